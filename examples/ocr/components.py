@@ -40,11 +40,10 @@ def component_runs(mask: NDArray[np.bool_]) -> Iterator[NDArray[np.int64]]:
 
 
 def outline_points(runs: NDArray[np.int64]) -> NDArray[np.float64]:
-    """The corners of the pixels at both ends of each run, [4 * runs, 2]: their hull is that of all the pixels."""
+    """The centres of the pixels at both ends of each run, [2 * runs, 2]: their hull is that of all the pixels."""
     rows, starts, ends = runs.T
-    x = np.concatenate([starts, ends, starts, ends])
-    y = np.concatenate([rows, rows, rows + 1, rows + 1])
-    return np.stack([x, y], axis=1).astype(np.float64)
+    x = np.concatenate([starts, ends - 1])
+    return np.stack([x, np.concatenate([rows, rows])], axis=1) + 0.5
 
 
 def _horizontal_runs(mask: NDArray[np.bool_]) -> NDArray[np.int64]:

@@ -61,7 +61,8 @@ def boxes_from_probabilities(probabilities: NDArray[np.float32], config: Detecti
     """Turn an [H, W] map of core probabilities into boxes in the map's coordinates, in order of their top pixel."""
     found = []
     for runs in component_runs(probabilities > config.pixel_threshold):
-        core = minimum_area_box(outline_points(runs))
+        # Half a pixel more than the outermost centres is right in any direction, whole pixels only along the axes.
+        core = minimum_area_box(outline_points(runs)).expanded(0.5)
         if core.height < config.shortest_core_side or core.width < config.shortest_core_side:
             continue
         score = box_score(probabilities, core)

