@@ -148,8 +148,11 @@ def test_a_core_is_grown_back_to_its_text_line(degrees):
     config = DetectionConfig()
     (found,) = boxes_from_probabilities(probability_map(core), config)
     distance = config.unclip_ratio * core.width * core.height / (2 * (core.width + core.height))
-    assert found.box.width == pytest.approx(core.width + 2 * distance, abs=1.5)
-    assert found.box.height == pytest.approx(core.height + 2 * distance, abs=1.5)
+    # Along the axes the pixels say exactly where the core ends; otherwise its sides are known to a pixel, and one more
+    # pixel of core height moves each grown side by another 0.62.
+    bound = 1e-6 if degrees % 90 == 0 else 1 + 2 * 0.62
+    assert found.box.width == pytest.approx(core.width + 2 * distance, abs=bound)
+    assert found.box.height == pytest.approx(core.height + 2 * distance, abs=bound)
     assert (found.box.x, found.box.y) == pytest.approx((80, 60), abs=1)
     assert found.box.angle == pytest.approx(core.angle, abs=0.03)
     assert 0.7 < found.score <= 0.9 + 1e-6
