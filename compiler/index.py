@@ -1,0 +1,521 @@
+"""Integer index arithmetic: dimensions, coordinates and buffer offsets.
+
+A dimension, a coordinate or an offset is either a plain ``int`` or an :class:`Index`.  An ``Index`` is a polynomial with
+integer coefficients over *atoms*: variables (loop coordinates, declared dynamic dimensions), floor divisions and
+remainders, and opaque run-time integers (an element read from an indices tensor).  The normal form is unique up to the
+atoms, so equality of two indices is object equality, and a constant is always a Python ``int``.
+
+Every atom has inclusive bounds.  They drive the simplifications that make views free:
+``(8*a + b) // 8 == a`` and ``(8*a + b) % 8 == b`` when ``0 <= b < 8``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Union
+from weakref import WeakValueDictionary
+
+UNBOUNDED = 1 << 31  #: bounds never leave the range of a signed 32-bit integer: device indices are i32
+
+
+class Atom:
+    """An indivisible factor.  Atoms are interned: equal atoms are the same object."""
+
+    __slots__ = ("__weakref__", "args", "high", "key", "kind", "low", "payload")
+    kind: str  #: "var", "floordiv", "mod", "min", "max" or "opaque"
+    args: tuple[Dim, ...]
+    payload: Any  #: the name of a "var"; the value expression of an "opaque"
+    low: int
+    high: int
+    key: str  #: structural text, for a deterministic order
+
+    def __repr__(self) -> str:
+        return self.key
+
+
+_atoms: WeakValueDictionary[tuple[Any, ...], Atom] = WeakValueDictionary()
+
+
+def _atom(kind: str, args: tuple[Dim, ...], payload: Any, low: int, high: int, key: str) -> Atom:
+    identity = (kind, args, payload, low, high)
+    found = _atoms.get(identity)
+    if found is not None:
+        return found
+    atom = Atom()
+    atom.kind, atom.args, atom.payload, atom.low, atom.high, atom.key = kind, args, payload, low, high, key
+    return _atoms.setdefault(identity, atom)
+
+
+Monomial = tuple[Atom, ...]  #: factors sorted by key; the empty monomial is the constant term
+
+
+class Index:
+    """A non-constant integer polynomial.  Immutable; build with the arithmetic operators or the functions below."""
+
+    __slots__ = ("_bounds", "_hash", "terms")
+
+    def __init__(self, terms: tuple[tuple[Monomial, int], ...]) -> None:
+        self.terms = terms  #: (monomial, coefficient) sorted by monomial key, no zero coefficients
+        self._hash = hash(terms)
+        self._bounds: tuple[int, int] | None = None
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        return isinstance(other, Index) and self._hash == other._hash and self.terms == other.terms
+
+    @property
+    def bounds(self) -> tuple[int, int]:
+        """Inclusive lower and upper bound."""
+        if self._bounds is None:
+            low = high = 0
+            for monomial, coefficient in self.terms:
+                term_low, term_high = coefficient, coefficient
+                for atom in monomial:
+                    corners = (
+                        term_low * atom.low,
+                        term_low * atom.high,
+                        term_high * atom.low,
+                        term_high * atom.high,
+                    )
+                    term_low, term_high = min(corners), max(corners)
+                low += term_low
+                high += term_high
+            self._bounds = (low, high)
+        return self._bounds
+
+    def __add__(self, other: Dim) -> Dim:
+        return add(self, other)
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Dim) -> Dim:
+        return add(self, multiply(other, -1))
+
+    def __rsub__(self, other: Dim) -> Dim:
+        return add(other, multiply(self, -1))
+
+    def __mul__(self, other: Dim) -> Dim:
+        return multiply(self, other)
+
+    __rmul__ = __mul__
+
+    def __neg__(self) -> Dim:
+        return multiply(self, -1)
+
+    def __floordiv__(self, other: Dim) -> Dim:
+        return floordiv(self, other)
+
+    def __rfloordiv__(self, other: Dim) -> Dim:
+        return floordiv(other, self)
+
+    def __mod__(self, other: Dim) -> Dim:
+        return modulo(self, other)
+
+    def __rmod__(self, other: Dim) -> Dim:
+        return modulo(other, self)
+
+    def __repr__(self) -> str:
+        return text(self)
+
+
+Dim = Union[int, Index]
+
+
+class Undecidable(Exception):
+    """A comparison of two symbolic integers holds for some values of the variables and not for others."""
+
+
+def variable(name: str, low: int, high: int) -> Dim:
+    """The variable ``name`` with inclusive bounds; a plain int when only one value is left."""
+    if low == high:
+        return low
+    return Index((((_atom("var", (), name, low, high, name),), 1),))
+
+
+def opaque(payload: Any, low: int, high: int, key: str) -> Dim:
+    """A run-time integer given by ``payload`` (a hashable value expression) whose text is ``key``."""
+    return Index((((_atom("opaque", (), payload, low, high, key),), 1),))
+
+
+def bounds(value: Dim) -> tuple[int, int]:
+    return value.bounds if isinstance(value, Index) else (value, value)
+
+
+def _monomial_key(item: tuple[Monomial, int]) -> tuple[int, str]:
+    monomial = item[0]
+    return len(monomial), "*".join(atom.key for atom in monomial)
+
+
+def _terms(value: Dim) -> tuple[tuple[Monomial, int], ...]:
+    if isinstance(value, Index):
+        return value.terms
+    return (((), int(value)),) if value else ()
+
+
+def _build(collected: dict[Monomial, int]) -> Dim:
+    items = [item for item in collected.items() if item[1]]
+    if not items:
+        return 0
+    if len(items) == 1 and not items[0][0]:
+        return items[0][1]
+    items.sort(key=_monomial_key)
+    return Index(tuple(items))
+
+
+def add(left: Dim, right: Dim) -> Dim:
+    if not isinstance(left, Index) and not isinstance(right, Index):
+        return int(left) + int(right)
+    collected: dict[Monomial, int] = dict(_terms(left))
+    for monomial, coefficient in _terms(right):
+        collected[monomial] = collected.get(monomial, 0) + coefficient
+    return _build(collected)
+
+
+def multiply(left: Dim, right: Dim) -> Dim:
+    if not isinstance(left, Index) and not isinstance(right, Index):
+        return int(left) * int(right)
+    collected: dict[Monomial, int] = {}
+    for left_monomial, left_coefficient in _terms(left):
+        for right_monomial, right_coefficient in _terms(right):
+            monomial = tuple(sorted(left_monomial + right_monomial, key=lambda atom: atom.key))
+            collected[monomial] = collected.get(monomial, 0) + left_coefficient * right_coefficient
+    return _build(collected)
+
+
+def _split(value: Index, divisor: int) -> tuple[Dim, Dim]:
+    """``value == divisor * quotient + rest`` where the quotient takes every term that the divisor divides."""
+    quotient: dict[Monomial, int] = {}
+    rest: dict[Monomial, int] = {}
+    for monomial, coefficient in value.terms:
+        if monomial and coefficient % divisor == 0:
+            quotient[monomial] = coefficient // divisor
+        elif not monomial:
+            quotient[()], rest[()] = divmod(coefficient, divisor)
+        else:
+            rest[monomial] = coefficient
+    return _build(quotient), _build(rest)
+
+
+def _divide_exactly(value: Index, divisor: Index) -> Dim | None:
+    """The quotient when the polynomial division by a single-term divisor leaves no rest."""
+    if len(divisor.terms) != 1:
+        return 1 if value == divisor else None
+    divisor_monomial, divisor_coefficient = divisor.terms[0]
+    collected: dict[Monomial, int] = {}
+    for monomial, coefficient in value.terms:
+        factors = list(monomial)
+        for atom in divisor_monomial:
+            if atom not in factors:
+                return None
+            factors.remove(atom)
+        if coefficient % divisor_coefficient:
+            return None
+        collected[tuple(factors)] = coefficient // divisor_coefficient
+    return _build(collected)
+
+
+def _split_symbolic(value: Index, divisor: Index) -> tuple[Dim, Dim]:
+    quotient: Dim = 0
+    rest: dict[Monomial, int] = {}
+    for monomial, coefficient in value.terms:
+        part = _divide_exactly(Index(((monomial, coefficient),)), divisor) if monomial else None
+        if part is None:
+            rest[monomial] = coefficient
+        else:
+            quotient = add(quotient, part)
+    return quotient, _build(rest)
+
+
+def _fits_below(value: Dim, divisor: Dim) -> bool:
+    """Whether ``0 <= value < divisor`` for every value of the variables."""
+    low, _ = bounds(value)
+    return low >= 0 and always_less(value, divisor)
+
+
+def floordiv(value: Dim, divisor: Dim) -> Dim:
+    """Floor division by a positive divisor."""
+    if not isinstance(value, Index):
+        if not isinstance(divisor, Index):
+            return int(value) // int(divisor)
+        if value == 0:
+            return 0
+        value_low = value_high = int(value)
+    else:
+        value_low, value_high = value.bounds
+    if isinstance(divisor, Index):
+        if isinstance(value, Index):
+            quotient, rest = _split_symbolic(value, divisor)
+            if _fits_below(rest, divisor):
+                return quotient
+        if _fits_below(value, divisor):
+            return 0
+        divisor_low, divisor_high = divisor.bounds
+        corners = [value_low // max(divisor_low, 1), value_high // max(divisor_low, 1), value_low // max(divisor_high, 1),
+                   value_high // max(divisor_high, 1)]
+        key = f"({text(value)})//({text(divisor)})"
+        return Index((((_atom("floordiv", (value, divisor), None, min(corners), max(corners), key),), 1),))
+    divisor = int(divisor)
+    if divisor == 1:
+        return value
+    assert isinstance(value, Index)
+    quotient, rest = _split(value, divisor)
+    rest_low, rest_high = bounds(rest)
+    if rest_low // divisor == rest_high // divisor:
+        return add(quotient, rest_low // divisor)
+    if isinstance(rest, Index):
+        nested = _nested_floordiv(rest, divisor)
+        if nested is not None:
+            return add(quotient, nested)
+        factor = _common_factor(rest, divisor)
+        if factor > 1:
+            scaled, remainder = _split(rest, factor)
+            if 0 <= bounds(remainder)[0] and bounds(remainder)[1] < factor:
+                return add(quotient, floordiv(scaled, divisor // factor))
+    key = f"({text(rest)})//{divisor}"
+    atom = _atom("floordiv", (rest, divisor), None, rest_low // divisor, rest_high // divisor, key)
+    return add(quotient, Index((((atom,), 1),)))
+
+
+def _nested_floordiv(value: Index, divisor: int) -> Dim | None:
+    """``(x // a) // b == x // (a*b)`` for constant a and b."""
+    if len(value.terms) == 1 and value.terms[0][1] == 1 and len(value.terms[0][0]) == 1:
+        atom = value.terms[0][0][0]
+        if atom.kind == "floordiv" and isinstance(atom.args[1], int):
+            return floordiv(atom.args[0], atom.args[1] * divisor)
+    return None
+
+
+def _common_factor(value: Index, divisor: int) -> int:
+    """A factor of ``divisor`` such that value = factor * scaled + small non-negative rest may simplify."""
+    from math import gcd
+
+    best = 1
+    for monomial, coefficient in value.terms:
+        if monomial:
+            factor = gcd(abs(coefficient), divisor)
+            best = max(best, factor)
+    return best
+
+
+def modulo(value: Dim, divisor: Dim) -> Dim:
+    """Remainder of floor division by a positive divisor: in ``[0, divisor)``."""
+    if not isinstance(value, Index) and not isinstance(divisor, Index):
+        return int(value) % int(divisor)
+    if isinstance(divisor, Index):
+        if isinstance(value, Index):
+            _, rest = _split_symbolic(value, divisor)
+            if rest != value:
+                return modulo(rest, divisor)
+        if _fits_below(value, divisor):
+            return value
+        key = f"({text(value)})%({text(divisor)})"
+        atom = _atom("mod", (value, divisor), None, 0, max(divisor.bounds[1] - 1, 0), key)
+        return Index((((atom,), 1),))
+    divisor = int(divisor)
+    if divisor == 1:
+        return 0
+    assert isinstance(value, Index)
+    _, rest = _split(value, divisor)
+    if not isinstance(rest, Index):
+        return rest % divisor
+    rest_low, rest_high = rest.bounds
+    if rest_low // divisor == rest_high // divisor:
+        return add(rest, -divisor * (rest_low // divisor))
+    factor = _common_factor(rest, divisor)
+    if factor > 1:
+        scaled, remainder = _split(rest, factor)
+        if 0 <= bounds(remainder)[0] and bounds(remainder)[1] < factor:
+            return add(multiply(modulo(scaled, divisor // factor), factor), remainder)
+    key = f"({text(rest)})%{divisor}"
+    return Index((((_atom("mod", (rest, divisor), None, 0, divisor - 1, key),), 1),))
+
+
+def minimum(left: Dim, right: Dim) -> Dim:
+    if not isinstance(left, Index) and not isinstance(right, Index):
+        return min(int(left), int(right))
+    if bounds(left)[1] <= bounds(right)[0]:
+        return left
+    if bounds(right)[1] <= bounds(left)[0]:
+        return right
+    return _extremum("min", left, right)
+
+
+def maximum(left: Dim, right: Dim) -> Dim:
+    if not isinstance(left, Index) and not isinstance(right, Index):
+        return max(int(left), int(right))
+    if bounds(left)[0] >= bounds(right)[1]:
+        return left
+    if bounds(right)[0] >= bounds(left)[1]:
+        return right
+    return _extremum("max", left, right)
+
+
+def _extremum(kind: str, left: Dim, right: Dim) -> Dim:
+    if left == right:
+        return left
+    pick = min if kind == "min" else max
+    low, high = pick(bounds(left)[0], bounds(right)[0]), pick(bounds(left)[1], bounds(right)[1])
+    first, second = sorted((left, right), key=text)
+    return Index((((_atom(kind, (first, second), None, low, high, f"{kind}({text(first)},{text(second)})"),), 1),))
+
+
+def ceildiv(value: Dim, divisor: Dim) -> Dim:
+    return floordiv(add(value, add(divisor, -1)), divisor)
+
+
+def round_up(value: Dim, multiple: int) -> Dim:
+    return multiply(ceildiv(value, multiple), multiple)
+
+
+def product(values: tuple[Dim, ...] | list[Dim]) -> Dim:
+    result: Dim = 1
+    for value in values:
+        result = multiply(result, value)
+    return result
+
+
+def always_less(left: Dim, right: Dim) -> bool:
+    """Whether ``left < right`` for every value of the variables (a sound, incomplete test)."""
+    if bounds(left)[1] < bounds(right)[0]:
+        return True
+    return bounds(add(left, multiply(right, -1)))[1] < 0
+
+
+def less(left: Dim, right: Dim) -> bool:
+    """Decide ``left < right``; raises :class:`Undecidable` when it depends on the variables."""
+    low, high = bounds(add(left, multiply(right, -1)))
+    if high < 0:
+        return True
+    if low >= 0:
+        return False
+    raise Undecidable(f"{text(left)} < {text(right)}")
+
+
+def equal(left: Dim, right: Dim) -> bool:
+    """Decide ``left == right``; raises :class:`Undecidable` when it depends on the variables."""
+    difference = add(left, multiply(right, -1))
+    low, high = bounds(difference)
+    if low == high == 0:
+        return True
+    if low > 0 or high < 0:
+        return False
+    raise Undecidable(f"{text(left)} == {text(right)}")
+
+
+def text(value: Dim) -> str:
+    """Deterministic text of an index, e.g. ``3 + 4*h + (w)//2``."""
+    if not isinstance(value, Index):
+        return str(int(value))
+    parts = []
+    for monomial, coefficient in value.terms:
+        factors = [atom.key for atom in monomial]
+        if coefficient != 1 or not factors:
+            factors.insert(0, str(coefficient))
+        parts.append("*".join(factors))
+    return " + ".join(parts)
+
+
+def transform(value: Dim, replace: Callable[[Atom], Dim | None]) -> Dim:
+    """Rebuild ``value`` bottom-up; ``replace`` may give another index for an atom (None keeps it)."""
+    if not isinstance(value, Index):
+        return value
+    result: Dim = 0
+    for monomial, coefficient in value.terms:
+        term: Dim = coefficient
+        for atom in monomial:
+            term = multiply(term, _transform_atom(atom, replace))
+        result = add(result, term)
+    return result
+
+
+def _transform_atom(atom: Atom, replace: Callable[[Atom], Dim | None]) -> Dim:
+    replaced = replace(atom)
+    if replaced is not None:
+        return replaced
+    if not atom.args:
+        return Index((((atom,), 1),))
+    args = [transform(argument, replace) for argument in atom.args]
+    return _RULES[atom.kind](args[0], args[1])
+
+
+_RULES: dict[str, Callable[[Dim, Dim], Dim]] = {
+    "floordiv": floordiv,
+    "mod": modulo,
+    "min": minimum,
+    "max": maximum,
+}
+
+
+def substitute(value: Dim, mapping: Mapping[str, Dim]) -> Dim:
+    """Replace variables by name."""
+    return transform(value, lambda atom: mapping.get(atom.payload) if atom.kind == "var" else None)
+
+
+def variables(value: Dim) -> set[str]:
+    """Names of the variables in ``value``, also inside divisions (not inside opaque payloads)."""
+    if not isinstance(value, Index):
+        return set()
+    found: set[str] = set()
+    for monomial, _ in value.terms:
+        for atom in monomial:
+            if atom.kind == "var":
+                found.add(atom.payload)
+            for argument in atom.args:
+                found |= variables(argument)
+    return found
+
+
+def evaluate(value: Dim, values: Mapping[str, Any], read: Callable[[Any], Any] | None = None) -> Any:
+    """Number (or numpy array) of ``value`` for given variables; ``read`` evaluates opaque payloads."""
+    if not isinstance(value, Index):
+        return value
+    total: Any = 0
+    for monomial, coefficient in value.terms:
+        term: Any = coefficient
+        for atom in monomial:
+            term = term * _evaluate_atom(atom, values, read)
+        total = total + term
+    return total
+
+
+def _evaluate_atom(atom: Atom, values: Mapping[str, Any], read: Callable[[Any], Any] | None) -> Any:
+    if atom.kind == "var":
+        return values[atom.payload]
+    if atom.kind == "opaque":
+        if read is None:
+            raise ValueError("an opaque index needs a reader")
+        return read(atom.payload)
+    left, right = (evaluate(argument, values, read) for argument in atom.args)
+    if atom.kind == "floordiv":
+        return left // right
+    if atom.kind == "mod":
+        return left % right
+    import numpy as np
+
+    return np.minimum(left, right) if atom.kind == "min" else np.maximum(left, right)
+
+
+def serialise(value: Dim) -> Any:
+    """JSON form of an index without opaque atoms: an int, or nested lists ``[operator, operand, ...]``."""
+    if not isinstance(value, Index):
+        return int(value)
+    terms = []
+    for monomial, coefficient in value.terms:
+        factors: list[Any] = [_serialise_atom(atom) for atom in monomial]
+        if coefficient != 1 or not factors:
+            factors.insert(0, coefficient)
+        terms.append(factors[0] if len(factors) == 1 else ["*", *factors])
+    return terms[0] if len(terms) == 1 else ["+", *terms]
+
+
+def _serialise_atom(atom: Atom) -> Any:
+    if atom.kind == "var":
+        return atom.payload
+    if atom.kind == "opaque":
+        raise ValueError(f"a run-time value cannot be part of a plan's dimension: {atom.key}")
+    operator = {"floordiv": "//", "mod": "%", "min": "min", "max": "max"}[atom.kind]
+    return [operator, *(serialise(argument) for argument in atom.args)]

@@ -1,0 +1,200 @@
+"""The operator registry: one :class:`OpDef` says everything that the compiler knows about an operator.
+
+An operator is *lowered* in exactly one of four ways:
+
+``expand``   a decomposition into other operators, run by the ``expand`` pass once shapes are known;
+``element``  a scalar expression of its (broadcast) operands: elementwise operators;
+``gather``   a scalar expression that reads its operands at computed coordinates: views, indexing, resizing.  With
+             ``store_map`` it is also invertible and can be absorbed by its producer;
+``family``   a kernel family (``compiler/kernels``): matrix product, convolution, pooling, reduction, ...
+
+Besides, ``fold`` evaluates it on the host for shape arithmetic and small constants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from ...runtime.dtypes import DType
+from ...runtime.errors import UnsupportedError
+from ..expr import Expr
+from ..index import Dim
+from ..ir import Node, Shape, Value
+
+
+@dataclass(frozen=True, slots=True)
+class NoAttributes:
+    """For operators without attributes."""
+
+
+class Read(Protocol):
+    """Gives the element of input ``position`` at logical ``coordinates`` (one per axis of that input)."""
+
+    def __call__(self, position: int, coordinates: Sequence[Dim]) -> Expr: ...
+
+
+class Builder(Protocol):
+    """What a decomposition uses to make nodes; origins of the expanded node are attached to all of them."""
+
+    def op(self, name: str, *inputs: Value | None, domain: str = "", **attributes: Any) -> Value:
+        """Append a node with one output, inferring its type and shape."""
+        ...
+
+    def ops(self, name: str, *inputs: Value | None, domain: str = "", **attributes: Any) -> list[Value]:
+        """Append a node with several outputs."""
+        ...
+
+    def constant(self, array: np.ndarray, name: str = "") -> Value:
+        """A small inline constant."""
+        ...
+
+    def scalar(self, value: float | int | bool, like: Value) -> Value:
+        """A rank-0 constant of the element type of ``like``."""
+        ...
+
+
+Inferred = Sequence[tuple[DType, Shape]]
+Infer = Callable[[Node], Inferred]
+Expand = Callable[[Builder, Node], Sequence[Value]]
+Element = Callable[[Node, Sequence[Expr]], Expr]
+Gather = Callable[[Node, Sequence[Dim], Read], Expr]
+StoreMap = Callable[[Node, Sequence[Dim]], Sequence[Dim]]
+Fold = Callable[..., Any]
+
+
+@dataclass(slots=True)
+class RawNode:
+    """A node as the file has it, while an adapter rewrites it to the newest form of its operator."""
+
+    op: str
+    domain: str
+    version: int  #: the since_version of the schema that the model's opset selects
+    inputs: list[str]  #: value names, "" for an omitted optional input
+    outputs: list[str]
+    attributes: dict[str, Any]
+    add_constant: Callable[[np.ndarray], str]  #: makes an inline constant and gives its value name
+
+
+Adapter = Callable[[RawNode], None]
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """An operand of a test case: random elements of this type and shape in [low, high], or exactly ``data``."""
+
+    shape: tuple[int, ...] = ()
+    dtype: str = "float32"
+    low: float = -2.0
+    high: float = 2.0
+    data: Any = None
+    constant: bool = False  #: an initializer of the test model instead of an input
+
+
+@dataclass(frozen=True)
+class Case:
+    """One example of an operator: drives the shape, numeric and golden tests."""
+
+    inputs: tuple[Tensor | None, ...]
+    attributes: dict[str, Any] = field(default_factory=dict)
+    outputs: int = 1
+    opset: int | None = None  #: None: the newest that onnx ships
+    tolerance: float = 1e-5  #: largest error over the largest output
+
+
+@dataclass(frozen=True)
+class OpDef:
+    """Everything about one operator, in one place.  ``name`` and ``domain`` as in ONNX; internal ones use "loom"."""
+
+    name: str
+    infer: Infer
+    cases: tuple[Case, ...]
+    domain: str = ""
+    attributes: type = NoAttributes
+    #: (version, adapter): applied to nodes whose schema version is at most ``version``, oldest first
+    adapters: tuple[tuple[int, Adapter], ...] = ()
+    expand: Expand | None = None
+    element: Element | None = None
+    gather: Gather | None = None
+    store_map: StoreMap | None = None
+    family: str | None = None
+    fold: Fold | None = None
+    #: input element types that the lowering supports by input position (the last entry serves all further inputs);
+    #: empty: every type that the device holds
+    types: tuple[frozenset[str], ...] = ()
+    #: how many operand elements one output element reads in a ``gather`` (1 for plain views)
+    reads: int = 1
+    #: position of inputs whose *values* must be known at compile time (shapes, axes, pads ...)
+    static_inputs: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        lowerings = [self.expand, self.element, self.gather, self.family]
+        if sum(lowering is not None for lowering in lowerings) != 1:
+            raise ValueError(f"{self.name} needs exactly one lowering")
+
+    @property
+    def is_elementwise(self) -> bool:
+        return self.element is not None
+
+    @property
+    def is_view(self) -> bool:
+        """One read and no arithmetic per element."""
+        return self.gather is not None and self.reads == 1
+
+    @property
+    def is_map(self) -> bool:
+        """Computes each output element on its own, from coordinates: can live inside another kernel."""
+        return self.element is not None or self.gather is not None
+
+
+class Registry:
+    """Operators by (domain, name)."""
+
+    def __init__(self) -> None:
+        self._table: dict[tuple[str, str], OpDef] = {}
+
+    def register(self, definition: OpDef) -> OpDef:
+        key = (_domain(definition.domain), definition.name)
+        if key in self._table:
+            raise ValueError(f"operator {definition.name} is registered already")
+        self._table[key] = definition
+        return definition
+
+    def find(self, name: str, domain: str = "") -> OpDef | None:
+        return self._table.get((_domain(domain), name))
+
+    def get(self, name: str, domain: str = "") -> OpDef:
+        found = self.find(name, domain)
+        if found is None:
+            full = f"{domain}.{name}" if domain else name
+            raise UnsupportedError(f"operator '{full}' is not supported", hint=self._nearest(name))
+        return found
+
+    def of(self, node: Node) -> OpDef:
+        return self.get(node.op, node.domain)
+
+    def all(self) -> Iterable[OpDef]:
+        return self._table.values()
+
+    def _nearest(self, name: str) -> str:
+        import difflib
+
+        names = sorted({known for domain, known in self._table if domain != "loom"})
+        close = difflib.get_close_matches(name, names, n=1)
+        suggestion = f"the nearest supported operator is {close[0]}; " if close else ""
+        return f"{suggestion}shaderloom.register_operator adds one"
+
+
+def _domain(domain: str) -> str:
+    return "" if domain == "ai.onnx" else domain
+
+
+registry = Registry()
+
+
+def register(**fields: Any) -> OpDef:
+    """Define an operator; see :class:`OpDef` for the fields."""
+    return registry.register(OpDef(**fields))

@@ -1,0 +1,55 @@
+"""What the compiler may know about a device: features, limits and identity, as plain data."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+#: WebGPU's default limits: what every browser and every adapter grants
+WEB_LIMITS: dict[str, int] = {
+    "max-bind-groups": 4,
+    "max-buffer-size": 256 << 20,
+    "max-compute-invocations-per-workgroup": 256,
+    "max-compute-workgroup-size-x": 256,
+    "max-compute-workgroup-size-y": 256,
+    "max-compute-workgroup-size-z": 64,
+    "max-compute-workgroup-storage-size": 16384,
+    "max-compute-workgroups-per-dimension": 65535,
+    "max-storage-buffer-binding-size": 128 << 20,
+    "max-storage-buffers-per-shader-stage": 8,
+    "max-uniform-buffer-binding-size": 65536,
+    "min-storage-buffer-offset-alignment": 256,
+    "min-uniform-buffer-offset-alignment": 256,
+}
+
+#: Features that kernels can make use of
+KNOWN_FEATURES = ("shader-f16", "subgroup", "timestamp-query", "shader-int64")
+
+
+@dataclass(frozen=True)
+class DeviceProfile:
+    """Features and limits that a plan is compiled for.
+
+    ``kind`` is ``"cpu"`` for software drivers (they want no workgroup memory and small register tiles), ``"discrete"``,
+    ``"integrated"`` or ``"unknown"``.  ``driver`` identifies the adapter and driver version for the tuning database.
+    """
+
+    kind: str = "unknown"
+    driver: str = "web"
+    features: frozenset[str] = frozenset()
+    limits: dict[str, int] = field(default_factory=lambda: dict(WEB_LIMITS))
+
+    def limit(self, name: str) -> int:
+        return self.limits[name]
+
+    @property
+    def storage_alignment(self) -> int:
+        """Bytes to which offsets of storage bindings are aligned."""
+        return self.limits["min-storage-buffer-offset-alignment"]
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "features": sorted(self.features), "limits": dict(sorted(self.limits.items()))}
+
+
+#: The least device: default limits, no features.  What tests compile for, and the ``web`` target of bundles.
+WEB = DeviceProfile()

@@ -1,0 +1,123 @@
+"""One table of element types: ONNX, numpy, storage in GPU buffers, and the WGSL type that arithmetic uses.
+
+A tensor has one storage format wherever it lives: contiguous words of 32 bits, elements at their ONNX size.
+
+* 4-byte types take one word an element.
+* 1- and 2-byte types (bool, int8, uint8, int16, uint16, float16, bfloat16) are packed four or two to a word, so a kernel
+  that stores one must own whole words (``packing`` elements that follow each other in memory).
+* 8-byte integers take two words (low, high); arithmetic on them is exact in two words on every device.
+* float64, complex and strings have no storage on the device; they belong to the cpu provider.
+
+Buffers are padded to a multiple of 16 bytes so that four-lane loads never cross the end.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from .errors import UnsupportedError
+
+
+@dataclass(frozen=True, slots=True)
+class DType:
+    """An element type.
+
+    ``compute`` names the type in which expressions evaluate it: ``f32``, ``i32``, ``u32``, ``bool``, ``i64``, ``u64``,
+    or ``""`` when the device cannot hold it.
+    """
+
+    name: str
+    onnx: int
+    numpy: str
+    bits: int
+    compute: str
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes per element in memory."""
+        return max(self.bits // 8, 1)
+
+    @property
+    def packing(self) -> int:
+        """Elements that share one 32-bit word (1 when an element takes a word or more)."""
+        return max(32 // self.bits, 1)
+
+    @property
+    def on_device(self) -> bool:
+        return bool(self.compute)
+
+    @property
+    def is_float(self) -> bool:
+        return self.name in ("float32", "float16", "bfloat16", "float64")
+
+    @property
+    def is_integer(self) -> bool:
+        return self.name.startswith(("int", "uint"))
+
+    @property
+    def is_signed(self) -> bool:
+        return self.is_float or self.name.startswith("int")
+
+    def __str__(self) -> str:
+        return self.name
+
+
+_ROWS = (
+    DType("float32", 1, "float32", 32, "f32"),
+    DType("uint8", 2, "uint8", 8, "u32"),
+    DType("int8", 3, "int8", 8, "i32"),
+    DType("uint16", 4, "uint16", 16, "u32"),
+    DType("int16", 5, "int16", 16, "i32"),
+    DType("int32", 6, "int32", 32, "i32"),
+    DType("int64", 7, "int64", 64, "i64"),
+    DType("string", 8, "object", 64, ""),
+    DType("bool", 9, "bool", 8, "bool"),
+    DType("float16", 10, "float16", 16, "f32"),
+    DType("float64", 11, "float64", 64, ""),
+    DType("uint32", 12, "uint32", 32, "u32"),
+    DType("uint64", 13, "uint64", 64, "u64"),
+    DType("complex64", 14, "complex64", 64, ""),
+    DType("complex128", 15, "complex128", 128, ""),
+    DType("bfloat16", 16, "bfloat16", 16, "f32"),
+)
+
+BY_NAME: dict[str, DType] = {row.name: row for row in _ROWS}
+_BY_ONNX = {row.onnx: row for row in _ROWS}
+_BY_NUMPY = {row.numpy: row for row in _ROWS if row.numpy not in ("object", "bfloat16")}
+
+FLOAT32 = BY_NAME["float32"]
+FLOAT16 = BY_NAME["float16"]
+BFLOAT16 = BY_NAME["bfloat16"]
+INT8 = BY_NAME["int8"]
+UINT8 = BY_NAME["uint8"]
+INT32 = BY_NAME["int32"]
+UINT32 = BY_NAME["uint32"]
+INT64 = BY_NAME["int64"]
+UINT64 = BY_NAME["uint64"]
+BOOL = BY_NAME["bool"]
+
+
+def from_onnx(code: int) -> DType:
+    """The type of an ONNX ``TensorProto.DataType`` code; raises :class:`UnsupportedError` for unknown ones."""
+    try:
+        return _BY_ONNX[code]
+    except KeyError:
+        raise UnsupportedError(f"element type {code} is not supported") from None
+
+
+def from_numpy(dtype: np.dtype | type) -> DType:
+    """The type of a numpy dtype; raises :class:`UnsupportedError` when there is none."""
+    name = np.dtype(dtype).name
+    if name == "bfloat16":
+        return BFLOAT16
+    try:
+        return _BY_NUMPY[name]
+    except KeyError:
+        raise UnsupportedError(f"numpy dtype '{name}' has no ONNX tensor type") from None
+
+
+def padded_bytes(elements: int, dtype: DType) -> int:
+    """Size of the buffer range of a tensor: its bytes rounded up to a multiple of 16, and never zero."""
+    return max((elements * dtype.bits + 127) // 128 * 16, 16)

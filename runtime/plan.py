@@ -1,0 +1,217 @@
+"""The plan: what the compiler hands to the executor.  Plain frozen data: no device objects, no onnx, serialisable.
+
+Dimensions
+    A number in a plan that may depend on declared dynamic dimensions is a :data:`DimExpr`: an int, the name of a symbol,
+    or a list ``[operator, operand, ...]`` with operators ``+ * // % min max``.
+
+Buffers
+    Everything that a call binds is a :class:`Range` of a *buffer*, named by a string:
+
+    ``input:NAME`` / ``output:NAME``   a model input or output, contiguous, in ONNX order and element size
+    ``arena:N``                        activation memory; the plan gives the size of each arena
+    ``weight:KEY``                     a weight of the session-wide pool, made by a transform or uploaded as it is
+    ``source:KEY``                     raw bytes of an initializer, needed only while weights are made
+    ``symbols``                        the uniform buffer with the declared dynamic dimensions, one i32 each, in the order
+                                       of ``Plan.symbols`` (padded to 16 bytes)
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Union
+
+DimExpr = Union[int, str, list[Any], tuple[Any, ...]]
+
+
+def evaluate(expression: DimExpr, symbols: Mapping[str, int]) -> int:
+    """Value of a dimension expression."""
+    if isinstance(expression, int):
+        return expression
+    if isinstance(expression, str):
+        return symbols[expression]
+    operator, *operands = expression
+    values = [evaluate(operand, symbols) for operand in operands]
+    if operator == "+":
+        return sum(values)
+    if operator == "*":
+        result = 1
+        for value in values:
+            result *= value
+        return result
+    left, right = values
+    if operator == "//":
+        return left // right
+    if operator == "%":
+        return left % right
+    if operator == "min":
+        return min(left, right)
+    if operator == "max":
+        return max(left, right)
+    raise ValueError(f"unknown operator {operator!r} in a dimension")
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Part of a buffer in bytes.  ``size`` is what the kernel may touch, padded as in ``dtypes.padded_bytes``."""
+
+    buffer: str
+    offset: DimExpr
+    size: DimExpr
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """One entry of bind group 0.  ``access`` is ``read``, ``read_write`` or ``uniform``."""
+
+    name: str
+    access: str
+    element: str  #: WGSL element type of the array, e.g. ``vec4<f32>``
+    description: str = ""  #: value, shape and layout, for people
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """A compiled shader.  ``key`` is the sha256 of everything that determined its text."""
+
+    key: str
+    template: str
+    wgsl: str
+    entry_point: str
+    workgroup: tuple[int, int, int]
+    bindings: tuple[Binding, ...]
+    features: tuple[str, ...] = ()
+    workgroup_bytes: int = 0
+    config: tuple[tuple[str, Any], ...] = ()  #: the tile configuration, for people
+
+    @property
+    def id(self) -> str:
+        return self.key[:12]
+
+
+@dataclass(frozen=True, slots=True)
+class KernelCall:
+    """A dispatch: one range per binding of the kernel, and the number of workgroups in each dimension."""
+
+    kernel: str  #: key of the kernel
+    ranges: tuple[Range, ...]
+    grid: tuple[DimExpr, DimExpr, DimExpr]
+    origins: tuple[str, ...] = ()  #: ONNX nodes, for people
+    label: str = ""
+    flops: DimExpr = 0  #: arithmetic operations (a multiply-add counts two)
+    bytes: DimExpr = 0  #: bytes read and written at least once
+
+
+@dataclass(frozen=True, slots=True)
+class SourceRef:
+    """Bytes of an initializer: a range of a file (``path`` relative to the model unless empty), or inline data.
+
+    ``path`` is "" for the model file itself, and None when ``data`` holds the bytes (base64 in the serialised form).
+    """
+
+    key: str
+    path: str | None
+    offset: int
+    length: int
+    dtype: str
+    shape: tuple[int, ...]
+    data: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Weight:
+    """A tensor of the weight pool.
+
+    Without ``calls`` it is the source's bytes as they are.  With calls it is made by running them in order; they bind
+    ``source:KEY`` and ``weight:KEY`` ranges (other weights, or scratch named ``weight:`` that only this list uses).
+    """
+
+    key: str
+    bytes: int
+    sources: tuple[str, ...]
+    calls: tuple[KernelCall, ...] = ()
+    description: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """A model input or output.  ``shape`` of this plan; ``declared`` as the model declares it (names kept)."""
+
+    name: str
+    dtype: str
+    shape: tuple[DimExpr, ...]
+    declared: tuple[Union[int, str, None], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """An output whose value is known at compile time: no kernel computes it."""
+
+    output: str
+    source: SourceRef
+
+
+@dataclass(frozen=True, slots=True)
+class Alias:
+    """An output that is the same tensor as an input, or as another output: copied, not computed."""
+
+    output: str
+    source: str  #: buffer name: ``input:NAME`` or ``output:NAME``
+    size: DimExpr
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """An ordered list of calls that runs as one compute pass."""
+
+    calls: tuple[KernelCall, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Symbol:
+    """A declared dynamic dimension with inclusive bounds."""
+
+    name: str
+    low: int
+    high: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A compiled model for one shape key."""
+
+    key: str
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+    symbols: tuple[Symbol, ...]
+    kernels: tuple[Kernel, ...]
+    sources: tuple[SourceRef, ...]
+    weights: tuple[Weight, ...]
+    stages: tuple[Stage, ...]
+    arenas: tuple[DimExpr, ...]  #: bytes of each arena
+    constants: tuple[Constant, ...] = ()
+    aliases: tuple[Alias, ...] = ()
+    report: dict[str, Any] = field(default_factory=dict)  #: what ``inspect`` shows: counts, placement, memory, reasons
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON-ready dict; :func:`from_json` reads it back to an equal plan."""
+        return _encode(asdict(self))
+
+    @property
+    def digest(self) -> str:
+        """sha256 of the canonical JSON form."""
+        return hashlib.sha256(json.dumps(self.to_json(), sort_keys=True).encode()).hexdigest()
+
+
+def _encode(value: Any) -> Any:
+    if isinstance(value, bytes):
+        import base64
+
+        return {"base64": base64.b64encode(value).decode("ascii")}
+    if isinstance(value, dict):
+        return {key: _encode(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_encode(item) for item in value]
+    return value
