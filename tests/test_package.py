@@ -1,0 +1,84 @@
+"""The distribution: its packages, data files, metadata and entry point."""
+
+import importlib.metadata
+import importlib.resources
+import subprocess
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+FOLDERS = {
+    "shaderloom": "shaderloom",
+    "compiler": "shaderloom/compiler",
+    "runtime": "shaderloom/runtime",
+    "templates": "shaderloom/templates",
+}
+NOT_DISTRIBUTED = {"__pycache__"}
+
+
+def source_files():
+    """Every file of the package folders, as (path in the repository, path in a wheel)."""
+    for folder, installed in FOLDERS.items():
+        for path in sorted((ROOT / folder).rglob("*")):
+            relative = path.relative_to(ROOT / folder)
+            if path.is_file() and not NOT_DISTRIBUTED & set(relative.parts):
+                yield path, f"{installed}/{relative.as_posix()}"
+
+
+@pytest.fixture(scope="module")
+def wheel_names(tmp_path_factory):
+    """The member names of a wheel that is built from a copy of the sources, so that no old build folder can help."""
+    copy = tmp_path_factory.mktemp("source")
+    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE", *FOLDERS):
+        (copy / name).symlink_to(ROOT / name)
+    wheels = tmp_path_factory.mktemp("wheels")
+    build = "from setuptools import build_meta; import sys; build_meta.build_wheel(sys.argv[1])"
+    subprocess.run([sys.executable, "-c", build, str(wheels)], cwd=copy, check=True, capture_output=True)
+    (wheel,) = wheels.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        return set(archive.namelist())
+
+
+def test_a_wheel_holds_every_source_file(wheel_names):
+    expected = {installed for _, installed in source_files()}
+    assert {"shaderloom/compiler/__init__.py", "shaderloom/runtime/errors.py", "shaderloom/py.typed"} <= expected
+    assert expected - wheel_names == set()
+
+
+def test_a_wheel_holds_nothing_else(wheel_names):
+    expected = {installed for _, installed in source_files()}
+    extra = {name for name in wheel_names - expected if ".dist-info/" not in name}
+    assert extra == set()
+    assert any(name.endswith(".dist-info/licenses/LICENSE") for name in wheel_names)
+
+
+def test_every_folder_with_modules_is_a_package():
+    folders = {path.parent for path, _ in source_files() if path.suffix == ".py"}
+    assert [str(folder.relative_to(ROOT)) for folder in folders if not (folder / "__init__.py").is_file()] == []
+
+
+def test_templates_are_found_as_resources():
+    templates = importlib.resources.files("shaderloom.templates")
+    names = [entry.name for entry in templates.iterdir() if entry.name.endswith(".wgsl.j2")]
+    assert names
+    assert all(templates.joinpath(name).read_text(encoding="utf-8").strip() for name in names)
+
+
+def test_metadata_is_complete():
+    metadata = importlib.metadata.metadata("shaderloom")
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert metadata["Version"] == declared["version"] == importlib.metadata.version("shaderloom")
+    assert metadata["Requires-Python"] == ">=3.11"
+    assert metadata["License-Expression"] == "MIT"
+    for field in ("Summary", "Author", "Keywords", "Classifier", "Description-Content-Type", "Provides-Extra"):
+        assert metadata.get_all(field), field
+    assert metadata["Description"] or metadata.get_payload()
+
+
+def test_the_command_is_an_entry_point_that_loads():
+    (command,) = importlib.metadata.entry_points(group="console_scripts", name="shaderloom")
+    assert callable(command.load())
