@@ -160,10 +160,55 @@ def _build(collected: dict[Monomial, int]) -> Dim:
     items = [item for item in collected.items() if item[1]]
     if not items:
         return 0
+    if any(atom.kind == "mod" for monomial, _ in items for atom in monomial):
+        joined = _join_remainders(dict(items))
+        if joined is not None:
+            return joined
     if len(items) == 1 and not items[0][0]:
         return items[0][1]
     items.sort(key=_monomial_key)
     return Index(tuple(items))
+
+
+def _join_remainders(collected: dict[Monomial, int]) -> Dim | None:
+    """Undo an unflattening: ``b*(x//b) + x%b == x`` and ``b*((x//b)%a) + x%b == x%(a*b)``, also scaled by a common factor.
+
+    Gives the joined polynomial, or None when no two terms belong together.
+    """
+    for monomial, coefficient in collected.items():
+        for atom in monomial:
+            if atom.kind != "mod":
+                continue
+            dividend, divisor = atom.args
+            quotient = floordiv(dividend, divisor)
+            scale = list(monomial)
+            scale.remove(atom)
+            step = multiply(divisor, Index(((tuple(scale), coefficient),)) if scale else coefficient)
+            for partner in collected:
+                for other in partner:
+                    whole = _joined(atom, other, quotient)
+                    if whole is None:
+                        continue
+                    rest_of_partner = list(partner)
+                    rest_of_partner.remove(other)
+                    partner_step = _build({tuple(rest_of_partner): collected[partner]})
+                    if partner_step != step:
+                        continue
+                    remaining = {key: value for key, value in collected.items() if key not in (monomial, partner)}
+                    scaled = multiply(whole, _build({tuple(scale): coefficient}))
+                    return add(_build(remaining), scaled)
+    return None
+
+
+def _joined(remainder: Atom, other: Atom, quotient: Dim) -> Dim | None:
+    """What ``divisor * other + remainder`` is, if ``other`` is the quotient that belongs to ``remainder``."""
+    if not isinstance(quotient, Index) or len(quotient.terms) != 1:
+        return None
+    if quotient.terms[0] == ((other,), 1):
+        return remainder.args[0]
+    if other.kind == "mod" and other.args[0] == quotient:
+        return modulo(remainder.args[0], multiply(remainder.args[1], other.args[1]))
+    return None
 
 
 def add(left: Dim, right: Dim) -> Dim:
