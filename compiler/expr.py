@@ -8,7 +8,7 @@ Result types are *compute* types (``f32 i32 u32 i64 u64 bool``; see :mod:`shader
 
 ====================  =========================================================================================
 ``const``             payload: Python bool, int or float
-``load``              payload: :class:`Load` (operand, element type, position in elements); args: none
+``load``              payload: :class:`Load` (operand, element type, coordinates); args: none
 ``coordinate``        payload: :class:`~.index.Dim`; an integer of the iteration space, type i32
 ``register``          payload: name of a template variable (an accumulator, a reduced value)
 ``cast``              one argument, converts to the node's type with ONNX's rules
@@ -42,11 +42,20 @@ COMMUTATIVE = frozenset("add mul min max and or xor eq ne".split())
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """One element of an operand.  ``position`` counts elements in the operand's physical order."""
+    """One element of an operand.
+
+    While a fused group is being composed, ``coordinates`` are logical, one per axis; once layouts are chosen there is
+    one left: the position in the operand's physical order, counted in elements.
+    """
 
     operand: Hashable
     dtype: str  #: storage type, a name of ``runtime.dtypes``
-    position: Dim
+    coordinates: tuple[Dim, ...]
+
+    @property
+    def position(self) -> Dim:
+        (position,) = self.coordinates
+        return position
 
 
 class Expr:
@@ -115,9 +124,13 @@ def wrap_integer(value: int, dtype: str) -> int:
     return value - (1 << bits) if signed and value >> (bits - 1) else value
 
 
-def load(operand: Hashable, storage: str, position: Dim, dtype: str) -> Expr:
-    """An element of ``operand`` (stored as ``storage``) converted to the compute type ``dtype``."""
-    return _make("load", (), dtype, Load(operand, storage, position))
+def load(operand: Hashable, storage: str, where: Dim | tuple[Dim, ...], dtype: str) -> Expr:
+    """An element of ``operand`` (stored as ``storage``) converted to the compute type ``dtype``.
+
+    ``where`` is a tuple of logical coordinates or a physical position; see :class:`Load`.
+    """
+    coordinates = where if isinstance(where, tuple) else (where,)
+    return _make("load", (), dtype, Load(operand, storage, coordinates))
 
 
 def coordinate(value: Dim) -> Expr:
@@ -325,8 +338,8 @@ def replace(value: Expr, leaf: Callable[[Expr], Expr | None]) -> Expr:
         if found is not None:
             return found
         if node.op == "load":
-            position = rewrite_position(node.payload.position)
-            return load(node.payload.operand, node.payload.dtype, position, node.dtype)
+            where = tuple(rewrite_position(axis) for axis in node.payload.coordinates)
+            return load(node.payload.operand, node.payload.dtype, where, node.dtype)
         if node.op == "coordinate":
             return coordinate(rewrite_position(node.payload))
         return node
@@ -349,8 +362,8 @@ def substitute_variables(value: Expr, mapping: dict[str, Dim]) -> Expr:
         if args:
             return rebuild(node, args)
         if node.op == "load":
-            position = ix.transform(node.payload.position, on_atom)
-            return load(node.payload.operand, node.payload.dtype, position, node.dtype)
+            where = tuple(ix.transform(axis, on_atom) for axis in node.payload.coordinates)
+            return load(node.payload.operand, node.payload.dtype, where, node.dtype)
         if node.op == "coordinate":
             return coordinate(ix.transform(node.payload, on_atom))
         return node
@@ -378,7 +391,7 @@ def walk(value: Expr) -> list[Expr]:
 def opaque_values(node: Expr) -> list[Expr]:
     """Value expressions that the position of a load, or a coordinate, reads at run time."""
     if node.op == "load":
-        return _opaque_in(node.payload.position)
+        return [value for axis in node.payload.coordinates for value in _opaque_in(axis)]
     if node.op == "coordinate":
         return _opaque_in(node.payload)
     return []
@@ -411,7 +424,7 @@ def describe(value: Expr) -> str:
         if node.op == "const":
             return f"{node.payload!r}:{node.dtype}"
         if node.op == "load":
-            return f"{node.payload.operand}[{ix.text(node.payload.position)}]"
+            return f"{node.payload.operand}[{', '.join(ix.text(axis) for axis in node.payload.coordinates)}]"
         if node.op == "coordinate":
             return f"({ix.text(node.payload)})"
         if node.op == "register":
