@@ -122,6 +122,9 @@ class OpDef:
     store_map: StoreMap | None = None
     family: str | None = None
     fold: Fold | None = None
+    #: ``fold_shapes(node)`` evaluates an operator whose result depends on the *shapes* of its operands alone (Shape,
+    #: Size); it gives an integer array, of dtype object where dimensions are symbolic
+    fold_shapes: Callable[[Node], Any] | None = None
     #: input element types that the lowering supports by input position (the last entry serves all further inputs);
     #: empty: every type that the device holds
     types: tuple[frozenset[str], ...] = ()

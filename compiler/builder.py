@@ -1,0 +1,257 @@
+"""Making nodes: look the operator up, type its attributes, infer, fold, append.
+
+Every node of a graph is made here, by the specialiser, by decompositions and by rewrites, so these hold everywhere:
+
+* operand types are those that the operator's lowering supports;
+* values of static inputs are known;
+* a node whose results are all known and free of dynamic dimensions is not made at all: its results are constants;
+* a result that is known but mentions dynamic dimensions is the output of an internal ``Dimensions`` node.  Consumers
+  that need the value at compile time take it from ``Value.known``, others read the node like any other.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..runtime.dtypes import DType
+from ..runtime.errors import (
+    InternalError,
+    LimitError,
+    ModelError,
+    Origin,
+    ShaderloomError,
+    ShapeError,
+    UnsupportedError,
+)
+from . import index as ix
+from .ir import Graph, Node, Shape, Value
+from .ops.registry import OpDef, registry
+from .ops.symbolic import MAX_DIMENSIONS, DimensionsAttributes
+from .sources import InlineSource, TensorSource, numpy_dtype
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Caps of the compiler; a caller may set them."""
+
+    #: largest result that the host computes while compiling; larger constant subgraphs run on the device once
+    fold_elements: int = 16_384
+    #: largest tensor: positions of elements are signed 32-bit integers on the device
+    tensor_elements: int = 2**31 - 1
+
+
+DEFAULT_LIMITS = Limits()
+
+
+class GraphBuilder:
+    """Implements :class:`~.ops.registry.Builder` on a graph.  New nodes get ``origins``."""
+
+    def __init__(self, graph: Graph, origins: tuple[Origin, ...] = (), limits: Limits = DEFAULT_LIMITS) -> None:
+        self.graph = graph
+        self.origins = origins
+        self.limits = limits
+
+    @property
+    def origin(self) -> Origin | None:
+        return self.origins[0] if self.origins else None
+
+    # -- the protocol of decompositions ---------------------------------------------------------------------------
+
+    def op(self, name: str, *inputs: Value | None, domain: str = "", **attributes: Any) -> Value:
+        """Append a node and give its first output."""
+        return self.ops(name, *inputs, domain=domain, **attributes)[0]
+
+    def ops(self, name: str, *inputs: Value | None, domain: str = "", **attributes: Any) -> list[Value]:
+        """Append a node and give all its outputs."""
+        definition = registry.get(name, domain)
+        try:
+            typed = definition.attributes(**attributes)
+        except TypeError as error:
+            raise InternalError(f"attributes of {name}: {error}", origin=self.origin) from error
+        return self.emit(definition, inputs, typed)
+
+    def constant(self, array: np.ndarray, name: str = "") -> Value:
+        """A small inline constant."""
+        return self.add_constant(name, InlineSource(np.asarray(array)))
+
+    def scalar(self, value: float | int | bool, like: Value) -> Value:
+        """A rank-0 constant of the element type of ``like``."""
+        source = InlineSource(np.asarray(value, numpy_dtype(like.dtype)), like.dtype)
+        return self.add_constant("", source)
+
+    # -- what the protocol is made of -----------------------------------------------------------------------------
+
+    def add_constant(self, name: str, source: TensorSource) -> Value:
+        """A constant; its elements are known when it is small."""
+        shape = source.shape
+        self._check_size(name, shape)
+        value = self.graph.add_constant(name, source.dtype, shape, source)
+        if math.prod(shape) <= self.limits.fold_elements:
+            value.known = source.read()
+        return value
+
+    def emit(
+        self,
+        definition: OpDef,
+        inputs: Sequence[Value | None],
+        attributes: Any,
+        names: Sequence[str] = (),
+        blocks: tuple[Graph, ...] = (),
+    ) -> list[Value]:
+        """Infer and fold one operator application, or append it.  ``names`` are those of the outputs, as far as known.
+
+        Raises :class:`ShapeError` when the operands do not fit, :class:`UnsupportedError` for their element types, and
+        :class:`LimitError` when a result has more elements than the cap.
+        """
+        # A detached node: inference and folding look at it, use lists do not know it.
+        node = Node(0, definition.name, definition.domain, list(inputs), attributes, self.origins, blocks)
+        inferred = self._infer(definition, node)
+        if len(names) > len(inferred):
+            raise ModelError(f"{definition.name} has at most {len(inferred)} outputs", origin=self.origin)
+        labels = [*names, *[""] * (len(inferred) - len(names))]
+        for label, (_, shape) in zip(labels, inferred):
+            self._check_size(label or definition.name, shape)
+        known = self._fold(definition, node, inferred)
+        if known is not None:
+            return [self._known_value(label, dtype, array) for label, (dtype, _), array in zip(labels, inferred, known)]
+        self._check_operands(definition, node)
+        outputs = [(label, dtype, tuple(shape)) for label, (dtype, shape) in zip(labels, inferred)]
+        made = self.graph.add_node(
+            definition.name, inputs, attributes, outputs, domain=definition.domain, origins=self.origins, blocks=blocks
+        )
+        return made.outputs
+
+    def _infer(self, definition: OpDef, node: Node) -> list[tuple[DType, Shape]]:
+        try:
+            return [(dtype, tuple(shape)) for dtype, shape in definition.infer(node)]
+        except ix.Undecidable as error:
+            raise ShapeError(
+                f"the result's shape depends on whether {error}",
+                origin=self.origin,
+                hint="narrow the declared range of that dimension, or leave it concrete",
+            ) from None
+        except ShaderloomError as error:
+            if error.origin is None:
+                error.origin = self.origin
+            raise
+
+    def _check_size(self, name: str, shape: Shape) -> None:
+        count = ix.bounds(ix.product(shape))[1]
+        if count > self.limits.tensor_elements:
+            dims = " x ".join(ix.text(size) for size in shape)
+            raise LimitError(
+                f"a tensor of {dims} has up to {count} elements; the limit is {self.limits.tensor_elements}",
+                origin=self.origin,
+                tensor=name or None,
+            )
+
+    def _check_operands(self, definition: OpDef, node: Node) -> None:
+        for position, value in enumerate(node.inputs):
+            if value is None:
+                continue
+            if position in definition.static_inputs:
+                if value.known is None and not self._read_static(value):
+                    raise ShapeError(
+                        f"input {position} of {definition.name} must be known at compile time, but it is computed from "
+                        "the elements of the model's inputs",
+                        origin=self.origin,
+                        tensor=value.name or None,
+                    )
+                continue
+            supported = definition.types[min(position, len(definition.types) - 1)] if definition.types else None
+            if not value.dtype.on_device or (supported is not None and value.dtype.name not in supported):
+                raise UnsupportedError(
+                    f"{definition.name} does not support element type {value.dtype} for input {position}",
+                    origin=self.origin,
+                    tensor=value.name or None,
+                )
+
+    @staticmethod
+    def _read_static(value: Value) -> bool:
+        """Make the elements of a constant known that was too large to be read before."""
+        if value.constant is None:
+            return False
+        value.known = value.constant.read()
+        return True
+
+    # -- folding ---------------------------------------------------------------------------------------------------
+
+    def _fold(self, definition: OpDef, node: Node, inferred: Sequence[tuple[DType, Shape]]) -> list[np.ndarray] | None:
+        """Elements of every result, or None when they are not known at compile time (or are too many)."""
+        if definition.fold_shapes is None and (
+            definition.fold is None or any(value is not None and value.known is None for value in node.inputs)
+        ):
+            return None
+        for _, shape in inferred:
+            count = ix.product(shape)
+            if isinstance(count, ix.Index) or count > self.limits.fold_elements:
+                return None
+        # The rules of folding may ask for the number, types and shapes of results.
+        node.outputs = [self.graph.new_value("", dtype, shape) for dtype, shape in inferred]
+        if definition.fold_shapes is not None:
+            results = definition.fold_shapes(node)
+        else:
+            assert definition.fold is not None
+            operands = [value if value is None else value.known for value in node.inputs]
+            symbolic = any(array is not None and _has_index(array) for array in operands)
+            try:
+                with np.errstate(all="ignore"):
+                    results = definition.fold(node, *operands)
+            except ix.Undecidable:
+                return None
+            except TypeError:
+                # The host can say no more about a symbolic integer than sums, products and divisions of it.
+                if symbolic:
+                    return None
+                raise
+        if not isinstance(results, (list, tuple)):
+            results = (results,)
+        if len(results) != len(inferred):
+            raise InternalError(f"folding {definition.name} gave {len(results)} results", origin=self.origin)
+        arrays = []
+        for result, (dtype, shape) in zip(results, inferred):
+            array = _typed(result, dtype)
+            if array is None:
+                return None
+            if array.shape != shape:
+                raise InternalError(
+                    f"folding {definition.name} gave shape {array.shape} where {shape} was inferred", origin=self.origin
+                )
+            arrays.append(array)
+        return arrays
+
+    def _known_value(self, name: str, dtype: DType, array: np.ndarray) -> Value:
+        if array.dtype != object:
+            return self.add_constant(name, InlineSource(array, dtype))
+        attributes = DimensionsAttributes(tuple(array.reshape(-1)), array.shape, dtype)
+        outputs = [(name, dtype, array.shape)]
+        value = self.graph.add_node("Dimensions", (), attributes, outputs, domain="loom", origins=self.origins).output
+        value.known = array
+        return value
+
+
+def _has_index(array: np.ndarray) -> bool:
+    return array.dtype == object and any(isinstance(element, ix.Index) for element in array.flat)
+
+
+def _typed(result: Any, dtype: DType) -> np.ndarray | None:
+    """``result`` in the numpy dtype of ``dtype``, an object array where it is symbolic; None when it cannot be."""
+    array = np.asarray(result)
+    if _has_index(array):
+        return array if dtype.is_integer and array.size <= MAX_DIMENSIONS else None
+    if dtype.name == "string":
+        return None
+    if array.dtype == object:
+        # Python integers of any size: wrap to the width of the type as arithmetic on the device does.
+        array = array.astype(np.float64) if dtype.is_float else np.vectorize(_wrap64, otypes=[np.int64])(array)
+    with np.errstate(all="ignore"):
+        return np.ascontiguousarray(array.astype(numpy_dtype(dtype), copy=False)).reshape(array.shape)
+
+
+def _wrap64(value: Any) -> int:
+    return (int(value) + 2**63) % 2**64 - 2**63

@@ -1,0 +1,57 @@
+"""Integers that depend on declared dynamic dimensions, as a tensor: what is left of ``Shape`` and arithmetic on it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ...runtime.dtypes import DType
+from .. import expr as ex
+from .. import index as ix
+from ..expr import Expr
+from ..index import Dim
+from ..ir import Node
+from .registry import Inferred, Read, register
+
+#: more symbolic elements than this are computed by the graph's own nodes instead
+MAX_DIMENSIONS = 256
+
+
+@dataclass(frozen=True, slots=True)
+class DimensionsAttributes:
+    """``elements`` in row-major order of ``shape``; ``dtype`` is an integer type."""
+
+    elements: tuple[Dim, ...]
+    shape: tuple[int, ...]
+    dtype: DType
+
+
+def _infer(node: Node) -> Inferred:
+    return [(node.attributes.dtype, node.attributes.shape)]
+
+
+def _gather(node: Node, coordinates: Sequence[Dim], read: Read) -> Expr:
+    attributes: DimensionsAttributes = node.attributes
+    position: Dim = 0
+    for size, coordinate in zip(attributes.shape, coordinates):
+        position = ix.add(ix.multiply(position, size), coordinate)
+    compute = attributes.dtype.compute
+    here = ex.coordinate(position)
+    *others, last = attributes.elements
+    result = ex.cast(ex.coordinate(last), compute)
+    for number, element in enumerate(others):
+        chosen = ex.compare("eq", here, ex.const(number, "i32"))
+        if here.op == "const":
+            chosen = ex.const(here.payload == number, "bool")
+        result = ex.select(chosen, ex.cast(ex.coordinate(element), compute), result)
+    return result
+
+
+register(
+    name="Dimensions",
+    domain="loom",
+    infer=_infer,
+    attributes=DimensionsAttributes,
+    gather=_gather,
+    cases=(),
+)

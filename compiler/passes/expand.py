@@ -1,0 +1,73 @@
+"""Replace composite operators by simpler ones until every operator left has a lowering of its own."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from ...runtime.errors import InternalError, ShaderloomError
+from .. import index as ix
+from ..builder import DEFAULT_LIMITS, GraphBuilder, Limits
+from ..ir import Graph, Node, Value
+from ..ops.registry import registry
+
+#: decompositions inside decompositions: a longer chain is one that never ends
+MAX_DEPTH = 32
+
+
+def expand(graph: Graph, limits: Limits = DEFAULT_LIMITS) -> None:
+    """Run every ``OpDef.expand`` in ``graph`` and in the bodies of its nodes.
+
+    A decomposition stands where its node stood, so the order of nodes stays topological; its nodes have the origins of
+    the node that they replace.
+    """
+    pending = deque((node, 0) for node in graph.nodes)
+    graph.nodes = []
+    while pending:
+        node, depth = pending.popleft()
+        for block in node.blocks:
+            expand(block, limits)
+        definition = registry.of(node)
+        if definition.expand is None:
+            graph.nodes.append(node)
+            continue
+        if depth >= MAX_DEPTH:
+            raise InternalError(f"the decomposition of {node.op} does not end", origin=node.origin)
+        start = len(graph.nodes)
+        try:
+            results = list(definition.expand(GraphBuilder(graph, node.origins, limits), node))
+        except ShaderloomError as error:
+            error.origin = error.origin or node.origin
+            raise
+        made = graph.nodes[start:]
+        del graph.nodes[start:]
+        pending.extendleft((new, depth + 1) for new in reversed(made))
+        _replace(graph, node, results)
+    graph.remove_dead()
+    graph.sort()
+
+
+def _replace(graph: Graph, node: Node, results: list[Value]) -> None:
+    """Let readers of ``node`` read ``results``, and let go of its operands.
+
+    Results of trailing outputs that nobody reads may be left out.
+    """
+    for old, new in zip(node.outputs, results):
+        if old.dtype != new.dtype or not _same_shape(old, new):
+            raise InternalError(f"the decomposition of {node.op} gives {new!r} for {old!r}", origin=node.origin)
+        if not new.name:
+            new.name = old.name
+        graph.replace_uses(old, new)
+    for old in node.outputs[len(results) :]:
+        if old.uses or any(old is value for value in graph.outputs):
+            raise InternalError(f"the decomposition of {node.op} does not give {old!r}", origin=node.origin)
+    for position in range(len(node.inputs)):
+        graph.set_input(node, position, None)
+
+
+def _same_shape(old: Value, new: Value) -> bool:
+    if old.rank != new.rank:
+        return False
+    try:
+        return all(ix.equal(left, right) for left, right in zip(old.shape, new.shape))
+    except ix.Undecidable:
+        return True  # equal for some values of the dynamic dimensions: the two rules said it in different ways
