@@ -263,6 +263,31 @@ def _divide_exactly(value: Index, divisor: Index) -> Dim | None:
     return _build(collected)
 
 
+def divide(value: Dim, divisor: Dim) -> Dim | None:
+    """The polynomial quotient when ``value`` is a multiple of ``divisor`` for all variables, else None.
+
+    Long division by leading terms; the divisor must not be zero.
+    """
+    if not isinstance(divisor, Index):
+        if any(coefficient % divisor for _, coefficient in _terms(value)):
+            return None
+        return _build({monomial: coefficient // divisor for monomial, coefficient in _terms(value)})
+    leading_monomial, leading_coefficient = divisor.terms[-1]
+    leading = Index(((leading_monomial, leading_coefficient),))
+    quotient: Dim = 0
+    rest = value
+    # every step removes the leading term of the rest, or fails; each quotient term is of lower order than the last
+    for _ in range(64):
+        if not isinstance(rest, Index):
+            return quotient if rest == 0 else None
+        part = _divide_exactly(Index((rest.terms[-1],)), leading)
+        if part is None:
+            return None
+        quotient = add(quotient, part)
+        rest = add(rest, multiply(multiply(part, divisor), -1))
+    return None
+
+
 def _split_symbolic(value: Index, divisor: Index) -> tuple[Dim, Dim]:
     quotient: Dim = 0
     rest: dict[Monomial, int] = {}
@@ -382,9 +407,10 @@ def modulo(value: Dim, divisor: Dim) -> Dim:
 def minimum(left: Dim, right: Dim) -> Dim:
     if not isinstance(left, Index) and not isinstance(right, Index):
         return min(int(left), int(right))
-    if bounds(left)[1] <= bounds(right)[0]:
+    low, high = bounds(add(left, multiply(right, -1)))
+    if high <= 0:
         return left
-    if bounds(right)[1] <= bounds(left)[0]:
+    if low >= 0:
         return right
     return _extremum("min", left, right)
 
@@ -392,9 +418,10 @@ def minimum(left: Dim, right: Dim) -> Dim:
 def maximum(left: Dim, right: Dim) -> Dim:
     if not isinstance(left, Index) and not isinstance(right, Index):
         return max(int(left), int(right))
-    if bounds(left)[0] >= bounds(right)[1]:
+    low, high = bounds(add(left, multiply(right, -1)))
+    if low >= 0:
         return left
-    if bounds(right)[0] >= bounds(left)[1]:
+    if high <= 0:
         return right
     return _extremum("max", left, right)
 
