@@ -1,0 +1,290 @@
+"""Devices: choice of the adapter, one shared device per adapter, pipelines, and wgpu's errors as ours."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+import weakref
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from . import native, wgsl_guard
+from .device_profile import KNOWN_FEATURES, WEB_LIMITS, DeviceProfile
+from .errors import DeviceError, DeviceLost, LimitError
+from .plan import Kernel
+
+#: wgpu backends that have compute with WebGPU's guarantees; OpenGL does not
+BACKENDS = ("Vulkan", "Metal", "D3D12")
+
+_KINDS = {"CPU": "cpu", "DiscreteGPU": "discrete", "IntegratedGPU": "integrated"}
+_PREFERENCE = ("discrete", "integrated", "unknown", "cpu")
+_NO_ADAPTER_HINT = (
+    "install a Vulkan driver (on Debian and Ubuntu: apt-get install mesa-vulkan-drivers) or a current GPU driver"
+)
+
+
+@dataclass(frozen=True)
+class AdapterDescription:
+    """One adapter as ``shaderloom devices`` shows it."""
+
+    index: int
+    name: str
+    driver: str
+    kind: str
+    backend: str
+    features: tuple[str, ...]
+    limits: Mapping[str, int]
+
+    @property
+    def identity(self) -> str:
+        return f"{self.name} {self.driver}".strip()
+
+
+def _describe(index: int, adapter: Any) -> AdapterDescription:
+    info = adapter.info
+    return AdapterDescription(
+        index=index,
+        name=info["device"],
+        driver=info["description"],
+        kind=_KINDS.get(info["adapter_type"], "unknown"),
+        backend=info["backend_type"],
+        features=tuple(feature for feature in KNOWN_FEATURES if feature in adapter.features),
+        limits={name: adapter.limits[name] for name in sorted(WEB_LIMITS) if name in adapter.limits},
+    )
+
+
+def _enumerate() -> list[tuple[AdapterDescription, Any]]:
+    """Usable adapters, best first; the index counts in this order."""
+    import wgpu  # needs a graphics library of the system: imported when a device is wanted, not before
+
+    try:
+        adapters = wgpu.gpu.enumerate_adapters_sync()
+    except Exception as error:  # wgpu raises RuntimeError and OSError of several kinds here
+        raise DeviceError(f"adapters cannot be listed: {_first_line(error)}", hint=_NO_ADAPTER_HINT) from error
+    usable = [adapter for adapter in adapters if adapter.info["backend_type"] in BACKENDS]
+
+    def rank(adapter: Any) -> tuple[int, int]:
+        description = _describe(0, adapter)
+        return _PREFERENCE.index(description.kind), -len(description.features)
+
+    return [(_describe(index, adapter), adapter) for index, adapter in enumerate(sorted(usable, key=rank))]
+
+
+def list_adapters() -> list[AdapterDescription]:
+    """Usable adapters, best first: discrete, integrated, unknown, then software ones."""
+    return [description for description, _ in _enumerate()]
+
+
+def choose_adapter(choice: str | int | None, found: list[AdapterDescription]) -> AdapterDescription:
+    """The adapter that ``choice`` names: an index, or part of its name; None takes the first.
+
+    Raises :class:`DeviceError` if there is none.
+    """
+    if not found:
+        raise DeviceError("no Vulkan, Metal or Direct3D 12 adapter was found", hint=_NO_ADAPTER_HINT)
+    if choice is None or choice == "":
+        return found[0]
+    text = str(choice)
+    if text.isdigit():
+        matching = [adapter for adapter in found if adapter.index == int(text)]
+    else:
+        matching = [adapter for adapter in found if text.lower() in f"{adapter.identity} {adapter.backend}".lower()]
+    if not matching:
+        names = "; ".join(f"{adapter.index}: {adapter.identity}" for adapter in found)
+        raise DeviceError(f"no adapter matches '{text}'", hint=f"there are {names}")
+    return matching[0]
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """A compute pipeline with its explicit layout of bind group 0."""
+
+    pipeline: Any
+    layout: Any
+    handle: Any  #: wgpu-native's pipeline handle
+
+
+class PipelineHolder:
+    """A weakly referenced home of a pipeline: it lives as long as an executor that uses it."""
+
+    __slots__ = ("__weakref__", "pipeline")
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self.pipeline = pipeline
+
+
+class Device:
+    """A wgpu device with its profile.  Share one; get it from :func:`open_device` or :meth:`from_wgpu`."""
+
+    def __init__(self, gpu: Any, profile: DeviceProfile, name: str) -> None:
+        self.gpu = gpu
+        self.profile = profile
+        self.name = name
+        self.queue = gpu.queue
+        self.lost = False  #: true once an operation reported the loss; such a device is never handed out again
+        self._pipelines: weakref.WeakValueDictionary[str, PipelineHolder] = weakref.WeakValueDictionary()
+        self._lock = threading.Lock()
+
+    @classmethod
+    def from_wgpu(cls, gpu: Any) -> Device:
+        """Wrap a ``wgpu.GPUDevice`` that the caller made and keeps."""
+        description = _describe(0, gpu.adapter)
+        features = frozenset(feature for feature in KNOWN_FEATURES if feature in gpu.features)
+        limits = {name: int(gpu.limits.get(name, default)) for name, default in WEB_LIMITS.items()}
+        profile = DeviceProfile(description.kind, description.identity, features, limits)
+        return cls(gpu, profile, description.identity)
+
+    def __repr__(self) -> str:
+        return f"<Device {self.name}>"
+
+    @contextmanager
+    def guarded(self, what: str) -> Iterator[None]:
+        """Turn wgpu's errors in the block into :class:`DeviceError` (or :class:`DeviceLost`) about ``what``."""
+        import wgpu
+
+        try:
+            yield
+        except (wgpu.GPUError, RuntimeError) as error:
+            message = _first_line(error)
+            lowered = str(error).lower()
+            if "device is lost" in lowered or "device lost" in lowered:
+                self.lost = True
+                raise DeviceLost(f"the device was lost while {what}: {message}") from error
+            raise DeviceError(f"{what} failed: {message}") from error
+
+    def create_buffer(self, size: int, usage: int, label: str) -> Any:
+        """A buffer of ``size`` > 0 bytes, a multiple of 4.  Raises :class:`LimitError` beyond ``max-buffer-size``."""
+        limit = self.profile.limit("max-buffer-size")
+        if size > limit:
+            raise LimitError(f"buffer '{label}' needs {size:,} bytes; the device's max-buffer-size is {limit:,}")
+        with self.guarded(f"creating buffer '{label}' of {size:,} bytes"):
+            return self.gpu.create_buffer(size=size, usage=usage, label=label)
+
+    def create_module(self, wgsl: str, *, checked: bool, label: str, max_bytes: int) -> Any:
+        """A shader module; with ``checked`` false without bounds checks, where wgpu-native can.
+
+        Unchecked is only for WGSL that this process has just generated.
+        """
+        wgsl_guard.check(wgsl, max_bytes, label)
+        with self.guarded(f"compiling the shader of {label}"):
+            if not checked:
+                try:
+                    return native.create_trusted_module(self.gpu, wgsl)
+                except native.MissingSymbolError:
+                    pass  # checks cost time and change no result
+            return self.gpu.create_shader_module(code=wgsl, label=label)
+
+    def pipeline(self, kernel: Kernel, *, checked: bool, max_wgsl_bytes: int) -> PipelineHolder:
+        """The pipeline of a kernel; made once for equal text and bindings for as long as somebody holds it."""
+        accesses = ",".join(binding.access for binding in kernel.bindings)
+        identity = f"{kernel.entry_point}\n{accesses}\n{checked}\n{kernel.wgsl}"
+        key = hashlib.sha256(identity.encode()).hexdigest()
+        with self._lock:
+            holder = self._pipelines.get(key)
+        if holder is not None:
+            return holder
+        self._require(kernel)
+        label = f"kernel {kernel.id} ({kernel.template})"
+        module = self.create_module(kernel.wgsl, checked=checked, label=label, max_bytes=max_wgsl_bytes)
+        with self.guarded(f"creating the pipeline of {label}"):
+            layout = self.gpu.create_bind_group_layout(
+                entries=[
+                    {"binding": index, "visibility": 4, "buffer": {"type": _BINDING_TYPES[binding.access]}}
+                    for index, binding in enumerate(kernel.bindings)
+                ]
+            )
+            pipeline = self.gpu.create_compute_pipeline(
+                label=label,
+                layout=self.gpu.create_pipeline_layout(bind_group_layouts=[layout]),
+                compute={"module": module, "entry_point": kernel.entry_point},
+            )
+        holder = PipelineHolder(Pipeline(pipeline, layout, pipeline._internal))
+        with self._lock:
+            return self._pipelines.setdefault(key, holder)
+
+    def _require(self, kernel: Kernel) -> None:
+        """Check what wgpu does not: features by name, workgroup memory, and the size of a workgroup."""
+        missing = sorted(set(kernel.features) - self.profile.features)
+        if missing:
+            raise DeviceError(f"kernel {kernel.id} needs the features {', '.join(missing)}, which {self.name} lacks")
+        limit = self.profile.limit("max-compute-workgroup-storage-size")
+        if kernel.workgroup_bytes > limit:
+            raise LimitError(
+                f"kernel {kernel.id} needs {kernel.workgroup_bytes:,} bytes of workgroup memory; the limit is {limit:,}"
+            )
+        x, y, z = kernel.workgroup
+        invocations = self.profile.limit("max-compute-invocations-per-workgroup")
+        if x * y * z > invocations:
+            raise LimitError(f"kernel {kernel.id} has {x * y * z} invocations a workgroup; the limit is {invocations}")
+
+    def submit(self, command_buffers: list[Any], what: str) -> None:
+        with self.guarded(what):
+            self.queue.submit(command_buffers)
+
+    def wait(self) -> None:
+        """Block until everything submitted so far has finished."""
+        if native.AVAILABLE:
+            native.wait(self.gpu)
+        else:
+            marker = self.create_buffer(16, 0x1 | 0x8, "wait")
+            with self.guarded("waiting"):
+                marker.map_sync("READ")
+            marker.destroy()
+
+
+_BINDING_TYPES = {"read": "read-only-storage", "read_write": "storage", "uniform": "uniform"}
+
+
+def _first_line(error: BaseException) -> str:
+    """The telling lines of a wgpu message, on one line."""
+    lines = [line.strip() for line in str(error).splitlines()]
+    lines = [line for line in lines if line and line not in ("Validation Error", "Caused by:")]
+    return " / ".join(lines)[:800] or type(error).__name__
+
+
+_shared: dict[tuple[int, str, str, str], Device] = {}
+_shared_lock = threading.Lock()
+
+
+def open_device(choice: str | int | Device | None = None, *, web_limits: bool = False, features: bool = True) -> Device:
+    """The process-wide device of an adapter.
+
+    ``choice`` is an adapter's index or part of its name (see :func:`list_adapters`); None reads ``SHADERLOOM_ADAPTER``
+    and without it takes the best.  ``web_limits`` asks for WebGPU's default limits, what a browser grants;
+    ``features=False`` asks for no optional feature.  Raises :class:`DeviceError`.
+    """
+    if isinstance(choice, Device):
+        return choice
+    if choice is not None and not isinstance(choice, (str, int)):
+        return Device.from_wgpu(choice)
+    if choice is None:
+        choice = os.environ.get("SHADERLOOM_ADAPTER")
+    request = (os.getpid(), str(choice or ""), str(web_limits), str(features))
+    with _shared_lock:
+        for key in [key for key, device in _shared.items() if device.lost]:
+            del _shared[key]
+        if request in _shared:
+            return _shared[request]
+        found = _enumerate()
+        chosen = choose_adapter(choice, [description for description, _ in found])
+        identity = (os.getpid(), f"#{chosen.index}", str(web_limits), str(features))
+        device = _shared.get(identity)
+        if device is None:
+            device = _request(chosen, found[chosen.index][1], web_limits, features)
+        _shared[request] = _shared[identity] = device
+        return device
+
+
+def _request(description: AdapterDescription, adapter: Any, web_limits: bool, features: bool) -> Device:
+    limits = dict(WEB_LIMITS) if web_limits else {name: adapter.limits[name] for name in WEB_LIMITS}
+    wanted = list(description.features) if features else []
+    try:
+        gpu = adapter.request_device_sync(required_features=wanted, required_limits=limits)
+    except Exception as error:  # wgpu raises GPUError, RuntimeError and ValueError here
+        raise DeviceError(f"{description.identity} gave no device: {_first_line(error)}") from error
+    granted = {name: int(gpu.limits[name]) for name in WEB_LIMITS}
+    profile = DeviceProfile(description.kind, description.identity, frozenset(wanted), granted)
+    return Device(gpu, profile, description.identity)

@@ -1,0 +1,69 @@
+"""Devices for tests: every software or hardware adapter that the machine has, each a parameter of its own."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SWIFTSHADER = Path("/usr/lib/chromium/vk_swiftshader_icd.json")
+DRIVER_FOLDERS = (
+    Path("/usr/share/vulkan/icd.d"),
+    Path("/usr/local/share/vulkan/icd.d"),
+    Path("/etc/vulkan/icd.d"),
+)
+
+
+def _offer_swiftshader() -> None:
+    """List Chromium's SwiftShader beside the system's drivers.  Must run before wgpu is imported."""
+    if os.environ.get("VK_DRIVER_FILES") or os.environ.get("VK_ICD_FILENAMES") or not SWIFTSHADER.is_file():
+        return
+    present = [str(file) for folder in DRIVER_FOLDERS if folder.is_dir() for file in sorted(folder.glob("*.json"))]
+    files = os.pathsep.join([*present, str(SWIFTSHADER)])
+    os.environ["VK_DRIVER_FILES"] = os.environ["VK_ICD_FILENAMES"] = files
+
+
+_offer_swiftshader()
+if not os.environ.get("XDG_RUNTIME_DIR"):  # wgpu complains when it is unset
+    os.environ["XDG_RUNTIME_DIR"] = tempfile.gettempdir()
+
+ADAPTERS = ("llvmpipe", "SwiftShader")
+
+
+def open_adapter(name: str, **options: bool):
+    """The shared device of the adapter whose name contains ``name``; skips the calling test if there is none."""
+    from shaderloom.runtime.device import open_device
+    from shaderloom.runtime.errors import DeviceError
+
+    try:
+        return open_device(name, **options)
+    except DeviceError as error:
+        pytest.skip(f"no device '{name}': {error}")
+
+
+@pytest.fixture(scope="session")
+def device():
+    """The device that a user gets by default; skips where there is no adapter."""
+    return open_adapter("")
+
+
+@pytest.fixture(scope="session", params=ADAPTERS)
+def each_device(request: pytest.FixtureRequest):
+    """Each software device in turn."""
+    return open_adapter(request.param)
+
+
+@pytest.fixture(scope="session", params=ADAPTERS)
+def web_device(request: pytest.FixtureRequest):
+    """Each software device with WebGPU's default limits and without optional features, as in a browser."""
+    return open_adapter(request.param, web_limits=True, features=False)
+
+
+@pytest.fixture
+def cache_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty folder as the disk cache of this test and of the processes that it starts."""
+    monkeypatch.setenv("SHADERLOOM_CACHE", str(tmp_path / "cache"))
+    yield tmp_path / "cache"

@@ -1,0 +1,122 @@
+"""Plans written by hand, so that the runtime is tested without the compiler."""
+
+from __future__ import annotations
+
+import hashlib
+
+from shaderloom.runtime.plan import (
+    Binding,
+    Kernel,
+    KernelCall,
+    Plan,
+    Port,
+    Range,
+    SourceRef,
+    Stage,
+    Symbol,
+    Weight,
+)
+
+SCALE_ADD = """
+@group(0) @binding(0) var<storage, read> x: array<f32>;
+@group(0) @binding(1) var<storage, read> w: array<f32>;
+@group(0) @binding(2) var<storage, read_write> y: array<f32>;
+@compute @workgroup_size(64) fn main(@builtin(global_invocation_id) id: vec3<u32>) {
+    if (id.x >= COUNT) { return; }
+    y[id.x] = x[id.x] * 2.0 + w[id.x % WEIGHTS];
+}
+"""
+
+DOUBLE = """
+@group(0) @binding(0) var<storage, read> x: array<f32>;
+@group(0) @binding(1) var<storage, read_write> y: array<f32>;
+@compute @workgroup_size(64) fn main(@builtin(global_invocation_id) id: vec3<u32>) {
+    if (id.x >= COUNT) { return; }
+    y[id.x] = x[id.x] + x[id.x];
+}
+"""
+
+DYNAMIC_DOUBLE = """
+struct Symbols { n: i32 }
+@group(0) @binding(0) var<storage, read> x: array<f32>;
+@group(0) @binding(1) var<storage, read_write> y: array<f32>;
+@group(0) @binding(2) var<uniform> symbols: Symbols;
+@compute @workgroup_size(64) fn main(@builtin(global_invocation_id) id: vec3<u32>) {
+    if (i32(id.x) >= symbols.n * 3) { return; }
+    y[id.x] = x[id.x] + x[id.x];
+}
+"""
+
+
+def kernel(wgsl: str, *accesses: str, name: str = "map") -> Kernel:
+    """A kernel with one binding for each access."""
+    bindings = tuple(Binding(f"b{index}", access, "f32") for index, access in enumerate(accesses))
+    return Kernel(hashlib.sha256(wgsl.encode()).hexdigest(), name, wgsl, "main", (64, 1, 1), bindings)
+
+
+def span(buffer: str, elements: int, offset: int = 0) -> Range:
+    return Range(buffer, offset, (elements * 4 + 15) // 16 * 16)
+
+
+def two_step_plan(count: int = 100, weights: int = 10, key: str = "two-step") -> Plan:
+    """y = (x * 2 + t) * 2 where t is the initializer ``bias`` doubled on the device; one arena between the steps."""
+    first = kernel(
+        SCALE_ADD.replace("COUNT", f"{count}u").replace("WEIGHTS", f"{weights}u"), "read", "read", "read_write"
+    )
+    second = kernel(DOUBLE.replace("COUNT", f"{count}u"), "read", "read_write")
+    transform = kernel(DOUBLE.replace("COUNT", f"{weights}u"), "read", "read_write", name="transform")
+    grid = ((count + 63) // 64, 1, 1)
+    bias = SourceRef("bias", "", 0, weights * 4, "float32", (weights,))
+    weight = Weight(
+        "bias-doubled",
+        (weights * 4 + 15) // 16 * 16,
+        ("bias",),
+        (KernelCall(transform.key, (span("source:bias", weights), span("weight:bias-doubled", weights)), (1, 1, 1)),),
+        "bias",
+    )
+    return Plan(
+        key=key,
+        inputs=(Port("x", "float32", (count,), ("N",)),),
+        outputs=(Port("y", "float32", (count,), ("N",)),),
+        symbols=(),
+        kernels=(first, second, transform),
+        sources=(bias,),
+        weights=(weight,),
+        stages=(
+            Stage(
+                (
+                    KernelCall(
+                        first.key,
+                        (span("input:x", count), span("weight:bias-doubled", weights), span("arena:0", count, 256)),
+                        grid,
+                        origins=("Mul (main node 0)", "Add (main node 1)"),
+                        label="scale",
+                    ),
+                    KernelCall(
+                        second.key, (span("arena:0", count, 256), span("output:y", count)), grid, label="double"
+                    ),
+                )
+            ),
+        ),
+        arenas=(256 + (count * 4 + 15) // 16 * 16,),
+        report={"nodes": 3},
+    )
+
+
+def dynamic_plan(low: int = 0, high: int = 1000) -> Plan:
+    """y = x + x for x of shape [n, 3] with n declared dynamic."""
+    doubling = kernel(DYNAMIC_DOUBLE, "read", "read_write", "uniform")
+    size = ["*", 16, ["max", 1, ["//", ["+", ["*", "n", 12], 15], 16]]]
+    grid = (["//", ["+", ["*", "n", 3], 63], 64], 1, 1)
+    ranges = (Range("input:x", 0, size), Range("output:y", 0, size), Range("symbols", 0, 16))
+    return Plan(
+        key="dynamic",
+        inputs=(Port("x", "float32", ("n", 3), ("n", 3)),),
+        outputs=(Port("y", "float32", ("n", 3), ("n", 3)),),
+        symbols=(Symbol("n", low, high),),
+        kernels=(doubling,),
+        sources=(),
+        weights=(),
+        stages=(Stage((KernelCall(doubling.key, ranges, grid, label="double"),)),),
+        arenas=(),
+    )
