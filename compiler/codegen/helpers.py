@@ -1,0 +1,43 @@
+"""Which helper functions call which: the texts are macros of ``functions.wgsl.j2``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+_DEPENDENCIES: dict[str, tuple[str, ...]] = {
+    "abs_i64": ("neg_i64",),
+    "div_u64": ("lt_u64", "add_i64", "sub_i64"),
+    "mod_u64": ("div_u64", "mul_i64", "sub_i64"),
+    "fmod_u64": ("div_u64", "mul_i64", "sub_i64"),
+    "div_i64": ("abs_i64", "neg_i64", "div_u64"),
+    "fmod_i64": ("div_i64", "mul_i64", "sub_i64"),
+    "mod_i64": ("fmod_i64", "add_i64"),
+    "min_i64": ("lt_i64",),
+    "max_i64": ("lt_i64",),
+    "min_u64": ("lt_u64",),
+    "max_u64": ("lt_u64",),
+    "pow_i64": ("mul_i64",),
+    "pow_u64": ("mul_i64",),
+    "sub_i64": ("neg_i64", "add_i64"),
+    "neg_i64": ("add_i64",),
+    "i64_to_f32": ("neg_i64",),
+    "f32_to_i64": ("neg_i64",),
+    "f32_to_u64": ("f32_to_i64",),
+    "min_f32": ("isnan",),
+    "max_f32": ("isnan",),
+    "pow": ("not_a_number",),
+}
+
+
+def with_dependencies(wanted: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    """All (helper, lane suffix) pairs to declare, dependencies before their callers, in a deterministic order."""
+    ordered: dict[tuple[str, str], None] = {}
+
+    def add(name: str, suffix: str) -> None:
+        for dependency in _DEPENDENCIES.get(name, ()):
+            add(dependency, "1" if dependency == "not_a_number" else suffix)
+        ordered[name, suffix] = None
+
+    for name, suffix in sorted(wanted):
+        add(name, suffix)
+    return list(ordered)

@@ -1,0 +1,167 @@
+"""KernelSpec to Kernel: runs the Jinja templates.
+
+The environment is strict: an undefined name is an error.  Templates hold loops, macros and booleans; they ask
+``dim("M")`` for sizes (a literal, or a field of the ``symbols`` uniform when the dimension is declared dynamic) and call
+hooks by name.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, is_dataclass
+from functools import lru_cache
+from importlib import resources
+from typing import Any
+
+import jinja2
+
+from ...runtime.dtypes import BY_NAME
+from ...runtime.errors import LimitError
+from ...runtime.plan import Binding, Kernel
+from .. import expr as ex
+from ..kernels.spec import Hook, KernelSpec, Operand
+from .helpers import with_dependencies
+from .stores import emit_store
+from .wgsl import LANES, VECTOR_TYPES, WGSL_TYPES, Emitter, Functions, is_aligned, symbol_field
+
+#: Longest shader text that is handed to a driver; long functions take naga minutes (settable by the caller's caps)
+MAX_WGSL_CHARACTERS = 1 << 20
+
+
+@lru_cache(maxsize=1)
+def environment() -> jinja2.Environment:
+    """The template environment, shared by all compilations of the process."""
+    root = resources.files("shaderloom.templates")
+
+    def source(name: str) -> str | None:
+        path = root / name
+        return path.read_text(encoding="utf-8") if path.is_file() else None
+
+    return jinja2.Environment(
+        loader=jinja2.FunctionLoader(source),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,
+    )
+
+
+@lru_cache(maxsize=256)
+def helper_text(name: str, suffix: str) -> str:
+    """WGSL of a helper function for one lane ("1") or four ("4")."""
+    module = environment().get_template("functions.wgsl.j2").module
+    macro = getattr(module, name)
+    return str(macro("4" if suffix == "4" else "1")).strip("\n")
+
+
+def element_type(operand: Operand, wide: bool) -> str:
+    """WGSL element type of an operand's array."""
+    storage = BY_NAME[operand.dtype]
+    if storage.bits == 64:
+        return "vec2<u32>"
+    if storage.packing == 4:
+        return "u32"
+    if storage.packing == 2:
+        return "vec2<u32>" if wide else "u32"
+    scalar = WGSL_TYPES[storage.compute]
+    return f"vec4<{scalar}>" if wide else scalar
+
+
+def render(spec: KernelSpec) -> Kernel:
+    """The shader of ``spec``: a pure function."""
+    functions = Functions()
+    wide = _vector_operands(spec)
+    buffers = {operand.name: operand.name for operand in spec.operands}
+    symbols = frozenset(spec.symbols)
+
+    hooks = []
+    for hook in spec.hooks:
+        vector_registers = frozenset(name for name, wgsl_type in hook.registers if wgsl_type.startswith("vec4"))
+        emitter = Emitter(buffers, wide, symbols, functions, vector_registers if hook.lanes == LANES else frozenset())
+        hooks.append(_render_hook(hook, spec, emitter, wide))
+
+    sizes = Emitter(buffers, wide, symbols, functions)
+    dims = dict(spec.dims)
+
+    def dim(name: str) -> str:
+        lines = len(sizes.lines)
+        text = sizes.index(dims[name])
+        if len(sizes.lines) != lines:  # divisions were given names: fold them into the text instead
+            raise LimitError(f"dimension {name} of a kernel is too complicated for a template")
+        return text
+
+    wgsl = environment().get_template(f"{spec.template}.wgsl.j2").render(
+        config=spec.config,
+        dim=dim,
+        hooks={hook.name for hook in spec.hooks},
+        workgroup=spec.workgroup,
+        declarations="@@declarations@@",
+        **dict(spec.parameters),
+    )
+    # The helpers that a kernel needs are known only once everything else is rendered.
+    wgsl = wgsl.replace("@@declarations@@", _declarations(spec, wide, functions, hooks))
+    if len(wgsl) > MAX_WGSL_CHARACTERS:
+        raise LimitError(f"a {spec.template} kernel has {len(wgsl)} characters of WGSL, more than {MAX_WGSL_CHARACTERS}",
+                         hint="turn fusion off for this model, or raise the cap")
+    bindings = tuple(Binding(operand.name, operand.access, element_type(operand, operand.name in wide))
+                     for operand in spec.operands)
+    if functions.symbols:
+        bindings += (Binding("symbols", "uniform", "Symbols"),)
+    config = tuple(sorted(asdict(spec.config).items())) if is_dataclass(spec.config) else ()
+    identity: dict[str, Any] = {
+        "template": spec.template,
+        "config": config,
+        "wgsl": wgsl,
+        "workgroup": spec.workgroup,
+        "bindings": [(binding.name, binding.access, binding.element) for binding in bindings],
+        "features": spec.features,
+    }
+    key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
+    return Kernel(key, spec.template, wgsl, "main", spec.workgroup, bindings, spec.features, spec.workgroup_bytes, config)
+
+
+def _vector_operands(spec: KernelSpec) -> frozenset[object]:
+    """Operands that some hook reads or writes four elements at a time."""
+    found: set[object] = set()
+    dtypes = {operand.name: operand.dtype for operand in spec.operands}
+    for hook in spec.hooks:
+        if hook.lanes != LANES:
+            continue
+        values = [store.value for store in hook.stores] + [store.condition for store in hook.stores if store.condition]
+        if hook.result is not None:
+            values.append(hook.result)
+        for value in values:
+            for node in ex.loads(value):
+                if is_aligned(node.payload.position):
+                    found.add(node.payload.operand)
+        found |= {store.operand for store in hook.stores if is_aligned(store.position)}
+    return frozenset(name for name in found if BY_NAME[dtypes[str(name)]].compute in VECTOR_TYPES)
+
+
+def _declarations(spec: KernelSpec, wide: frozenset[object], functions: Functions, hooks: list[str]) -> str:
+    lines = []
+    for number, operand in enumerate(spec.operands):
+        array = f"array<{element_type(operand, operand.name in wide)}>"
+        lines.append(f"@group(0) @binding({number}) var<storage, {operand.access}> {operand.name}: {array};")
+    if functions.symbols:
+        fields = ", ".join(f"{symbol_field(name)}: i32" for name in spec.symbols)
+        lines.append(f"struct Symbols {{ {fields} }}")
+        lines.append(f"@group(0) @binding({len(spec.operands)}) var<uniform> symbols: Symbols;")
+    lines += [helper_text(name, suffix) for name, suffix in with_dependencies(functions.helpers)]
+    return "\n".join(lines + hooks)
+
+
+def _render_hook(hook: Hook, spec: KernelSpec, emitter: Emitter, wide: frozenset[object]) -> str:
+    parameters = [f"{name}: i32" for name in hook.parameters] + [f"{name}: {kind}" for name, kind in hook.registers]
+    arrow = ""
+    if hook.result is not None:
+        scalar = WGSL_TYPES[hook.result.dtype]
+        arrow = f" -> vec4<{scalar}>" if hook.lanes == LANES else f" -> {scalar}"
+        rendered = emitter.vector(hook.result) if hook.lanes == LANES else emitter.scalar(hook.result)
+        emitter.write(f"return {rendered};")
+    for store in hook.stores:
+        emit_store(store, hook.lanes, emitter, wide)
+    head = f"fn {hook.name}({', '.join(parameters)}){arrow} {{"
+    return "\n".join([head, *emitter.lines, "}"])

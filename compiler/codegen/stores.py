@@ -1,0 +1,70 @@
+"""Statements that write results: whole vectors where four neighbours are aligned, single elements elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ...runtime.dtypes import BY_NAME
+from ...runtime.errors import LimitError
+from .. import index as ix
+from ..expr import Expr
+from ..kernels.spec import Store
+from .wgsl import LANE, LANES, VECTOR_TYPES, Emitter, is_aligned, split_lane
+
+
+def emit_store(store: Store, lanes: int, emitter: Emitter, wide: frozenset[object]) -> None:
+    """Append the statements of one store to ``emitter``; ``wide`` are the operands declared with four elements."""
+    if lanes == 1:
+        _emit_element(store, emitter, wide)
+        return
+    if is_aligned(store.position) and BY_NAME[store.dtype].compute in VECTOR_TYPES:
+        condition = None if store.condition is None else emitter.without_lane(store.condition)
+        if condition is not None or store.condition is None:
+            _emit_vector(store, condition, emitter)
+            return
+    for lane in range(LANES):
+        condition = None if store.condition is None else emitter.at_lane(store.condition, lane)
+        position = ix.substitute(store.position, {LANE: lane})
+        single = Store(store.operand, store.dtype, position, emitter.at_lane(store.value, lane), condition)
+        _emit_element(single, emitter, wide)
+
+
+def _emit_vector(store: Store, condition: Expr | None, emitter: Emitter) -> None:
+    def write() -> None:
+        base, _ = split_lane(store.position)
+        assert base is not None
+        position = emitter.index(ix.floordiv(base, LANES))
+        value = str(emitter.vector(store.value))
+        storage = BY_NAME[store.dtype]
+        if storage.packing > 1:
+            emitter.functions.helpers[f"pack_{storage.name}", "4"] = None
+            value = f"pack_{storage.name}_4({value})"
+        emitter.write(f"{store.operand}[{position}] = {value};")
+
+    _guarded(condition, emitter, write)
+
+
+def _emit_element(store: Store, emitter: Emitter, wide: frozenset[object]) -> None:
+    if BY_NAME[store.dtype].packing > 1:
+        raise LimitError(f"a {store.dtype} result needs whole words: four neighbours by one thread")
+
+    def write() -> None:
+        value = emitter.scalar(store.value)
+        if store.operand in wide:
+            vector, component = ix.floordiv(store.position, LANES), ix.modulo(store.position, LANES)
+            emitter.write(f"{store.operand}[{emitter.index(vector)}][{emitter.index(component)}] = {value};")
+        else:
+            emitter.write(f"{store.operand}[{emitter.index(store.position)}] = {value};")
+
+    _guarded(store.condition, emitter, write)
+
+
+def _guarded(condition: Expr | None, emitter: Emitter, write: Callable[[], None]) -> None:
+    if condition is None:
+        write()
+    elif condition.op == "const":
+        if condition.payload:
+            write()
+    else:
+        with emitter.scope(f"if ({emitter.scalar(condition)}) {{"):
+            write()
