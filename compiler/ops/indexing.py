@@ -258,7 +258,7 @@ register(
         Case((
             Tensor((2, 3), "int32", data=[[0, 2, -4], [1, -3, 9]]),
             Tensor((1,), "int32", data=[3], constant=True),
-            Tensor((2,), "int32", data=[-5, 5]),
+            Tensor((2,), "float32", data=[-5.0, 5.0]),
         ), {"axis": 1}),
         Case((
             Tensor((2, 2), "float32", data=[[0.0, 2.0], [1.0, -3.0]]),
