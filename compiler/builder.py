@@ -4,6 +4,7 @@ Every node of a graph is made here, by the specialiser, by decompositions and by
 
 * operand types are those that the operator's lowering supports;
 * values of static inputs are known;
+* Identity is its operand: no node is made;
 * a node whose results are all known and free of dynamic dimensions is not made at all: its results are constants;
 * a result that is known but mentions dynamic dimensions is the output of an internal ``Dimensions`` node.  Consumers
   that need the value at compile time take it from ``Value.known``, others read the node like any other.
@@ -108,6 +109,8 @@ class GraphBuilder:
         Raises :class:`ShapeError` when the operands do not fit, :class:`UnsupportedError` for their element types, and
         :class:`LimitError` when a result has more elements than the cap.
         """
+        if definition.name == "Identity" and definition.domain == "" and inputs[0] is not None:
+            return [inputs[0]]
         # A detached node: inference and folding look at it, use lists do not know it.
         node = Node(0, definition.name, definition.domain, list(inputs), attributes, self.origins, blocks)
         inferred = self._infer(definition, node)

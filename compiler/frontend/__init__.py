@@ -1,0 +1,15 @@
+"""ONNX files -> :class:`ImportedModel`."""
+
+from .load import ModelLike, load_model
+from .model import ImportedBlock, ImportedGraph, ImportedModel, ImportedNode, ImportedPort, ModelMetadata
+
+__all__ = [
+    "ImportedBlock",
+    "ImportedGraph",
+    "ImportedModel",
+    "ImportedNode",
+    "ImportedPort",
+    "ModelLike",
+    "ModelMetadata",
+    "load_model",
+]

@@ -1,0 +1,127 @@
+"""AttributeProto -> Python values, and Python values -> the attributes dataclass of an operator."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import types
+import typing
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import onnx
+
+from ...runtime.errors import ModelError, Origin, UnsupportedError
+from ..ops.registry import OpDef
+from ..sources import TensorSource
+
+_Proto = onnx.AttributeProto
+
+
+def read_attribute(attribute: onnx.AttributeProto, tensor: Callable[[onnx.TensorProto], TensorSource]) -> Any:
+    """The value: int, float, str, a tuple of those, a tensor's source, or a GraphProto.
+
+    Raises :class:`UnsupportedError` for kinds that no supported operator has.
+    """
+    kind = attribute.type
+    if kind == _Proto.INT:
+        return attribute.i
+    if kind == _Proto.INTS:
+        return tuple(attribute.ints)
+    if kind == _Proto.FLOAT:
+        return attribute.f
+    if kind == _Proto.FLOATS:
+        return tuple(attribute.floats)
+    if kind == _Proto.STRING:
+        return attribute.s.decode("utf-8", "replace")
+    if kind == _Proto.STRINGS:
+        return tuple(text.decode("utf-8", "replace") for text in attribute.strings)
+    if kind == _Proto.TENSOR:
+        return tensor(attribute.t)
+    if kind == _Proto.GRAPH:
+        return attribute.g
+    name = _Proto.AttributeType.Name(kind) if kind in _Proto.AttributeType.values() else str(kind)
+    raise UnsupportedError(f"attribute '{attribute.name}' of kind {name} is not supported")
+
+
+@functools.cache
+def _fields(attributes: type) -> dict[str, tuple[Any, bool]]:
+    """Field name -> (type, whether it must be given) of an attributes dataclass."""
+    hints = typing.get_type_hints(attributes)
+    missing = dataclasses.MISSING
+    return {
+        item.name: (hints[item.name], item.default is missing and item.default_factory is missing)
+        for item in dataclasses.fields(attributes)
+    }
+
+
+def typed_attributes(definition: OpDef, values: dict[str, Any], origin: Origin) -> Any:
+    """An instance of ``definition.attributes``.
+
+    Raises :class:`UnsupportedError` for an attribute that the operator does not have here or that has the wrong type,
+    :class:`ModelError` for a missing one.
+    """
+    fields = _fields(definition.attributes)
+    arguments: dict[str, Any] = {}
+    for name, value in values.items():
+        if name not in fields:
+            raise UnsupportedError(f"attribute '{name}' of {definition.name} is not supported", origin=origin)
+        expected = fields[name][0]
+        converted = _convert(value, expected)
+        if converted is _WRONG:
+            raise UnsupportedError(
+                f"attribute '{name}' of {definition.name} must be {_describe(expected)}, not {type(value).__name__}",
+                origin=origin,
+            )
+        arguments[name] = converted
+    for name, (_, required) in fields.items():
+        if required and name not in arguments:
+            raise ModelError(f"{definition.name} needs the attribute '{name}'", origin=origin)
+    try:
+        return definition.attributes(**arguments)
+    except ValueError as error:  # from the dataclass's own checks
+        raise UnsupportedError(f"attributes of {definition.name}: {error}", origin=origin) from None
+
+
+_WRONG = object()
+
+
+def _convert(value: Any, expected: Any) -> Any:
+    """``value`` as the annotated type ``expected``, or ``_WRONG``."""
+    if expected is Any:
+        return value
+    origin = typing.get_origin(expected)
+    if origin in (typing.Union, types.UnionType):
+        for choice in typing.get_args(expected):
+            converted = _convert(value, choice)
+            if converted is not _WRONG:
+                return converted
+        return _WRONG
+    if origin is typing.Literal:
+        return value if value in typing.get_args(expected) else _WRONG
+    if origin is tuple:
+        element = typing.get_args(expected)[0]
+        if not isinstance(value, tuple):
+            return _WRONG
+        items = tuple(_convert(item, element) for item in value)
+        return _WRONG if any(item is _WRONG for item in items) else items
+    if expected is type(None):
+        return None if value is None else _WRONG
+    if expected is bool:
+        return bool(value) if isinstance(value, int) and value in (0, 1) else _WRONG
+    if expected is float:
+        return float(value) if isinstance(value, float) else _WRONG
+    if expected is int:
+        return int(value) if isinstance(value, int) else _WRONG
+    if expected is np.ndarray and not isinstance(value, np.ndarray):
+        read = getattr(value, "read", None)
+        return read() if read is not None else _WRONG
+    try:
+        return value if isinstance(value, expected) else _WRONG
+    except TypeError:  # a protocol that cannot be checked
+        return value if hasattr(value, "read") else _WRONG
+
+
+def _describe(expected: Any) -> str:
+    return getattr(expected, "__name__", None) if isinstance(expected, type) else str(expected).replace("typing.", "")

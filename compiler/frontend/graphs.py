@@ -1,0 +1,203 @@
+"""GraphProto -> :class:`ImportedGraph`: names resolved, operators looked up, attributes typed, versions adapted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import onnx
+
+from ...runtime import dtypes
+from ...runtime.errors import ModelError, Origin, ShaderloomError, UnsupportedError
+from ..ops.registry import NoAttributes, OpDef, RawNode, registry
+from ..sources import InlineSource, TensorSource
+from .attributes import read_attribute, typed_attributes
+from .model import DeclaredDim, ImportedBlock, ImportedGraph, ImportedNode, ImportedPort
+from .order import topological_order
+from .schemas import opset_of, signature
+from .tensors import TensorReader, constant_of_attributes
+
+#: operators that the specialiser resolves by itself
+STRUCTURAL = frozenset({"If"})
+
+
+class GraphImporter:
+    """Imports one graph.  ``outer`` are the names that nested graphs may read from the graphs around them."""
+
+    def __init__(
+        self,
+        proto: onnx.GraphProto,
+        path: str,
+        opsets: Mapping[str, int],
+        tensors: TensorReader,
+        outer: frozenset[str] = frozenset(),
+    ) -> None:
+        self._proto = proto
+        self._path = path
+        self._opsets = opsets
+        self._tensors = tensors
+        self._outer = outer
+        self._constants: dict[str, TensorSource] = {}
+        self._defined: set[str] = set()
+        self._fresh = 0
+
+    def run(self) -> ImportedGraph:
+        """The graph.  Raises a :class:`ShaderloomError` that names the first node or tensor that is wrong."""
+        inputs = tuple(self._ports(self._proto.input))
+        for port in inputs:
+            self._define(port.name, "an input")
+        self._read_initializers({port.name for port in inputs})
+        nodes = []
+        for position in topological_order(self._proto.node, self._path):
+            proto = self._proto.node[position]
+            origin = Origin(self._path, position, proto.op_type, proto.name)
+            try:
+                node = self._node(proto, origin)
+            except ShaderloomError as error:
+                error.origin = error.origin or origin
+                raise
+            if node is not None:
+                nodes.append(node)
+        outputs = tuple(self._ports(self._proto.output))
+        if not outputs:
+            raise ModelError(f"the graph '{self._path}' has no outputs")
+        for port in outputs:
+            if port.name not in self._defined and port.name not in self._outer:
+                raise ModelError(f"nothing computes this output of the graph '{self._path}'", tensor=port.name)
+        return ImportedGraph(self._path, inputs, outputs, self._constants, tuple(nodes))
+
+    # -- names and constants ---------------------------------------------------------------------------------------
+
+    def _define(self, name: str, what: str) -> None:
+        if not name:
+            raise ModelError(f"{what} of the graph '{self._path}' has no name")
+        if name in self._defined:
+            raise ModelError(f"the name is defined twice in the graph '{self._path}'", tensor=name)
+        self._defined.add(name)
+
+    def _read_initializers(self, inputs: set[str]) -> None:
+        if self._proto.sparse_initializer:
+            raise UnsupportedError("sparse initializers are not supported")
+        for tensor in self._proto.initializer:
+            if tensor.name in self._constants:
+                raise ModelError("the initializer is defined twice", tensor=tensor.name)
+            if tensor.name not in inputs:
+                self._define(tensor.name, "an initializer")
+            self._constants[tensor.name] = self._tensors.source(tensor, tensor.name)
+
+    def _add_constant(self, array: np.ndarray) -> str:
+        """What adapters call: an inline constant under a name that no file has."""
+        self._fresh += 1
+        name = f"{self._path}\0constant{self._fresh}"
+        self._constants[name] = InlineSource(np.asarray(array))
+        self._defined.add(name)
+        return name
+
+    # -- nodes -----------------------------------------------------------------------------------------------------
+
+    def _node(self, proto: onnx.NodeProto, origin: Origin) -> ImportedNode | None:
+        """The node, or None for a Constant, which becomes a constant of the graph."""
+        domain = "" if proto.domain == "ai.onnx" else proto.domain
+        opset = opset_of(domain, self._opsets)
+        for name in proto.input:
+            if name and name not in self._defined and name not in self._outer:
+                raise ModelError("a node reads a value that nothing defines", tensor=name)
+        structural = not domain and proto.op_type in STRUCTURAL
+        if not domain and proto.op_type == "Constant":
+            return self._constant(proto)
+        definition = None if structural else self._definition(proto, domain, opset)
+        version = self._check_operands(proto, domain, opset)
+        values = {item.name: read_attribute(item, self._attribute_tensor) for item in proto.attribute}
+        raw = RawNode(proto.op_type, domain, version, list(proto.input), list(proto.output), values, self._add_constant)
+        blocks = self._blocks(raw, origin)
+        attributes: Any = NoAttributes()
+        if definition is not None:
+            for newest, adapt in definition.adapters:
+                if version <= newest:
+                    adapt(raw)
+            attributes = typed_attributes(definition, raw.attributes, origin)
+        for name in proto.output:
+            if name:
+                self._define(name, "an output")
+        while raw.inputs and not raw.inputs[-1]:
+            raw.inputs.pop()
+        while raw.outputs and not raw.outputs[-1]:
+            raw.outputs.pop()
+        return ImportedNode(
+            proto.op_type, domain, definition, tuple(raw.inputs), tuple(raw.outputs), attributes, origin, blocks
+        )
+
+    def _definition(self, proto: onnx.NodeProto, domain: str, opset: int) -> OpDef:
+        found = registry.find(proto.op_type, domain)
+        if found is not None:
+            return found
+        try:
+            return registry.get(proto.op_type, domain)
+        except UnsupportedError as error:
+            raise UnsupportedError(f"{error.reason} (opset {opset})", hint=error.hint) from None
+
+    @staticmethod
+    def _check_operands(proto: onnx.NodeProto, domain: str, opset: int) -> int:
+        """Compare the numbers of operands with the standard; gives the version of the operator."""
+        standard = signature(proto.op_type, domain, opset)
+        if standard is None:
+            return opset
+        op, given = proto.op_type, len(proto.input)
+        if given < standard.min_inputs:
+            raise ModelError(f"{op} needs at least {standard.min_inputs} inputs, not {given}")
+        if given > standard.max_inputs:
+            raise ModelError(f"{op} takes at most {standard.max_inputs} inputs, not {given}")
+        if len(proto.output) > standard.max_outputs:
+            raise ModelError(f"{op} has at most {standard.max_outputs} outputs, not {len(proto.output)}")
+        for position in standard.required:
+            if position >= given or not proto.input[position]:
+                raise ModelError(f"input {position} of {op} is missing")
+        return standard.version
+
+    def _attribute_tensor(self, tensor: onnx.TensorProto) -> TensorSource:
+        return self._tensors.source(tensor, tensor.name or "attribute")
+
+    def _constant(self, proto: onnx.NodeProto) -> None:
+        (name,) = proto.output
+        values = {
+            item.name: read_attribute(item, lambda tensor: self._tensors.source(tensor, name))
+            for item in proto.attribute
+        }
+        value = constant_of_attributes(values, name)
+        self._define(name, "a Constant")
+        self._constants[name] = InlineSource(value) if isinstance(value, np.ndarray) else value
+
+    def _blocks(self, raw: RawNode, origin: Origin) -> dict[str, ImportedBlock]:
+        """Take the nested graphs out of the attributes.  They are imported when the specialiser wants them."""
+        graphs = {name: value for name, value in raw.attributes.items() if isinstance(value, onnx.GraphProto)}
+        visible = self._outer | self._defined if graphs else frozenset()
+        blocks = {}
+        for name, graph in graphs.items():
+            del raw.attributes[name]
+            path = f"{self._path}/{origin.name or f'{origin.op}_{origin.index}'}.{name}"
+            importer = GraphImporter(graph, path, self._opsets, self._tensors, visible)
+            blocks[name] = ImportedBlock(path, importer.run)
+        return blocks
+
+    # -- declared types --------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def _ports(values: Iterable[onnx.ValueInfoProto]) -> Iterable[ImportedPort]:
+        for value in values:
+            kind = value.type.WhichOneof("value")
+            if kind is None:
+                yield ImportedPort(value.name, None, None)
+                continue
+            if kind != "tensor_type":
+                raise UnsupportedError(f"values of kind {kind} are not supported", tensor=value.name)
+            tensor = value.type.tensor_type
+            dtype = dtypes.from_onnx(tensor.elem_type) if tensor.elem_type else None
+            dims = tuple(_declared(dim) for dim in tensor.shape.dim) if tensor.HasField("shape") else None
+            yield ImportedPort(value.name, dtype, dims)
+
+
+def _declared(dim: onnx.TensorShapeProto.Dimension) -> DeclaredDim:
+    if dim.WhichOneof("value") == "dim_param":
+        return dim.dim_param or None
+    return dim.dim_value if dim.dim_value > 0 else None

@@ -1,0 +1,86 @@
+"""Reading a model: a path, bytes or a ModelProto becomes an :class:`ImportedModel`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import onnx
+from google.protobuf.message import DecodeError, EncodeError
+
+from ...runtime.errors import InputError, ModelError, UnsupportedError
+from ...runtime.tensor_file import StrippedModel, strip_payloads
+from ..sources import MappedFile
+from .functions import inline_functions
+from .graphs import GraphImporter
+from .model import ImportedModel, ModelMetadata
+from .schemas import read_opsets
+from .tensors import TensorReader
+
+ModelLike = str | os.PathLike[str] | bytes | onnx.ModelProto
+
+
+def load_model(model: ModelLike) -> ImportedModel:
+    """Import a model.  Weights are not read: they stay in the file (mapped) or in the bytes given.
+
+    Raises :class:`ModelError` when the file is no valid ONNX model, :class:`UnsupportedError` when it uses what is not
+    supported, both with the node or tensor concerned.
+    """
+    if isinstance(model, (str, os.PathLike)):
+        path = Path(model)
+        if not path.is_file():
+            raise ModelError(f"there is no file '{path}'" if not path.exists() else f"'{path}' is not a file")
+        file = MappedFile.open(path.absolute())
+        stripped = strip_payloads(file.view)
+        return _import(stripped, TensorReader(stripped.ranges, file=file), file.path, None)
+    if isinstance(model, onnx.ModelProto):
+        try:
+            model = model.SerializeToString()
+        except (EncodeError, ValueError) as error:
+            raise ModelError(f"the model cannot be serialised: {error}", hint="save it, pass the path") from None
+    if not isinstance(model, (bytes, bytearray, memoryview)):
+        raise InputError(f"a model is a path, bytes or a ModelProto, not {type(model).__name__}")
+    data = bytes(model)
+    stripped = strip_payloads(data)
+    return _import(stripped, TensorReader(stripped.ranges, data=data), None, data)
+
+
+def _import(stripped: StrippedModel, tensors: TensorReader, path: Path | None, data: bytes | None) -> ImportedModel:
+    try:
+        proto = onnx.ModelProto.FromString(stripped.message)
+    except (DecodeError, ValueError):
+        raise ModelError("not an ONNX file, or a damaged one: it is no protobuf message of a model") from None
+    if not proto.HasField("graph"):
+        raise ModelError("not an ONNX model: there is no graph in it")
+    if not proto.opset_import:
+        raise ModelError("the model does not import any opset")
+    opsets = read_opsets(proto.opset_import)
+    proto = inline_functions(proto)
+    graph = GraphImporter(proto.graph, "main", opsets, tensors).run()
+    for port in (*graph.inputs, *graph.outputs):
+        if port.dtype is None and port in graph.inputs:
+            raise UnsupportedError("the element type of the input is not declared", tensor=port.name)
+    return ImportedModel(
+        graph=graph,
+        inputs=tuple(port for port in graph.inputs if port.name not in graph.constants),
+        overridable=tuple(port for port in graph.inputs if port.name in graph.constants),
+        outputs=graph.outputs,
+        metadata=_metadata(proto),
+        opsets=opsets,
+        path=path,
+        data=data,
+        files=tensors.files,
+    )
+
+
+def _metadata(proto: onnx.ModelProto) -> ModelMetadata:
+    return ModelMetadata(
+        producer_name=proto.producer_name,
+        producer_version=proto.producer_version,
+        domain=proto.domain,
+        description=proto.doc_string,
+        graph_name=proto.graph.name,
+        graph_description=proto.graph.doc_string,
+        version=proto.model_version,
+        custom_metadata_map={entry.key: entry.value for entry in proto.metadata_props},
+    )

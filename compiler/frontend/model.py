@@ -1,0 +1,105 @@
+"""What an ONNX file says, checked and typed, before any shape is known.
+
+An :class:`ImportedModel` is immutable and made once per session; specialising it for input shapes never changes it.
+Nodes are in topological order and in the newest form of their operator.  Constants are sources: nothing large is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from ...runtime.dtypes import DType
+from ...runtime.errors import Origin
+from ..ops.registry import OpDef
+from ..sources import MappedFile, TensorSource
+
+#: A declared dimension: a number, a name, or None when the file does not say (a number below 1 counts as that).
+DeclaredDim = int | str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ImportedPort:
+    """An input or output of a graph.  ``dims`` is None when not even the rank is declared."""
+
+    name: str
+    dtype: DType | None  #: None: not declared (outputs of nested graphs)
+    dims: tuple[DeclaredDim, ...] | None
+
+
+class ImportedBlock:
+    """The body of a control-flow node; imported when it is first needed, so a branch never taken may be anything."""
+
+    def __init__(self, name: str, importer: Callable[[], ImportedGraph]) -> None:
+        self.name = name
+        self._importer = importer
+
+    @cached_property
+    def graph(self) -> ImportedGraph:
+        """The body.  Raises what importing it raises."""
+        return self._importer()
+
+
+@dataclass(frozen=True, slots=True)
+class ImportedNode:
+    """An operator application.  ``inputs`` are value names, ``""`` for an omitted optional input.
+
+    ``definition`` is None for the structural operators, which the specialiser resolves itself (If).
+    """
+
+    op: str
+    domain: str
+    definition: OpDef | None
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attributes: Any
+    origin: Origin
+    blocks: Mapping[str, ImportedBlock] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ImportedGraph:
+    """A main graph, or the body of a control-flow node, whose nodes may read names of the graphs around it."""
+
+    name: str
+    inputs: tuple[ImportedPort, ...]
+    outputs: tuple[ImportedPort, ...]
+    constants: Mapping[str, TensorSource]
+    nodes: tuple[ImportedNode, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelMetadata:
+    """What the file says about itself."""
+
+    producer_name: str = ""
+    producer_version: str = ""
+    domain: str = ""
+    description: str = ""
+    graph_name: str = ""
+    graph_description: str = ""
+    version: int = 0
+    custom_metadata_map: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ImportedModel:
+    """A model.  ``inputs`` are those that a caller must feed; ``overridable`` have a default among the constants."""
+
+    graph: ImportedGraph
+    inputs: tuple[ImportedPort, ...]
+    overridable: tuple[ImportedPort, ...]
+    outputs: tuple[ImportedPort, ...]
+    metadata: ModelMetadata
+    opsets: Mapping[str, int]
+    path: Path | None  #: None for a model given as bytes
+    data: bytes | None  #: the bytes of a model that has no path; ``SourceRef`` paths ``""`` refer to them
+    files: tuple[MappedFile, ...] = ()  #: the model file and the data files that it refers to
+
+    @property
+    def nodes_in_file(self) -> int:
+        """Nodes of the main graph, without Constant nodes."""
+        return len(self.graph.nodes)

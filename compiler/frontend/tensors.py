@@ -1,0 +1,159 @@
+"""TensorProto -> source: inline, embedded in the model file, or in an external data file."""
+
+from __future__ import annotations
+
+import math
+import stat
+from pathlib import PurePosixPath
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+
+from ...runtime import dtypes
+from ...runtime.dtypes import DType
+from ...runtime.errors import ModelError, UnsupportedError
+from ..sources import BytesSource, FileSource, InlineSource, MappedFile, TensorSource, numpy_dtype
+
+_EXTERNAL_KEYS = frozenset({"location", "offset", "length", "checksum"})
+
+
+class TensorReader:
+    """Makes sources from the tensors of one model.
+
+    ``ranges`` are the byte ranges that the scan took out of the message (``runtime/tensor_file.py``); only those are
+    believed.  ``file`` maps the model file; a model given as bytes has ``data`` instead and no external data.
+    """
+
+    def __init__(
+        self, ranges: frozenset[tuple[int, int]], file: MappedFile | None = None, data: bytes | None = None
+    ) -> None:
+        self._ranges = ranges
+        self._file = file
+        self._data = data
+        self._external: dict[str, MappedFile] = {}
+
+    @property
+    def files(self) -> tuple[MappedFile, ...]:
+        """Every file that was opened."""
+        first = (self._file,) if self._file is not None else ()
+        return (*first, *self._external.values())
+
+    def source(self, tensor: onnx.TensorProto, name: str) -> TensorSource:
+        """The source of a tensor that is called ``name`` in messages."""
+        try:
+            dtype = dtypes.from_onnx(tensor.data_type)
+        except UnsupportedError as error:
+            error.tensor = name
+            raise
+        shape = tuple(int(size) for size in tensor.dims)
+        if any(size < 0 for size in shape):
+            raise ModelError(f"the shape {shape} has a negative size", tensor=name)
+        if dtype.name == "string":
+            raise UnsupportedError("constants of strings are not supported", tensor=name)
+        expected = math.prod(shape) * dtype.itemsize
+        if tensor.data_location == onnx.TensorProto.EXTERNAL:
+            return self._external_source(tensor, name, dtype, shape, expected)
+        if tensor.HasField("segment"):
+            begin, end = tensor.segment.begin, tensor.segment.end
+            if (begin, end) not in self._ranges:
+                raise ModelError("a tensor in segments is not supported", tensor=name)
+            _check_length(name, dtype, shape, end - begin, expected)
+            if self._file is not None:
+                return FileSource(self._file, begin, expected, dtype, shape)
+            assert self._data is not None
+            return BytesSource(memoryview(self._data)[begin:end], dtype, shape, begin)
+        if tensor.HasField("raw_data"):
+            _check_length(name, dtype, shape, len(tensor.raw_data), expected)
+            return InlineSource(np.frombuffer(tensor.raw_data, numpy_dtype(dtype)).reshape(shape), dtype)
+        try:
+            array = numpy_helper.to_array(tensor)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise ModelError(f"the elements do not fit {dtype}{list(shape)}: {error}", tensor=name) from None
+        return InlineSource(array, dtype)
+
+    # -- external data ---------------------------------------------------------------------------------------------
+
+    def _external_source(
+        self, tensor: onnx.TensorProto, name: str, dtype: DType, shape: tuple[int, ...], expected: int
+    ) -> TensorSource:
+        entries = _external_entries(tensor, name)
+        file = self._open(entries["location"], name)
+        offset = _number(entries.get("offset", "0"), "offset", name)
+        length = _number(entries.get("length", str(expected)), "length", name)
+        _check_length(name, dtype, shape, length, expected)
+        if offset + length > file.identity.size:
+            raise ModelError(
+                f"bytes {offset} to {offset + length} of '{entries['location']}' were asked for, "
+                f"but the file has {file.identity.size}",
+                tensor=name,
+            )
+        return FileSource(file, offset, length, dtype, shape)
+
+    def _open(self, location: str, name: str) -> MappedFile:
+        """Map a data file that the model names.  The name is untrusted: it must stay inside the model's folder."""
+        if location in self._external:
+            return self._external[location]
+        if self._file is None:
+            raise ModelError(
+                f"the data of the tensor is in the file '{location}', but the model was given as bytes",
+                tensor=name,
+                hint="pass the path of the model",
+            )
+        relative = PurePosixPath(location)
+        if not location or "\0" in location or "\\" in location or ":" in location:
+            raise ModelError(f"'{location}' is not a portable relative path", tensor=name)
+        if relative.is_absolute() or ".." in relative.parts:
+            raise ModelError(f"the data file '{location}' is outside the folder of the model", tensor=name)
+        folder = self._file.path.resolve().parent
+        try:
+            path = (folder / relative).resolve(strict=True)
+            status = path.stat()
+        except (OSError, RuntimeError):
+            raise ModelError(f"the data file '{location}' is missing in '{folder}'", tensor=name) from None
+        if not path.is_relative_to(folder):
+            raise ModelError(f"the data file '{location}' is a link out of the folder of the model", tensor=name)
+        if not stat.S_ISREG(status.st_mode):
+            raise ModelError(f"the data file '{location}' is not a regular file", tensor=name)
+        opened = MappedFile.open(path, str(relative))
+        self._external[location] = opened
+        return opened
+
+
+def _external_entries(tensor: onnx.TensorProto, name: str) -> dict[str, str]:
+    entries: dict[str, str] = {}
+    for entry in tensor.external_data:
+        if entry.key not in _EXTERNAL_KEYS:
+            raise ModelError(f"unknown key '{entry.key}' of external data", tensor=name)
+        if entry.key in entries:
+            raise ModelError(f"the key '{entry.key}' of external data is given twice", tensor=name)
+        entries[entry.key] = entry.value
+    if "location" not in entries:
+        raise ModelError("external data without a location", tensor=name)
+    return entries
+
+
+def _number(text: str, key: str, name: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 20):
+        raise ModelError(f"the {key} of external data is '{text}', not a number of bytes", tensor=name)
+    return int(text)
+
+
+def _check_length(name: str, dtype: DType, shape: tuple[int, ...], length: int, expected: int) -> None:
+    if length != expected:
+        raise ModelError(f"{dtype}{list(shape)} needs {expected} bytes, but there are {length}", tensor=name)
+
+
+def constant_of_attributes(attributes: dict[str, Any], name: str) -> np.ndarray | TensorSource:
+    """The value of a Constant node: an array, or the source of its tensor."""
+    if len(attributes) != 1:
+        raise ModelError(f"a Constant needs one value, not {len(attributes)}", tensor=name)
+    ((key, value),) = attributes.items()
+    if key == "value":
+        return value
+    if key in ("value_float", "value_floats"):
+        return np.asarray(value, np.float32)
+    if key in ("value_int", "value_ints"):
+        return np.asarray(value, np.int64)
+    raise UnsupportedError(f"a Constant with '{key}' is not supported", tensor=name)

@@ -1,0 +1,186 @@
+"""Binding input shapes: an :class:`ImportedModel` becomes an :class:`ir.Graph` in which every shape is known.
+
+A dimension is a number, or an index over *declared dynamic* dimensions.  One forward pass infers, and folds what
+depends on shapes and small constants alone.  What is left are the nodes that compute on tensor elements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ..runtime.errors import InputError, InternalError, ModelError, ShaderloomError, UnsupportedError
+from ..runtime.plan import Symbol
+from . import index as ix
+from .builder import DEFAULT_LIMITS, GraphBuilder, Limits
+from .frontend.model import ImportedGraph, ImportedModel, ImportedNode, ImportedPort
+from .ir import Graph, Shape, Value
+
+DynamicDims = Mapping[str, tuple[int, int]]  #: name of a declared dimension -> inclusive bounds
+_UNNAMED = frozenset({"", "?"})  #: what exporters write for a dimension that is just unknown
+
+
+@dataclass(frozen=True, slots=True)
+class BoundShapes:
+    """Input shapes with numbers in place of names.  ``sizes`` has the number of each named dimension in this call."""
+
+    shapes: Mapping[str, Shape]
+    symbols: tuple[Symbol, ...] = ()
+    sizes: Mapping[str, int] = field(default_factory=dict)
+
+
+def bind_shapes(
+    model: ImportedModel, feeds: Mapping[str, Sequence[int]], dynamic: DynamicDims | None = None
+) -> BoundShapes:
+    """Check the shapes of the tensors that are fed against the declared ones, and bind named dimensions.
+
+    Inputs with a default need not be fed; one that is fed becomes an input of the graph.  A name in ``dynamic`` stays
+    symbolic.  Raises :class:`InputError` for an unknown or missing input, a wrong rank, a wrong size, a name that
+    stands for two sizes, or a size outside the declared range.
+    """
+    dynamic = dynamic or {}
+    ports = {port.name: port for port in (*model.inputs, *model.overridable)}
+    for name in feeds:
+        if name not in ports:
+            raise InputError(f"the model has no input '{name}'", hint=f"its inputs are {', '.join(ports) or 'none'}")
+    for port in model.inputs:
+        if port.name not in feeds:
+            raise InputError("the input is missing", tensor=port.name)
+    variables = _variables(model, dynamic)
+    sizes: dict[str, int] = {}
+    shapes = {
+        name: _bind(ports[name], tuple(int(size) for size in shape), variables, sizes) for name, shape in feeds.items()
+    }
+    for name, (low, high) in dynamic.items():
+        if name in sizes and not low <= sizes[name] <= high:
+            raise InputError(f"dimension '{name}' is {sizes[name]}, outside the declared range {low} to {high}")
+    symbols = tuple(Symbol(name, *dynamic[name]) for name in sorted(variables) if isinstance(variables[name], ix.Index))
+    return BoundShapes(shapes, symbols, sizes)
+
+
+def _variables(model: ImportedModel, dynamic: DynamicDims) -> dict[str, ix.Dim]:
+    named = {
+        dim
+        for port in (*model.inputs, *model.overridable)
+        for dim in port.dims or ()
+        if isinstance(dim, str) and dim not in _UNNAMED
+    }
+    for name, (low, high) in dynamic.items():
+        if name not in named:
+            listed = ", ".join(sorted(named)) or "none"
+            raise InputError(f"no input has a dimension '{name}'", hint=f"named dimensions are {listed}")
+        if not 0 <= low <= high:
+            raise InputError(f"the range {low} to {high} of dimension '{name}' is not valid")
+    return {name: ix.variable(name, low, high) for name, (low, high) in dynamic.items()}
+
+
+def _bind(port: ImportedPort, shape: tuple[int, ...], variables: Mapping[str, ix.Dim], sizes: dict[str, int]) -> Shape:
+    if any(size < 0 for size in shape):
+        raise InputError(f"the shape {shape} has a negative size", tensor=port.name)
+    if port.dims is None:
+        return shape
+    if len(shape) != len(port.dims):
+        raise InputError(f"rank {len(port.dims)} is expected, not {len(shape)}: {_declared(port)}", tensor=port.name)
+    bound: list[ix.Dim] = []
+    for axis, (size, dim) in enumerate(zip(shape, port.dims)):
+        if isinstance(dim, int) and size != dim:
+            raise InputError(f"size {dim} is expected at axis {axis}, not {size}: {_declared(port)}", tensor=port.name)
+        if isinstance(dim, str) and dim not in _UNNAMED:
+            if sizes.setdefault(dim, size) != size:
+                raise InputError(
+                    f"dimension '{dim}' is {size} at axis {axis}, but {sizes[dim]} elsewhere", tensor=port.name
+                )
+            bound.append(variables.get(dim, size))
+        else:
+            bound.append(size)
+    return tuple(bound)
+
+
+def _declared(port: ImportedPort) -> str:
+    return f"the shape is declared as ({', '.join('?' if dim is None else str(dim) for dim in port.dims or ())})"
+
+
+def specialise(model: ImportedModel, shapes: Mapping[str, Shape], limits: Limits = DEFAULT_LIMITS) -> Graph:
+    """The graph of ``model`` for these input shapes (see :func:`bind_shapes`).
+
+    Raises :class:`ShapeError`, :class:`UnsupportedError` or :class:`LimitError` with the node where it does not go on.
+    """
+    graph = Graph(model.graph.name)
+    scope = _Scope(model.graph, None)
+    for port in model.graph.inputs:
+        if port.name in shapes:
+            if port.dtype is None:
+                raise ModelError("the element type of the input is not declared", tensor=port.name)
+            scope.values[port.name] = graph.add_input(port.name, port.dtype, shapes[port.name])
+    _Specialiser(graph, limits).run(scope)
+    for port in model.graph.outputs:
+        graph.outputs.append(scope.lookup(port.name, graph, limits))
+        graph.output_names.append(port.name)
+    graph.remove_dead()
+    return graph
+
+
+class _Scope:
+    """Values by name: of one imported graph and of those around it.  Constants join the graph when first read."""
+
+    def __init__(self, source: ImportedGraph, outer: _Scope | None) -> None:
+        self.source = source
+        self.outer = outer
+        self.values: dict[str, Value] = {}
+
+    def lookup(self, name: str, graph: Graph, limits: Limits) -> Value:
+        scope: _Scope | None = self
+        while scope is not None:
+            found = scope.values.get(name)
+            if found is not None:
+                return found
+            constant = scope.source.constants.get(name)
+            if constant is not None:
+                made = GraphBuilder(graph, limits=limits).add_constant(name, constant)
+                scope.values[name] = made
+                return made
+            scope = scope.outer
+        raise InternalError("no value of this name is in scope", tensor=name)
+
+
+class _Specialiser:
+    """Runs nodes in order, each into the same flat graph."""
+
+    def __init__(self, graph: Graph, limits: Limits) -> None:
+        self.graph = graph
+        self.limits = limits
+
+    def run(self, scope: _Scope) -> None:
+        for node in scope.source.nodes:
+            try:
+                results = self._results(node, scope)
+            except ShaderloomError as error:
+                error.origin = error.origin or node.origin
+                raise
+            except Exception as error:
+                raise InternalError(f"{type(error).__name__}: {error}", origin=node.origin) from error
+            if len(results) < len(node.outputs):
+                raise ModelError(f"{node.op} has {len(results)} outputs, not {len(node.outputs)}", origin=node.origin)
+            scope.values.update((name, value) for name, value in zip(node.outputs, results) if name)
+
+    def _results(self, node: ImportedNode, scope: _Scope) -> Sequence[Value]:
+        inputs = [scope.lookup(name, self.graph, self.limits) if name else None for name in node.inputs]
+        if node.definition is None:
+            return self._branch(node, inputs, scope)
+        builder = GraphBuilder(self.graph, (node.origin,), self.limits)
+        return builder.emit(node.definition, inputs, node.attributes, node.outputs)
+
+    def _branch(self, node: ImportedNode, inputs: Sequence[Value | None], scope: _Scope) -> Sequence[Value]:
+        """``If``: the branch that is taken stands in its place.  The other one is never looked at."""
+        condition = inputs[0]
+        if condition is None or condition.known is None or condition.known.size != 1:
+            raise UnsupportedError(
+                "the condition of If is computed from elements of the model's inputs; it must be known at compile time"
+            )
+        side = "then_branch" if condition.known.reshape(-1)[0] else "else_branch"
+        block = node.blocks.get(side)
+        if block is None:
+            raise ModelError(f"If needs the attribute '{side}'")
+        inner = _Scope(block.graph, scope)
+        self.run(inner)
+        return [inner.lookup(port.name, self.graph, self.limits) for port in block.graph.outputs]
