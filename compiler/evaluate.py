@@ -26,8 +26,8 @@ NUMPY_TYPES: dict[str, np.dtype] = {
     "bool": np.dtype(np.bool_),
 }
 
-ReadLoad = Callable[[Load, Array], Array]
-"""Gives the elements of a load's operand at integer positions."""
+ReadLoad = Callable[[Load, tuple[Array, ...]], Array]
+"""Gives the elements of a load's operand at the values of its coordinates."""
 
 _erf = np.frompyfunc(math.erf, 1, 1)
 
@@ -40,8 +40,8 @@ def evaluate_expr(
 ) -> Array:
     """The value of an expression, vectorised: coordinates and registers may be arrays that broadcast to each other.
 
-    ``read_load(load, positions)`` is asked for positions outside the operand too where a guard protects the load: it
-    must answer with any element then.
+    ``read_load(load, coordinates)`` is asked for elements outside the operand too where a guard protects the load: it
+    must answer with something then.
     """
     bound = variables or {}
     memo: dict[Expr, Any] = {}
@@ -56,7 +56,8 @@ def evaluate_expr(
         if node.op == "load":
             if read_load is None:
                 raise ValueError("the expression reads memory")
-            return np.asarray(read_load(node.payload, np.asarray(number(node.payload.position)))).astype(dtype)
+            where = tuple(np.asarray(number(axis)) for axis in node.payload.coordinates)
+            return np.asarray(read_load(node.payload, where)).astype(dtype)
         if node.op == "coordinate":
             return np.asarray(number(node.payload)).astype(dtype)
         if node.op == "register":

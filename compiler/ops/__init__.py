@@ -1,9 +1,14 @@
 """The operators, a file per family.  Importing this package fills the registry."""
 
+from . import activations as activations
+from . import cast as cast
+from . import elementwise as elementwise
 from . import generators as generators
 from . import indexing as indexing
+from . import matmul as matmul
 from . import padding as padding
 from . import rearrange as rearrange
+from . import reduction as reduction
 from . import shape as shape
 from . import slicing as slicing
 from . import symbolic as symbolic

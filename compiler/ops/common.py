@@ -2,7 +2,7 @@
 
 Conventions of every operator file:
 
-* ``infer(node)`` gives (element type, shape) of each output; it raises :class:`ShapeError` for operands that do not fit;
+* ``infer(node)`` gives (element type, shape) of each output; it raises :class:`ShapeError` where operands do not fit;
 * ``fold(node, *operands)`` gets one numpy array for each input (None for an omitted one) and gives one array, or a
   sequence of arrays when the operator has several outputs.  Integer arrays may be object arrays that hold ``Index``
   elements.  A fold may raise :class:`~..index.Undecidable`: then the result is not known;

@@ -599,6 +599,9 @@ define(
     ],
     infer=_infer_clip,
     types=(NUMERIC,),
-    adapters=((10, common.attribute_to_input("min", 1, "float32")), (10, common.attribute_to_input("max", 2, "float32"))),
+    adapters=(
+        (10, common.attribute_to_input("min", 1, "float32")),
+        (10, common.attribute_to_input("max", 2, "float32")),
+    ),
     attributes=NoAttributes,
 )
