@@ -109,8 +109,7 @@ def specialise(model: ImportedModel, shapes: Mapping[str, Shape], limits: Limits
     scope = _Scope(model.graph, None)
     for port in model.graph.inputs:
         if port.name in shapes:
-            if port.dtype is None:
-                raise ModelError("the element type of the input is not declared", tensor=port.name)
+            assert port.dtype is not None  # the frontend refuses an input without a type
             scope.values[port.name] = graph.add_input(port.name, port.dtype, shapes[port.name])
     _Specialiser(graph, limits).run(scope)
     for port in model.graph.outputs:

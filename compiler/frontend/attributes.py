@@ -124,4 +124,4 @@ def _convert(value: Any, expected: Any) -> Any:
 
 
 def _describe(expected: Any) -> str:
-    return getattr(expected, "__name__", None) if isinstance(expected, type) else str(expected).replace("typing.", "")
+    return expected.__name__ if type(expected) is type else str(expected).replace("typing.", "")

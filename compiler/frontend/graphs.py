@@ -103,10 +103,12 @@ class GraphImporter:
         for name in proto.input:
             if name and name not in self._defined and name not in self._outer:
                 raise ModelError("a node reads a value that nothing defines", tensor=name)
-        structural = not domain and proto.op_type in STRUCTURAL
-        if not domain and proto.op_type == "Constant":
-            return self._constant(proto)
-        definition = None if structural else self._definition(proto, domain, opset)
+        standard_op = proto.op_type if not domain else ""
+        if standard_op == "Constant":
+            self._check_operands(proto, domain, opset)
+            self._read_constant(proto)
+            return None
+        definition = None if standard_op in STRUCTURAL else self._definition(proto, domain, opset)
         version = self._check_operands(proto, domain, opset)
         values = {item.name: read_attribute(item, self._attribute_tensor) for item in proto.attribute}
         raw = RawNode(proto.op_type, domain, version, list(proto.input), list(proto.output), values, self._add_constant)
@@ -158,15 +160,15 @@ class GraphImporter:
     def _attribute_tensor(self, tensor: onnx.TensorProto) -> TensorSource:
         return self._tensors.source(tensor, tensor.name or "attribute")
 
-    def _constant(self, proto: onnx.NodeProto) -> None:
-        (name,) = proto.output
+    def _read_constant(self, proto: onnx.NodeProto) -> None:
+        name = proto.output[0] if proto.output else ""
         values = {
             item.name: read_attribute(item, lambda tensor: self._tensors.source(tensor, name))
             for item in proto.attribute
         }
         value = constant_of_attributes(values, name)
         self._define(name, "a Constant")
-        self._constants[name] = InlineSource(value) if isinstance(value, np.ndarray) else value
+        self._constants[name] = value
 
     def _blocks(self, raw: RawNode, origin: Origin) -> dict[str, ImportedBlock]:
         """Take the nested graphs out of the attributes.  They are imported when the specialiser wants them."""

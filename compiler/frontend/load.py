@@ -6,9 +6,9 @@ import os
 from pathlib import Path
 
 import onnx
-from google.protobuf.message import DecodeError, EncodeError
+from google.protobuf.message import DecodeError, EncodeError  # type: ignore[import-untyped]
 
-from ...runtime.errors import InputError, ModelError, UnsupportedError
+from ...runtime.errors import InputError, ModelError
 from ...runtime.tensor_file import StrippedModel, strip_payloads
 from ..sources import MappedFile
 from .functions import inline_functions
@@ -57,9 +57,9 @@ def _import(stripped: StrippedModel, tensors: TensorReader, path: Path | None, d
     opsets = read_opsets(proto.opset_import)
     proto = inline_functions(proto)
     graph = GraphImporter(proto.graph, "main", opsets, tensors).run()
-    for port in (*graph.inputs, *graph.outputs):
-        if port.dtype is None and port in graph.inputs:
-            raise UnsupportedError("the element type of the input is not declared", tensor=port.name)
+    for port in graph.inputs:
+        if port.dtype is None:
+            raise ModelError("the element type of the input is not declared", tensor=port.name)
     return ImportedModel(
         graph=graph,
         inputs=tuple(port for port in graph.inputs if port.name not in graph.constants),

@@ -145,15 +145,21 @@ def _check_length(name: str, dtype: DType, shape: tuple[int, ...], length: int, 
         raise ModelError(f"{dtype}{list(shape)} needs {expected} bytes, but there are {length}", tensor=name)
 
 
-def constant_of_attributes(attributes: dict[str, Any], name: str) -> np.ndarray | TensorSource:
-    """The value of a Constant node: an array, or the source of its tensor."""
+_CONSTANT_ATTRIBUTES: dict[str, tuple[type, type]] = {
+    "value_float": (float, np.float32),
+    "value_floats": (tuple, np.float32),
+    "value_int": (int, np.int64),
+    "value_ints": (tuple, np.int64),
+}
+
+
+def constant_of_attributes(attributes: dict[str, Any], name: str) -> TensorSource:
+    """The value of a Constant node."""
     if len(attributes) != 1:
         raise ModelError(f"a Constant needs one value, not {len(attributes)}", tensor=name)
     ((key, value),) = attributes.items()
-    if key == "value":
+    if key == "value" and isinstance(value, (InlineSource, BytesSource, FileSource)):
         return value
-    if key in ("value_float", "value_floats"):
-        return np.asarray(value, np.float32)
-    if key in ("value_int", "value_ints"):
-        return np.asarray(value, np.int64)
+    if key in _CONSTANT_ATTRIBUTES and isinstance(value, _CONSTANT_ATTRIBUTES[key][0]):
+        return InlineSource(np.asarray(value, _CONSTANT_ATTRIBUTES[key][1]))
     raise UnsupportedError(f"a Constant with '{key}' is not supported", tensor=name)
