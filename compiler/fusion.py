@@ -1,0 +1,473 @@
+"""Graph to fused groups: which nodes share a kernel, and which values exist in memory.
+
+A *group* becomes one kernel.  It has at most one *anchor* (a matrix product, a convolution, a reduction ...) and grows in
+two directions:
+
+*Epilogue.*  From the anchor's result forward, a :class:`Region` takes elementwise consumers (and the reductions and
+elementwise nodes of a normalisation) as long as one value is left that others read: the *exit*.  A region with a
+single exit is convex, so groups never form a cycle.  Every value in a region has coordinates in terms of the
+anchor's result; views that can be inverted (``store_map``) only change the coordinates.
+
+*Prologue.*  A node that computes each element on its own (``OpDef.is_map``) and that no region took is either
+materialised by a kernel of its own or *inlined* into its consumers, composed into their load expressions.
+
+Every decision that keeps two neighbours apart is recorded in ``Fusion.reasons``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from . import expr as ex
+from . import index as ix
+from .index import Dim
+from .ir import Graph, Node, Shape, Value
+from .ops.registry import Registry, registry
+
+#: Work of an inlined prologue, in simple operations, that a consumer may repeat
+LIGHT_WORK = 8
+#: Work that several consumers may repeat each
+SHARED_WORK = 2
+#: Families that read each operand element many times
+REUSING_FAMILIES = frozenset({"gemm", "conv", "conv_transpose"})
+#: Nodes that a region may take, and that a kernel may inline: they bound the size of a shader
+REGION_LIMIT = 96
+INLINE_LIMIT = 128
+_HEAVY = frozenset("exp log sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf pow sqrt div mod fmod".split())
+
+
+@dataclass
+class Region:
+    """An anchor and the consumers that its kernel also computes.
+
+    ``coordinates`` gives, for each value of the region, its logical coordinates as functions of the anchor's
+    coordinates ``a0, a1, ...`` (for reductions: of the coordinates of the reduced tensor).
+    """
+
+    anchor: Node
+    nodes: list[Node]
+    exit: Value
+    coordinates: dict[Value, Shape]
+    domain: Shape  #: the shape that a0, a1, ... range over
+    reductions: list[Node] = field(default_factory=list)
+
+
+@dataclass
+class Group:
+    """A kernel to be: ``family`` is "map" or the anchor's kernel family."""
+
+    index: int
+    family: str
+    region: Region | None
+    output: Value
+    constant: bool  #: depends on constants alone: runs once, when weights are made
+    inlined: list[Node] = field(default_factory=list)  #: prologue nodes, in topological order
+    reads: list[Value] = field(default_factory=list)  #: materialised values, graph inputs and constants that it loads
+
+    @property
+    def nodes(self) -> list[Node]:
+        """All nodes that this kernel computes, in topological order."""
+        own = self.region.nodes if self.region else [self.output.producer] if self.output.producer else []
+        return self.inlined + own
+
+
+@dataclass
+class Fusion:
+    """The result: groups in execution order."""
+
+    groups: list[Group]
+    materialised: dict[Value, Group]
+    reasons: list[tuple[Node, Node, str]]  #: (producer, consumer, why they do not share a kernel)
+
+
+def fuse(graph: Graph, *, enabled: bool = True, max_operands: int = 8, operators: Registry = registry) -> Fusion:
+    """Group the nodes of an expanded graph.  With ``enabled`` off every node is its own kernel."""
+    return _Fuser(graph, enabled, max_operands, operators).run()
+
+
+def constant_values(graph: Graph) -> set[Value]:
+    """Values that depend on constants alone."""
+    constant = set(graph.constants)
+    for node in graph.nodes:
+        operands = [value for value in node.inputs if value is not None]
+        if operands and all(value in constant for value in operands):
+            constant.update(node.outputs)
+    return constant
+
+
+class _Fuser:
+    def __init__(self, graph: Graph, enabled: bool, max_operands: int, operators: Registry) -> None:
+        self.graph = graph
+        self.enabled = enabled
+        self.max_operands = max_operands
+        self.operators = operators
+        self.rank = {node: position for position, node in enumerate(graph.nodes)}
+        self.outputs = set(graph.outputs)
+        self.constant = constant_values(graph)
+        self.reasons: dict[tuple[int, int], tuple[Node, Node, str]] = {}
+        self.region_of: dict[Node, Region] = {}
+        self.materialise: set[Value] = set()
+        self.consumers: dict[Node, dict[int, str]] = {}  #: inlined node -> kernels that compute it, with family
+        self.inlined_in: dict[int, int] = {}  #: how many nodes each kernel inlines
+
+    def refuse(self, producer: Node, consumer: Node, reason: str) -> None:
+        self.reasons.setdefault((producer.id, consumer.id), (producer, consumer, reason))
+
+    def run(self) -> Fusion:
+        for node in reversed(self.graph.nodes):
+            if self.operators.of(node).family is not None and node not in self.region_of:
+                region = self._grow(node)
+                for member in region.nodes:
+                    self.region_of[member] = region
+        self.materialise = {region.exit for region in self.region_of.values()}
+        for node in reversed(self.graph.nodes):
+            if node not in self.region_of:
+                self._place(node)
+        self._respect_operand_limit()
+        return self._collect()
+
+    # -- epilogues -----------------------------------------------------------------------------------------------
+
+    def _grow(self, anchor: Node) -> Region:
+        """Grow a region forward from ``anchor`` and keep the largest state with a single exit."""
+        is_reduction = self.operators.of(anchor).family == "reduce"
+        domain = anchor.operand(0).shape if is_reduction else anchor.outputs[0].shape
+        names = tuple(ix.variable(f"a{axis}", 0, _high(size)) for axis, size in enumerate(domain))
+        root = anchor.outputs[0]
+        coordinates: dict[Value, Shape] = {root: _reduced(anchor, names) if is_reduction else names}
+        members = [anchor]
+        reductions = [anchor] if is_reduction else []
+        best = (1, root)
+        if not self.enabled or len(anchor.outputs) != 1:
+            return Region(anchor, members, root, coordinates, domain, reductions)
+        inside = {anchor}
+        while len(members) < REGION_LIMIT:
+            chosen = self._next_member(members, inside, coordinates, domain, is_reduction)
+            if chosen is None:
+                break
+            node, where = chosen
+            members.append(node)
+            inside.add(node)
+            coordinates[node.outputs[0]] = where
+            live = self._live(members, inside)
+            if len(live) == 1 and self._may_exit(live[0], domain, coordinates, is_reduction):
+                best = (len(members), live[0])
+        count, exit_value = best
+        members = members[:count]
+        kept = {member.outputs[0] for member in members}
+        coordinates = {value: where for value, where in coordinates.items() if value in kept}
+        if is_reduction:
+            reductions = [member for member in members if self.operators.of(member).family == "reduce"]
+        return Region(anchor, members, exit_value, coordinates, domain, reductions)
+
+    def _live(self, members: list[Node], inside: set[Node]) -> list[Value]:
+        return [
+            node.outputs[0]
+            for node in members
+            if node.outputs[0] in self.outputs or any(user not in inside for user, _ in node.outputs[0].uses)
+        ]
+
+    def _may_exit(self, value: Value, domain: Shape, coordinates: dict[Value, Shape], is_reduction: bool) -> bool:
+        """A view as last member pays only when its result is needed in memory as it is, or arithmetic follows."""
+        node = value.producer
+        assert node is not None
+        definition = self.operators.of(node)
+        return not definition.is_view or value in self.outputs
+
+    def _next_member(
+        self,
+        members: list[Node],
+        inside: set[Node],
+        coordinates: dict[Value, Shape],
+        domain: Shape,
+        is_reduction: bool,
+    ) -> tuple[Node, Shape] | None:
+        """The earliest consumer that can join, with the coordinates of its result."""
+        candidates: dict[Node, Node] = {}
+        for member in members:
+            if member.outputs[0] in self.outputs:
+                continue  # its value must be in memory anyway: nothing is gained by computing on
+            for user, _ in member.outputs[0].uses:
+                if user not in inside and user not in candidates:
+                    candidates[user] = member
+        for user in sorted(candidates, key=self.rank.__getitem__):
+            where = self._joins(user, candidates[user], coordinates, domain, is_reduction)
+            if where is not None:
+                return user, where
+        return None
+
+    def _joins(
+        self, user: Node, producer: Node, coordinates: dict[Value, Shape], domain: Shape, is_reduction: bool
+    ) -> Shape | None:
+        definition = self.operators.of(user)
+        if user in self.region_of:
+            self.refuse(producer, user, f"{user.op} already belongs to a later kernel")
+            return None
+        if len(user.outputs) != 1 or user.blocks:
+            self.refuse(producer, user, f"{user.op} has several outputs")
+            return None
+        if (user.outputs[0] in self.constant) != (producer.outputs[0] in self.constant):
+            self.refuse(producer, user, "the producer runs once when weights are made")
+            return None
+        inner = {value for value in user.inputs if value is not None and value in coordinates}
+        if definition.family == "reduce" and is_reduction:
+            return self._joins_reduction(user, producer, inner, coordinates, domain)
+        if definition.store_map is not None and len(inner) == 1 and user.inputs[0] in inner:
+            return tuple(definition.store_map(user, coordinates[user.operand(0)]))
+        if definition.element is None:
+            self.refuse(producer, user, f"{user.op} does not work element by element")
+            return None
+        if not is_reduction and user.outputs[0].dtype.packing > 1:
+            self.refuse(producer, user, f"two threads would write one word of a {user.outputs[0].dtype} result")
+            return None
+        return self._joins_elementwise(user, producer, inner, coordinates, domain, is_reduction)
+
+    def _joins_elementwise(
+        self,
+        user: Node,
+        producer: Node,
+        inner: set[Value],
+        coordinates: dict[Value, Shape],
+        domain: Shape,
+        is_reduction: bool,
+    ) -> Shape | None:
+        shape = user.outputs[0].shape
+        where: Shape | None = None
+        for value in inner:
+            if value.shape == shape:
+                if where is not None and where != coordinates[value]:
+                    self.refuse(producer, user, "its operands are at different coordinates")
+                    return None
+                where = coordinates[value]
+        if where is None and is_reduction and shape == domain:
+            where = tuple(ix.variable(f"a{axis}", 0, _high(size)) for axis, size in enumerate(domain))
+        if where is None:
+            self.refuse(producer, user, "the result is broadcast to a larger shape")
+            return None
+        for value in inner:
+            if broadcast_coordinates(where, shape, value.shape) != coordinates[value]:
+                self.refuse(producer, user, "its operands are at different coordinates")
+                return None
+        return where
+
+    def _joins_reduction(
+        self, user: Node, producer: Node, inner: set[Value], coordinates: dict[Value, Shape], domain: Shape
+    ) -> Shape | None:
+        names = tuple(ix.variable(f"a{axis}", 0, _high(size)) for axis, size in enumerate(domain))
+        source = user.operand(0)
+        first = next(iter(coordinates))
+        assert first.producer is not None
+        if source.shape != domain or coordinates.get(source, names) != names:
+            self.refuse(producer, user, "the second reduction is over another tensor shape")
+            return None
+        if user.attributes.axes != first.producer.attributes.axes:
+            self.refuse(producer, user, "the second reduction is over other axes")
+            return None
+        return _reduced(user, names)
+
+    # -- prologues -----------------------------------------------------------------------------------------------
+
+    def _kernels_of(self, user: Node) -> dict[int, str]:
+        """Kernels (by id of their region's anchor or map node) in which ``user`` is computed, with family."""
+        region = self.region_of.get(user)
+        if region is not None:
+            family = self.operators.of(region.anchor).family or "map"
+            if user is not region.anchor and family in REUSING_FAMILIES:
+                family = "map"  # read once per result element by the epilogue
+            if family == "reduce" and len(region.reductions) == 1 and region.exit.producer in region.reductions:
+                family = "map"
+            return {region.anchor.id: family}
+        if any(value in self.materialise for value in user.outputs):
+            return {user.id: "map"}
+        return self.consumers[user]
+
+    def _place(self, node: Node) -> None:
+        """Decide whether a map node is materialised or inlined; its users are decided already."""
+        value = node.outputs[0]
+        kernels: dict[int, str] = {}
+        for user in value.users:
+            if (user.outputs[0] in self.constant) != (value in self.constant):
+                self.materialise.add(value)  # a weight, read at run time
+                return
+            kernels.update(self._kernels_of(user))
+        reason = self._why_materialise(node, value, kernels)
+        if reason is None:
+            self.consumers[node] = kernels
+            for kernel in kernels:
+                self.inlined_in[kernel] = self.inlined_in.get(kernel, 0) + 1
+            return
+        self.materialise.add(value)
+        for user in value.users:
+            self.refuse(node, user, reason)
+
+    def _why_materialise(self, node: Node, value: Value, kernels: dict[int, str]) -> str | None:
+        definition = self.operators.of(node)
+        if value in self.outputs:
+            return "the value is an output of the model"
+        if node.op == "Relayout":
+            return "a weight in the layout of its consumer"
+        if not self.enabled:
+            return "fusion is off"
+        if any(self.inlined_in.get(kernel, 0) >= INLINE_LIMIT for kernel in kernels):
+            return f"the consumer inlines {INLINE_LIMIT} nodes already"
+        reused = any(family in REUSING_FAMILIES or family in ("reduce", "window") for family in kernels.values())
+        if definition.is_view:
+            many = sum(1 for operand in node.inputs if operand is not None) > 2
+            if many and reused:
+                return f"{node.op} chooses among operands: too slow inside a loop"
+            return None
+        work = self._work(node)
+        if len(kernels) > 1 and work > SHARED_WORK:
+            return "several kernels would compute it again"
+        if reused and work > LIGHT_WORK:
+            return "its work would be repeated for every use of an element"
+        return None
+
+    def _work(self, node: Node) -> int:
+        """Simple operations to compute one element, inlined operands included."""
+        definition = self.operators.of(node)
+        if definition.is_view:
+            own = 0
+        elif definition.gather is not None:
+            own = 4 * definition.reads
+        else:
+            own = _element_work(definition, node)
+        total = own
+        for value in node.inputs:
+            if total > LIGHT_WORK:
+                break
+            if value is None or value.producer is None or value in self.materialise:
+                continue
+            if self.operators.of(value.producer).is_map and value.producer not in self.region_of \
+                    and len(value.users) == 1:
+                total += self._work(value.producer)
+        return total
+
+    # -- limits --------------------------------------------------------------------------------------------------
+
+    def _respect_operand_limit(self) -> None:
+        """Materialise inlined values until every kernel binds at most ``max_operands`` tensors."""
+        for _ in range(len(self.graph.nodes) + 1):
+            crowded = None
+            for owner in self._owners():
+                reads, inlined = self._operands(owner)
+                if len(reads) + 1 > self.max_operands:
+                    crowded = (owner, inlined)
+                    break
+            if crowded is None:
+                return
+            owner, inlined = crowded
+            widest = max(inlined, key=lambda node: (len(self._cone(node)), -self.rank[node]), default=None)
+            if widest is None or len(self._cone(widest)) < 2:
+                return  # the driver reports the limit with the node's name
+            self.materialise.add(widest.outputs[0])
+            for user in widest.outputs[0].users:
+                self.refuse(widest, user, f"the kernel would bind more than {self.max_operands} buffers")
+
+    def _cone(self, node: Node) -> list[Value]:
+        reads: dict[Value, None] = {}
+        self._visit(node, reads, {})
+        return list(reads)
+
+    def _owners(self) -> list[Value]:
+        return [value for value in self.materialise if value.producer is not None]
+
+    def _visit(self, node: Node, reads: dict[Value, None], inlined: dict[Node, None]) -> None:
+        stack = [value for value in reversed(node.inputs) if value is not None]
+        while stack:
+            value = stack.pop()
+            if value.known is not None and value.known.size <= 1:
+                continue
+            producer = value.producer
+            if producer is None or value in self.materialise:
+                reads[value] = None
+                continue
+            if producer in inlined:
+                continue
+            inlined[producer] = None
+            stack.extend(operand for operand in reversed(producer.inputs) if operand is not None)
+
+    def _operands(self, output: Value) -> tuple[list[Value], list[Node]]:
+        """What the kernel that writes ``output`` loads, and which nodes it inlines."""
+        assert output.producer is not None
+        region = self.region_of.get(output.producer)
+        own = region.nodes if region else [output.producer]
+        reads: dict[Value, None] = {}
+        inlined: dict[Node, None] = dict.fromkeys(own)
+        for node in own:
+            self._visit(node, reads, inlined)
+        for member in own:
+            inlined.pop(member, None)
+        inner = {node.outputs[0] for node in own}
+        return [value for value in reads if value not in inner], sorted(inlined, key=self.rank.__getitem__)
+
+    # -- result --------------------------------------------------------------------------------------------------
+
+    def _collect(self) -> Fusion:
+        pending: dict[Value, Group] = {}
+        for value in sorted(self._owners(), key=lambda item: self.rank[item.producer] if item.producer else -1):
+            assert value.producer is not None
+            region = self.region_of.get(value.producer)
+            family = self.operators.of(region.anchor).family if region else "map"
+            reads, inlined = self._operands(value)
+            pending[value] = Group(0, family or "map", region, value, value in self.constant, inlined, reads)
+        ordered = _topological(pending)
+        for number, group in enumerate(ordered):
+            group.index = number
+        for group in ordered:
+            for read in group.reads:
+                if read.producer is not None and group.output.producer is not None:
+                    self.refuse(read.producer, group.nodes[0], "both need a kernel of their own")
+        return Fusion(ordered, {group.output: group for group in ordered}, list(self.reasons.values()))
+
+
+def _topological(groups: dict[Value, Group]) -> list[Group]:
+    """Groups so that every value is written before it is read, otherwise in the order of their outputs."""
+    ordered: list[Group] = []
+    done: set[Value] = set()
+    for start in groups:
+        stack = [start]
+        while stack:
+            value = stack[-1]
+            if value in done:
+                stack.pop()
+                continue
+            waiting = [read for read in groups[value].reads if read in groups and read not in done]
+            if waiting:
+                stack.extend(reversed(waiting))
+                continue
+            stack.pop()
+            done.add(value)
+            ordered.append(groups[value])
+    return ordered
+
+
+def _high(size: Dim) -> int:
+    return max(ix.bounds(size)[1] - 1, 0)
+
+
+def _reduced(node: Node, names: Shape) -> Shape:
+    """Coordinates of a reduction's result, from those of its operand."""
+    axes = set(node.attributes.axes)
+    if node.attributes.keepdims:
+        return tuple(0 if axis in axes else name for axis, name in enumerate(names))
+    return tuple(name for axis, name in enumerate(names) if axis not in axes)
+
+
+def broadcast_coordinates(coordinates: Sequence[Dim], shape: Shape, operand_shape: Shape) -> Shape:
+    """Coordinates in an operand that is broadcast to ``shape``."""
+    offset = len(shape) - len(operand_shape)
+    return tuple(
+        0 if size == 1 and shape[offset + axis] != 1 else coordinates[offset + axis]
+        for axis, size in enumerate(operand_shape)
+    )
+
+
+def _element_work(definition: object, node: Node) -> int:
+    """Cost of an elementwise operator: its expression's operations, expensive functions counted four times."""
+    arguments = [
+        ex.register(f"x{position}", value.dtype.compute) for position, value in enumerate(node.inputs) if value is not None
+    ]
+    result = definition.element(node, arguments)  # type: ignore[attr-defined]
+    return sum(4 if inner.op in _HEAVY else 1 for inner in ex.walk(result) if inner.args)

@@ -1,0 +1,352 @@
+"""What a kernel family sees of its group: reading operands, storing results, and making the spec.
+
+A family's ``build(context)`` writes loops over index variables of its own; :meth:`GroupContext.read` gives the expression
+of an operand's element at logical coordinates (inlined producers composed in, materialised values loaded at their
+physical position), and :meth:`GroupContext.stores` pushes the anchor's result through the epilogue to the group's output.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ...runtime.device_profile import DeviceProfile
+from ...runtime.errors import InternalError, LimitError
+from .. import expr as ex
+from .. import index as ix
+from ..codegen.wgsl import LANE, LANES, depends_on_lane, is_aligned, lane_variable
+from ..expr import Expr
+from ..fusion import Group, broadcast_coordinates
+from ..index import Dim
+from ..ir import Node, Value
+from ..ops.registry import Registry, registry
+from .spec import Grid, Hook, KernelSpec, Operand, Store, Workgroup
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """One reduction of a row program: combine ``value`` over the reduced axes into register ``name``."""
+
+    kind: str  #: sum, prod, max or min
+    name: str
+    value: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """A spec and the values behind its operands, in the order of ``spec.operands``."""
+
+    spec: KernelSpec
+    operands: tuple[Value, ...]
+    flops: Dim
+
+
+class GroupContext:
+    """The group under construction; one instance per kernel."""
+
+    def __init__(
+        self,
+        group: Group,
+        materialised: Mapping[Value, Group],
+        profile: DeviceProfile,
+        *,
+        symbols: Sequence[str] = (),
+        in_place: Value | None = None,
+        operators: Registry = registry,
+    ) -> None:
+        self.group = group
+        self.profile = profile
+        self.symbols = tuple(symbols)
+        self.materialised = materialised
+        self.operators = operators
+        self.in_place = in_place  #: operand whose memory the output takes over
+        self._names: dict[Value, str] = {}
+        self._memo: dict[tuple[Value, tuple[Dim, ...]], Expr] = {}
+        self._stop: dict[Value, tuple[tuple[Dim, ...], Expr]] = {}  #: region values that are registers
+
+    @property
+    def anchor(self) -> Node:
+        assert self.group.region is not None
+        return self.group.region.anchor
+
+    # -- reading -------------------------------------------------------------------------------------------------
+
+    def read(self, value: Value, coordinates: Sequence[Dim]) -> Expr:
+        """The element of ``value`` at logical ``coordinates``, in the value's compute type."""
+        where = tuple(coordinates)
+        stop = self._stop.get(value)
+        if stop is not None:
+            if stop[0] != where:
+                raise InternalError(f"{value!r} is read at other coordinates than it is computed at")
+            return stop[1]
+        key = (value, where)
+        found = self._memo.get(key)
+        if found is None:
+            found = self._memo[key] = self._compute(value, where)
+        return found
+
+    def _compute(self, value: Value, where: tuple[Dim, ...]) -> Expr:
+        known = self._known(value, where)
+        if known is not None:
+            return known
+        producer = value.producer
+        if producer is None or (value in self.materialised and value is not self.group.output):
+            return self.load(value, where)
+        if value is self.group.output and self.group.region is not None and producer in self.group.region.nodes:
+            raise InternalError(f"{value!r} is read by the kernel that computes it")
+        return self.evaluate(producer, where)
+
+    def evaluate(self, node: Node, where: tuple[Dim, ...]) -> Expr:
+        """The expression of a map node's result at ``where``."""
+        definition = self.operators.of(node)
+        output = node.outputs[0]
+        if definition.element is not None:
+            arguments = [
+                self.read(operand, broadcast_coordinates(where, output.shape, operand.shape))
+                for operand in node.inputs
+                if operand is not None
+            ]
+            result = definition.element(node, arguments)
+        elif definition.gather is not None:
+            result = definition.gather(node, where, lambda position, at: self.read(node.operand(position), tuple(at)))
+        else:
+            raise InternalError(f"{node.op} cannot be computed element by element", origin=node.origin)
+        if result.dtype != output.dtype.compute:
+            raise InternalError(f"{node.op} gives {result.dtype} for {output.dtype}", origin=node.origin)
+        return result
+
+    @staticmethod
+    def _known(value: Value, where: tuple[Dim, ...]) -> Expr | None:
+        """Elements that are known at compile time become literals, or symbols."""
+        if value.known is None or value.known.size > 1:
+            return None
+        element = value.known.reshape(-1)[0]
+        dtype = value.dtype.compute
+        if isinstance(element, ix.Index):
+            return ex.cast(ex.coordinate(element), dtype)
+        return ex.const(element.item() if hasattr(element, "item") else element, dtype)
+
+    def load(self, value: Value, where: tuple[Dim, ...]) -> Expr:
+        """A load from memory at the position that the value's layout gives."""
+        if not value.dtype.on_device:
+            raise LimitError(f"{value.dtype} tensors have no storage on the device", tensor=value.name)
+        position = value.layout.position(value.shape, where)
+        return ex.load(self.name(value), value.dtype.name, position, value.dtype.compute)
+
+    def name(self, value: Value) -> str:
+        """Name of the operand bound for ``value``: ``y`` for the output, ``x0``, ``x1`` ... for the others."""
+        if value is self.group.output or value is self.in_place:
+            return "y"
+        if value not in self._names:
+            self._names[value] = f"x{len(self._names)}"
+        return self._names[value]
+
+    @staticmethod
+    def vectorizes(value: Expr) -> bool:
+        """Whether every load that differs by lane is an aligned load of four neighbours."""
+        return all(
+            is_aligned(node.payload.position)
+            for node in ex.loads(value)
+            if depends_on_lane(node.payload.position)
+        )
+
+    # -- storing -------------------------------------------------------------------------------------------------
+
+    def stores(self, coordinates: Sequence[Dim], value: Expr, condition: Expr | None = None) -> tuple[Store, ...]:
+        """Push the anchor's element at ``coordinates`` through the epilogue, to the group's output.
+
+        ``value`` is usually a register (the accumulator).  ``condition`` guards the store (tails of tiles).
+        """
+        region = self.group.region
+        assert region is not None
+        mapping = {f"a{axis}": coordinate for axis, coordinate in enumerate(coordinates)}
+        self._stop = {}
+        root = region.anchor.outputs[0]
+        self._enter(root, mapping, value)
+        for node in region.nodes[1:]:
+            self._enter(node.outputs[0], mapping, self._member(node, mapping))
+        where, result = self._stop[region.exit]
+        self._stop = {}
+        self._memo.clear()
+        return (self._store(region.exit, where, result, condition),)
+
+    def _enter(self, value: Value, mapping: Mapping[str, Dim], result: Expr) -> None:
+        region = self.group.region
+        assert region is not None
+        where = tuple(ix.substitute(coordinate, mapping) for coordinate in region.coordinates[value])
+        self._stop[value] = (where, result)
+
+    def _member(self, node: Node, mapping: Mapping[str, Dim]) -> Expr:
+        """A region node's value: elementwise, or a view that only changed the coordinates."""
+        definition = self.operators.of(node)
+        if definition.store_map is not None and definition.element is None:
+            return self._stop[node.operand(0)][1]
+        region = self.group.region
+        assert region is not None
+        where = tuple(ix.substitute(coordinate, mapping) for coordinate in region.coordinates[node.outputs[0]])
+        return self.evaluate(node, where)
+
+    def store(self, where: Sequence[Dim], value: Expr, condition: Expr | None = None) -> Store:
+        """Write the group's output directly (map kernels)."""
+        return self._store(self.group.output, tuple(where), value, condition)
+
+    def _store(self, output: Value, where: tuple[Dim, ...], value: Expr, condition: Expr | None) -> Store:
+        if not output.dtype.on_device:
+            raise LimitError(f"{output.dtype} tensors have no storage on the device", tensor=output.name)
+        return Store("y", output.dtype.name, output.layout.position(output.shape, where), value, condition)
+
+    # -- row programs: reductions, softmax, normalisation -----------------------------------------------------------
+
+    @property
+    def exit_is_row(self) -> bool:
+        """Whether a row program stores one element a row (a reduction) or one an element (a normalisation)."""
+        region = self.group.region
+        assert region is not None
+        reduced = {f"a{axis}" for axis in self.anchor.attributes.axes}
+        return not any(reduced & ix.variables(coordinate) for coordinate in region.coordinates[region.exit])
+
+    def row_program(
+        self, coordinates: Sequence[Dim], condition: Expr | None = None
+    ) -> tuple[list[Phase], Store]:
+        """The reductions, in order, and the final store, at ``coordinates`` of the reduced tensor.
+
+        The value of each phase is what one element contributes; it may use the registers of earlier phases.
+        """
+        region = self.group.region
+        assert region is not None
+        mapping = {f"a{axis}": coordinate for axis, coordinate in enumerate(coordinates)}
+        self._stop = {}
+        phases: list[Phase] = []
+        for node in region.nodes:
+            output = node.outputs[0]
+            if self.operators.of(node).family == "reduce":
+                name = f"r{len(phases)}"
+                phases.append(Phase(node.attributes.kind, name, self.read(node.operand(0), tuple(coordinates))))
+                self._enter(output, mapping, ex.register(name, output.dtype.compute))
+            else:
+                self._enter(output, mapping, self._member(node, mapping))
+        where, result = self._stop[region.exit]
+        store = self._store(region.exit, where, result, condition)
+        self._stop = {}
+        self._memo.clear()
+        return phases, store
+
+    # -- the spec ------------------------------------------------------------------------------------------------
+
+    def built(
+        self,
+        template: str,
+        config: Any,
+        hooks: Sequence[Hook],
+        *,
+        dims: Mapping[str, Dim],
+        workgroup: Workgroup,
+        grid: Grid,
+        workgroup_bytes: int = 0,
+        flops: Dim = 0,
+        parameters: Mapping[str, Any] | None = None,
+    ) -> Built:
+        """Bind every tensor that the hooks touch, check the device's limits, and make the spec."""
+        values = {name: value for value, name in self._names.items()}
+        read: dict[str, None] = {}
+        for hook in hooks:
+            expressions = [store.value for store in hook.stores] + [s.condition for s in hook.stores if s.condition]
+            if hook.result is not None:
+                expressions.append(hook.result)
+            for expression in expressions:
+                read.update((str(node.payload.operand), None) for node in ex.loads(expression))
+        operands: list[Operand] = []
+        bound: list[Value] = []
+        for number, name in enumerate(sorted((name for name in read if name != "y"), key=lambda item: int(item[1:]))):
+            value = values[name]
+            operands.append(Operand(f"x{number}", "read", value.dtype.name))
+            bound.append(value)
+        renamed = {name: f"x{number}" for number, name in enumerate(sorted(
+            (name for name in read if name != "y"), key=lambda item: int(item[1:])))}
+        hooks = [_rename(hook, renamed) for hook in hooks]
+        operands.append(Operand("y", "read_write", self.group.output.dtype.name))
+        bound.append(self.group.output)
+        self._check_limits(operands, workgroup, grid, workgroup_bytes)
+        spec = KernelSpec(
+            template, config, tuple(operands), tuple(hooks), tuple(sorted(dims.items())), workgroup, grid, self.symbols,
+            (), workgroup_bytes, tuple(sorted((parameters or {}).items())),
+        )
+        return Built(spec, tuple(bound), flops)
+
+    def _check_limits(self, operands: list[Operand], workgroup: Workgroup, grid: Grid, workgroup_bytes: int) -> None:
+        node = self.group.nodes[-1]
+        checks = (
+            (len(operands), "max-storage-buffers-per-shader-stage", "storage buffers"),
+            (workgroup[0] * workgroup[1] * workgroup[2], "max-compute-invocations-per-workgroup", "invocations"),
+            (workgroup_bytes, "max-compute-workgroup-storage-size", "bytes of workgroup memory"),
+            (max(ix.bounds(size)[1] for size in grid), "max-compute-workgroups-per-dimension", "workgroups in a dimension"),
+        )
+        for amount, limit, what in checks:
+            if amount > self.profile.limit(limit):
+                raise LimitError(
+                    f"the kernel of {node.op} needs {amount} {what}, the device allows {self.profile.limit(limit)} ({limit})",
+                    origin=node.origin,
+                )
+
+
+def lanes_of(base: Dim) -> Dim:
+    """The coordinate of four neighbours: ``4 * base + lane``."""
+    return ix.add(ix.multiply(base, LANES), lane_variable())
+
+
+def linear_grid(threads: Dim, workgroup_size: int, profile: DeviceProfile) -> Grid:
+    """Workgroups for a flat range of threads; a second dimension where the first would exceed the limit.
+
+    Kernels compute their number as ``id.x + id.y * groups.x * workgroup_size`` and return if it is too large.
+    """
+    groups = ix.ceildiv(threads, workgroup_size)
+    limit = profile.limit("max-compute-workgroups-per-dimension")
+    if ix.bounds(groups)[1] <= limit:
+        return groups, 1, 1
+    return limit, ix.ceildiv(groups, limit), 1
+
+
+def unflatten(flat: Dim, sizes: Sequence[Dim]) -> list[Dim]:
+    """Coordinates of element ``flat`` in a row-major block of ``sizes``; the outermost is not reduced."""
+    coordinates: list[Dim] = []
+    for axis in range(len(sizes) - 1, 0, -1):
+        coordinates.append(ix.modulo(flat, sizes[axis]))
+        flat = ix.floordiv(flat, sizes[axis])
+    if sizes:
+        coordinates.append(flat)
+    return coordinates[::-1]
+
+
+def _rename(hook: Hook, names: Mapping[str, str]) -> Hook:
+    def leaf(node: Expr) -> Expr | None:
+        if node.op != "load" or names.get(str(node.payload.operand), node.payload.operand) == node.payload.operand:
+            return None
+        payload = node.payload
+        where = tuple(_rename_index(axis, rename) for axis in payload.coordinates)
+        return ex.load(names[str(payload.operand)], payload.dtype, where, node.dtype)
+
+    def rename(expression: Expr) -> Expr:
+        return ex.replace(expression, leaf)
+
+    if all(old == new for old, new in names.items()):
+        return hook
+    stores = tuple(
+        Store(store.operand, store.dtype, _rename_index(store.position, rename), rename(store.value),
+              None if store.condition is None else rename(store.condition))
+        for store in hook.stores
+    )
+    result = None if hook.result is None else rename(hook.result)
+    return Hook(hook.name, hook.parameters, hook.lanes, hook.registers, result, stores)
+
+
+def _rename_index(value: Dim, rename: Callable[[Expr], Expr]) -> Dim:
+    def on_atom(atom: ix.Atom) -> Dim | None:
+        if atom.kind != "opaque":
+            return None
+        return ex.as_index(rename(atom.payload), atom.low, atom.high)
+
+    return ix.transform(value, on_atom)
+
+
+__all__ = ["LANE", "Built", "GroupContext", "Phase", "lanes_of", "linear_grid", "unflatten"]

@@ -1,0 +1,76 @@
+"""Map kernels: each thread computes a few neighbouring elements of the result on their own.
+
+Elementwise chains, views, indexing, padding, resizing and weight relayouts are all this kernel; what differs is the
+expression.  Threads follow the physical order of the output, so stores are contiguous.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .. import expr as ex
+from .. import index as ix
+from ..expr import Expr
+from ..index import Dim
+from .context import Built, GroupContext, lanes_of, linear_grid, unflatten
+from .spec import Hook
+
+
+@dataclass(frozen=True, slots=True)
+class MapConfig:
+    """``lanes`` neighbouring elements a thread, ``workgroup`` threads a group."""
+
+    lanes: int
+    workgroup: int
+
+    def __post_init__(self) -> None:
+        if self.lanes not in (1, 4):
+            raise ValueError(f"lanes must be 1 or 4, not {self.lanes}")
+        if not 1 <= self.workgroup <= 256:
+            raise ValueError(f"workgroup must be 1 to 256, not {self.workgroup}")
+
+
+def build(context: GroupContext) -> Built:
+    """The kernel of a map group."""
+    output = context.group.output
+    layout, shape = output.layout, output.shape
+    axes = layout.physical_axes(shape)
+    elements = ix.product([size for _, size in axes])
+    lanes = 4 if output.dtype.itemsize <= 4 else 1
+    config = MapConfig(lanes, 64)
+    threads = ix.ceildiv(elements, lanes)
+    thread = ix.variable("q", 0, max(ix.bounds(threads)[1] - 1, 0))
+    flat: Dim = lanes_of(thread) if lanes == 4 else thread
+    where = _logical(unflatten(flat, [size for _, size in axes]), [axis for axis, _ in axes])
+    value = context.evaluate(output.producer, where) if output.producer else context.load(output, where)
+    value = _zero_padding(value, where, shape, axes)
+    # The last thread may compute up to three elements past the end: buffers are padded to 16 bytes.
+    store = context.store(where, value)
+    hook = Hook("store", ("q",), lanes, (), None, (store,))
+    work = sum(1 for node in ex.walk(value) if node.args)
+    return context.built(
+        "map",
+        config,
+        [hook],
+        dims={"threads": threads},
+        workgroup=(config.workgroup, 1, 1),
+        grid=linear_grid(threads, config.workgroup, context.profile),
+        flops=ix.multiply(elements, work),
+    )
+
+
+def _logical(physical: list[Dim], order: list[int]) -> tuple[Dim, ...]:
+    where: list[Dim] = [0] * len(order)
+    for axis, coordinate in zip(order, physical, strict=True):
+        where[axis] = coordinate
+    return tuple(where)
+
+
+def _zero_padding(value: Expr, where: tuple[Dim, ...], shape: tuple[Dim, ...], axes: list[tuple[int, Dim]]) -> Expr:
+    """Padded elements of a weight are zero."""
+    inside = ex.const(True, "bool")
+    for axis, stored in axes:
+        if stored != shape[axis]:
+            condition = ex.in_range(where[axis], 0, shape[axis])
+            inside = ex.binary("and", condition, inside)
+    return ex.guard(inside, value, ex.const(0, value.dtype))
