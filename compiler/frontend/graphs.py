@@ -141,7 +141,7 @@ class GraphImporter:
 
     @staticmethod
     def _check_operands(proto: onnx.NodeProto, domain: str, opset: int) -> int:
-        """Compare the numbers of operands with the standard; gives the version of the operator."""
+        """Compare operands and attributes with the standard; gives the version of the operator."""
         standard = signature(proto.op_type, domain, opset)
         if standard is None:
             return opset
@@ -155,6 +155,10 @@ class GraphImporter:
         for position in standard.required:
             if position >= given or not proto.input[position]:
                 raise ModelError(f"input {position} of {op} is missing")
+        names = {item.name for item in proto.attribute}
+        for name in standard.required_attributes:
+            if name not in names:
+                raise ModelError(f"{op} needs the attribute '{name}'")
         return standard.version
 
     def _attribute_tensor(self, tensor: onnx.TensorProto) -> TensorSource:

@@ -22,6 +22,7 @@ class Signature:
     max_inputs: int
     max_outputs: int
     required: tuple[int, ...]
+    required_attributes: tuple[str, ...]
 
 
 @functools.cache
@@ -38,7 +39,8 @@ def signature(op: str, domain: str, opset: int) -> Signature | None:
         raise ModelError(f"operator '{op}' is not part of opset {opset}", hint=_first_version(op, domain)) from None
     option = onnx.defs.OpSchema.FormalParameterOption.Single
     required = tuple(position for position, item in enumerate(schema.inputs) if item.option == option)
-    return Signature(schema.since_version, schema.min_input, schema.max_input, schema.max_output, required)
+    attributes = tuple(sorted(name for name, item in schema.attributes.items() if item.required))
+    return Signature(schema.since_version, schema.min_input, schema.max_input, schema.max_output, required, attributes)
 
 
 def _first_version(op: str, domain: str) -> str | None:
