@@ -2,14 +2,20 @@
 
 from . import activations as activations
 from . import cast as cast
+from . import convolution as convolution
 from . import elementwise as elementwise
 from . import generators as generators
 from . import indexing as indexing
 from . import matmul as matmul
+from . import normalization as normalization
 from . import padding as padding
+from . import pooling as pooling
 from . import rearrange as rearrange
 from . import reduction as reduction
+from . import resize as resize
+from . import sampling as sampling
 from . import shape as shape
 from . import slicing as slicing
+from . import softmax as softmax
 from . import symbolic as symbolic
 from . import views as views

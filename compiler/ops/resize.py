@@ -1,0 +1,485 @@
+"""Resize (every mode but antialiasing) and Upsample: they expand to sampling at affine functions of the coordinates.
+
+Sizes and coordinates follow ONNX; where ONNX leaves the rounding of positions open (a nearest element half-way between
+two), the float32 arithmetic of onnxruntime decides: ``_nearest_table`` repeats it on the host.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from ...runtime.errors import ShapeError, UnsupportedError
+from .. import index as ix
+from ..index import Dim
+from ..ir import Node, Shape, Value
+from . import common
+from .registry import Builder, Case, Inferred, RawNode, Tensor, register
+from .sampling import AxisMap, RationalMap, RealMap
+
+COORDINATE_MODES = (
+    "half_pixel",
+    "half_pixel_symmetric",
+    "pytorch_half_pixel",
+    "align_corners",
+    "asymmetric",
+    "tf_half_pixel_for_nn",
+    "tf_crop_and_resize",
+)
+#: ``legacy`` is the rule of version 10: up when the axis shrinks, else down
+NEAREST_MODES = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil", "legacy")
+_NUMERATOR_LIMIT = 1 << 30  #: of positions: they are signed 32-bit integers, with room for sums
+
+
+@dataclass(frozen=True, slots=True)
+class ResizeAttributes:
+    antialias: int = 0
+    axes: tuple[int, ...] | None = None
+    coordinate_transformation_mode: str = "half_pixel"
+    cubic_coeff_a: float = -0.75
+    exclude_outside: int = 0
+    extrapolation_value: float = 0.0
+    keep_aspect_ratio_policy: str = "stretch"
+    mode: str = "nearest"
+    nearest_mode: str = "round_prefer_floor"
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """One resized axis: sizes before and after, output pixels per input pixel, and the region of interest."""
+
+    before: Dim
+    after: Dim
+    scale: float | None  #: None when it follows from symbolic sizes
+    from_sizes: bool
+    roi: tuple[float, float]
+
+
+# -- shapes ----------------------------------------------------------------------------------------------------------
+
+
+def _known_floats(node: Node, position: int) -> list[float] | None:
+    """Elements of an optional input; an empty tensor is an omitted one."""
+    value = node.optional(position)
+    if value is None:
+        return None
+    common.require(value.known is not None, node, f"input {position} of Resize must be known at compile time")
+    assert value.known is not None
+    return [float(element) for element in value.known.reshape(-1)] or None
+
+
+def resized_axes(node: Node) -> dict[int, Axis]:
+    """The axes that the node speaks of; all others stay as they are."""
+    attributes: ResizeAttributes = node.attributes
+    shape = node.operand(0).shape
+    axes = range(len(shape)) if attributes.axes is None else attributes.axes
+    order = common.normalise_axes(node, axes, len(shape))
+    rois = [(0.0, 1.0)] * len(order)
+    if attributes.coordinate_transformation_mode == "tf_crop_and_resize":
+        given = _known_floats(node, 1)
+        common.require(given is not None and len(given) == 2 * len(order), node, "roi needs two numbers for each axis")
+        assert given is not None
+        rois = list(zip(given[: len(order)], given[len(order) :]))
+    scales = _known_floats(node, 2)
+    if scales is not None:
+        common.require(len(scales) == len(order), node, f"{len(scales)} scales for {len(order)} axes")
+        common.require(all(scale > 0 for scale in scales), node, "a scale of Resize is not positive")
+        return {
+            axis: Axis(shape[axis], _scaled(node, shape[axis], scale), scale, False, roi)
+            for axis, scale, roi in zip(order, scales, rois)
+        }
+    sizes = common.static_dims(node, 3, "sizes of Resize (or scales)")
+    common.require(len(sizes) == len(order), node, f"{len(sizes)} sizes for {len(order)} axes")
+    before = [shape[axis] for axis in order]
+    if attributes.keep_aspect_ratio_policy == "stretch":
+        return {
+            axis: Axis(old, new, _ratio(node, old, new), True, roi)
+            for axis, old, new, roi in zip(order, before, sizes, rois)
+        }
+    return _keep_aspect_ratio(node, order, before, sizes, rois)
+
+
+def _scaled(node: Node, size: Dim, scale: float) -> Dim:
+    """``floor(size * scale)`` in float32."""
+    if not isinstance(size, ix.Index):
+        return int(np.floor(np.float32(size) * np.float32(scale)))
+    fraction = Fraction(scale)
+    if fraction.denominator > 64:
+        raise ShapeError(f"the size {ix.text(size)} scaled by {scale} is not an integer expression", origin=node.origin)
+    return ix.floordiv(ix.multiply(size, fraction.numerator), fraction.denominator)
+
+
+def _ratio(node: Node, before: Dim, after: Dim) -> float | None:
+    if isinstance(before, ix.Index) or isinstance(after, ix.Index):
+        return 1.0 if before == after else None
+    common.require(before > 0 or after == 0, node, f"no element to resize to {after}")
+    return float(np.float32(after) / np.float32(before)) if before else 1.0
+
+
+def _keep_aspect_ratio(
+    node: Node, order: Sequence[int], before: Sequence[Dim], sizes: Sequence[Dim], rois: Sequence[tuple[float, float]]
+) -> dict[int, Axis]:
+    policy = node.attributes.keep_aspect_ratio_policy
+    if policy not in ("not_larger", "not_smaller"):
+        raise UnsupportedError(f"keep_aspect_ratio_policy '{policy}' is not supported", origin=node.origin)
+    old = [common.concrete(node, size, "a size") for size in before]
+    new = [common.concrete(node, size, "a size") for size in sizes]
+    common.require(all(old), node, "an axis without elements has no aspect ratio")
+    pick = min if policy == "not_larger" else max
+    scale = float(pick(np.float32(target) / np.float32(size) for size, target in zip(old, new)))
+    return {
+        axis: Axis(size, math.floor(np.float32(scale) * np.float32(size) + 0.5), scale, False, roi)
+        for axis, size, roi in zip(order, old, rois)
+    }
+
+
+def _infer_resize(node: Node) -> Inferred:
+    value, attributes = node.operand(0), node.attributes
+    for name, given, supported in (
+        ("mode", attributes.mode, ("nearest", "linear", "cubic")),
+        ("coordinate_transformation_mode", attributes.coordinate_transformation_mode, COORDINATE_MODES),
+        ("nearest_mode", attributes.nearest_mode, NEAREST_MODES),
+    ):
+        if given not in supported:
+            raise UnsupportedError(f"{name} '{given}' of Resize is not supported", origin=node.origin)
+    if attributes.antialias and attributes.mode != "nearest":
+        raise UnsupportedError("Resize with antialiasing is not supported", origin=node.origin)
+    shape = list(value.shape)
+    for axis, resized in resized_axes(node).items():
+        shape[axis] = resized.after
+    return [(value.dtype, tuple(shape))]
+
+
+# -- positions -------------------------------------------------------------------------------------------------------
+
+
+def _scale_fraction(axis: Axis) -> tuple[Dim, Dim]:
+    """Output pixels per input pixel as a fraction; symbolic when the sizes are."""
+    if axis.scale is None or axis.from_sizes:
+        quotient = ix.divide(axis.after, axis.before)
+        if quotient is not None:
+            return quotient, 1
+        if isinstance(axis.before, ix.Index) or isinstance(axis.after, ix.Index):
+            return axis.after, axis.before
+        exact = Fraction(int(axis.after), int(axis.before))
+        return exact.numerator, exact.denominator
+    largest = max(ix.bounds(axis.before)[1], ix.bounds(axis.after)[1], 1)
+    fraction = Fraction(axis.scale).limit_denominator(max(min(1 << 15, _NUMERATOR_LIMIT // (8 * largest)), 1))
+    return fraction.numerator, fraction.denominator
+
+
+def _rational_map(mode: str, axis: Axis) -> RationalMap:
+    """The source position of an output coordinate, by ONNX's formula for each mode."""
+    before, after = axis.before, axis.after
+    if common.is_size(after, 1) and mode in ("align_corners", "pytorch_half_pixel"):
+        return RationalMap(0, 0, 1)
+    if mode == "align_corners":
+        return RationalMap(ix.add(before, -1), 0, ix.maximum(ix.add(after, -1), 1))
+    if mode == "tf_crop_and_resize":
+        return _cropped_map(axis)
+    up, down = _scale_fraction(axis)
+    if mode == "asymmetric":
+        return RationalMap(down, 0, up)
+    double = ix.multiply(up, 2)
+    step = ix.multiply(down, 2)
+    if mode == "tf_half_pixel_for_nn":
+        return RationalMap(step, down, double)
+    half_pixel = ix.add(down, ix.multiply(up, -1))
+    if mode == "half_pixel_symmetric":
+        # the middle of the input falls on the middle of the output, also when the output size was rounded
+        shift = ix.add(ix.multiply(before, up), ix.multiply(ix.multiply(after, down), -1))
+        half_pixel = ix.add(half_pixel, shift)
+    return RationalMap(step, half_pixel, double)
+
+
+def _cropped_map(axis: Axis) -> RationalMap:
+    """tf_crop_and_resize: the region ``roi`` of the input, in parts of the distance between the outermost pixels."""
+    start, end = (Fraction(bound).limit_denominator(1 << 12) for bound in axis.roi)
+    span = ix.add(axis.before, -1)
+    denominator = math.lcm(start.denominator, end.denominator)
+    first, last = int(start * denominator), int(end * denominator)
+    if common.is_size(axis.after, 1):
+        return RationalMap(0, ix.multiply(span, first + last), 2 * denominator)
+    steps = ix.add(axis.after, -1)
+    return RationalMap(
+        ix.multiply(span, last - first), ix.multiply(ix.multiply(span, steps), first), ix.multiply(steps, denominator)
+    )
+
+
+def _fits(axis_map: RationalMap, axis: Axis) -> bool:
+    """Whether positions, and twice them, stay within 32 bits."""
+    last = max(ix.bounds(axis.after)[1] - 1, 0)
+    parts = [ix.bounds(part) for part in (axis_map.multiplier, axis_map.offset, axis_map.divisor)]
+    multiplier, offset, divisor = (max(abs(low), abs(high)) for low, high in parts)
+    return 2 * (multiplier * last + offset + divisor) < _NUMERATOR_LIMIT
+
+
+def _positions(mode: str, axis: Axis) -> np.ndarray:
+    """Source positions of all output coordinates as onnxruntime computes them in float32; sizes must be numbers."""
+    f = np.float32
+    at = np.arange(axis.after, dtype=f)
+    before, after, scale = f(axis.before), f(axis.after), f(axis.scale if axis.scale is not None else 1.0)
+    if mode == "asymmetric":
+        return at / scale
+    if mode == "pytorch_half_pixel":
+        return (at + f(0.5)) / scale - f(0.5) if after > 1 else np.zeros_like(at)
+    if mode == "tf_half_pixel_for_nn":
+        return (at + f(0.5)) / scale
+    if mode == "align_corners":
+        return at * (before - f(1)) / (after - f(1)) if after > 1 else np.zeros_like(at)
+    if mode == "tf_crop_and_resize":
+        start, end = f(axis.roi[0]), f(axis.roi[1])
+        if after > 1:
+            return start * (before - f(1)) + (at * (end - start) * (before - f(1))) / (after - f(1))
+        return np.full_like(at, 0.5 * float(start + end) * float(before - f(1)))
+    if mode == "half_pixel_symmetric":
+        offset = before / f(2) * (f(1) - after / (scale * before))
+        return (float(offset) + (at.astype(np.float64) + 0.5) / float(scale) - 0.5).astype(f)
+    return (at + f(0.5)) / scale - f(0.5)
+
+
+# -- lowering --------------------------------------------------------------------------------------------------------
+
+
+def _rounded(nearest_mode: str, axis_map: RationalMap, shrinks: bool) -> RationalMap:
+    """The map whose floor is the nearest element."""
+    doubled, offset, divisor = (
+        ix.multiply(part, 2) for part in (axis_map.multiplier, axis_map.offset, axis_map.divisor)
+    )
+    if nearest_mode == "floor" or (nearest_mode == "legacy" and not shrinks):
+        return axis_map
+    if nearest_mode in ("ceil", "legacy"):
+        up = ix.add(axis_map.offset, ix.add(axis_map.divisor, -1))
+        return RationalMap(axis_map.multiplier, up, axis_map.divisor)
+    if nearest_mode == "round_prefer_ceil":
+        return RationalMap(doubled, ix.add(offset, axis_map.divisor), divisor)
+    return RationalMap(doubled, ix.add(offset, ix.add(axis_map.divisor, -1)), divisor)
+
+
+def _nearest_table(attributes: ResizeAttributes, axis: Axis) -> np.ndarray:
+    """The element that onnxruntime takes for each output coordinate."""
+    position = _positions(attributes.coordinate_transformation_mode, axis)
+    floor = np.floor(position)
+    fraction = position - floor
+    shrinks = axis.scale is not None and axis.scale < 1
+    up = {
+        "floor": np.zeros_like(fraction, bool),
+        "ceil": fraction > 0,
+        "legacy": (fraction > 0) & shrinks,
+        "round_prefer_ceil": fraction >= 0.5,
+        "round_prefer_floor": fraction > 0.5,
+    }[attributes.nearest_mode]
+    return np.clip(floor.astype(np.int64) + up, 0, int(axis.before) - 1)
+
+
+def _evaluate_map(axis_map: RationalMap, axis: Axis) -> np.ndarray:
+    at = np.arange(axis.after, dtype=np.int64)
+    return np.clip((at * axis_map.multiplier + axis_map.offset) // axis_map.divisor, 0, int(axis.before) - 1)
+
+
+def _is_identity(mode: str, axis: Axis) -> bool:
+    """Axes that keep their size are copied, whatever the rounding; a cropped one only if the crop is all of it."""
+    same = axis.before == axis.after and axis.scale == 1.0
+    return same and (mode != "tf_crop_and_resize" or axis.roi == (0.0, 1.0))
+
+
+def _inside(node: Node, axis: Axis) -> tuple[int, int] | None:
+    """Output coordinates whose position is in the input: they are consecutive, for positions are monotonic."""
+    if node.attributes.coordinate_transformation_mode != "tf_crop_and_resize":
+        return None
+    before = common.concrete(node, axis.before, "a cropped size")
+    common.concrete(node, axis.after, "a cropped size")
+    position = _positions("tf_crop_and_resize", axis)
+    (found,) = np.nonzero((position >= 0) & (position <= before - 1))
+    if len(found) == len(position):
+        return None
+    return (int(found[0]), int(found[-1]) + 1) if len(found) else (0, 0)
+
+
+def _expand_resize(builder: Builder, node: Node) -> Sequence[Value]:
+    attributes: ResizeAttributes = node.attributes
+    mode = attributes.coordinate_transformation_mode
+    value = node.operand(0)
+    axes = {at: axis for at, axis in resized_axes(node).items() if not _is_identity(mode, axis)}
+    inside = tuple(_inside(node, axes[at]) if at in axes else None for at in range(value.rank))
+    if 0 in node.output.shape:
+        axes = {}
+        value = builder.op("Expand", builder.scalar(0, value), builder.op("Shape", value))
+    maps: list[AxisMap] = [None] * value.rank
+    for at, axis in axes.items():
+        if attributes.mode == "nearest":
+            maps[at], value = _nearest_map(builder, node, value, at, axis)
+        else:
+            maps[at] = _interpolation_map(mode, axis)
+    if all(axis_map is None for axis_map in maps) and all(interval is None for interval in inside):
+        return [value]
+    sizes: Shape = tuple(axes[at].after if at in axes else size for at, size in enumerate(value.shape))
+    sampled = builder.op(
+        "NearestSample" if attributes.mode == "nearest" else "Interpolate",
+        value,
+        domain="loom",
+        sizes=sizes,
+        maps=tuple(maps),
+        inside=inside,
+        outside=attributes.extrapolation_value,
+        kernel="cubic" if attributes.mode == "cubic" else "linear",
+        coefficient=attributes.cubic_coeff_a,
+        exclude_outside=bool(attributes.exclude_outside),
+    )
+    return [sampled]
+
+
+def _nearest_map(builder: Builder, node: Node, value: Value, at: int, axis: Axis) -> tuple[AxisMap, Value]:
+    """An exact integer formula for the nearest element; where none agrees with the table, a Gather by the table."""
+    attributes: ResizeAttributes = node.attributes
+    shrinks = axis.scale is not None and axis.scale < 1
+    exact = _rational_map(attributes.coordinate_transformation_mode, axis)
+    axis_map = _rounded(attributes.nearest_mode, exact, shrinks)
+    if isinstance(axis.before, ix.Index) or isinstance(axis.after, ix.Index):
+        common.require(_fits(axis_map, axis), node, "positions of Resize do not fit into 32 bits")
+        return axis_map, value
+    table = _nearest_table(attributes, axis)
+    if _fits(axis_map, axis) and np.array_equal(_evaluate_map(axis_map, axis), table):
+        return axis_map, value
+    return None, builder.op("Gather", value, builder.constant(table), axis=at)
+
+
+def _interpolation_map(mode: str, axis: Axis) -> AxisMap:
+    axis_map = _rational_map(mode, axis)
+    if _fits(axis_map, axis):
+        return axis_map
+    positions = _positions(mode, axis).astype(np.float64)
+    if len(positions) == 1:
+        return RealMap(0.0, float(positions[0]))
+    return RealMap(float((positions[-1] - positions[0]) / (len(positions) - 1)), float(positions[0]))
+
+
+def _resize_10(raw: RawNode) -> None:
+    """Version 10 has inputs X and scales, and one rule of coordinates."""
+    raw.inputs = [raw.inputs[0], "", raw.inputs[1]]
+    raw.attributes["coordinate_transformation_mode"] = "asymmetric"
+    raw.attributes["nearest_mode"] = "legacy"
+
+
+def _floats(*values: float) -> Tensor:
+    return Tensor((len(values),), "float32", data=list(values), constant=True)
+
+
+def _ints(*values: int) -> Tensor:
+    return Tensor((len(values),), "int64", data=list(values), constant=True)
+
+
+def _scales(image: Tensor, *scales: float, opset: int | None = None, **attributes: object) -> Case:
+    return Case((image, None, _floats(*scales)), attributes, opset=opset)
+
+
+def _sizes(image: Tensor, *sizes: int, opset: int | None = None, **attributes: object) -> Case:
+    return Case((image, None, None, _ints(*sizes)), attributes, opset=opset)
+
+
+_IMAGE = Tensor((1, 2, 5, 7))
+
+register(
+    name="Resize",
+    attributes=ResizeAttributes,
+    infer=_infer_resize,
+    expand=_expand_resize,
+    static_inputs=(1, 2, 3),
+    adapters=((10, _resize_10),),
+    cases=(
+        _scales(_IMAGE, 1, 1, 2, 2, coordinate_transformation_mode="asymmetric", nearest_mode="floor"),
+        _scales(_IMAGE, 1, 1, 2, 3),
+        _scales(_IMAGE, 1, 1, 0.6, 1.7, nearest_mode="round_prefer_ceil"),
+        _sizes(_IMAGE, 1, 2, 8, 3, nearest_mode="ceil", coordinate_transformation_mode="asymmetric"),
+        _sizes(_IMAGE, 1, 2, 3, 20, nearest_mode="floor", coordinate_transformation_mode="align_corners"),
+        Case(  # version 11 has no omitted inputs: an empty tensor stands for one
+            (_IMAGE, _floats(), _floats(), _ints(1, 2, 9, 4)),
+            {"nearest_mode": "floor", "coordinate_transformation_mode": "tf_half_pixel_for_nn"},
+            opset=11,
+        ),
+        _sizes(Tensor((2, 3, 4), "uint8", 0, 255), 2, 7, 6, nearest_mode="round_prefer_floor"),
+        _sizes(Tensor((1, 2, 3, 4, 2, 5), "int32", -9, 9), 1, 2, 5, 2, 2, 9, coordinate_transformation_mode="half_pixel"),
+        _scales(_IMAGE, 1, 1, 2, 2, mode="linear"),
+        _scales(_IMAGE, 1, 1, 0.6, 2.3, mode="linear"),
+        _sizes(_IMAGE, 1, 2, 9, 1, mode="linear", coordinate_transformation_mode="pytorch_half_pixel"),
+        _sizes(_IMAGE, 1, 2, 10, 13, mode="linear", coordinate_transformation_mode="align_corners"),
+        _sizes(_IMAGE, 1, 2, 3, 11, mode="linear", coordinate_transformation_mode="asymmetric"),
+        _scales(_IMAGE, 1, 1, 1.3, 0.7, mode="linear", coordinate_transformation_mode="half_pixel_symmetric", opset=19),
+        _sizes(Tensor((3, 4)), 5, 9, mode="linear"),
+        _sizes(Tensor((1, 1, 3, 4, 5)), 1, 1, 6, 3, 7, mode="linear"),
+        _scales(_IMAGE, 1, 1, 1.4, 0.55, mode="cubic"),
+        _scales(_IMAGE, 1, 1, 0.8, 2.5, mode="cubic", exclude_outside=1, cubic_coeff_a=-0.5),
+        _sizes(_IMAGE, 1, 2, 9, 4, mode="cubic", coordinate_transformation_mode="align_corners"),
+        _sizes(_IMAGE, 1, 2, 9, 4, mode="cubic", coordinate_transformation_mode="asymmetric"),
+        _sizes(_IMAGE, 9, 4, axes=[2, 3], mode="linear", opset=18),
+        _sizes(_IMAGE, 8, 8, axes=[2, 3], keep_aspect_ratio_policy="not_larger", opset=18),
+        _sizes(_IMAGE, 8, 8, axes=[2, 3], keep_aspect_ratio_policy="not_smaller", mode="linear", opset=18),
+        Case(
+            (_IMAGE, _floats(0, 0, 0.4, 0.6, 1, 1, 0.6, 0.8), None, _ints(1, 2, 3, 3)),
+            {"mode": "linear", "coordinate_transformation_mode": "tf_crop_and_resize"},
+        ),
+        Case(
+            (_IMAGE, _floats(0, 0, -0.2, 0.1, 1, 1, 1.2, 1.7), None, _ints(1, 2, 6, 5)),
+            {
+                "mode": "linear",
+                "coordinate_transformation_mode": "tf_crop_and_resize",
+                "extrapolation_value": 10.0,
+            },
+        ),
+        Case(
+            (_IMAGE, _floats(0, 0, 0.123, 0.1, 1, 1, 0.917, 0.77), None, _ints(1, 2, 6, 5)),
+            {"mode": "nearest", "coordinate_transformation_mode": "tf_crop_and_resize"},
+        ),
+        Case((_IMAGE, _floats(1, 1, 2, 0.5)), {"mode": "nearest"}, opset=10),
+        Case((_IMAGE, _floats(1, 1, 1.5, 0.7)), {"mode": "linear"}, opset=10),
+    ),
+)
+
+
+# -- Upsample --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class UpsampleAttributes:
+    mode: str = "nearest"
+
+
+def _infer_upsample(node: Node) -> Inferred:
+    value = node.operand(0)
+    scales = _known_floats(node, 1)
+    common.require(scales is not None and len(scales) == value.rank, node, "Upsample needs one scale for each axis")
+    assert scales is not None
+    return [(value.dtype, tuple(_scaled(node, size, scale) for size, scale in zip(value.shape, scales)))]
+
+
+def _expand_upsample(builder: Builder, node: Node) -> Sequence[Value]:
+    return [
+        builder.op(
+            "Resize",
+            node.operand(0),
+            None,
+            node.operand(1),
+            mode=node.attributes.mode,
+            coordinate_transformation_mode="asymmetric",
+            nearest_mode="floor",
+        )
+    ]
+
+
+register(
+    name="Upsample",
+    attributes=UpsampleAttributes,
+    infer=_infer_upsample,
+    expand=_expand_upsample,
+    static_inputs=(1,),
+    adapters=((7, common.attribute_to_input("scales", 1, np.float32)),),
+    cases=(
+        Case((_IMAGE, _floats(1, 1, 2, 3)), {"mode": "nearest"}, opset=9),
+        Case((_IMAGE, _floats(1, 1, 1.5, 2)), {"mode": "linear"}, opset=9),
+        Case((Tensor((1, 1, 2, 3)),), {"mode": "nearest", "scales": [1.0, 1.0, 2.0, 2.0]}, opset=7),
+    ),
+)
