@@ -516,8 +516,10 @@ def _bit_shift(node: Node, args: Sequence[Expr]) -> Expr:
     return wrap(ex.select(fits, shifted, literal(0, dtype)), dtype)
 
 
-_SHIFTED = {dtype: (exactly(16, 4, 1, 255, dtype=dtype), exactly(1, 2, 3, 4, dtype=dtype)) for dtype in
-            ("uint8", "uint16", "uint32", "uint64")}
+_SHIFTED = {
+    dtype: (exactly(16, 4, 1, 255, dtype=dtype), exactly(1, 2, 3, 4, dtype=dtype))
+    for dtype in ("uint8", "uint16", "uint32", "uint64")
+}
 
 define(
     "BitShift",

@@ -1,0 +1,472 @@
+"""Normalisations: two-pass statistics (the mean, then the mean of squared differences) with elementwise around them.
+
+Statistics of half-precision inputs are computed in f32 where the operator's ``stash_type`` says so (its default).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...runtime import dtypes
+from ...runtime.dtypes import FLOAT32, DType
+from ...runtime.errors import UnsupportedError
+from .. import index as ix
+from ..index import Dim
+from ..ir import Node, Value
+from . import common
+from .common import FLOATS, same_as_input
+from .reduction import mean, power_norm, reduce, reduced_shape
+from .registry import Builder, Case, Inferred, RawNode, Tensor, register
+
+# -- parts -----------------------------------------------------------------------------------------------------------
+
+
+def in_type(builder: Builder, value: Value, dtype: DType) -> Value:
+    return value if value.dtype is dtype else builder.op("Cast", value, to=dtype.onnx)
+
+
+def along_axis_1(builder: Builder, vector: Value, rank: int) -> Value:
+    """A vector over channels, shaped to broadcast against [N, C, ...] of ``rank``."""
+    if rank <= 2:
+        return vector
+    return builder.op("Unsqueeze", vector, builder.constant(np.arange(1, rank - 1, dtype=np.int64)))
+
+
+def deviations(builder: Builder, value: Value, axes: Sequence[int]) -> tuple[Value, Value, Value]:
+    """The mean, the differences from it, and the variance (of the whole population) over ``axes``."""
+    average = mean(builder, value, axes)
+    difference = builder.op("Sub", value, average)
+    variance = mean(builder, builder.op("Mul", difference, difference), axes)
+    return average, difference, variance
+
+
+def inverse_deviation(builder: Builder, variance: Value, epsilon: float) -> Value:
+    """1 / sqrt(variance + epsilon)."""
+    return builder.op("Reciprocal", builder.op("Sqrt", builder.op("Add", variance, builder.scalar(epsilon, variance))))
+
+
+def standardised(builder: Builder, value: Value, axes: Sequence[int], epsilon: float) -> Value:
+    _, difference, variance = deviations(builder, value, axes)
+    return builder.op("Mul", difference, inverse_deviation(builder, variance, epsilon))
+
+
+def scaled(builder: Builder, value: Value, scale: Value | None, bias: Value | None) -> Value:
+    if scale is not None:
+        value = builder.op("Mul", value, scale)
+    return value if bias is None else builder.op("Add", value, bias)
+
+
+def _stash(node: Node) -> DType:
+    """The type in which statistics are computed."""
+    return dtypes.from_onnx(node.attributes.stash_type)
+
+
+def _check_vector(node: Node, position: int, size: Dim) -> None:
+    vector = node.operand(position)
+    fits = vector.rank == 1 and ix.equal(vector.shape[0], size)
+    common.require(fits, node, f"input {position} must have one number for each of {ix.text(size)} channels")
+
+
+def _channels(node: Node) -> Dim:
+    value = node.operand(0)
+    common.require(value.rank >= 2, node, f"{node.op} needs a channel axis; the input has rank {value.rank}")
+    return value.shape[1]
+
+
+# -- BatchNormalization ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class BatchNormalizationAttributes:
+    epsilon: float = 1e-5
+    momentum: float = 0.9
+    training_mode: int = 0
+
+
+def _inference_form(raw: RawNode) -> None:
+    """Before version 14 further outputs asked for training; before 9 ``spatial=0`` normalised single elements."""
+    if not raw.attributes.pop("spatial", 1):
+        raise UnsupportedError("BatchNormalization with spatial=0 is not supported")
+    if any(raw.outputs[1:]):
+        raise UnsupportedError("BatchNormalization in training mode is not supported")
+
+
+def _infer_batch(node: Node) -> Inferred:
+    if node.attributes.training_mode:
+        raise UnsupportedError("BatchNormalization in training mode is not supported", origin=node.origin)
+    value = node.operand(0)
+    channels: Dim = value.shape[1] if value.rank > 1 else 1
+    for position in range(1, 5):
+        _check_vector(node, position, channels)
+    return [(value.dtype, value.shape)]
+
+
+def _expand_batch(builder: Builder, node: Node) -> Sequence[Value]:
+    """x * s + (bias - mean * s) with s = scale / sqrt(variance + epsilon): s and the addend are constants."""
+    value = node.operand(0)
+    scale, bias, average, variance = (node.operand(position) for position in range(1, 5))
+    inverse = inverse_deviation(builder, in_type(builder, variance, FLOAT32), node.attributes.epsilon)
+    factor = builder.op("Mul", in_type(builder, scale, FLOAT32), inverse)
+    shift = builder.op("Mul", in_type(builder, average, FLOAT32), factor)
+    addend = builder.op("Sub", in_type(builder, bias, FLOAT32), shift)
+    result = scaled(
+        builder,
+        in_type(builder, value, FLOAT32),
+        along_axis_1(builder, factor, value.rank),
+        along_axis_1(builder, addend, value.rank),
+    )
+    return [in_type(builder, result, value.dtype)]
+
+
+def _batch_case(shape: tuple[int, ...], dtype: str = "float32", opset: int | None = None, **attributes: float) -> Case:
+    channels = (shape[1],)
+    inputs = (
+        Tensor(shape, dtype),
+        Tensor(channels, dtype, constant=True),
+        Tensor(channels, dtype, constant=True),
+        Tensor(channels, dtype, constant=True),
+        Tensor(channels, dtype, 0.3, 2.0, constant=True),
+    )
+    return Case(inputs, dict(attributes), opset=opset, tolerance=3e-3 if dtype == "float16" else 1e-5)
+
+
+register(
+    name="BatchNormalization",
+    infer=_infer_batch,
+    cases=(
+        _batch_case((2, 3, 5, 7)),
+        _batch_case((1, 17, 3)),
+        _batch_case((3, 7)),
+        _batch_case((1, 3, 2, 3, 4), epsilon=1e-2),
+        _batch_case((2, 3, 5, 7), opset=9),
+        _batch_case((2, 3, 5, 7), opset=7),
+        _batch_case((2, 3, 5, 7), "float16", opset=15),
+    ),
+    attributes=BatchNormalizationAttributes,
+    adapters=((13, _inference_form),),
+    expand=_expand_batch,
+    types=(FLOATS,),
+)
+
+
+# -- LayerNormalization, RMSNormalization ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class LayerNormalizationAttributes:
+    axis: int = -1
+    epsilon: float = 1e-5
+    stash_type: int = 1
+
+
+def _normalised_axes(node: Node) -> tuple[int, ...]:
+    rank = node.operand(0).rank
+    return tuple(range(common.normalise_axis(node, node.attributes.axis, rank), rank))
+
+
+def _check_broadcast(node: Node, position: int) -> None:
+    operand = node.optional(position)
+    if operand is not None:
+        shape = common.broadcast_shapes(node, [node.operand(0).shape, operand.shape])
+        common.require(shape == node.operand(0).shape, node, f"input {position} does not broadcast to the input")
+
+
+def _infer_layer(node: Node) -> Inferred:
+    value = node.operand(0)
+    _check_broadcast(node, 1)
+    _check_broadcast(node, 2)
+    statistics = (_stash(node), reduced_shape(value.shape, _normalised_axes(node), True))
+    return [(value.dtype, value.shape), statistics, statistics]
+
+
+def _expand_layer(builder: Builder, node: Node) -> Sequence[Value]:
+    value = node.operand(0)
+    stashed = in_type(builder, value, _stash(node))
+    average, difference, variance = deviations(builder, stashed, _normalised_axes(node))
+    inverse = inverse_deviation(builder, variance, node.attributes.epsilon)
+    normal = in_type(builder, builder.op("Mul", difference, inverse), value.dtype)
+    return [scaled(builder, normal, node.operand(1), node.optional(2)), average, inverse]
+
+
+def _layer_case(shape: tuple[int, ...], axis: int = -1, *, bias: bool = True, **fields: object) -> Case:
+    parameters = shape[axis:]
+    inputs = [Tensor(shape), Tensor(parameters)] + ([Tensor(parameters)] if bias else [])
+    return Case(tuple(inputs), {"axis": axis, **fields})
+
+
+register(
+    name="LayerNormalization",
+    infer=_infer_layer,
+    cases=(
+        _layer_case((3, 7)),
+        _layer_case((2, 3, 17), bias=False),
+        _layer_case((2, 3, 5), 1),
+        _layer_case((2, 3, 5), -2, epsilon=1e-2),
+        _layer_case((1, 300)),
+        Case((Tensor((3, 64), low=99.0, high=101.0), Tensor((64,))), tolerance=1e-4),
+        Case((Tensor((2, 3, 7)), Tensor((7,)), Tensor((7,))), outputs=3),
+        Case((Tensor((3, 7), "float16"), Tensor((7,), "float16"), Tensor((7,), "float16")), tolerance=3e-3),
+    ),
+    attributes=LayerNormalizationAttributes,
+    expand=_expand_layer,
+    types=(FLOATS,),
+)
+
+
+def _infer_rms(node: Node) -> Inferred:
+    value = node.operand(0)
+    _check_broadcast(node, 1)
+    return [(node.operand(1).dtype, value.shape)]
+
+
+def _expand_rms(builder: Builder, node: Node) -> Sequence[Value]:
+    value, scale = node.operand(0), node.operand(1)
+    stashed = in_type(builder, value, _stash(node))
+    square = mean(builder, builder.op("Mul", stashed, stashed), _normalised_axes(node))
+    inverse = inverse_deviation(builder, square, node.attributes.epsilon)
+    normal = in_type(builder, builder.op("Mul", stashed, inverse), scale.dtype)
+    return [builder.op("Mul", normal, scale)]
+
+
+register(
+    name="RMSNormalization",
+    infer=_infer_rms,
+    cases=(
+        _layer_case((3, 7), bias=False),
+        _layer_case((2, 3, 17), 1, bias=False),
+        _layer_case((1, 300), bias=False, epsilon=1e-2),
+    ),
+    attributes=LayerNormalizationAttributes,
+    expand=_expand_rms,
+    types=(FLOATS,),
+)
+
+
+# -- InstanceNormalization, GroupNormalization -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceNormalizationAttributes:
+    epsilon: float = 1e-5
+
+
+def _infer_instance(node: Node) -> Inferred:
+    channels = _channels(node)
+    common.require(node.operand(0).rank >= 3, node, "instances have spatial axes")
+    _check_vector(node, 1, channels)
+    _check_vector(node, 2, channels)
+    return same_as_input()(node)
+
+
+def _expand_instance(builder: Builder, node: Node) -> Sequence[Value]:
+    value = node.operand(0)
+    stashed = in_type(builder, value, FLOAT32)
+    normal = standardised(builder, stashed, range(2, value.rank), node.attributes.epsilon)
+    scale, bias = (along_axis_1(builder, node.operand(position), value.rank) for position in (1, 2))
+    return [scaled(builder, in_type(builder, normal, value.dtype), scale, bias)]
+
+
+register(
+    name="InstanceNormalization",
+    infer=_infer_instance,
+    cases=tuple(
+        Case((Tensor(shape), Tensor(shape[1:2]), Tensor(shape[1:2])), attributes)
+        for shape, attributes in (
+            ((2, 3, 5, 7), {}),
+            ((1, 17, 9), {"epsilon": 1e-2}),
+            ((1, 3, 2, 3, 5), {}),
+        )
+    ),
+    attributes=InstanceNormalizationAttributes,
+    expand=_expand_instance,
+    types=(FLOATS,),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupNormalizationAttributes:
+    """``per_group``: scale and bias have one number for each group (version 18), not for each channel."""
+
+    num_groups: int = 0
+    epsilon: float = 1e-5
+    stash_type: int = 1
+    per_group: int = 0
+
+
+def _scale_of_groups(raw: RawNode) -> None:
+    raw.attributes["per_group"] = 1
+
+
+def _infer_group(node: Node) -> Inferred:
+    attributes: GroupNormalizationAttributes = node.attributes
+    channels = _channels(node)
+    divides = attributes.num_groups > 0 and ix.equal(ix.modulo(channels, attributes.num_groups), 0)
+    common.require(divides, node, f"{ix.text(channels)} channels do not divide into {attributes.num_groups} groups")
+    for position in (1, 2):
+        _check_vector(node, position, attributes.num_groups if attributes.per_group else channels)
+    return same_as_input()(node)
+
+
+def _expand_group(builder: Builder, node: Node) -> Sequence[Value]:
+    """Statistics over [N, G, C / G * spatial]."""
+    attributes: GroupNormalizationAttributes = node.attributes
+    value = node.operand(0)
+    grouped_shape = builder.constant(np.array([0, attributes.num_groups, -1], np.int64))
+    grouped = builder.op("Reshape", in_type(builder, value, _stash(node)), grouped_shape)
+    normal = in_type(builder, standardised(builder, grouped, (2,), attributes.epsilon), value.dtype)
+    scale, bias = node.operand(1), node.operand(2)
+    if attributes.per_group:
+        normal = scaled(builder, normal, along_axis_1(builder, scale, 3), along_axis_1(builder, bias, 3))
+        scale_or_none, bias_or_none = None, None
+    else:
+        scale_or_none, bias_or_none = (along_axis_1(builder, vector, value.rank) for vector in (scale, bias))
+    restored = builder.op("Reshape", normal, builder.op("Shape", value))
+    return [scaled(builder, restored, scale_or_none, bias_or_none)]
+
+
+def _group_case(shape: tuple[int, ...], groups: int, *, per_group: bool = False) -> Case:
+    vector = Tensor((groups if per_group else shape[1],))
+    return Case((Tensor(shape), vector, vector), {"num_groups": groups}, opset=18 if per_group else None)
+
+
+register(
+    name="GroupNormalization",
+    infer=_infer_group,
+    cases=(
+        _group_case((2, 6, 5, 7), 3),
+        _group_case((1, 4, 9), 4),
+        _group_case((2, 6, 3), 1),
+        _group_case((2, 6, 5, 7), 3, per_group=True),
+    ),
+    attributes=GroupNormalizationAttributes,
+    adapters=((18, _scale_of_groups),),
+    expand=_expand_group,
+    types=(FLOATS,),
+)
+
+
+# -- norms, MeanVarianceNormalization, LRN ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class LpNormalizationAttributes:
+    axis: int = -1
+    p: int = 2
+
+
+def _infer_lp(node: Node) -> Inferred:
+    common.require(node.attributes.p in (1, 2), node, f"p must be 1 or 2, not {node.attributes.p}")
+    common.normalise_axis(node, node.attributes.axis, node.operand(0).rank)
+    return same_as_input()(node)
+
+
+def _expand_lp(builder: Builder, node: Node) -> Sequence[Value]:
+    """x / norm, and 0 where the norm is 0."""
+    value = node.operand(0)
+    axis = common.normalise_axis(node, node.attributes.axis, value.rank)
+    norm = power_norm(builder, value, node.attributes.p, lambda powers: reduce(builder, powers, "sum", (axis,)))
+    zero, one = builder.scalar(0.0, value), builder.scalar(1.0, value)
+    divisor = builder.op("Where", builder.op("Equal", norm, zero), one, norm)
+    return [builder.op("Div", value, divisor)]
+
+
+register(
+    name="LpNormalization",
+    infer=_infer_lp,
+    cases=(
+        Case((Tensor((3, 7)),)),
+        Case((Tensor((3, 7)),), {"p": 1}),
+        Case((Tensor((2, 3, 5)),), {"axis": 1}),
+        Case((Tensor((2, 3, 5)),), {"axis": -2, "p": 1}),
+    ),
+    attributes=LpNormalizationAttributes,
+    expand=_expand_lp,
+    types=(FLOATS,),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class MeanVarianceAttributes:
+    axes: tuple[int, ...] = (0, 2, 3)
+
+
+def _infer_mean_variance(node: Node) -> Inferred:
+    common.normalise_axes(node, node.attributes.axes, node.operand(0).rank)
+    return same_as_input()(node)
+
+
+def _expand_mean_variance(builder: Builder, node: Node) -> Sequence[Value]:
+    """(x - mean) / (deviation + 1e-9), as the operator's function body has it."""
+    value = node.operand(0)
+    stashed = in_type(builder, value, FLOAT32)
+    axes = common.normalise_axes(node, node.attributes.axes, value.rank)
+    _, difference, variance = deviations(builder, stashed, axes)
+    divisor = builder.op("Add", builder.op("Sqrt", variance), builder.scalar(1e-9, variance))
+    return [in_type(builder, builder.op("Div", difference, divisor), value.dtype)]
+
+
+register(
+    name="MeanVarianceNormalization",
+    infer=_infer_mean_variance,
+    cases=(
+        Case((Tensor((2, 3, 5, 7)),)),
+        Case((Tensor((2, 3, 5, 7)),), {"axes": [1]}),
+        Case((Tensor((3, 17)),), {"axes": [-1]}),
+    ),
+    attributes=MeanVarianceAttributes,
+    expand=_expand_mean_variance,
+    types=(FLOATS,),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LrnAttributes:
+    alpha: float = 1e-4
+    beta: float = 0.75
+    bias: float = 1.0
+    size: int = 1
+
+
+def _infer_lrn(node: Node) -> Inferred:
+    _channels(node)
+    common.require(node.attributes.size >= 1, node, f"size must be positive, not {node.attributes.size}")
+    return same_as_input()(node)
+
+
+def _expand_lrn(builder: Builder, node: Node) -> Sequence[Value]:
+    """x / (bias + alpha / size * sum of squares over ``size`` neighbouring channels) ^ beta."""
+    attributes: LrnAttributes = node.attributes
+    value = node.operand(0)
+    before = (attributes.size - 1) // 2
+    after = attributes.size - 1 - before
+    squares = builder.op("Mul", value, value)
+    pads = [0] * (2 * value.rank)
+    pads[1], pads[value.rank + 1] = before, after
+    padded = builder.op("Pad", squares, builder.constant(np.array(pads, np.int64)), builder.scalar(0.0, value))
+    total = None
+    for offset in range(attributes.size):
+        start = builder.constant(np.array([offset], np.int64))
+        end = builder.constant(np.array([offset - attributes.size + 1 or np.iinfo(np.int64).max], np.int64))
+        part = builder.op("Slice", padded, start, end, builder.constant(np.array([1], np.int64)))
+        total = part if total is None else builder.op("Add", total, part)
+    assert total is not None
+    factor = builder.scalar(attributes.alpha / attributes.size, value)
+    base = builder.op("Add", builder.op("Mul", total, factor), builder.scalar(attributes.bias, value))
+    return [builder.op("Div", value, builder.op("Pow", base, builder.scalar(attributes.beta, value)))]
+
+
+register(
+    name="LRN",
+    infer=_infer_lrn,
+    cases=(
+        Case((Tensor((2, 7, 3, 5)),), {"size": 3, "alpha": 0.5}),
+        Case((Tensor((1, 5, 3, 3)),), {"size": 5, "alpha": 0.2, "beta": 0.5, "bias": 2.0}),
+        Case((Tensor((1, 3, 3, 3)),), {"size": 1}),
+    ),
+    attributes=LrnAttributes,
+    expand=_expand_lrn,
+    types=(FLOATS,),
+)

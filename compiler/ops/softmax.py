@@ -1,0 +1,109 @@
+"""Softmax and its relatives: reductions along one axis with elementwise operations around them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..ir import Node, Value
+from . import common
+from .common import FLOATS, same_as_input
+from .reduction import reduce
+from .registry import Builder, Case, RawNode, Tensor, register
+
+
+@dataclass(frozen=True, slots=True)
+class SoftmaxAttributes:
+    """``flatten`` keeps the meaning before version 13: all axes from ``axis`` on are one."""
+
+    axis: int = -1
+    flatten: int = 0
+
+
+def flatten_before_13(raw: RawNode) -> None:
+    raw.attributes.setdefault("axis", 1)
+    raw.attributes["flatten"] = 1
+
+
+def _axes(node: Node) -> tuple[int, ...]:
+    rank = node.operand(0).rank
+    attributes: SoftmaxAttributes = node.attributes
+    if attributes.flatten:
+        first = rank if attributes.axis == rank else common.normalise_axis(node, attributes.axis, rank)
+        return tuple(range(first, rank))
+    return (common.normalise_axis(node, attributes.axis, rank),)
+
+
+def shifted(builder: Builder, value: Value, axes: Sequence[int]) -> Value:
+    """``value`` less its largest element: exponentials of the result do not overflow."""
+    return builder.op("Sub", value, reduce(builder, value, "max", axes))
+
+
+def _softmax(builder: Builder, node: Node) -> Sequence[Value]:
+    axes = _axes(node)
+    exponentials = builder.op("Exp", shifted(builder, node.operand(0), axes))
+    return [builder.op("Div", exponentials, reduce(builder, exponentials, "sum", axes))]
+
+
+def _log_softmax(builder: Builder, node: Node) -> Sequence[Value]:
+    axes = _axes(node)
+    difference = shifted(builder, node.operand(0), axes)
+    total = reduce(builder, builder.op("Exp", difference), "sum", axes)
+    return [builder.op("Sub", difference, builder.op("Log", total))]
+
+
+def _hardmax(builder: Builder, node: Node) -> Sequence[Value]:
+    """1 at the first largest element of each row, 0 elsewhere."""
+    value = node.operand(0)
+    attributes: SoftmaxAttributes = node.attributes
+    rows = value
+    axis = attributes.axis
+    if attributes.flatten:
+        rows = builder.op("Flatten", value, axis=axis)
+        axis = 1
+    axis = common.normalise_axis(node, axis, rows.rank)
+    places = builder.op("ArgReduce", rows, domain="loom", kind="max", axis=axis, keepdims=True, select_last_index=False)
+    size = common.concrete(node, rows.shape[axis], "the axis of a Hardmax")
+    sides = [size if other == axis else 1 for other in range(rows.rank)]
+    positions = builder.constant(np.arange(size, dtype=np.int64).reshape(sides))
+    chosen = builder.op("Cast", builder.op("Equal", places, positions), to=value.dtype.onnx)
+    if not attributes.flatten:
+        return [chosen]
+    return [builder.op("Reshape", chosen, builder.op("Shape", value))]
+
+
+def _cases() -> tuple[Case, ...]:
+    cases = [
+        Case((Tensor((3, 7)),)),
+        Case((Tensor((3, 7)),), {"axis": 0}),
+        Case((Tensor((2, 3, 5, 7)),), {"axis": 1}),
+        Case((Tensor((2, 3, 5, 7)),), {"axis": -2}),
+        Case((Tensor((17,)),)),
+        Case((Tensor((2, 1)),)),
+        Case((Tensor((5, 300), low=-60.0, high=90.0),)),
+        Case((Tensor((2, 3, 5)),), opset=11),
+        Case((Tensor((2, 3, 5)),), {"axis": 2}, opset=11),
+        Case((Tensor((2, 3, 5)),), {"axis": -2}, opset=11),
+    ]
+    return tuple(cases)
+
+
+_HALF = Case((Tensor((3, 7), "float16"),), tolerance=3e-3)
+_OPERATORS: tuple[tuple[str, Callable[[Builder, Node], Sequence[Value]], tuple[Case, ...]], ...] = (
+    ("Softmax", _softmax, (_HALF,)),
+    ("LogSoftmax", _log_softmax, (_HALF,)),
+    ("Hardmax", _hardmax, (Case((Tensor((2, 4), data=[[1.0, 3.0, 3.0, 0.0], [2.0, 2.0, 2.0, 2.0]]),)),)),
+)
+
+for _name, _expand, _extra in _OPERATORS:
+    register(
+        name=_name,
+        infer=same_as_input(),
+        cases=_cases() + _extra,
+        attributes=SoftmaxAttributes,
+        adapters=((12, flatten_before_13),),
+        expand=_expand,
+        types=(FLOATS,),
+    )
