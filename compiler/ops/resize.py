@@ -32,6 +32,7 @@ COORDINATE_MODES = (
 )
 #: ``legacy`` is the rule of version 10: up when the axis shrinks, else down
 NEAREST_MODES = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil", "legacy")
+_TIE = 1e-6  #: a position this close to the middle between two elements is in the middle
 _NUMERATOR_LIMIT = 1 << 30  #: of positions: they are signed 32-bit integers, with room for sums
 
 
@@ -270,8 +271,8 @@ def _nearest_table(attributes: ResizeAttributes, axis: Axis) -> np.ndarray:
         "floor": np.zeros_like(fraction, bool),
         "ceil": fraction > 0,
         "legacy": (fraction > 0) & shrinks,
-        "round_prefer_ceil": fraction >= 0.5,
-        "round_prefer_floor": fraction > 0.5,
+        "round_prefer_ceil": fraction >= 0.5 - _TIE,
+        "round_prefer_floor": fraction > 0.5 + _TIE,
     }[attributes.nearest_mode]
     return np.clip(floor.astype(np.int64) + up, 0, int(axis.before) - 1)
 
