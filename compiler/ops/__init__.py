@@ -12,6 +12,7 @@ from . import padding as padding
 from . import pooling as pooling
 from . import rearrange as rearrange
 from . import reduction as reduction
+from . import relayout as relayout
 from . import resize as resize
 from . import sampling as sampling
 from . import shape as shape

@@ -1,0 +1,156 @@
+"""Where activations live: lifetimes, in-place sharing, arenas and offsets.
+
+WebGPU forbids one buffer to be bound read-only and read-write in one dispatch, even at disjoint ranges.  So tensors are
+packed into a few *arenas* (one buffer each) such that no call reads and writes the same arena; only a tensor that takes
+over the memory of an operand that dies shares its range, as one read-write binding.
+
+With static sizes tensors get offsets inside arenas: largest first, at the lowest offset where nothing overlaps in time.
+With declared dynamic dimensions sizes are known only at run time: each arena then holds one tensor at a time and is as
+large as the largest of its tenants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from . import index as ix
+from .index import Dim
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A block of memory with its lifetime: written first in call ``first``, read last in call ``last`` (inclusive).
+
+    ``size`` in bytes.  ``written`` and ``read`` are the calls that bind it for writing and for reading only.
+    """
+
+    size: Dim
+    first: int
+    last: int
+    written: frozenset[int]
+    read: frozenset[int]
+
+
+@dataclass
+class Placement:
+    """``arenas``: bytes of each; ``place[i]``: (arena, offset in bytes) of tensor i."""
+
+    arenas: list[Dim] = field(default_factory=list)
+    place: list[tuple[int, int]] = field(default_factory=list)
+
+
+def assign(tensors: Sequence[Tensor], alignment: int) -> Placement:
+    """Place all tensors; offsets are multiples of ``alignment``."""
+    if any(isinstance(tensor.size, ix.Index) for tensor in tensors):
+        return _assign_slots(tensors)
+    return _assign_offsets(tensors, alignment)
+
+
+def lower_bound(tensors: Sequence[Tensor]) -> int:
+    """The largest sum of tensors that are live at one call: no plan without in-place sharing can need less."""
+    changes: dict[int, int] = {}
+    for tensor in tensors:
+        size = ix.bounds(tensor.size)[1]
+        changes[tensor.first] = changes.get(tensor.first, 0) + size
+        changes[tensor.last + 1] = changes.get(tensor.last + 1, 0) - size
+    peak = live = 0
+    for call in sorted(changes):
+        live += changes[call]
+        peak = max(peak, live)
+    return peak
+
+
+def _conflicts(tensors: Sequence[Tensor]) -> list[set[int]]:
+    """Tensors that may not share an arena: one is read by a call that writes the other."""
+    readers: dict[int, list[int]] = {}
+    writers: dict[int, list[int]] = {}
+    for number, tensor in enumerate(tensors):
+        for call in tensor.read:
+            readers.setdefault(call, []).append(number)
+        for call in tensor.written:
+            writers.setdefault(call, []).append(number)
+    conflicts: list[set[int]] = [set() for _ in tensors]
+    for call, written in writers.items():
+        for one in written:
+            for other in readers.get(call, ()):
+                if one != other:
+                    conflicts[one].add(other)
+                    conflicts[other].add(one)
+    return conflicts
+
+
+def _overlap(one: Tensor, other: Tensor) -> bool:
+    return one.first <= other.last and other.first <= one.last
+
+
+def _assign_offsets(tensors: Sequence[Tensor], alignment: int) -> Placement:
+    conflicts = _conflicts(tensors)
+    sizes = [-(-int(tensor.size) // alignment) * alignment for tensor in tensors]
+    order = sorted(range(len(tensors)), key=lambda number: (-sizes[number], tensors[number].first, number))
+    place: dict[int, tuple[int, int]] = {}
+    peaks: list[int] = []
+    members: list[list[int]] = []
+    for number in order:
+        barred = {place[other][0] for other in conflicts[number] if other in place}
+        best: tuple[int, int, int] | None = None
+        for arena, tenants in enumerate(members):
+            if arena in barred:
+                continue
+            offset = _lowest_gap(tensors, sizes, place, tenants, number)
+            growth = max(offset + sizes[number] - peaks[arena], 0)
+            if best is None or (growth, offset) < (best[0], best[2]):
+                best = (growth, arena, offset)
+        if best is None:
+            peaks.append(0)
+            members.append([])
+            best = (sizes[number], len(members) - 1, 0)
+        _, arena, offset = best
+        place[number] = (arena, offset)
+        members[arena].append(number)
+        peaks[arena] = max(peaks[arena], offset + sizes[number])
+    return Placement(list(peaks), [place[number] for number in range(len(tensors))])
+
+
+def _lowest_gap(
+    tensors: Sequence[Tensor], sizes: Sequence[int], place: dict[int, tuple[int, int]], tenants: list[int], number: int
+) -> int:
+    """The lowest offset in an arena where the tensor overlaps no tenant that lives at the same time."""
+    taken = sorted(
+        (place[other][1], place[other][1] + sizes[other]) for other in tenants if _overlap(tensors[number], tensors[other])
+    )
+    offset = 0
+    for start, end in taken:
+        if offset + sizes[number] <= start:
+            break
+        offset = max(offset, end)
+    return offset
+
+
+def _assign_slots(tensors: Sequence[Tensor]) -> Placement:
+    """One tenant at a time; a slot whose tenants have had about the same size is preferred."""
+    placement = Placement()
+    free_from: list[int] = []
+    place: dict[int, tuple[int, int]] = {}
+    for number in sorted(range(len(tensors)), key=lambda item: (tensors[item].first, item)):
+        tensor = tensors[number]
+        wanted = ix.bounds(tensor.size)[1]
+        best: int | None = None
+        for slot, call in enumerate(free_from):
+            if call > tensor.first:
+                continue
+            if best is None or _misfit(placement.arenas[slot], wanted) < _misfit(placement.arenas[best], wanted):
+                best = slot
+        if best is None:
+            best = len(free_from)
+            placement.arenas.append(tensor.size)
+            free_from.append(0)
+        placement.arenas[best] = ix.maximum(placement.arenas[best], tensor.size)
+        free_from[best] = tensor.last + 1
+        place[number] = (best, 0)
+    placement.place = [place[number] for number in range(len(tensors))]
+    return placement
+
+
+def _misfit(size: Dim, wanted: int) -> int:
+    return abs(ix.bounds(size)[1] - wanted)

@@ -1,0 +1,143 @@
+"""Choose the physical layout of every value that exists in memory.
+
+Layouts are a property of values; nothing is inserted and no attribute changes.  Kernels address memory through the layout,
+so any choice is correct; this pass finds the one that lets kernels load and store four neighbours at a time:
+
+* convolutions and pools write channels last; elementwise kernels keep the layout of what they read;
+* a matrix product writes rows, unless a consumer would rather have another axis innermost (the second operand of an
+  attention score, for example);
+* model inputs and outputs are in ONNX order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ...runtime.device_profile import WEB
+from .. import expr as ex
+from .. import index as ix
+from ..codegen.wgsl import lane_variable, split_lane
+from ..expr import Expr
+from ..fusion import Fusion, Group
+from ..index import Dim
+from ..ir import Graph, Shape, Value
+from ..kernels.context import GroupContext
+from ..kernels.families import output_layout, preferred_axes
+from ..layout import Layout, contiguous
+
+Votes = dict[Value, dict[int, int]]  #: value -> logical axis -> elements that want it innermost
+
+
+class _LogicalContext(GroupContext):
+    """Reads operands at logical coordinates instead of positions in memory."""
+
+    def load(self, value: Value, where: tuple[Dim, ...]) -> Expr:
+        return ex.load(value, value.dtype.name, where, value.dtype.compute or "f32")
+
+
+def assign_layouts(graph: Graph, fusion: Fusion, *, enabled: bool = True) -> None:
+    """Set ``layout`` of every materialised value.  With ``enabled`` off everything stays in ONNX order."""
+    if not enabled:
+        return
+    outputs = set(graph.outputs)
+    votes = _collect_votes(fusion)
+    for group in fusion.groups:
+        value = group.output
+        if value in outputs or (value.producer is not None and value.producer.op == "Relayout"):
+            continue
+        value.layout = _choose(group, fusion, votes.get(value, {}))
+
+
+def _collect_votes(fusion: Fusion) -> Votes:
+    votes: Votes = {}
+    for group in fusion.groups:
+        if group.region is None:
+            continue
+        anchor = group.region.anchor
+        for position, axis in preferred_axes(group.family, anchor).items():
+            operand = anchor.operand(position)
+            context = _LogicalContext(group, fusion.materialised, WEB)
+            where = tuple(
+                lane_variable() if index == axis else ix.variable(f"v{index}", 0, _high(size))
+                for index, size in enumerate(operand.shape)
+            )
+            weight = ix.bounds(operand.elements)[1]
+            for load in ex.loads(context.read(operand, where)):
+                for index, coordinate in enumerate(load.payload.coordinates):
+                    if split_lane(coordinate)[1] == 1:
+                        ballot = votes.setdefault(load.payload.operand, {})
+                        ballot[index] = ballot.get(index, 0) + weight
+    return votes
+
+
+def _choose(group: Group, fusion: Fusion, votes: Mapping[int, int]) -> Layout:
+    value = group.output
+    if group.constant:
+        return contiguous(value.rank)
+    if group.region is None or group.family == "reduce":
+        natural = _follow_operands(group, fusion)
+        if natural is not None:
+            return natural
+        layout = contiguous(value.rank)
+    else:
+        layout = _from_anchor(group)
+        if group.family != "gemm":
+            return layout
+    if votes:
+        axis = max(votes, key=lambda candidate: (votes[candidate], candidate == layout.innermost, candidate))
+        if axis != layout.innermost:
+            return Layout((*(other for other in layout.order if other != axis), axis))
+    return layout
+
+
+def _from_anchor(group: Group) -> Layout:
+    """Order the axes of a region's exit as the anchor's own result would lie in memory."""
+    region = group.region
+    assert region is not None
+    natural = output_layout(group.family, region.anchor)
+    place = {f"a{axis}": position for position, axis in enumerate(natural.order)}
+    return _ordered_by(region.coordinates[region.exit], place)
+
+
+def _ordered_by(coordinates: Shape, place: Mapping[str, int]) -> Layout:
+    def key(axis: int) -> tuple[int, int]:
+        places = [place[name] for name in ix.variables(coordinates[axis]) if name in place]
+        return (max(places) if places else -1, axis)
+
+    return Layout(tuple(sorted(range(len(coordinates)), key=key)))
+
+
+def _follow_operands(group: Group, fusion: Fusion) -> Layout | None:
+    """The layout of the largest operand that the kernel reads in step with its result."""
+    value = group.output
+    context = _LogicalContext(group, fusion.materialised, WEB)
+    if group.region is None:
+        where: Shape = tuple(ix.variable(f"a{axis}", 0, _high(size)) for axis, size in enumerate(value.shape))
+        if value.producer is None:
+            return None
+        expressions = [context.evaluate(value.producer, where)]
+    else:
+        names = tuple(ix.variable(f"a{axis}", 0, _high(size)) for axis, size in enumerate(group.region.domain))
+        phases, store = context.row_program(names)
+        where = group.region.coordinates[group.region.exit]
+        expressions = [phase.value for phase in phases] + [store.value]
+    best: tuple[int, Layout] | None = None
+    for expression in expressions:
+        for load in ex.loads(expression):
+            operand: Value = load.payload.operand
+            if operand.rank < 2 or operand.layout.blocks:
+                continue
+            place: dict[str, int] = {}
+            for position, axis in enumerate(operand.layout.order):
+                for name in ix.variables(load.payload.coordinates[axis]):
+                    place[name] = position
+            if not any(ix.variables(coordinate) & place.keys() for coordinate in where):
+                continue
+            weight = ix.bounds(operand.elements)[1]
+            if best is None or weight > best[0]:
+                best = (weight, _ordered_by(where, place))
+    return None if best is None else best[1]
+
+
+def _high(size: Dim) -> int:
+    return max(ix.bounds(size)[1] - 1, 0)
