@@ -283,6 +283,9 @@ def _fold_operator(kind: str) -> Callable[..., np.ndarray]:
         if common.is_symbolic(operand):
             detached = Node(0, "Reduce", "loom", [node.inputs[0]], attributes, node.origins)
             return _fold_reduce(detached, operand)
+        if operand.dtype == np.bool_:
+            decide = np.all if kind == "min" else np.any
+            return np.asarray(decide(operand, axis=attributes.axes, keepdims=attributes.keepdims))
         return reduce_array(operand, attributes, node.operand(0).dtype)
 
     return fold
@@ -453,7 +456,12 @@ def _expand_global_lp(builder: Builder, node: Node) -> Sequence[Value]:
 register(
     name="GlobalLpPool",
     infer=_infer_global,
-    cases=(*_POOL_CASES, Case((Tensor((1, 3, 5, 7)),), {"p": 3}), Case((Tensor((1, 3, 5, 7)),), {"p": 1})),
+    # onnxruntime implements versions before 22
+    cases=(
+        *(Case(case.inputs, opset=21) for case in _POOL_CASES),
+        Case((Tensor((1, 3, 5, 7)),), {"p": 3}, opset=21),
+        Case((Tensor((1, 3, 5, 7)),), {"p": 1}, opset=21),
+    ),
     attributes=GlobalLpPoolAttributes,
     expand=_expand_global_lp,
     types=(FLOATS,),

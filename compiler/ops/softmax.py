@@ -65,9 +65,10 @@ def _hardmax(builder: Builder, node: Node) -> Sequence[Value]:
         axis = 1
     axis = common.normalise_axis(node, axis, rows.rank)
     places = builder.op("ArgReduce", rows, domain="loom", kind="max", axis=axis, keepdims=True, select_last_index=False)
-    size = common.concrete(node, rows.shape[axis], "the axis of a Hardmax")
-    sides = [size if other == axis else 1 for other in range(rows.rank)]
-    positions = builder.constant(np.arange(size, dtype=np.int64).reshape(sides))
+    size = builder.op("Gather", builder.op("Shape", rows), builder.constant(np.array(axis, np.int64)))
+    start, step = (builder.constant(np.array(number, np.int64)) for number in (0, 1))
+    others = np.array([other for other in range(rows.rank) if other != axis], np.int64)
+    positions = builder.op("Unsqueeze", builder.op("Range", start, size, step), builder.constant(others))
     chosen = builder.op("Cast", builder.op("Equal", places, positions), to=value.dtype.onnx)
     if not attributes.flatten:
         return [chosen]

@@ -74,13 +74,8 @@ def window_count(
         )
     if not ceil_mode:
         return ix.add(ix.floordiv(room, stride), 1)
-    count = ix.add(ix.ceildiv(room, stride), 1)
-    if stride == 1:
-        return count
-    known = common.concrete(node, count, "a spatial size under ceil_mode with strides")
-    if (known - 1) * stride >= common.concrete(node, size, "a spatial size under ceil_mode with strides") + begin:
-        known -= 1
-    return known
+    starts_before_end = ix.ceildiv(ix.add(size, begin), stride)
+    return ix.minimum(ix.add(ix.ceildiv(room, stride), 1), starts_before_end)
 
 
 def with_two_axes(builder: Builder, value: Value) -> Value:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -47,16 +47,22 @@ class OperatorCase:
     def output_names(self) -> list[str]:
         return [f"y{position}" for position in range(self.case.outputs)]
 
-    def model(self, dims: dict[str, Sequence[int | str]] | None = None) -> onnx.ModelProto:
-        """The model; ``dims`` gives input shapes other than those of the operands."""
+    def model(
+        self, dims: Mapping[str, Sequence[int | str]] | None = None, *, constant: bool = False
+    ) -> onnx.ModelProto:
+        """The model; ``dims`` gives declared shapes for the inputs, ``constant`` makes all of them initializers."""
         definition, case = self.definition, self.case
         names = ["" if tensor is None else f"x{position}" for position, tensor in enumerate(case.inputs)]
-        node = helper.make_node(definition.name, names, self.output_names, domain=definition.domain, **case.attributes)
+        attributes = {
+            name: numpy_helper.from_array(value) if isinstance(value, np.ndarray) else value
+            for name, value in case.attributes.items()
+        }
+        node = helper.make_node(definition.name, names, self.output_names, domain=definition.domain, **attributes)
         graph_inputs, initializers = [], []
         for name, tensor, operand in zip(names, case.inputs, self.operands):
             if tensor is None or operand is None:
                 continue
-            if tensor.constant:
+            if tensor.constant or constant:
                 initializers.append(numpy_helper.from_array(operand, name))
             else:
                 shape = (dims or {}).get(name, operand.shape)
