@@ -136,11 +136,14 @@ class GraphBuilder:
             raise ShapeError(
                 f"the result's shape depends on whether {error}",
                 origin=self.origin,
-                hint="narrow the declared range of that dimension, or leave it concrete",
+                hint="declare a narrower range of that dimension, or none",
             ) from None
         except ShaderloomError as error:
-            if error.origin is None:
-                error.origin = self.origin
+            error.origin = error.origin or self.origin
+            symbols = {name for value in node.inputs if value is not None for name in _symbols(value)}
+            if error.hint is None and symbols:
+                listed = ", ".join(sorted(symbols))
+                error.hint = f"it does not hold for every size of {listed}: declare a narrower range, or none"
             raise
 
     def _check_size(self, name: str, shape: Shape) -> None:
@@ -236,6 +239,14 @@ class GraphBuilder:
         value = self.graph.add_node("Dimensions", (), attributes, outputs, domain="loom", origins=self.origins).output
         value.known = array
         return value
+
+
+def _symbols(value: Value) -> set[str]:
+    """Names of the dynamic dimensions in the shape, or in the known elements, of ``value``."""
+    found = set().union(*map(ix.variables, value.shape))
+    if value.known is not None and value.known.dtype == object:
+        found |= set().union(*map(ix.variables, value.known.flat))
+    return found
 
 
 def _has_index(array: np.ndarray) -> bool:

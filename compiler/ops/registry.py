@@ -138,6 +138,14 @@ class OpDef:
         if sum(lowering is not None for lowering in lowerings) != 1:
             raise ValueError(f"{self.name} needs exactly one lowering")
 
+    def data_inputs(self, node: Node) -> list[Value]:
+        """The operands that a kernel for ``node`` may load: present, and not only known at compile time."""
+        return [
+            value
+            for position, value in enumerate(node.inputs)
+            if value is not None and position not in self.static_inputs
+        ]
+
     @property
     def is_elementwise(self) -> bool:
         return self.element is not None
