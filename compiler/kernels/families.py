@@ -15,6 +15,7 @@ from types import ModuleType
 from ...runtime.errors import InternalError
 from ..ir import Node
 from ..layout import Layout, contiguous
+from .context import Built, GroupContext
 
 NAMES = ("map", "gemm", "conv", "conv_transpose", "reduce", "arg_reduce", "window")
 
@@ -38,3 +39,8 @@ def preferred_axes(family: str, node: Node) -> dict[int, int]:
 def output_layout(family: str, node: Node) -> Layout:
     ask = getattr(module(family), "output_layout", None)
     return ask(node) if ask else contiguous(node.outputs[0].rank)
+
+
+def build(context: GroupContext) -> Built:
+    """The kernel of a group."""
+    return module(context.group.family).build(context)

@@ -1,0 +1,142 @@
+"""The compiler's front door: an imported model and input shapes in, a plan out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from ..runtime.device_profile import DeviceProfile
+from ..runtime.errors import InputError
+from ..runtime.plan import Plan
+from .builder import DEFAULT_LIMITS, Limits
+from .frontend.model import ImportedModel
+from .fusion import Fusion, fuse
+from .ir import Graph, verify
+from .passes.expand import expand
+from .passes.layout import assign_layouts
+from .passes.pipeline import run_passes
+from .passes.weights import relayout_weights
+from .planner import Planner
+from .specialise import BoundShapes, specialise
+
+#: Called after each stage with its name and the graph
+OnStage = Callable[[str, Graph], None]
+
+
+@dataclass(frozen=True)
+class CompileOptions:
+    """Switches of the compiler.  All are on by default; tests turn them off one by one and compare results."""
+
+    fusion: bool = True
+    channels_last: bool = True
+    in_place: bool = True
+    disabled_passes: tuple[str, ...] = ()
+    verify: bool = False  #: check the IR's invariants between passes
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any]) -> CompileOptions:
+        """From JSON values; raises :class:`InputError` for an unknown name."""
+        known = {item.name for item in fields(cls)}
+        for name in options:
+            if name not in known:
+                raise InputError(f"unknown compiler option '{name}'", hint=f"known are {', '.join(sorted(known))}")
+        values = dict(options)
+        if "disabled_passes" in values:
+            values["disabled_passes"] = tuple(values["disabled_passes"])
+        return cls(**values)
+
+
+@dataclass
+class Lowered:
+    """A graph on its way to a plan: what ``inspect --stage`` shows."""
+
+    graph: Graph
+    fusion: Fusion
+
+
+def lower(
+    model: ImportedModel,
+    bound: BoundShapes,
+    profile: DeviceProfile,
+    options: CompileOptions,
+    *,
+    limits: Limits = DEFAULT_LIMITS,
+    on_stage: OnStage | None = None,
+) -> Lowered:
+    """Everything up to fused groups with layouts."""
+
+    def stage(name: str, graph: Graph) -> None:
+        if options.verify:
+            verify(graph)
+        if on_stage is not None:
+            on_stage(name, graph)
+
+    graph = specialise(model, bound.shapes, limits)
+    stage("specialise", graph)
+    expand(graph, limits)
+    stage("expand", graph)
+    run_passes(graph, disabled=frozenset(options.disabled_passes), verify=options.verify, on_pass=on_stage)
+    if options.channels_last:
+        relayout_weights(graph)
+        stage("weights", graph)
+    fusion = fuse(
+        graph, enabled=options.fusion, max_operands=profile.limit("max-storage-buffers-per-shader-stage")
+    )
+    assign_layouts(graph, fusion, enabled=options.channels_last)
+    stage("layout", graph)
+    return Lowered(graph, fusion)
+
+
+def compile_model(
+    model: ImportedModel,
+    bound: BoundShapes,
+    profile: DeviceProfile,
+    options: Mapping[str, Any] | CompileOptions | None = None,
+    *,
+    limits: Limits = DEFAULT_LIMITS,
+    on_stage: OnStage | None = None,
+) -> Plan:
+    """Compile ``model`` for the input shapes in ``bound``.
+
+    Deterministic: the same model, shapes, profile and options give the same plan in any process.  Raises the errors of the
+    family :class:`~shaderloom.runtime.errors.ShaderloomError`, with the ONNX node at fault.
+    """
+    if not isinstance(options, CompileOptions):
+        options = CompileOptions.of(options or {})
+    lowered = lower(model, bound, profile, options, limits=limits, on_stage=on_stage)
+    planner = Planner(lowered.graph, lowered.fusion, profile, bound.symbols, in_place=options.in_place)
+    plan = planner.plan()
+    plan.report.update(_report(model, lowered))
+    return plan
+
+
+def _report(model: ImportedModel, lowered: Lowered) -> dict[str, Any]:
+    """Where each ONNX node went, and why neighbours did not share a kernel."""
+    running: set[tuple[str, int]] = set()
+    constant: set[tuple[str, int]] = set()
+    for group in lowered.fusion.groups:
+        target = constant if group.constant else running
+        target.update((origin.graph, origin.index) for node in group.nodes for origin in node.origins)
+    nodes = model.graph.nodes
+    on_device = sum((node.origin.graph, node.origin.index) in running for node in nodes)
+    as_weights = sum(
+        (node.origin.graph, node.origin.index) in constant - running for node in nodes
+    )
+    return {
+        "nodes": len(nodes),
+        "placement": {
+            "wgpu": on_device,
+            "cpu": 0,
+            "folded": len(nodes) - on_device,
+            "reasons": {
+                "weights": f"{as_weights} nodes depend on constants alone and run once, when weights are made",
+                "folded": f"{len(nodes) - on_device - as_weights} nodes were computed while compiling, or became parts "
+                "of others",
+            },
+        },
+        "not_fused": [
+            {"producer": str(producer.origin or producer.op), "consumer": str(consumer.origin or consumer.op), "why": why}
+            for producer, consumer, why in lowered.fusion.reasons
+        ],
+    }

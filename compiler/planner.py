@@ -1,0 +1,380 @@
+"""Fused groups to a plan: builds the kernels, decides in-place sharing, places buffers, names every range.
+
+The order matters.  Layouts are chosen already.  In-place sharing merges two bindings, so it is decided while specs are
+built and before any text exists; lifetimes follow from the order of the groups; names come last.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from ..runtime.device_profile import DeviceProfile
+from ..runtime.dtypes import DType, padded_bytes
+from ..runtime.errors import LimitError, ShaderloomError
+from ..runtime.plan import (
+    Alias,
+    Constant,
+    DimExpr,
+    Kernel,
+    KernelCall,
+    Plan,
+    Port,
+    Range,
+    SourceRef,
+    Stage,
+    Symbol,
+    Weight,
+    _encode,
+)
+from . import buffers
+from . import expr as ex
+from . import index as ix
+from .codegen.render import render
+from .fusion import Fusion, Group
+from .index import Dim
+from .ir import Graph, Value
+from .kernels.context import Built, GroupContext
+from .kernels.families import build
+from .kernels.spec import KernelSpec
+
+
+def tensor_bytes(elements: Dim, dtype: DType) -> Dim:
+    """Size of a tensor's range; see :func:`~shaderloom.runtime.dtypes.padded_bytes`."""
+    if isinstance(elements, ix.Index):
+        return ix.maximum(ix.multiply(ix.ceildiv(ix.multiply(elements, dtype.bits), 128), 16), 16)
+    return padded_bytes(elements, dtype)
+
+
+def stored_bytes(value: Value) -> Dim:
+    """Bytes that a value takes in memory, padding of its layout included."""
+    return tensor_bytes(value.layout.stored_elements(value.shape), value.dtype)
+
+
+def digest(**entries: Any) -> str:
+    """sha256 over the canonical JSON of named entries."""
+    return hashlib.sha256(json.dumps(entries, sort_keys=True).encode()).hexdigest()
+
+
+@dataclass
+class _Made:
+    """A group with its kernel; ``shares`` is the operand whose memory the output takes over."""
+
+    group: Group
+    built: Built
+    kernel: Kernel
+    shares: Value | None
+
+
+class Planner:
+    """Makes the plan of one graph; use once."""
+
+    def __init__(
+        self, graph: Graph, fusion: Fusion, profile: DeviceProfile, symbols: Sequence[Symbol], *, in_place: bool = True
+    ) -> None:
+        self.graph = graph
+        self.fusion = fusion
+        self.profile = profile
+        self.symbols = tuple(symbols)
+        self.share_memory = in_place
+        self.kernels: dict[str, Kernel] = {}
+        self.sources: dict[str, SourceRef] = {}
+        self.weights: dict[str, Weight] = {}
+        self.made: dict[Value, _Made] = {}
+        self._weight_keys: dict[Value, str] = {}
+        self._rendered: dict[KernelSpec, Kernel] = {}
+        self.running = [group for group in fusion.groups if not group.constant]
+        self.outputs: dict[Value, str] = {}  #: computed output values, by the name of the first output that they are
+        for value, name in zip(graph.outputs, graph.output_names, strict=True):
+            if value.producer is not None and value in fusion.materialised and not fusion.materialised[value].constant:
+                self.outputs.setdefault(value, name)
+        self.owner: dict[Value, Value] = {}  #: value -> value whose memory it lives in, after in-place sharing
+
+    def plan(self) -> Plan:
+        for group in self.fusion.groups:
+            self._make(group)
+        placement, homes, tensors = self._place()
+        calls = tuple(self._call(self.made[group.output], homes, placement) for group in self.running)
+        inputs = tuple(
+            Port(value.name, value.dtype.name, tuple(ix.serialise(dim) for dim in value.shape))
+            for value in self.graph.inputs
+        )
+        ports, constants, aliases = self._output_ports()
+        plan = Plan(
+            key="",
+            inputs=inputs,
+            outputs=ports,
+            symbols=self.symbols,
+            kernels=tuple(self.kernels.values()),
+            sources=tuple(self.sources.values()),
+            weights=tuple(self.weights.values()),
+            stages=(Stage(calls),),
+            arenas=tuple(ix.serialise(size) for size in placement.arenas),
+            constants=constants,
+            aliases=aliases,
+            report=self._memory_report(placement, tensors),
+        )
+        content = {name: value for name, value in asdict(plan).items() if name not in ("key", "report")}
+        return replace(plan, key=digest(**_encode(content)))
+
+    # -- kernels -------------------------------------------------------------------------------------------------
+
+    def _make(self, group: Group) -> None:
+        try:
+            built = self._build(group, None)
+            shares = self._shareable(group, built) if self.share_memory and not group.constant else None
+            if shares is not None:
+                built = self._build(group, shares)
+            kernel = self._rendered.get(built.spec)
+            if kernel is None:
+                kernel = self._rendered[built.spec] = render(built.spec)
+        except ShaderloomError as error:
+            node = group.nodes[-1]
+            error.origin = error.origin or node.origin
+            raise
+        self.kernels.setdefault(kernel.key, kernel)
+        self.made[group.output] = _Made(group, built, kernel, shares)
+        if shares is not None:
+            self.owner[group.output] = self._root(shares)
+
+    def _build(self, group: Group, in_place: Value | None) -> Built:
+        names = [symbol.name for symbol in self.symbols]
+        return build(
+            GroupContext(group, self.fusion.materialised, self.profile, symbols=names, in_place=in_place)
+        )
+
+    def _root(self, value: Value) -> Value:
+        return self.owner.get(value, value)
+
+    def _shareable(self, group: Group, built: Built) -> Value | None:
+        """An operand that dies here and that every thread reads only where it writes."""
+        output = group.output
+        if output in self.outputs:
+            return None
+        size = stored_bytes(output)
+        for operand, value in zip(built.spec.operands, built.operands, strict=True):
+            source = self.fusion.materialised.get(value)
+            if value is output or source is None or source.constant or value in self.outputs:
+                continue
+            if value.dtype.itemsize != output.dtype.itemsize or stored_bytes(value) != size:
+                continue
+            if value.dtype.name != output.dtype.name:
+                continue  # one binding has one element type
+            if self._read_later(value, group) or any(self._root(other) is self._root(value) and other is not value
+                                                      for other in built.operands):
+                continue
+            if self._read_in_step(operand.name, built.spec):
+                return value
+        return None
+
+    def _read_later(self, value: Value, group: Group) -> bool:
+        """Whether the block of memory that holds ``value`` is read after ``group``."""
+        root = self._root(value)
+        return any(
+            self._root(read) is root
+            for later in self.running
+            if later.index > group.index
+            for read in later.reads
+        )
+
+    @staticmethod
+    def _read_in_step(operand: str, spec: KernelSpec) -> bool:
+        for hook in spec.hooks:
+            expressions = [] if hook.result is None else [hook.result]
+            for expression in expressions:
+                if any(node.payload.operand == operand for node in ex.loads(expression)):
+                    return False
+            for store in hook.stores:
+                for expression in (store.value, *([store.condition] if store.condition else [])):
+                    for node in ex.loads(expression):
+                        if node.payload.operand == operand and node.payload.position != store.position:
+                            return False
+        return True
+
+    # -- weights -------------------------------------------------------------------------------------------------
+
+    def _source(self, value: Value) -> str:
+        source: Any = value.constant
+        reference: SourceRef = source.to_ref()
+        self.sources.setdefault(reference.key, reference)
+        return reference.key
+
+    def _weight(self, value: Value) -> str:
+        """Key of the pool entry that holds a constant or a transformed weight."""
+        if value in self._weight_keys:
+            return self._weight_keys[value]
+        size = int(stored_bytes(value))
+        if value.is_constant:
+            source = self._source(value)
+            key = digest(source=source, transform=None)
+            weight = Weight(key, size, (source,), (), value.name)
+        else:
+            calls, sources = self._transform(value)
+            key = digest(
+                sources=sources, calls=[[call.kernel, [_encode(asdict(item)) for item in call.ranges]] for call in calls]
+            )
+            own = self._local(value)
+            calls = tuple(
+                replace(call, ranges=tuple(replace(item, buffer=f"weight:{key}") if item.buffer == own else item
+                                           for item in call.ranges))
+                for call in calls
+            )
+            weight = Weight(key, size, tuple(sources), calls, value.name)
+        self._weight_keys[value] = key
+        self.weights.setdefault(key, weight)
+        return key
+
+    @staticmethod
+    def _local(value: Value) -> str:
+        """A name for a constant value inside one weight's list of calls."""
+        return f"weight:local{value.id}"
+
+    def _transform(self, value: Value) -> tuple[tuple[KernelCall, ...], list[str]]:
+        """The calls that make a constant value, in order, and the sources that they read."""
+        order: list[Value] = []
+        seen: set[Value] = set()
+        stack = [(value, False)]
+        while stack:
+            current, ready = stack.pop()
+            if ready:
+                order.append(current)
+                continue
+            if current in seen:
+                continue
+            seen.add(current)
+            stack.append((current, True))
+            stack.extend((read, False) for read in reversed(self.made[current].group.reads) if not read.is_constant)
+        # names must not depend on value ids, or equal weights of two plans would have different keys
+        local = {current: f"weight:scratch{number}" for number, current in enumerate(order)}
+        local[value] = self._local(value)
+        sources: dict[str, None] = {}
+        calls = []
+        for current in order:
+            made = self.made[current]
+            ranges = []
+            for operand in made.built.operands:
+                if operand.is_constant:
+                    key = self._source(operand)
+                    sources[key] = None
+                    ranges.append(Range(f"source:{key}", 0, int(stored_bytes(operand))))
+                else:
+                    ranges.append(Range(local[operand], 0, int(stored_bytes(operand))))
+            calls.append(self._kernel_call(made, tuple(ranges)))
+        return tuple(calls), list(sources)
+
+    # -- activations ---------------------------------------------------------------------------------------------
+
+    def _place(self) -> tuple[buffers.Placement, dict[Value, int], list[buffers.Tensor]]:
+        """Lifetimes of the blocks of memory, and where they go.  Gives the number of each root value's block."""
+        first: dict[Value, int] = {}
+        last: dict[Value, int] = {}
+        written: dict[Value, set[int]] = {}
+        read: dict[Value, set[int]] = {}
+        for call, group in enumerate(self.running):
+            made = self.made[group.output]
+            root = self._root(group.output)
+            first.setdefault(root, call)
+            last[root] = call
+            written.setdefault(root, set()).add(call)
+            for value in made.built.operands:
+                operand_root = self._root(value)
+                if operand_root is not root and operand_root in first:
+                    last[operand_root] = call
+                    read.setdefault(operand_root, set()).add(call)
+        blocks = [root for root in first if root not in self.outputs]
+        tensors = [
+            buffers.Tensor(stored_bytes(root), first[root], last[root], frozenset(written[root]),
+                           frozenset(read.get(root, ())))
+            for root in blocks
+        ]
+        self._check_sizes(blocks)
+        placement = buffers.assign(tensors, self.profile.storage_alignment)
+        homes = {root: number for number, root in enumerate(blocks)}
+        end = len(self.running)
+        produced = [
+            buffers.Tensor(stored_bytes(root), first[root], end, frozenset(), frozenset()) for root in first
+            if root in self.outputs
+        ]
+        return placement, homes, tensors + produced
+
+    def _check_sizes(self, values: Sequence[Value]) -> None:
+        limit = self.profile.limit("max-storage-buffer-binding-size")
+        for value in values:
+            size = ix.bounds(stored_bytes(value))[1]
+            if size > limit:
+                raise LimitError(
+                    f"the tensor takes {size:,} bytes, the device binds at most {limit:,} at once",
+                    tensor=value.name or repr(value),
+                    origin=value.producer.origin if value.producer else None,
+                    hint="use a smaller batch or input",
+                )
+
+    def _call(self, made: _Made, homes: Mapping[Value, int], placement: buffers.Placement) -> KernelCall:
+        return self._kernel_call(made, tuple(self._range(value, homes, placement) for value in made.built.operands))
+
+    def _kernel_call(self, made: _Made, ranges: tuple[Range, ...]) -> KernelCall:
+        spec = made.built.spec
+        if len(made.kernel.bindings) > len(spec.operands):  # the symbols uniform
+            ranges += (Range("symbols", 0, max(-(-4 * len(self.symbols) // 16) * 16, 16)),)
+        origins = list(dict.fromkeys(str(origin) for node in made.group.nodes for origin in node.origins))
+        moved = ix.add(0, 0)
+        for value in made.built.operands:
+            moved = ix.add(moved, stored_bytes(value))
+        return KernelCall(
+            made.kernel.key,
+            ranges,
+            tuple(ix.serialise(size) for size in spec.grid),  # type: ignore[arg-type]
+            tuple(origins),
+            " + ".join(dict.fromkeys(node.op for node in made.group.nodes)),
+            ix.serialise(made.built.flops),
+            ix.serialise(moved),
+        )
+
+    def _range(self, value: Value, homes: Mapping[Value, int], placement: buffers.Placement) -> Range:
+        size: DimExpr = ix.serialise(stored_bytes(value))
+        if value in self.graph.inputs:
+            return Range(f"input:{value.name}", 0, size)
+        if value.is_constant or self.fusion.materialised[value].constant:
+            return Range(f"weight:{self._weight(value)}", 0, size)
+        root = self._root(value)
+        if root in self.outputs:
+            return Range(f"output:{self.outputs[root]}", 0, size)
+        arena, offset = placement.place[homes[root]]
+        return Range(f"arena:{arena}", offset, size)
+
+    # -- outputs -------------------------------------------------------------------------------------------------
+
+    def _output_ports(self) -> tuple[tuple[Port, ...], tuple[Constant, ...], tuple[Alias, ...]]:
+        ports, constants, aliases = [], [], []
+        for value, name in zip(self.graph.outputs, self.graph.output_names, strict=True):
+            ports.append(Port(name, value.dtype.name, tuple(ix.serialise(dim) for dim in value.shape)))
+            size = ix.serialise(stored_bytes(value))
+            if value in self.outputs:
+                if self.outputs[value] != name:
+                    aliases.append(Alias(name, f"output:{self.outputs[value]}", size))
+            elif value in self.graph.inputs:
+                aliases.append(Alias(name, f"input:{value.name}", size))
+            elif value.is_constant:
+                source: Any = value.constant
+                constants.append(Constant(name, source.to_ref()))
+            else:
+                aliases.append(Alias(name, f"weight:{self._weight(value)}", size))
+        return tuple(ports), tuple(constants), tuple(aliases)
+
+    # -- report --------------------------------------------------------------------------------------------------
+
+    def _memory_report(self, placement: buffers.Placement, tensors: list[buffers.Tensor]) -> dict[str, Any]:
+        """Bytes of activation memory; upper bounds where dimensions are declared dynamic."""
+        outputs = sum(ix.bounds(stored_bytes(value))[1] for value in self.outputs)
+        arenas = sum(ix.bounds(size)[1] for size in placement.arenas)
+        naive = sum(ix.bounds(stored_bytes(group.output))[1] for group in self.running)
+        return {
+            "planned_bytes": arenas + outputs,
+            "naive_bytes": naive,
+            "lower_bound_bytes": buffers.lower_bound(tensors),
+            "weight_bytes": sum(weight.bytes for weight in self.weights.values()),
+            "in_place": sum(1 for made in self.made.values() if made.shares is not None),
+        }
