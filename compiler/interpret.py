@@ -108,10 +108,11 @@ def _run_map(definition: OpDef, node: Node, operands: Sequence[np.ndarray | None
 
     if definition.element is not None:
         args = [
-            None if value is None else read(position, broadcast_coordinates(value, coordinates))
+            read(position, broadcast_coordinates(value, coordinates))
             for position, value in enumerate(node.inputs)
+            if value is not None
         ]
-        result = definition.element(node, args)  # type: ignore[arg-type]  # None for omitted operands
+        result = definition.element(node, args)
     else:
         assert definition.gather is not None
         result = definition.gather(node, coordinates, read)

@@ -322,10 +322,8 @@ def _infer_bias_gelu(node: Node) -> Inferred:
     return [(value.dtype, value.shape)]
 
 
-def _biased(args: Sequence[Expr | None]) -> Expr:
-    value, *bias = args
-    assert value is not None
-    return value + bias[0] if bias and bias[0] is not None else value
+def _biased(args: Sequence[Expr]) -> Expr:
+    return args[0] + args[1] if len(args) > 1 else args[0]
 
 
 for _name, _function in (("BiasGelu", gelu), ("FastGelu", gelu_tanh)):

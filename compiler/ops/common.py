@@ -6,6 +6,7 @@ Conventions of every operator file:
 * ``fold(node, *operands)`` gets one numpy array for each input (None for an omitted one) and gives one array, or a
   sequence of arrays when the operator has several outputs.  Integer arrays may be object arrays that hold ``Index``
   elements.  A fold may raise :class:`~..index.Undecidable`: then the result is not known;
+* ``element(node, args)`` gets one expression for each operand that is present, in order: an omitted input has none;
 * an adapter changes a :class:`RawNode` in place to the next newer form of its operator.
 """
 

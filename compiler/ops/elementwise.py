@@ -571,14 +571,11 @@ def _infer_clip(node: Node) -> Inferred:
     return [(node.operand(0).dtype, node.operand(0).shape)]
 
 
-def _clip(node: Node, args: Sequence[Expr | None]) -> Expr:
-    value = args[0]
-    assert value is not None
-    bounds = [None, None]
-    for position, bound in enumerate(args[1:3]):
-        if bound is not None:
-            bounds[position] = ex.cast(bound, value.dtype)
-    return clamp(value, *bounds)
+def _clip(node: Node, args: Sequence[Expr]) -> Expr:
+    value, *bounds = args
+    low = ex.cast(bounds.pop(0), value.dtype) if node.optional(1) is not None else None
+    high = ex.cast(bounds.pop(0), value.dtype) if node.optional(2) is not None else None
+    return clamp(value, low, high)
 
 
 _LOW, _HIGH = Tensor(data=-0.5, constant=True), Tensor(data=0.75, constant=True)

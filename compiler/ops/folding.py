@@ -42,7 +42,6 @@ def evaluate_element(node: Node, element: Element, operands: tuple[np.ndarray | 
     for position, operand in enumerate(operands):
         value = node.inputs[position]
         if operand is None or value is None:
-            args.append(None)
             continue
         name = f"operand{position}"
         registers[name] = operand
