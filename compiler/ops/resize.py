@@ -33,6 +33,7 @@ COORDINATE_MODES = (
 #: ``legacy`` is the rule of version 10: up when the axis shrinks, else down
 NEAREST_MODES = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil", "legacy")
 _TIE = 1e-6  #: a position this close to the middle between two elements is in the middle
+_LARGEST_RANGE = 1 << 20  #: of a symbolic size whose scaled value is checked for all values
 _NUMERATOR_LIMIT = 1 << 30  #: of positions: they are signed 32-bit integers, with room for sums
 
 
@@ -105,13 +106,17 @@ def resized_axes(node: Node) -> dict[int, Axis]:
 
 
 def _scaled(node: Node, size: Dim, scale: float) -> Dim:
-    """``floor(size * scale)`` in float32."""
+    """``floor(size * scale)`` in float32; of a symbolic size as a fraction that gives the same for all its values."""
     if not isinstance(size, ix.Index):
         return int(np.floor(np.float32(size) * np.float32(scale)))
-    fraction = Fraction(scale)
-    if fraction.denominator > 64:
-        raise ShapeError(f"the size {ix.text(size)} scaled by {scale} is not an integer expression", origin=node.origin)
-    return ix.floordiv(ix.multiply(size, fraction.numerator), fraction.denominator)
+    low, high = ix.bounds(size)
+    fraction = Fraction(scale).limit_denominator(1000)
+    if high - low < _LARGEST_RANGE:
+        sizes = np.arange(low, high + 1)
+        expected = np.floor(sizes.astype(np.float32) * np.float32(scale))
+        if np.array_equal(sizes * fraction.numerator // fraction.denominator, expected):
+            return ix.floordiv(ix.multiply(size, fraction.numerator), fraction.denominator)
+    raise ShapeError(f"the size {ix.text(size)} scaled by {scale} is not an integer expression", origin=node.origin)
 
 
 def _ratio(node: Node, before: Dim, after: Dim) -> float | None:

@@ -79,9 +79,12 @@ def resolve_slice(size: Dim, start: Dim, end: Dim, step: int) -> tuple[Dim, Dim]
     """
     start, end = (ix.add(bound, size) if ix.less(bound, 0) else bound for bound in (start, end))
     if step > 0:
-        start = ix.minimum(ix.maximum(start, 0), size)
         end = ix.minimum(ix.maximum(end, 0), size)
-        length = ix.ceildiv(ix.add(end, ix.multiply(start, -1)), step)
+        # end - clamp(start), the clamp drawn out of the difference: [-2:] is min(2, size) elements long
+        beyond = ix.add(end, ix.multiply(size, -1))
+        distance = ix.maximum(ix.minimum(ix.add(end, ix.multiply(start, -1)), end), beyond)
+        start = ix.minimum(ix.maximum(start, 0), size)
+        length = ix.ceildiv(distance, step)
     else:
         last = ix.add(size, -1)
         start = ix.minimum(ix.maximum(start, 0), last)
