@@ -115,8 +115,13 @@ class _Fuser:
         self.reasons.setdefault((producer.id, consumer.id), (producer, consumer, reason))
 
     def run(self) -> Fusion:
-        for node in reversed(self.graph.nodes):
-            if self.operators.of(node).family is not None and node not in self.region_of:
+        # Reductions first, from the front: the first of a softmax or a normalisation takes the later ones.  The other
+        # anchors from the back: of two products that meet in a sum, the later one finds the earlier one finished.
+        anchors = [node for node in self.graph.nodes if self.operators.of(node).family is not None]
+        reductions = [node for node in anchors if self.operators.of(node).family == "reduce"]
+        others = [node for node in reversed(anchors) if self.operators.of(node).family != "reduce"]
+        for node in (*reductions, *others):
+            if node not in self.region_of:
                 region = self._grow(node)
                 for member in region.nodes:
                     self.region_of[member] = region
