@@ -8,6 +8,7 @@ import shaderloom.compiler.ops  # noqa: F401  (fills the registry)
 from shaderloom.compiler import index as ix
 from shaderloom.compiler.builder import GraphBuilder, Limits
 from shaderloom.compiler.frontend import load_model
+from shaderloom.compiler.interpret import run_graph
 from shaderloom.compiler.ir import Graph, verify
 from shaderloom.compiler.ops.registry import registry
 from shaderloom.compiler.passes.expand import expand
@@ -135,9 +136,22 @@ def test_a_dimension_used_as_data_is_a_node():
     }"""
     graph = _specialise(text, {"x": (5,)}, {"N": (1, 9)})
     assert _ops(graph) == ["Dimensions", "Cast", "Div"]
+    (found,) = run_graph(graph, {"x": np.ones(5, np.float32)}, {"N": 5})
+    np.testing.assert_allclose(found, np.full(5, 0.2), rtol=1e-6)
     concrete = _specialise(text, {"x": (5,)})
     assert _ops(concrete) == ["Div"]
     assert concrete.nodes[0].inputs[1].known.tolist() == [5.0]
+
+
+def test_a_symbolic_shape_as_an_output():
+    graph = _specialise(
+        "g (float[N, 7, M] x) => (int64[3] y) { y = Shape(x) }", {"x": (2, 7, 3)}, {"N": (1, 9), "M": (0, 9)}
+    )
+    assert _ops(graph) == ["Dimensions"]
+    for sizes in ({"N": 2, "M": 3}, {"N": 9, "M": 0}):
+        (found,) = run_graph(graph, {"x": np.ones((sizes["N"], 7, sizes["M"]), np.float32)}, sizes)
+        assert found.tolist() == [sizes["N"], 7, sizes["M"]]
+        assert found.dtype == np.int64
 
 
 def test_small_constants_fold_and_large_ones_stay():
