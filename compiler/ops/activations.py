@@ -11,8 +11,9 @@ from ..expr import Expr
 from ..ir import Node
 from . import common
 from .common import FLOATS, NUMERIC, SIGNED, same_as_input, wrap
-from .elementwise import clamp, define, exactly, unary_cases
+from .elementwise import define, exactly, unary_cases
 from .registry import Case, Inferred, Tensor
+from .selection import clamp
 
 
 def number(value: float) -> Expr:
@@ -285,56 +286,3 @@ define(
     infer=_infer_prelu,
     types=(NUMERIC,),
 )
-
-
-# -- contributed operators of onnxruntime ----------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class QuickGeluAttributes:
-    alpha: float = 1.702
-
-
-define(
-    "Gelu",
-    lambda node, args: gelu(args[0]),
-    [Case((Tensor((3, 7), low=-4.0, high=4.0),)), Case((Tensor((17,)),))],
-    infer=same_as_input(),
-    types=(FLOATS,),
-    domain="com.microsoft",
-)
-define(
-    "QuickGelu",
-    lambda node, args: args[0] * sigmoid(number(node.attributes.alpha) * args[0]),
-    [Case((Tensor((3, 7), low=-4.0, high=4.0),)), Case((Tensor((17,)),), {"alpha": 1.0})],
-    infer=same_as_input(),
-    types=(FLOATS,),
-    attributes=QuickGeluAttributes,
-    domain="com.microsoft",
-)
-
-
-def _infer_bias_gelu(node: Node) -> Inferred:
-    value, bias = node.operand(0), node.optional(1)
-    if bias is not None:
-        shape = common.broadcast_shapes(node, [value.shape, bias.shape])
-        common.require(shape == value.shape, node, "the bias does not broadcast to the input")
-    return [(value.dtype, value.shape)]
-
-
-def _biased(args: Sequence[Expr]) -> Expr:
-    return args[0] + args[1] if len(args) > 1 else args[0]
-
-
-for _name, _function in (("BiasGelu", gelu), ("FastGelu", gelu_tanh)):
-    define(
-        _name,
-        (lambda function: lambda node, args: function(_biased(args)))(_function),
-        [
-            Case((Tensor((3, 7), low=-4.0, high=4.0), Tensor((7,)))),
-            Case((Tensor((2, 3, 5)), Tensor((5,)))),
-        ],
-        infer=_infer_bias_gelu,
-        types=(FLOATS,),
-        domain="com.microsoft",
-    )

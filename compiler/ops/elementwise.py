@@ -1,36 +1,29 @@
-"""Elementwise arithmetic, comparison, logical and bitwise operators: one expression for each output element.
-
-Integer results wrap to the width of their type.  NaN propagates through Max and Min, as in numpy.
-"""
+"""Elementwise arithmetic: one expression for each output element.  Integer results wrap to the width of their type."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ...runtime.dtypes import BOOL
-from ...runtime.errors import ShapeError
 from .. import expr as ex
 from ..expr import Expr
-from ..ir import Node, Value
-from . import common
+from ..ir import Node
 from .common import (
-    ANY,
     BOOLEAN,
     FLOATS,
     INTEGERS,
     NUMERIC,
     SIGNED,
-    UNSIGNED_INTEGERS,
     broadcast_inference,
     literal,
     same_as_input,
     wrap,
 )
 from .folding import elementwise_fold
-from .registry import Builder, Case, Element, Infer, Inferred, NoAttributes, OpDef, Tensor, register
+from .registry import Case, Element, Infer, Inferred, OpDef, Tensor, register
 
 Types = tuple[frozenset[str], ...]
 
@@ -342,265 +335,4 @@ define(
     ],
     infer=broadcast_inference(same_type=False),
     types=(NUMERIC,),
-)
-
-
-# -- extrema ---------------------------------------------------------------------------------------------------------
-
-
-def extremum(op: str, left: Expr, right: Expr) -> Expr:
-    """``max`` or ``min`` that gives NaN when either operand is NaN."""
-    if left.dtype not in ex.FLOATS:
-        return ex.binary(op, left, right)
-    wins = "gt" if op == "max" else "lt"
-    if left.op == "const" and right.op != "const":
-        left, right = right, left
-    if right.op == "const" and right.payload == right.payload:
-        # a comparison with NaN is false: the variable operand is kept
-        return ex.select(ex.compare(wins, right, left), right, left)
-    first = ex.binary("or", ex.compare(wins, left, right), ex.unary("isnan", left))
-    return ex.select(first, left, right)
-
-
-def _extremum_element(op: str) -> Element:
-    return lambda node, args: extremum(op, args[0], args[1])
-
-
-def _chain(name: str, domain: str = "") -> Callable[[Builder, Node], Sequence[Value]]:
-    """Variadic operators as a chain of binary ones, so that each can be fused where its operands are made."""
-
-    def expand(builder: Builder, node: Node) -> Sequence[Value]:
-        result = node.operand(0)
-        for position in range(1, len(node.inputs)):
-            result = builder.op(name, result, node.operand(position), domain=domain)
-        return [result]
-
-    return expand
-
-
-def _variadic_cases(dtypes: Sequence[str]) -> list[Case]:
-    cases = []
-    for dtype in dtypes:
-        cases += [
-            Case((Tensor((3, 7), dtype, -9, 9),)),
-            Case((Tensor((3, 7), dtype, -9, 9), Tensor((7,), dtype, -9, 9))),
-            Case((Tensor((1, 3), dtype, -9, 9), Tensor((5, 1), dtype, -9, 9), Tensor((), dtype, -9, 9))),
-        ]
-    return cases
-
-
-_NAN_PAIR = (exactly(math.nan, 1.0, math.nan, -3.0), exactly(1.0, math.nan, math.nan, 2.0))
-
-for _name, _op, _binary in (("Max", "max", "Maximum"), ("Min", "min", "Minimum")):
-    define(
-        _binary,
-        _extremum_element(_op),
-        (),
-        infer=broadcast_inference(),
-        types=(NUMERIC,),
-        domain="loom",
-    )
-    register(
-        name=_name,
-        infer=broadcast_inference(),
-        cases=(*_variadic_cases(("float32", "int32", "int64")), Case(_NAN_PAIR)),
-        expand=_chain(_binary, "loom"),
-        types=(NUMERIC,),
-        fold=elementwise_fold(
-            (lambda op: lambda node, args: _fold_chain(lambda left, right: extremum(op, left, right), args))(_op),
-            broadcast_inference(),
-        ),
-    )
-
-
-def _fold_chain(rule: Callable[[Expr, Expr], Expr], args: Sequence[Expr]) -> Expr:
-    result = args[0]
-    for argument in args[1:]:
-        result = rule(result, argument)
-    return result
-
-
-def _expand_mean(builder: Builder, node: Node) -> Sequence[Value]:
-    (total,) = _chain("Add")(builder, node)
-    return [builder.op("Mul", total, builder.scalar(1.0 / len(node.inputs), total))]
-
-
-register(
-    name="Sum",
-    infer=broadcast_inference(),
-    cases=tuple(_variadic_cases(("float32",))),
-    expand=_chain("Add"),
-    types=(NUMERIC,),
-    fold=elementwise_fold(
-        lambda node, args: wrap(_fold_chain(Expr.__add__, args), node.operand(0).dtype), broadcast_inference()
-    ),
-)
-register(
-    name="Mean",
-    infer=broadcast_inference(),
-    cases=tuple(_variadic_cases(("float32",))),
-    expand=_expand_mean,
-    types=(FLOATS,),
-)
-
-
-# -- comparison, logic, bits -----------------------------------------------------------------------------------------
-
-
-def _compare_element(op: str) -> Element:
-    return lambda node, args: ex.compare(op, args[0], args[1])
-
-
-_COMPARE_CASES = (
-    Case((Tensor((3, 7)), Tensor((7,)))),
-    Case((Tensor((3, 1), "int32", -2, 2), Tensor((1, 5), "int32", -2, 2))),
-    Case((exactly(2**40, 1, -3, dtype="int64"), exactly(2**40, 2**33 + 1, -(2**35), dtype="int64"))),
-    Case((exactly(math.nan, 1.0, math.inf), exactly(math.nan, 1.0, math.inf))),
-    Case((Tensor((0, 2)), Tensor((2,)))),
-)
-
-for _name, _op in (("Less", "lt"), ("LessOrEqual", "le"), ("Greater", "gt"), ("GreaterOrEqual", "ge")):
-    define(_name, _compare_element(_op), _COMPARE_CASES, infer=broadcast_inference(BOOL), types=(NUMERIC,))
-
-define(
-    "Equal",
-    _compare_element("eq"),
-    [*_COMPARE_CASES, Case((Tensor((3, 7), "bool"), Tensor((7,), "bool")))],
-    infer=broadcast_inference(BOOL),
-    types=(ANY,),
-)
-
-_LOGICAL_CASES = (
-    Case((Tensor((3, 7), "bool"), Tensor((3, 7), "bool"))),
-    Case((Tensor((2, 3, 1), "bool"), Tensor((5,), "bool"))),
-)
-
-for _name, _element in (
-    ("And", lambda node, args: ex.binary("and", args[0], args[1])),
-    ("Or", lambda node, args: ex.binary("or", args[0], args[1])),
-    ("Xor", lambda node, args: ex.compare("ne", args[0], args[1])),
-):
-    define(_name, _element, _LOGICAL_CASES, infer=broadcast_inference(BOOL), types=(BOOLEAN,))
-
-for _name, _op in (("BitwiseAnd", "and"), ("BitwiseOr", "or"), ("BitwiseXor", "xor")):
-    define(
-        _name,
-        binary_element(_op),
-        [
-            Case((Tensor((3, 7), "int32", -99, 99), Tensor((7,), "int32", -99, 99))),
-            Case((Tensor((7,), "uint8", 0, 255), Tensor((7,), "uint8", 0, 255))),
-            Case((exactly(-5, 2**40, dtype="int64"), exactly(3, 2**40 + 1, dtype="int64"))),
-        ],
-        infer=broadcast_inference(),
-        types=(INTEGERS,),
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class BitShiftAttributes:
-    direction: str = ""
-
-
-def _infer_shift(node: Node) -> Inferred:
-    if node.attributes.direction not in ("LEFT", "RIGHT"):
-        raise ShapeError(f"direction '{node.attributes.direction}' is neither LEFT nor RIGHT", origin=node.origin)
-    return broadcast_inference()(node)
-
-
-def _bit_shift(node: Node, args: Sequence[Expr]) -> Expr:
-    dtype = node.operand(0).dtype
-    left = node.attributes.direction == "LEFT"
-    shifted = ex.binary("shl" if left else "shr", args[0], args[1])
-    # devices take the shift modulo the width of the word; a shift by the width or more leaves nothing
-    fits = ex.compare("lt", args[1], literal(dtype.bits, dtype))
-    return wrap(ex.select(fits, shifted, literal(0, dtype)), dtype)
-
-
-_SHIFTED = {
-    dtype: (exactly(16, 4, 1, 255, dtype=dtype), exactly(1, 2, 3, 4, dtype=dtype))
-    for dtype in ("uint8", "uint16", "uint32", "uint64")
-}
-
-define(
-    "BitShift",
-    _bit_shift,
-    [Case(_SHIFTED[dtype], {"direction": way}) for dtype in _SHIFTED for way in ("LEFT", "RIGHT")],
-    infer=_infer_shift,
-    types=(UNSIGNED_INTEGERS,),
-    attributes=BitShiftAttributes,
-)
-
-
-# -- selection -------------------------------------------------------------------------------------------------------
-
-
-def _infer_where(node: Node) -> Inferred:
-    condition, left, right = node.operand(0), node.operand(1), node.operand(2)
-    common.require_same_type(node, [left, right])
-    return [(left.dtype, common.broadcast_shapes(node, [condition.shape, left.shape, right.shape]))]
-
-
-define(
-    "Where",
-    lambda node, args: ex.select(args[0], args[1], args[2]),
-    [
-        Case((Tensor((3, 7), "bool"), Tensor((3, 7)), Tensor((7,)))),
-        Case((Tensor((3, 1), "bool"), Tensor((1, 5), "int64", -9, 9), Tensor((), "int64", -9, 9))),
-        Case((Tensor((5,), "bool"), Tensor((2, 5), "uint8", 0, 255), Tensor((1,), "uint8", 0, 255))),
-        Case((Tensor((0,), "bool"), Tensor((0,)), Tensor((1,)))),
-    ],
-    infer=_infer_where,
-    types=(BOOLEAN, ANY),
-)
-
-
-def clamp(value: Expr, low: Expr | None, high: Expr | None) -> Expr:
-    """``low`` where below it, then ``high`` where above it: NaN stays, and ``high`` wins when the bounds cross."""
-    if low is not None:
-        value = ex.select(ex.compare("lt", value, low), low, value)
-    if high is not None:
-        value = ex.select(ex.compare("gt", value, high), high, value)
-    return value
-
-
-def _infer_clip(node: Node) -> Inferred:
-    for position in (1, 2):
-        bound = node.optional(position)
-        if bound is not None:
-            common.require(bound.rank == 0 or common.is_size(bound.elements, 1), node, "bounds must be scalars")
-    return [(node.operand(0).dtype, node.operand(0).shape)]
-
-
-def _clip(node: Node, args: Sequence[Expr]) -> Expr:
-    value, *bounds = args
-    low = ex.cast(bounds.pop(0), value.dtype) if node.optional(1) is not None else None
-    high = ex.cast(bounds.pop(0), value.dtype) if node.optional(2) is not None else None
-    return clamp(value, low, high)
-
-
-_LOW, _HIGH = Tensor(data=-0.5, constant=True), Tensor(data=0.75, constant=True)
-
-define(
-    "Clip",
-    _clip,
-    [
-        Case((Tensor((3, 7)), _LOW, _HIGH)),
-        Case((Tensor((17,)), Tensor(data=-0.5), Tensor(data=0.75))),
-        Case((Tensor((3, 7)), None, _HIGH)),
-        Case((Tensor((3, 7)), _LOW)),
-        Case((Tensor((3, 7)),)),
-        Case((Tensor((3, 7)), _HIGH, _LOW)),
-        Case((exactly(math.nan, -9.0, 9.0), _LOW, _HIGH)),
-        Case((Tensor((7,)),), {"min": 0.0, "max": 1.0}, opset=10),
-        Case((Tensor((7,)),), {"max": 1.0}, opset=7),
-        Case((Tensor((7,), "int32", -9, 9), Tensor((), "int32", data=-3), Tensor((), "int32", data=4))),
-        Case((Tensor((7,), "int8", -9, 9), Tensor((), "int8", data=-3), Tensor((), "int8", data=4))),
-    ],
-    infer=_infer_clip,
-    types=(NUMERIC,),
-    adapters=(
-        (10, common.attribute_to_input("min", 1, "float32")),
-        (10, common.attribute_to_input("max", 2, "float32")),
-    ),
-    attributes=NoAttributes,
 )

@@ -1,0 +1,100 @@
+"""Comparison, logical and bitwise operators."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ...runtime.dtypes import BOOL
+from ...runtime.errors import ShapeError
+from .. import expr as ex
+from ..expr import Expr
+from ..ir import Node
+from .common import ANY, BOOLEAN, INTEGERS, NUMERIC, UNSIGNED_INTEGERS, broadcast_inference, literal, wrap
+from .elementwise import binary_element, define, exactly
+from .registry import Case, Element, Inferred, Tensor
+
+
+def _compare_element(op: str) -> Element:
+    return lambda node, args: ex.compare(op, args[0], args[1])
+
+
+_COMPARE_CASES = (
+    Case((Tensor((3, 7)), Tensor((7,)))),
+    Case((Tensor((3, 1), "int32", -2, 2), Tensor((1, 5), "int32", -2, 2))),
+    Case((exactly(2**40, 1, -3, dtype="int64"), exactly(2**40, 2**33 + 1, -(2**35), dtype="int64"))),
+    Case((exactly(math.nan, 1.0, math.inf), exactly(math.nan, 1.0, math.inf))),
+    Case((Tensor((0, 2)), Tensor((2,)))),
+)
+
+for _name, _op in (("Less", "lt"), ("LessOrEqual", "le"), ("Greater", "gt"), ("GreaterOrEqual", "ge")):
+    define(_name, _compare_element(_op), _COMPARE_CASES, infer=broadcast_inference(BOOL), types=(NUMERIC,))
+
+define(
+    "Equal",
+    _compare_element("eq"),
+    [*_COMPARE_CASES, Case((Tensor((3, 7), "bool"), Tensor((7,), "bool")))],
+    infer=broadcast_inference(BOOL),
+    types=(ANY,),
+)
+
+_LOGICAL_CASES = (
+    Case((Tensor((3, 7), "bool"), Tensor((3, 7), "bool"))),
+    Case((Tensor((2, 3, 1), "bool"), Tensor((5,), "bool"))),
+)
+
+for _name, _element in (
+    ("And", lambda node, args: ex.binary("and", args[0], args[1])),
+    ("Or", lambda node, args: ex.binary("or", args[0], args[1])),
+    ("Xor", lambda node, args: ex.compare("ne", args[0], args[1])),
+):
+    define(_name, _element, _LOGICAL_CASES, infer=broadcast_inference(BOOL), types=(BOOLEAN,))
+
+for _name, _op in (("BitwiseAnd", "and"), ("BitwiseOr", "or"), ("BitwiseXor", "xor")):
+    define(
+        _name,
+        binary_element(_op),
+        [
+            Case((Tensor((3, 7), "int32", -99, 99), Tensor((7,), "int32", -99, 99))),
+            Case((Tensor((7,), "uint8", 0, 255), Tensor((7,), "uint8", 0, 255))),
+            Case((exactly(-5, 2**40, dtype="int64"), exactly(3, 2**40 + 1, dtype="int64"))),
+        ],
+        infer=broadcast_inference(),
+        types=(INTEGERS,),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class BitShiftAttributes:
+    direction: str = ""
+
+
+def _infer_shift(node: Node) -> Inferred:
+    if node.attributes.direction not in ("LEFT", "RIGHT"):
+        raise ShapeError(f"direction '{node.attributes.direction}' is neither LEFT nor RIGHT", origin=node.origin)
+    return broadcast_inference()(node)
+
+
+def _bit_shift(node: Node, args: Sequence[Expr]) -> Expr:
+    dtype = node.operand(0).dtype
+    left = node.attributes.direction == "LEFT"
+    shifted = ex.binary("shl" if left else "shr", args[0], args[1])
+    # devices take the shift modulo the width of the word; a shift by the width or more leaves nothing
+    fits = ex.compare("lt", args[1], literal(dtype.bits, dtype))
+    return wrap(ex.select(fits, shifted, literal(0, dtype)), dtype)
+
+
+_SHIFTED = {
+    dtype: (exactly(16, 4, 1, 255, dtype=dtype), exactly(1, 2, 3, 4, dtype=dtype))
+    for dtype in ("uint8", "uint16", "uint32", "uint64")
+}
+
+define(
+    "BitShift",
+    _bit_shift,
+    [Case(_SHIFTED[dtype], {"direction": way}) for dtype in _SHIFTED for way in ("LEFT", "RIGHT")],
+    infer=_infer_shift,
+    types=(UNSIGNED_INTEGERS,),
+    attributes=BitShiftAttributes,
+)
