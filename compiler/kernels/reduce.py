@@ -1,0 +1,328 @@
+"""Row programs: reductions, softmax and normalisations in one kernel.
+
+A row program is a list of phases, each a reduction of a row to one register whose elements may use the registers before
+it, then one store per row or one per element.  Three variants of one scheme:
+
+``serial``      a thread walks a whole row (or four neighbouring rows, one per lane);
+``workgroup``   ``strips`` threads share a row, combine their parts as a tree in workgroup memory, and the threads of a
+                workgroup cover ``rows`` such rows;
+``words``       for packed results whose words cross rows: a thread owns one word and reduces the row of each of its
+                elements.
+
+Sums are added up in several parts and in blocks, so that errors grow with the logarithm of a row rather than its
+length.  The order of additions depends on the configuration alone: results are reproducible.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...runtime.device_profile import DeviceProfile
+from ...runtime.dtypes import DType
+from ...runtime.errors import UnsupportedError
+from .. import expr as ex
+from .. import index as ix
+from ..codegen.wgsl import LANES, VECTOR_TYPES, WGSL_TYPES, depends_on_lane, is_aligned
+from ..expr import Expr
+from ..index import Dim
+from ..ops.common import wrap
+from ..ops.reduction import identity
+from .context import Built, GroupContext, Phase, lanes_of, linear_grid, unflatten
+from .rows import Rows, domain_variables, memory_order
+from .spec import Hook, Store
+
+#: Elements that one partial sum adds up before it joins the total
+BLOCK = 128
+#: Partial results that a thread keeps apart
+PARTIALS = 4
+_COMBINE = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}
+
+
+@dataclass(frozen=True, slots=True)
+class ReduceConfig:
+    """``rows`` x ``strips`` threads form a workgroup; ``block`` columns of a thread make a partial sum (0: all)."""
+
+    variant: str
+    rows: int
+    strips: int
+    row_lanes: int = 1
+    column_lanes: int = 1
+    partials: int = PARTIALS
+    block: int = 0
+
+    def __post_init__(self) -> None:
+        if self.variant not in ("serial", "workgroup", "words"):
+            raise ValueError(f"unknown variant {self.variant!r}")
+        if self.strips & (self.strips - 1) or self.strips < 1 or (self.strips > 1) != (self.variant == "workgroup"):
+            raise ValueError(f"strips must be a power of two, and 1 unless a workgroup shares rows, not {self.strips}")
+        if not 1 <= self.rows * self.strips <= 256:
+            raise ValueError(f"a workgroup of {self.rows} x {self.strips} threads")
+        if self.row_lanes * self.column_lanes not in (1, LANES):
+            raise ValueError("lanes run along rows or along columns")
+        if self.partials not in (1, 2, 4) or self.block % self.partials:
+            raise ValueError(f"{self.partials} partial results in blocks of {self.block}")
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseShape:
+    """What a template knows of a phase: WGSL types of a partial result and of the register, and how to finish it."""
+
+    name: str
+    partial: str
+    type: str
+    element: str  #: compute type, names its workgroup array
+    wraps: bool
+
+
+def build(context: GroupContext) -> Built:
+    """The kernel of a reduction with its fused consumers."""
+    region = context.group.region
+    assert region is not None
+    phases, store = context.row_program(domain_variables(region.domain))
+    order = memory_order([phase.value for phase in phases], region.domain)
+    rows = Rows.split(region.domain, context.anchor.attributes.axes, order)
+    row_lanes, column_lanes = _lanes(context, rows)
+    if context.group.output.dtype.packing > 1 and not _owns_words(context, rows, row_lanes, column_lanes):
+        return _build_words(context, rows, 1, column_lanes if row_lanes == 1 else 1)
+    threads = ix.product(rows.row_sizes(row_lanes)) if rows.row_axes else 1
+    columns = ix.ceildiv(rows.columns, column_lanes)
+    config = choose(context.profile, threads, columns, rows.columns_are_contiguous, row_lanes, column_lanes)
+    where = rows.coordinates(row_lanes, column_lanes)
+    phases, store = context.row_program(where)
+    types = _register_types(phases, row_lanes)
+    lanes = max(row_lanes, column_lanes)
+    hooks = [*_row_hooks(rows, row_lanes), *_phase_hooks(context, phases, _row_names(rows), types, row_lanes, column_lanes)]
+    if context.exit_is_row:
+        hooks.append(Hook("store", _row_names(rows), row_lanes, types, None, (store,)))
+    else:
+        hooks.append(Hook("store", (*_row_names(rows), "column"), lanes, types, None, (store,)))
+    serial = config.variant == "serial"
+    size = config.rows * config.strips
+    shapes = _shapes(context, phases, row_lanes, column_lanes)
+    return context.built(
+        "reduce_serial" if serial else "reduce_workgroup",
+        config,
+        hooks,
+        dims={"rows": threads, "columns": columns},
+        workgroup=(size, 1, 1),
+        grid=linear_grid(ix.ceildiv(threads, config.rows), 1, context.profile),
+        workgroup_bytes=0 if serial else sum({shape.element: size * _bytes(shape.type) for shape in shapes}.values()),
+        flops=ix.multiply(ix.product(region.domain), _work(phases, store, context.exit_is_row)),
+        parameters={
+            "phases": shapes,
+            "row_names": _row_names(rows),
+            "stores_row": context.exit_is_row,
+            "columns_are_contiguous": rows.columns_are_contiguous,
+            "halves": tuple(1 << level for level in reversed(range(config.strips.bit_length() - 1))),
+        },
+    )
+
+
+def choose(
+    profile: DeviceProfile, rows: Dim, columns: Dim, columns_are_contiguous: bool, row_lanes: int, column_lanes: int
+) -> ReduceConfig:
+    """The configuration for ``rows`` threads of rows (or groups of rows) and ``columns`` steps each."""
+    many, long = max(ix.bounds(rows)[1], 1), max(ix.bounds(columns)[1], 1)
+    if profile.kind == "cpu":
+        strips = 1 if many >= 16 or long < 64 else 64
+        row_count = 16 if many >= 16 else 1
+    else:
+        strips = 1
+        # enough threads to fill the device, as long as each still has a few elements
+        while strips < 256 and strips * 4 < long and (many * strips < 1 << 16 or columns_are_contiguous and strips < 32):
+            strips *= 2
+        row_count = 64 if strips == 1 else max(1, (64 if columns_are_contiguous else 128) // strips)
+    row_count = min(row_count, _power_of_two_above(many))
+    if strips == 1:
+        row_count = max(row_count, 1)
+    steps = -(-long // strips)
+    block = BLOCK * PARTIALS if steps > 2 * BLOCK * PARTIALS else 0
+    variant = "serial" if strips == 1 else "workgroup"
+    return ReduceConfig(variant, row_count, strips, row_lanes, column_lanes, PARTIALS, block)
+
+
+def _power_of_two_above(value: int) -> int:
+    return 1 << max(value - 1, 0).bit_length()
+
+
+# -- lanes -----------------------------------------------------------------------------------------------------------
+
+
+def _lanes(context: GroupContext, rows: Rows) -> tuple[int, int]:
+    """Lanes along rows and along columns: four where memory and types allow it."""
+    if rows.innermost < 0:
+        return 1, 1
+    if rows.columns_are_contiguous:
+        chosen = (1, LANES)
+        divisible = ix.modulo(rows.columns, LANES) == 0
+    else:
+        chosen = (LANES, 1)
+        divisible = ix.modulo(rows.domain[rows.innermost], LANES) == 0
+    if not divisible:
+        return 1, 1
+    phases, store = context.row_program(rows.coordinates(*chosen))
+    values = [phase.value for phase in phases]
+    if not context.exit_is_row:
+        values.append(store.value)
+    if any(value.dtype not in VECTOR_TYPES for value in values) or not all(map(context.vectorizes, values)):
+        return 1, 1
+    return chosen
+
+
+def _owns_words(context: GroupContext, rows: Rows, row_lanes: int, column_lanes: int) -> bool:
+    """Whether every store of four lanes is one run of a packed result."""
+    if row_lanes != LANES and (context.exit_is_row or column_lanes != LANES):
+        return False
+    _, store = context.row_program(rows.coordinates(row_lanes, column_lanes))
+    return is_aligned(store.position) and (depends_on_lane(store.position) or False)
+
+
+# -- hooks -----------------------------------------------------------------------------------------------------------
+
+
+def _row_names(rows: Rows) -> tuple[str, ...]:
+    return tuple(f"row_{i}" for i in range(len(rows.row_axes)))
+
+
+def _row_hooks(rows: Rows, row_lanes: int) -> list[Hook]:
+    return [
+        Hook(f"find_{name}", ("row",), 1, (), value)
+        for name, value in zip(_row_names(rows), rows.row_coordinates(row_lanes), strict=True)
+    ]
+
+
+def _register_types(phases: list[Phase], row_lanes: int) -> tuple[tuple[str, str], ...]:
+    return tuple((phase.name, _type(phase.value.dtype, row_lanes)) for phase in phases)
+
+
+def _type(compute: str, lanes: int) -> str:
+    return f"vec4<{WGSL_TYPES[compute]}>" if lanes == LANES else WGSL_TYPES[compute]
+
+
+def _bytes(wgsl_type: str) -> int:
+    return 16 if wgsl_type.startswith("vec4") else 8 if wgsl_type.startswith("vec2") else 4
+
+
+def _phase_hooks(
+    context: GroupContext,
+    phases: list[Phase],
+    row_names: tuple[str, ...],
+    types: tuple[tuple[str, str], ...],
+    row_lanes: int,
+    column_lanes: int,
+) -> list[Hook]:
+    """For each phase: an element, how two partial results combine, what an empty one is, and the last step."""
+    lanes = max(row_lanes, column_lanes)
+    hooks = []
+    for number, phase in enumerate(phases):
+        dtype = _dtype(context, number)
+        start = ex.const(identity(phase.kind, dtype), phase.value.dtype)
+        hooks.append(Hook(f"phase_{phase.name}", (*row_names, "column"), lanes, types[:number], phase.value))
+        hooks.append(Hook(f"initial_{phase.name}", (), 1, (), start))
+        hooks += combine_hooks(f"{phase.name}", _COMBINE[phase.kind], phase.value.dtype, row_lanes, column_lanes)
+        if _wraps(phase, dtype):
+            last = wrap(ex.register("value", phase.value.dtype), dtype)
+            hooks.append(Hook(f"finish_{phase.name}", (), row_lanes, (("value", types[number][1]),), last))
+    return hooks
+
+
+def combine_hooks(name: str, operation: str, compute: str, row_lanes: int, column_lanes: int) -> list[Hook]:
+    """``combine_NAME`` joins two partial results; ``join_NAME`` the four lanes of partial results along a row."""
+    result = ex.binary(operation, ex.register("left", compute), ex.register("right", compute))
+    lanes = max(row_lanes, column_lanes)
+    both = tuple((side, _type(compute, lanes)) for side in ("left", "right"))
+    hooks = [Hook(f"combine_{name}", (), lanes, both, result)]
+    if column_lanes == LANES:
+        both = tuple((side, _type(compute, 1)) for side in ("left", "right"))
+        hooks.append(Hook(f"join_{name}", (), 1, both, result))
+    return hooks
+
+
+def _dtype(context: GroupContext, number: int) -> DType:
+    region = context.group.region
+    assert region is not None
+    return region.reductions[number].operand(0).dtype
+
+
+def _wraps(phase: Phase, dtype: DType) -> bool:
+    return phase.kind in ("sum", "prod") and dtype.is_integer and dtype.bits < 32
+
+
+def _shapes(context: GroupContext, phases: list[Phase], row_lanes: int, column_lanes: int) -> tuple[PhaseShape, ...]:
+    return tuple(
+        PhaseShape(
+            phase.name,
+            _type(phase.value.dtype, max(row_lanes, column_lanes)),
+            _type(phase.value.dtype, row_lanes),
+            phase.value.dtype,
+            _wraps(phase, _dtype(context, number)),
+        )
+        for number, phase in enumerate(phases)
+    )
+
+
+def _work(phases: list[Phase], store: Store, stores_row: bool) -> int:
+    """Operations per element of the domain."""
+    values: list[Expr] = [phase.value for phase in phases]
+    if not stores_row:
+        values.append(store.value)
+    return len(phases) + sum(1 for value in values for node in ex.walk(value) if node.args)
+
+
+# -- packed results whose words cross rows ---------------------------------------------------------------------------
+
+
+def _build_words(context: GroupContext, rows: Rows, row_lanes: int, column_lanes: int) -> Built:
+    region = context.group.region
+    assert region is not None
+    phases, _ = context.row_program(rows.coordinates(row_lanes, column_lanes))
+    if any(phase.value.dtype not in VECTOR_TYPES for phase in phases):
+        raise UnsupportedError(f"a reduction of 64-bit integers to {context.group.output.dtype}", origin=context.anchor.origin)
+    output = region.exit
+    axes = output.layout.physical_axes(output.shape)
+    elements = ix.product([size for _, size in axes])
+    words = ix.ceildiv(elements, LANES)
+    types = _register_types(phases, 1)
+    hooks = _phase_hooks(context, phases, _row_names(rows), types, 1, column_lanes)
+    element = ix.variable("element", 0, max(ix.bounds(elements)[1] - 1, 0))
+    at = _domain_of(context, unflatten(element, [size for _, size in axes]), [axis for axis, _ in axes])
+    hooks += [
+        Hook(f"find_{name}", ("element",), 1, (), ex.coordinate(at[axis]))
+        for name, axis in zip(_row_names(rows), rows.row_axes, strict=True)
+    ]
+    word = ix.variable("word", 0, max(ix.bounds(words)[1] - 1, 0))
+    at = _domain_of(context, unflatten(lanes_of(word), [size for _, size in axes]), [axis for axis, _ in axes])
+    final_phases, store = context.row_program(at)
+    hooks.append(Hook("store", ("word",), LANES, _register_types(final_phases, LANES), None, (store,)))
+    columns = ix.ceildiv(rows.columns, column_lanes)
+    steps = ix.bounds(columns)[1]
+    config = ReduceConfig("words", 64, 1, 1, column_lanes, PARTIALS, BLOCK * PARTIALS if steps > 2 * BLOCK * PARTIALS else 0)
+    return context.built(
+        "reduce_words",
+        config,
+        hooks,
+        dims={"elements": elements, "words": words, "columns": columns},
+        workgroup=(config.rows, 1, 1),
+        grid=linear_grid(words, config.rows, context.profile),
+        flops=ix.multiply(ix.product(region.domain), _work(phases, store, context.exit_is_row)),
+        parameters={"phases": _shapes(context, phases, 1, column_lanes), "row_names": _row_names(rows)},
+    )
+
+
+def _domain_of(context: GroupContext, physical: list[Dim], order: list[int]) -> tuple[Dim, ...]:
+    """Domain coordinates of the result's element whose physical coordinates are ``physical``."""
+    region = context.group.region
+    assert region is not None
+    by_variable: dict[str, Dim] = {}
+    for axis, coordinate in zip(order, physical, strict=True):
+        source = region.coordinates[region.exit][axis]
+        if not isinstance(source, ix.Index):
+            continue
+        names = ix.variables(source)
+        if len(names) != 1 or source != ix.variable(next(iter(names)), *ix.bounds(source)):
+            raise UnsupportedError(
+                f"a {region.exit.dtype} result behind {region.nodes[-1].op} has words that cross rows",
+                origin=context.anchor.origin,
+            )
+        by_variable[next(iter(names))] = coordinate
+    return tuple(by_variable.get(f"a{axis}", 0) for axis in range(len(region.domain)))

@@ -1,0 +1,134 @@
+"""Rows and columns: how a kernel walks a domain of which some axes are reduced.
+
+Rows are the kept axes, columns the reduced ones, each flattened in the order in which the main operand lies in memory,
+so that neighbouring threads (or lanes) touch neighbouring elements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from .. import expr as ex
+from .. import index as ix
+from ..codegen.wgsl import LANES
+from ..expr import Expr
+from ..index import Dim
+from .context import lanes_of, unflatten
+
+
+def domain_variables(domain: Sequence[Dim]) -> tuple[Dim, ...]:
+    """Variables ``a0, a1, ...`` over a domain, as in the coordinates of a fused region."""
+    return tuple(ix.variable(f"a{axis}", 0, max(ix.bounds(size)[1] - 1, 0)) for axis, size in enumerate(domain))
+
+
+def memory_order(values: Iterable[Expr], domain: Sequence[Dim]) -> list[int]:
+    """Axes of the domain from the outermost to the innermost in memory.
+
+    ``values`` read their operands at :func:`domain_variables`.  The operand that depends on most elements of the
+    domain decides; an axis that it does not depend on counts as outermost.
+    """
+    strides: list[int] = [0] * len(domain)
+    covered = 0
+    for value in values:
+        for node in ex.loads(value):
+            found = _strides(node.payload.position, len(domain))
+            elements = 1
+            for axis, stride in enumerate(found):
+                elements *= max(ix.bounds(domain[axis])[1], 1) if stride else 1
+            if elements > covered:
+                strides, covered = found, elements
+    return sorted(range(len(domain)), key=lambda axis: (-strides[axis] if strides[axis] else -(1 << 62), axis))
+
+
+def _strides(position: Dim, rank: int) -> list[int]:
+    """Distance in memory of neighbours along each axis, measured at the origin."""
+    values = {name: 0 for name in (f"a{axis}" for axis in range(rank))}
+    values |= {atom.payload: atom.high for atom in _variables(position) if atom.payload not in values}
+    origin = ix.evaluate(position, values, lambda _: 0)
+    return [abs(ix.evaluate(position, {**values, f"a{axis}": 1}, lambda _: 0) - origin) for axis in range(rank)]
+
+
+def _variables(value: Dim) -> list[ix.Atom]:
+    if not isinstance(value, ix.Index):
+        return []
+    found: list[ix.Atom] = []
+    for monomial, _ in value.terms:
+        for atom in monomial:
+            if atom.kind == "var":
+                found.append(atom)
+            for argument in atom.args:
+                found += _variables(argument)
+    return found
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A domain split into rows and columns.
+
+    ``row_axes`` and ``column_axes`` are in memory order; axes of size one are in neither.  ``innermost`` is the axis
+    whose neighbours are neighbours in memory (-1 if there is none).
+    """
+
+    domain: tuple[Dim, ...]
+    row_axes: tuple[int, ...]
+    column_axes: tuple[int, ...]
+    innermost: int
+
+    @classmethod
+    def split(cls, domain: Sequence[Dim], reduced: Iterable[int], order: Sequence[int]) -> Rows:
+        reduced = frozenset(reduced)
+        wide = [axis for axis in order if domain[axis] != 1]
+        return cls(
+            tuple(domain),
+            tuple(axis for axis in wide if axis not in reduced),
+            tuple(axis for axis in wide if axis in reduced),
+            wide[-1] if wide else -1,
+        )
+
+    @property
+    def rows(self) -> Dim:
+        return ix.product([self.domain[axis] for axis in self.row_axes])
+
+    @property
+    def columns(self) -> Dim:
+        return ix.product([self.domain[axis] for axis in self.column_axes])
+
+    @property
+    def columns_are_contiguous(self) -> bool:
+        """Whether neighbours in memory belong to one row."""
+        return self.innermost in self.column_axes
+
+    def row_sizes(self, row_lanes: int) -> list[Dim]:
+        """Sizes of the row axes, the innermost counted in groups of ``row_lanes``."""
+        sizes = [self.domain[axis] for axis in self.row_axes]
+        if row_lanes > 1:
+            sizes[-1] = ix.floordiv(sizes[-1], row_lanes)
+        return sizes
+
+    def row_variables(self, row_lanes: int) -> list[Dim]:
+        """Variables ``row_0, row_1, ...``, one per row axis."""
+        sizes = self.row_sizes(row_lanes)
+        return [ix.variable(f"row_{i}", 0, max(ix.bounds(size)[1] - 1, 0)) for i, size in enumerate(sizes)]
+
+    def row_coordinates(self, row_lanes: int) -> list[Expr]:
+        """The values of :meth:`row_variables` as functions of the variable ``row``."""
+        sizes = self.row_sizes(row_lanes)
+        row = ix.variable("row", 0, max(ix.bounds(ix.product(sizes))[1] - 1, 0))
+        return [ex.coordinate(value) for value in unflatten(row, sizes)]
+
+    def coordinates(self, row_lanes: int = 1, column_lanes: int = 1) -> tuple[Dim, ...]:
+        """Domain coordinates in terms of ``row_0, row_1, ...``, ``column`` and, with four lanes, ``lane``."""
+        where: list[Dim] = [0] * len(self.domain)
+        variables = self.row_variables(row_lanes)
+        if row_lanes == LANES:
+            variables[-1] = lanes_of(variables[-1])
+        for axis, value in zip(self.row_axes, variables, strict=True):
+            where[axis] = value
+        sizes = [self.domain[axis] for axis in self.column_axes]
+        count = ix.ceildiv(ix.product(sizes), column_lanes)
+        column = ix.variable("column", 0, max(ix.bounds(count)[1] - 1, 0))
+        flat = lanes_of(column) if column_lanes == LANES else column
+        for axis, value in zip(self.column_axes, unflatten(flat, sizes), strict=True):
+            where[axis] = value
+        return tuple(where)
