@@ -1,0 +1,79 @@
+"""Common subexpression elimination: equal operators on equal operands are computed once.
+
+One walk in topological order: operands are already representatives of their class when a node is looked at, so the key
+of a node is its operator, its attributes and the identities of its operands.  The first node of a class stays, with the
+origins of all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+from ..ir import Graph, Node, Value
+from ..rewrite import merge_origins, operator_key
+
+#: operators whose operands may change places without changing a bit of the result
+_COMMUTATIVE = frozenset({"Add", "Mul", "And", "Or", "Xor", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "Equal"})
+
+
+def eliminate_common_subexpressions(graph: Graph) -> int:
+    """Gives the number of nodes and constants that another one stands for now."""
+    merged = _merge_constants(graph)
+    outputs = {id(value) for value in graph.outputs}
+    first: dict[Hashable, Node] = {}
+    members: dict[Node, list[Node]] = {}
+    for node in graph.nodes:
+        key = _key(node)
+        if key is None:
+            continue
+        kept = first.setdefault(key, node)
+        if kept is node:
+            continue
+        # Two outputs of the model stay two tensors.
+        if any(id(old) in outputs and id(new) in outputs for old, new in zip(node.outputs, kept.outputs)):
+            continue
+        for old, new in zip(node.outputs, kept.outputs):
+            graph.replace_uses(old, new)
+            new.name = new.name or old.name
+            if id(old) in outputs:
+                outputs.add(id(new))
+        members.setdefault(kept, [kept]).append(node)
+    for kept, nodes in members.items():
+        kept.origins = merge_origins(nodes)
+        merged += len(nodes) - 1
+    if merged:
+        graph.remove_dead()
+        graph.sort()
+    return merged
+
+
+def _key(node: Node) -> Hashable | None:
+    """Equal keys: equal results.  None where that cannot be told."""
+    if node.blocks or node.op.startswith("Random") or node.op in ("Multinomial", "Bernoulli"):
+        return None
+    try:
+        hash(node.attributes)
+    except TypeError:
+        return None
+    operands = [-1 if value is None else value.id for value in node.inputs]
+    if operator_key(node) in _COMMUTATIVE:
+        operands.sort()
+    # The text tells 0.0 from -0.0 and 1 from True, which compare equal.
+    return operator_key(node), node.attributes, repr(node.attributes), tuple(operands), len(node.outputs)
+
+
+def _merge_constants(graph: Graph) -> int:
+    """Let readers of equal constants read one.  Elements are compared where they are known, sources otherwise."""
+    first: dict[Hashable, Value] = {}
+    merged = 0
+    outputs = {id(value) for value in graph.outputs}
+    for value in graph.constants:
+        content: Hashable = id(value.constant)
+        if value.known is not None and value.known.dtype != object:
+            content = value.known.tobytes()
+        kept = first.setdefault((value.dtype.name, value.shape, content), value)
+        if kept is not value and id(value) not in outputs:
+            kept.name = kept.name or value.name
+            graph.replace_uses(value, kept)
+            merged += 1
+    return merged

@@ -1,0 +1,70 @@
+"""Small questions that several rules ask."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..builder import GraphBuilder
+from ..ir import Node, Shape, Value
+from ..ops.common import broadcast_dim
+from ..ops.registry import Builder
+from ..rewrite import Facts, operator_key
+
+
+def made_by(value: Value | None, *operators: str) -> Node | None:
+    """The node that makes ``value``, if it is one of ``operators``."""
+    if value is None or value.producer is None or operator_key(value.producer) not in operators:
+        return None
+    return value.producer
+
+
+def known_numbers(value: Value | None) -> np.ndarray | None:
+    """The elements of a constant as far as the compiler read them."""
+    if value is None or value.known is None or value.known.dtype == object:
+        return None
+    return value.known
+
+
+def is_filled_with(value: Value | None, number: float) -> bool:
+    """Whether every element is known to be ``number``; the sign of a zero counts."""
+    array = known_numbers(value)
+    if array is None or not array.size:
+        return False
+    if not bool(np.all(array == number)):
+        return False
+    return array.dtype.kind in "iub" or number != 0.0 or bool(np.all(np.signbit(array) == np.signbit(number)))
+
+
+def broadcast(left: Shape, right: Shape) -> Shape | None:
+    """The shape of an elementwise result; None when the shapes are not known to fit."""
+    rank = max(len(left), len(right))
+    merged = []
+    for one, other in zip((1,) * (rank - len(left)) + left, (1,) * (rank - len(right)) + right):
+        size = broadcast_dim(one, other)
+        if size is None:
+            return None
+        merged.append(size)
+    return tuple(merged)
+
+
+def split_constant(node: Node, facts: Facts) -> tuple[Value, Value] | None:
+    """The varying and the constant operand of a binary node whose result has the shape of the varying one."""
+    left, right = node.operand(0), node.operand(1)
+    if facts.is_constant(right) and not facts.is_constant(left):
+        varying, constant = left, right
+    elif facts.is_constant(left) and not facts.is_constant(right):
+        varying, constant = right, left
+    else:
+        return None
+    return (varying, constant) if varying.shape == node.output.shape else None
+
+
+def varies_along(value: Value, rank: int, axis: int) -> bool:
+    """Whether ``value``, broadcast to ``rank`` axes, changes along ``axis`` at most."""
+    first = rank - value.rank
+    return first >= 0 and all(size == 1 for at, size in enumerate(value.shape, first) if at != axis)
+
+
+def view(builder: Builder | GraphBuilder, value: Value, shape: Shape) -> Value:
+    """``value`` under another shape of as many elements."""
+    return value if value.shape == shape else builder.op("View", value, domain="loom", shape=tuple(shape))

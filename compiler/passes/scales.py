@@ -1,0 +1,257 @@
+"""Constant factors around convolutions and matrix products move into the weight; constant addends merge.
+
+BatchNormalization expands to ``x * s + b``; exporters write the same as Mul, Sub, Div and Add nodes.  The factor of an
+output channel scales the weights of that channel, ``conv(x, w) * s == conv(x, w * s)``, and one of an input channel those
+that read the channel.  The scaled weight is a constant subgraph: computed by the host when it is small, else once on the
+device.
+
+Products and sums of constants are formed before the input comes, so results differ from the unfolded model in the last
+bits, as they do in every inference runtime.  Nothing is folded whose constant factor is not finite or vanishes.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .. import index as ix
+from ..builder import GraphBuilder
+from ..ir import Node, Shape, Value
+from ..rewrite import Facts, Match, Rule, operator_key
+from .patterns import known_numbers, made_by, split_constant, varies_along, view
+
+PRODUCTS = ("loom.Convolution", "loom.ConvolutionTranspose", "loom.MatMul")
+
+#: a weight that others read too is copied when it is scaled: not beyond this many elements
+SHARED_WEIGHT_ELEMENTS = 16_384
+
+
+def _output_axis(product: Node) -> int:
+    """The axis of the result along which each slice of the weight has a slice of its own."""
+    return product.output.rank - 1 if product.op == "MatMul" else 1
+
+
+def _factor_view(product: Node, factor: Value) -> tuple[Shape, Shape]:
+    """Shapes of the weight and of an output factor under which they multiply."""
+    weight = product.operand(1)
+    if product.op == "MatMul":
+        # a factor for each column; the weight may have batch axes
+        return weight.shape, (factor.elements,)
+    if product.op == "Convolution":
+        return weight.shape, (factor.elements, *(1,) * (weight.rank - 1))
+    group = product.attributes.group
+    channels = ix.divide(weight.shape[0], group)
+    assert channels is not None
+    whole = (group, channels, *weight.shape[1:])
+    ones = (1,) * (weight.rank - 2)
+    return whole, ((1, 1, 1, *ones) if factor.elements == 1 else (group, 1, weight.shape[1], *ones))
+
+
+def _weight_reason(product: Node, facts: Facts) -> str | None:
+    weight = product.operand(1)
+    if not facts.is_constant(weight):
+        return "the weight is computed at run time"
+    if len(weight.uses) > 1 or facts.is_output(weight):
+        count = weight.elements
+        if isinstance(count, ix.Index) or count > SHARED_WEIGHT_ELEMENTS:
+            return "the weight is large and shared with other nodes"
+    return None
+
+
+def _factor_reason(factor: Value) -> str | None:
+    array = known_numbers(factor)
+    if array is None:
+        return None
+    values = array.astype(np.float64)
+    if not np.isfinite(values).all():
+        return "the factor is not finite"
+    tiny = np.abs(values[values != 0.0])
+    if tiny.size and (tiny.min() < 1e-30 or tiny.max() > 1e30):
+        return "the factor is near the ends of the range of floats"
+    return None
+
+
+# -- factors of output channels ------------------------------------------------------------------------------------------
+
+
+def _match_scaled_product(node: Node, facts: Facts) -> Match | None:
+    parts = split_constant(node, facts)
+    if parts is None or (node.op == "Div" and parts[0] is not node.operand(0)):
+        return None
+    product = made_by(parts[0], *PRODUCTS)
+    if product is None or not node.output.dtype.is_float:
+        return None
+    return Match((node, product), {"product": product, "factor": parts[1]})
+
+
+def _check_scaled_product(match: Match, facts: Facts) -> str | None:
+    product, factor = match["product"], match["factor"]
+    if not facts.single_use(product.output):
+        return "the unscaled result is needed too"
+    if not varies_along(factor, product.output.rank, _output_axis(product)):
+        return "the factor changes along other axes than that of output channels"
+    return _weight_reason(product, facts) or _factor_reason(factor)
+
+
+def _scale_weight(builder: GraphBuilder, operator: str, product: Node, factor: Value) -> Value:
+    weight = product.operand(1)
+    whole, flat = _factor_view(product, factor)
+    scaled = builder.op(operator, view(builder, weight, whole), view(builder, factor, flat))
+    return view(builder, scaled, weight.shape)
+
+
+def _again(builder: GraphBuilder, product: Node, value: Value, weight: Value) -> Value:
+    from ..ops.registry import registry
+
+    return builder.emit(registry.of(product), [value, weight], product.attributes)[0]
+
+
+def _fold_scale(builder: GraphBuilder, match: Match) -> Value:
+    product: Node = match["product"]
+    weight = _scale_weight(builder, match.root.op, product, match["factor"])
+    return _again(builder, product, product.operand(0), weight)
+
+
+SCALED_PRODUCT = Rule(
+    "scale-into-weight", frozenset({"Mul", "Div"}), _match_scaled_product, _fold_scale, _check_scaled_product
+)
+
+
+# -- addends before a factor ---------------------------------------------------------------------------------------------
+
+
+def _match_scaled_sum(node: Node, facts: Facts) -> Match | None:
+    """``(product + b) * s``: the sum must give way before the factor reaches the product."""
+    parts = split_constant(node, facts)
+    if parts is None or (node.op == "Div" and parts[0] is not node.operand(0)):
+        return None
+    total = made_by(parts[0], "Add")
+    inner = None if total is None else split_constant(total, facts)
+    product = None if inner is None else made_by(inner[0], *PRODUCTS)
+    if total is None or inner is None or product is None or not node.output.dtype.is_float:
+        return None
+    return Match((node, total, product), {"product": product, "addend": inner[1], "factor": parts[1], "sum": total})
+
+
+def _check_scaled_sum(match: Match, facts: Facts) -> str | None:
+    if not facts.single_use(match["sum"].output):
+        return "the sum before the factor is needed too"
+    return _check_scaled_product(match, facts)
+
+
+def _distribute(builder: GraphBuilder, match: Match) -> Value:
+    operator, factor = match.root.op, match["factor"]
+    scaled = builder.op(operator, match["product"].output, factor)
+    return builder.op("Add", scaled, builder.op(operator, match["addend"], factor))
+
+
+SCALED_SUM = Rule("scale-over-sum", frozenset({"Mul", "Div"}), _match_scaled_sum, _distribute, _check_scaled_sum)
+
+
+# -- factors of input channels -------------------------------------------------------------------------------------------
+
+
+def _match_scaled_operand(node: Node, facts: Facts) -> Match | None:
+    scaling = made_by(node.operand(0), "Mul", "Div")
+    parts = None if scaling is None else split_constant(scaling, facts)
+    if scaling is None or parts is None or (scaling.op == "Div" and parts[0] is not scaling.operand(0)):
+        return None
+    return Match((node, scaling), {"product": node, "scaling": scaling, "value": parts[0], "factor": parts[1]})
+
+
+def _check_scaled_operand(match: Match, facts: Facts) -> str | None:
+    product, factor, value = match["product"], match["factor"], match["value"]
+    if not facts.single_use(match["scaling"].output):
+        return "the scaled operand is needed too"
+    axis = value.rank - 1 if product.op == "MatMul" else 1
+    if not varies_along(factor, value.rank, axis):
+        return "the factor changes along other axes than that of input channels"
+    if product.op == "Convolution" and product.attributes.group != 1 and factor.elements != 1:
+        return "the factor of input channels meets groups of channels"
+    if not product.output.dtype.is_float:
+        return "integers are not scaled"
+    return _weight_reason(product, facts) or _factor_reason(factor)
+
+
+def _fold_operand_scale(builder: GraphBuilder, match: Match) -> Value:
+    """Padding is no obstacle: zero times any factor is zero."""
+    product: Node = match["product"]
+    factor: Value = match["factor"]
+    weight = product.operand(1)
+    count = factor.elements
+    if product.op == "MatMul":
+        flat: Shape = (count, 1)
+    elif product.op == "Convolution":
+        flat = (1, count, *(1,) * (weight.rank - 2))
+    else:
+        flat = (count, *(1,) * (weight.rank - 1))
+    scaled = builder.op(match["scaling"].op, weight, view(builder, factor, flat))
+    return _again(builder, product, match["value"], scaled)
+
+
+SCALED_OPERAND = Rule(
+    "operand-scale-into-weight", frozenset(PRODUCTS), _match_scaled_operand, _fold_operand_scale, _check_scaled_operand
+)
+
+
+# -- constants that meet -------------------------------------------------------------------------------------------------
+
+
+def _match_subtraction(node: Node, facts: Facts) -> Match | None:
+    left, right = node.operand(0), node.operand(1)
+    if not facts.is_constant(right) or facts.is_constant(left) or not left.dtype.is_signed:
+        return None
+    return Match((node,), {"left": left, "right": right})
+
+
+SUBTRACTION = Rule(
+    "subtraction-of-constant",
+    frozenset({"Sub"}),
+    _match_subtraction,
+    lambda builder, match: builder.op("Add", match["left"], builder.op("Neg", match["right"])),
+)
+
+
+def _match_chain(node: Node, facts: Facts) -> Match | None:
+    """``(x + a) + b`` and ``(x * a) * b`` with constants a and b."""
+    outer = split_constant(node, facts)
+    inner_node = None if outer is None else made_by(outer[0], operator_key(node))
+    inner = None if inner_node is None else split_constant(inner_node, facts)
+    if outer is None or inner is None or inner_node is None:
+        return None
+    return Match((node, inner_node), {"value": inner[0], "first": inner[1], "second": outer[1]})
+
+
+def _check_chain(match: Match, facts: Facts) -> str | None:
+    node, inner = match.nodes
+    if not facts.single_use(inner.output):
+        return "the inner result is needed too"
+    first, second = match["first"], match["second"]
+    merged = np.broadcast_shapes(*(_concrete(value.shape) for value in (first, second)))
+    if int(np.prod(merged)) > max(int(np.prod(_concrete(value.shape))) for value in (first, second)):
+        return "the constants together are larger than each"
+    if node.op == "Mul" and node.output.dtype.is_float:
+        one, other = known_numbers(first), known_numbers(second)
+        if one is None or other is None:
+            return "the factors are not known to the compiler"
+        with np.errstate(all="ignore"):
+            joined = one.astype(np.float64) * other.astype(np.float64)
+        limit = 1e30 if node.output.dtype.bits == 32 else 1e4
+        size = np.abs(joined[joined != 0.0])
+        if not np.isfinite(joined).all() or (size.size and (size.max() > limit or size.min() < 1.0 / limit)):
+            return "the product of the factors leaves the range of floats"
+    return None
+
+
+def _concrete(shape: Shape) -> tuple[int, ...]:
+    """Constants have no dynamic dimensions."""
+    return tuple(int(size) for size in shape)  # type: ignore[arg-type]
+
+
+def _join_chain(builder: GraphBuilder, match: Match) -> Value:
+    operator = match.root.op
+    return builder.op(operator, match["value"], builder.op(operator, match["first"], match["second"]))
+
+
+CHAIN = Rule("constants-of-chain", frozenset({"Add", "Mul"}), _match_chain, _join_chain, _check_chain)
+
+RULES = (SUBTRACTION, SCALED_PRODUCT, SCALED_SUM, SCALED_OPERAND, CHAIN)

@@ -1,0 +1,175 @@
+"""Operators that give an operand back, and pairs of operators that are one.  Every rule keeps each bit of the result.
+
+An addition of 0.0 is not among them: it turns -0.0 into 0.0.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from ...runtime import dtypes
+from ...runtime.dtypes import DType
+from ..builder import GraphBuilder
+from ..ir import Node, Value
+from ..rewrite import Facts, Match, Rule
+from .patterns import is_filled_with, known_numbers, made_by
+
+
+def _first(builder: GraphBuilder, match: Match) -> Value:
+    return match["value"]
+
+
+# -- neutral elements --------------------------------------------------------------------------------------------------
+
+
+def _neutral(node: Node, facts: Facts) -> Match | None:
+    left, right = node.operand(0), node.operand(1)
+    either = node.op in ("Mul", "Add")
+    number = {"Mul": 1.0, "Div": 1.0, "Pow": 1.0, "Add": -0.0, "Sub": 0.0}[node.op]
+    for kept, other in ((left, right), (right, left))[: 2 if either else 1]:
+        if kept.shape == node.output.shape and is_filled_with(other, number):
+            return Match((node,), {"value": kept})
+    return None
+
+
+NEUTRAL = Rule("neutral-element", frozenset({"Mul", "Div", "Pow", "Add", "Sub"}), _neutral, _first)
+
+
+# -- operators that undo or repeat each other ----------------------------------------------------------------------------
+
+
+def _twice(node: Node, facts: Facts) -> Match | None:
+    inner = made_by(node.operand(0), node.op)
+    if inner is None:
+        return None
+    value = inner.operand(0) if node.op in ("Neg", "Not") else inner.output
+    return Match((node, inner), {"value": value})
+
+
+TWICE = Rule("applied-twice", frozenset({"Neg", "Not", "Relu", "Abs", "Ceil", "Floor", "Round"}), _twice, _first)
+
+
+def _unbounded(node: Node, facts: Facts) -> Match | None:
+    if node.optional(1) is None and node.optional(2) is None:
+        return Match((node,), {"value": node.operand(0)})
+    return None
+
+
+UNBOUNDED_CLIP = Rule("clip-without-bounds", frozenset({"Clip"}), _unbounded, _first)
+
+
+def _relu_of_clip(node: Node, facts: Facts) -> Match | None:
+    """A clip whose bounds are not negative gives nothing negative."""
+    inner = made_by(node.operand(0), "Clip")
+    if inner is None:
+        return None
+    low, high = known_numbers(inner.optional(1)), known_numbers(inner.optional(2))
+    if low is None or not bool((low >= 0).all()) or (inner.optional(2) is not None and high is None):
+        return None
+    if high is not None and not bool((high >= 0).all()):
+        return None
+    return Match((node, inner), {"value": inner.output})
+
+
+RELU_OF_CLIP = Rule("relu-of-clip", frozenset({"Relu"}), _relu_of_clip, _first)
+
+
+# -- casts ---------------------------------------------------------------------------------------------------------------
+
+
+def holds_exactly(source: DType, target: DType) -> bool:
+    """Whether every number of type ``source`` has an exact form in ``target``."""
+    if source is target or source is dtypes.BOOL:
+        return True
+    if target is dtypes.BOOL:
+        return False
+    if source.is_float:
+        return target.is_float and source.bits < target.bits
+    if target.is_float:
+        mantissa = {"float32": 24, "float16": 11, "bfloat16": 8}.get(target.name, 0)
+        return source.bits - int(source.is_signed) <= mantissa
+    return source.bits < target.bits and (target.is_signed or not source.is_signed)
+
+
+def _same_cast(node: Node, facts: Facts) -> Match | None:
+    value = node.operand(0)
+    return Match((node,), {"value": value}) if value.dtype is node.output.dtype else None
+
+
+SAME_CAST = Rule("cast-to-same-type", frozenset({"Cast"}), _same_cast, _first)
+
+
+def _cast_of_cast(node: Node, facts: Facts) -> Match | None:
+    inner = made_by(node.operand(0), "Cast")
+    return None if inner is None else Match((node, inner), {"value": inner.operand(0)})
+
+
+def _check_casts(match: Match, facts: Facts) -> str | None:
+    source, middle, target = match["value"].dtype, match.nodes[1].output.dtype, match.root.output.dtype
+    if not holds_exactly(source, middle):
+        return f"the cast from {source} to {middle} loses information"
+    same_kind = source.is_float == middle.is_float or source is dtypes.BOOL
+    if target is not source and not same_kind:
+        return f"casts to {target} from {source} and from {middle} convert in different ways"
+    return None
+
+
+def _join_casts(builder: GraphBuilder, match: Match) -> Value:
+    value, target = match["value"], match.root.output.dtype
+    return value if value.dtype is target else builder.op("Cast", value, to=target.onnx)
+
+
+CAST_OF_CAST = Rule("cast-of-cast", frozenset({"Cast"}), _cast_of_cast, _join_casts, _check_casts)
+
+
+# -- selections ----------------------------------------------------------------------------------------------------------
+
+
+def _decided_where(node: Node, facts: Facts) -> Match | None:
+    for position, number in ((1, True), (2, False)):
+        if is_filled_with(node.optional(0), number) and node.operand(position).shape == node.output.shape:
+            return Match((node,), {"value": node.operand(position)})
+    return None
+
+
+DECIDED_WHERE = Rule("where-with-known-condition", frozenset({"Where"}), _decided_where, _first)
+
+
+def _division(node: Node, facts: Facts) -> Match | None:
+    divisor = known_numbers(node.operand(1))
+    if divisor is None or divisor.size != 1 or not node.operand(0).dtype.is_float:
+        return None
+    return Match((node,), {"value": node.operand(0), "divisor": node.operand(1)})
+
+
+def _check_division(match: Match, facts: Facts) -> str | None:
+    """The reciprocal of a power of two is exact; both must be far from the ends of the smallest float range."""
+    number = float(match["divisor"].known.reshape(-1)[0])
+    if not math.isfinite(number) or abs(math.frexp(number)[0]) != 0.5:
+        return "the reciprocal of the divisor is not exact"
+    return None if 2.0**-13 <= abs(number) <= 2.0**13 else "the reciprocal of the divisor may be subnormal"
+
+
+def _multiply_instead(builder: GraphBuilder, match: Match) -> Value:
+    divisor: Value = match["divisor"]
+    number = 1.0 / float(divisor.known.reshape(-1)[0])  # type: ignore[union-attr]
+    factor = builder.constant(np.full(divisor.shape, number, np.float32))
+    if divisor.dtype is not dtypes.FLOAT32:
+        factor = builder.op("Cast", factor, to=divisor.dtype.onnx)
+    return builder.op("Mul", match["value"], factor)
+
+
+EXACT_DIVISION = Rule("division-by-power-of-two", frozenset({"Div"}), _division, _multiply_instead, _check_division)
+
+RULES = (
+    NEUTRAL,
+    TWICE,
+    UNBOUNDED_CLIP,
+    RELU_OF_CLIP,
+    SAME_CAST,
+    CAST_OF_CAST,
+    DECIDED_WHERE,
+    EXACT_DIVISION,
+)
