@@ -1,7 +1,7 @@
 """Integer index arithmetic: dimensions, coordinates and buffer offsets.
 
-A dimension, a coordinate or an offset is either a plain ``int`` or an :class:`Index`.  An ``Index`` is a polynomial with
-integer coefficients over *atoms*: variables (loop coordinates, declared dynamic dimensions), floor divisions and
+A dimension, a coordinate or an offset is either a plain ``int`` or an :class:`Index`.  An ``Index`` is a polynomial
+with integer coefficients over *atoms*: variables (loop coordinates, declared dynamic dimensions), floor divisions and
 remainders, and opaque run-time integers (an element read from an indices tensor).  The normal form is unique up to the
 atoms, so equality of two indices is object equality, and a constant is always a Python ``int``.
 
@@ -171,7 +171,7 @@ def _build(collected: dict[Monomial, int]) -> Dim:
 
 
 def _join_remainders(collected: dict[Monomial, int]) -> Dim | None:
-    """Undo an unflattening: ``b*(x//b) + x%b == x`` and ``b*((x//b)%a) + x%b == x%(a*b)``, also scaled by a common factor.
+    """Undo an unflattening: ``b*(x//b) + x%b == x`` and ``b*((x//b)%a) + x%b == x%(a*b)``, also scaled by a factor.
 
     Gives the joined polynomial, or None when no two terms belong together.
     """
@@ -324,8 +324,12 @@ def floordiv(value: Dim, divisor: Dim) -> Dim:
         if _fits_below(value, divisor):
             return 0
         divisor_low, divisor_high = divisor.bounds
-        corners = [value_low // max(divisor_low, 1), value_high // max(divisor_low, 1), value_low // max(divisor_high, 1),
-                   value_high // max(divisor_high, 1)]
+        corners = [
+            value_low // max(divisor_low, 1),
+            value_high // max(divisor_low, 1),
+            value_low // max(divisor_high, 1),
+            value_high // max(divisor_high, 1),
+        ]
         key = f"({text(value)})//({text(divisor)})"
         return Index((((_atom("floordiv", (value, divisor), None, min(corners), max(corners), key),), 1),))
     divisor = int(divisor)

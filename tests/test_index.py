@@ -48,7 +48,9 @@ def spaces(draw: Any) -> Space:
 
 _POSITIVE: st.SearchStrategy[Tree] = st.one_of(
     st.builds(lambda number: ("const", number), st.sampled_from([1, 2, 3, 4, 6, 8, 12])),
-    st.sampled_from([("var", "n"), ("var", "m"), ("mul", ("var", "n"), ("var", "m")), ("mul", ("var", "n"), ("const", 2))]),
+    st.sampled_from(
+        [("var", "n"), ("var", "m"), ("mul", ("var", "n"), ("var", "m")), ("mul", ("var", "n"), ("const", 2))]
+    ),
 )
 _LEAF: st.SearchStrategy[Tree] = st.one_of(
     st.builds(lambda number: ("const", number), st.integers(-6, 12)),
@@ -62,9 +64,7 @@ def _grow(children: st.SearchStrategy[Tree]) -> st.SearchStrategy[Tree]:
         st.tuples(st.sampled_from(["floordiv", "mod", "ceildiv"]), children, _POSITIVE),
         # what views make: an element's number, and what is left after taking a part of it
         st.builds(lambda a, size, b: ("add", ("mul", a, size), b), children, _POSITIVE, children),
-        st.builds(
-            lambda a, size: ("add", ("mul", ("floordiv", a, size), size), ("mod", a, size)), children, _POSITIVE
-        ),
+        st.builds(lambda a, size: ("add", ("mul", ("floordiv", a, size), size), ("mod", a, size)), children, _POSITIVE),
     )
 
 

@@ -54,9 +54,7 @@ def read_coordinates(node: Node, coordinates: Sequence[Dim]) -> Shape:
 
 
 def coordinates_of(shape: Shape, prefix: str = "c") -> Shape:
-    return tuple(
-        ix.variable(f"{prefix}{axis}", 0, max(ix.bounds(size)[1] - 1, 0)) for axis, size in enumerate(shape)
-    )
+    return tuple(ix.variable(f"{prefix}{axis}", 0, max(ix.bounds(size)[1] - 1, 0)) for axis, size in enumerate(shape))
 
 
 def points(shape: Shape) -> dict[str, np.ndarray]:

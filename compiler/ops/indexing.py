@@ -1,7 +1,7 @@
 """Reading at indices that are known only at run time: Gather, GatherElements, GatherND; and OneHot, Trilu, Compress.
 
-An index of the model counts from the end when it is negative.  One that is out of range is an error of the model that no
-kernel can report; it is clamped, so that no kernel reads outside of its operand.
+An index of the model counts from the end when it is negative.  One that is out of range is an error of the model that
+no kernel can report; it is clamped, so that no kernel reads outside of its operand.
 """
 
 from __future__ import annotations
@@ -183,9 +183,7 @@ def _read_gathered_nd(node: Node, coordinates: Sequence[Dim], read: Read) -> Exp
     data, indices = node.operand(0), node.operand(1)
     batch, addressed = node.attributes.batch_dims, _tuple_size(node)
     tuple_at, rest = coordinates[: indices.rank - 1], coordinates[indices.rank - 1 :]
-    index = [
-        run_time_index(read(1, [*tuple_at, place]), data.shape[batch + place]) for place in range(addressed)
-    ]
+    index = [run_time_index(read(1, [*tuple_at, place]), data.shape[batch + place]) for place in range(addressed)]
     return read(0, [*coordinates[:batch], *index, *rest])
 
 
@@ -201,7 +199,9 @@ register(
         Case((Tensor((3, 4, 2), "int64", -9, 9), Tensor((2, 1, 2), "int64", data=[[[0, 3]], [[2, -1]]]))),
         Case((Tensor((3, 4, 2)), Tensor((2, 1), "int64", data=[[2], [-2]]))),
         Case((Tensor((2, 3, 4)), Tensor((2, 1), "int64", data=[[1], [-1]])), {"batch_dims": 1}),
-        Case((Tensor((2, 3, 4), "bool"), Tensor((2, 2, 1), "int64", data=[[[1], [0]], [[-1], [2]]])), {"batch_dims": 1}),
+        Case(
+            (Tensor((2, 3, 4), "bool"), Tensor((2, 2, 1), "int64", data=[[[1], [0]], [[-1], [2]]])), {"batch_dims": 1}
+        ),
         Case((Tensor((2, 3)), Tensor((2, 1), "int64", data=[[1], [0]])), opset=11),
     ),
 )
@@ -250,26 +250,37 @@ register(
     static_inputs=(1,),
     reads=3,
     cases=(
-        Case((
-            Tensor((4,), "int64", data=[0, 2, -1, 7]),
-            Tensor((), "int64", data=5, constant=True),
-            Tensor((2,), "float32", data=[0.0, 1.0]),
-        )),
-        Case((
-            Tensor((2, 3), "int32", data=[[0, 2, -4], [1, -3, 9]]),
-            Tensor((1,), "int32", data=[3], constant=True),
-            Tensor((2,), "float32", data=[-5.0, 5.0]),
-        ), {"axis": 1}),
-        Case((
-            Tensor((2, 2), "float32", data=[[0.0, 2.0], [1.0, -3.0]]),
-            Tensor((), "float32", data=3.0, constant=True),
-            Tensor((2,), "float32", data=[0.5, 2.0]),
-        ), {"axis": 0}),
-        Case((
-            Tensor((3,), "int64", data=[0, 2, 1]),
-            Tensor((), "int64", data=3, constant=True),
-            Tensor((2,), "int64", data=[0, 1]),
-        ), opset=9),
+        Case(
+            (
+                Tensor((4,), "int64", data=[0, 2, -1, 7]),
+                Tensor((), "int64", data=5, constant=True),
+                Tensor((2,), "float32", data=[0.0, 1.0]),
+            )
+        ),
+        Case(
+            (
+                Tensor((2, 3), "int32", data=[[0, 2, -4], [1, -3, 9]]),
+                Tensor((1,), "int32", data=[3], constant=True),
+                Tensor((2,), "float32", data=[-5.0, 5.0]),
+            ),
+            {"axis": 1},
+        ),
+        Case(
+            (
+                Tensor((2, 2), "float32", data=[[0.0, 2.0], [1.0, -3.0]]),
+                Tensor((), "float32", data=3.0, constant=True),
+                Tensor((2,), "float32", data=[0.5, 2.0]),
+            ),
+            {"axis": 0},
+        ),
+        Case(
+            (
+                Tensor((3,), "int64", data=[0, 2, 1]),
+                Tensor((), "int64", data=3, constant=True),
+                Tensor((2,), "int64", data=[0, 1]),
+            ),
+            opset=9,
+        ),
     ),
 )
 

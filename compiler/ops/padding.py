@@ -32,8 +32,8 @@ class PadAttributes:
 class AxisPad:
     """How one axis is padded.
 
-    Negative pads cut: the source keeps ``inner`` elements from ``first`` on.  ``before`` and ``after`` elements are then
-    added to what is left.
+    Negative pads cut: the source keeps ``inner`` elements from ``first`` on.  ``before`` and ``after`` elements are
+    then added to what is left.
     """
 
     first: Dim

@@ -19,7 +19,7 @@ from .registry import Case, Inferred, Read, Tensor, register
 
 @dataclass(frozen=True, slots=True)
 class BlockAttributes:
-    """``mode`` orders the channels of the deep tensor: DCR (block row, block column, channel) or CRD (channel first)."""
+    """``mode`` orders the channels of the deep tensor: DCR (block row, block column, channel), CRD (channel first)."""
 
     blocksize: int = 1
     mode: str = "DCR"

@@ -2,8 +2,8 @@
 
 Row-major order is the same under both shapes, so the general answer is to number the elements and to take the number
 apart again.  That would mix all axes.  Where the leading sizes of both shapes have a common product, the shapes fall
-into independent *groups* of axes there: ``(8, 12, 64) <-> (8, 768)`` is ``8 <-> 8`` and ``(12, 64) <-> (768,)``.  An axis
-that is alone in its group on both sides keeps its plain coordinate, so symbolic sizes and vector loads survive.
+into independent *groups* of axes there: ``(8, 12, 64) <-> (8, 768)`` is ``8 <-> 8`` and ``(12, 64) <-> (768,)``.  An
+axis that is alone in its group on both sides keeps its plain coordinate, so symbolic sizes and vector loads survive.
 """
 
 from __future__ import annotations

@@ -408,7 +408,9 @@ register(
             opset=11,
         ),
         _sizes(Tensor((2, 3, 4), "uint8", 0, 255), 2, 7, 6, nearest_mode="round_prefer_floor"),
-        _sizes(Tensor((1, 2, 3, 4, 2, 5), "int32", -9, 9), 1, 2, 5, 2, 2, 9, coordinate_transformation_mode="half_pixel"),
+        _sizes(
+            Tensor((1, 2, 3, 4, 2, 5), "int32", -9, 9), 1, 2, 5, 2, 2, 9, coordinate_transformation_mode="half_pixel"
+        ),
         _scales(_IMAGE, 1, 1, 2, 2, mode="linear"),
         _scales(_IMAGE, 1, 1, 0.6, 2.3, mode="linear"),
         _sizes(_IMAGE, 1, 2, 9, 1, mode="linear", coordinate_transformation_mode="pytorch_half_pixel"),

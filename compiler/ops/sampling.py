@@ -1,9 +1,9 @@
 """Sampling a tensor at affine functions of the output coordinates: what Resize becomes.
 
-The source position of output coordinate ``c`` along an axis is ``(multiplier * c + offset) / divisor``.  Positions are kept
-as fractions of integers, so that the sampled element is exact on every device (WGSL's division is not correctly rounded)
-and known to the index arithmetic: for a factor of two it is plainly ``c // 2``.  A position whose fraction does not fit
-into 32 bits is a :class:`RealMap` instead.
+The source position of output coordinate ``c`` along an axis is ``(multiplier * c + offset) / divisor``.  Positions are
+kept as fractions of integers, so that the sampled element is exact on every device (WGSL's division is not correctly
+rounded) and known to the index arithmetic: for a factor of two it is plainly ``c // 2``.  A position whose fraction
+does not fit into 32 bits is a :class:`RealMap` instead.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ AxisMap = RationalMap | RealMap | None  #: None: the axis is not sampled
 class SampleAttributes:
     """``sizes`` is the output shape.
 
-    ``inside`` gives the coordinates ``[first, last)`` of an axis whose positions lie inside of the input, None where all
-    do; elsewhere the result is ``outside``.
+    ``inside`` gives the coordinates ``[first, last)`` of an axis whose positions lie inside of the input, None where
+    all do; elsewhere the result is ``outside``.
     """
 
     sizes: tuple[Dim, ...]
@@ -57,7 +57,9 @@ class SampleAttributes:
     outside: float = 0.0
     kernel: str = "linear"  #: "linear", or "cubic" (the convolution kernel of Keys)
     coefficient: float = -0.75  #: Keys' ``a``
-    exclude_outside: bool = False  #: cubic only: weights of elements outside of the input are zero, the others sum to one
+    exclude_outside: bool = (
+        False  #: cubic only: weights of elements outside of the input are zero, the others sum to one
+    )
 
 
 def _infer(node: Node) -> Inferred:
@@ -134,7 +136,7 @@ def _axis_taps(attributes: SampleAttributes, axis_map: AxisMap, at: Dim, size: D
 def _position(
     axis_map: RationalMap | RealMap, at: Dim, size: Dim
 ) -> tuple[Callable[[int], Dim], Callable[[int], Expr], Expr]:
-    """For elements counted from the position's floor: their clamped coordinate, whether they exist; and the fraction."""
+    """For elements counted from the position's floor: their clamped coordinate, whether they exist; the fraction."""
     if isinstance(axis_map, RationalMap):
         numerator = axis_map.numerator(at)
         floor = ix.floordiv(numerator, axis_map.divisor)

@@ -13,7 +13,6 @@ from .. import index as ix
 from ..expr import Expr
 from ..index import Dim
 from ..ir import Node, Shape
-from . import common
 from .registry import Case, Inferred, Read, Tensor, register
 
 

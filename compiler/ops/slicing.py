@@ -1,7 +1,7 @@
 """Parts of tensors and tensors made of parts: Slice, Split, Concat, Tile.
 
-Slice and Split expand to the internal ``StridedSlice``, whose bounds are resolved: one first coordinate, one step and one
-size for each axis.
+Slice and Split expand to the internal ``StridedSlice``, whose bounds are resolved: one first coordinate, one step and
+one size for each axis.
 """
 
 from __future__ import annotations
@@ -267,9 +267,7 @@ def _infer_concat(node: Node) -> Inferred:
     total: Dim = 0
     for value in values:
         fits = value.rank == first.rank and all(
-            ix.equal(size, other)
-            for at, (size, other) in enumerate(zip(value.shape, first.shape))
-            if at != axis
+            ix.equal(size, other) for at, (size, other) in enumerate(zip(value.shape, first.shape)) if at != axis
         )
         if not fits:
             shapes = " and ".join(common.describe_shape(value.shape) for value in values)
