@@ -56,7 +56,7 @@ def grown(needed: int, present: int, limit: int) -> int:
 
 def as_bytes(array: np.ndarray) -> memoryview:
     """The bytes of a C-contiguous array, without a copy."""
-    return memoryview(array.reshape(-1).view(np.uint8))
+    return array.reshape(-1).view(np.uint8).data
 
 
 def write(device: Device, buffer: Any, offset: int, data: Any) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -43,7 +43,8 @@ class Executor:
     """One plan on one device.  Thread-safe; runs of one executor do not overlap.
 
     ``pool`` is shared between the executors of a session.  ``checked`` keeps the shaders' bounds checks.
-    ``use_native`` None chooses the direct path where wgpu-native has its functions.
+    ``use_native`` None chooses the direct path where wgpu-native has its functions.  ``poison`` overwrites activations and
+    outputs before each run with bytes of 0xFF (NaN, or -1): what a kernel fails to write then shows.
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class Executor:
         staging: StagingPool | None = None,
         checked: bool = True,
         use_native: bool | None = None,
+        poison: bool = False,
     ) -> None:
         self.device = device
         self.plan = plan
@@ -68,6 +70,7 @@ class Executor:
         self._use_native = native.AVAILABLE if use_native is None else use_native and native.AVAILABLE
         self._binder = Binder(device, plan.kernels, checked=checked, max_wgsl_bytes=caps.wgsl_bytes)
         self._tensor_cap = caps.tensor_elements
+        self._poison = poison
         self._buffers: dict[str, OwnedBuffer] = {}
         self._prepared: OrderedDict[tuple[int, ...], list[Dispatch]] = OrderedDict()
         self._written_symbols: tuple[int, ...] | None = None
@@ -76,7 +79,7 @@ class Executor:
         self._lock = threading.RLock()
         self._closed = False
         try:
-            pool.prepare(plan, use_native=self._use_native)
+            pool.prepare(plan, checked=checked, use_native=self._use_native)
             for stage in plan.stages:  # compile shaders now: the first run must not
                 for call in stage.calls:
                     self._binder.pipeline(call)
@@ -91,14 +94,17 @@ class Executor:
         """Bytes of the executor's own buffers: activations, inputs, outputs, symbols."""
         return sum(buffer.size for buffer in self._buffers.values())
 
-    def run(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Compute all outputs.  ``feeds`` has an array of the right dtype and shape for every input of the plan.
+    def run(self, feeds: Mapping[str, np.ndarray], outputs: Collection[str] | None = None) -> dict[str, np.ndarray]:
+        """Compute the plan and read back ``outputs`` (all, if None).
+
+        ``feeds`` has an array of the right dtype and shape for every input of the plan.
 
         Raises :class:`InputError` for wrong feeds, :class:`DeviceError` for what the device refuses.
         """
         with self._lock:
             symbols = self._write_feeds(feeds)
-            return self._collect(feeds, symbols, self._prepare(symbols))
+            wanted = {port.name for port in self.plan.outputs} if outputs is None else set(outputs)
+            return self._collect(feeds, symbols, self._prepare(symbols), wanted)
 
     def profile(self, feeds: Mapping[str, np.ndarray]) -> timing.Profile:
         """Run once and measure every call by itself; see :class:`timing.Profile`."""
@@ -134,9 +140,11 @@ class Executor:
         values = bind_symbols(self.plan, feeds)
         symbols = dict(zip((symbol.name for symbol in self.plan.symbols), values))
         self._allocate(symbols)
+        if self._poison:
+            self._overwrite()
         for port in self.plan.inputs:
             buffer = self._buffers[f"input:{port.name}"]
-            array = np.ascontiguousarray(feeds[port.name])
+            array = np.ascontiguousarray(feeds[port.name], _numpy_dtype(BY_NAME[port.dtype]))  # little-endian
             if array.size:
                 write(self.device, buffer.gpu, 0, as_bytes(array))
         if self.plan.symbols and values != self._written_symbols:
@@ -168,6 +176,11 @@ class Executor:
             usage = UNIFORM | COPY_DST if name == "symbols" else TENSOR
             self._buffers[name] = OwnedBuffer(self.device, self._account, size, usage, name)
 
+    def _overwrite(self) -> None:
+        for name, buffer in self._buffers.items():
+            if name.startswith(("arena:", "output:")):
+                write(self.device, buffer.gpu, 0, b"\xff" * buffer.size)
+
     def _elements(self, port: Port, symbols: Mapping[str, int]) -> int:
         elements = math.prod(evaluate(size, symbols) for size in port.shape)
         if elements > self._tensor_cap:
@@ -177,6 +190,14 @@ class Executor:
                 hint="raise caps.tensor_elements",
             )
         return elements
+
+    def _computed_source(self, output: str) -> str | None:
+        """The computed output that ``output`` is, or is a copy of; None if no kernel computes it."""
+        while output in self._aliases and output not in self._constants:
+            kind, _, output = self._aliases[output].partition(":")
+            if kind == "input":
+                return None
+        return None if output in self._constants else output
 
     def _computed(self, output: str) -> bool:
         return output not in self._constants and output not in self._aliases
@@ -211,15 +232,20 @@ class Executor:
     # Outputs
 
     def _collect(
-        self, feeds: Mapping[str, np.ndarray], values: tuple[int, ...], dispatches: list[Dispatch]
+        self,
+        feeds: Mapping[str, np.ndarray],
+        values: tuple[int, ...],
+        dispatches: list[Dispatch],
+        wanted: set[str],
     ) -> dict[str, np.ndarray]:
         """Submit the dispatches and the copies of the outputs, and read these."""
         symbols = dict(zip((symbol.name for symbol in self.plan.symbols), values))
         results: dict[str, np.ndarray] = {}
         copies: list[tuple[Port, tuple[int, ...], int, int]] = []
         total = 0
+        needed = {self._computed_source(name) for name in wanted}
         for port in self.plan.outputs:
-            if not self._computed(port.name):
+            if port.name not in needed:
                 continue
             shape = tuple(evaluate(size, symbols) for size in port.shape)
             size = padded_bytes(math.prod(shape), BY_NAME[port.dtype])
@@ -246,10 +272,9 @@ class Executor:
             self._staging.give_back(staging)
         elif dispatches:
             self._submit(dispatches, [], None)
-        for port in self.plan.outputs:
-            if port.name not in results:
-                results[port.name] = self._host_output(port.name, feeds, results)
-        return results
+        for name in wanted - results.keys():
+            results[name] = self._host_output(name, feeds, results)
+        return {name: results[name] for name in wanted}
 
     def _submit(
         self,

@@ -34,7 +34,6 @@ class WeightPool:
         account: MemoryAccount,
         *,
         caps: Caps | None = None,
-        checked: bool = True,
         progress: Progress | None = None,
     ) -> None:
         self.device = device
@@ -43,7 +42,6 @@ class WeightPool:
         self.transform_calls = 0  #: dispatches made for weights so far
         self._read_source = read_source
         self._caps = caps or Caps()
-        self._checked = checked
         self._progress = progress
         self._weights: dict[str, OwnedBuffer] = {}
         self._lock = threading.RLock()
@@ -63,14 +61,14 @@ class WeightPool:
         except KeyError:
             raise InternalError(f"weight '{key}' was not prepared") from None
 
-    def prepare(self, plan: Plan, *, use_native: bool = True) -> None:
-        """Make every weight of the plan that is not there yet."""
+    def prepare(self, plan: Plan, *, checked: bool = True, use_native: bool = True) -> None:
+        """Make every weight of the plan that is not there yet.  ``checked`` keeps bounds checks of the transforms."""
         with self._lock:
             if self._closed:
                 raise ClosedError("the weight pool is closed")
             missing = [weight for weight in plan.weights if weight.key not in self._weights]
             if missing:
-                _Preparation(self, plan, missing, use_native).run()
+                _Preparation(self, plan, missing, checked, use_native).run()
 
     def close(self) -> None:
         with self._lock:
@@ -83,7 +81,9 @@ class WeightPool:
 class _Preparation:
     """Loading the missing weights of one plan; sources live as long as a missing weight needs them."""
 
-    def __init__(self, pool: WeightPool, plan: Plan, missing: Sequence[Weight], use_native: bool) -> None:
+    def __init__(
+        self, pool: WeightPool, plan: Plan, missing: Sequence[Weight], checked: bool, use_native: bool
+    ) -> None:
         self._pool = pool
         self._device = pool.device
         self._missing = missing
@@ -92,7 +92,7 @@ class _Preparation:
         self._references = {source.key: source for source in plan.sources}
         self._sources: dict[str, OwnedBuffer] = {}
         self._scratch: dict[str, OwnedBuffer] = {}
-        self._binder = Binder(pool.device, plan.kernels, checked=pool._checked, max_wgsl_bytes=pool._caps.wgsl_bytes)
+        self._binder = Binder(pool.device, plan.kernels, checked=checked, max_wgsl_bytes=pool._caps.wgsl_bytes)
         self._users: dict[str, int] = {}
         for weight in missing:
             for key in self._needed(weight):

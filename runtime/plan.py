@@ -1,8 +1,8 @@
 """The plan: what the compiler hands to the executor.  Plain frozen data: no device objects, no onnx, serialisable.
 
 Dimensions
-    A number in a plan that may depend on declared dynamic dimensions is a :data:`DimExpr`: an int, the name of a symbol,
-    or a list ``[operator, operand, ...]`` with operators ``+ * // % min max``.
+    A number in a plan that may depend on declared dynamic dimensions is a :data:`DimExpr`: an int, the name of a
+    symbol, or a list ``[operator, operand, ...]`` with operators ``+ * // % min max``.
 
 Buffers
     Everything that a call binds is a :class:`Range` of a *buffer*, named by a string:
@@ -11,8 +11,8 @@ Buffers
     ``arena:N``                        activation memory; the plan gives the size of each arena
     ``weight:KEY``                     a weight of the session-wide pool, made by a transform or uploaded as it is
     ``source:KEY``                     raw bytes of an initializer, needed only while weights are made
-    ``symbols``                        the uniform buffer with the declared dynamic dimensions, one i32 each, in the order
-                                       of ``Plan.symbols`` (padded to 16 bytes)
+    ``symbols``                        the uniform buffer with the declared dynamic dimensions, one i32 each, in the
+                                       order of ``Plan.symbols`` (padded to 16 bytes)
 """
 
 from __future__ import annotations

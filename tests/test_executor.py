@@ -48,7 +48,7 @@ def x() -> np.ndarray:
 def test_a_plan_runs_by_both_paths(each_device, x, use_native, checked):
     if use_native:
         assert native.AVAILABLE, "the direct path must exist with the pinned wgpu"
-    pool = make_pool(each_device, checked=checked)
+    pool = make_pool(each_device)
     with Executor(each_device, two_step_plan(), pool, use_native=use_native, checked=checked) as executor:
         for factor in (1, 2, 3):
             result = executor.run({"x": x * np.float32(factor)})

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
+
+import numpy as np
+import onnx
 
 from shaderloom.runtime.plan import (
     Binding,
@@ -71,7 +75,13 @@ def two_step_plan(count: int = 100, weights: int = 10, key: str = "two-step") ->
         "bias-doubled",
         (weights * 4 + 15) // 16 * 16,
         ("bias",),
-        (KernelCall(transform.key, (span("source:bias", weights), span("weight:bias-doubled", weights)), (1, 1, 1)),),
+        (
+            KernelCall(
+                transform.key,
+                (span("source:bias", weights), span("weight:bias-doubled", weights)),
+                ((weights + 63) // 64, 1, 1),
+            ),
+        ),
         "bias",
     )
     return Plan(
@@ -79,7 +89,7 @@ def two_step_plan(count: int = 100, weights: int = 10, key: str = "two-step") ->
         inputs=(Port("x", "float32", (count,), ("N",)),),
         outputs=(Port("y", "float32", (count,), ("N",)),),
         symbols=(),
-        kernels=(first, second, transform),
+        kernels=tuple({item.key: item for item in (first, second, transform)}.values()),
         sources=(bias,),
         weights=(weight,),
         stages=(
@@ -120,3 +130,38 @@ def dynamic_plan(low: int = 0, high: int = 1000) -> Plan:
         stages=(Stage((KernelCall(doubling.key, ranges, grid, label="double"),)),),
         arenas=(),
     )
+
+
+def compile_two_step(imported, shapes, dynamic, profile, options) -> Plan:
+    """Stands in for the compiler on :func:`two_step_model`: the plan written by hand, its weight from the file."""
+    (count,) = shapes["x"]
+    reference = imported.graph.constants["bias"].to_ref()
+    plan = two_step_plan(count, reference.shape[0], key=f"two-step-{count}")
+    return replace(plan, sources=(replace(reference, key="bias"),))
+
+
+def two_step_model(elements: int = 10) -> onnx.ModelProto:
+    """y = 2 (2 x + 2 bias), with ``bias`` an initializer of ``elements`` elements, tiled over x."""
+    bias = onnx.numpy_helper.from_array(np.arange(elements, dtype=np.float32), "bias")
+    two = onnx.numpy_helper.from_array(np.float32(2), "two")
+    nodes = [
+        onnx.helper.make_node("Mul", ["x", "two"], ["a"]),
+        onnx.helper.make_node("Add", ["bias", "bias"], ["b"]),
+        onnx.helper.make_node("Add", ["a", "b"], ["c"]),
+        onnx.helper.make_node("Add", ["c", "c"], ["y"]),
+    ]
+    port = onnx.helper.make_tensor_value_info
+    graph = onnx.helper.make_graph(
+        nodes,
+        "two-step",
+        [port("x", onnx.TensorProto.FLOAT, ["N"])],
+        [port("y", onnx.TensorProto.FLOAT, ["N"])],
+        [bias, two],
+        doc_string="a graph",
+    )
+    opset = onnx.helper.make_opsetid("", 17)
+    model = onnx.helper.make_model(graph, producer_name="tests", opset_imports=[opset], doc_string="a model")
+    model.ir_version = 8
+    model.model_version = 3
+    model.metadata_props.add(key="colour", value="blue")
+    return model

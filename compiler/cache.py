@@ -1,0 +1,221 @@
+"""The disk cache: content-addressed entries that a later process may use instead of compiling.
+
+A key is the sha256 of the canonical JSON of *named* entries: everything that determines the value.  An entry is a file::
+
+    shaderloom-cache 1 <kind> <sha256 of the body> <length of the body>\\n
+    <body: zlib-compressed JSON {"key": {...the named entries...}, "value": ...}>
+
+A file is used only if the header, the length, the digest and the named entries are all as expected; everything else is
+a miss, so a corrupt, truncated, stale or half-written entry never becomes code.  Entries are written to a temporary
+file and renamed, so that processes that write at the same time do not see each other's parts.  The entries that were
+not used for longest are removed when the folder exceeds its limit.
+
+This module imports no other part of the compiler: a hit must not load it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import importlib.metadata
+import importlib.resources
+import json
+import os
+import tempfile
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+#: Environment variable with the folder of the cache, or ``off``
+FOLDER_VARIABLE = "SHADERLOOM_CACHE"
+
+DEFAULT_LIMIT = 512 << 20  #: bytes of all entries together
+
+_MAGIC = "shaderloom-cache 1"
+_SUFFIX = ".entry"
+
+#: Packages whose sources determine what the compiler writes
+_SOURCES = ("shaderloom.compiler", "shaderloom.templates", "shaderloom.runtime")
+
+#: Installed distributions whose version does too
+_DISTRIBUTIONS = ("onnx", "jinja2", "numpy")
+
+
+@functools.cache
+def compiler_version() -> str:
+    """sha256 over the text of every source and template of the compiler and the versions of what it is built on."""
+    digest = hashlib.sha256()
+    for package in _SOURCES:
+        for name, text in _texts(importlib.resources.files(package), package):
+            digest.update(f"{name}\0{len(text)}\0".encode() + text)
+    for distribution in _DISTRIBUTIONS:
+        digest.update(f"{distribution} {importlib.metadata.version(distribution)}\0".encode())
+    return digest.hexdigest()
+
+
+def _texts(folder: Any, name: str) -> Iterator[tuple[str, bytes]]:
+    for entry in sorted(folder.iterdir(), key=lambda item: item.name):
+        if entry.is_dir():
+            if entry.name != "__pycache__":
+                yield from _texts(entry, f"{name}/{entry.name}")
+        elif entry.name.endswith((".py", ".j2")):
+            yield f"{name}/{entry.name}", entry.read_bytes()
+
+
+def canonical(value: Any) -> str:
+    """JSON text that is equal for equal values."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))
+
+
+def key_of(kind: str, entries: Mapping[str, Any]) -> str:
+    """The key of a value of this kind that the named ``entries`` (JSON values) determine."""
+    return hashlib.sha256(canonical({"kind": kind, "entries": entries}).encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class CacheInfo:
+    """State of a cache folder; sizes in bytes."""
+
+    folder: Path
+    entries: int
+    size: int
+    limit: int
+
+
+class DiskCache:
+    """Entries in one folder.  No method raises for what it finds or fails to do on the disk: that is a miss."""
+
+    def __init__(self, folder: Path, limit: int = DEFAULT_LIMIT) -> None:
+        self.folder = folder
+        self.limit = limit
+
+    def get(self, kind: str, entries: Mapping[str, Any]) -> Any | None:
+        """The value stored for these entries, or None."""
+        path = self._path(kind, entries)
+        try:
+            raw = path.read_bytes()
+        except OSError:
+            return None
+        value = _read(raw, kind, entries)
+        with contextlib.suppress(OSError):
+            if value is None:
+                path.unlink()
+            else:
+                os.utime(path)  # it counts as used now
+        return value
+
+    def put(self, kind: str, entries: Mapping[str, Any], value: Any) -> bool:
+        """Store a JSON value; False if that was not possible (no space, no permission, larger than the limit)."""
+        body = zlib.compress(canonical({"key": entries, "value": value}).encode(), 3)
+        head = f"{_MAGIC} {kind} {hashlib.sha256(body).hexdigest()} {len(body)}\n".encode()
+        if len(head) + len(body) > self.limit:
+            return False
+        path = self._path(kind, entries)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".part")
+            try:
+                with os.fdopen(handle, "wb") as file:
+                    file.write(head + body)
+                os.replace(temporary, path)
+            except BaseException:
+                with contextlib.suppress(OSError):
+                    os.unlink(temporary)
+                raise
+        except OSError:
+            return False
+        self._evict(keep=path)
+        return True
+
+    def clear(self) -> int:
+        """Remove every entry, and what interrupted writers left; gives the number of entries removed."""
+        removed = 0
+        for path in self._files(""):
+            with contextlib.suppress(OSError):
+                path.unlink()
+                removed += path.suffix == _SUFFIX
+        for folder in self._folders():
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+        return removed
+
+    def info(self) -> CacheInfo:
+        sizes = [size for _, _, size in self._states()]
+        return CacheInfo(self.folder, len(sizes), sum(sizes), self.limit)
+
+    def _path(self, kind: str, entries: Mapping[str, Any]) -> Path:
+        key = key_of(kind, entries)
+        return self.folder / key[:2] / f"{key}{_SUFFIX}"
+
+    def _folders(self) -> list[Path]:
+        try:
+            return [path for path in self.folder.iterdir() if len(path.name) == 2 and path.is_dir()]
+        except OSError:
+            return []
+
+    def _files(self, suffix: str) -> Iterator[Path]:
+        """Files that this class wrote; nothing else in the folder is ever touched."""
+        for folder in self._folders():
+            with contextlib.suppress(OSError):
+                for path in folder.iterdir():
+                    if path.suffix in (_SUFFIX, ".part") and path.name.endswith(suffix):
+                        yield path
+
+    def _states(self) -> list[tuple[float, Path, int]]:
+        """(time of last use, path, size) of every entry."""
+        states = []
+        for path in self._files(_SUFFIX):
+            with contextlib.suppress(OSError):
+                status = path.stat()
+                states.append((status.st_mtime, path, status.st_size))
+        return states
+
+    def _evict(self, keep: Path) -> None:
+        states = sorted(self._states())
+        total = sum(size for _, _, size in states)
+        for _, path, size in states:
+            if total <= self.limit:
+                return
+            if path != keep:
+                with contextlib.suppress(OSError):
+                    path.unlink()
+                total -= size
+
+
+def _read(raw: bytes, kind: str, entries: Mapping[str, Any]) -> Any | None:
+    head, separator, body = raw.partition(b"\n")
+    expected = f"{_MAGIC} {kind} {hashlib.sha256(body).hexdigest()} {len(body)}"
+    if not separator or head != expected.encode():
+        return None
+    try:
+        content = json.loads(zlib.decompress(body))
+    except (zlib.error, ValueError):
+        return None
+    if not isinstance(content, dict) or canonical(content.get("key")) != canonical(entries):
+        return None
+    return content.get("value")
+
+
+def default_folder() -> Path | None:
+    """The folder of the user's cache, or None where ``SHADERLOOM_CACHE=off`` says that there is none."""
+    chosen = os.environ.get(FOLDER_VARIABLE)
+    if chosen == "off":
+        return None
+    if chosen:
+        return Path(chosen)
+    import platformdirs
+
+    return Path(platformdirs.user_cache_dir("shaderloom", appauthor=False)) / "plans"
+
+
+def open_cache(choice: bool | str | os.PathLike[str] | DiskCache = True) -> DiskCache | None:
+    """The cache that a session asks for: True for the user's, a folder, or False for none."""
+    if isinstance(choice, DiskCache):
+        return choice
+    if choice is False:
+        return None
+    folder = default_folder() if choice is True else Path(choice)
+    return DiskCache(folder) if folder is not None else None

@@ -1,0 +1,47 @@
+"""The ``shaderloom`` command.  Each command has a file of its own and loads what it needs when it runs."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from . import cache, devices, inspect, run
+
+app = typer.Typer(
+    name="shaderloom",
+    help="Compile ONNX models to fused WGSL compute shaders, run them on a GPU, and look at what was compiled.",
+    epilog="Run 'shaderloom COMMAND --help' for examples.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        import shaderloom
+
+        typer.echo(f"shaderloom {shaderloom.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Compile ONNX models to fused WGSL compute shaders, run them on a GPU, and look at what was compiled."""
+
+
+app.command("run")(run.command)
+app.command("inspect")(inspect.command)
+app.command("devices")(devices.command)
+app.add_typer(cache.app, name="cache")
+
+
+def main() -> None:
+    """Entry point of the command."""
+    app()

@@ -1,0 +1,41 @@
+"""``shaderloom cache``: look at the disk cache of compiled plans, or empty it."""
+
+from __future__ import annotations
+
+import typer
+
+from .common import DebugOption, JsonOption, format_bytes, print_json, readable_errors
+
+app = typer.Typer(help="Look at the disk cache of compiled plans, or empty it.", no_args_is_help=True)
+
+
+@app.command("info")
+@readable_errors
+def info(as_json: JsonOption = False, debug: DebugOption = False) -> None:
+    """Say where the cache is and how much it holds. SHADERLOOM_CACHE names another folder, or 'off'."""
+    from ..compiler.cache import open_cache
+
+    cache = open_cache()
+    if cache is None:
+        if as_json:
+            print_json({"folder": None, "entries": 0, "size": 0, "limit": 0})
+        else:
+            typer.echo("the disk cache is off")
+        return
+    state = cache.info()
+    if as_json:
+        print_json({"folder": str(state.folder), "entries": state.entries, "size": state.size, "limit": state.limit})
+    else:
+        typer.echo(f"{state.folder}")
+        typer.echo(f"{state.entries} entries, {format_bytes(state.size)} of at most {format_bytes(state.limit)}")
+
+
+@app.command("clear")
+@readable_errors
+def clear(debug: DebugOption = False) -> None:
+    """Remove every entry. Plans are compiled anew when they are needed."""
+    from ..compiler.cache import open_cache
+
+    cache = open_cache()
+    removed = cache.clear() if cache is not None else 0
+    typer.echo(f"{removed} entries removed")

@@ -1,0 +1,124 @@
+"""What the commands share: option types, parsing of NAME=VALUE, readable errors, progress."""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ..runtime.errors import InputError, ShaderloomError
+
+ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX file.")]
+ShapeOption = Annotated[
+    list[str] | None,
+    typer.Option("--shape", metavar="NAME=1x3x224x224", help="Shape of an input; repeat for more inputs."),
+]
+DynamicOption = Annotated[
+    list[str] | None,
+    typer.Option("--dynamic", metavar="NAME=LOW:HIGH", help="Keep a named dimension symbolic; repeatable."),
+]
+DeviceOption = Annotated[
+    str | None,
+    typer.Option("--device", metavar="NAME|INDEX", help="Adapter: its index or part of its name (see devices)."),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON to standard output and nothing else.")]
+CacheOption = Annotated[bool, typer.Option("--cache/--no-cache", help="Use the disk cache of compiled plans.")]
+DebugOption = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+
+
+def readable_errors(command: Callable[..., None]) -> Callable[..., None]:
+    """Turn errors into one line on standard error and exit status 1; with ``debug`` the traceback comes first."""
+
+    @functools.wraps(command)
+    def wrapper(*args: Any, **kwargs: Any) -> None:
+        try:
+            command(*args, **kwargs)
+        except (typer.Exit, typer.Abort, typer.BadParameter):
+            raise
+        except Exception as error:  # whatever it is: the user reads one line
+            if kwargs.get("debug"):
+                traceback.print_exc()
+            if isinstance(error, ShaderloomError):
+                message = str(error)
+            else:
+                message = f"internal error: {type(error).__name__}: {error} [--debug shows where; please report it]"
+            typer.echo("error: " + " ".join(message.split()), err=True)
+            raise typer.Exit(1) from None
+
+    return wrapper
+
+
+def parse_pairs(texts: Sequence[str] | None, option: str) -> dict[str, str]:
+    """``["a=1", ...]`` as a dict.  A name may hold ``=`` only if the value does not."""
+    pairs: dict[str, str] = {}
+    for text in texts or ():
+        name, separator, value = text.rpartition("=") if option == "--shape" else text.partition("=")
+        if not separator or not name or (not value and option != "--shape"):
+            raise InputError(f"{option} wants NAME=VALUE, not '{text}'")
+        if name in pairs:
+            raise InputError(f"{option} gives '{name}' twice")
+        pairs[name] = value
+    return pairs
+
+
+def parse_shapes(texts: Sequence[str] | None) -> dict[str, tuple[int, ...]]:
+    """``["x=1x3x224x224"]`` as shapes; ``x=`` is a scalar."""
+    shapes = {}
+    for name, value in parse_pairs(texts, "--shape").items():
+        if value and not re.fullmatch(r"\d+([x,]\d+)*", value):
+            raise InputError(f"--shape {name}={value} is not a list of sizes", hint="write it like 1x3x224x224")
+        shapes[name] = tuple(int(size) for size in re.split("[x,]", value)) if value else ()
+    return shapes
+
+
+def parse_dynamic(texts: Sequence[str] | None) -> dict[str, tuple[int, int]]:
+    """``["sequence=1:4096"]`` as bounds."""
+    dynamic = {}
+    for name, value in parse_pairs(texts, "--dynamic").items():
+        match = re.fullmatch(r"(\d+):(\d+)", value)
+        if not match:
+            raise InputError(f"--dynamic {name}={value} is not a range", hint="write it like sequence=1:4096")
+        dynamic[name] = (int(match[1]), int(match[2]))
+    return dynamic
+
+
+def print_json(value: Mapping[str, Any] | Sequence[Any]) -> None:
+    """Deterministic JSON on standard output."""
+    typer.echo(json.dumps(value, indent=2, sort_keys=True, allow_nan=False))
+
+
+@contextmanager
+def progress(quiet: bool = False) -> Iterator[Callable[[str, int, int], None]]:
+    """A progress reporter that draws on standard error if that is a terminal, and else does nothing."""
+    if quiet or not sys.stderr.isatty():
+        yield lambda what, done, total: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("starting", total=None)
+
+        def report(what: str, done: int, total: int) -> None:
+            bar.update(task, description=what, completed=done, total=total or None)
+
+        yield report
+
+
+def format_bytes(size: int) -> str:
+    """A size for people, in binary units."""
+    value = float(size)
+    for unit in ("B", "KiB", "MiB"):
+        if value < 1024:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1024
+    return f"{value:.2f} GiB"

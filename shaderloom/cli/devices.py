@@ -1,0 +1,49 @@
+"""``shaderloom devices``: the adapters that can run shaders."""
+
+from __future__ import annotations
+
+import typer
+
+from .common import DebugOption, JsonOption, format_bytes, print_json, readable_errors
+
+
+@readable_errors
+def command(as_json: JsonOption = False, debug: DebugOption = False) -> None:
+    """List the adapters, best first; the first is used unless --device or SHADERLOOM_ADAPTER says otherwise.
+
+    [bold]Examples[/bold]
+
+      shaderloom devices
+
+      SHADERLOOM_ADAPTER=llvmpipe shaderloom run model.onnx
+    """
+    from ..runtime.device import choose_adapter, list_adapters
+
+    found = list_adapters()
+    if as_json:
+        print_json(
+            [
+                {
+                    "index": adapter.index,
+                    "name": adapter.name,
+                    "driver": adapter.driver,
+                    "kind": adapter.kind,
+                    "backend": adapter.backend,
+                    "features": list(adapter.features),
+                    "limits": dict(adapter.limits),
+                }
+                for adapter in found
+            ]
+        )
+        return
+    choose_adapter(None, found)  # an empty list is an error that says what to install
+    for adapter in found:
+        memory = format_bytes(adapter.limits["max-compute-workgroup-storage-size"])
+        typer.echo(f"{adapter.index}: {adapter.name}")
+        typer.echo(f"   {adapter.kind}, {adapter.backend}{', ' if adapter.driver else ''}{adapter.driver}")
+        typer.echo(f"   features: {', '.join(adapter.features) or 'none'}")
+        typer.echo(
+            f"   largest buffer {format_bytes(adapter.limits['max-buffer-size'])}, "
+            f"largest binding {format_bytes(adapter.limits['max-storage-buffer-binding-size'])}, "
+            f"workgroup memory {memory}"
+        )

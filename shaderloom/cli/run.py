@@ -1,0 +1,204 @@
+"""``shaderloom run``: run a model once and show or save its outputs."""
+
+from __future__ import annotations
+
+import math
+import time
+import zipfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ..runtime.errors import InputError
+from .common import (
+    CacheOption,
+    DebugOption,
+    DeviceOption,
+    DynamicOption,
+    JsonOption,
+    ModelArgument,
+    ShapeOption,
+    parse_dynamic,
+    parse_pairs,
+    parse_shapes,
+    print_json,
+    progress,
+    readable_errors,
+)
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ..header import NodeArg
+    from ..session import InferenceSession
+
+_NUMPY_NAMES = {"float": "float32", "double": "float64"}
+
+
+@readable_errors
+def command(
+    model: ModelArgument,
+    inputs: Annotated[
+        list[str] | None,
+        typer.Option("--input", metavar="NAME=FILE.npy|random", help="Value of an input; repeat for more inputs."),
+    ] = None,
+    shapes: ShapeOption = None,
+    dynamic: DynamicOption = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", metavar="OUT.npz", help="Write the outputs to this file.")
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", help="Seed of random inputs.")] = 0,
+    repeat: Annotated[int, typer.Option("--repeat", min=1, help="Runs; the median time is shown.")] = 1,
+    device: DeviceOption = None,
+    cache: CacheOption = True,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Run a model on the GPU. Inputs that are not given are random: normal floats, integers 0 and 1.
+
+    [bold]Examples[/bold]
+
+      shaderloom run resnet50.onnx
+
+      shaderloom run detector.onnx --shape x=1x3x640x640 --repeat 10
+
+      shaderloom run bert.onnx --input input_ids=ids.npy --input attention_mask=mask.npy --output out.npz
+    """
+    from ..session import InferenceSession
+
+    with (
+        progress(quiet=as_json) as report,
+        InferenceSession(model, device=device, dynamic=parse_dynamic(dynamic), cache=cache, progress=report) as session,
+    ):
+        feeds = _feeds(session, parse_pairs(inputs, "--input"), parse_shapes(shapes), seed)
+        session.prepare({name: array.shape for name, array in feeds.items()})
+        names = [port.name for port in session.get_outputs()]
+        times = []
+        for index in range(repeat):
+            report(f"run {index + 1} of {repeat}", index, repeat)
+            start = time.perf_counter()
+            results = session.run(names, feeds)
+            times.append((time.perf_counter() - start) * 1e3)
+        facts = session.report()
+    if output is not None:
+        _save(output, dict(zip(names, results)))
+    summary = {
+        "device": facts["device"],
+        "inputs": [_describe(name, array) for name, array in feeds.items()],
+        "outputs": [_describe(name, array) for name, array in zip(names, results)],
+        "compile_ms": facts["compile_ms"],
+        "from_disk": facts["from_disk"],
+        "prepare_ms": facts["prepare_ms"],
+        "run_ms": sorted(times)[len(times) // 2],
+        "calls": facts["calls"],
+    }
+    if as_json:
+        print_json(summary)
+    else:
+        _print(summary)
+
+
+def _feeds(
+    session: InferenceSession, values: dict[str, str], shapes: dict[str, tuple[int, ...]], seed: int
+) -> dict[str, Any]:
+    """An array for every input: from its file, or random."""
+    import numpy as np
+
+    ports = {port.name: port for port in session.get_inputs()}
+    optional = {port.name: port for port in session.get_overridable_initializers()}
+    for name in (*values, *shapes):
+        if name not in ports and name not in optional:
+            raise InputError(f"the model has no input '{name}'", hint=f"its inputs are {', '.join(ports) or 'none'}")
+    generator = np.random.default_rng(seed)
+    feeds = {}
+    for name, port in {**ports, **{name: optional[name] for name in values if name in optional}}.items():
+        value = values.get(name, "random")
+        if value == "random":
+            feeds[name] = _random(port, shapes.get(name), generator)
+            continue
+        try:
+            feeds[name] = np.load(value, allow_pickle=False)
+        except (OSError, ValueError) as error:
+            raise InputError(f"cannot read '{value}': {error}", tensor=name, hint="it must be a .npy file") from error
+        if not isinstance(feeds[name], np.ndarray):
+            raise InputError(f"'{value}' holds more than one array", tensor=name, hint="it must be a .npy file")
+        if name in shapes and feeds[name].shape != shapes[name]:
+            raise InputError(f"'{value}' has shape {list(feeds[name].shape)}, --shape says otherwise", tensor=name)
+    return feeds
+
+
+def _random(port: NodeArg, shape: tuple[int, ...] | None, generator: np.random.Generator) -> np.ndarray:
+    if shape is None:
+        if not all(isinstance(size, int) for size in port.shape):
+            declared = "x".join(str(size if size is not None else "?") for size in port.shape)
+            raise InputError(
+                f"the model declares the shape {declared}",
+                tensor=port.name,
+                hint=f"give the sizes: --shape {port.name}=...",
+            )
+        shape = tuple(size for size in port.shape if isinstance(size, int))
+    name = port.type.removeprefix("tensor(").removesuffix(")")
+    name = _NUMPY_NAMES.get(name, name)
+    if name == "bfloat16":
+        import ml_dtypes
+
+        return generator.standard_normal(shape).astype(ml_dtypes.bfloat16)
+    if name.startswith("float"):
+        return generator.standard_normal(shape).astype(name)
+    if name.startswith(("int", "uint", "bool")):
+        return generator.integers(0, 2, shape).astype(name)
+    raise InputError(f"random values of type {name} are not possible", tensor=port.name)
+
+
+def _save(path: Path, results: dict[str, np.ndarray]) -> None:
+    import numpy as np
+
+    try:
+        # Not np.savez: an output may have the name of one of its parameters.
+        with zipfile.ZipFile(path, "w") as archive:
+            for name, array in results.items():
+                with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
+                    np.lib.format.write_array(file, array, allow_pickle=False)
+    except OSError as error:
+        raise InputError(f"cannot write '{path}': {error.strerror or error}") from error
+
+
+def _describe(name: str, array: np.ndarray) -> dict[str, Any]:
+    """Name, type, shape, and the range of the finite elements."""
+    import numpy as np
+
+    values = array.astype(np.float64).ravel()
+    finite = values[np.isfinite(values)]
+    return {
+        "name": name,
+        "dtype": array.dtype.name,
+        "shape": list(array.shape),
+        "min": float(finite.min()) if finite.size else None,
+        "max": float(finite.max()) if finite.size else None,
+        "mean": float(finite.mean()) if finite.size else None,
+        "not_finite": int(values.size - finite.size),
+    }
+
+
+def _print(summary: dict[str, Any]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table()
+    for title in ("output", "type", "shape", "min", "max", "mean"):
+        table.add_column(title)
+    for row in summary["outputs"]:
+        numbers = ["-" if row[key] is None else f"{row[key]:.6g}" for key in ("min", "max", "mean")]
+        table.add_row(row["name"], row["dtype"], "x".join(map(str, row["shape"])) or "scalar", *numbers)
+    console = Console()
+    console.print(table)
+    for row in summary["outputs"]:
+        if row["not_finite"]:
+            console.print(f"{row['name']}: {row['not_finite']} of {math.prod(row['shape'])} elements are not finite")
+    source = "from the disk cache" if summary["from_disk"] else "compiled"
+    console.print(
+        f"{summary['calls']} calls, {summary['run_ms']:.2f} ms a run on {summary['device']}; "
+        f"plan {source} in {summary['compile_ms']:.0f} ms, device prepared in {summary['prepare_ms']:.0f} ms",
+        highlight=False,
+    )

@@ -1,0 +1,171 @@
+"""What a caller feeds, checked against what the model declares: arrays, and the shape key that selects a plan."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeGuard
+
+import numpy as np
+
+from .header import HeaderPort, ModelHeader
+from .runtime.dtypes import BY_NAME
+from .runtime.errors import InputError, UnsupportedError
+
+#: Declared dynamic dimensions: name -> inclusive bounds
+Dynamic = Mapping[str, tuple[int, int]]
+
+
+@dataclass(frozen=True)
+class ShapeKey:
+    """The dimensions that select a plan: for each input numbers, or the name of a declared dynamic dimension."""
+
+    dims: tuple[tuple[str, tuple[int | str, ...]], ...]
+
+    def to_json(self) -> dict[str, list[int | str]]:
+        return {name: list(dims) for name, dims in self.dims}
+
+    def __str__(self) -> str:
+        return ", ".join(f"{name}={'x'.join(map(str, dims)) or 'scalar'}" for name, dims in self.dims)
+
+
+def check_dynamic(header: ModelHeader, dynamic: Dynamic) -> None:
+    """Raise :class:`InputError` unless every name is a dimension of an input and its bounds are sensible."""
+    named = sorted({dim for port in (*header.inputs, *header.overridable) for dim in port.dims or () if _is_name(dim)})
+    for name, bounds in dynamic.items():
+        if name not in named:
+            raise InputError(
+                f"no input has a dimension '{name}' to declare dynamic",
+                hint=f"named dimensions are {', '.join(named) or 'none'}",
+            )
+        if len(bounds) != 2 or not 0 <= bounds[0] <= bounds[1]:
+            raise InputError(f"the range of the dynamic dimension '{name}' must be (low, high), not {bounds!r}")
+
+
+def shape_key(header: ModelHeader, shapes: Mapping[str, Sequence[int]], dynamic: Dynamic) -> ShapeKey:
+    """The key for these input shapes.
+
+    Raises :class:`InputError` for an unknown or missing input, a wrong rank or size, a name that would stand for two
+    sizes, or a size outside the declared range.
+    """
+    ports = {port.name: port for port in (*header.inputs, *header.overridable)}
+    _check_names(header, shapes)
+    sizes: dict[str, int] = {}
+    result = []
+    for name, port in ports.items():
+        if name in shapes:
+            result.append((name, _bind(port, tuple(shapes[name]), sizes, dynamic)))
+    return ShapeKey(tuple(result))
+
+
+def _check_names(header: ModelHeader, given: Mapping[str, Any]) -> None:
+    names = [port.name for port in (*header.inputs, *header.overridable)]
+    unknown = sorted(set(given) - set(names))
+    if unknown:
+        raise InputError(f"the model has no input '{unknown[0]}'", hint=f"its inputs are {', '.join(names) or 'none'}")
+    missing = [port.name for port in header.inputs if port.name not in given]
+    if missing:
+        raise InputError(f"no value was given for {', '.join(repr(name) for name in missing)}", tensor=missing[0])
+
+
+def _bind(port: HeaderPort, shape: tuple[int, ...], sizes: dict[str, int], dynamic: Dynamic) -> tuple[int | str, ...]:
+    if any(size < 0 for size in shape):
+        raise InputError(f"the shape {list(shape)} has a negative size", tensor=port.name)
+    if port.dims is None:
+        return shape
+    if len(shape) != len(port.dims):
+        raise InputError(
+            f"has rank {len(shape)} (shape {list(shape)}), expected {len(port.dims)}: {_declared(port)}",
+            tensor=port.name,
+        )
+    bound: list[int | str] = []
+    for axis, (size, dim) in enumerate(zip(shape, port.dims)):
+        if isinstance(dim, int) and dim != size:
+            raise InputError(f"dimension {axis} is {size}, expected {dim}: {_declared(port)}", tensor=port.name)
+        if _is_name(dim) and sizes.setdefault(dim, size) != size:
+            raise InputError(
+                f"dimension {axis}, '{dim}', is {size} and elsewhere {sizes[dim]}: {_declared(port)}", tensor=port.name
+            )
+        if _is_name(dim) and dim in dynamic:
+            low, high = dynamic[dim]
+            if not low <= size <= high:
+                raise InputError(
+                    f"dimension {axis}, '{dim}', is {size}; it was declared dynamic from {low} to {high}",
+                    tensor=port.name,
+                )
+            bound.append(dim)
+        else:
+            bound.append(size)
+    return tuple(bound)
+
+
+def _is_name(dim: Any) -> TypeGuard[str]:
+    """Whether a declared dimension is a name that stands for one size; exporters write "?" for an unknown one."""
+    return isinstance(dim, str) and dim not in ("", "?")
+
+
+def _declared(port: HeaderPort) -> str:
+    dims = ", ".join("?" if dim is None else str(dim) for dim in port.dims or ())
+    return f"the model declares [{dims}]"
+
+
+def check_feeds(header: ModelHeader, feeds: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """The fed values as arrays of the declared types.
+
+    Arrays must have the declared dtype.  Lists and Python or numpy scalars are converted if that changes no value.
+    Raises :class:`InputError` otherwise.
+    """
+    if not isinstance(feeds, Mapping):
+        raise InputError(f"inputs are given as a dict of name to array, not as {type(feeds).__name__}")
+    _check_names(header, feeds)
+    ports = {port.name: port for port in (*header.inputs, *header.overridable)}
+    return {name: _to_array(ports[name], value) for name, value in feeds.items()}
+
+
+def _to_array(port: HeaderPort, value: Any) -> np.ndarray:
+    if port.dtype is None or not BY_NAME[port.dtype].on_device:
+        raise UnsupportedError(f"inputs of type {port.dtype} are not supported", tensor=port.name)
+    expected = BY_NAME[port.dtype].numpy
+    if isinstance(value, np.ndarray):
+        if value.dtype.name != expected:
+            raise InputError(
+                f"has dtype {value.dtype.name}, expected {expected}",
+                tensor=port.name,
+                hint=f"convert it with .astype('{expected}')",
+            )
+        return value
+    if value is None:
+        raise InputError("no value was given", tensor=port.name)
+    try:
+        array = np.asarray(value)
+    except ValueError as error:
+        raise InputError(f"is not an array: {error}", tensor=port.name) from None
+    if array.dtype.name == expected:
+        return array
+    if array.dtype.kind in "biuf" and expected != "bfloat16":
+        with np.errstate(all="ignore"):
+            converted = array.astype(expected)
+            exact = np.array_equal(converted.astype(array.dtype), array, equal_nan=array.dtype.kind == "f")
+        if exact and (array.dtype.kind == "b") == (expected == "bool"):
+            return converted
+    raise InputError(
+        f"{type(value).__name__} of {array.dtype.name} is not exactly representable as {expected}",
+        tensor=port.name,
+        hint=f"pass a numpy array of dtype {expected}",
+    )
+
+
+def static_shapes(header: ModelHeader) -> dict[str, tuple[int, ...]] | None:
+    """The input shapes if the model declares all of them as numbers, else None."""
+    shapes: dict[str, tuple[int, ...]] = {}
+    for port in header.inputs:
+        if port.dims is None or not all(isinstance(dim, int) for dim in port.dims):
+            return None
+        shapes[port.name] = tuple(dim for dim in port.dims if isinstance(dim, int))
+    return shapes
+
+
+def canonical_dynamic(dynamic: Dynamic) -> dict[str, list[int]]:
+    """The declared dimensions as JSON for cache keys."""
+    return json.loads(json.dumps({name: list(bounds) for name, bounds in sorted(dynamic.items())}))

@@ -1,0 +1,182 @@
+"""A model and its plans: identity, header, disk cache, and the compiler behind them.  Needs no device.
+
+The ONNX file is parsed only when a plan is neither in the session nor on the disk.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .compiler.cache import DiskCache, compiler_version, open_cache
+from .feeds import Dynamic, ShapeKey, canonical_dynamic, check_dynamic
+from .header import ModelHeader
+from .runtime.caps import Caps
+from .runtime.device_profile import DeviceProfile
+from .runtime.errors import InputError, ModelError
+from .runtime.plan import Plan
+from .runtime.source_files import FileState, SourceFiles
+
+if TYPE_CHECKING:
+    from .compiler.frontend.model import ImportedModel
+
+#: Told what is being done, how much of it is done, and how much there is (0: not known)
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """A plan, where it came from, and how long it took to get in milliseconds."""
+
+    plan: Plan
+    from_disk: bool
+    milliseconds: float
+
+
+class Model:
+    """One ONNX model: a path, bytes, or a ``ModelProto``."""
+
+    def __init__(
+        self,
+        model: Any,
+        *,
+        dynamic: Dynamic | None = None,
+        caps: Caps | None = None,
+        cache: bool | str | os.PathLike[str] | DiskCache = True,
+        options: Mapping[str, Any] | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        """Open a model.  ``options`` are passed to the compiler and must be JSON values; they are part of cache keys.
+
+        Raises :class:`ModelError` or :class:`UnsupportedError` for a bad model and :class:`InputError` for bad options.
+        """
+        self.path, self.data = _locate(model)
+        self.dynamic = dict(dynamic or {})
+        self.caps = caps or Caps()
+        self.options = dict(options or {})
+        self._cache = open_cache(cache)
+        self._progress = progress or (lambda what, done, total: None)
+        self._imported: ImportedModel | None = None
+        self._identity = self._identify()
+        self.header = self._open_header()
+        check_dynamic(self.header, self.dynamic)
+        self.sources = SourceFiles(self.path, self.data, self.header.files)
+
+    @property
+    def imported(self) -> ImportedModel:
+        """The parsed model; parsed when first asked for."""
+        if self._imported is None:
+            from .compiler.frontend import load_model
+
+            self._progress("reading the model", 0, 0)
+            self._imported = load_model(self.path if self.data is None else self.data)
+        return self._imported
+
+    def compile(self, key: ShapeKey, shapes: Mapping[str, tuple[int, ...]], profile: DeviceProfile) -> Compiled:
+        """The plan for a shape key on a kind of device: from the disk if it is there, else compiled and stored.
+
+        ``shapes`` are the concrete input shapes that gave the key.
+        """
+        start = time.perf_counter()
+        entries = self._plan_entries(key, profile)
+        plan = self._stored_plan(entries)
+        from_disk = plan is not None
+        if plan is None:
+            imported = self.imported
+            self._progress(f"compiling for {key}", 0, 0)
+            plan = compile_imported(imported, shapes, self.dynamic, profile, self.options)
+            if self._cache is not None:
+                self._cache.put("plan", entries, plan.to_json())
+        return Compiled(plan, from_disk, (time.perf_counter() - start) * 1e3)
+
+    def close(self) -> None:
+        self.sources.close()
+
+    def _identify(self) -> dict[str, Any]:
+        """What tells this model from every other: content of bytes; path and state of a file."""
+        if self.data is not None:
+            return {"sha256": hashlib.sha256(self.data).hexdigest(), "folder": ""}
+        assert self.path is not None
+        try:
+            state = FileState.of(os.stat(self.path))
+        except OSError as error:
+            raise ModelError(f"cannot read '{self.path}': {error.strerror or error}") from error
+        return {"path": str(self.path), "size": state.size, "modified_ns": state.modified_ns, "inode": state.inode}
+
+    def _open_header(self) -> ModelHeader:
+        entries = {"model": self._identity, "compiler": compiler_version()}
+        if self._cache is not None:
+            stored = self._cache.get("header", entries)
+            try:
+                header = ModelHeader.from_json(stored) if stored is not None else None
+            except ValueError:
+                header = None
+            if header is not None and header.is_current(self.path):
+                return header
+        header = ModelHeader.of(self.imported)
+        if self._cache is not None:
+            self._cache.put("header", entries, header.to_json())
+        return header
+
+    def _plan_entries(self, key: ShapeKey, profile: DeviceProfile) -> dict[str, Any]:
+        files = {
+            name: [state.size, state.modified_ns, state.inode] for name, state in sorted(self.header.files.items())
+        }
+        return {
+            "model": self._identity,
+            "files": files,
+            "shapes": key.to_json(),
+            "dynamic": canonical_dynamic(self.dynamic),
+            "profile": profile.to_json(),
+            "compiler": compiler_version(),
+            "options": self.options,
+        }
+
+    def _stored_plan(self, entries: Mapping[str, Any]) -> Plan | None:
+        if self._cache is None:
+            return None
+        stored = self._cache.get("plan", entries)
+        if stored is None:
+            return None
+        try:
+            return Plan.from_json(stored)
+        except ValueError:
+            return None
+
+
+def _locate(model: Any) -> tuple[Path | None, bytes | None]:
+    """(absolute path, None) or (None, bytes)."""
+    if isinstance(model, (bytes, bytearray, memoryview)):
+        return None, bytes(model)
+    if isinstance(model, (str, os.PathLike)):
+        path = Path(model)
+        if not path.exists():
+            raise ModelError(f"there is no file '{path}'")
+        if not path.is_file():
+            raise ModelError(f"'{path}' is not a file")
+        return path.absolute(), None
+    if hasattr(model, "SerializeToString"):
+        try:
+            return None, model.SerializeToString()
+        except Exception as error:  # protobuf raises EncodeError and ValueError, neither importable without it
+            raise ModelError(f"the model cannot be serialised: {error}", hint="save it, pass the path") from error
+    raise InputError(f"a model is a path, bytes or a ModelProto, not {type(model).__name__}")
+
+
+def compile_imported(
+    imported: ImportedModel,
+    shapes: Mapping[str, tuple[int, ...]],
+    dynamic: Dynamic,
+    profile: DeviceProfile,
+    options: Mapping[str, Any],
+) -> Plan:
+    """Run the compiler on a parsed model for concrete input shapes."""
+    from .compiler.driver import compile_model
+    from .compiler.specialise import bind_shapes
+
+    return compile_model(imported, bind_shapes(imported, shapes, dynamic), profile, options)

@@ -1,0 +1,200 @@
+"""The command line: what it prints, its errors, its exit status."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from shaderloom.cli import app
+from shaderloom.cli.common import format_bytes, parse_dynamic, parse_shapes
+from shaderloom.runtime.errors import InputError
+
+from .support.plans import compile_two_step, two_step_model
+
+
+@pytest.fixture
+def path(tmp_path):
+    target = tmp_path / "model.onnx"
+    target.write_bytes(two_step_model().SerializeToString())
+    return target
+
+
+@pytest.fixture
+def shaderloom(device, cache_folder, monkeypatch):
+    """Runs the command in this process with plans written by hand; gives its result."""
+    monkeypatch.setattr("shaderloom.model.compile_imported", compile_two_step)
+    monkeypatch.setenv("SHADERLOOM_ADAPTER", device.name)
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def run(*arguments: object, status: int = 0):
+        result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+        assert result.exit_code == status, result.output
+        return result
+
+    return run
+
+
+def test_run_from_a_file_to_a_file(shaderloom, path, tmp_path):
+    x = np.random.default_rng(3).random(20, np.float32)
+    np.save(tmp_path / "x.npy", x)
+    shaderloom("run", path, "--input", f"x={tmp_path / 'x.npy'}", "--output", tmp_path / "out.npz")
+    with np.load(tmp_path / "out.npz") as results:
+        assert results.files == ["y"]
+        np.testing.assert_allclose(results["y"], (x * 2 + 2 * np.tile(np.arange(10), 2)) * 2, rtol=1e-6)
+
+
+def test_run_prints_json_alone(shaderloom, path):
+    result = shaderloom("run", path, "--shape", "x=30", "--json", "--repeat", 3)
+    facts = json.loads(result.stdout)
+    assert facts["outputs"][0].keys() == {"name", "dtype", "shape", "min", "max", "mean", "not_finite"}
+    assert facts["outputs"][0]["shape"] == [30]
+    assert facts["calls"] == 2
+    assert facts["run_ms"] > 0
+    again = json.loads(shaderloom("run", path, "--shape", "x=30", "--json").stdout)
+    assert again["outputs"] == facts["outputs"], "random inputs are seeded"
+    assert (facts["from_disk"], again["from_disk"]) == (False, True)
+    other = json.loads(shaderloom("run", path, "--shape", "x=30", "--json", "--seed", 1).stdout)
+    assert other["outputs"] != facts["outputs"]
+
+
+def test_run_prints_a_table(shaderloom, path):
+    output = shaderloom("run", path, "--shape", "x=30", "--input", "x=random").output
+    assert re.search(r"y\s*│ float32\s*│ 30\s*│", output)
+    assert "2 calls" in output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--shape", "x=ax3"], "--shape x=ax3 is not a list of sizes"),
+        (["--shape", "10"], "--shape wants NAME=VALUE"),
+        (["--shape", "x=1", "--shape", "x=2"], "gives 'x' twice"),
+        (["--shape", "q=1"], "no input 'q'"),
+        ([], "tensor 'x': the model declares the shape N [give the sizes: --shape x=...]"),
+        (["--shape", "x=1x2"], "has rank 2"),
+        (["--input", "x=missing.npy"], "cannot read 'missing.npy'"),
+        (["--shape", "x=10", "--dynamic", "N=5"], "--dynamic N=5 is not a range"),
+        (["--shape", "x=10", "--dynamic", "M=1:5"], "no input has a dimension 'M'"),
+        (["--shape", "x=10", "--device", "abacus"], "no adapter matches 'abacus'"),
+        (["--shape", "x=10", "--output", "/nowhere/out.npz"], "cannot write '/nowhere/out.npz'"),
+    ],
+)
+def test_errors_are_one_line(shaderloom, path, arguments, message):
+    result = shaderloom("run", path, *arguments, status=1)
+    (line,) = result.stderr.strip().splitlines()
+    assert line.startswith("error: ")
+    assert message in line
+    assert result.stdout == ""
+
+
+def test_debug_shows_the_traceback(shaderloom, tmp_path):
+    missing = tmp_path / "none.onnx"
+    plain = shaderloom("run", missing, status=1).stderr
+    assert "Traceback" not in plain
+    full = shaderloom("run", missing, "--debug", status=1).stderr
+    assert "Traceback" in full
+    assert full.strip().splitlines()[-1] == plain.strip()
+
+
+def test_unexpected_errors_are_readable_too(shaderloom, path, monkeypatch):
+    def fail(*arguments):
+        raise ZeroDivisionError("oops")
+
+    monkeypatch.setattr("shaderloom.model.compile_imported", fail)
+    (line,) = shaderloom("run", path, "--shape", "x=10", status=1).stderr.strip().splitlines()
+    assert line.startswith("error: internal error: ZeroDivisionError: oops")
+
+
+def test_wrong_usage_has_status_2(shaderloom, path):
+    shaderloom("frobnicate", status=2)
+    shaderloom("run", status=2)
+    shaderloom("run", path, "--stage", "plan", status=2)
+
+
+def test_inspect_json_tells_what_was_compiled(shaderloom, path):
+    text = shaderloom("inspect", path, "--shape", "x=20", "--json").stdout
+    facts = json.loads(text)
+    assert (facts["nodes"], facts["calls"], facts["weight_transforms"]) == (3, 2, 1)
+    assert [kernel["template"] for kernel in facts["kernels"]] == ["map", "map"]
+    for kernel in facts["kernels"]:
+        assert kernel["key"].startswith(kernel["id"])
+        assert {"origins", "grid", "workgroup", "bindings"} <= kernel.keys()
+    assert facts["slots"] == [336]
+    assert shaderloom("inspect", path, "--shape", "x=20", "--json").stdout == text
+
+
+def test_inspect_stages(shaderloom, path):
+    graph = shaderloom("inspect", path, "--shape", "x=10", "--stage", "graph").output
+    assert "Mul" in graph
+    fused = shaderloom("inspect", path, "--shape", "x=10", "--stage", "fused").output
+    assert "Mul (main node 0)" in fused
+    plan = shaderloom("inspect", path, "--shape", "x=10").output
+    assert "2 calls a run, 1 weight transforms" in plan
+
+
+def test_inspect_shows_one_shader(shaderloom, path):
+    every = shaderloom("inspect", path, "--shape", "x=20", "--stage", "wgsl").output
+    assert every.count("fn main") == 2
+    first = shaderloom("inspect", path, "--shape", "x=20", "--stage", "wgsl", "--kernel", 0).output
+    assert first.count("fn main") == 1
+    identity = re.search(r"kernel ([0-9a-f]{12})", first).group(1)
+    by_id = shaderloom("inspect", path, "--shape", "x=20", "--stage", "wgsl", "--kernel", identity[:8]).output
+    assert by_id == first
+    wrong = shaderloom("inspect", path, "--shape", "x=20", "--kernel", "zzz", status=1)
+    assert "no kernel 'zzz'" in wrong.stderr
+
+
+def test_devices(shaderloom, device):
+    assert device.name.split(" (")[0] in shaderloom("devices").output
+    rows = json.loads(shaderloom("devices", "--json").stdout)
+    assert [row["index"] for row in rows] == list(range(len(rows)))
+    assert rows[0]["limits"]["max-buffer-size"] > 0
+
+
+def test_cache_commands(shaderloom, path, cache_folder, monkeypatch):
+    shaderloom("run", path, "--shape", "x=30")
+    state = json.loads(shaderloom("cache", "info", "--json").stdout)
+    assert (state["folder"], state["entries"]) == (str(cache_folder), 2)  # the model's header and a plan
+    assert "2 entries" in shaderloom("cache", "info").output
+    assert "2 entries removed" in shaderloom("cache", "clear").output
+    assert "0 entries" in shaderloom("cache", "info").output
+    shaderloom("run", path, "--shape", "x=30", "--no-cache")
+    assert "0 entries" in shaderloom("cache", "info").output
+    monkeypatch.setenv("SHADERLOOM_CACHE", "off")
+    assert "off" in shaderloom("cache", "info").output
+
+
+def test_help_teaches_with_examples(shaderloom):
+    assert "COMMAND" in shaderloom("--help").output
+    for command in ("run", "inspect", "devices"):
+        assert f"shaderloom {command}" in shaderloom(command, "--help").output.replace("\n", " ")
+
+
+def test_as_a_module():
+    version = subprocess.run(
+        [sys.executable, "-m", "shaderloom", "--version"], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert re.fullmatch(r"shaderloom \d+\.\d+\.\d+\n", version.stdout)
+
+
+def test_shapes_and_ranges_are_parsed():
+    assert parse_shapes(["x=1x3x224", "a=b=5", "s=", "y=1,2"]) == {"x": (1, 3, 224), "a=b": (5,), "s": (), "y": (1, 2)}
+    assert parse_dynamic(["n=1:4096"]) == {"n": (1, 4096)}
+    with pytest.raises(InputError):
+        parse_shapes(["x=-1"])
+
+
+def test_sizes_are_readable():
+    assert [format_bytes(size) for size in (0, 1023, 1536, 3 << 20, 5 << 30)] == [
+        "0 B",
+        "1023 B",
+        "1.5 KiB",
+        "3.0 MiB",
+        "5.00 GiB",
+    ]
