@@ -287,11 +287,15 @@ class _Fuser:
             return {user.id: "map"}
         return self.consumers[user]
 
+    def _readers(self, value: Value) -> list[Node]:
+        """Nodes whose kernels load the value; those that need it while compiling do not."""
+        return [user for user in value.users if value in self.operators.of(user).data_inputs(user)]
+
     def _place(self, node: Node) -> None:
         """Decide whether a map node is materialised or inlined; its users are decided already."""
         value = node.outputs[0]
         kernels: dict[int, str] = {}
-        for user in value.users:
+        for user in self._readers(value):
             if (user.outputs[0] in self.constant) != (value in self.constant):
                 self.materialise.add(value)  # a weight, read at run time
                 return
@@ -318,7 +322,7 @@ class _Fuser:
             return f"the consumer inlines {INLINE_LIMIT} nodes already"
         reused = any(family in REUSING_FAMILIES or family in ("reduce", "window") for family in kernels.values())
         if definition.is_view:
-            many = sum(1 for operand in node.inputs if operand is not None) > 2
+            many = len(definition.data_inputs(node)) > 2
             if many and reused:
                 return f"{node.op} chooses among operands: too slow inside a loop"
             return None
@@ -339,10 +343,10 @@ class _Fuser:
         else:
             own = _element_work(definition, node)
         total = own
-        for value in node.inputs:
+        for value in definition.data_inputs(node):
             if total > LIGHT_WORK:
                 break
-            if value is None or value.producer is None or value in self.materialise:
+            if value.producer is None or value in self.materialise:
                 continue
             if self.operators.of(value.producer).is_map and value.producer not in self.region_of \
                     and len(value.users) == 1:
@@ -379,7 +383,7 @@ class _Fuser:
         return [value for value in self.materialise if value.producer is not None]
 
     def _visit(self, node: Node, reads: dict[Value, None], inlined: dict[Node, None]) -> None:
-        stack = [value for value in reversed(node.inputs) if value is not None]
+        stack = self.operators.of(node).data_inputs(node)[::-1]
         while stack:
             value = stack.pop()
             if value.known is not None and value.known.size <= 1:
@@ -391,7 +395,7 @@ class _Fuser:
             if producer in inlined:
                 continue
             inlined[producer] = None
-            stack.extend(operand for operand in reversed(producer.inputs) if operand is not None)
+            stack.extend(reversed(self.operators.of(producer).data_inputs(producer)))
 
     def _operands(self, output: Value) -> tuple[list[Value], list[Node]]:
         """What the kernel that writes ``output`` loads, and which nodes it inlines."""
