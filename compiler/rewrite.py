@@ -9,8 +9,8 @@ The driver keeps these invariants:
 * a rewrite replaces the single output of the match's root by a value of the same type and shape;
 * new nodes stand where the root stood, so the order of nodes stays topological;
 * new nodes have the origins of every node of the match; when the replacement existed before, its producer gets them;
-* a node is looked at again only when its operands or the uses of them changed, so a run is linear in the number of nodes
-  plus that of rewrites.
+* a node is looked at again only when its operands or the uses of them changed, so a run is linear in the number of
+  nodes plus that of rewrites.
 """
 
 from __future__ import annotations

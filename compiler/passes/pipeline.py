@@ -11,7 +11,7 @@ from ..builder import DEFAULT_LIMITS, Limits
 from ..ir import Graph
 from ..ir import verify as verify_graph
 from ..rewrite import Rule, Trace, apply_rules
-from . import scales, simplify, views
+from . import padding, products, scales, simplify, views
 from .common_subexpressions import eliminate_common_subexpressions
 from .dead_code import remove_dead_code
 
@@ -54,7 +54,9 @@ PASSES: tuple[Pass, ...] = (
     _rules("views", views.RULES),
     Pass("common-subexpressions", lambda graph, _: eliminate_common_subexpressions(graph)),
     _rules("simplify", simplify.RULES),
+    _rules("padding", padding.RULES),
     _rules("scales", scales.RULES),
+    _rules("products", products.RULES + views.RULES),
     Pass("common-subexpressions-again", lambda graph, _: eliminate_common_subexpressions(graph)),
 )
 
@@ -72,8 +74,8 @@ def run_passes(
 ) -> None:
     """Run every pass but the ``disabled`` ones on an expanded graph.
 
-    ``verify`` checks the invariants of the IR after each pass; ``trace`` collects the rules that matched; ``on_pass`` is
-    called after each pass with what it did.  Raises :class:`InputError` for a name that is no pass.
+    ``verify`` checks the invariants of the IR after each pass; ``trace`` collects the rules that matched; ``on_pass``
+    is called after each pass with what it did.  Raises :class:`InputError` for a name that is no pass.
     """
     disabled = frozenset(disabled)
     unknown = sorted(disabled - set(PASS_NAMES))

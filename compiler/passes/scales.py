@@ -1,9 +1,9 @@
 """Constant factors around convolutions and matrix products move into the weight; constant addends merge.
 
 BatchNormalization expands to ``x * s + b``; exporters write the same as Mul, Sub, Div and Add nodes.  The factor of an
-output channel scales the weights of that channel, ``conv(x, w) * s == conv(x, w * s)``, and one of an input channel those
-that read the channel.  The scaled weight is a constant subgraph: computed by the host when it is small, else once on the
-device.
+output channel scales the weights of that channel, ``conv(x, w) * s == conv(x, w * s)``, and one of an input channel
+those that read the channel.  The scaled weight is a constant subgraph: computed by the host when it is small, else once
+on the device.
 
 Products and sums of constants are formed before the input comes, so results differ from the unfolded model in the last
 bits, as they do in every inference runtime.  Nothing is folded whose constant factor is not finite or vanishes.
@@ -16,6 +16,7 @@ import numpy as np
 from .. import index as ix
 from ..builder import GraphBuilder
 from ..ir import Node, Shape, Value
+from ..ops.registry import registry
 from ..rewrite import Facts, Match, Rule, operator_key
 from .patterns import known_numbers, made_by, split_constant, varies_along, view
 
@@ -70,7 +71,7 @@ def _factor_reason(factor: Value) -> str | None:
     return None
 
 
-# -- factors of output channels ------------------------------------------------------------------------------------------
+# -- factors of output channels --------------------------------------------------------------------------------------
 
 
 def _match_scaled_product(node: Node, facts: Facts) -> Match | None:
@@ -100,8 +101,6 @@ def _scale_weight(builder: GraphBuilder, operator: str, product: Node, factor: V
 
 
 def _again(builder: GraphBuilder, product: Node, value: Value, weight: Value) -> Value:
-    from ..ops.registry import registry
-
     return builder.emit(registry.of(product), [value, weight], product.attributes)[0]
 
 
@@ -116,7 +115,7 @@ SCALED_PRODUCT = Rule(
 )
 
 
-# -- addends before a factor ---------------------------------------------------------------------------------------------
+# -- addends before a factor -----------------------------------------------------------------------------------------
 
 
 def _match_scaled_sum(node: Node, facts: Facts) -> Match | None:
@@ -147,7 +146,7 @@ def _distribute(builder: GraphBuilder, match: Match) -> Value:
 SCALED_SUM = Rule("scale-over-sum", frozenset({"Mul", "Div"}), _match_scaled_sum, _distribute, _check_scaled_sum)
 
 
-# -- factors of input channels -------------------------------------------------------------------------------------------
+# -- factors of input channels ---------------------------------------------------------------------------------------
 
 
 def _match_scaled_operand(node: Node, facts: Facts) -> Match | None:
@@ -193,7 +192,7 @@ SCALED_OPERAND = Rule(
 )
 
 
-# -- constants that meet -------------------------------------------------------------------------------------------------
+# -- constants that meet ---------------------------------------------------------------------------------------------
 
 
 def _match_subtraction(node: Node, facts: Facts) -> Match | None:
@@ -254,4 +253,51 @@ def _join_chain(builder: GraphBuilder, match: Match) -> Value:
 
 CHAIN = Rule("constants-of-chain", frozenset({"Add", "Mul"}), _match_chain, _join_chain, _check_chain)
 
-RULES = (SUBTRACTION, SCALED_PRODUCT, SCALED_SUM, SCALED_OPERAND, CHAIN)
+# -- views in between ------------------------------------------------------------------------------------------------
+
+
+def _longer_axes(shape: Shape) -> list[int]:
+    return [axis for axis, size in enumerate(shape) if size != 1]
+
+
+def _match_below_view(node: Node, facts: Facts) -> Match | None:
+    """Arithmetic with a constant on a product that a view gave or took axes of size 1: one-dimensional convolutions."""
+    parts = split_constant(node, facts)
+    shaped = None if parts is None else made_by(parts[0], "loom.View")
+    if parts is None or shaped is None or (node.op == "Div" and parts[0] is not node.operand(0)):
+        return None
+    value = shaped.operand(0)
+    total = made_by(value, "Add")
+    inner = None if total is None else split_constant(total, facts)
+    if made_by(value, *PRODUCTS) is None and (inner is None or made_by(inner[0], *PRODUCTS) is None):
+        return None
+    before, after = _longer_axes(value.shape), _longer_axes(shaped.output.shape)
+    if [value.shape[axis] for axis in before] != [shaped.output.shape[axis] for axis in after]:
+        return None
+    return Match((node, shaped), {"value": value, "constant": parts[1], "axes": tuple(zip(before, after))})
+
+
+def _check_below_view(match: Match, facts: Facts) -> str | None:
+    return None if facts.single_use(match.nodes[1].output) else "the view is needed too"
+
+
+def _compute_before_view(builder: GraphBuilder, match: Match) -> Value:
+    value, constant = match["value"], match["constant"]
+    after = match.root.output.shape
+    aligned = (1,) * (len(after) - constant.rank) + constant.shape
+    shape = [1] * value.rank
+    for source, target in match["axes"]:
+        shape[source] = aligned[target]
+    computed = builder.op(match.root.op, value, view(builder, constant, tuple(shape)))
+    return view(builder, computed, after)
+
+
+BELOW_VIEW = Rule(
+    "arithmetic-before-view",
+    frozenset({"Add", "Mul", "Div"}),
+    _match_below_view,
+    _compute_before_view,
+    _check_below_view,
+)
+
+RULES = (SUBTRACTION, BELOW_VIEW, SCALED_PRODUCT, SCALED_SUM, SCALED_OPERAND, CHAIN)

@@ -21,7 +21,7 @@ def _first(builder: GraphBuilder, match: Match) -> Value:
     return match["value"]
 
 
-# -- neutral elements --------------------------------------------------------------------------------------------------
+# -- neutral elements ------------------------------------------------------------------------------------------------
 
 
 def _neutral(node: Node, facts: Facts) -> Match | None:
@@ -37,7 +37,7 @@ def _neutral(node: Node, facts: Facts) -> Match | None:
 NEUTRAL = Rule("neutral-element", frozenset({"Mul", "Div", "Pow", "Add", "Sub"}), _neutral, _first)
 
 
-# -- operators that undo or repeat each other ----------------------------------------------------------------------------
+# -- operators that undo or repeat each other ------------------------------------------------------------------------
 
 
 def _twice(node: Node, facts: Facts) -> Match | None:
@@ -76,7 +76,7 @@ def _relu_of_clip(node: Node, facts: Facts) -> Match | None:
 RELU_OF_CLIP = Rule("relu-of-clip", frozenset({"Relu"}), _relu_of_clip, _first)
 
 
-# -- casts ---------------------------------------------------------------------------------------------------------------
+# -- casts -----------------------------------------------------------------------------------------------------------
 
 
 def holds_exactly(source: DType, target: DType) -> bool:
@@ -124,7 +124,7 @@ def _join_casts(builder: GraphBuilder, match: Match) -> Value:
 CAST_OF_CAST = Rule("cast-of-cast", frozenset({"Cast"}), _cast_of_cast, _join_casts, _check_casts)
 
 
-# -- selections ----------------------------------------------------------------------------------------------------------
+# -- selections ------------------------------------------------------------------------------------------------------
 
 
 def _decided_where(node: Node, facts: Facts) -> Match | None:

@@ -11,7 +11,7 @@ from ..ops.views import permutation
 from ..rewrite import Facts, Match, Rule
 from .patterns import broadcast, made_by, view
 
-# -- one operator for every change of shape ------------------------------------------------------------------------------
+# -- one operator for every change of shape --------------------------------------------------------------------------
 
 
 def _always(node: Node, facts: Facts) -> Match | None:
@@ -70,7 +70,7 @@ VIEW_OF_VIEW = Rule(
 )
 BROADCAST_OF_BROADCAST = Rule("broadcast-of-broadcast", frozenset({"loom.Broadcast"}), _same_operator, _broadcast)
 
-# -- transposes ----------------------------------------------------------------------------------------------------------
+# -- transposes ------------------------------------------------------------------------------------------------------
 
 
 def _join_transposes(builder: GraphBuilder, match: Match) -> Value:
@@ -97,7 +97,7 @@ TRANSPOSE_OF_ONES = Rule(
     lambda builder, match: view(builder, match["value"], match.root.output.shape),
 )
 
-# -- slices and concatenations -------------------------------------------------------------------------------------------
+# -- slices and concatenations ---------------------------------------------------------------------------------------
 
 
 def _slice_of_slice(builder: GraphBuilder, match: Match) -> Value:
@@ -215,7 +215,7 @@ EMPTY_PARTS = Rule(
     lambda builder, match: builder.op("Concat", *match["parts"], axis=match["axis"]),
 )
 
-# -- broadcasts ----------------------------------------------------------------------------------------------------------
+# -- broadcasts ------------------------------------------------------------------------------------------------------
 
 
 def _expanded_operand(node: Node, facts: Facts) -> Match | None:
