@@ -22,7 +22,7 @@ from ...runtime.plan import Binding, Kernel
 from .. import expr as ex
 from ..kernels.spec import Hook, KernelSpec, Operand
 from .helpers import with_dependencies
-from .stores import emit_store
+from .stores import emit_store, owns_words
 from .wgsl import LANES, VECTOR_TYPES, WGSL_TYPES, Emitter, Functions, is_aligned, symbol_field
 
 #: Longest shader text that is handed to a driver; long functions take naga minutes (settable by the caller's caps)
@@ -136,7 +136,7 @@ def _vector_operands(spec: KernelSpec) -> frozenset[object]:
             for node in ex.loads(value):
                 if is_aligned(node.payload.position):
                     found.add(node.payload.operand)
-        found |= {store.operand for store in hook.stores if is_aligned(store.position)}
+        found |= {store.operand for store in hook.stores if owns_words(store)}
     return frozenset(name for name in found if BY_NAME[dtypes[str(name)]].compute in VECTOR_TYPES)
 
 

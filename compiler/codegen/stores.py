@@ -12,12 +12,19 @@ from ..kernels.spec import Store
 from .wgsl import LANE, LANES, VECTOR_TYPES, Emitter, is_aligned, split_lane
 
 
+def owns_words(store: Store) -> bool:
+    """Whether four lanes store four aligned neighbours, or a packed tensor of rank 0: one word, or two."""
+    if BY_NAME[store.dtype].compute not in VECTOR_TYPES:
+        return False
+    return is_aligned(store.position) or (store.position == 0 and BY_NAME[store.dtype].packing > 1)
+
+
 def emit_store(store: Store, lanes: int, emitter: Emitter, wide: frozenset[object]) -> None:
     """Append the statements of one store to ``emitter``; ``wide`` are the operands declared with four elements."""
     if lanes == 1:
         _emit_element(store, emitter, wide)
         return
-    if is_aligned(store.position) and BY_NAME[store.dtype].compute in VECTOR_TYPES:
+    if owns_words(store):
         condition = None if store.condition is None else emitter.without_lane(store.condition)
         if condition is not None or store.condition is None:
             _emit_vector(store, condition, emitter)

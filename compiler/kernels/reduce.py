@@ -22,7 +22,7 @@ from ...runtime.dtypes import DType
 from ...runtime.errors import UnsupportedError
 from .. import expr as ex
 from .. import index as ix
-from ..codegen.wgsl import LANES, VECTOR_TYPES, WGSL_TYPES, depends_on_lane, is_aligned
+from ..codegen.wgsl import LANES, VECTOR_TYPES, WGSL_TYPES, is_aligned
 from ..expr import Expr
 from ..index import Dim
 from ..ops.common import wrap
@@ -174,7 +174,7 @@ def _owns_words(context: GroupContext, rows: Rows, row_lanes: int, column_lanes:
     if row_lanes != LANES and (context.exit_is_row or column_lanes != LANES):
         return False
     _, store = context.row_program(rows.coordinates(row_lanes, column_lanes))
-    return is_aligned(store.position) and (depends_on_lane(store.position) or False)
+    return is_aligned(store.position)
 
 
 # -- hooks -----------------------------------------------------------------------------------------------------------
