@@ -100,11 +100,11 @@ def _run_map(definition: OpDef, node: Node, operands: Sequence[np.ndarray | None
     if 0 in shape:
         return np.zeros(shape, numpy_dtype(output.dtype))
 
-    def read(position: int, where: Sequence[Dim]) -> Expr:
+    def read(position: int, coordinates: Sequence[Dim]) -> Expr:
         value = node.operand(position)
-        if len(where) != value.rank:
-            raise InternalError(f"{node.op} reads {value!r} at {len(where)} coordinates", origin=node.origin)
-        return ex.load(position, value.dtype.name, tuple(where), value.dtype.compute)
+        if len(coordinates) != value.rank:
+            raise InternalError(f"{node.op} reads {value!r} at {len(coordinates)} coordinates", origin=node.origin)
+        return ex.load(position, value.dtype.name, tuple(coordinates), value.dtype.compute)
 
     if definition.element is not None:
         args = [
@@ -197,6 +197,12 @@ def _padded(array: np.ndarray, pads: Sequence[int], least: Sequence[int], fill: 
     return array
 
 
+def _kernel_first(weight: np.ndarray, group: int) -> np.ndarray:
+    """[G * A, B, kernel...] as [kernel..., G, A, B]."""
+    grouped = weight.reshape(group, weight.shape[0] // group, *weight.shape[1:])
+    return np.moveaxis(grouped, (0, 1, 2), (-3, -2, -1))
+
+
 def _convolution(node: Node, operands: Sequence[np.ndarray], sizes: Sizes) -> np.ndarray:
     attributes: ConvolutionAttributes = node.attributes
     value, weight = (operand.astype(np.float32) for operand in operands)
@@ -204,11 +210,11 @@ def _convolution(node: Node, operands: Sequence[np.ndarray], sizes: Sizes) -> np
     padded = _padded(value, attributes.pads, (0,) * len(attributes.kernel), 0.0)
     group = attributes.group
     result = np.zeros((shape[0], group, shape[1] // group, *shape[2:]), np.float32)
-    grouped = weight.reshape(group, weight.shape[0] // group, *weight.shape[1:])
+    weights = _kernel_first(weight, group)
     for offsets, slices in _taps(attributes.kernel, attributes.strides, attributes.dilations, shape[2:]):
         seen = padded[(slice(None), slice(None), *slices)]
         seen = seen.reshape(seen.shape[0], group, seen.shape[1] // group, *seen.shape[2:])
-        result += np.einsum("ngc...,goc->ngo...", seen, grouped[(..., *offsets)])
+        result += np.einsum("ngc...,goc->ngo...", seen, weights[offsets])
     return result.reshape(shape).astype(operands[0].dtype)
 
 
@@ -229,9 +235,9 @@ def _convolution_transpose(node: Node, operands: Sequence[np.ndarray], sizes: Si
     ]
     full = np.zeros((shape[0], group, shape[1] // group, *reach), np.float32)
     grouped = value.reshape(value.shape[0], group, value.shape[1] // group, *value.shape[2:])
-    weights = weight.reshape(group, weight.shape[0] // group, *weight.shape[1:])
+    weights = _kernel_first(weight, group)
     for offsets, slices in _taps(attributes.kernel, attributes.strides, attributes.dilations, value.shape[2:]):
-        part = np.einsum("ngc...,gco->ngo...", grouped, weights[(..., *offsets)])
+        part = np.einsum("ngc...,gco->ngo...", grouped, weights[offsets])
         full[(slice(None), slice(None), slice(None), *slices)] += part
     kept = tuple(slice(attributes.pads[axis], attributes.pads[axis] + shape[2 + axis]) for axis in range(count))
     return full[(slice(None), slice(None), slice(None), *kept)].reshape(shape).astype(operands[0].dtype)

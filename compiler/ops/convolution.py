@@ -10,7 +10,7 @@ import numpy as np
 from ...runtime.errors import ShapeError
 from .. import index as ix
 from ..index import Dim
-from ..ir import Node, Shape, Value
+from ..ir import Node, Value
 from . import common
 from .common import FLOATS
 from .registry import Builder, Case, Inferred, Tensor, register
@@ -24,6 +24,8 @@ from .windows import (
     with_one_axis,
     with_two_axes,
 )
+
+Sizes = tuple[int, ...]  #: of the operands of a case
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +189,7 @@ def add_bias(builder: Builder, value: Value, bias: Value | None) -> Value:
     return builder.op("Add", value, builder.op("Unsqueeze", bias, builder.constant(axes)))
 
 
-def _case(value: Shape, weight: Shape, *, bias: bool = False, dtype: str = "float32", **attributes: object) -> Case:
+def _case(value: Sizes, weight: Sizes, *, bias: bool = False, dtype: str = "float32", **attributes: object) -> Case:
     inputs = [Tensor(value, dtype), Tensor(weight, dtype, constant=True)]
     if bias:
         inputs.append(Tensor((weight[0],), dtype, constant=True))
@@ -314,7 +316,7 @@ def _expand_conv_transpose(builder: Builder, node: Node) -> Sequence[Value]:
     return [with_one_axis(builder, result) if flat else result]
 
 
-def _transpose_case(value: Shape, weight: Shape, *, bias: int = 0, **attributes: object) -> Case:
+def _transpose_case(value: Sizes, weight: Sizes, *, bias: int = 0, **attributes: object) -> Case:
     inputs = [Tensor(value), Tensor(weight, constant=True)] + ([Tensor((bias,), constant=True)] if bias else [])
     return Case(tuple(inputs), dict(attributes))
 

@@ -89,7 +89,7 @@ def fold_symbolic(node: Node, operands: tuple[np.ndarray | None, ...]) -> np.nda
     rule = SYMBOLIC.get(node.op)
     if rule is None or any(operand is None for operand in operands):
         raise Undecidable(f"{node.op} of symbolic integers")
-    if node.op in ("Mod",) and getattr(node.attributes, "fmod", 0):
+    if node.op == "Mod" and node.attributes.fmod:
         rule = truncated_remainder
     arrays = [np.asarray(operand, dtype=object) for operand in operands]
     result = np.asarray(np.frompyfunc(rule, len(arrays), 1)(*arrays), dtype=object)

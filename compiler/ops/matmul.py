@@ -113,6 +113,9 @@ register(
 # -- Gemm ------------------------------------------------------------------------------------------------------------
 
 
+Sizes = tuple[int, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class GemmAttributes:
     alpha: float = 1.0
@@ -156,11 +159,13 @@ def _scaled(builder: Builder, value: Value, factor: float) -> Value:
     if value.dtype.is_float or factor == int(factor):
         number = factor if value.dtype.is_float else int(factor)
         return builder.op("Mul", value, builder.scalar(number, value))
-    scaled = builder.op("Mul", builder.op("Cast", value, to=FLOAT32.onnx), builder.constant(np.float32(factor)))
+    scaled = builder.op(
+        "Mul", builder.op("Cast", value, to=FLOAT32.onnx), builder.constant(np.array(factor, np.float32))
+    )
     return builder.op("Cast", scaled, to=value.dtype.onnx)
 
 
-def _gemm_case(left: Shape, right: Shape, addend: Shape | None, **attributes: float) -> Case:
+def _gemm_case(left: Sizes, right: Sizes, addend: Sizes | None, **attributes: float) -> Case:
     inputs = [Tensor(shape) for shape in (left, right, addend) if shape is not None]
     return Case(tuple(inputs), dict(attributes))
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
+import numpy as np
+
 from .. import expr as ex
 from ..expr import Expr
 from ..ir import Node, Value
@@ -184,8 +186,8 @@ define(
     infer=_infer_clip,
     types=(NUMERIC,),
     adapters=(
-        (10, common.attribute_to_input("min", 1, "float32")),
-        (10, common.attribute_to_input("max", 2, "float32")),
+        (10, common.attribute_to_input("min", 1, np.float32)),
+        (10, common.attribute_to_input("max", 2, np.float32)),
     ),
     attributes=NoAttributes,
 )
