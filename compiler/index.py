@@ -145,6 +145,13 @@ def bounds(value: Dim) -> tuple[int, int]:
     return value.bounds if isinstance(value, Index) else (value, value)
 
 
+def number(value: Dim) -> int:
+    """The plain int that ``value`` is; raises :class:`Undecidable` when it depends on variables."""
+    if isinstance(value, Index):
+        raise Undecidable(f"{text(value)} is one number")
+    return int(value)
+
+
 def _monomial_key(item: tuple[Monomial, int]) -> tuple[int, str]:
     monomial = item[0]
     return len(monomial), "*".join(atom.key for atom in monomial)

@@ -171,7 +171,7 @@ def _scale_fraction(axis: Axis) -> tuple[Dim, Dim]:
             return quotient, 1
         if isinstance(axis.before, ix.Index) or isinstance(axis.after, ix.Index):
             return axis.after, axis.before
-        exact = Fraction(int(axis.after), int(axis.before))
+        exact = Fraction(ix.number(axis.after), ix.number(axis.before))
         return exact.numerator, exact.denominator
     largest = max(ix.bounds(axis.before)[1], ix.bounds(axis.after)[1], 1)
     fraction = Fraction(axis.scale).limit_denominator(max(min(1 << 15, _NUMERATOR_LIMIT // (8 * largest)), 1))
@@ -227,8 +227,9 @@ def _fits(axis_map: RationalMap, axis: Axis) -> bool:
 def _positions(mode: str, axis: Axis) -> np.ndarray:
     """Source positions of all output coordinates as onnxruntime computes them in float32; sizes must be numbers."""
     f = np.float32
-    at = np.arange(axis.after, dtype=f)
-    before, after, scale = f(axis.before), f(axis.after), f(axis.scale if axis.scale is not None else 1.0)
+    at = np.arange(ix.number(axis.after), dtype=f)
+    before, after = f(ix.number(axis.before)), f(ix.number(axis.after))
+    scale = f(1.0 if axis.scale is None else axis.scale)
     if mode == "asymmetric":
         return at / scale
     if mode == "pytorch_half_pixel":
@@ -279,12 +280,14 @@ def _nearest_table(attributes: ResizeAttributes, axis: Axis) -> np.ndarray:
         "round_prefer_ceil": fraction >= 0.5 - _TIE,
         "round_prefer_floor": fraction > 0.5 + _TIE,
     }[attributes.nearest_mode]
-    return np.clip(floor.astype(np.int64) + up, 0, int(axis.before) - 1)
+    return np.clip(floor.astype(np.int64) + up, 0, ix.number(axis.before) - 1)
 
 
 def _evaluate_map(axis_map: RationalMap, axis: Axis) -> np.ndarray:
-    at = np.arange(axis.after, dtype=np.int64)
-    return np.clip((at * axis_map.multiplier + axis_map.offset) // axis_map.divisor, 0, int(axis.before) - 1)
+    """The element of each output coordinate; sizes must be numbers."""
+    multiplier, offset, divisor = map(ix.number, (axis_map.multiplier, axis_map.offset, axis_map.divisor))
+    at = np.arange(ix.number(axis.after), dtype=np.int64)
+    return np.clip((at * multiplier + offset) // divisor, 0, ix.number(axis.before) - 1)
 
 
 def _is_identity(mode: str, axis: Axis) -> bool:
@@ -320,7 +323,7 @@ def _expand_resize(builder: Builder, node: Node) -> Sequence[Value]:
         if attributes.mode == "nearest":
             maps[at], value = _nearest_map(builder, node, value, at, axis)
         else:
-            maps[at] = _interpolation_map(mode, axis)
+            maps[at] = _interpolation_map(node, axis)
     if all(axis_map is None for axis_map in maps) and all(interval is None for interval in inside):
         return [value]
     sizes: Shape = tuple(axes[at].after if at in axes else size for at, size in enumerate(value.shape))
@@ -354,10 +357,13 @@ def _nearest_map(builder: Builder, node: Node, value: Value, at: int, axis: Axis
     return None, builder.op("Gather", value, builder.constant(table), axis=at)
 
 
-def _interpolation_map(mode: str, axis: Axis) -> AxisMap:
+def _interpolation_map(node: Node, axis: Axis) -> AxisMap:
+    mode = node.attributes.coordinate_transformation_mode
     axis_map = _rational_map(mode, axis)
     if _fits(axis_map, axis):
         return axis_map
+    for size in (axis.before, axis.after):
+        common.concrete(node, size, "a size whose positions do not fit into 32 bits")
     positions = _positions(mode, axis).astype(np.float64)
     if len(positions) == 1:
         return RealMap(0.0, float(positions[0]))
@@ -441,6 +447,10 @@ register(
         Case(
             (_IMAGE, _floats(0, 0, 0.123, 0.1, 1, 1, 0.917, 0.77), None, _ints(1, 2, 6, 5)),
             {"mode": "nearest", "coordinate_transformation_mode": "tf_crop_and_resize"},
+        ),
+        Case(  # positions that are no fraction of 32-bit integers
+            (_IMAGE, _floats(0, 0, 0.123457, 0.0713371, 1, 1, 0.917453, 0.778319), None, _ints(1, 2, 16, 23)),
+            {"mode": "cubic", "coordinate_transformation_mode": "tf_crop_and_resize"},
         ),
         Case((_IMAGE, _floats(1, 1, 2, 0.5)), {"mode": "nearest"}, opset=10),
         Case((_IMAGE, _floats(1, 1, 1.5, 0.7)), {"mode": "linear"}, opset=10),

@@ -49,16 +49,10 @@ def _read_strided(node: Node, coordinates: Sequence[Dim], read: Read) -> Expr:
 
 
 def _fold_strided(node: Node, data: np.ndarray) -> np.ndarray:
-    for axis, (start, step, size) in enumerate(zip(*_plain(node.attributes))):
-        data = data.take(start + step * np.arange(size), axis)
+    attributes: StridedSliceAttributes = node.attributes
+    for axis, (start, step, size) in enumerate(zip(attributes.starts, attributes.steps, attributes.sizes)):
+        data = data.take(ix.number(start) + step * np.arange(ix.number(size)), axis)
     return data
-
-
-def _plain(attributes: StridedSliceAttributes) -> tuple[Sequence[int], Sequence[int], Sequence[int]]:
-    bounds = (*attributes.starts, *attributes.sizes)
-    if any(isinstance(bound, ix.Index) for bound in bounds):
-        raise ix.Undecidable("the elements of a slice with symbolic bounds")
-    return [int(start) for start in attributes.starts], attributes.steps, [int(size) for size in attributes.sizes]
 
 
 register(

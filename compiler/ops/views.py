@@ -270,10 +270,7 @@ def _read_expanded(node: Node, coordinates: Sequence[Dim], read: Read) -> Expr:
 
 
 def _fold_expand(node: Node, data: np.ndarray, _: np.ndarray) -> np.ndarray:
-    shape = node.output.shape
-    if any(isinstance(size, ix.Index) for size in shape):
-        raise ix.Undecidable(f"the number of elements of {common.describe_shape(shape)}")
-    return np.broadcast_to(data, [int(size) for size in shape])
+    return np.broadcast_to(data, [ix.number(size) for size in node.output.shape])
 
 
 register(
