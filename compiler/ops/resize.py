@@ -449,7 +449,7 @@ register(
             {"mode": "nearest", "coordinate_transformation_mode": "tf_crop_and_resize"},
         ),
         Case(  # positions that are no fraction of 32-bit integers
-            (_IMAGE, _floats(0, 0, 0.123457, 0.0713371, 1, 1, 0.917453, 0.778319), None, _ints(1, 2, 16, 23)),
+            (_IMAGE, _floats(0, 0, 0.1, 0.381966, 1, 1, 0.9, 0.5772157), None, _ints(1, 2, 6, 60)),
             {"mode": "cubic", "coordinate_transformation_mode": "tf_crop_and_resize"},
         ),
         Case((_IMAGE, _floats(1, 1, 2, 0.5)), {"mode": "nearest"}, opset=10),
