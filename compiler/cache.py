@@ -1,6 +1,6 @@
 """The disk cache: content-addressed entries that a later process may use instead of compiling.
 
-A key is the sha256 of the canonical JSON of *named* entries: everything that determines the value.  An entry is a file::
+A key is the sha256 of the canonical JSON of *named* entries: everything that determines the value.  An entry::
 
     shaderloom-cache 1 <kind> <sha256 of the body> <length of the body>\\n
     <body: zlib-compressed JSON {"key": {...the named entries...}, "value": ...}>

@@ -253,8 +253,10 @@ def open_device(choice: Any = None, *, web_limits: bool = False, features: bool 
     """The process-wide device of an adapter.
 
     ``choice`` is an adapter's index or part of its name (see :func:`list_adapters`); None reads ``SHADERLOOM_ADAPTER``
-    and without it takes the best.  A :class:`Device` is given back, a ``wgpu.GPUDevice`` wrapped.  ``web_limits`` asks for WebGPU's default limits, what a browser grants;
-    ``features=False`` asks for no optional feature.  Raises :class:`DeviceError`.
+    and without it takes the best.  A :class:`Device` is given back, a ``wgpu.GPUDevice`` wrapped.  ``web_limits``
+    asks for WebGPU's default limits, what a browser grants; ``features=False`` asks for no optional feature.
+
+    Raises :class:`DeviceError`.
     """
     if isinstance(choice, Device):
         return choice

@@ -43,8 +43,8 @@ class Executor:
     """One plan on one device.  Thread-safe; runs of one executor do not overlap.
 
     ``pool`` is shared between the executors of a session.  ``checked`` keeps the shaders' bounds checks.
-    ``use_native`` None chooses the direct path where wgpu-native has its functions.  ``poison`` overwrites activations and
-    outputs before each run with bytes of 0xFF (NaN, or -1): what a kernel fails to write then shows.
+    ``use_native`` None chooses the direct path where wgpu-native has its functions.  ``poison`` overwrites activations
+    and outputs before each run with bytes of 0xFF (NaN, or -1): what a kernel fails to write then shows.
     """
 
     def __init__(

@@ -22,7 +22,7 @@ _ONNX_TYPE_NAMES = {"float32": "float", "float64": "double"}
 
 @dataclass(frozen=True)
 class NodeArg:
-    """An input or output as onnxruntime describes it: ``type`` is like ``tensor(float)``; sizes: number, name or None."""
+    """An input or output as onnxruntime describes it: ``type`` like ``tensor(float)``, sizes number, name or None."""
 
     name: str
     type: str

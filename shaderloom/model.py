@@ -55,7 +55,7 @@ class Model:
 
         Raises :class:`ModelError` or :class:`UnsupportedError` for a bad model and :class:`InputError` for bad options.
         """
-        self.path, self.data = _locate(model)
+        self.path, self.data = _locate(model)  #: exactly one is None
         self.dynamic = dict(dynamic or {})
         self.caps = caps or Caps()
         self.options = dict(options or {})
@@ -74,7 +74,7 @@ class Model:
             from .compiler.frontend import load_model
 
             self._progress("reading the model", 0, 0)
-            self._imported = load_model(self.path if self.data is None else self.data)
+            self._imported = load_model(self.data if self.path is None else self.path)
         return self._imported
 
     def compile(self, key: ShapeKey, shapes: Mapping[str, tuple[int, ...]], profile: DeviceProfile) -> Compiled:
