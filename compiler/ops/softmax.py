@@ -11,7 +11,7 @@ from ..ir import Node, Value
 from . import common
 from .common import FLOATS, same_as_input
 from .reduction import reduce
-from .registry import Builder, Case, RawNode, Tensor, register
+from .registry import Builder, Case, Inferred, RawNode, Tensor, register
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +31,13 @@ def _axes(node: Node) -> tuple[int, ...]:
     rank = node.operand(0).rank
     attributes: SoftmaxAttributes = node.attributes
     if attributes.flatten:
-        first = rank if attributes.axis == rank else common.normalise_axis(node, attributes.axis, rank)
-        return tuple(range(first, rank))
+        return tuple(range(common.normalise_axis(node, attributes.axis, rank), rank))
     return (common.normalise_axis(node, attributes.axis, rank),)
+
+
+def _infer(node: Node) -> Inferred:
+    _axes(node)
+    return same_as_input()(node)
 
 
 def shifted(builder: Builder, value: Value, axes: Sequence[int]) -> Value:
@@ -101,7 +105,7 @@ _OPERATORS: tuple[tuple[str, Callable[[Builder, Node], Sequence[Value]], tuple[C
 for _name, _expand, _extra in _OPERATORS:
     register(
         name=_name,
-        infer=same_as_input(),
+        infer=_infer,
         cases=_cases() + _extra,
         attributes=SoftmaxAttributes,
         adapters=((12, flatten_before_13),),
