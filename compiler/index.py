@@ -6,7 +6,8 @@ remainders, and opaque run-time integers (an element read from an indices tensor
 atoms, so equality of two indices is object equality, and a constant is always a Python ``int``.
 
 Every atom has inclusive bounds.  They drive the simplifications that make views free:
-``(8*a + b) // 8 == a`` and ``(8*a + b) % 8 == b`` when ``0 <= b < 8``.
+``(8*a + b) // 8 == a`` and ``(8*a + b) % 8 == b`` when ``0 <= b < 8``.  A coordinate of an axis of symbolic size ``n`` is
+known to be below ``n`` as well, so ``(n*a + b) // n == a`` holds for all ``n``.
 """
 
 from __future__ import annotations
@@ -21,13 +22,14 @@ UNBOUNDED = 1 << 31  #: bounds never leave the range of a signed 32-bit integer:
 class Atom:
     """An indivisible factor.  Atoms are interned: equal atoms are the same object."""
 
-    __slots__ = ("__weakref__", "args", "high", "key", "kind", "low", "payload")
+    __slots__ = ("__weakref__", "args", "below", "high", "key", "kind", "low", "payload")
     kind: str  #: "var", "floordiv", "mod", "min", "max" or "opaque"
     args: tuple[Dim, ...]
     payload: Any  #: the name of a "var"; the value expression of an "opaque"
     low: int
     high: int
     key: str  #: structural text, for a deterministic order
+    below: Dim | None  #: exclusive upper bound of a coordinate: the size of its axis
 
     def __repr__(self) -> str:
         return self.key
@@ -36,13 +38,16 @@ class Atom:
 _atoms: WeakValueDictionary[tuple[Any, ...], Atom] = WeakValueDictionary()
 
 
-def _atom(kind: str, args: tuple[Dim, ...], payload: Any, low: int, high: int, key: str) -> Atom:
-    identity = (kind, args, payload, low, high)
+def _atom(
+    kind: str, args: tuple[Dim, ...], payload: Any, low: int, high: int, key: str, below: Dim | None = None
+) -> Atom:
+    identity = (kind, args, payload, low, high, below)
     found = _atoms.get(identity)
     if found is not None:
         return found
     atom = Atom()
     atom.kind, atom.args, atom.payload, atom.low, atom.high, atom.key = kind, args, payload, low, high, key
+    atom.below = below
     return _atoms.setdefault(identity, atom)
 
 
@@ -134,6 +139,17 @@ def variable(name: str, low: int, high: int) -> Dim:
     if low == high:
         return low
     return Index((((_atom("var", (), name, low, high, name),), 1),))
+
+
+def coordinate(name: str, size: Dim) -> Dim:
+    """The variable ``name`` that runs over an axis: ``0 <= name < size``, also where ``size`` is symbolic.
+
+    Zero where the size is (at most) one; the coordinate of an empty axis has no meaning, and is never evaluated.
+    """
+    high = max(bounds(size)[1] - 1, 0)
+    if high == 0:
+        return 0
+    return Index((((_atom("var", (), name, 0, high, name, size),), 1),))
 
 
 def opaque(payload: Any, low: int, high: int, key: str) -> Dim:
@@ -418,7 +434,7 @@ def modulo(value: Dim, divisor: Dim) -> Dim:
 def minimum(left: Dim, right: Dim) -> Dim:
     if not isinstance(left, Index) and not isinstance(right, Index):
         return min(int(left), int(right))
-    low, high = bounds(add(left, multiply(right, -1)))
+    low, high = _difference_bounds(left, right)
     if high <= 0:
         return left
     if low >= 0:
@@ -429,7 +445,7 @@ def minimum(left: Dim, right: Dim) -> Dim:
 def maximum(left: Dim, right: Dim) -> Dim:
     if not isinstance(left, Index) and not isinstance(right, Index):
         return max(int(left), int(right))
-    low, high = bounds(add(left, multiply(right, -1)))
+    low, high = _difference_bounds(left, right)
     if low >= 0:
         return left
     if high <= 0:
@@ -465,12 +481,43 @@ def always_less(left: Dim, right: Dim) -> bool:
     """Whether ``left < right`` for every value of the variables (a sound, incomplete test)."""
     if bounds(left)[1] < bounds(right)[0]:
         return True
-    return bounds(add(left, multiply(right, -1)))[1] < 0
+    return _difference_bounds(left, right)[1] < 0
+
+
+def _difference_bounds(left: Dim, right: Dim) -> tuple[int, int]:
+    """Bounds of ``left - right``, also by putting the largest coordinates ``size - 1`` in: then sizes may cancel."""
+    difference = add(left, multiply(right, -1))
+    low, high = bounds(difference)
+    if not isinstance(difference, Index) or not any(
+        atom.below is not None for monomial, _ in difference.terms for atom in monomial
+    ):
+        return low, high
+    lowered = multiply(_at_largest_coordinates(multiply(difference, -1)), -1)
+    return max(low, bounds(lowered)[0]), min(high, bounds(_at_largest_coordinates(difference))[1])
+
+
+def _at_largest_coordinates(value: Dim) -> Dim:
+    """An upper bound of ``value`` without the coordinates that it grows with."""
+    if not isinstance(value, Index):
+        return value
+    result: Dim = 0
+    for monomial, coefficient in value.terms:
+        term: Dim = Index(((monomial, coefficient),)) if monomial else coefficient
+        for position, atom in enumerate(monomial):
+            if atom.below is None:
+                continue
+            others = monomial[:position] + monomial[position + 1 :]
+            factor = _build({others: coefficient})
+            if bounds(factor)[0] >= 0:
+                term = _at_largest_coordinates(multiply(factor, add(atom.below, -1)))
+                break
+        result = add(result, term)
+    return result
 
 
 def less(left: Dim, right: Dim) -> bool:
     """Decide ``left < right``; raises :class:`Undecidable` when it depends on the variables."""
-    low, high = bounds(add(left, multiply(right, -1)))
+    low, high = _difference_bounds(left, right)
     if high < 0:
         return True
     if low >= 0:
@@ -480,8 +527,7 @@ def less(left: Dim, right: Dim) -> bool:
 
 def equal(left: Dim, right: Dim) -> bool:
     """Decide ``left == right``; raises :class:`Undecidable` when it depends on the variables."""
-    difference = add(left, multiply(right, -1))
-    low, high = bounds(difference)
+    low, high = _difference_bounds(left, right)
     if low == high == 0:
         return True
     if low > 0 or high < 0:
