@@ -123,22 +123,24 @@ def choose(
 ) -> ReduceConfig:
     """The configuration for ``rows`` threads of rows (or groups of rows) and ``columns`` steps each."""
     many, long = max(ix.bounds(rows)[1], 1), max(ix.bounds(columns)[1], 1)
-    if profile.kind == "cpu":
-        strips = 1 if many >= 16 or long < 64 else 64
-        row_count = 16 if many >= 16 else 1
-    else:
-        strips = 1
-        # enough threads to fill the device, as long as each still has a few elements
-        while strips < 256 and strips * 4 < long and (many * strips < 1 << 16 or columns_are_contiguous and strips < 32):
-            strips *= 2
-        row_count = 64 if strips == 1 else max(1, (64 if columns_are_contiguous else 128) // strips)
-    row_count = min(row_count, _power_of_two_above(many))
-    if strips == 1:
-        row_count = max(row_count, 1)
+    row_count, strips = share(profile, many, long, columns_are_contiguous)
     steps = -(-long // strips)
     block = BLOCK * PARTIALS if steps > 2 * BLOCK * PARTIALS else 0
     variant = "serial" if strips == 1 else "workgroup"
     return ReduceConfig(variant, row_count, strips, row_lanes, column_lanes, PARTIALS, block)
+
+
+def share(profile: DeviceProfile, rows: int, columns: int, columns_are_contiguous: bool) -> tuple[int, int]:
+    """Rows a workgroup covers, and threads that share one of them (a power of two)."""
+    widest = _power_of_two_above(rows)
+    if profile.kind == "cpu":  # barriers are expensive: only where there are too few rows for all cores
+        return (min(16, widest), 1) if rows >= 16 or columns < 64 else (1, 64)
+    # neighbouring threads take neighbouring rows where those are neighbours in memory
+    row_count = 1 if columns_are_contiguous else min(32, widest)
+    strips = 1
+    while strips * row_count < 256 and 4 * strips < columns and (rows * strips < 1 << 16 or row_count * strips < 32):
+        strips *= 2
+    return max(row_count, min(64 // strips, widest)), strips
 
 
 def _power_of_two_above(value: int) -> int:
