@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -59,7 +60,7 @@ class Model:
         self.dynamic = dict(dynamic or {})
         self.caps = caps or Caps()
         self.options = dict(options or {})
-        self._cache = open_cache(cache)
+        self._cache = open_cache(cache) if not has_foreign_operators() else None
         self._progress = progress or (lambda what, done, total: None)
         self._imported: ImportedModel | None = None
         self._identity = self._identify()
@@ -166,6 +167,18 @@ def _locate(model: Any) -> tuple[Path | None, bytes | None]:
         except Exception as error:  # protobuf raises EncodeError and ValueError, neither importable without it
             raise ModelError(f"the model cannot be serialised: {error}", hint="save it, pass the path") from error
     raise InputError(f"a model is a path, bytes or a ModelProto, not {type(model).__name__}")
+
+
+def has_foreign_operators() -> bool:
+    """Whether the program has registered operators of its own.
+
+    Their code is not part of :func:`compiler_version`, so plans made with them are not kept on the disk.
+    """
+    registry = sys.modules.get(f"{__package__}.compiler.ops.registry")
+    if registry is None:  # nobody has registered anything yet
+        return False
+    own = f"{__package__}."
+    return any(not definition.infer.__module__.startswith(own) for definition in registry.registry.all())
 
 
 def compile_imported(

@@ -1,0 +1,124 @@
+"""Sessions with the real compiler: results, declared dynamic dimensions, the disk cache, operators of the caller."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import onnx.parser
+import onnx.reference
+import pytest
+
+import shaderloom
+from shaderloom.compiler.ops.registry import registry
+
+MIXED = """
+<ir_version: 8, opset_import: ["" : 17]>
+mixed (float[batch, n, 8] x, float[8] b)
+    => (float[batch, n, 8] y, int64[4] shape, float[batch, n, 8] copy, float[1] c, float[8, n] z)
+<float[1] c = {3.5}> {
+    s = Softmax<axis = -1>(x)
+    t = Mul(s, b)
+    u = Sigmoid(t)
+    y = Add(u, x)
+    size = Shape(y)
+    one = Constant<value_ints = [1]>()
+    shape = Concat<axis = 0>(size, one)
+    copy = Identity(x)
+    r = ReduceMax<axes = [0], keepdims = 0>(x)
+    z = Transpose<perm = [1, 0]>(r)
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def model() -> onnx.ModelProto:
+    parsed = onnx.parser.parse_model(MIXED)
+    onnx.checker.check_model(parsed)
+    return parsed
+
+
+def feeds(n: int) -> dict[str, np.ndarray]:
+    generator = np.random.default_rng(n)
+    return {
+        "x": generator.standard_normal((2, n, 8)).astype(np.float32),
+        "b": generator.standard_normal(8).astype(np.float32),
+    }
+
+
+def check(model: onnx.ModelProto, results: list[np.ndarray], n: int) -> None:
+    expected = onnx.reference.ReferenceEvaluator(model).run(None, feeds(n))
+    for mine, other in zip(results, expected, strict=True):
+        assert (mine.dtype, mine.shape) == (other.dtype, other.shape)
+        np.testing.assert_allclose(mine, other, atol=1e-5)
+
+
+@pytest.mark.parametrize("dynamic", [{}, {"n": (1, 64)}], ids=["concrete", "dynamic"])
+def test_results_are_those_of_the_reference(each_device, model, dynamic):
+    with shaderloom.InferenceSession(model, device=each_device, cache=False, dynamic=dynamic) as session:
+        for n in (5, 7, 5, 64):
+            check(model, session.run(None, feeds(n)), n)
+        assert session.stats.misses == (1 if dynamic else 3)
+        names = ["z", "c", "copy"]
+        again = session.run(names, feeds(5))
+        everything = dict(zip([port.name for port in session.get_outputs()], session.run(None, feeds(5))))
+        for name, mine in zip(names, again):
+            np.testing.assert_array_equal(mine, everything[name])
+
+
+def test_web_limits_suffice(web_device, model):
+    with shaderloom.InferenceSession(model, device=web_device, cache=False) as session:
+        check(model, session.run(None, feeds(9)), 9)
+
+
+def test_a_plan_from_the_disk_gives_the_same_bits(device, model, cache_folder):
+    results = []
+    for expected_hits in (0, 1):
+        with shaderloom.InferenceSession(model, device=device) as session:
+            results.append(session.run(None, feeds(6)))
+            assert session.stats.disk_hits == expected_hits
+    for cold, warm in zip(*results):
+        np.testing.assert_array_equal(cold, warm)
+
+
+def test_both_paths_to_the_device_and_unchecked_shaders_agree(device, model):
+    results = []
+    for options in ({}, {"use_native": False}, {"bounds_checks": False}):
+        with shaderloom.InferenceSession(model, device=device, cache=False, **options) as session:
+            results.append(session.run(None, feeds(6)))
+    for other in results[1:]:
+        for mine, theirs in zip(results[0], other):
+            np.testing.assert_array_equal(mine, theirs)
+
+
+def test_unknown_compiler_options_are_refused(device, model):
+    with (
+        shaderloom.InferenceSession(model, device=device, cache=False, options={"magic": True}) as session,
+        pytest.raises(shaderloom.InputError, match="'magic'"),
+    ):
+        session.run(None, feeds(5))
+
+
+def test_plans_with_operators_of_the_caller_stay_off_the_disk(device, model, cache_folder):
+    template = registry.get("Relu")
+
+    def infer(node):
+        return template.infer(node)
+
+    shaderloom.register_operator(
+        name="Twice",
+        domain="my.domain",
+        infer=infer,
+        cases=template.cases,
+        element=lambda node, operands: operands[0] + operands[0],
+    )
+    try:
+        custom = onnx.parser.parse_model(
+            """<ir_version: 8, opset_import: ["" : 17, "my.domain" : 1]>
+            twice (float[n] x) => (float[n] y) { y = my.domain.Twice(x) }"""
+        )
+        with shaderloom.InferenceSession(custom, device=device) as session:
+            (result,) = session.run(None, {"x": np.array([1, -2], np.float32)})
+        np.testing.assert_array_equal(result, [2, -4])
+        assert not list(cache_folder.rglob("*.entry"))
+    finally:
+        del registry._table["my.domain", "Twice"]
