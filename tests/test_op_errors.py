@@ -1,0 +1,83 @@
+"""Operands and attributes that do not fit are refused with the node and the reason."""
+
+from __future__ import annotations
+
+import pytest
+from onnx import parser
+
+import shaderloom.compiler.ops  # noqa: F401  (fills the registry)
+from shaderloom.compiler.frontend import load_model
+from shaderloom.compiler.specialise import bind_shapes, specialise
+from shaderloom.runtime.errors import ShaderloomError, ShapeError, UnsupportedError
+
+SHAPE, SUPPORT = ShapeError, UnsupportedError
+
+REFUSED: dict[str, tuple[str, str, type[ShaderloomError], str]] = {
+    "broadcast": ("float[2, 3] a, float[4] b", "Add(a, b)", SHAPE, "(2, 3) and (4) do not broadcast"),
+    "types": ("float[2] a, int64[2] b", "Add(a, b)", SHAPE, "operands of types float32 and int64"),
+    "float of bool": ("bool[2] a", "Sqrt(a)", SUPPORT, "does not support element type bool"),
+    "double": ("double[2] a", "Sqrt(a)", SUPPORT, "does not support element type float64"),
+    "clip": ("float[2] a, float[2] b", "Clip(a, b)", SHAPE, "bounds must be scalars"),
+    "prelu": ("float[2] a, float[3, 2] b", "PRelu(a, b)", SHAPE, "does not broadcast to the input"),
+    "shift": ("uint8[2] a, uint8[2] b", 'BitShift<direction = "UP">(a, b)', SHAPE, "neither LEFT nor RIGHT"),
+    "matmul": ("float[2, 3] a, float[4, 5] b", "MatMul(a, b)", SHAPE, "the inner sizes differ"),
+    "matmul scalar": ("float a, float[4, 5] b", "MatMul(a, b)", SHAPE, "rank at least 1"),
+    "gemm rank": ("float[2, 3, 4] a, float[4, 5] b", "Gemm(a, b)", SHAPE, "matrices"),
+    "gemm c": ("float[2, 3] a, float[3, 5] b, float[7, 1, 1] c", "Gemm(a, b, c)", SHAPE, "does not broadcast"),
+    "reduce axis": ("float[2, 3] a", "y0 = Constant<value_ints = [2]>() y = ReduceSum(a, y0)", SHAPE, "axis 2"),
+    "axis twice": ("float[2, 3] a", "y0 = Constant<value_ints = [1, -1]>() y = ReduceSum(a, y0)", SHAPE, "twice"),
+    "computed axes": ("float[2, 3] a, int64[1] b", "ReduceSum(a, b)", SHAPE, "must be known at compile time"),
+    "empty argmax": ("float[n] a", "ArgMax(a)", SHAPE, "no elements"),
+    "softmax axis": ("float[2, 3] a", "Softmax<axis = 2>(a)", SHAPE, "axis 2 is out of range"),
+    "channels": ("float[1, 3, 5, 5] a, float[4, 2, 3, 3] b", "Conv(a, b)", SHAPE, "3 channels, 1 groups"),
+    "group": ("float[1, 4, 5, 5] a, float[3, 2, 3, 3] b", "Conv<group = 2>(a, b)", SHAPE, "2 groups"),
+    "kernel": ("float[1, 3, 2, 9] a, float[4, 3, 3, 3] b", "Conv(a, b)", SHAPE, "a window of 3 is larger than 2"),
+    "kernel_shape": (
+        "float[1, 3, 5, 5] a, float[4, 3, 3, 3] b",
+        "Conv<kernel_shape = [2, 2]>(a, b)",
+        SHAPE,
+        "kernel_shape",
+    ),
+    "auto_pad": ("float[1, 3, 5, 5] a, float[4, 3, 3, 3] b", 'Conv<auto_pad = "MOST">(a, b)', SHAPE, "MOST"),
+    "pads": ("float[1, 3, 5, 5] a, float[4, 3, 3, 3] b", "Conv<pads = [1, 1]>(a, b)", SHAPE, "do not fit 2 axes"),
+    "stride": ("float[1, 3, 5] a", "MaxPool<kernel_shape = [2], strides = [0]>(a)", SHAPE, "must be positive"),
+    "pool rank": ("float[3, 5] a", "MaxPool<kernel_shape = [2]>(a)", SHAPE, "needs spatial axes"),
+    "bias": ("float[1, 3, 5] a, float[4, 3, 1] b, float[3] c", "Conv(a, b, c)", SHAPE, "one number a channel"),
+    "batch": (
+        "float[1, 3, 5] a, float[3] s, float[3] m, float[4] v",
+        "BatchNormalization(a, s, s, m, v)",
+        SHAPE,
+        "input 4 must have one number for each of 3 channels",
+    ),
+    "training": (
+        "float[1, 3, 5] a, float[3] s",
+        "BatchNormalization<training_mode = 1>(a, s, s, s, s)",
+        SUPPORT,
+        "training mode",
+    ),
+    "groups": (
+        "float[1, 5, 5] a, float[5] s",
+        "GroupNormalization<num_groups = 2>(a, s, s)",
+        SHAPE,
+        "5 channels do not divide into 2 groups",
+    ),
+    "cast": ("float[2] a", "Cast<to = 17>(a)", SUPPORT, "element type 17"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused(name: str):
+    inputs, body, kind, reason = REFUSED[name]
+    body = body if "y = " in body else f"y = {body}"
+    text = f'<ir_version: 10, opset_import: ["" : 21]> g ({inputs}) => (float y) {{ {body} }}'
+    with pytest.raises(kind) as caught:
+        _specialise(text)
+    assert reason in str(caught.value)
+    assert caught.value.origin is not None
+
+
+def _specialise(text: str) -> None:
+    """Import and specialise; a named dimension is 0."""
+    model = load_model(parser.parse_model(text))
+    shapes = {port.name: [dim if isinstance(dim, int) else 0 for dim in port.dims or ()] for port in model.inputs}
+    specialise(model, bind_shapes(model, shapes).shapes)
