@@ -122,3 +122,52 @@ def test_plans_with_operators_of_the_caller_stay_off_the_disk(device, model, cac
         assert not list(cache_folder.rglob("*.entry"))
     finally:
         del registry._table["my.domain", "Twice"]
+
+
+@pytest.fixture
+def external(tmp_path):
+    """A model whose only weight lies in a data file; gives the model's path and the weight."""
+    weight = np.random.default_rng(0).standard_normal(5000).astype(np.float32)
+    (tmp_path / "weights").mkdir()
+    return save_external(tmp_path / "model.onnx", weight), weight
+
+
+def save_external(path, weight: np.ndarray):
+    graph = onnx.parser.parse_graph("g (float[5000] x) => (float[5000] y) { y = Mul(x, w) }")
+    graph.initializer.append(onnx.numpy_helper.from_array(weight, "w"))
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save_model(model, path, save_as_external_data=True, location="weights/w.bin", size_threshold=0)
+    return path
+
+
+def test_weights_in_data_files(device, external, cache_folder):
+    path, weight = external
+    x = np.random.default_rng(1).standard_normal(5000).astype(np.float32)
+    for expected_hits in (0, 1):
+        with shaderloom.InferenceSession(path, device=device) as session:
+            (result,) = session.run(None, {"x": x})
+            np.testing.assert_array_equal(result, x * weight)
+            assert session.stats.disk_hits == expected_hits
+    data = path.parent / "weights" / "w.bin"
+    data.unlink()  # a new file, whatever the resolution of the clock
+    data.write_bytes((weight * 2).tobytes())
+    with shaderloom.InferenceSession(path, device=device) as session:
+        (result,) = session.run(None, {"x": x})
+        assert session.stats.disk_hits == 0, "the data file is part of the model's identity"
+    np.testing.assert_array_equal(result, x * weight * 2)
+    data.unlink()
+    with pytest.raises(shaderloom.ModelError, match=r"w\.bin"):
+        shaderloom.InferenceSession(path, device=device)
+
+
+def test_a_model_file_is_not_held_in_memory(device, external):
+    """The weight pool reads the mapped file itself; no array of the weight is made on the way."""
+    path, weight = external
+    with shaderloom.InferenceSession(path, device=device, cache=False) as session:
+        session.prepare()
+        (source,) = session._last.compiled.plan.sources
+        view = session._model.sources(source)
+        assert view.readonly
+        assert view.obj is session._model.sources._mapped[source.path]
+        assert bytes(view) == weight.tobytes()
+        del view
