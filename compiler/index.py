@@ -6,8 +6,8 @@ remainders, and opaque run-time integers (an element read from an indices tensor
 atoms, so equality of two indices is object equality, and a constant is always a Python ``int``.
 
 Every atom has inclusive bounds.  They drive the simplifications that make views free:
-``(8*a + b) // 8 == a`` and ``(8*a + b) % 8 == b`` when ``0 <= b < 8``.  A coordinate of an axis of symbolic size ``n`` is
-known to be below ``n`` as well, so ``(n*a + b) // n == a`` holds for all ``n``.
+``(8*a + b) // 8 == a`` and ``(8*a + b) % 8 == b`` when ``0 <= b < 8``.  A coordinate of an axis of symbolic size ``n``
+is known to be below ``n`` as well, so ``(n*a + b) // n == a`` holds for all ``n``.
 """
 
 from __future__ import annotations

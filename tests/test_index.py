@@ -23,7 +23,7 @@ Tree = tuple[Any, ...]  #: ("const", 3), ("var", "x"), (operator, left, right)
 
 @dataclass(frozen=True)
 class Space:
-    """Sizes ``n`` and ``m`` and any number ``y`` by their bounds; the coordinate ``x`` runs over an axis of size ``n``."""
+    """Sizes ``n``, ``m`` and a number ``y`` by their bounds; the coordinate ``x`` runs over an axis of size ``n``."""
 
     bounds: dict[str, tuple[int, int]]
 

@@ -54,7 +54,7 @@ def read_coordinates(node: Node, coordinates: Sequence[Dim]) -> Shape:
 
 
 def coordinates_of(shape: Shape, prefix: str = "c") -> Shape:
-    return tuple(ix.variable(f"{prefix}{axis}", 0, max(ix.bounds(size)[1] - 1, 0)) for axis, size in enumerate(shape))
+    return tuple(ix.coordinate(f"{prefix}{axis}", size) for axis, size in enumerate(shape))
 
 
 def points(shape: Shape) -> dict[str, np.ndarray]:
@@ -174,6 +174,15 @@ def test_merging_heads_is_the_inverse_without_arithmetic_left() -> None:
     assert merge.output.shape == (BATCH, LENGTH, 768)
     coordinates = coordinates_of(merge.output.shape)
     assert read_coordinates(split, read_coordinates(merge, coordinates)) == coordinates
+
+
+def test_flattening_symbolic_axes_for_a_matrix_product_and_back_cancels() -> None:
+    flat = make("Reshape", (BATCH, LENGTH, 768), (-1, 768))
+    assert flat.output.shape == (ix.multiply(BATCH, LENGTH), 768)
+    coordinates = coordinates_of((BATCH, LENGTH, 768))
+    stored = registry.of(flat).store_map
+    assert stored is not None
+    assert read_coordinates(flat, stored(flat, coordinates)) == coordinates
 
 
 def test_neighbours_stay_neighbours_through_a_split_of_the_innermost_axis() -> None:
