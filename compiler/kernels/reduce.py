@@ -28,7 +28,7 @@ from ..index import Dim
 from ..ops.common import wrap
 from ..ops.reduction import identity
 from .context import Built, GroupContext, Phase, lanes_of, linear_grid, unflatten
-from .rows import Rows, domain_variables, memory_order
+from .rows import Rows, domain_variables, exit_to_domain, memory_order
 from .spec import Hook, Store
 
 #: Elements that one partial sum adds up before it joins the total
@@ -287,13 +287,13 @@ def _build_words(context: GroupContext, rows: Rows, row_lanes: int, column_lanes
     types = _register_types(phases, 1)
     hooks = _phase_hooks(context, phases, _row_names(rows), types, 1, column_lanes)
     element = ix.variable("element", 0, max(ix.bounds(elements)[1] - 1, 0))
-    at = _domain_of(context, unflatten(element, [size for _, size in axes]), [axis for axis, _ in axes])
+    at = exit_to_domain(context, unflatten(element, [size for _, size in axes]), [axis for axis, _ in axes])
     hooks += [
         Hook(f"find_{name}", ("element",), 1, (), ex.coordinate(at[axis]))
         for name, axis in zip(_row_names(rows), rows.row_axes, strict=True)
     ]
     word = ix.variable("word", 0, max(ix.bounds(words)[1] - 1, 0))
-    at = _domain_of(context, unflatten(lanes_of(word), [size for _, size in axes]), [axis for axis, _ in axes])
+    at = exit_to_domain(context, unflatten(lanes_of(word), [size for _, size in axes]), [axis for axis, _ in axes])
     final_phases, store = context.row_program(at)
     hooks.append(Hook("store", ("word",), LANES, _register_types(final_phases, LANES), None, (store,)))
     columns = ix.ceildiv(rows.columns, column_lanes)
@@ -309,22 +309,3 @@ def _build_words(context: GroupContext, rows: Rows, row_lanes: int, column_lanes
         flops=ix.multiply(ix.product(region.domain), _work(phases, store, context.exit_is_row)),
         parameters={"phases": _shapes(context, phases, 1, column_lanes), "row_names": _row_names(rows)},
     )
-
-
-def _domain_of(context: GroupContext, physical: list[Dim], order: list[int]) -> tuple[Dim, ...]:
-    """Domain coordinates of the result's element whose physical coordinates are ``physical``."""
-    region = context.group.region
-    assert region is not None
-    by_variable: dict[str, Dim] = {}
-    for axis, coordinate in zip(order, physical, strict=True):
-        source = region.coordinates[region.exit][axis]
-        if not isinstance(source, ix.Index):
-            continue
-        names = ix.variables(source)
-        if len(names) != 1 or source != ix.variable(next(iter(names)), *ix.bounds(source)):
-            raise UnsupportedError(
-                f"a {region.exit.dtype} result behind {region.nodes[-1].op} has words that cross rows",
-                origin=context.anchor.origin,
-            )
-        by_variable[next(iter(names))] = coordinate
-    return tuple(by_variable.get(f"a{axis}", 0) for axis in range(len(region.domain)))

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from ...runtime.errors import UnsupportedError
 from .. import expr as ex
 from .. import index as ix
 from ..codegen.wgsl import LANES
 from ..expr import Expr
 from ..index import Dim
-from .context import lanes_of, unflatten
+from .context import GroupContext, lanes_of, unflatten
 
 
 def domain_variables(domain: Sequence[Dim]) -> tuple[Dim, ...]:
@@ -60,6 +61,29 @@ def _variables(value: Dim) -> list[ix.Atom]:
             for argument in atom.args:
                 found += _variables(argument)
     return found
+
+
+def exit_to_domain(context: GroupContext, physical: Sequence[Dim], order: Sequence[int]) -> tuple[Dim, ...]:
+    """Domain coordinates of the element of the group's result that lies at ``physical`` coordinates, axes in ``order``.
+
+    Axes that the result does not depend on are 0.  Raises :class:`UnsupportedError` where the result is behind a view
+    that splits or joins axes.
+    """
+    region = context.group.region
+    assert region is not None
+    found: dict[str, Dim] = {}
+    for axis, coordinate in zip(order, physical, strict=True):
+        source = region.coordinates[region.exit][axis]
+        if not isinstance(source, ix.Index):
+            continue
+        name = next(iter(ix.variables(source)))
+        if source != ix.variable(name, *ix.bounds(source)):
+            raise UnsupportedError(
+                f"a {region.exit.dtype} result of {region.anchor.op} behind {region.nodes[-1].op} has words that cross rows",
+                origin=region.anchor.origin,
+            )
+        found[name] = coordinate
+    return tuple(found.get(f"a{axis}", 0) for axis in range(len(region.domain)))
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,190 @@
+"""Pools: the largest element, the average or the p-norm of windows slid over the spatial axes.
+
+Each thread computes one element of the result, or four neighbouring channels where channels are innermost.  A packed result
+whose words are not runs of channels is computed a word per thread.  Windows are clipped before the loops, so that
+padding costs nothing and never counts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...runtime.errors import UnsupportedError
+from .. import expr as ex
+from .. import index as ix
+from ..codegen.wgsl import LANES, VECTOR_TYPES, WGSL_TYPES, is_aligned
+from ..expr import Expr
+from ..index import Dim
+from ..ir import Node
+from ..layout import Layout, channels_last
+from ..ops.pooling import PoolAttributes
+from ..ops.reduction import identity
+from .context import Built, GroupContext, lanes_of, linear_grid, unflatten
+from .rows import domain_variables, exit_to_domain, memory_order
+from .spec import Hook
+
+
+@dataclass(frozen=True, slots=True)
+class WindowConfig:
+    """``lanes`` channels a thread; with ``words`` a thread computes the elements of a packed word one by one."""
+
+    lanes: int
+    words: bool
+    workgroup: int = 64
+
+    def __post_init__(self) -> None:
+        if self.lanes not in (1, LANES) or (self.words and self.lanes != 1):
+            raise ValueError(f"{self.lanes} lanes{' of words' if self.words else ''}")
+        if not 1 <= self.workgroup <= 256:
+            raise ValueError(f"workgroup must be 1 to 256, not {self.workgroup}")
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """A spatial axis as the template sees it: names of its coordinates, and constants."""
+
+    output: str  #: coordinate of the window
+    input: str  #: coordinate of an element
+    size: str  #: dim of the input's size
+    kernel: int
+    stride: int
+    begin: int
+    end: int
+    dilation: int
+
+
+def preferred_axes(node: Node) -> dict[int, int]:
+    """Channels innermost."""
+    return {0: 1}
+
+
+def output_layout(node: Node) -> Layout:
+    return channels_last(node.outputs[0].rank)
+
+
+def build(context: GroupContext) -> Built:
+    """The kernel of a pool with its fused consumers."""
+    node = context.anchor
+    attributes: PoolAttributes = node.attributes
+    operand, domain = node.operand(0), node.outputs[0].shape
+    compute = operand.dtype.compute
+    if attributes.kind != "max" and compute != "f32":
+        raise UnsupportedError(f"{attributes.kind} pools of {operand.dtype}", origin=node.origin)
+    order = memory_order([context.read(operand, domain_variables(operand.shape))], operand.shape)
+    packed = context.group.output.dtype.packing > 1
+    lanes = _lanes(context, order, compute)
+    words = packed and lanes == 1
+    names = ("batch", "channel", *(f"output_{axis}" for axis in range(operand.rank - 2)))
+    inner = ("batch", "channel", *(f"input_{axis}" for axis in range(operand.rank - 2)))
+    outer = _variables(names, domain, lanes)
+    value_type = f"vec4<{WGSL_TYPES[compute]}>" if lanes == LANES else WGSL_TYPES[compute]
+    element = context.read(operand, _variables(inner, operand.shape, lanes))
+    hooks = _arithmetic(attributes, element, inner, lanes, value_type, node)
+    if words:
+        output = context.group.output
+        axes = output.layout.physical_axes(output.shape)
+        sizes, physical = [size for _, size in axes], [axis for axis, _ in axes]
+        elements = ix.product(sizes)
+        threads = ix.ceildiv(elements, LANES)
+        flat = ix.variable("element", 0, max(ix.bounds(elements)[1] - 1, 0))
+        found = exit_to_domain(context, unflatten(flat, sizes), physical)
+        word = ix.variable("thread", 0, max(ix.bounds(threads)[1] - 1, 0))
+        target = exit_to_domain(context, unflatten(lanes_of(word), sizes), physical)
+        register = (("value", f"vec4<{value_type}>"),)
+        hooks.append(Hook("store", ("thread",), LANES, register, None,
+                          context.stores(target, ex.register("value", compute))))
+    else:
+        sizes = [_size(domain, axis, lanes) for axis in order]
+        elements = threads = ix.product(sizes)
+        flat = ix.variable("element", 0, max(ix.bounds(elements)[1] - 1, 0))
+        by_axis = dict(zip(order, unflatten(flat, sizes), strict=True))
+        found = tuple(by_axis[axis] for axis in range(operand.rank))
+        hooks.append(Hook("store", names, lanes, (("value", value_type),), None,
+                          context.stores(outer, ex.register("value", compute))))
+    hooks += [Hook(f"find_{name}", ("element",), 1, (), ex.coordinate(where))
+              for name, where in zip(names, found, strict=True)]
+    config = WindowConfig(lanes, words)
+    taps = ix.product(attributes.kernel)
+    return context.built(
+        "window",
+        config,
+        hooks,
+        dims={"threads": threads, "elements": elements, **{f"size_{i}": size for i, size in enumerate(operand.shape[2:])}},
+        workgroup=(config.workgroup, 1, 1),
+        grid=linear_grid(threads, config.workgroup, context.profile),
+        flops=ix.multiply(ix.product(domain), ix.multiply(taps, 1 + sum(1 for inner in ex.walk(element) if inner.args))),
+        parameters={
+            "axes": _axes(attributes),
+            "names": names,
+            "value_type": value_type,
+            "counts": attributes.kind == "average",
+            "count_include_pad": attributes.count_include_pad,
+        },
+    )
+
+
+def _size(shape: tuple[Dim, ...], axis: int, lanes: int) -> Dim:
+    return ix.floordiv(shape[axis], lanes) if axis == 1 else shape[axis]
+
+
+def _variables(names: tuple[str, ...], shape: tuple[Dim, ...], lanes: int) -> tuple[Dim, ...]:
+    """Coordinates called ``names``; the channel counts groups of ``lanes``."""
+    where = [
+        ix.variable(name, 0, max(ix.bounds(_size(shape, axis, lanes))[1] - 1, 0)) for axis, name in enumerate(names)
+    ]
+    if lanes == LANES:
+        where[1] = lanes_of(where[1])
+    return tuple(where)
+
+
+def _lanes(context: GroupContext, order: list[int], compute: str) -> int:
+    """Four where channels are innermost in memory and everything is read, and packed results written, in fours."""
+    operand, domain = context.anchor.operand(0), context.anchor.outputs[0].shape
+    if order[-1] != 1 or ix.modulo(domain[1], LANES) != 0 or compute not in VECTOR_TYPES:
+        return 1
+    where = _variables(("batch", "channel", *(f"input_{axis}" for axis in range(operand.rank - 2))), operand.shape, LANES)
+    if not context.vectorizes(context.read(operand, where)):
+        return 1
+    if context.group.output.dtype.packing > 1:
+        (store,) = context.stores(where, ex.register("value", compute))
+        return LANES if is_aligned(store.position) else 1
+    return LANES
+
+
+def _axes(attributes: PoolAttributes) -> tuple[Axis, ...]:
+    count = len(attributes.kernel)
+    return tuple(
+        Axis(
+            f"output_{i}", f"input_{i}", f"size_{i}", attributes.kernel[i], attributes.strides[i], attributes.pads[i],
+            attributes.pads[count + i], attributes.dilations[i],
+        )
+        for i in range(count)
+    )
+
+
+def _arithmetic(
+    attributes: PoolAttributes, element: Expr, parameters: tuple[str, ...], lanes: int, value_type: str, node: Node
+) -> list[Hook]:
+    """An element's contribution, how two combine, what an empty window has, and the last step."""
+    compute = element.dtype
+    left, right, value = (ex.register(name, compute) for name in ("left", "right", "value"))
+    exponent = ex.const(attributes.p, compute) if attributes.kind == "lp" else None
+    start = ex.const(0, compute)
+    last: Expr = value
+    if attributes.kind == "max":
+        start = ex.const(identity("max", node.operand(0).dtype), compute)
+    elif attributes.kind == "average":
+        last = ex.binary("div", value, ex.cast(ex.register("count", "i32"), compute))
+    elif attributes.p == 2:
+        element, last = ex.binary("mul", element, element), ex.unary("sqrt", value)
+    elif exponent is not None:
+        magnitude = ex.unary("abs", element)
+        element = ex.binary("pow", magnitude, exponent)
+        last = ex.binary("pow", value, ex.const(1.0 / attributes.p, compute))
+    combined = ex.binary("max" if attributes.kind == "max" else "add", left, right)
+    return [
+        Hook("element", parameters, lanes, (), element),
+        Hook("initial", (), 1, (), start),
+        Hook("combine", (), lanes, (("left", value_type), ("right", value_type)), combined),
+        Hook("finish", (), lanes, (("value", value_type), ("count", "i32")), last),
+    ]
