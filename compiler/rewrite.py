@@ -128,6 +128,8 @@ def apply_rules(
 class _Driver:
     #: rewrites for each node that the graph had; rules that undo each other would never end
     MAX_REWRITES = 64
+    #: the longest chain of nodes in a pattern; a branch ends a chain, as rules refuse what others read too
+    PATTERN_DEPTH = 4
 
     def __init__(self, graph: Graph, rules: Sequence[Rule], limits: Limits, trace: Trace | None) -> None:
         self.graph = graph
@@ -206,7 +208,16 @@ class _Driver:
         self.facts.replaced(old, new)
         self.graph.replace_uses(old, new)
         self._remove(root)
-        self._enqueue([*made, *([new.producer] if new.producer else []), *new.users])
+        self._enqueue([*made, *([new.producer] if new.producer else []), *self._readers(new)])
+
+    def _readers(self, value: Value) -> list[Node]:
+        """Nodes whose patterns may reach ``value``: its readers, and those behind them in chains without branches."""
+        found = list(value.users)
+        level = found
+        for _ in range(self.PATTERN_DEPTH - 1):
+            level = [node.output.uses[0][0] for node in level if len(node.outputs) == 1 and len(node.output.uses) == 1]
+            found = found + level
+        return found
 
     def _remove(self, root: Node) -> None:
         """Detach ``root`` and what only it needed; nodes whose operand lost a reader are looked at again."""
