@@ -18,12 +18,12 @@ from .evaluate import evaluate_expr
 from .expr import Expr, Load
 from .index import Dim
 from .ir import Graph, Node, Value
-from .ops.common import numpy_dtype
 from .ops.convolution import ConvolutionAttributes, ConvolutionTransposeAttributes
 from .ops.matmul import matmul_array
 from .ops.pooling import PoolAttributes
 from .ops.reduction import arg_reduce_array, reduce_array
 from .ops.registry import OpDef, registry
+from .sources import numpy_dtype
 
 Sizes = Mapping[str, int]  #: declared dynamic dimensions -> their sizes in this run
 

@@ -19,7 +19,8 @@ from ..evaluate import convert
 from ..expr import Expr
 from ..index import Undecidable
 from ..ir import Node, Value
-from .common import ANY, is_symbolic, numpy_dtype, wrap
+from ..sources import numpy_dtype
+from .common import ANY, is_symbolic, wrap
 from .elementwise import exactly
 from .registry import Builder, Case, Inferred, Tensor, register
 

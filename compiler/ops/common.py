@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 
-from ...runtime import dtypes
 from ...runtime.dtypes import DType
 from ...runtime.errors import ShapeError
 from .. import expr as ex
@@ -25,6 +24,7 @@ from .. import index as ix
 from ..expr import Expr
 from ..index import Dim
 from ..ir import Node, Shape, Value
+from ..sources import numpy_dtype as numpy_dtype
 from .registry import Adapter, Infer, Inferred, RawNode
 
 FLOATS = frozenset({"float32", "float16", "bfloat16"})
@@ -209,15 +209,6 @@ def drop_attribute(*names: str) -> Adapter:
             raw.attributes.pop(name, None)
 
     return adapt
-
-
-def numpy_dtype(dtype: DType) -> np.dtype:
-    """The numpy dtype that holds elements of ``dtype``."""
-    if dtype is dtypes.BFLOAT16:
-        import ml_dtypes
-
-        return np.dtype(ml_dtypes.bfloat16)
-    return np.dtype(dtype.numpy)
 
 
 def is_symbolic(array: Any) -> bool:

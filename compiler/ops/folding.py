@@ -17,7 +17,8 @@ from .. import index as ix
 from ..evaluate import evaluate_expr
 from ..index import Dim, Undecidable
 from ..ir import Node
-from .common import is_symbolic, numpy_dtype
+from ..sources import numpy_dtype
+from .common import is_symbolic
 from .registry import Element, Fold, Infer
 
 
