@@ -7,9 +7,12 @@ reasons) comes from ``Plan.report``.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .runtime.plan import Kernel, KernelCall, Plan
+
+if TYPE_CHECKING:
+    from .compiler.driver import Lowered
 
 
 def describe_plan(plan: Plan) -> dict[str, Any]:
@@ -73,6 +76,27 @@ def _describe_call(call: KernelCall) -> dict[str, Any]:
         "bytes": call.bytes,
         "ranges": [{"buffer": item.buffer, "offset": item.offset, "size": item.size} for item in call.ranges],
     }
+
+
+def describe_groups(lowered: Lowered) -> dict[str, Any]:
+    """The fused groups in execution order, and why neighbours do not share a kernel."""
+    groups = [
+        {
+            "index": index,
+            "family": group.family,
+            "operators": [node.op for node in group.nodes],
+            "origins": list(dict.fromkeys(str(origin) for node in group.nodes for origin in node.origins)),
+            "output": repr(group.output),
+            "layout": str(group.output.layout),
+            "when": "weights" if group.constant else "run",
+        }
+        for index, group in enumerate(lowered.fusion.groups)
+    ]
+    refusals = [
+        {"producer": str(producer.origin or producer.op), "consumer": str(consumer.origin or consumer.op), "why": why}
+        for producer, consumer, why in lowered.fusion.reasons
+    ]
+    return {"groups": groups, "not_fused": refusals}
 
 
 def find_kernels(plan: Plan, choice: str | None) -> list[Kernel]:

@@ -134,6 +134,8 @@ def test_inspect_stages(shaderloom, path):
     assert "Mul" in graph
     fused = shaderloom("inspect", path, "--shape", "x=10", "--stage", "fused").output
     assert "Mul (main node 0)" in fused
+    facts = json.loads(shaderloom("inspect", path, "--shape", "x=10", "--stage", "fused", "--json").stdout)
+    assert [group["family"] for group in facts["groups"] if group["when"] == "run"] == ["map"]
     plan = shaderloom("inspect", path, "--shape", "x=10").output
     assert "2 calls a run, 1 weight transforms" in plan
 

@@ -80,19 +80,20 @@ def command(
     with progress(quiet=as_json) as report:
         opened = Model(model, dynamic=parse_dynamic(dynamic), cache=cache, progress=report)
         sizes = _input_shapes(opened, parse_shapes(shapes))
-        if stage is Stage.graph:
-            text = _graph_text(opened, sizes)
-        else:
+        if stage in (Stage.plan, Stage.wgsl):
             plan = _compile(opened, sizes, _profile(device, web))
-    if stage is Stage.graph:
-        if as_json:
-            print_json({"stage": "graph", "text": text.splitlines()})
+        elif stage is Stage.fused:
+            groups = _groups(opened, sizes, _profile(device, web))
         else:
-            typer.echo(text)
+            text = _graph_text(opened, sizes)
+    if stage is Stage.graph:
+        _print_graph(text, as_json)
+    elif stage is Stage.fused:
+        _print_groups(groups, as_json)
     elif stage is Stage.wgsl:
         _print_wgsl(plan, kernel, as_json)
     else:
-        _print_plan(plan, stage, kernel, as_json)
+        _print_plan(plan, kernel, as_json)
 
 
 def _input_shapes(model: Model, given: dict[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
@@ -143,6 +144,38 @@ def _graph_text(model: Model, sizes: dict[str, tuple[int, ...]]) -> str:
     return specialise(model.imported, bound.shapes).text()
 
 
+def _groups(model: Model, sizes: dict[str, tuple[int, ...]], profile: DeviceProfile) -> dict[str, Any]:
+    """The graph after fusion and layout."""
+    from ..compiler.driver import CompileOptions, lower
+    from ..compiler.specialise import bind_shapes
+    from ..inspection import describe_groups
+
+    bound = bind_shapes(model.imported, sizes, model.dynamic)
+    return describe_groups(lower(model.imported, bound, profile, CompileOptions()))
+
+
+def _print_graph(text: str, as_json: bool) -> None:
+    if as_json:
+        print_json({"stage": "graph", "text": text.splitlines()})
+    else:
+        typer.echo(text)
+
+
+def _print_groups(facts: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        print_json(facts)
+        return
+    for group in facts["groups"]:
+        once = ", once, for weights" if group["when"] == "weights" else ""
+        typer.echo(f"{group['index']:4}  {group['family']}{once}: {' '.join(group['operators'])} -> {group['output']}")
+        for origin in group["origins"]:
+            typer.echo(f"        {origin}")
+    if facts["not_fused"]:
+        typer.echo("\nnot fused:")
+    for row in facts["not_fused"]:
+        typer.echo(f"  {row['producer']} with {row['consumer']}: {row['why']}")
+
+
 def _print_wgsl(plan: Plan, choice: str | None, as_json: bool) -> None:
     from ..inspection import find_kernels
 
@@ -157,7 +190,7 @@ def _print_wgsl(plan: Plan, choice: str | None, as_json: bool) -> None:
         typer.echo(kernel.wgsl)
 
 
-def _print_plan(plan: Plan, stage: Stage, choice: str | None, as_json: bool) -> None:
+def _print_plan(plan: Plan, choice: str | None, as_json: bool) -> None:
     from ..inspection import describe_plan, find_kernels
 
     facts = describe_plan(plan)
@@ -174,23 +207,17 @@ def _print_plan(plan: Plan, stage: Stage, choice: str | None, as_json: bool) -> 
     from rich.markup import escape
     from rich.table import Table
 
-    console = Console()
-    table = Table()
-    rows = facts["kernels"] if stage is Stage.fused else facts["call_list"]
     numbers = {row["id"]: index for index, row in enumerate(facts["kernels"])}
     templates = {row["id"]: row["template"] for row in facts["kernels"]}
-    for title in ("#", "kernel", "template", "calls" if stage is Stage.fused else "grid", "ONNX nodes"):
+    table = Table()
+    for title in ("call", "kernel", "id", "template", "grid", "ONNX nodes"):
         table.add_column(title)
-    for index, row in enumerate(rows):
-        identity = row["id"] if stage is Stage.fused else row["kernel"]
-        count = str(row["calls"]) if stage is Stage.fused else " ".join(_dim(size) for size in row["grid"])
-        table.add_row(
-            str(numbers[identity] if stage is Stage.fused else index),
-            identity,
-            templates[identity],
-            count,
-            escape("\n".join(row["origins"])),
-        )
+    for index, row in enumerate(facts["call_list"]):
+        identity = row["kernel"]
+        grid = " ".join(_dim(size) for size in row["grid"])
+        origins = escape("\n".join(row["origins"]))
+        table.add_row(str(index), str(numbers[identity]), identity, templates[identity], grid, origins)
+    console = Console()
     console.print(table)
     for line in _summary(facts):
         console.print(line, highlight=False)
