@@ -6,6 +6,7 @@ Every node of a graph is made here, by the specialiser, by decompositions and by
 * values of static inputs are known;
 * Identity is its operand: no node is made;
 * a node whose results are all known and free of dynamic dimensions is not made at all: its results are constants;
+* tensors without elements are known, so that none reaches a kernel;
 * a result that is known but mentions dynamic dimensions is the output of an internal ``Dimensions`` node.  Consumers
   that need the value at compile time take it from ``Value.known``, others read the node like any other.
 """
@@ -189,13 +190,16 @@ class GraphBuilder:
 
     def _fold(self, definition: OpDef, node: Node, inferred: Sequence[tuple[DType, Shape]]) -> list[np.ndarray] | None:
         """Elements of every result, or None when they are not known at compile time (or are too many)."""
+        if inferred and all(is_empty(shape) for _, shape in inferred):
+            return [np.zeros(shape, numpy_dtype(dtype)) for dtype, shape in inferred]
         if definition.fold_shapes is None and (
             definition.fold is None or any(value is not None and value.known is None for value in node.inputs)
         ):
             return None
+        nothing = bool(node.inputs) and all(value is None or is_empty(value.shape) for value in node.inputs)
         for _, shape in inferred:
             count = ix.product(shape)
-            if isinstance(count, ix.Index) or count > self.limits.fold_elements:
+            if isinstance(count, ix.Index) or (count > self.limits.fold_elements and not nothing):
                 return None
         # The rules of folding may ask for the number, types and shapes of results.
         node.outputs = [self.graph.new_value("", dtype, shape) for dtype, shape in inferred]
@@ -239,6 +243,11 @@ class GraphBuilder:
         value = self.graph.add_node("Dimensions", (), attributes, outputs, domain="loom", origins=self.origins).output
         value.known = array
         return value
+
+
+def is_empty(shape: Shape) -> bool:
+    """Whether a tensor of this shape certainly has no elements."""
+    return 0 in shape and not any(isinstance(size, ix.Index) for size in shape)
 
 
 def _symbols(value: Value) -> set[str]:

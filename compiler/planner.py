@@ -196,9 +196,13 @@ class Planner:
 
     # -- weights -------------------------------------------------------------------------------------------------
 
-    def _source(self, value: Value) -> str:
+    @staticmethod
+    def _reference(value: Value) -> SourceRef:
         source: Any = value.constant
-        reference: SourceRef = source.to_ref()
+        return source.to_ref()
+
+    def _source(self, value: Value) -> str:
+        reference = self._reference(value)
         self.sources.setdefault(reference.key, reference)
         return reference.key
 
@@ -357,9 +361,8 @@ class Planner:
                     aliases.append(Alias(name, f"output:{self.outputs[value]}", size))
             elif value in self.graph.inputs:
                 aliases.append(Alias(name, f"input:{value.name}", size))
-            elif value.is_constant:
-                source: Any = value.constant
-                constants.append(Constant(name, source.to_ref()))
+            elif value.is_constant and (reference := self._reference(value)).data is not None:
+                constants.append(Constant(name, reference))
             else:
                 aliases.append(Alias(name, f"weight:{self._weight(value)}", size))
         return tuple(ports), tuple(constants), tuple(aliases)

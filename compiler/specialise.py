@@ -9,12 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from ..runtime.errors import InputError, InternalError, ModelError, ShaderloomError, UnsupportedError
 from ..runtime.plan import Symbol
 from . import index as ix
-from .builder import DEFAULT_LIMITS, GraphBuilder, Limits
+from .builder import DEFAULT_LIMITS, GraphBuilder, Limits, is_empty
 from .frontend.model import ImportedGraph, ImportedModel, ImportedNode, ImportedPort
 from .ir import Graph, Shape, Value
+from .sources import numpy_dtype
 
 DynamicDims = Mapping[str, tuple[int, int]]  #: name of a declared dimension -> inclusive bounds
 _UNNAMED = frozenset({"", "?"})  #: what exporters write for a dimension that is just unknown
@@ -110,7 +113,9 @@ def specialise(model: ImportedModel, shapes: Mapping[str, Shape], limits: Limits
     for port in model.graph.inputs:
         if port.name in shapes:
             assert port.dtype is not None  # the frontend refuses an input without a type
-            scope.values[port.name] = graph.add_input(port.name, port.dtype, shapes[port.name])
+            value = scope.values[port.name] = graph.add_input(port.name, port.dtype, shapes[port.name])
+            if is_empty(value.shape):
+                value.known = np.zeros(value.shape, numpy_dtype(value.dtype))
     _Specialiser(graph, limits).run(scope)
     for port in model.graph.outputs:
         graph.outputs.append(scope.lookup(port.name, graph, limits))

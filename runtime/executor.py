@@ -191,12 +191,15 @@ class Executor:
             )
         return elements
 
-    def _computed_source(self, output: str) -> str | None:
-        """The computed output that ``output`` is, or is a copy of; None if no kernel computes it."""
+    def _device_output(self, output: str) -> str | None:
+        """The output to read from the device for ``output``: itself, or one that it is a copy of; None if it is known."""
         while output in self._aliases and output not in self._constants:
-            kind, _, output = self._aliases[output].partition(":")
+            kind, _, source = self._aliases[output].partition(":")
             if kind == "input":
                 return None
+            if kind == "weight":
+                break
+            output = source
         return None if output in self._constants else output
 
     def _computed(self, output: str) -> bool:
@@ -243,7 +246,7 @@ class Executor:
         results: dict[str, np.ndarray] = {}
         copies: list[tuple[Port, tuple[int, ...], int, int]] = []
         total = 0
-        needed = {self._computed_source(name) for name in wanted}
+        needed = {self._device_output(name) for name in wanted}
         for port in self.plan.outputs:
             if port.name not in needed:
                 continue
@@ -291,7 +294,7 @@ class Executor:
                 compute_pass.end()
             for port, _, offset, size in copies:
                 assert staging is not None
-                source = self._buffers[f"output:{port.name}"].gpu
+                source = self._resolve(self._aliases.get(port.name, f"output:{port.name}"))
                 encoder.copy_buffer_to_buffer(source, 0, staging.gpu, offset, size)
             commands = encoder.finish()
         self.device.submit([commands], "submitting a run")

@@ -158,10 +158,10 @@ class Constant:
 
 @dataclass(frozen=True, slots=True)
 class Alias:
-    """An output that is the same tensor as an input, or as another output: copied, not computed."""
+    """An output that is the same tensor as an input, another output, or a weight: copied, not computed in a run."""
 
     output: str
-    source: str  #: buffer name: ``input:NAME`` or ``output:NAME``
+    source: str  #: buffer name: ``input:NAME``, ``output:NAME`` or ``weight:KEY``
     size: DimExpr
 
 

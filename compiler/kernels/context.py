@@ -121,6 +121,8 @@ class GroupContext:
         """Elements that are known at compile time become literals, or symbols."""
         if value.known is None or value.known.size > 1:
             return None
+        if not value.known.size:  # never read: whoever asks guards it away (an empty part of a Concat)
+            return ex.const(0, value.dtype.compute)
         element = value.known.reshape(-1)[0]
         dtype = value.dtype.compute
         if isinstance(element, ix.Index):
@@ -311,6 +313,9 @@ def unflatten(flat: Dim, sizes: Sequence[Dim]) -> list[Dim]:
     """Coordinates of element ``flat`` in a row-major block of ``sizes``; the outermost is not reduced."""
     coordinates: list[Dim] = []
     for axis in range(len(sizes) - 1, 0, -1):
+        if sizes[axis] == 0:  # the block has no elements: nothing will run
+            coordinates.append(0)
+            continue
         coordinates.append(ix.modulo(flat, sizes[axis]))
         flat = ix.floordiv(flat, sizes[axis])
     if sizes:
