@@ -24,6 +24,7 @@ from . import index as ix
 from .index import Dim
 from .ir import Graph, Node, Shape, Value
 from .ops.registry import Registry, registry
+from .rewrite import is_static
 
 #: Work of an inlined prologue, in simple operations, that a consumer may repeat
 LIGHT_WORK = 8
@@ -87,11 +88,11 @@ def fuse(graph: Graph, *, enabled: bool = True, max_operands: int = 8, operators
 
 
 def constant_values(graph: Graph) -> set[Value]:
-    """Values that depend on constants alone."""
+    """Values that depend on constants alone, not even on dynamic dimensions."""
     constant = set(graph.constants)
     for node in graph.nodes:
         operands = [value for value in node.inputs if value is not None]
-        if operands and all(value in constant for value in operands):
+        if operands and all(value in constant for value in operands) and is_static(node):
             constant.update(node.outputs)
     return constant
 

@@ -15,12 +15,14 @@ The driver keeps these invariants:
 
 from __future__ import annotations
 
+import dataclasses
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from ..runtime.errors import InternalError, Origin, ShaderloomError
+from . import index as ix
 from .builder import DEFAULT_LIMITS, GraphBuilder, Limits
 from .ir import Graph, Node, Value
 
@@ -40,6 +42,21 @@ class Match:
         return self.parts[name]
 
 
+def is_static(node: Node) -> bool:
+    """Whether neither the results' shapes nor the attributes of ``node`` mention a declared dynamic dimension."""
+    if any(isinstance(size, ix.Index) for value in node.outputs for size in value.shape):
+        return False
+    if not dataclasses.is_dataclass(node.attributes):
+        return True
+    return not any(_mentions_index(getattr(node.attributes, each.name)) for each in dataclasses.fields(node.attributes))
+
+
+def _mentions_index(attribute: Any) -> bool:
+    if isinstance(attribute, tuple):
+        return any(map(_mentions_index, attribute))
+    return isinstance(attribute, ix.Index)
+
+
 class Facts:
     """What rules ask about the graph beyond a node's own neighbourhood."""
 
@@ -56,7 +73,10 @@ class Facts:
         return len(value.uses) == 1 and not self.is_output(value)
 
     def is_constant(self, value: Value) -> bool:
-        """Whether ``value`` depends on constants alone.  Rewrites keep meanings, so an answer stays true."""
+        """Whether ``value`` depends on constants alone, not even on dynamic dimensions.
+
+        Rewrites keep meanings, so an answer stays true.
+        """
         pending = [value]
         while pending:
             current = pending[-1]
@@ -71,7 +91,8 @@ class Facts:
             if unknown:
                 pending.extend(unknown)
             else:
-                self._constant[current] = bool(operands) and all(self._constant[operand] for operand in operands)
+                known = bool(operands) and all(self._constant[operand] for operand in operands)
+                self._constant[current] = known and is_static(current.producer)
         return self._constant[value]
 
     def replaced(self, old: Value, new: Value) -> None:

@@ -392,6 +392,63 @@ def test_refused_factors(factor: np.ndarray, reason: str):
     assert reason in {entry.refused for entry in trace}
 
 
+LARGE_WEIGHT = """g (float[1, 200] x) => (float[1, 200] y) {
+    BEFORE
+    c = MatMul (a, w)
+    AFTER
+}"""
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "factor", "reason"),
+    [
+        ("a = Mul (x, s)", "y = Neg (c)", weights(200), "scaling the large weight costs more than scaling the operand"),
+        (
+            "a = Neg (x)",
+            "y = Mul (c, s)",
+            np.float32(0.3),
+            "scaling the large weight costs more than multiplying by one number",
+        ),
+        ("a = Neg (x)", "y = Mul (c, s)", weights(200), None),
+    ],
+)
+def test_large_weights_are_scaled_for_vectors_of_outputs_alone(before, after, factor, reason):
+    text = LARGE_WEIGHT.replace("BEFORE", before).replace("AFTER", after)
+    example = Example(text, {"x": (1, 200)}, {"w": weights(200, 200), "s": factor})
+    trace = []
+    graph = example.graph()
+    run_passes(graph, trace=trace)
+    multiplied = next(node for node in graph.nodes if node.op == "Mul")
+    assert (multiplied.output.shape == (200, 200)) == (reason is None)
+    assert reason is None or reason in {entry.refused for entry in trace}
+
+
+def test_constants_of_a_dynamic_shape_are_not_constant():
+    """A constant that is broadcast to a dynamic size must be computed at run time, at every size."""
+    example = Example(
+        """g (float[N, 4] x) => (float[N, 4] y) {
+            s = Shape (x)
+            e = Expand (c, s)
+            d = Add (e, x)
+            f = Neg (e)
+            y = Sub (d, f)
+        }""",
+        {"x": (3, 4)},
+        {"c": weights(4)},
+        dynamic={"N": (1, 9)},
+    )
+    graph = example.graph()
+    run_passes(graph, verify=True)
+    assert not any(group.constant for group in fuse(graph).groups if any(map(_is_dynamic, group.output.shape)))
+    for size in (1, 3, 9):
+        x = weights(size, 4, seed=9)
+        _assert_same_results([x + 2 * example.initializers["c"]], run_graph(graph, {"x": x}), 1e-6)
+
+
+def _is_dynamic(size) -> bool:
+    return not isinstance(size, int)
+
+
 def test_zero_is_added_because_of_its_sign():
     graph = EXAMPLES["neutral_elements"].graph()
     run_passes(graph)

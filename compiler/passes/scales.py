@@ -22,9 +22,6 @@ from .patterns import known_numbers, made_by, split_constant, varies_along, view
 
 PRODUCTS = ("loom.Convolution", "loom.ConvolutionTranspose", "loom.MatMul")
 
-#: a weight that others read too is copied when it is scaled: not beyond this many elements
-SHARED_WEIGHT_ELEMENTS = 16_384
-
 
 def _output_axis(product: Node) -> int:
     """The axis of the result along which each slice of the weight has a slice of its own."""
@@ -52,9 +49,21 @@ def _weight_reason(product: Node, facts: Facts) -> str | None:
     if not facts.is_constant(weight):
         return "the weight is computed at run time"
     if len(weight.uses) > 1 or facts.is_output(weight):
-        count = weight.elements
-        if isinstance(count, ix.Index) or count > SHARED_WEIGHT_ELEMENTS:
+        if not _is_small(weight, facts):
             return "the weight is large and shared with other nodes"
+    return None
+
+
+def _is_small(weight: Value, facts: Facts) -> bool:
+    """Whether the host scales the weight while compiling."""
+    count = weight.elements
+    return not isinstance(count, ix.Index) and count <= facts.limits.fold_elements
+
+
+def _worth_reason(product: Node, factor: Value, facts: Facts) -> str | None:
+    """One multiplication by a literal is as good as free; scaling a large weight is a kernel of its own."""
+    if factor.elements == 1 and not _is_small(product.operand(1), facts):
+        return "scaling the large weight costs more than multiplying by one number"
     return None
 
 
@@ -90,7 +99,7 @@ def _check_scaled_product(match: Match, facts: Facts) -> str | None:
         return "the unscaled result is needed too"
     if not varies_along(factor, product.output.rank, _output_axis(product)):
         return "the factor changes along other axes than that of output channels"
-    return _weight_reason(product, facts) or _factor_reason(factor)
+    return _weight_reason(product, facts) or _worth_reason(product, factor, facts) or _factor_reason(factor)
 
 
 def _scale_weight(builder: GraphBuilder, operator: str, product: Node, factor: Value) -> Value:
@@ -168,6 +177,9 @@ def _check_scaled_operand(match: Match, facts: Facts) -> str | None:
         return "the factor of input channels meets groups of channels"
     if not product.output.dtype.is_float:
         return "integers are not scaled"
+    if not _is_small(product.operand(1), facts):
+        # The factor is computed with the operand, in the kernel of its producer or while it is loaded.
+        return "scaling the large weight costs more than scaling the operand"
     return _weight_reason(product, facts) or _factor_reason(factor)
 
 

@@ -154,8 +154,8 @@ def _check_division(match: Match, facts: Facts) -> str | None:
 
 def _multiply_instead(builder: GraphBuilder, match: Match) -> Value:
     divisor: Value = match["divisor"]
-    number = 1.0 / float(divisor.known.reshape(-1)[0])  # type: ignore[union-attr]
-    factor = builder.constant(np.full(divisor.shape, number, np.float32))
+    assert divisor.known is not None
+    factor = builder.constant((1.0 / divisor.known.astype(np.float64)).astype(np.float32))
     if divisor.dtype is not dtypes.FLOAT32:
         factor = builder.op("Cast", factor, to=divisor.dtype.onnx)
     return builder.op("Mul", match["value"], factor)
