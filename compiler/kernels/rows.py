@@ -29,20 +29,20 @@ def memory_order(values: Iterable[Expr], domain: Sequence[Dim]) -> list[int]:
     ``values`` read their operands at :func:`domain_variables`.  The operand that depends on most elements of the
     domain decides; an axis that it does not depend on counts as outermost.
     """
-    strides: list[int] = [0] * len(domain)
+    best: list[int] = [0] * len(domain)
     covered = 0
     for value in values:
         for node in ex.loads(value):
-            found = _strides(node.payload.position, len(domain))
+            found = strides(node.payload.position, len(domain))
             elements = 1
             for axis, stride in enumerate(found):
                 elements *= max(ix.bounds(domain[axis])[1], 1) if stride else 1
             if elements > covered:
-                strides, covered = found, elements
-    return sorted(range(len(domain)), key=lambda axis: (-strides[axis] if strides[axis] else -(1 << 62), axis))
+                best, covered = found, elements
+    return sorted(range(len(domain)), key=lambda axis: (-best[axis] if best[axis] else -(1 << 62), axis))
 
 
-def _strides(position: Dim, rank: int) -> list[int]:
+def strides(position: Dim, rank: int) -> list[int]:
     """Distance in memory of neighbours along each axis, measured at the origin."""
     values = {name: 0 for name in (f"a{axis}" for axis in range(rank))}
     values |= {atom.payload: atom.high for atom in _variables(position) if atom.payload not in values}

@@ -1,0 +1,103 @@
+"""Map kernels that read along one axis and write along another: a square tile passes through workgroup memory.
+
+Without the tile either the loads or the stores of neighbouring threads would lie far apart, and a GPU would move a whole
+cache line for each element.  Software drivers have no such cost and use the map kernel.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .. import expr as ex
+from .. import index as ix
+from ..codegen.wgsl import WGSL_TYPES
+from ..expr import Expr
+from ..index import Dim
+from .context import Built, GroupContext, linear_grid, unflatten
+from .rows import domain_variables, strides
+from .spec import Hook
+
+#: Shorter sides are not worth a tile
+SHORTEST_SIDE = 8
+
+
+@dataclass(frozen=True, slots=True)
+class TransposeConfig:
+    """Tiles of ``tile`` x ``tile`` elements, moved by ``tile`` x ``down`` threads; rows are padded by one element."""
+
+    tile: int = 32
+    down: int = 8
+
+    def __post_init__(self) -> None:
+        if self.tile % self.down or not 1 <= self.tile * self.down <= 256:
+            raise ValueError(f"{self.tile} x {self.down} threads for a tile of {self.tile}")
+
+
+def build_if_applicable(context: GroupContext) -> Built | None:
+    """The tiled kernel of a map group, or None where the plain one is as good."""
+    output = context.group.output
+    if context.profile.kind == "cpu" or context.group.region is not None or output.producer is None:
+        return None
+    if output.dtype.packing > 1 or not output.layout.is_dense or output.rank < 2:
+        return None
+    shape, written_along = output.shape, output.layout.innermost
+    value = context.evaluate(output.producer, domain_variables(shape))
+    found = _crossing_load(value, shape, written_along)
+    if found is None:
+        return None
+    read_along, load = found
+    names = {written_along: "along_write", read_along: "along_read"}
+    others = [axis for axis in output.layout.order if axis not in names]
+    rest = ix.product([shape[axis] for axis in others])
+    where: list[Dim] = [0] * output.rank
+    for axis, name in names.items():
+        where[axis] = ix.variable(name, 0, max(ix.bounds(shape[axis])[1] - 1, 0))
+    flat = ix.variable("rest", 0, max(ix.bounds(rest)[1] - 1, 0))
+    for axis, coordinate in zip(others, unflatten(flat, [shape[axis] for axis in others]), strict=True):
+        where[axis] = coordinate
+    mapping = {f"a{axis}": coordinate for axis, coordinate in enumerate(where)}
+    loaded, value = (ex.substitute_variables(expression, mapping) for expression in (load, value))
+
+    def staged(node: Expr) -> Expr | None:
+        return ex.register("value", loaded.dtype) if node is loaded else None
+
+    config = TransposeConfig()
+    wgsl_type = WGSL_TYPES[loaded.dtype]
+    parameters = ("along_read", "along_write", "rest")
+    store = context.store(where, ex.replace(value, staged))
+    hooks = [
+        Hook("load_element", parameters, 1, (), loaded),
+        Hook("store", parameters, 1, (("value", wgsl_type),), None, (store,)),
+    ]
+    tiles = ix.multiply(*(ix.ceildiv(shape[axis], config.tile) for axis in names))
+    return context.built(
+        "transpose",
+        config,
+        hooks,
+        dims={"size_read": shape[read_along], "size_write": shape[written_along], "rest": rest},
+        workgroup=(config.tile, config.down, 1),
+        grid=linear_grid(ix.multiply(tiles, rest), 1, context.profile),
+        workgroup_bytes=config.tile * (config.tile + 1) * (8 if wgsl_type.startswith("vec2") else 4),
+        flops=ix.multiply(output.elements, sum(1 for node in ex.walk(value) if node.args)),
+        parameters={"value_type": wgsl_type},
+    )
+
+
+def _crossing_load(value: Expr, shape: tuple[Dim, ...], written_along: int) -> tuple[int, Expr] | None:
+    """The only load that runs along another axis than the stores, with that axis."""
+    found: list[tuple[int, Expr]] = []
+    for node in ex.walk(value):
+        if node.op == "guard" or ex.opaque_values(node):
+            return None  # its reads may be out of range where the tile would still execute them
+        if node.op != "load":
+            continue
+        distance = strides(node.payload.position, len(shape))
+        along = [axis for axis, stride in enumerate(distance) if stride == 1 and axis != written_along]
+        if along and distance[written_along] > 1:
+            found.append((along[0], node))
+    if len(found) != 1:
+        return None
+    read_along, load = found[0]
+    if any(ix.bounds(shape[axis])[1] < SHORTEST_SIDE for axis in (read_along, written_along)):
+        return None
+    return read_along, load
