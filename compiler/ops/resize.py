@@ -1,7 +1,7 @@
 """Resize (every mode but antialiasing) and Upsample: they expand to sampling at affine functions of the coordinates.
 
 Sizes and coordinates follow ONNX; where ONNX leaves the rounding of positions open (a nearest element half-way between
-two), the float32 arithmetic of onnxruntime decides: ``_nearest_table`` repeats it on the host.
+two), the float32 arithmetic of onnxruntime decides: ``nearest_table`` repeats it on the host.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from ..index import Dim
 from ..ir import Node, Shape, Value
 from . import common
 from .registry import Builder, Case, Inferred, RawNode, Tensor, register
-from .sampling import AxisMap, RationalMap, RealMap
+from .resize_positions import Axis, evaluate_map, fits, nearest_table, positions, rational_map, rounded
+from .sampling import AxisMap, RealMap
 
 COORDINATE_MODES = (
     "half_pixel",
@@ -32,9 +33,7 @@ COORDINATE_MODES = (
 )
 #: ``legacy`` is the rule of version 10: up when the axis shrinks, else down
 NEAREST_MODES = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil", "legacy")
-_TIE = 1e-6  #: a position this close to the middle between two elements is in the middle
 _LARGEST_RANGE = 1 << 20  #: of a symbolic size whose scaled value is checked for all values
-_NUMERATOR_LIMIT = 1 << 30  #: of positions: they are signed 32-bit integers, with room for sums
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,17 +47,6 @@ class ResizeAttributes:
     keep_aspect_ratio_policy: str = "stretch"
     mode: str = "nearest"
     nearest_mode: str = "round_prefer_floor"
-
-
-@dataclass(frozen=True, slots=True)
-class Axis:
-    """One resized axis: sizes before and after, output pixels per input pixel, and the region of interest."""
-
-    before: Dim
-    after: Dim
-    scale: float | None  #: None when it follows from symbolic sizes
-    from_sizes: bool
-    roi: tuple[float, float]
 
 
 # -- shapes ----------------------------------------------------------------------------------------------------------
@@ -160,134 +148,7 @@ def _infer_resize(node: Node) -> Inferred:
     return [(value.dtype, tuple(shape))]
 
 
-# -- positions -------------------------------------------------------------------------------------------------------
-
-
-def _scale_fraction(axis: Axis) -> tuple[Dim, Dim]:
-    """Output pixels per input pixel as a fraction; symbolic when the sizes are."""
-    if axis.scale is None or axis.from_sizes:
-        quotient = ix.divide(axis.after, axis.before)
-        if quotient is not None:
-            return quotient, 1
-        if isinstance(axis.before, ix.Index) or isinstance(axis.after, ix.Index):
-            return axis.after, axis.before
-        exact = Fraction(ix.number(axis.after), ix.number(axis.before))
-        return exact.numerator, exact.denominator
-    largest = max(ix.bounds(axis.before)[1], ix.bounds(axis.after)[1], 1)
-    fraction = Fraction(axis.scale).limit_denominator(max(min(1 << 15, _NUMERATOR_LIMIT // (8 * largest)), 1))
-    return fraction.numerator, fraction.denominator
-
-
-def _rational_map(mode: str, axis: Axis) -> RationalMap:
-    """The source position of an output coordinate, by ONNX's formula for each mode."""
-    before, after = axis.before, axis.after
-    if common.is_size(after, 1) and mode in ("align_corners", "pytorch_half_pixel"):
-        return RationalMap(0, 0, 1)
-    if mode == "align_corners":
-        return RationalMap(ix.add(before, -1), 0, ix.maximum(ix.add(after, -1), 1))
-    if mode == "tf_crop_and_resize":
-        return _cropped_map(axis)
-    up, down = _scale_fraction(axis)
-    if mode == "asymmetric":
-        return RationalMap(down, 0, up)
-    double = ix.multiply(up, 2)
-    step = ix.multiply(down, 2)
-    if mode == "tf_half_pixel_for_nn":
-        return RationalMap(step, down, double)
-    half_pixel = ix.add(down, ix.multiply(up, -1))
-    if mode == "half_pixel_symmetric":
-        # the middle of the input falls on the middle of the output, also when the output size was rounded
-        shift = ix.add(ix.multiply(before, up), ix.multiply(ix.multiply(after, down), -1))
-        half_pixel = ix.add(half_pixel, shift)
-    return RationalMap(step, half_pixel, double)
-
-
-def _cropped_map(axis: Axis) -> RationalMap:
-    """tf_crop_and_resize: the region ``roi`` of the input, in parts of the distance between the outermost pixels."""
-    start, end = (Fraction(bound).limit_denominator(1 << 12) for bound in axis.roi)
-    span = ix.add(axis.before, -1)
-    denominator = math.lcm(start.denominator, end.denominator)
-    first, last = int(start * denominator), int(end * denominator)
-    if common.is_size(axis.after, 1):
-        return RationalMap(0, ix.multiply(span, first + last), 2 * denominator)
-    steps = ix.add(axis.after, -1)
-    return RationalMap(
-        ix.multiply(span, last - first), ix.multiply(ix.multiply(span, steps), first), ix.multiply(steps, denominator)
-    )
-
-
-def _fits(axis_map: RationalMap, axis: Axis) -> bool:
-    """Whether positions, and twice them, stay within 32 bits."""
-    last = max(ix.bounds(axis.after)[1] - 1, 0)
-    parts = [ix.bounds(part) for part in (axis_map.multiplier, axis_map.offset, axis_map.divisor)]
-    multiplier, offset, divisor = (max(abs(low), abs(high)) for low, high in parts)
-    return 2 * (multiplier * last + offset + divisor) < _NUMERATOR_LIMIT
-
-
-def _positions(mode: str, axis: Axis) -> np.ndarray:
-    """Source positions of all output coordinates as onnxruntime computes them in float32; sizes must be numbers."""
-    f = np.float32
-    at = np.arange(ix.number(axis.after), dtype=f)
-    before, after = f(ix.number(axis.before)), f(ix.number(axis.after))
-    scale = f(1.0 if axis.scale is None else axis.scale)
-    if mode == "asymmetric":
-        return at / scale
-    if mode == "pytorch_half_pixel":
-        return (at + f(0.5)) / scale - f(0.5) if after > 1 else np.zeros_like(at)
-    if mode == "tf_half_pixel_for_nn":
-        return (at + f(0.5)) / scale
-    if mode == "align_corners":
-        return at * (before - f(1)) / (after - f(1)) if after > 1 else np.zeros_like(at)
-    if mode == "tf_crop_and_resize":
-        start, end = f(axis.roi[0]), f(axis.roi[1])
-        if after > 1:
-            return start * (before - f(1)) + (at * (end - start) * (before - f(1))) / (after - f(1))
-        return np.full_like(at, 0.5 * float(start + end) * float(before - f(1)))
-    if mode == "half_pixel_symmetric":
-        offset = before / f(2) * (f(1) - after / (scale * before))
-        return (float(offset) + (at.astype(np.float64) + 0.5) / float(scale) - 0.5).astype(f)
-    return (at + f(0.5)) / scale - f(0.5)
-
-
 # -- lowering --------------------------------------------------------------------------------------------------------
-
-
-def _rounded(nearest_mode: str, axis_map: RationalMap, shrinks: bool) -> RationalMap:
-    """The map whose floor is the nearest element."""
-    doubled, offset, divisor = (
-        ix.multiply(part, 2) for part in (axis_map.multiplier, axis_map.offset, axis_map.divisor)
-    )
-    if nearest_mode == "floor" or (nearest_mode == "legacy" and not shrinks):
-        return axis_map
-    if nearest_mode in ("ceil", "legacy"):
-        up = ix.add(axis_map.offset, ix.add(axis_map.divisor, -1))
-        return RationalMap(axis_map.multiplier, up, axis_map.divisor)
-    if nearest_mode == "round_prefer_ceil":
-        return RationalMap(doubled, ix.add(offset, axis_map.divisor), divisor)
-    return RationalMap(doubled, ix.add(offset, ix.add(axis_map.divisor, -1)), divisor)
-
-
-def _nearest_table(attributes: ResizeAttributes, axis: Axis) -> np.ndarray:
-    """The element that onnxruntime takes for each output coordinate."""
-    position = _positions(attributes.coordinate_transformation_mode, axis)
-    floor = np.floor(position)
-    fraction = position - floor
-    shrinks = axis.scale is not None and axis.scale < 1
-    up = {
-        "floor": np.zeros_like(fraction, bool),
-        "ceil": fraction > 0,
-        "legacy": (fraction > 0) & shrinks,
-        "round_prefer_ceil": fraction >= 0.5 - _TIE,
-        "round_prefer_floor": fraction > 0.5 + _TIE,
-    }[attributes.nearest_mode]
-    return np.clip(floor.astype(np.int64) + up, 0, ix.number(axis.before) - 1)
-
-
-def _evaluate_map(axis_map: RationalMap, axis: Axis) -> np.ndarray:
-    """The element of each output coordinate; sizes must be numbers."""
-    multiplier, offset, divisor = map(ix.number, (axis_map.multiplier, axis_map.offset, axis_map.divisor))
-    at = np.arange(ix.number(axis.after), dtype=np.int64)
-    return np.clip((at * multiplier + offset) // divisor, 0, ix.number(axis.before) - 1)
 
 
 def _is_identity(mode: str, axis: Axis) -> bool:
@@ -302,7 +163,7 @@ def _inside(node: Node, axis: Axis) -> tuple[int, int] | None:
         return None
     before = common.concrete(node, axis.before, "a cropped size")
     common.concrete(node, axis.after, "a cropped size")
-    position = _positions("tf_crop_and_resize", axis)
+    position = positions("tf_crop_and_resize", axis)
     (found,) = np.nonzero((position >= 0) & (position <= before - 1))
     if len(found) == len(position):
         return None
@@ -346,28 +207,29 @@ def _nearest_map(builder: Builder, node: Node, value: Value, at: int, axis: Axis
     """An exact integer formula for the nearest element; where none agrees with the table, a Gather by the table."""
     attributes: ResizeAttributes = node.attributes
     shrinks = axis.scale is not None and axis.scale < 1
-    exact = _rational_map(attributes.coordinate_transformation_mode, axis)
-    axis_map = _rounded(attributes.nearest_mode, exact, shrinks)
+    mode = attributes.coordinate_transformation_mode
+    exact = rational_map(mode, axis)
+    axis_map = rounded(attributes.nearest_mode, exact, shrinks)
     if isinstance(axis.before, ix.Index) or isinstance(axis.after, ix.Index):
-        common.require(_fits(axis_map, axis), node, "positions of Resize do not fit into 32 bits")
+        common.require(fits(axis_map, axis), node, "positions of Resize do not fit into 32 bits")
         return axis_map, value
-    table = _nearest_table(attributes, axis)
-    if _fits(axis_map, axis) and np.array_equal(_evaluate_map(axis_map, axis), table):
+    table = nearest_table(mode, attributes.nearest_mode, axis)
+    if fits(axis_map, axis) and np.array_equal(evaluate_map(axis_map, axis), table):
         return axis_map, value
     return None, builder.op("Gather", value, builder.constant(table), axis=at)
 
 
 def _interpolation_map(node: Node, axis: Axis) -> AxisMap:
     mode = node.attributes.coordinate_transformation_mode
-    axis_map = _rational_map(mode, axis)
-    if _fits(axis_map, axis):
+    axis_map = rational_map(mode, axis)
+    if fits(axis_map, axis):
         return axis_map
     for size in (axis.before, axis.after):
         common.concrete(node, size, "a size whose positions do not fit into 32 bits")
-    positions = _positions(mode, axis).astype(np.float64)
-    if len(positions) == 1:
-        return RealMap(0.0, float(positions[0]))
-    return RealMap(float((positions[-1] - positions[0]) / (len(positions) - 1)), float(positions[0]))
+    found = positions(mode, axis).astype(np.float64)
+    if len(found) == 1:
+        return RealMap(0.0, float(found[0]))
+    return RealMap(float((found[-1] - found[0]) / (len(found) - 1)), float(found[0]))
 
 
 def _resize_10(raw: RawNode) -> None:
