@@ -218,6 +218,148 @@ EXAMPLES = {
     ),
 }
 
+#: what exporters write for one operation; each is one kernel
+FUSED = {
+    "scale_mask_softmax": Example(
+        """g (float[2, 4, 8, 8] x, float[2, 1, 1, 8] mask) => (float[2, 4, 8, 8] y) {
+            s = Div (x, root)
+            m = Add (s, mask)
+            y = Softmax <axis = -1> (m)
+        }""",
+        {"x": (2, 4, 8, 8), "mask": (2, 1, 1, 8)},
+        {"root": np.float32(5.65)},
+    ),
+    "where_mask_softmax": Example(
+        """g (float[2, 4, 8, 8] x, bool[2, 1, 1, 8] mask) => (float[2, 4, 8, 8] y) {
+            s = Mul (x, scale)
+            e = Expand (mask, shape)
+            m = Where (e, s, low)
+            y = Softmax <axis = -1> (m)
+        }""",
+        {"x": (2, 4, 8, 8), "mask": (2, 1, 1, 8)},
+        {"scale": np.float32(0.125), "low": np.float32(-1e4), "shape": ints(2, 1, 8, 8)},
+    ),
+    "transpose_reshape_add": Example(
+        """g (float[2, 3, 4] x) => (float[8, 3] y) {
+            t = Transpose <perm = [0, 2, 1]> (x)
+            r = Reshape (t, rows)
+            y = Add (r, b)
+        }""",
+        {"x": (2, 3, 4)},
+        {"rows": ints(8, 3), "b": weights(3)},
+    ),
+    "conv_residual_relu": Example(
+        """g (float[1, 4, 6, 6] x) => (float[1, 4, 6, 6] y) {
+            c = Conv <pads = [1, 1, 1, 1]> (x, w, b)
+            s = Add (c, x)
+            y = Relu (s)
+        }""",
+        {"x": (1, 4, 6, 6)},
+        {"w": weights(4, 4, 3, 3), "b": weights(4)},
+    ),
+    "conv_to_tokens": Example(
+        """g (float[1, 3, 8, 8] x) => (float[1, 16, 5] y) {
+            c = Conv <strides = [2, 2]> (x, w, b)
+            r = Reshape (c, flat)
+            t = Transpose <perm = [0, 2, 1]> (r)
+            y = Add (t, position)
+        }""",
+        {"x": (1, 3, 8, 8)},
+        {"w": weights(5, 3, 2, 2), "b": weights(5), "flat": ints(1, 5, -1), "position": weights(1, 16, 5)},
+    ),
+    "heads": Example(
+        """g (float[1, 6, 8] x) => (float[1, 2, 6, 4] y) {
+            p = MatMul (x, w)
+            a = Add (p, b)
+            r = Reshape (a, split)
+            y = Transpose <perm = [0, 2, 1, 3]> (r)
+        }""",
+        {"x": (1, 6, 8)},
+        {"w": weights(8, 8), "b": weights(8), "split": ints(0, 0, 2, 4)},
+    ),
+    "gelu_with_erf": Example(
+        """g (float[2, 6] x) => (float[2, 8] y) {
+            p = MatMul (x, w)
+            d = Div (p, root)
+            e = Erf (d)
+            a = Add (e, one)
+            m = Mul (p, a)
+            y = Mul (m, half)
+        }""",
+        {"x": (2, 6)},
+        {"w": weights(6, 8), "root": np.float32(2**0.5), "one": np.float32(1.0), "half": np.float32(0.5)},
+    ),
+    "gelu_with_tanh": Example(
+        """g (float[2, 6] x) => (float[2, 6] y) {
+            c = Pow (x, three)
+            s = Mul (c, small)
+            a = Add (x, s)
+            m = Mul (a, root)
+            t = Tanh (m)
+            o = Add (t, one)
+            h = Mul (x, half)
+            y = Mul (h, o)
+        }""",
+        {"x": (2, 6)},
+        {
+            "three": np.float32(3.0),
+            "small": np.float32(0.044715),
+            "root": np.float32(0.7978845608),
+            "one": np.float32(1.0),
+            "half": np.float32(0.5),
+        },
+    ),
+    "hard_swish_written_out": Example(
+        """g (float[1, 3, 4, 4] x) => (float[1, 5, 4, 4] y) {
+            c = Conv (x, w)
+            n = BatchNormalization (c, scale, bias, mean, variance)
+            a = Add (n, three)
+            k = Clip (a, zero, six)
+            m = Mul (n, k)
+            y = Div (m, six)
+        }""",
+        {"x": (1, 3, 4, 4)},
+        {
+            "w": weights(5, 3, 1, 1),
+            "three": np.float32(3.0),
+            "zero": np.float32(0.0),
+            "six": np.float32(6.0),
+            **BATCH_NORM,
+        },
+    ),
+    "root_mean_square_norm": Example(
+        """g (float[2, 5, 16] x) => (float[2, 5, 16] y) {
+            s = Pow (x, two)
+            m = ReduceMean <axes = [-1]> (s)
+            e = Add (m, epsilon)
+            r = Sqrt (e)
+            i = Reciprocal (r)
+            n = Mul (x, i)
+            y = Mul (gamma, n)
+        }""",
+        {"x": (2, 5, 16)},
+        {"two": np.float32(2.0), "epsilon": np.float32(1e-6), "gamma": weights(16)},
+    ),
+    "group_norm_written_out": Example(
+        """g (float[1, 6, 4, 4] x) => (float[1, 6, 4, 4] y) {
+            r = Reshape (x, groups)
+            n = InstanceNormalization (r, ones, zeros)
+            u = Reshape (n, whole)
+            m = Mul (u, gamma)
+            y = Add (m, beta)
+        }""",
+        {"x": (1, 6, 4, 4)},
+        {
+            "groups": ints(0, 2, -1),
+            "whole": ints(1, 6, 4, 4),
+            "ones": np.ones(2, np.float32),
+            "zeros": np.zeros(2, np.float32),
+            "gamma": weights(6, 1, 1),
+            "beta": weights(6, 1, 1, seed=2),
+        },
+    ),
+}
+
 LAYER_NORMS = {
     "power": """d = Sub (x, m) s = Pow (d, two) v = ReduceMean <axes = [-1]> (s)""",
     "product": """d = Sub (x, m) s = Mul (d, d) v = ReduceMean <axes = [-1]> (s)""",
@@ -322,6 +464,17 @@ def test_one_kernel(name: str):
     graph = EXAMPLES[name].graph()
     run_passes(graph)
     assert len(_kernels(graph)) == 1
+
+
+@pytest.mark.parametrize("name", FUSED)
+def test_what_exporters_spell_out_is_one_kernel(name: str):
+    example = FUSED[name]
+    graph = example.graph()
+    feeds = example.inputs()
+    expected = run_graph(graph, feeds)
+    run_passes(graph, verify=True)
+    _assert_same_results(expected, run_graph(graph, feeds), 1e-5)
+    assert len(_kernels(graph)) == 1, graph.text()
 
 
 def test_batch_normalisation_leaves_convolution_and_bias():

@@ -49,6 +49,8 @@ def _rules(name: str, rules: Sequence[Rule]) -> Pass:
     return Pass(name, run)
 
 
+#: Recognition of whole subgraphs that have a kernel family of their own (attention) belongs between "simplify", which
+#: brings views and constants into one form, and "scales", which moves factors out of the pattern.
 PASSES: tuple[Pass, ...] = (
     Pass("dead-code", lambda graph, _: remove_dead_code(graph)),
     _rules("views", views.RULES),
