@@ -1,0 +1,75 @@
+"""Convolutions of any spatial rank, with groups, as products with an implicit matrix of patches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .. import expr as ex
+from .. import index as ix
+from ..expr import Expr
+from ..index import Dim
+from ..ir import Node
+from ..layout import Layout, channels_last
+from .context import Built, GroupContext, unflatten
+from .product import Product, build_product
+
+
+def weight_layouts(node: Node) -> dict[int, Layout]:
+    """w [O, I, kernel...] in the order kernel..., I, O with whole vectors of output channels."""
+    rank = node.operand(1).rank
+    return {1: Layout((*range(2, rank), 1, 0), ((0, 4),))}
+
+
+def preferred_axes(node: Node) -> dict[int, int]:
+    return {0: 1}
+
+
+def output_layout(node: Node) -> Layout:
+    return channels_last(node.output.rank)
+
+
+def build(context: GroupContext) -> Built:
+    return build_product(context, product_of(context))
+
+
+def product_of(context: GroupContext) -> Product:
+    """Pixels times output channels, one batch a group; k runs over the window, then over the group's channels."""
+    node = context.anchor
+    attributes = node.attributes
+    value, weight, result = node.operand(0), node.operand(1), node.output
+    channels = weight.shape[1]
+    outputs = ix.floordiv(result.shape[0 + 1], attributes.group)
+    pixels = (result.shape[0], *result.shape[2:])
+
+    def output(group: Dim, m: Dim, n: Dim) -> tuple[Dim, ...]:
+        image, *spatial = unflatten(m, pixels)
+        return (image, ix.add(ix.multiply(group, outputs), n), *spatial)
+
+    def terms(where: Sequence[Dim], k: Dim) -> tuple[Expr, Expr]:
+        image, channel, *spatial = where
+        *taps, inner = unflatten(k, [*attributes.kernel, channels])
+        group = ix.floordiv(channel, outputs)
+        source = ix.add(ix.multiply(group, channels), inner)
+        positions = [
+            ix.add(ix.add(ix.multiply(at, stride), ix.multiply(tap, dilation)), -begin)
+            for at, tap, stride, dilation, begin in zip(
+                spatial, taps, attributes.strides, attributes.dilations, attributes.pads
+            )
+        ]
+        return (
+            read_padded(context, value, image, source, positions),
+            context.read(weight, (channel, inner, *taps)),
+        )
+
+    k = ix.product([*attributes.kernel, channels])
+    return Product(attributes.group, ix.product(list(pixels)), outputs, k, output, terms)
+
+
+def read_padded(context: GroupContext, value, image: Dim, channel: Dim, positions: Sequence[Dim]) -> Expr:
+    """An element of the input, zero outside."""
+    inside = ex.const(True, "bool")
+    for position, size in zip(positions, value.shape[2:]):
+        condition = ex.in_range(position, 0, size)
+        inside = condition if inside.op == "const" and inside.payload else ex.binary("and", inside, condition)
+    element = context.read(value, (image, channel, *positions))
+    return ex.guard(inside, element, ex.const(0, element.dtype))

@@ -1,0 +1,223 @@
+"""Tile configurations: legality, and which one a device profile runs best.
+
+A kernel family describes its work as a :class:`Problem`; :func:`ranked` gives the configurations of its templates from
+best to worst.  Today an analytic model of the two kinds of devices orders them; measured times can take its place
+without a change to the kernels, which hold no numbers of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import ceil
+
+from ..runtime.device_profile import DeviceProfile
+
+LANES = 4  #: columns in one vector
+#: multiply-adds of vectors in one unrolled body: longer ones cost more compile time than they save
+LARGEST_BODY = 512
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterTile:
+    """``rows`` times ``columns`` vectors of four results a thread, nothing shared.
+
+    ``across`` neighbouring threads of a workgroup lie along the columns and ``down`` along the rows.
+    """
+
+    rows: int
+    columns: int
+    across: int
+    down: int
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.rows <= 32 or not 1 <= self.columns <= 16:
+            raise ValueError(f"a thread cannot hold {self.rows} rows of {self.columns} vectors")
+        if self.rows * self.columns > 64:
+            raise ValueError(f"{self.rows * self.columns} accumulators are too many")
+        if not 1 <= self.across * self.down <= 256:
+            raise ValueError(f"a workgroup of {self.across} by {self.down} threads")
+
+    @property
+    def threads(self) -> int:
+        return self.across * self.down
+
+
+@dataclass(frozen=True, slots=True)
+class SharedTile:
+    """A workgroup computes ``block_m`` times ``block_n`` results from tiles in workgroup memory, ``block_k`` deep.
+
+    A thread computes ``rows`` times ``columns`` vectors of four.
+    """
+
+    block_m: int
+    block_n: int
+    block_k: int
+    rows: int
+    columns: int
+
+    def __post_init__(self) -> None:
+        if self.block_m % self.rows or self.block_n % (self.columns * LANES) or self.block_k % LANES:
+            raise ValueError(f"{self} does not divide into threads")
+        if not 32 <= self.threads <= 256:
+            raise ValueError(f"{self} has {self.threads} threads")
+        for loads in (self.block_m * self.block_k, self.block_n * self.block_k):
+            if loads % (LANES * self.threads):
+                raise ValueError(f"the {self.threads} threads of {self} do not share {loads} loads evenly")
+
+    @property
+    def across(self) -> int:
+        """Threads along the columns."""
+        return self.block_n // (self.columns * LANES)
+
+    @property
+    def threads(self) -> int:
+        return self.across * (self.block_m // self.rows)
+
+    @property
+    def workgroup_bytes(self) -> int:
+        return 4 * self.block_k * (self.block_m + self.block_n)
+
+
+@dataclass(frozen=True, slots=True)
+class SplitTile:
+    """Few rows: ``across`` threads along the columns, ``parts`` threads share the reduction of each vector of columns."""
+
+    rows: int
+    across: int
+    parts: int
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.rows <= 8:
+            raise ValueError(f"{self.rows} rows are too many for one thread")
+        if self.parts & (self.parts - 1) or not 1 <= self.across * self.parts <= 256:
+            raise ValueError(f"a workgroup of {self.across} by {self.parts} threads")
+
+    @property
+    def threads(self) -> int:
+        return self.across * self.parts
+
+    @property
+    def workgroup_bytes(self) -> int:
+        return 16 * self.rows * self.threads
+
+
+@dataclass(frozen=True, slots=True)
+class ElementTile:
+    """One thread computes ``lanes`` neighbouring results by itself: the general fallback."""
+
+    lanes: int
+    workgroup: int = 64
+
+    def __post_init__(self) -> None:
+        if self.lanes not in (1, LANES) or not 1 <= self.workgroup <= 256:
+            raise ValueError(f"{self.lanes} lanes, {self.workgroup} threads")
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """``batch`` products of an ``m`` by ``k`` with a ``k`` by ``n`` matrix.
+
+    ``reuse`` of a convolution: ``taps`` neighbouring positions of the window share a row's loads when the rows of a
+    thread are ``stride`` apart; 1 for a plain product.  Sizes of dynamic dimensions are their upper bounds.
+    """
+
+    m: int
+    n: int
+    k: int
+    batch: int = 1
+    taps: int = 1
+    stride: int = 1
+
+
+Tile = RegisterTile | SharedTile | SplitTile
+
+
+# -- software drivers --------------------------------------------------------------------------------------------------
+
+#: Costs of lavapipe in nanoseconds for a subgroup of eight threads (docs/performance.md): a vector load, which goes
+#: lane by lane, one multiply-add of vectors, and starting a thread
+_CPU_LOAD, _CPU_MULTIPLY, _CPU_START = 219.0, 9.0, 2000.0
+_CPU_SUBGROUP = 8
+
+
+def _cpu_cost(problem: Problem, tile: RegisterTile) -> float:
+    """Time of all subgroups, one after the other: two cores or four change no order."""
+    vectors = ceil(problem.n / LANES)
+    across, down = ceil(ceil(vectors / tile.columns) / tile.across), ceil(ceil(problem.m / tile.rows) / tile.down)
+    subgroups = problem.batch * across * down * ceil(tile.threads / _CPU_SUBGROUP)
+    row_loads = (tile.rows - 1) * min(problem.stride, problem.taps) + problem.taps
+    loads = row_loads / LANES + problem.taps * tile.columns
+    step = loads * _CPU_LOAD + problem.taps * tile.rows * tile.columns * _CPU_MULTIPLY
+    return subgroups * (step * problem.k / problem.taps + _CPU_START)
+
+
+def _register_tiles(problem: Problem, subgroup: int) -> Iterator[RegisterTile]:
+    vectors = ceil(problem.n / LANES)
+    for rows in (1, 2, 4, 7, 8, 14, 16):
+        if rows > problem.m and rows > 1:
+            continue
+        for columns in (1, 2, 3, 4):
+            if columns > vectors or rows * columns * problem.taps * LANES > LARGEST_BODY:
+                continue
+            across = 1
+            while across < subgroup and across * columns < vectors:
+                across *= 2
+            yield RegisterTile(rows, columns, across, max(subgroup // across, 1))
+
+
+# -- GPUs --------------------------------------------------------------------------------------------------------------
+
+_SHARED_TILES = (
+    SharedTile(128, 128, 16, 8, 2),
+    SharedTile(64, 128, 16, 8, 2),
+    SharedTile(128, 64, 16, 8, 2),
+    SharedTile(64, 64, 16, 8, 2),
+    SharedTile(64, 64, 16, 4, 1),
+    SharedTile(32, 64, 16, 4, 1),
+    SharedTile(32, 32, 16, 4, 1),
+)
+_GPU_WORKGROUPS = 128  #: workgroups that keep a large GPU busy
+
+
+def _gpu_cost(problem: Problem, tile: SharedTile) -> float:
+    """Steps of the busiest multiprocessor, weighted by what a step costs against its multiply-adds."""
+    workgroups = problem.batch * ceil(problem.m / tile.block_m) * ceil(problem.n / tile.block_n)
+    rounds = ceil(workgroups / _GPU_WORKGROUPS)
+    loads_to_multiplies = 1.0 / (tile.rows * LANES) + 1.0 / (tile.columns * LANES * LANES)
+    return rounds * tile.block_m * tile.block_n * (1.0 + 4.0 * loads_to_multiplies)
+
+
+# -- ranking -----------------------------------------------------------------------------------------------------------
+
+
+def ranked(problem: Problem, profile: DeviceProfile) -> list[Tile]:
+    """Configurations for ``problem`` that the profile's limits allow, best first; never empty."""
+    if profile.kind == "cpu":
+        tiles: list[Tile] = sorted(_register_tiles(problem, _CPU_SUBGROUP), key=lambda tile: _cpu_cost(problem, tile))
+    else:
+        tiles = [RegisterTile(4, 1, 8, 8)]
+    return [tile for tile in tiles if _fits_grid(problem, tile, profile)] or tiles[:1]
+
+
+def _gpu_tiles(problem: Problem, profile: DeviceProfile) -> list[Tile]:
+    memory = profile.limit("max-compute-workgroup-storage-size")
+    if problem.m <= 8:
+        rows = max(problem.m, 1)
+        parts = 1
+        while parts < 32 and problem.k >= 32 * parts and 8 * parts * 2 <= 256:
+            parts *= 2
+        return [SplitTile(rows, 8, parts)]
+    shared = [tile for tile in _SHARED_TILES if tile.workgroup_bytes <= memory]
+    return sorted(shared, key=lambda tile: _gpu_cost(problem, tile)) or [RegisterTile(4, 1, 8, 8)]
+
+
+def _fits_grid(problem: Problem, tile: Tile, profile: DeviceProfile) -> bool:
+    limit = profile.limit("max-compute-workgroups-per-dimension")
+    if isinstance(tile, SharedTile):
+        rows = tile.block_m
+    elif isinstance(tile, SplitTile):
+        rows = tile.rows
+    else:
+        rows = tile.rows * tile.down
+    return ceil(problem.m / rows) <= limit
