@@ -1,7 +1,7 @@
 """Graph to fused groups: which nodes share a kernel, and which values exist in memory.
 
-A *group* becomes one kernel.  It has at most one *anchor* (a matrix product, a convolution, a reduction ...) and grows in
-two directions:
+A *group* becomes one kernel.  It has at most one *anchor* (a matrix product, a convolution, a reduction ...) and grows
+in two directions:
 
 *Epilogue.*  From the anchor's result forward, a :class:`Region` takes elementwise consumers (and the reductions and
 elementwise nodes of a normalisation) as long as one value is left that others read: the *exit*.  A region with a
@@ -16,6 +16,8 @@ Every decision that keeps two neighbours apart is recorded in ``Fusion.reasons``
 
 from __future__ import annotations
 
+import heapq
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -35,7 +37,9 @@ REUSING_FAMILIES = frozenset({"gemm", "conv", "conv_transpose"})
 #: Nodes that a region may take, and that a kernel may inline: they bound the size of a shader
 REGION_LIMIT = 96
 INLINE_LIMIT = 128
-_HEAVY = frozenset("exp log sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf pow sqrt div mod fmod".split())
+_HEAVY = frozenset(
+    "exp log sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf pow sqrt div mod fmod".split()
+)
 
 
 @dataclass
@@ -97,6 +101,53 @@ def constant_values(graph: Graph) -> set[Value]:
     return constant
 
 
+class _Growth:
+    """A region while it grows: its members' values that others read, and the consumers that have yet to be tried.
+
+    A consumer that was refused is tried again only when another of its operands joins: nothing else changes the answer.
+    """
+
+    def __init__(self, anchor: Node, rank: dict[Node, int], outputs: set[Value]) -> None:
+        self._rank = rank
+        self._outputs = outputs
+        self._inside: set[Node] = set()
+        self._readers: dict[Value, int] = {}  #: uses of each member's value outside the region
+        self._producer: dict[Node, Node] = {}  #: consumer -> the first member that it reads
+        self.live: dict[Value, None] = {}
+        self.waiting: list[tuple[int, Node]] = []  #: a heap by rank; ranks are unique
+        self._queued: set[Node] = set()
+        self.add(anchor)
+
+    def add(self, node: Node) -> None:
+        """Make ``node``, which has one output, a member."""
+        self._inside.add(node)
+        for value in node.inputs:
+            if value in self._readers:
+                self._readers[value] -= 1
+                if not self._readers[value] and value not in self._outputs:
+                    self.live.pop(value, None)
+        (result,) = node.outputs
+        self._readers[result] = len(result.uses)
+        in_memory = result in self._outputs
+        if result.uses or in_memory:
+            self.live[result] = None
+        for user, _ in result.uses:
+            if user in self._inside or user in self._queued:
+                continue
+            if user not in self._producer:
+                if in_memory:
+                    continue  # its value must be in memory anyway: nothing is gained by computing on
+                self._producer[user] = node
+            self._queued.add(user)
+            heapq.heappush(self.waiting, (self._rank[user], user))
+
+    def pop(self) -> tuple[Node, Node]:
+        """The earliest consumer to be tried, and the member that it reads."""
+        _, user = heapq.heappop(self.waiting)
+        self._queued.remove(user)
+        return user, self._producer[user]
+
+
 class _Fuser:
     def __init__(self, graph: Graph, enabled: bool, max_operands: int, operators: Registry) -> None:
         self.graph = graph
@@ -147,18 +198,19 @@ class _Fuser:
         best = (1, root)
         if not self.enabled or len(anchor.outputs) != 1:
             return Region(anchor, members, root, coordinates, domain, reductions)
-        inside = {anchor}
+        growth = _Growth(anchor, self.rank, self.outputs)
         while len(members) < REGION_LIMIT:
-            chosen = self._next_member(members, inside, coordinates, domain, is_reduction)
+            chosen = self._next_member(growth, coordinates, domain, is_reduction)
             if chosen is None:
                 break
             node, where = chosen
             members.append(node)
-            inside.add(node)
+            growth.add(node)
             coordinates[node.outputs[0]] = where
-            live = self._live(members, inside)
-            if len(live) == 1 and self._may_exit(live[0], domain, coordinates, is_reduction):
-                best = (len(members), live[0])
+            if len(growth.live) == 1:
+                (only,) = growth.live
+                if self._may_exit(only):
+                    best = (len(members), only)
         count, exit_value = best
         members = members[:count]
         kept = {member.outputs[0] for member in members}
@@ -167,38 +219,18 @@ class _Fuser:
             reductions = [member for member in members if self.operators.of(member).family == "reduce"]
         return Region(anchor, members, exit_value, coordinates, domain, reductions)
 
-    def _live(self, members: list[Node], inside: set[Node]) -> list[Value]:
-        return [
-            node.outputs[0]
-            for node in members
-            if node.outputs[0] in self.outputs or any(user not in inside for user, _ in node.outputs[0].uses)
-        ]
-
-    def _may_exit(self, value: Value, domain: Shape, coordinates: dict[Value, Shape], is_reduction: bool) -> bool:
+    def _may_exit(self, value: Value) -> bool:
         """A view as last member pays only when its result is needed in memory as it is, or arithmetic follows."""
-        node = value.producer
-        assert node is not None
-        definition = self.operators.of(node)
-        return not definition.is_view or value in self.outputs
+        assert value.producer is not None
+        return not self.operators.of(value.producer).is_view or value in self.outputs
 
     def _next_member(
-        self,
-        members: list[Node],
-        inside: set[Node],
-        coordinates: dict[Value, Shape],
-        domain: Shape,
-        is_reduction: bool,
+        self, growth: _Growth, coordinates: dict[Value, Shape], domain: Shape, is_reduction: bool
     ) -> tuple[Node, Shape] | None:
         """The earliest consumer that can join, with the coordinates of its result."""
-        candidates: dict[Node, Node] = {}
-        for member in members:
-            if member.outputs[0] in self.outputs:
-                continue  # its value must be in memory anyway: nothing is gained by computing on
-            for user, _ in member.outputs[0].uses:
-                if user not in inside and user not in candidates:
-                    candidates[user] = member
-        for user in sorted(candidates, key=self.rank.__getitem__):
-            where = self._joins(user, candidates[user], coordinates, domain, is_reduction)
+        while growth.waiting:
+            user, producer = growth.pop()
+            where = self._joins(user, producer, coordinates, domain, is_reduction)
             if where is not None:
                 return user, where
         return None
@@ -349,39 +381,70 @@ class _Fuser:
                 break
             if value.producer is None or value in self.materialise:
                 continue
-            if self.operators.of(value.producer).is_map and value.producer not in self.region_of \
-                    and len(value.users) == 1:
+            if (
+                self.operators.of(value.producer).is_map
+                and value.producer not in self.region_of
+                and len(value.users) == 1
+            ):
                 total += self._work(value.producer)
         return total
 
     # -- limits --------------------------------------------------------------------------------------------------
 
     def _respect_operand_limit(self) -> None:
-        """Materialise inlined values until every kernel binds at most ``max_operands`` tensors."""
-        for _ in range(len(self.graph.nodes) + 1):
-            crowded = None
-            for owner in self._owners():
-                reads, inlined = self._operands(owner)
-                if len(reads) + 1 > self.max_operands:
-                    crowded = (owner, inlined)
-                    break
-            if crowded is None:
-                return
-            owner, inlined = crowded
-            widest = max(inlined, key=lambda node: (len(self._cone(node)), -self.rank[node]), default=None)
-            if widest is None or len(self._cone(widest)) < 2:
-                return  # the driver reports the limit with the node's name
-            self.materialise.add(widest.outputs[0])
-            for user in widest.outputs[0].users:
-                self.refuse(widest, user, f"the kernel would bind more than {self.max_operands} buffers")
+        """Materialise inlined values until every kernel binds at most ``max_operands`` tensors.
 
-    def _cone(self, node: Node) -> list[Value]:
-        reads: dict[Value, None] = {}
-        self._visit(node, reads, {})
-        return list(reads)
+        A kernel that cannot get below the limit is left: the driver reports it with the node's name.
+        """
+        waiting = deque(self._owners())
+        inlined_by: dict[Node, list[Value]] = {}  #: inlined node -> outputs of kernels that were found to fit
+        while waiting:
+            owner = waiting.popleft()
+            reads, inlined = self._operands(owner)
+            if len(reads) + 1 <= self.max_operands:
+                for node in inlined:
+                    inlined_by.setdefault(node, []).append(owner)
+                continue
+            victim = self._to_split_off(inlined)
+            if victim is None:
+                continue
+            self.materialise.add(victim.outputs[0])
+            for user in victim.outputs[0].users:
+                self.refuse(victim, user, f"the kernel would bind more than {self.max_operands} buffers")
+            waiting.extendleft((owner, victim.outputs[0], *inlined_by.pop(victim, ())))
+
+    def _to_split_off(self, inlined: list[Node]) -> Node | None:
+        """The inlined node that takes the most operands with it and still fits a kernel of its own; if none fits, the
+        first that takes at least two."""
+        room = self.max_operands - 1
+        cones: dict[Node, dict[Value, None]] = {}  #: what computing the node loads; more than fits is left out
+        best: tuple[int, int, int] | None = None
+        chosen: Node | None = None
+        too_wide: Node | None = None
+        for node in inlined:
+            cone: dict[Value, None] = {}
+            for value in self.operators.of(node).data_inputs(node):
+                if value.known is not None and value.known.size <= 1:
+                    continue
+                if value.producer is None or value in self.materialise:
+                    cone[value] = None
+                else:
+                    cone.update(cones[value.producer])
+                if len(cone) > room:
+                    break
+            cones[node] = cone
+            if len(cone) > room:
+                too_wide = too_wide or node
+            elif len(cone) >= 2:
+                score = (len(cone), -ix.bounds(node.outputs[0].elements)[1], self.rank[node])
+                if best is None or score > best:
+                    best, chosen = score, node
+        return chosen or too_wide
 
     def _owners(self) -> list[Value]:
-        return [value for value in self.materialise if value.producer is not None]
+        """Outputs of kernels, in the order of the nodes that compute them."""
+        found = [value for value in self.materialise if value.producer is not None]
+        return sorted(found, key=lambda value: (self.rank[value.producer], value.output_index))  # type: ignore[index]
 
     def _visit(self, node: Node, reads: dict[Value, None], inlined: dict[Node, None]) -> None:
         stack = self.operators.of(node).data_inputs(node)[::-1]
@@ -416,7 +479,7 @@ class _Fuser:
 
     def _collect(self) -> Fusion:
         pending: dict[Value, Group] = {}
-        for value in sorted(self._owners(), key=lambda item: self.rank[item.producer] if item.producer else -1):
+        for value in self._owners():
             assert value.producer is not None
             region = self.region_of.get(value.producer)
             family = self.operators.of(region.anchor).family if region else "map"
@@ -477,7 +540,9 @@ def broadcast_coordinates(coordinates: Sequence[Dim], shape: Shape, operand_shap
 def _element_work(definition: object, node: Node) -> int:
     """Cost of an elementwise operator: its expression's operations, expensive functions counted four times."""
     arguments = [
-        ex.register(f"x{position}", value.dtype.compute) for position, value in enumerate(node.inputs) if value is not None
+        ex.register(f"x{position}", value.dtype.compute)
+        for position, value in enumerate(node.inputs)
+        if value is not None
     ]
     result = definition.element(node, arguments)  # type: ignore[attr-defined]
     return sum(4 if inner.op in _HEAVY else 1 for inner in ex.walk(result) if inner.args)

@@ -140,6 +140,8 @@ class OpDef:
 
     def data_inputs(self, node: Node) -> list[Value]:
         """The operands that a kernel for ``node`` may load: present, and not only known at compile time."""
+        if not self.static_inputs:
+            return [value for value in node.inputs if value is not None]
         return [
             value
             for position, value in enumerate(node.inputs)
@@ -185,7 +187,8 @@ class Registry:
         return found
 
     def of(self, node: Node) -> OpDef:
-        return self.get(node.op, node.domain)
+        found = self._table.get((node.domain, node.op))
+        return self.get(node.op, node.domain) if found is None else found
 
     def all(self) -> Iterable[OpDef]:
         return self._table.values()
