@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from . import native_types
+
 try:
     from wgpu.backends.wgpu_native import GPUShaderModule, ffi, lib
     from wgpu.backends.wgpu_native._api import libf
@@ -20,6 +22,7 @@ try:
     _set_bind_group = lib.wgpuComputePassEncoderSetBindGroup
     _dispatch = lib.wgpuComputePassEncoderDispatchWorkgroups
     AVAILABLE = True
+    native_types.install(ffi)
 except (ImportError, AttributeError):
     AVAILABLE = False
 
