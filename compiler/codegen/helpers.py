@@ -16,7 +16,7 @@ _DEPENDENCIES: dict[str, tuple[str, ...]] = {
     "max_i64": ("lt_i64",),
     "min_u64": ("lt_u64",),
     "max_u64": ("lt_u64",),
-    "pow_i64": ("mul_i64",),
+    "pow_i64": ("pow_u64",),
     "pow_u64": ("mul_i64",),
     "sub_i64": ("neg_i64", "add_i64"),
     "neg_i64": ("add_i64",),
@@ -25,7 +25,7 @@ _DEPENDENCIES: dict[str, tuple[str, ...]] = {
     "f32_to_u64": ("f32_to_i64",),
     "min_f32": ("isnan",),
     "max_f32": ("isnan",),
-    "pow": ("not_a_number",),
+    "pow": ("infinity", "not_a_number"),
 }
 
 
@@ -35,7 +35,7 @@ def with_dependencies(wanted: Iterable[tuple[str, str]]) -> list[tuple[str, str]
 
     def add(name: str, suffix: str) -> None:
         for dependency in _DEPENDENCIES.get(name, ()):
-            add(dependency, "1" if dependency == "not_a_number" else suffix)
+            add(dependency, "1" if dependency in ("infinity", "not_a_number") else suffix)
         ordered[name, suffix] = None
 
     for name, suffix in sorted(wanted):

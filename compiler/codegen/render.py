@@ -17,7 +17,7 @@ from typing import Any
 import jinja2
 
 from ...runtime.dtypes import BY_NAME
-from ...runtime.errors import LimitError
+from ...runtime.errors import InternalError, LimitError
 from ...runtime.plan import Binding, Kernel
 from .. import expr as ex
 from ..kernels.spec import Hook, KernelSpec, Operand
@@ -52,7 +52,9 @@ def environment() -> jinja2.Environment:
 def helper_text(name: str, suffix: str) -> str:
     """WGSL of a helper function for one lane ("1") or four ("4")."""
     module = environment().get_template("functions.wgsl.j2").module
-    macro = getattr(module, name)
+    macro = getattr(module, name, None)
+    if macro is None:
+        raise InternalError(f"there is no WGSL helper '{name}'")
     return str(macro("4" if suffix == "4" else "1")).strip("\n")
 
 
@@ -69,6 +71,13 @@ def element_type(operand: Operand, wide: bool) -> str:
     return f"vec4<{scalar}>" if wide else scalar
 
 
+class _SizeEmitter(Emitter):
+    """Writes sizes as expressions without statements of their own: they stand anywhere in a template."""
+
+    def _name(self, text: str, prefix: str = "t") -> str:
+        return f"({text})"
+
+
 def render(spec: KernelSpec) -> Kernel:
     """The shader of ``spec``: a pure function."""
     functions = Functions()
@@ -82,15 +91,11 @@ def render(spec: KernelSpec) -> Kernel:
         emitter = Emitter(buffers, wide, symbols, functions, vector_registers if hook.lanes == LANES else frozenset())
         hooks.append(_render_hook(hook, spec, emitter, wide))
 
-    sizes = Emitter(buffers, wide, symbols, functions)
+    sizes = _SizeEmitter(buffers, wide, symbols, functions)
     dims = dict(spec.dims)
 
     def dim(name: str) -> str:
-        lines = len(sizes.lines)
-        text = sizes.index(dims[name])
-        if len(sizes.lines) != lines:  # divisions were given names: fold them into the text instead
-            raise LimitError(f"dimension {name} of a kernel is too complicated for a template")
-        return text
+        return sizes.index(dims[name])
 
     wgsl = environment().get_template(f"{spec.template}.wgsl.j2").render(
         config=spec.config,

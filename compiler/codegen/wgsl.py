@@ -443,6 +443,8 @@ class Emitter:
             return f"({arguments[0]} % {arguments[1]})"
         if op in ("lt", "le", "gt", "ge") and dtype == "bool":
             raise InternalError(f"{op} on bool")
+        if op == "ne" and dtype == "f32":  # naga compares in order: x != y is false for NaN
+            return f"(!({arguments[0]} == {arguments[1]}))"
         if op in _INFIX:
             return f"({arguments[0]} {_INFIX[op]} {arguments[1]})"
         if op in ("abs", "sign") and dtype == "u32":
@@ -482,8 +484,9 @@ class Emitter:
     def _cast(self, node: Expr, argument: str, lanes: int) -> str:
         source, target = node.args[0].dtype, node.dtype
         if target == "bool":
-            zero = {"f32": "0.0f", "i32": "0", "u32": "0u"}[source]
-            return f"({argument} != {self._splat(zero, lanes, source)})"
+            zero = self._splat({"f32": "0.0f", "i32": "0", "u32": "0u"}[source], lanes, source)
+            # naga compares floats in order: NaN != 0 would be false
+            return f"(!({argument} == {zero}))" if source == "f32" else f"({argument} != {zero})"
         wgsl_type = WGSL_TYPES[target]
         return f"{wgsl_type}({argument})" if lanes == 1 else f"vec4<{wgsl_type}>({argument})"
 
@@ -501,8 +504,10 @@ class Emitter:
             return f"({arguments[0]} {_INFIX[op]} {arguments[1]})"
         if op == "bitnot":
             return f"(~{arguments[0]})"
-        if op in ("floor", "ceil", "round", "trunc"):
+        if op in ("floor", "ceil", "round", "trunc") or (op == "abs" and node.dtype == "u64"):
             return arguments[0]
+        if op in ("isnan", "isinf"):
+            return "false"
         if op in ("gt", "le"):  # a > b is b < a; a <= b is not b < a
             less = self._call(f"lt_{node.args[0].dtype}", arguments[::-1], 1)
             return less if op == "gt" else f"(!{less})"

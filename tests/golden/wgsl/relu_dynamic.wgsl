@@ -1,0 +1,16 @@
+@group(0) @binding(0) var<storage, read> x0: array<vec4<f32>>;
+@group(0) @binding(1) var<storage, read_write> y: array<vec4<f32>>;
+struct Symbols { s_n: i32 }
+@group(0) @binding(2) var<uniform> symbols: Symbols;
+fn store(q: i32) {
+  let t1 = x0[q];
+  y[q] = select(t1, vec4<f32>(0.0f), (t1 < vec4<f32>(0.0f)));
+}
+
+@compute @workgroup_size(64)
+fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
+  let q = i32(id.x + id.y * groups.x * 64u);
+  if (q < ((3 + symbols.s_n * 7) >> 2u)) {
+    store(q);
+  }
+}
