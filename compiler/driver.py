@@ -96,8 +96,11 @@ def compile_model(
     *,
     limits: Limits = DEFAULT_LIMITS,
     on_stage: OnStage | None = None,
+    make_planner: Callable[..., Planner] = Planner,
 ) -> Plan:
     """Compile ``model`` for the input shapes in ``bound``.
+
+    ``make_planner`` takes the arguments of :class:`Planner`; see :mod:`.host` for one that evaluates weights.
 
     Deterministic: the same model, shapes, profile and options give the same plan in any process.  Raises the errors of the
     family :class:`~shaderloom.runtime.errors.ShaderloomError`, with the ONNX node at fault.
@@ -105,7 +108,7 @@ def compile_model(
     if not isinstance(options, CompileOptions):
         options = CompileOptions.of(options or {})
     lowered = lower(model, bound, profile, options, limits=limits, on_stage=on_stage)
-    planner = Planner(lowered.graph, lowered.fusion, profile, bound.symbols, in_place=options.in_place)
+    planner = make_planner(lowered.graph, lowered.fusion, profile, bound.symbols, in_place=options.in_place)
     plan = planner.plan()
     plan.report.update(_report(model, lowered))
     return plan

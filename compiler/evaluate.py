@@ -74,12 +74,23 @@ def apply(op: str, dtype: str, args: tuple[Array, ...]) -> Array:
         return convert(args[0], NUMPY_TYPES[dtype])
     if op in ("select", "guard"):
         return np.where(*args)
+    if op in _INEXACT and dtype in ex.FLOATS:
+        return _nearest(_INEXACT[op], args, NUMPY_TYPES[dtype])
     function = _FUNCTIONS.get(op)
     if function is not None:
         return function(*args)
     if dtype in ex.FLOATS:
         return _FLOAT_FUNCTIONS[op](*args)
     return _INTEGER_FUNCTIONS[op](*args)
+
+
+def _nearest(function: Callable[..., Array], args: tuple[Array, ...], dtype: np.dtype) -> np.ndarray:
+    """Compute in double precision and round once.
+
+    numpy picks implementations by the processor's vector instructions, and they differ in the last bits; in double
+    precision those bits are gone after rounding, so that folded constants and bundles are the same on every machine.
+    """
+    return np.asarray(function(*(np.asarray(arg).astype(np.float64) for arg in args))).astype(dtype)
 
 
 def convert(array: Array, dtype: np.dtype) -> np.ndarray:
@@ -122,7 +133,7 @@ _FUNCTIONS: dict[str, Callable[..., Array]] = {
     "mul": np.multiply,
     "min": np.minimum,
     "max": np.maximum,
-    "pow": np.power,
+    "pow": np.power,  # of integers
     "mod": np.mod,
     "fmod": np.fmod,
     "eq": np.equal,
@@ -140,9 +151,18 @@ _FUNCTIONS: dict[str, Callable[..., Array]] = {
 
 _FLOAT_FUNCTIONS: dict[str, Callable[..., Array]] = {
     "div": np.divide,
+    "sqrt": np.sqrt,
+    "floor": np.floor,
+    "ceil": np.ceil,
+    "round": np.rint,
+    "trunc": np.trunc,
+}
+
+#: Functions of floats that IEEE 754 does not define to the last bit
+_INEXACT: dict[str, Callable[..., Array]] = {
+    "pow": np.power,
     "exp": np.exp,
     "log": np.log,
-    "sqrt": np.sqrt,
     "sin": np.sin,
     "cos": np.cos,
     "tan": np.tan,
@@ -155,11 +175,7 @@ _FLOAT_FUNCTIONS: dict[str, Callable[..., Array]] = {
     "asinh": np.arcsinh,
     "acosh": np.arccosh,
     "atanh": np.arctanh,
-    "floor": np.floor,
-    "ceil": np.ceil,
-    "round": np.rint,
-    "trunc": np.trunc,
-    "erf": lambda value: np.asarray(_erf(value)).astype(np.float32),
+    "erf": lambda value: np.asarray(_erf(value)).astype(np.float64),
 }
 
 _INTEGER_FUNCTIONS: dict[str, Callable[..., Array]] = {"div": _truncated_quotient}

@@ -70,12 +70,15 @@ def write(device: Device, buffer: Any, offset: int, data: Any) -> None:
             device.queue.write_buffer(buffer, offset + whole, bytes(view[whole:]).ljust(4, b"\0"))
 
 
-def upload(device: Device, buffer: Any, data: Any) -> Iterator[int]:
-    """Write a large buffer in chunks, waiting so that few of them are in wgpu's staging memory; yields bytes done."""
+def upload(device: Device, buffer: Any, data: Any, offset: int = 0) -> Iterator[int]:
+    """Write ``data`` at ``offset`` (a multiple of 4) of a buffer in chunks; yields bytes done.
+
+    Waits so that few chunks are in wgpu's own staging memory.
+    """
     view = memoryview(data).cast("B")
     for start in range(0, len(view), UPLOAD_CHUNK):
         end = min(start + UPLOAD_CHUNK, len(view))
-        write(device, buffer, start, view[start:end])
+        write(device, buffer, offset + start, view[start:end])
         if end - start == UPLOAD_CHUNK:
             device.submit([], "uploading weights")
             device.wait()

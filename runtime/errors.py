@@ -63,6 +63,12 @@ class ModelError(ShaderloomError):
     stage = "model"
 
 
+class BundleError(ShaderloomError):
+    """A shader bundle is damaged, of an unknown version, or none at all; the message names the file."""
+
+    stage = "bundle"
+
+
 class UnsupportedError(ShaderloomError):
     """A valid model uses an operator, attribute, type or shape that no provider of the session supports."""
 

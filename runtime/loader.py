@@ -98,7 +98,9 @@ class _Preparation:
             for key in self._needed(weight):
                 self._users[key] = self._users.get(key, 0) + 1
         self._total = sum(self._reference(key).length for key in self._users)
-        self._total += sum(self._reference(weight.sources[0]).length for weight in missing if not weight.calls)
+        self._total += sum(
+            self._reference(key).length for weight in missing if not weight.calls for key in weight.sources
+        )
         self._done = 0
 
     def run(self) -> None:
@@ -131,12 +133,15 @@ class _Preparation:
     def _make(self, weight: Weight) -> None:
         pool = self._pool
         if not weight.calls:
-            if len(weight.sources) != 1:
-                raise InternalError(f"weight '{weight.key}' has no calls and {len(weight.sources)} sources")
-            reference = self._reference(weight.sources[0])
-            size = max(weight.bytes, reference.length)
+            parts = [self._reference(key) for key in weight.sources]
+            if not parts or any(part.length % 4 for part in parts[:-1]):
+                raise InternalError(f"weight '{weight.key}' has no calls, and no sources that make it up")
+            size = max(weight.bytes, sum(part.length for part in parts))
             pool._weights[weight.key] = OwnedBuffer(self._device, pool.account, size, TENSOR, f"weight:{weight.key}")
-            self._upload(reference, pool._weights[weight.key])
+            offset = 0
+            for part in parts:
+                self._upload(part, pool._weights[weight.key], offset)
+                offset += part.length
             return
         for key in weight.sources:
             if key not in self._sources:
@@ -155,14 +160,14 @@ class _Preparation:
             scratch.destroy()
         self._scratch.clear()
 
-    def _upload(self, reference: SourceRef, buffer: OwnedBuffer) -> None:
+    def _upload(self, reference: SourceRef, buffer: OwnedBuffer, offset: int = 0) -> None:
         data = reference.data if reference.data is not None else self._pool._read_source(reference)
         view = memoryview(data).cast("B")
         if len(view) != reference.length:
             raise ModelError(
                 f"an initializer has {len(view)} bytes instead of {reference.length}", tensor=reference.key
             )
-        for done in upload(self._device, buffer.gpu, view):
+        for done in upload(self._device, buffer.gpu, view, offset):
             self._done += done
             if self._pool._progress is not None:
                 self._pool._progress(self._done, self._total)

@@ -127,8 +127,8 @@ class SourceRef:
 class Weight:
     """A tensor of the weight pool.
 
-    Without ``calls`` it is the source's bytes as they are.  With calls it is made by running them in order; they bind
-    ``source:KEY`` and ``weight:KEY`` ranges (other weights, or scratch named ``weight:`` that only this list uses).
+    Without ``calls`` it is the bytes of its sources, one after another.  With calls it is made by running them in order;
+    they bind ``source:KEY`` and ``weight:KEY`` ranges (other weights, or scratch named ``weight:`` that only this list uses).
     """
 
     key: str

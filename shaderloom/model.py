@@ -9,13 +9,13 @@ import hashlib
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .compiled import Compiled, Progress
 from .compiler.cache import DiskCache, compiler_version, open_cache
-from .feeds import Dynamic, ShapeKey, canonical_dynamic, check_dynamic
+from .feeds import Dynamic, ShapeKey, canonical_dynamic, check_dynamic, static_shapes
 from .header import ModelHeader
 from .runtime.caps import Caps
 from .runtime.device_profile import DeviceProfile
@@ -25,19 +25,6 @@ from .runtime.source_files import FileState, SourceFiles
 
 if TYPE_CHECKING:
     from .compiler.frontend.model import ImportedModel
-
-#: Told what is being done, how much of it is done, and how much there is (0: not known)
-Progress = Callable[[str, int, int], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Compiled:
-    """A plan, where it came from, and how long it took to get in milliseconds."""
-
-    plan: Plan
-    from_disk: bool
-    milliseconds: float
-
 
 class Model:
     """One ONNX model: a path, bytes, or a ``ModelProto``."""
@@ -75,8 +62,14 @@ class Model:
             from .compiler.frontend import load_model
 
             self._progress("reading the model", 0, 0)
-            self._imported = load_model(self.data if self.path is None else self.path)
+            model = self.data if self.path is None else self.path
+            assert model is not None, "one of the two is given"
+            self._imported = load_model(model)
         return self._imported
+
+    def default_shapes(self) -> dict[str, tuple[int, ...]] | None:
+        """The input shapes if the model declares all of them as numbers."""
+        return static_shapes(self.header)
 
     def compile(self, key: ShapeKey, shapes: Mapping[str, tuple[int, ...]], profile: DeviceProfile) -> Compiled:
         """The plan for a shape key on a kind of device: from the disk if it is there, else compiled and stored.

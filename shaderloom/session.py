@@ -9,15 +9,14 @@ import warnings
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .compiler.cache import DiskCache
-from .feeds import Dynamic, ShapeKey, check_feeds, shape_key, static_shapes
+from .compiled import Compiled, PlanSource, Progress
+from .feeds import Dynamic, ShapeKey, check_feeds, shape_key
 from .header import ModelMetadata, NodeArg
 from .inspection import describe_plan
-from .model import Compiled, Model, Progress
 from .runtime.buffers import StagingPool
 from .runtime.caps import Caps, MemoryAccount
 from .runtime.device import Device, open_device
@@ -25,6 +24,9 @@ from .runtime.errors import ClosedError, InputError
 from .runtime.executor import Executor
 from .runtime.loader import WeightPool
 from .runtime.timing import Profile
+
+if TYPE_CHECKING:
+    from .compiler.cache import DiskCache
 
 #: Names by which the provider of this project is known; the others are those of ONNX Runtime
 WGPU_PROVIDER_NAMES = ("wgpu", "WebGpuExecutionProvider", "JsExecutionProvider")
@@ -104,13 +106,29 @@ class InferenceSession:
         options: Mapping[str, Any] | None = None,
         progress: Progress | None = None,
     ) -> None:
+        from .model import Model  # leads to the compiler, which sessions of bundles do without
+
+        self._providers = _resolve_providers(providers)
+        source = Model(model, dynamic=dynamic, caps=caps, cache=cache, options=options, progress=progress)
+        self._open(source, device, plans=plans, checked=bounds_checks, use_native=use_native, progress=progress)
+
+    def _open(
+        self,
+        source: PlanSource,
+        device: str | int | Device | Any,
+        *,
+        plans: int,
+        checked: bool,
+        use_native: bool | None,
+        progress: Progress | None,
+    ) -> None:
+        """Everything that does not depend on where plans come from."""
         if plans < 1:
             raise InputError(f"a session keeps at least one plan, not {plans}")
-        self._providers = _resolve_providers(providers)
-        self._model = Model(model, dynamic=dynamic, caps=caps, cache=cache, options=options, progress=progress)
+        self._model = source
         self._caps = self._model.caps
         self._device = open_device(device)
-        self._checked = bounds_checks
+        self._checked = checked
         self._use_native = use_native
         self._limit = plans
         self._account = MemoryAccount(self._caps.device_memory)
@@ -237,7 +255,7 @@ class InferenceSession:
     def _shapes(self, shapes: Mapping[str, Sequence[int]] | None) -> Mapping[str, Sequence[int]]:
         if shapes is not None:
             return shapes
-        declared = static_shapes(self._model.header)
+        declared = self._model.default_shapes()
         if declared is None:
             raise InputError(
                 "the model does not declare all input sizes as numbers", hint="give the shapes of the inputs"

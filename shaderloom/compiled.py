@@ -1,0 +1,57 @@
+"""What a session gets for a shape key, and how those who wait are told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from .feeds import Dynamic, ShapeKey
+from .header import ModelHeader
+from .runtime.caps import Caps
+from .runtime.device_profile import DeviceProfile
+from .runtime.loader import ReadSource
+from .runtime.plan import Plan
+
+#: Told what is being done, how much of it is done, and how much there is (0: not known)
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """A plan, where it came from, and how long it took to get in milliseconds.
+
+    ``from_disk``: this process has not generated the shaders, so they keep their bounds checks.
+    """
+
+    plan: Plan
+    from_disk: bool
+    milliseconds: float
+
+
+class PlanSource(Protocol):
+    """What a session runs: an ONNX model with the compiler behind it, or a bundle."""
+
+    @property
+    def header(self) -> ModelHeader: ...
+
+    @property
+    def dynamic(self) -> Dynamic: ...
+
+    @property
+    def caps(self) -> Caps: ...
+
+    @property
+    def sources(self) -> ReadSource:
+        """Gives the bytes of the weights."""
+        ...
+
+    def default_shapes(self) -> Mapping[str, tuple[int, ...]] | None:
+        """Input shapes that need not be given; None if some sizes must be."""
+        ...
+
+    def compile(self, key: ShapeKey, shapes: Mapping[str, tuple[int, ...]], profile: DeviceProfile) -> Compiled:
+        """The plan for a shape key, of which ``shapes`` are one instance."""
+        ...
+
+    def close(self) -> None: ...
