@@ -61,6 +61,10 @@ def symbol_field(name: str) -> str:
     return f"s_{safe}"
 
 
+#: what a name of the form letter and number must not be
+_TYPE_NAMES = frozenset({"i8", "i16", "i32", "i64"})
+
+
 @dataclass
 class Functions:
     """The helper functions and bindings that emitted text needs, collected while emitting."""
@@ -105,11 +109,17 @@ class Emitter:
     def _name(self, text: str, prefix: str = "t") -> str:
         self._counter += 1
         name = f"{prefix}{self._counter}"
+        if name in _TYPE_NAMES:
+            return self._name(text, prefix)
         self.write(f"let {name} = {text};")
         return name
 
     def _short(self, text: str) -> str:
         return text if len(text) <= _INLINE_LENGTH else self._name(text)
+
+    def _place(self, position: Dim) -> str:
+        """An index into an array.  One below zero is of an element that nobody uses, and naga refuses the literal."""
+        return self.index(position if isinstance(position, ix.Index) else max(position, 0))
 
     # -- indices -------------------------------------------------------------------------------------------------
 
@@ -298,13 +308,13 @@ class Emitter:
         if storage.packing == 1:
             if wide:
                 vector, component = ix.floordiv(position, LANES), ix.modulo(position, LANES)
-                return f"{buffer}[{self.index(vector)}][{self.index(component)}]"
-            return f"{buffer}[{self.index(position)}]"
+                return f"{buffer}[{self._place(vector)}][{self.index(component)}]"
+            return f"{buffer}[{self._place(position)}]"
         per_word = storage.packing
-        word = self.index(ix.floordiv(position, per_word))
+        word = self._place(ix.floordiv(position, per_word))
         if wide and per_word == 2:
             word_vector, component = ix.floordiv(position, 4), ix.modulo(ix.floordiv(position, 2), 2)
-            text = f"{buffer}[{self.index(word_vector)}][{self.index(component)}]"
+            text = f"{buffer}[{self._place(word_vector)}][{self.index(component)}]"
         else:
             text = f"{buffer}[{word}]"
         helper = f"unpack_{storage.name}"
@@ -398,7 +408,7 @@ class Emitter:
         if not is_aligned(payload.position) or node.dtype not in VECTOR_TYPES:
             return self._by_lane(node)
         assert base is not None
-        quarter = self.index(ix.floordiv(base, LANES))
+        quarter = self._place(ix.floordiv(base, LANES))
         buffer = self.buffers[payload.operand]
         storage = BY_NAME[payload.dtype]
         if storage.packing == 4:
