@@ -13,9 +13,12 @@ is known to be below ``n`` as well, so ``(n*a + b) // n == a`` holds for all ``n
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any, Union
 from weakref import WeakValueDictionary
 
+#: Results that each memoised operation keeps: operands are immutable, and the kernels of a model resemble each other
+MEMO_ENTRIES = 8192
 UNBOUNDED = 1 << 31  #: bounds never leave the range of a signed 32-bit integer: device indices are i32
 
 
@@ -237,6 +240,11 @@ def _joined(remainder: Atom, other: Atom, quotient: Dim) -> Dim | None:
 def add(left: Dim, right: Dim) -> Dim:
     if not isinstance(left, Index) and not isinstance(right, Index):
         return int(left) + int(right)
+    return _add(left, right)
+
+
+@lru_cache(MEMO_ENTRIES)
+def _add(left: Dim, right: Dim) -> Dim:
     collected: dict[Monomial, int] = dict(_terms(left))
     for monomial, coefficient in _terms(right):
         collected[monomial] = collected.get(monomial, 0) + coefficient
@@ -246,6 +254,11 @@ def add(left: Dim, right: Dim) -> Dim:
 def multiply(left: Dim, right: Dim) -> Dim:
     if not isinstance(left, Index) and not isinstance(right, Index):
         return int(left) * int(right)
+    return _multiply(left, right)
+
+
+@lru_cache(MEMO_ENTRIES)
+def _multiply(left: Dim, right: Dim) -> Dim:
     collected: dict[Monomial, int] = {}
     for left_monomial, left_coefficient in _terms(left):
         for right_monomial, right_coefficient in _terms(right):
@@ -331,9 +344,14 @@ def _fits_below(value: Dim, divisor: Dim) -> bool:
 
 def floordiv(value: Dim, divisor: Dim) -> Dim:
     """Floor division by a positive divisor."""
+    if not isinstance(value, Index) and not isinstance(divisor, Index):
+        return int(value) // int(divisor)
+    return _floordiv(value, divisor)
+
+
+@lru_cache(MEMO_ENTRIES)
+def _floordiv(value: Dim, divisor: Dim) -> Dim:
     if not isinstance(value, Index):
-        if not isinstance(divisor, Index):
-            return int(value) // int(divisor)
         if value == 0:
             return 0
         value_low = value_high = int(value)
@@ -402,6 +420,11 @@ def modulo(value: Dim, divisor: Dim) -> Dim:
     """Remainder of floor division by a positive divisor: in ``[0, divisor)``."""
     if not isinstance(value, Index) and not isinstance(divisor, Index):
         return int(value) % int(divisor)
+    return _modulo(value, divisor)
+
+
+@lru_cache(MEMO_ENTRIES)
+def _modulo(value: Dim, divisor: Dim) -> Dim:
     if isinstance(divisor, Index):
         if isinstance(value, Index):
             _, rest = _split_symbolic(value, divisor)
