@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..runtime.device_profile import DeviceProfile
@@ -92,6 +92,10 @@ class Planner:
             if value.producer is not None and value in fusion.materialised and not fusion.materialised[value].constant:
                 self.outputs.setdefault(value, name)
         self.owner: dict[Value, Value] = {}  #: value -> value whose memory it lives in, after in-place sharing
+        self.last_read: dict[Value, int] = {}  #: owner of a block of memory -> the last group that reads the block
+        for group in self.running:
+            for value in group.reads:
+                self.last_read[value] = group.index
 
     def plan(self) -> Plan:
         for group in self.fusion.groups:
@@ -117,8 +121,8 @@ class Planner:
             aliases=aliases,
             report=self._memory_report(placement, tensors),
         )
-        content = {name: value for name, value in asdict(plan).items() if name not in ("key", "report")}
-        return replace(plan, key=digest(**_encode(content)))
+        content = {name: value for name, value in plan.to_json().items() if name not in ("key", "report")}
+        return replace(plan, key=digest(**content))
 
     # -- kernels -------------------------------------------------------------------------------------------------
 
@@ -138,7 +142,8 @@ class Planner:
         self.kernels.setdefault(kernel.key, kernel)
         self.made[group.output] = _Made(group, built, kernel, shares)
         if shares is not None:
-            self.owner[group.output] = self._root(shares)
+            root = self.owner[group.output] = self._root(shares)
+            self.last_read[root] = max(self.last_read.get(root, -1), self.last_read.get(group.output, -1))
 
     def _build(self, group: Group, in_place: Value | None) -> Built:
         names = [symbol.name for symbol in self.symbols]
@@ -172,13 +177,7 @@ class Planner:
 
     def _read_later(self, value: Value, group: Group) -> bool:
         """Whether the block of memory that holds ``value`` is read after ``group``."""
-        root = self._root(value)
-        return any(
-            self._root(read) is root
-            for later in self.running
-            if later.index > group.index
-            for read in later.reads
-        )
+        return self.last_read.get(self._root(value), -1) > group.index
 
     @staticmethod
     def _read_in_step(operand: str, spec: KernelSpec) -> bool:
@@ -218,7 +217,7 @@ class Planner:
         else:
             calls, sources = self._transform(value)
             key = digest(
-                sources=sources, calls=[[call.kernel, [_encode(asdict(item)) for item in call.ranges]] for call in calls]
+                sources=sources, calls=[[call.kernel, [_encode(item) for item in call.ranges]] for call in calls]
             )
             own = self._local(value)
             calls = tuple(

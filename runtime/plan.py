@@ -201,7 +201,7 @@ class Plan:
 
     def to_json(self) -> dict[str, Any]:
         """A JSON-ready dict; :meth:`from_json` reads it back to an equal plan."""
-        return _encode(asdict(self))
+        return _encode(self)
 
     @classmethod
     def from_json(cls, data: Any) -> Plan:
@@ -215,6 +215,11 @@ class Plan:
 
 
 def _encode(value: Any) -> Any:
+    """JSON values for a record of this module, or for anything that one may hold."""
+    if value is None or type(value) in (str, int, float, bool):
+        return value
+    if is_dataclass(value):
+        return {item.name: _encode(getattr(value, item.name)) for item in fields(value)}
     if isinstance(value, bytes):
         return {"base64": base64.b64encode(value).decode("ascii")}
     if isinstance(value, dict):
