@@ -30,8 +30,8 @@ from .support.kernels import STORAGE, compile_kernels, make_model
 
 STORAGE_OF = {"f32": "float32", "i32": "int32", "u32": "uint32", "i64": "int64", "u64": "uint64"}
 FLOATS = np.array(
-    [0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 1.5, 2.5, -2.5, 3.0, 1e-30, -1e-30, 1e-3, 0.0624, 0.0626, 7.25, -88.0, 88.0, 1e4, -1e4,
-     3e38, -3e38, np.inf, -np.inf, np.nan], np.float32)  # fmt: skip
+    [0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 1.5, 2.5, -2.5, 3.0, 1e-30, -1e-30, 1e-3, 0.0624, 0.0626, 7.25, -88.0, 88.0,
+     1e4, -1e4, 3e38, -3e38, np.inf, -np.inf, np.nan], np.float32)  # fmt: skip
 INT32 = np.array([0, 1, -1, 2, -2, 3, -3, 7, -7, 100, 65535, -65536, 2**30, -(2**31), 2**31 - 1], np.int32)
 UINT32 = np.array([0, 1, 2, 3, 5, 31, 32, 33, 65535, 65536, 2**31, 2**32 - 1], np.uint32)
 INT64 = np.array(
@@ -59,9 +59,7 @@ def evaluate(device, build: Callable[..., ex.Expr], arrays: list[np.ndarray], re
     thread = ix.variable("q", 0, max(threads - 1, 1))
     position = ix.add(ix.multiply(thread, 4), lane_variable()) if lanes == 4 else thread
     names = [array.dtype.name for array in arrays]
-    loads = [
-        ex.load(f"x{number}", name, position, BY_NAME[name].compute) for number, name in enumerate(names)
-    ]
+    loads = [ex.load(f"x{number}", name, position, BY_NAME[name].compute) for number, name in enumerate(names)]
     value = build(*loads)
     if value.dtype == "bool" and result != "bool":
         value = ex.select(value, ex.const(1, BY_NAME[result].compute), ex.const(0, BY_NAME[result].compute))
@@ -82,8 +80,10 @@ def evaluate(device, build: Callable[..., ex.Expr], arrays: list[np.ndarray], re
     buffers.append(device.gpu.create_buffer_with_data(data=b"\xff" * size, usage=STORAGE))
     group = device.gpu.create_bind_group(
         layout=pipeline.layout,
-        entries=[{"binding": number, "resource": {"buffer": buffer, "offset": 0, "size": buffer.size}}
-                 for number, buffer in enumerate(buffers)],
+        entries=[
+            {"binding": number, "resource": {"buffer": buffer, "offset": 0, "size": buffer.size}}
+            for number, buffer in enumerate(buffers)
+        ],
     )
     encoder = device.gpu.create_command_encoder()
     compute = encoder.begin_compute_pass()
@@ -163,8 +163,14 @@ def test_integer_arithmetic(op, dtype, each_device):
 @pytest.mark.parametrize("op", ["eq", "ne", "lt", "le", "gt", "ge"])
 def test_integer_comparisons(op, dtype, each_device):
     left, right = pairs(VALUES[dtype], VALUES[dtype])
-    rule = {"eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater,
-            "ge": np.greater_equal}[op]
+    rule = {
+        "eq": np.equal,
+        "ne": np.not_equal,
+        "lt": np.less,
+        "le": np.less_equal,
+        "gt": np.greater,
+        "ge": np.greater_equal,
+    }[op]
     found = both_forms(each_device, lambda a, b: ex.compare(op, a, b), [left, right], "int32")
     assert found.astype(bool).tolist() == rule(left, right).tolist()
 
@@ -188,7 +194,9 @@ def test_integer_powers_wrap(dtype, each_device):
 
 @pytest.mark.parametrize("dtype", ["i32", "i64"])
 def test_negative_integer_powers(dtype, each_device):
-    base, exponent = pairs(np.array([2, 1, -1, -3, 10], VALUES[dtype].dtype), np.array([-1, -2, -3], VALUES[dtype].dtype))
+    base, exponent = pairs(
+        np.array([2, 1, -1, -3, 10], VALUES[dtype].dtype), np.array([-1, -2, -3], VALUES[dtype].dtype)
+    )
     expected = [{1: 1, -1: 1 if e % 2 == 0 else -1}.get(int(b), 0) for b, e in zip(base, exponent)]
     assert both_forms(each_device, binary("pow"), [base, exponent], STORAGE_OF[dtype]).tolist() == expected
 
@@ -217,8 +225,13 @@ def test_left_shift_of_two_words(each_device):
 def test_casts(source, target, each_device):
     values = VALUES[source]
     if source == "f32":
-        low, high = {"i32": (-(2**31), 2**31), "u32": (0, 2**32), "i64": (-(2**63), 2**63), "u64": (0, 2**64),
-                     "f32": (-math.inf, math.inf)}[target]
+        low, high = {
+            "i32": (-(2**31), 2**31),
+            "u32": (0, 2**32),
+            "i64": (-(2**63), 2**63),
+            "u64": (0, 2**64),
+            "f32": (-math.inf, math.inf),
+        }[target]
         values = np.concatenate([values, np.array([2.0**40 + 2**20, -(2.0**62), 123456.7], np.float32)])
         values = values[np.isfinite(values) & (values >= low) & (values < high)]
     if target == "f32":
@@ -265,8 +278,14 @@ def test_nan_passes_a_clip(op, constant_first, each_device):
 @pytest.mark.parametrize("op", ["eq", "ne", "lt", "le", "gt", "ge"])
 def test_float_comparisons_with_nan(op, each_device):
     left, right = pairs(FLOATS, FLOATS)
-    rule = {"eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater,
-            "ge": np.greater_equal}[op]
+    rule = {
+        "eq": np.equal,
+        "ne": np.not_equal,
+        "lt": np.less,
+        "le": np.less_equal,
+        "gt": np.greater,
+        "ge": np.greater_equal,
+    }[op]
     found = both_forms(each_device, lambda a, b: ex.compare(op, a, b), [left, right], "int32")
     assert found.astype(bool).tolist() == rule(left, right).tolist()
 
@@ -359,8 +378,12 @@ def test_float_arithmetic_with_special_values(op, each_device):
 
 @pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan, -0.0, 1e-40, 3.4e38, 16777216.0, -1.5])
 def test_float_literals(value, each_device):
-    found = both_forms(each_device, lambda x: ex.select(ex.compare("eq", x, x), ex.const(value, "f32"), x),
-                       [np.ones(5, np.float32)], "float32")
+    found = both_forms(
+        each_device,
+        lambda x: ex.select(ex.compare("eq", x, x), ex.const(value, "f32"), x),
+        [np.ones(5, np.float32)],
+        "float32",
+    )
     np.testing.assert_allclose(found, np.full(5, value, np.float32), atol=2e-40)
 
 
@@ -407,8 +430,15 @@ def test_halves_round_to_nearest_even(name, each_device):
 def test_packed_stores_need_whole_words():
     position = ix.variable("q", 0, 9)
     store = Store("y", "int8", position, ex.const(1, "i32"))
-    spec = KernelSpec("map", MapConfig(1, 64), (Operand("y", "read_write", "int8"),),
-                      (Hook("store", ("q",), 1, (), None, (store,)),), (("threads", 10),), (64, 1, 1), (1, 1, 1))
+    spec = KernelSpec(
+        "map",
+        MapConfig(1, 64),
+        (Operand("y", "read_write", "int8"),),
+        (Hook("store", ("q",), 1, (), None, (store,)),),
+        (("threads", 10),),
+        (64, 1, 1),
+        (1, 1, 1),
+    )
     with pytest.raises(LimitError, match="whole words"):
         render(spec)
 
@@ -454,8 +484,9 @@ def test_indices_read_at_run_time(each_device):
     places = np.array([39, 0, 5, 5, -1, 17, 2, 38] * 5, np.int64)
 
     def build(_: ex.Expr, place: ex.Expr) -> ex.Expr:
-        wrapped = ex.select(ex.compare("lt", place, ex.const(0, "i64")),
-                            ex.binary("add", place, ex.const(40, "i64")), place)
+        wrapped = ex.select(
+            ex.compare("lt", place, ex.const(0, "i64")), ex.binary("add", place, ex.const(40, "i64")), place
+        )
         return ex.load("x0", "float32", ex.as_index(wrapped, 0, 39), "f32")
 
     np.testing.assert_array_equal(both_forms(each_device, build, [table, places], "float32"), table[places])
@@ -479,10 +510,19 @@ def test_sizes_with_divisions_stand_inline():
     emitter = Emitter({}, frozenset(), frozenset({"n"}), functions)
     emitter.index(ix.ceildiv(size, 4))
     assert emitter.lines, "a division gets a name in a function"
-    store = Store("y", "float32", ix.add(ix.multiply(ix.variable("q", 0, 249), 4), lane_variable()), ex.const(1.0, "f32"))
-    spec = KernelSpec("map", MapConfig(4, 64), (Operand("y", "read_write", "float32"),),
-                      (Hook("store", ("q",), 4, (), None, (store,)),), (("threads", ix.ceildiv(size, 4)),), (64, 1, 1),
-                      (ix.ceildiv(size, 256), 1, 1), ("n",))
+    store = Store(
+        "y", "float32", ix.add(ix.multiply(ix.variable("q", 0, 249), 4), lane_variable()), ex.const(1.0, "f32")
+    )
+    spec = KernelSpec(
+        "map",
+        MapConfig(4, 64),
+        (Operand("y", "read_write", "float32"),),
+        (Hook("store", ("q",), 4, (), None, (store,)),),
+        (("threads", ix.ceildiv(size, 4)),),
+        (64, 1, 1),
+        (ix.ceildiv(size, 256), 1, 1),
+        ("n",),
+    )
     assert "q < " in render(spec).wgsl and "symbols.s_n" in render(spec).wgsl
 
 
@@ -490,7 +530,7 @@ def test_every_helper_is_tested():
     """The names of helper macros occur in a rule of this file, so that a new one is not forgotten."""
     text = resources.files("shaderloom.templates").joinpath("functions.wgsl.j2").read_text(encoding="utf-8")
     macros = set(re.findall(r"{% macro (\w+)\(s\)", text))
-    covered = {"infinity", "not_a_number", "floor_div", "floor_mod_i32", "floor_mod_f32"}
+    covered = {"infinity", "not_a_number", "floor_div", "floor_mod_i32", "floor_mod_f32", "quarter_turns", "half_asin"}
     for op in (*INTEGER_RULES, "pow", "shl", "shr", "abs", "sign", "neg", "lt"):
         covered |= {f"{op}_{dtype}" for dtype in VALUES}
     covered |= {"isnan", "isinf", "min_f32", "max_f32", "sign", "pow"} | set(FUNCTIONS)
@@ -534,5 +574,5 @@ def test_golden_map_kernels(name):
     dynamic = {dim: (1, 64) for shape in dims.values() for dim in shape if isinstance(dim, str)}
     feeds = {key: np.zeros((2, 7), array.dtype) if key in dims else array for key, array in feeds.items()}
     _, made, _ = compile_kernels(model, feeds, WEB, dynamic=dynamic)
-    (kernel, _), = made
+    ((kernel, _),) = made
     check_golden(f"wgsl/{name}.wgsl", kernel.wgsl)

@@ -26,6 +26,11 @@ _DEPENDENCIES: dict[str, tuple[str, ...]] = {
     "min_f32": ("isnan",),
     "max_f32": ("isnan",),
     "pow": ("infinity", "not_a_number"),
+    "sin": ("quarter_turns",),
+    "cos": ("quarter_turns",),
+    "tan": ("sin", "cos"),
+    "asin": ("half_asin", "not_a_number"),
+    "acos": ("half_asin", "not_a_number"),
 }
 
 

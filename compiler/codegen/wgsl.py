@@ -37,7 +37,8 @@ WGSL_TYPES = {"f32": "f32", "i32": "i32", "u32": "u32", "bool": "bool", "i64": "
 
 _INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "and": "&", "or": "|", "xor": "^", "eq": "==", "ne": "!=",
           "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
-_BUILTIN = frozenset("abs exp log sqrt sin cos tan asin acos atan sinh cosh asinh acosh floor ceil trunc round".split())
+_BUILTIN = frozenset("abs exp log sqrt sinh cosh asinh acosh floor ceil trunc round".split())
+_HELPERS = frozenset("sin cos tan asin acos atan tanh atanh erf pow isnan isinf sign".split())
 _INLINE_LENGTH = 88  #: longer sub-expressions get a name of their own
 
 Rendered = Union[str, tuple[str, str, str, str]]
@@ -465,7 +466,7 @@ class Emitter:
             return self._splat("false", lanes, "bool")
         if op in _BUILTIN:
             return f"{op}({arguments[0]})"
-        if op in ("erf", "tanh", "atanh", "pow", "isnan", "isinf", "sign"):
+        if op in _HELPERS:
             return self._call(op if dtype == "f32" else f"{op}_{dtype}", arguments, lanes)
         raise InternalError(f"operation {op} on {dtype} has no WGSL form")
 
