@@ -1,8 +1,8 @@
 """KernelSpec to Kernel: runs the Jinja templates.
 
 The environment is strict: an undefined name is an error.  Templates hold loops, macros and booleans; they ask
-``dim("M")`` for sizes (a literal, or a field of the ``symbols`` uniform when the dimension is declared dynamic) and call
-hooks by name.
+``dim("M")`` for sizes (a literal, or a field of the ``symbols`` uniform when the dimension is declared dynamic) and
+call hooks by name.
 """
 
 from __future__ import annotations
@@ -97,21 +97,28 @@ def render(spec: KernelSpec) -> Kernel:
     def dim(name: str) -> str:
         return sizes.index(dims[name])
 
-    wgsl = environment().get_template(f"{spec.template}.wgsl.j2").render(
-        config=spec.config,
-        dim=dim,
-        hooks={hook.name for hook in spec.hooks},
-        workgroup=spec.workgroup,
-        declarations="@@declarations@@",
-        **dict(spec.parameters),
+    wgsl = (
+        environment()
+        .get_template(f"{spec.template}.wgsl.j2")
+        .render(
+            config=spec.config,
+            dim=dim,
+            hooks={hook.name for hook in spec.hooks},
+            workgroup=spec.workgroup,
+            declarations="@@declarations@@",
+            **dict(spec.parameters),
+        )
     )
     # The helpers that a kernel needs are known only once everything else is rendered.
     wgsl = wgsl.replace("@@declarations@@", _declarations(spec, wide, functions, hooks))
     if len(wgsl) > MAX_WGSL_CHARACTERS:
-        raise LimitError(f"a {spec.template} kernel has {len(wgsl)} characters of WGSL, more than {MAX_WGSL_CHARACTERS}",
-                         hint="turn fusion off for this model, or raise the cap")
-    bindings = tuple(Binding(operand.name, operand.access, element_type(operand, operand.name in wide))
-                     for operand in spec.operands)
+        raise LimitError(
+            f"a {spec.template} kernel has {len(wgsl):,} characters, more than {MAX_WGSL_CHARACTERS:,}",
+            hint="turn fusion off for this model, or raise the cap",
+        )
+    bindings = tuple(
+        Binding(operand.name, operand.access, element_type(operand, operand.name in wide)) for operand in spec.operands
+    )
     if functions.symbols:
         bindings += (Binding("symbols", "uniform", "Symbols"),)
     config = tuple(sorted(asdict(spec.config).items())) if is_dataclass(spec.config) else ()
@@ -124,7 +131,9 @@ def render(spec: KernelSpec) -> Kernel:
         "features": spec.features,
     }
     key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
-    return Kernel(key, spec.template, wgsl, "main", spec.workgroup, bindings, spec.features, spec.workgroup_bytes, config)
+    return Kernel(
+        key, spec.template, wgsl, "main", spec.workgroup, bindings, spec.features, spec.workgroup_bytes, config
+    )
 
 
 def _vector_operands(spec: KernelSpec) -> frozenset[object]:

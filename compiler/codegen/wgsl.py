@@ -35,8 +35,21 @@ _COMPONENTS = "xyzw"
 VECTOR_TYPES = frozenset({"f32", "i32", "u32", "bool"})
 WGSL_TYPES = {"f32": "f32", "i32": "i32", "u32": "u32", "bool": "bool", "i64": "vec2<u32>", "u64": "vec2<u32>"}
 
-_INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "and": "&", "or": "|", "xor": "^", "eq": "==", "ne": "!=",
-          "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
+_INFIX = {
+    "add": "+",
+    "sub": "-",
+    "mul": "*",
+    "div": "/",
+    "and": "&",
+    "or": "|",
+    "xor": "^",
+    "eq": "==",
+    "ne": "!=",
+    "lt": "<",
+    "le": "<=",
+    "gt": ">",
+    "ge": ">=",
+}
 _BUILTIN = frozenset("abs exp log sqrt sinh cosh asinh acosh floor ceil trunc round".split())
 _HELPERS = frozenset("sin cos tan asin acos atan tanh atanh erf pow isnan isinf sign".split())
 _INLINE_LENGTH = 88  #: longer sub-expressions get a name of their own
@@ -135,12 +148,16 @@ class Emitter:
                 factors.append(str(abs(coefficient)))
             term = " * ".join(factors)
             if not parts:
-                parts.append(f"-{term}" if coefficient < 0 and len(factors) == 1 else
-                             f"-({term})" if coefficient < 0 else term)
+                parts.append(
+                    f"-{term}" if coefficient < 0 and len(factors) == 1 else f"-({term})" if coefficient < 0 else term
+                )
             else:
                 parts.append(f"{'-' if coefficient < 0 else '+'} {term}")
-        return parts[0] if len(parts) == 1 and len(value.terms[0][0]) == 1 and abs(value.terms[0][1]) == 1 \
-            and value.terms[0][1] > 0 else f"({' '.join(parts)})"
+        return (
+            parts[0]
+            if len(parts) == 1 and len(value.terms[0][0]) == 1 and abs(value.terms[0][1]) == 1 and value.terms[0][1] > 0
+            else f"({' '.join(parts)})"
+        )
 
     def _atom(self, atom: ix.Atom) -> str:
         if atom.kind == "var":
@@ -387,8 +404,10 @@ class Emitter:
             if parts[0] is None or parts[1] is None:
                 return None
             return ex.binary(condition.op, parts[0], parts[1])
-        if condition.op in ("lt", "ge") and condition.args[0].op == "coordinate" and condition.args[1].op in (
-            "const", "coordinate"
+        if (
+            condition.op in ("lt", "ge")
+            and condition.args[0].op == "coordinate"
+            and condition.args[1].op in ("const", "coordinate")
         ):
             low, step = split_lane(condition.args[0].payload)
             bound = condition.args[1].payload
@@ -537,7 +556,10 @@ def depends_on_lane(value: Dim) -> bool:
         return True
     for inner in ex.opaque_in(value):
         for node in ex.walk(inner):
-            where = node.payload.coordinates if node.op == "load" else (node.payload,) if node.op == "coordinate" else ()
+            if node.op == "load":
+                where = node.payload.coordinates
+            else:
+                where = (node.payload,) if node.op == "coordinate" else ()
             if any(LANE in ix.variables(axis) for axis in where):
                 return True
     return False

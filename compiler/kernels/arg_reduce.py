@@ -1,7 +1,7 @@
 """Position of the largest or smallest element along an axis.
 
-One thread a row, or ``strips`` threads that compare their findings as a tree in workgroup memory.  Of equal elements the
-first counts, or the last with ``select_last_index``; NaN is larger and smaller than any number, as in numpy.
+One thread a row, or ``strips`` threads that compare their findings as a tree in workgroup memory.  Of equal elements
+the first counts, or the last with ``select_last_index``; NaN is larger and smaller than any number, as in numpy.
 """
 
 from __future__ import annotations
@@ -54,7 +54,10 @@ def build(context: GroupContext) -> Built:
     place = ex.cast(ex.register("place", "i32"), "i64")
     wgsl_type = WGSL_TYPES[value.dtype]
     hooks = [
-        *(Hook(f"find_{name}", ("row",), 1, (), found) for name, found in zip(names, rows.row_coordinates(1), strict=True)),
+        *(
+            Hook(f"find_{name}", ("row",), 1, (), found)
+            for name, found in zip(names, rows.row_coordinates(1), strict=True)
+        ),
         Hook("element", (*names, "column"), 1, (), value),
         Hook("replaces", (), 1, (("later", wgsl_type), ("earlier", wgsl_type)), _replaces(value.dtype, attributes)),
         Hook("store", names, 1, (("place", "i32"),), None, context.stores(kept, place)),

@@ -91,7 +91,10 @@ def build(context: GroupContext) -> Built:
     phases, store = context.row_program(where)
     types = _register_types(phases, row_lanes)
     lanes = max(row_lanes, column_lanes)
-    hooks = [*_row_hooks(rows, row_lanes), *_phase_hooks(context, phases, _row_names(rows), types, row_lanes, column_lanes)]
+    hooks = [
+        *_row_hooks(rows, row_lanes),
+        *_phase_hooks(context, phases, _row_names(rows), types, row_lanes, column_lanes),
+    ]
     if context.exit_is_row:
         hooks.append(Hook("store", _row_names(rows), row_lanes, types, None, (store,)))
     else:
@@ -279,7 +282,9 @@ def _build_words(context: GroupContext, rows: Rows, row_lanes: int, column_lanes
     assert region is not None
     phases, _ = context.row_program(rows.coordinates(row_lanes, column_lanes))
     if any(phase.value.dtype not in VECTOR_TYPES for phase in phases):
-        raise UnsupportedError(f"a reduction of 64-bit integers to {context.group.output.dtype}", origin=context.anchor.origin)
+        raise UnsupportedError(
+            f"a reduction of 64-bit integers to {context.group.output.dtype}", origin=context.anchor.origin
+        )
     output = region.exit
     axes = output.layout.physical_axes(output.shape)
     elements = ix.product([size for _, size in axes])
@@ -298,7 +303,9 @@ def _build_words(context: GroupContext, rows: Rows, row_lanes: int, column_lanes
     hooks.append(Hook("store", ("word",), LANES, _register_types(final_phases, LANES), None, (store,)))
     columns = ix.ceildiv(rows.columns, column_lanes)
     steps = ix.bounds(columns)[1]
-    config = ReduceConfig("words", 64, 1, 1, column_lanes, PARTIALS, BLOCK * PARTIALS if steps > 2 * BLOCK * PARTIALS else 0)
+    config = ReduceConfig(
+        "words", 64, 1, 1, column_lanes, PARTIALS, BLOCK * PARTIALS if steps > 2 * BLOCK * PARTIALS else 0
+    )
     return context.built(
         "reduce_words",
         config,

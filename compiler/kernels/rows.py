@@ -44,7 +44,7 @@ def memory_order(values: Iterable[Expr], domain: Sequence[Dim]) -> list[int]:
 
 def strides(position: Dim, rank: int) -> list[int]:
     """Distance in memory of neighbours along each axis, measured at the origin."""
-    values = {name: 0 for name in (f"a{axis}" for axis in range(rank))}
+    values = dict.fromkeys((f"a{axis}" for axis in range(rank)), 0)
     values |= {atom.payload: atom.high for atom in _variables(position) if atom.payload not in values}
     origin = ix.evaluate(position, values, lambda _: 0)
     return [abs(ix.evaluate(position, {**values, f"a{axis}": 1}, lambda _: 0) - origin) for axis in range(rank)]
@@ -79,7 +79,8 @@ def exit_to_domain(context: GroupContext, physical: Sequence[Dim], order: Sequen
         name = next(iter(ix.variables(source)))
         if source != ix.variable(name, *ix.bounds(source)):
             raise UnsupportedError(
-                f"a {region.exit.dtype} result of {region.anchor.op} behind {region.nodes[-1].op} has words that cross rows",
+                f"a {region.exit.dtype} result of {region.anchor.op} behind {region.nodes[-1].op} "
+                "has words that cross rows",
                 origin=region.anchor.origin,
             )
         found[name] = coordinate

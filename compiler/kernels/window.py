@@ -1,8 +1,8 @@
 """Pools: the largest element, the average or the p-norm of windows slid over the spatial axes.
 
-Each thread computes one element of the result, or four neighbouring channels where channels are innermost.  A packed result
-whose words are not runs of channels is computed a word per thread.  Windows are clipped before the loops, so that
-padding costs nothing and never counts.
+Each thread computes one element of the result, or four neighbouring channels where channels are innermost.  A packed
+result whose words are not runs of channels is computed a word per thread.  Windows are clipped before the loops, so
+that padding costs nothing and never counts.
 """
 
 from __future__ import annotations
@@ -91,28 +91,45 @@ def build(context: GroupContext) -> Built:
         word = ix.variable("thread", 0, max(ix.bounds(threads)[1] - 1, 0))
         target = exit_to_domain(context, unflatten(lanes_of(word), sizes), physical)
         register = (("value", f"vec4<{value_type}>"),)
-        hooks.append(Hook("store", ("thread",), LANES, register, None,
-                          context.stores(target, ex.register("value", compute))))
+        hooks.append(
+            Hook("store", ("thread",), LANES, register, None, context.stores(target, ex.register("value", compute)))
+        )
     else:
         sizes = [_size(domain, axis, lanes) for axis in order]
         elements = threads = ix.product(sizes)
         flat = ix.variable("element", 0, max(ix.bounds(elements)[1] - 1, 0))
         by_axis = dict(zip(order, unflatten(flat, sizes), strict=True))
         found = tuple(by_axis[axis] for axis in range(operand.rank))
-        hooks.append(Hook("store", names, lanes, (("value", value_type),), None,
-                          context.stores(outer, ex.register("value", compute))))
-    hooks += [Hook(f"find_{name}", ("element",), 1, (), ex.coordinate(where))
-              for name, where in zip(names, found, strict=True)]
+        hooks.append(
+            Hook(
+                "store",
+                names,
+                lanes,
+                (("value", value_type),),
+                None,
+                context.stores(outer, ex.register("value", compute)),
+            )
+        )
+    hooks += [
+        Hook(f"find_{name}", ("element",), 1, (), ex.coordinate(where))
+        for name, where in zip(names, found, strict=True)
+    ]
     config = WindowConfig(lanes, words)
     taps = ix.product(attributes.kernel)
     return context.built(
         "window",
         config,
         hooks,
-        dims={"threads": threads, "elements": elements, **{f"size_{i}": size for i, size in enumerate(operand.shape[2:])}},
+        dims={
+            "threads": threads,
+            "elements": elements,
+            **{f"size_{i}": size for i, size in enumerate(operand.shape[2:])},
+        },
         workgroup=(config.workgroup, 1, 1),
         grid=linear_grid(threads, config.workgroup, context.profile),
-        flops=ix.multiply(ix.product(domain), ix.multiply(taps, 1 + sum(1 for inner in ex.walk(element) if inner.args))),
+        flops=ix.multiply(
+            ix.product(domain), ix.multiply(taps, 1 + sum(1 for inner in ex.walk(element) if inner.args))
+        ),
         parameters={
             "axes": _axes(attributes),
             "names": names,
@@ -142,7 +159,9 @@ def _lanes(context: GroupContext, order: list[int], compute: str) -> int:
     operand, domain = context.anchor.operand(0), context.anchor.outputs[0].shape
     if order[-1] != 1 or ix.modulo(domain[1], LANES) != 0 or compute not in VECTOR_TYPES:
         return 1
-    where = _variables(("batch", "channel", *(f"input_{axis}" for axis in range(operand.rank - 2))), operand.shape, LANES)
+    where = _variables(
+        ("batch", "channel", *(f"input_{axis}" for axis in range(operand.rank - 2))), operand.shape, LANES
+    )
     if not context.vectorizes(context.read(operand, where)):
         return 1
     if context.group.output.dtype.packing > 1:
@@ -155,8 +174,14 @@ def _axes(attributes: PoolAttributes) -> tuple[Axis, ...]:
     count = len(attributes.kernel)
     return tuple(
         Axis(
-            f"output_{i}", f"input_{i}", f"size_{i}", attributes.kernel[i], attributes.strides[i], attributes.pads[i],
-            attributes.pads[count + i], attributes.dilations[i],
+            f"output_{i}",
+            f"input_{i}",
+            f"size_{i}",
+            attributes.kernel[i],
+            attributes.strides[i],
+            attributes.pads[i],
+            attributes.pads[count + i],
+            attributes.dilations[i],
         )
         for i in range(count)
     )

@@ -56,7 +56,9 @@ def make_model(
 ) -> onnx.ModelProto:
     """A model of ``nodes``; inputs have the types and shapes of ``feeds``, or the named dimensions in ``dims``."""
     inputs = [
-        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), (dims or {}).get(name, array.shape))
+        helper.make_tensor_value_info(
+            name, helper.np_dtype_to_tensor_dtype(array.dtype), (dims or {}).get(name, array.shape)
+        )
         for name, array in feeds.items()
     ]
     graph = helper.make_graph(

@@ -1,0 +1,67 @@
+@group(0) @binding(0) var<storage, read> x0: array<f32>;
+@group(0) @binding(1) var<storage, read_write> y: array<f32>;
+fn element(batch: i32, channel: i32, input_0: i32, input_1: i32) -> f32 {
+  return x0[(channel * 72 + input_0 * 8 + input_1)];
+}
+fn initial() -> f32 {
+  return 0.0f;
+}
+fn combine(left: f32, right: f32) -> f32 {
+  return (left + right);
+}
+fn finish(value: f32, count: i32) -> f32 {
+  return (value / f32(count));
+}
+fn store(batch: i32, channel: i32, output_0: i32, output_1: i32, value: f32) {
+  y[(channel * 56 + output_0 * 8 + output_1)] = select(value, 0.0f, (value < 0.0f));
+}
+fn find_batch(element: i32) -> i32 {
+  return 0;
+}
+fn find_channel(element: i32) -> i32 {
+  let i1 = element / 56;
+  return i1;
+}
+fn find_output_0(element: i32) -> i32 {
+  let i1 = element >> 3u;
+  let i2 = i1 % 7;
+  return i2;
+}
+fn find_output_1(element: i32) -> i32 {
+  let i1 = element & 7;
+  return i1;
+}
+
+fn pool(batch: i32, channel: i32, output_0: i32, output_1: i32) -> f32 {
+  var count = 1;
+  let origin_0 = output_0 * 1 - 1;
+  let first_0 = max(-origin_0 + 1, 0) / 2;
+  let stop_0 = min(3, (9 - origin_0 + 1) / 2);
+  count *= max(stop_0 - first_0, 0);
+  let origin_1 = output_1 * 1 - 1;
+  let first_1 = max(-origin_1, 0);
+  let stop_1 = min(3, (8 - origin_1));
+  count *= max(stop_1 - first_1, 0);
+  var value = f32(initial());
+  for (var k_0 = first_0; k_0 < stop_0; k_0++) {
+  let input_0 = origin_0 + k_0 * 2;
+  for (var k_1 = first_1; k_1 < stop_1; k_1++) {
+  let input_1 = origin_1 + k_1;
+  value = combine(value, element(batch, channel, input_0, input_1));
+  }
+  }
+  return finish(value, max(count, 1));
+}
+
+@compute @workgroup_size(64)
+fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
+  let thread = i32(id.x + id.y * groups.x * 64u);
+  if (thread < 224) {
+    let batch = find_batch(thread);
+    let channel = find_channel(thread);
+    let output_0 = find_output_0(thread);
+    let output_1 = find_output_1(thread);
+    let value = pool(batch, channel, output_0, output_1);
+    store(batch, channel, output_0, output_1, value);
+  }
+}

@@ -1,0 +1,136 @@
+@group(0) @binding(0) var<storage, read> x0: array<vec4<f32>>;
+@group(0) @binding(1) var<storage, read_write> y: array<vec4<f32>>;
+var<private> infinity_bits: u32 = 0x7f800000u;
+fn infinity_1() -> f32 { return bitcast<f32>(infinity_bits); }
+fn isnan_4(x: vec4<f32>) -> vec4<bool> {
+  return (bitcast<vec4<u32>>(x) & vec4<u32>(0x7fffffffu)) > vec4<u32>(0x7f800000u);
+}
+fn max_f32_4(a: vec4<f32>, b: vec4<f32>) -> vec4<f32> {
+  return select(select(a, b, b > a), b, isnan_4(b));
+}
+fn find_row_0(row: i32) -> i32 {
+  return row;
+}
+fn phase_r0(row_0: i32, column: i32) -> vec4<f32> {
+  let t1 = x0[(column * 16 + row_0)];
+  return t1;
+}
+fn initial_r0() -> f32 {
+  return -infinity_1();
+}
+fn combine_r0(left: vec4<f32>, right: vec4<f32>) -> vec4<f32> {
+  return max_f32_4(left, right);
+}
+fn phase_r1(row_0: i32, column: i32, r0: vec4<f32>) -> vec4<f32> {
+  let t1 = x0[(column * 16 + row_0)];
+  return exp((t1 - r0));
+}
+fn initial_r1() -> f32 {
+  return 0.0f;
+}
+fn combine_r1(left: vec4<f32>, right: vec4<f32>) -> vec4<f32> {
+  return (left + right);
+}
+fn store(row_0: i32, column: i32, r0: vec4<f32>, r1: vec4<f32>) {
+  let t1 = x0[(column * 16 + row_0)];
+  y[(column * 16 + row_0)] = (exp((t1 - r0)) / r1);
+}
+
+var<workgroup> shared_f32: array<vec4<f32>, 256>;
+
+@compute @workgroup_size(256)
+fn main(
+  @builtin(local_invocation_index) local: u32,
+  @builtin(workgroup_id) group: vec3<u32>,
+  @builtin(num_workgroups) groups: vec3<u32>,
+) {
+  let strip = i32(local / 16u);
+  let local_row = i32(local % 16u);
+  let wanted = i32(group.x + group.y * groups.x) * 16 + local_row;
+  // Threads past the last row repeat it: all of them must reach the barriers.
+  let row = min(wanted, 16 - 1);
+  let columns = 33;
+  let row_0 = find_row_0(row);
+  {
+  var part = vec4<f32>(initial_r0());
+  var r0_0 = vec4<f32>(initial_r0());
+  var r0_1 = vec4<f32>(initial_r0());
+  var r0_2 = vec4<f32>(initial_r0());
+  var r0_3 = vec4<f32>(initial_r0());
+  var column = strip;
+  for (; column < columns - 48; column += 64) {
+    r0_0 = combine_r0(r0_0, phase_r0(row_0, column));
+    r0_1 = combine_r0(r0_1, phase_r0(row_0, column + 16));
+    r0_2 = combine_r0(r0_2, phase_r0(row_0, column + 32));
+    r0_3 = combine_r0(r0_3, phase_r0(row_0, column + 48));
+  }
+  for (; column < columns; column += 16) {
+    r0_0 = combine_r0(r0_0, phase_r0(row_0, column));
+  }
+  r0_0 = combine_r0(combine_r0(r0_0, r0_1), combine_r0(r0_2, r0_3));
+part = r0_0;
+shared_f32[local] = part;
+  }
+  workgroupBarrier();
+  if (strip < 8) {
+    shared_f32[local] = combine_r0(shared_f32[local], shared_f32[local + 128u]);
+  }
+  workgroupBarrier();
+  if (strip < 4) {
+    shared_f32[local] = combine_r0(shared_f32[local], shared_f32[local + 64u]);
+  }
+  workgroupBarrier();
+  if (strip < 2) {
+    shared_f32[local] = combine_r0(shared_f32[local], shared_f32[local + 32u]);
+  }
+  workgroupBarrier();
+  if (strip < 1) {
+    shared_f32[local] = combine_r0(shared_f32[local], shared_f32[local + 16u]);
+  }
+  workgroupBarrier();
+  let r0 = shared_f32[local - u32(strip) * 16u];
+  workgroupBarrier();
+  {
+  var part = vec4<f32>(initial_r1());
+  var r1_0 = vec4<f32>(initial_r1());
+  var r1_1 = vec4<f32>(initial_r1());
+  var r1_2 = vec4<f32>(initial_r1());
+  var r1_3 = vec4<f32>(initial_r1());
+  var column = strip;
+  for (; column < columns - 48; column += 64) {
+    r1_0 = combine_r1(r1_0, phase_r1(row_0, column, r0));
+    r1_1 = combine_r1(r1_1, phase_r1(row_0, column + 16, r0));
+    r1_2 = combine_r1(r1_2, phase_r1(row_0, column + 32, r0));
+    r1_3 = combine_r1(r1_3, phase_r1(row_0, column + 48, r0));
+  }
+  for (; column < columns; column += 16) {
+    r1_0 = combine_r1(r1_0, phase_r1(row_0, column, r0));
+  }
+  r1_0 = combine_r1(combine_r1(r1_0, r1_1), combine_r1(r1_2, r1_3));
+part = r1_0;
+shared_f32[local] = part;
+  }
+  workgroupBarrier();
+  if (strip < 8) {
+    shared_f32[local] = combine_r1(shared_f32[local], shared_f32[local + 128u]);
+  }
+  workgroupBarrier();
+  if (strip < 4) {
+    shared_f32[local] = combine_r1(shared_f32[local], shared_f32[local + 64u]);
+  }
+  workgroupBarrier();
+  if (strip < 2) {
+    shared_f32[local] = combine_r1(shared_f32[local], shared_f32[local + 32u]);
+  }
+  workgroupBarrier();
+  if (strip < 1) {
+    shared_f32[local] = combine_r1(shared_f32[local], shared_f32[local + 16u]);
+  }
+  workgroupBarrier();
+  let r1 = shared_f32[local - u32(strip) * 16u];
+  if (wanted < 16) {
+    for (var column = strip; column < columns; column += 16) {
+      store(row_0, column, r0, r1);
+    }
+  }
+}
