@@ -14,8 +14,6 @@ from math import ceil
 from ..runtime.device_profile import DeviceProfile
 
 LANES = 4  #: columns in one vector
-#: multiply-adds of vectors in one unrolled body: longer ones cost more compile time than they save
-LARGEST_BODY = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +101,21 @@ class SplitTile:
 
 
 @dataclass(frozen=True, slots=True)
+class DepthwiseTile:
+    """Four channels of ``columns`` neighbouring results a thread; ``across`` threads along the channels, ``down`` others."""
+
+    columns: int
+    across: int
+    down: int
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.columns <= 16:
+            raise ValueError(f"a thread cannot hold {self.columns} columns")
+        if not 1 <= self.across * self.down <= 256:
+            raise ValueError(f"a workgroup of {self.across} by {self.down} threads")
+
+
+@dataclass(frozen=True, slots=True)
 class ElementTile:
     """One thread computes ``lanes`` neighbouring results by itself: the general fallback."""
 
@@ -118,16 +131,13 @@ class ElementTile:
 class Problem:
     """``batch`` products of an ``m`` by ``k`` with a ``k`` by ``n`` matrix.
 
-    ``reuse`` of a convolution: ``taps`` neighbouring positions of the window share a row's loads when the rows of a
-    thread are ``stride`` apart; 1 for a plain product.  Sizes of dynamic dimensions are their upper bounds.
+    Sizes of dynamic dimensions are their upper bounds.
     """
 
     m: int
     n: int
     k: int
     batch: int = 1
-    taps: int = 1
-    stride: int = 1
 
 
 Tile = RegisterTile | SharedTile | SplitTile
@@ -137,8 +147,10 @@ Tile = RegisterTile | SharedTile | SplitTile
 
 #: Costs of lavapipe in nanoseconds for a subgroup of eight threads (docs/performance.md): a vector load, which goes
 #: lane by lane, one multiply-add of vectors, and starting a thread
-_CPU_LOAD, _CPU_MULTIPLY, _CPU_START = 219.0, 9.0, 2000.0
+_CPU_LOAD, _CPU_MULTIPLY, _CPU_START = 219.0, 7.0, 2000.0
 _CPU_SUBGROUP = 8
+#: Accumulators a thread: twice as many save a fifth of the time of a run and double that of compiling
+_CPU_ACCUMULATORS = 16
 
 
 def _cpu_cost(problem: Problem, tile: RegisterTile) -> float:
@@ -146,10 +158,9 @@ def _cpu_cost(problem: Problem, tile: RegisterTile) -> float:
     vectors = ceil(problem.n / LANES)
     across, down = ceil(ceil(vectors / tile.columns) / tile.across), ceil(ceil(problem.m / tile.rows) / tile.down)
     subgroups = problem.batch * across * down * ceil(tile.threads / _CPU_SUBGROUP)
-    row_loads = (tile.rows - 1) * min(problem.stride, problem.taps) + problem.taps
-    loads = row_loads / LANES + problem.taps * tile.columns
-    step = loads * _CPU_LOAD + problem.taps * tile.rows * tile.columns * _CPU_MULTIPLY
-    return subgroups * (step * problem.k / problem.taps + _CPU_START)
+    loads = tile.rows / LANES + tile.columns
+    step = loads * _CPU_LOAD + tile.rows * tile.columns * _CPU_MULTIPLY
+    return subgroups * (step * problem.k + _CPU_START)
 
 
 def _register_tiles(problem: Problem, subgroup: int) -> Iterator[RegisterTile]:
@@ -158,7 +169,7 @@ def _register_tiles(problem: Problem, subgroup: int) -> Iterator[RegisterTile]:
         if rows > problem.m and rows > 1:
             continue
         for columns in (1, 2, 3, 4):
-            if columns > vectors or rows * columns * problem.taps * LANES > LARGEST_BODY:
+            if columns > vectors or rows * columns > _CPU_ACCUMULATORS:
                 continue
             across = 1
             while across < subgroup and across * columns < vectors:
@@ -221,3 +232,24 @@ def _fits_grid(problem: Problem, tile: Tile, profile: DeviceProfile) -> bool:
     else:
         rows = tile.rows * tile.down
     return ceil(problem.m / rows) <= limit
+
+
+def depthwise_tile(
+    vectors: int, lines: int, width: int, stride: int, dilation: int, kernel: int, profile: DeviceProfile
+) -> DepthwiseTile:
+    """For ``lines`` of ``width`` results with ``vectors`` of channels each; window of ``kernel`` along a line."""
+    threads = _CPU_SUBGROUP if profile.kind == "cpu" else 64
+    enough = 1 if profile.kind == "cpu" else _GPU_WORKGROUPS * threads  #: threads that keep the device busy
+
+    def loads(columns: int) -> int:
+        return len({column * stride + tap * dilation for column in range(columns) for tap in range(kernel)}) + kernel
+
+    def cost(columns: int) -> float:
+        tiles = ceil(width / columns)
+        return max(vectors * lines * tiles, enough) * loads(columns)
+
+    columns = min((1, 2, 4, 7, 8), key=lambda candidate: (cost(candidate), candidate))
+    across = 1
+    while across < threads and across < vectors:
+        across *= 2
+    return DepthwiseTile(columns, across, threads // across)

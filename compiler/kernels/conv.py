@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .. import expr as ex
 from .. import index as ix
 from ..expr import Expr
 from ..index import Dim
 from ..ir import Node
 from ..layout import Layout, channels_last
+from . import depthwise
 from .context import Built, GroupContext, unflatten
+from .padded import read_padded
 from .product import Product, build_product
 
 
@@ -29,7 +30,8 @@ def output_layout(node: Node) -> Layout:
 
 
 def build(context: GroupContext) -> Built:
-    return build_product(context, product_of(context))
+    built = depthwise.build(context) if depthwise.applies(context) else None
+    return built if built is not None else build_product(context, product_of(context))
 
 
 def product_of(context: GroupContext) -> Product:
@@ -38,7 +40,7 @@ def product_of(context: GroupContext) -> Product:
     attributes = node.attributes
     value, weight, result = node.operand(0), node.operand(1), node.output
     channels = weight.shape[1]
-    outputs = ix.floordiv(result.shape[0 + 1], attributes.group)
+    outputs = ix.floordiv(result.shape[1], attributes.group)
     pixels = (result.shape[0], *result.shape[2:])
 
     def output(group: Dim, m: Dim, n: Dim) -> tuple[Dim, ...]:
@@ -64,12 +66,3 @@ def product_of(context: GroupContext) -> Product:
     k = ix.product([*attributes.kernel, channels])
     return Product(attributes.group, ix.product(list(pixels)), outputs, k, output, terms)
 
-
-def read_padded(context: GroupContext, value, image: Dim, channel: Dim, positions: Sequence[Dim]) -> Expr:
-    """An element of the input, zero outside."""
-    inside = ex.const(True, "bool")
-    for position, size in zip(positions, value.shape[2:]):
-        condition = ex.in_range(position, 0, size)
-        inside = condition if inside.op == "const" and inside.payload else ex.binary("and", inside, condition)
-    element = context.read(value, (image, channel, *positions))
-    return ex.guard(inside, element, ex.const(0, element.dtype))

@@ -11,7 +11,7 @@ from ..index import Dim
 from ..ir import Node
 from ..layout import Layout, channels_last
 from .context import Built, GroupContext, unflatten
-from .conv import read_padded
+from .padded import read_padded
 from .product import Product, build_product
 
 

@@ -56,10 +56,10 @@ def divides(divisor: int, size: Dim) -> bool:
     return ix.divide(size, divisor) is not None
 
 
-def column(vectors: Dim, n: Dim) -> Dim:
-    """The four columns of vector ``n``; columns beyond the end repeat the last one."""
-    columns = lanes_of(ix.coordinate("n", vectors))
-    return columns if divides(LANES, n) else ix.minimum(columns, ix.add(n, -1))
+def column(vectors: Dim, size: Dim, name: str = "n") -> Dim:
+    """The four columns of vector ``name``; columns beyond the end repeat the last one."""
+    columns = lanes_of(ix.coordinate(name, vectors))
+    return columns if divides(LANES, size) else ix.minimum(columns, ix.add(size, -1))
 
 
 class Hooks:

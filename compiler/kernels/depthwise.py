@@ -1,0 +1,101 @@
+"""Convolutions with one input channel a group: four output channels and several neighbouring columns a thread."""
+
+from __future__ import annotations
+
+from .. import expr as ex
+from .. import index as ix
+from .. import tuning
+from ..codegen.stores import owns_words
+from ..codegen.wgsl import LANES
+from ..index import Dim
+from .context import Built, GroupContext, lanes_of, unflatten
+from .padded import read_padded
+from .product import column, divides
+from .spec import Hook
+
+
+def applies(context: GroupContext) -> bool:
+    """Whether every group has one input channel, and packed results fill words of their own."""
+    weight, output = context.anchor.operand(1), context.anchor.output
+    if weight.shape[1] != 1 or not ix.always_less(1, output.shape[1]):
+        return False
+    return context.group.output.dtype.packing == 1 or divides(LANES, output.shape[1])
+
+
+def build(context: GroupContext) -> Built | None:
+    """The kernel, or None when a packed result would have words shared by two threads."""
+    node = context.anchor
+    attributes = node.attributes
+    value, weight, result = node.operand(0), node.operand(1), node.output
+    kernel, strides, dilations = attributes.kernel, attributes.strides, attributes.dilations
+    last = len(kernel) - 1
+    channels, width = result.shape[1], result.shape[-1]
+    multiplier = ix.floordiv(channels, attributes.group)
+    vectors = ix.ceildiv(channels, LANES)
+    line_sizes = (result.shape[0], *result.shape[2:-1])
+    lines = ix.product(list(line_sizes))
+    tile = tuning.depthwise_tile(
+        *(ix.bounds(size)[1] for size in (vectors, lines, width)), strides[last], dilations[last], kernel[last],
+        context.profile,
+    )
+    tiles = ix.ceildiv(width, tile.columns)
+
+    where = column(vectors, channels, "channel")
+    image = ix.coordinate("image", result.shape[0])
+    inputs = [
+        ix.variable(f"input_{axis}", -attributes.pads[axis], ix.bounds(size)[1] + attributes.pads[last + 1 + axis] - 1)
+        for axis, size in enumerate(value.shape[2:])
+    ]
+    if not divides(tile.columns, width):  # the last tile reaches beyond the padded input
+        inputs[last] = ix.variable(f"input_{last}", -attributes.pads[last], ix.UNBOUNDED // 2)
+    taps = [ix.variable(f"tap_{axis}", 0, size - 1) for axis, size in enumerate(kernel)]
+    outputs = [ix.coordinate(f"output_{axis}", size) for axis, size in enumerate(result.shape[2:])]
+
+    load_x = read_padded(context, value, image, ix.floordiv(where, multiplier), inputs)
+    load_w = context.read(weight, (where, 0, *taps))
+    stored = lanes_of(ix.coordinate("channel", vectors))
+    condition = None if divides(LANES, channels) else ex.in_range(stored, 0, channels)
+    stores = context.stores((image, stored, *outputs), ex.register("value", "f32"), condition)
+    if context.group.output.dtype.packing > 1 and not all(owns_words(store) for store in stores):
+        return None
+    hooks = [
+        *_line_hooks(line_sizes, lines),
+        Hook("load_x", ("image", "channel", *(f"input_{axis}" for axis in range(last + 1))), LANES, (), load_x),
+        Hook("load_w", ("channel", *(f"tap_{axis}" for axis in range(last + 1))), LANES, (), load_w),
+        Hook(
+            "store",
+            ("image", "channel", *(f"output_{axis}" for axis in range(last + 1))),
+            LANES,
+            (("value", "vec4<f32>"),),
+            None,
+            stores,
+        ),
+    ]
+    needed = {c * strides[last] + tap * dilations[last] for c in range(tile.columns) for tap in range(kernel[last])}
+    return context.built(
+        "depthwise",
+        tile,
+        hooks,
+        dims={"vectors": vectors, "lines": lines, "tiles": tiles, "width": width},
+        workgroup=(tile.across, tile.down, 1),
+        grid=(ix.ceildiv(vectors, tile.across), ix.ceildiv(ix.multiply(lines, tiles), tile.down), 1),
+        flops=ix.product([2, *kernel, channels, lines, width]),
+        parameters={
+            "type": "vec4<f32>",
+            "axes": last + 1,
+            "kernel": kernel,
+            "strides": strides,
+            "dilations": dilations,
+            "begins": attributes.pads[: last + 1],
+            "needed": tuple(sorted(needed)),
+            "whole_tiles": divides(tile.columns, width),
+        },
+    )
+
+
+def _line_hooks(sizes: tuple[Dim, ...], lines: Dim) -> list[Hook]:
+    image, *positions = unflatten(ix.coordinate("line", lines), sizes)
+    hooks = [Hook("line_image", ("line",), 1, (), ex.coordinate(image))]
+    for axis, position in enumerate(positions):
+        hooks.append(Hook(f"line_position_{axis}", ("line",), 1, (), ex.coordinate(position)))
+    return hooks

@@ -1,0 +1,20 @@
+"""Reading an input with a border of zeros."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .. import expr as ex
+from ..expr import Expr
+from ..index import Dim
+from ..ir import Value
+from .context import GroupContext
+
+
+def read_padded(context: GroupContext, value: Value, image: Dim, channel: Dim, positions: Sequence[Dim]) -> Expr:
+    """An element of ``value`` [N, C, spatial...]; zero where a spatial position lies outside."""
+    inside = ex.const(True, "bool")
+    for position, size in zip(positions, value.shape[2:], strict=True):
+        inside = ex.binary("and", inside, ex.in_range(position, 0, size))
+    element = context.read(value, (image, channel, *positions))
+    return ex.guard(inside, element, ex.const(0, element.dtype))
