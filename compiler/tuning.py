@@ -59,7 +59,7 @@ class SharedTile:
             raise ValueError(f"{self} does not divide into threads")
         if not 32 <= self.threads <= 256:
             raise ValueError(f"{self} has {self.threads} threads")
-        for loads in (self.block_m * self.block_k, self.block_n * self.block_k):
+        for loads in (self.block_m * self.block_k, self.block_n * self.block_k):  # also when loads of A are scalars
             if loads % (LANES * self.threads):
                 raise ValueError(f"the {self.threads} threads of {self} do not share {loads} loads evenly")
 
@@ -207,7 +207,7 @@ def ranked(problem: Problem, profile: DeviceProfile) -> list[Tile]:
     if profile.kind == "cpu":
         tiles: list[Tile] = sorted(_register_tiles(problem, _CPU_SUBGROUP), key=lambda tile: _cpu_cost(problem, tile))
     else:
-        tiles = [RegisterTile(4, 1, 8, 8)]
+        tiles = _gpu_tiles(problem, profile)
     return [tile for tile in tiles if _fits_grid(problem, tile, profile)] or tiles[:1]
 
 
@@ -216,7 +216,7 @@ def _gpu_tiles(problem: Problem, profile: DeviceProfile) -> list[Tile]:
     if problem.m <= 8:
         rows = max(problem.m, 1)
         parts = 1
-        while parts < 32 and problem.k >= 32 * parts and 8 * parts * 2 <= 256:
+        while problem.k >= 32 * parts and SplitTile(rows, 8, parts * 2).workgroup_bytes <= memory and parts < 32:
             parts *= 2
         return [SplitTile(rows, 8, parts)]
     shared = [tile for tile in _SHARED_TILES if tile.workgroup_bytes <= memory]

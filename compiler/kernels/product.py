@@ -130,6 +130,10 @@ def build_product(context: GroupContext, product: Product) -> Built:
     if not hooks.is_vectorizable:
         return build_elements(context, product.k, product.terms, product.flops)
     tile = tuning.ranked(product.problem, context.profile)[0]
+    if isinstance(tile, tuning.SharedTile):
+        return _shared(context, hooks, tile)
+    if isinstance(tile, tuning.SplitTile):
+        return _split(context, hooks, tile)
     return _register(context, hooks, tile)
 
 
@@ -149,6 +153,42 @@ def _register(context: GroupContext, hooks: Hooks, tile: tuning.RegisterTile) ->
             "whole_rows": divides(tile.rows, product.m),
             "whole_columns": divides(tile.columns, hooks.vectors),
         },
+    )
+
+
+def _shared(context: GroupContext, hooks: Hooks, tile: tuning.SharedTile) -> Built:
+    product = hooks.product
+    return context.built(
+        "gemm_shared",
+        tile,
+        [hooks.load_a(), hooks.load_b(), hooks.store()],
+        dims={"m": product.m, "vectors": hooks.vectors, "steps": hooks.steps, "k": product.k},
+        workgroup=(tile.threads, 1, 1),
+        grid=(ix.ceildiv(product.n, tile.block_n), ix.ceildiv(product.m, tile.block_m), product.batch),
+        workgroup_bytes=tile.workgroup_bytes,
+        flops=product.flops,
+        parameters={
+            **hooks.parameters,
+            "scalar": WGSL_TYPES[hooks.dtype],
+            "a_type": hooks.type if hooks.k_lanes == LANES else WGSL_TYPES[hooks.dtype],
+            "whole_steps": divides(tile.block_k, product.k),
+            "whole_columns": divides(tile.block_n, product.n),
+        },
+    )
+
+
+def _split(context: GroupContext, hooks: Hooks, tile: tuning.SplitTile) -> Built:
+    product = hooks.product
+    return context.built(
+        "gemm_split",
+        tile,
+        [hooks.load_a(), hooks.load_b(), hooks.store()],
+        dims={"m": product.m, "vectors": hooks.vectors, "steps": hooks.steps},
+        workgroup=(tile.across, tile.parts, 1),
+        grid=(ix.ceildiv(hooks.vectors, tile.across), ix.ceildiv(product.m, tile.rows), product.batch),
+        workgroup_bytes=tile.workgroup_bytes,
+        flops=product.flops,
+        parameters={**hooks.parameters, "whole_rows": divides(tile.rows, product.m)},
     )
 
 
