@@ -1,0 +1,127 @@
+"""Command line of the benchmarks: see ``python -m bench --help``."""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import os
+import subprocess
+from pathlib import Path
+
+from rich.console import Console
+
+from . import compile_speed, report
+from .models import MODELS
+from .runner import measure
+from .runtimes import DRIVERS, RUNTIMES, Driver, Runtime
+
+SHORT_MODELS = ("squeezenet1_1", "ppocr_rec")
+SHORT_SIZES = (500, 2000)
+console = Console()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="bench", description="Without a command: a short version of both, no page.")
+    commands = parser.add_subparsers(dest="command")
+    models = commands.add_parser("models", help="models on this and other runtimes, interleaved")
+    models.add_argument("--models", type=_names(MODELS), default=list(MODELS), metavar="A,B")
+    models.add_argument("--drivers", type=_names(DRIVERS), metavar="A,B", help=f"of {', '.join(DRIVERS)}")
+    models.add_argument("--runtimes", type=_names(RUNTIMES), metavar="A,B", help=f"of {', '.join(RUNTIMES)}")
+    models.add_argument("--runs", type=int, default=10, help="rounds (10)")
+    models.add_argument("--seconds", type=float, default=20.0, help="most time of one runtime in these rounds (20)")
+    models.add_argument("--peers", action="store_true", help="install the other runtimes into build/bench and run them")
+    compiling = commands.add_parser("compile", help="the compiler's own time, and how it grows")
+    compiling.add_argument("--models", type=_names(MODELS), default=list(MODELS), metavar="A,B")
+    compiling.add_argument("--sizes", type=lambda text: tuple(map(int, text.split(","))), default=compile_speed.SIZES)
+    compiling.add_argument("--repeat", type=int, default=3, help="later times, of which the least counts (3)")
+    arguments = parser.parse_args()
+    os.chdir(Path(__file__).resolve().parents[1])
+    if arguments.command == "models":
+        run_models(
+            arguments.models, _drivers(arguments.drivers), _runtimes(arguments.runtimes, arguments.peers),
+            arguments.runs, arguments.seconds, page=True,
+        )  # fmt: skip
+    elif arguments.command == "compile":
+        run_compile(arguments.models, arguments.sizes, arguments.repeat, page=True)
+    else:
+        run_models(list(SHORT_MODELS), _drivers(None)[:1], _runtimes(None, False), 5, 5.0, page=False)
+        run_compile(list(SHORT_MODELS), SHORT_SIZES, 1, page=False)
+
+
+def _names(known: dict[str, object]):  # type: ignore[no-untyped-def]  # what argparse calls a type
+    def parse(text: str) -> list[str]:
+        names = text.split(",")
+        for name in names:
+            if name not in known:
+                raise argparse.ArgumentTypeError(f"unknown: {name}; there are {', '.join(known)}")
+        return names
+
+    return parse
+
+
+def _drivers(names: list[str] | None) -> list[Driver]:
+    """Those asked for, or the software drivers that are installed, or what the system has."""
+    if names is not None:
+        missing = [name for name in names if not DRIVERS[name].is_present]
+        if missing:
+            raise SystemExit(f"not installed: {', '.join(missing)}")
+        return [DRIVERS[name] for name in names]
+    found = [driver for driver in DRIVERS.values() if driver.manifests and driver.is_present]
+    return found or [DRIVERS["system"]]
+
+
+def _runtimes(names: list[str] | None, peers: bool) -> list[Runtime]:
+    """Those asked for; without names ours, with ``peers`` all.  The reference is always the first."""
+    chosen = [
+        runtime
+        for runtime in RUNTIMES.values()
+        if (runtime.name in names if names is not None else peers or not runtime.is_peer) or not runtime.drivers
+    ]
+    ready = []
+    for runtime in chosen:
+        if runtime.is_peer and not peers and not runtime.python().is_file():
+            raise SystemExit(f"{runtime.title} is not installed: add --peers")
+        if peers:
+            with console.status(f"installing {runtime.title}"):
+                try:
+                    runtime.install()
+                except subprocess.CalledProcessError as error:
+                    console.print(f"{runtime.title} cannot be installed: {str(error.stderr).strip()[-300:]}")
+                    continue
+        ready.append(runtime)
+    return ready
+
+
+def run_models(
+    names: list[str], drivers: list[Driver], runtimes: list[Runtime], rounds: int, seconds: float, *, page: bool
+) -> None:
+    for driver in drivers:
+        results = []
+        usable = [runtime for runtime in runtimes if not runtime.drivers or driver.name in runtime.drivers]
+        for name in names:
+            with console.status("") as status:
+                measured = measure(
+                    MODELS[name], usable, driver, rounds=rounds, seconds=seconds, tell=lambda text: status.update(text)
+                )
+            results += measured
+            if page:
+                report.save_models(measured)
+                report.write_page()
+        print(f"## {driver.title}\n\n{report.run_table(results)}\n{report.start_table(results)}")
+        for result in results:
+            if result.error:
+                console.print(f"{result.model} on {RUNTIMES[result.runtime].title}: {result.error}", markup=False)
+
+
+def run_compile(names: list[str], sizes: tuple[int, ...], repeat: int, *, page: bool) -> None:
+    with console.status("") as status:
+        models = compile_speed.measure_models(names, repeat, status.update)
+        graphs = compile_speed.measure_graphs(sizes, repeat, status.update)
+    print(report.compile_tables(models, graphs))
+    if page:
+        report.save_compile(models, graphs, datetime.date.today().isoformat())
+        report.write_page()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,128 @@
+"""The compiler's own time: from a file to a plan, without a device.
+
+Each case runs in a fresh process, once with everything cold and then again: the first time includes importing the
+compiler and compiling its templates.  Processor time is given beside wall time, as other work on the machine does not
+change it much; the compiler uses one thread.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import onnx
+
+from .graphs import SHAPES
+from .models import MODELS
+
+SIZES = (500, 2000, 8000)
+#: Stages in order; what a stage reports belongs to the time since the one before
+STAGES = ("import", "specialise", "expand", "passes", "weights", "layout", "plan", "json")
+
+
+@dataclass
+class CompileTime:
+    """``first_s`` is wall time in a fresh process, imports included; the others are of the least of the later times."""
+
+    name: str
+    nodes: int
+    kernels: int
+    calls: int
+    first_s: float
+    wall_s: float
+    processor_s: float
+    stages_ms: dict[str, float] = field(default_factory=dict)
+
+
+def measure_models(names: list[str], repeat: int, tell: Callable[[str], None]) -> list[CompileTime]:
+    """Models by name, at the input shapes of their benchmark."""
+    times = []
+    for name in names:
+        tell(name)
+        model = MODELS[name]
+        shapes = {key: array.shape for key, array in model.feeds().items()}
+        times.append(_in_process(name, model.locate(), shapes, repeat))
+    return times
+
+
+def measure_graphs(sizes: tuple[int, ...], repeat: int, tell: Callable[[str], None]) -> list[CompileTime]:
+    """Every shape of synthetic graph in every size."""
+    times = []
+    with tempfile.TemporaryDirectory() as folder:
+        for shape, make in SHAPES.items():
+            for size in sizes:
+                tell(f"{shape} of {size} nodes")
+                path = Path(folder) / f"{shape}-{size}.onnx"
+                onnx.save(make(size), path)
+                times.append(_in_process(shape, path, None, repeat))
+    return times
+
+
+def exceeds_linearithmic(small: CompileTime, large: CompileTime, slack: float = 1.25) -> bool:
+    """Whether time grew faster than n log n from one size to the next, beyond what measuring may add."""
+    expected = large.nodes * math.log(large.nodes) / (small.nodes * math.log(small.nodes))
+    return large.processor_s > slack * expected * small.processor_s
+
+
+def _in_process(name: str, path: Path, shapes: dict[str, tuple[int, ...]] | None, repeat: int) -> CompileTime:
+    argument = json.dumps({"name": name, "path": str(path), "shapes": shapes, "repeat": repeat})
+    command = [sys.executable, "-m", "bench.compile_speed", argument]
+    output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+    return CompileTime(*json.loads(output.splitlines()[-1]))
+
+
+def _compile(path: str, shapes: dict[str, tuple[int, ...]] | None) -> tuple[Any, int, dict[str, float]]:
+    """Gives the plan, the number of nodes in the file, and the processor milliseconds of each stage."""
+    from shaderloom.compiler.driver import compile_model
+    from shaderloom.compiler.frontend import load_model
+    from shaderloom.compiler.specialise import bind_shapes
+    from shaderloom.runtime.device_profile import DeviceProfile
+
+    spent: dict[str, float] = dict.fromkeys(STAGES, 0.0)
+    last = time.process_time()
+
+    def lap(stage: str) -> None:
+        nonlocal last
+        now = time.process_time()
+        spent[stage] += (now - last) * 1e3
+        last = now
+
+    model = load_model(path)
+    lap("import")
+    if shapes is None:
+        shapes = {port.name: tuple(int(dim or 1) for dim in port.dims or ()) for port in model.inputs}
+    bound = bind_shapes(model, shapes, {})
+    plan = compile_model(
+        model, bound, DeviceProfile(kind="cpu"), on_stage=lambda stage, _: lap(stage if stage in STAGES else "passes")
+    )
+    lap("plan")
+    json.dumps(plan.to_json())
+    lap("json")
+    return plan, model.nodes_in_file, spent
+
+
+def _main() -> None:
+    job = json.loads(sys.argv[1])
+    first_s = best = None
+    for _ in range(job["repeat"] + 1):
+        wall, processor = time.perf_counter(), time.process_time()
+        plan, nodes, stages = _compile(job["path"], job["shapes"])
+        wall, processor = time.perf_counter() - wall, time.process_time() - processor
+        if first_s is None:
+            first_s = wall
+        elif best is None or processor < best[1]:
+            best = (wall, processor, stages)
+    calls = sum(len(stage.calls) for stage in plan.stages)
+    print(json.dumps([job["name"], nodes, len(plan.kernels), calls, first_s, *best]))
+
+
+if __name__ == "__main__":
+    _main()

@@ -1,0 +1,55 @@
+"""The models that benchmarks run, with inputs of realistic scale."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from tests.support.inputs import photograph, text_line, text_picture, tokens
+from tests.support.models import locate_filled, locate_trained
+
+Feeds = dict[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Model:
+    """``locate`` gives the ONNX file, downloaded or filled if need be."""
+
+    name: str
+    locate: Callable[[], Path]
+    feeds: Callable[[], Feeds]
+
+
+def _image(name: str) -> Model:
+    return Model(name, lambda: locate_filled(name), lambda: {"input": photograph(224)})
+
+
+def _text(name: str, length: int, *, mask: bool) -> Model:
+    def feeds() -> Feeds:
+        result = {"input_ids": tokens(1, length, 1000)}
+        if mask:
+            result["attention_mask"] = np.ones((1, length), np.int64)
+        return result
+
+    return Model(name, lambda: locate_filled(name), feeds)
+
+
+MODELS = {
+    model.name: model
+    for model in (
+        _image("squeezenet1_1"),
+        _image("mobilenet_v2"),
+        _image("resnet18"),
+        _image("resnet50"),
+        _image("efficientnet_b0"),
+        _image("vit_tiny_patch16_224"),
+        _text("bert_small", 128, mask=True),
+        _text("gpt2_small", 64, mask=False),
+        Model("ppocr_det", lambda: locate_trained("ppocr_det"), lambda: {"x": text_picture(320, 480)}),
+        Model("ppocr_cls", lambda: locate_trained("ppocr_cls"), lambda: {"x": text_line(192)}),
+        Model("ppocr_rec", lambda: locate_trained("ppocr_rec"), lambda: {"x": text_line(320)}),
+    )
+}

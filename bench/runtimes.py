@@ -1,0 +1,118 @@
+"""The runtimes that benchmarks compare, the drivers that they run on, and environments for those that are not ours."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+BUILD = Path("build") / "bench"
+
+
+@dataclass(frozen=True)
+class Driver:
+    """A Vulkan driver; ``manifests`` are where its loader manifest may lie (none: what the system chooses)."""
+
+    name: str
+    title: str
+    manifests: tuple[str, ...] = ()
+
+    @property
+    def manifest(self) -> Path | None:
+        """The manifest that is there."""
+        return next((path for place in self.manifests for path in sorted(Path("/").glob(place.lstrip("/")))), None)
+
+    @property
+    def is_present(self) -> bool:
+        return not self.manifests or self.manifest is not None
+
+    def environment(self) -> dict[str, str]:
+        """Variables that let a Vulkan loader see this driver alone."""
+        manifest = self.manifest
+        return {} if manifest is None else dict.fromkeys(("VK_DRIVER_FILES", "VK_ICD_FILENAMES"), str(manifest))
+
+
+DRIVERS = {
+    driver.name: driver
+    for driver in (
+        Driver("lavapipe", "lavapipe, the software driver of Mesa", ("/usr/share/vulkan/icd.d/lvp_icd*.json",)),
+        Driver("swiftshader", "SwiftShader", ("/usr/lib/chromium/vk_swiftshader_icd.json",)),
+        Driver("system", "the system's first GPU"),
+    )
+}
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """A runtime as a module of ``bench.workers``.
+
+    ``packages`` are what a peer's own environment needs; none: it runs in ours.  ``drivers`` are those that it accepts;
+    none: it runs on the CPU and is measured beside every driver.  A peer with ``converts`` reads a file made by
+    ``convert`` of its worker.
+    """
+
+    name: str
+    title: str
+    worker: str
+    drivers: tuple[str, ...] = ()
+    packages: tuple[str, ...] = ()
+    converts: bool = False
+
+    @property
+    def is_peer(self) -> bool:
+        return bool(self.packages)
+
+    def python(self) -> Path:
+        """The interpreter of the environment that has the runtime."""
+        if not self.is_peer:
+            return Path(sys.executable)
+        folder = BUILD / "peers" / self.worker
+        return folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+
+    def install(self) -> None:
+        """Make the environment of a peer, once.  Raises :class:`subprocess.CalledProcessError` with pip's output."""
+        if not self.is_peer:
+            return
+        folder = self.python().parents[1]
+        stamp, wanted = folder / "installed", "\n".join(self.packages)
+        if stamp.is_file() and stamp.read_text() == wanted:
+            return
+        subprocess.run([sys.executable, "-m", "venv", "--clear", str(folder)], check=True, capture_output=True)
+        command = [str(self.python()), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *self.packages]
+        subprocess.run(command, check=True, capture_output=True, text=True)
+        stamp.write_text(wanted)
+
+
+#: onnxruntime on the CPU comes first: its outputs are the reference for the error of the others
+RUNTIMES = {
+    runtime.name: runtime
+    for runtime in (
+        Runtime("onnxruntime-cpu", "onnxruntime CPU, 2 threads", "onnxruntime_cpu"),
+        Runtime("shaderloom", "Shaderloom", "shaderloom_session", ("lavapipe", "swiftshader", "system")),
+        Runtime(
+            "onnxruntime-webgpu",
+            "onnxruntime WebGPU",
+            "onnxruntime_webgpu",
+            ("swiftshader",),
+            ("onnxruntime-webgpu==1.27.0", "numpy"),
+        ),
+        Runtime(
+            "ncnn",
+            "ncnn Vulkan",
+            "ncnn_vulkan",
+            ("lavapipe", "swiftshader", "system"),
+            ("ncnn==1.0.20261020", "pnnx==20261020", "numpy"),
+            converts=True,
+        ),
+        Runtime(
+            "wonnx",
+            "wonnx",
+            "wonnx_session",
+            ("lavapipe", "system"),
+            ("wonnx==0.5.1", "onnx", "onnxsim", "numpy"),
+            converts=True,
+        ),
+    )
+}
