@@ -21,7 +21,7 @@ from ..fusion import Group, broadcast_coordinates
 from ..index import Dim
 from ..ir import Node, Value
 from ..ops.registry import Registry, registry
-from .spec import Grid, Hook, KernelSpec, Operand, Store, Workgroup
+from .spec import LONG_WORDS, Grid, Hook, KernelSpec, Operand, Store, Workgroup
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,13 +190,21 @@ class GroupContext:
         return self.evaluate(node, where)
 
     def store(self, where: Sequence[Dim], value: Expr, condition: Expr | None = None) -> Store:
-        """Write the group's output directly (map kernels)."""
+        """Write the group's output directly, at logical coordinates (map kernels)."""
         return self._store(self.group.output, tuple(where), value, condition)
 
+    def store_at(self, position: Dim, value: Expr) -> Store:
+        """Write the group's output directly, at a position in memory (map kernels)."""
+        return self._store_at(self.group.output, position, value, None)
+
     def _store(self, output: Value, where: tuple[Dim, ...], value: Expr, condition: Expr | None) -> Store:
+        return self._store_at(output, output.layout.position(output.shape, where), value, condition)
+
+    @staticmethod
+    def _store_at(output: Value, position: Dim, value: Expr, condition: Expr | None) -> Store:
         if not output.dtype.on_device:
             raise LimitError(f"{output.dtype} tensors have no storage on the device", tensor=output.name)
-        return Store("y", output.dtype.name, output.layout.position(output.shape, where), value, condition)
+        return Store("y", output.dtype.name, position, value, condition)
 
     # -- row programs: reductions, softmax, normalisation -----------------------------------------------------------
 
@@ -272,9 +280,13 @@ class GroupContext:
         self._check_limits(operands, workgroup, grid, workgroup_bytes)
         spec = KernelSpec(
             template, config, tuple(operands), tuple(hooks), tuple(sorted(dims.items())), workgroup, grid, self.symbols,
-            (), workgroup_bytes, tuple(sorted((parameters or {}).items())),
+            self._features(), workgroup_bytes, tuple(sorted((parameters or {}).items())),
         )
         return Built(spec, tuple(bound), flops)
+
+    def _features(self) -> tuple[str, ...]:
+        """Optional features that the text may use: those that pay on this kind of device."""
+        return (LONG_WORDS,) if self.profile.kind == "cpu" and LONG_WORDS in self.profile.features else ()
 
     def _check_limits(self, operands: list[Operand], workgroup: Workgroup, grid: Grid, workgroup_bytes: int) -> None:
         node = self.group.nodes[-1]

@@ -44,8 +44,9 @@ def build(context: GroupContext) -> Built:
     where = _logical(unflatten(flat, [size for _, size in axes]), [axis for axis, _ in axes])
     value = context.evaluate(output.producer, where) if output.producer else context.load(output, where)
     value = _zero_padding(value, where, shape, axes)
+    # The position is `flat` itself: arithmetic cannot always put it together again from symbolic coordinates.
     # The last thread may compute up to three elements past the end: buffers are padded to 16 bytes.
-    store = context.store(where, value)
+    store = context.store_at(flat, value)
     hook = Hook("store", ("q",), lanes, (), None, (store,))
     work = sum(1 for node in ex.walk(value) if node.args)
     return context.built(
