@@ -18,9 +18,10 @@ from .passes.layout import assign_layouts
 from .passes.pipeline import run_passes
 from .passes.weights import relayout_weights
 from .planner import Planner
+from .rewrite import Trace
 from .specialise import BoundShapes, specialise
 
-#: Called after each stage with its name and the graph
+#: Called with the name of each stage or pass that ran, and the graph that it left
 OnStage = Callable[[str, Graph], None]
 
 
@@ -63,8 +64,9 @@ def lower(
     *,
     limits: Limits = DEFAULT_LIMITS,
     on_stage: OnStage | None = None,
+    trace: Trace | None = None,
 ) -> Lowered:
-    """Everything up to fused groups with layouts."""
+    """Everything up to fused groups with layouts; ``trace`` collects the rewrites that matched."""
 
     def stage(name: str, graph: Graph) -> None:
         if options.verify:
@@ -76,7 +78,13 @@ def lower(
     stage("specialise", graph)
     expand(graph, limits)
     stage("expand", graph)
-    run_passes(graph, disabled=frozenset(options.disabled_passes), verify=options.verify, on_pass=on_stage)
+    run_passes(
+        graph,
+        disabled=frozenset(options.disabled_passes),
+        verify=options.verify,
+        trace=trace,
+        on_pass=None if on_stage is None else lambda report, changed: on_stage(report.name, changed),
+    )
     if options.channels_last:
         relayout_weights(graph)
         stage("weights", graph)
@@ -102,12 +110,25 @@ def compile_model(
 
     ``make_planner`` takes the arguments of :class:`Planner`; see :mod:`.host` for one that evaluates weights.
 
-    Deterministic: the same model, shapes, profile and options give the same plan in any process.  Raises the errors of the
-    family :class:`~shaderloom.runtime.errors.ShaderloomError`, with the ONNX node at fault.
+    Deterministic: the same model, shapes, profile and options give the same plan in any process.  Raises the errors of
+    the family :class:`~shaderloom.runtime.errors.ShaderloomError`, with the ONNX node at fault.
     """
     if not isinstance(options, CompileOptions):
         options = CompileOptions.of(options or {})
     lowered = lower(model, bound, profile, options, limits=limits, on_stage=on_stage)
+    return make_plan(model, bound, profile, options, lowered, make_planner=make_planner)
+
+
+def make_plan(
+    model: ImportedModel,
+    bound: BoundShapes,
+    profile: DeviceProfile,
+    options: CompileOptions,
+    lowered: Lowered,
+    *,
+    make_planner: Callable[..., Planner] = Planner,
+) -> Plan:
+    """The second half of :func:`compile_model`: from fused groups with layouts to a plan."""
     planner = make_planner(lowered.graph, lowered.fusion, profile, bound.symbols, in_place=options.in_place)
     plan = planner.plan()
     plan.report.update(_report(model, lowered))
@@ -139,7 +160,11 @@ def _report(model: ImportedModel, lowered: Lowered) -> dict[str, Any]:
             },
         },
         "not_fused": [
-            {"producer": str(producer.origin or producer.op), "consumer": str(consumer.origin or consumer.op), "why": why}
+            {
+                "producer": str(producer.origin or producer.op),
+                "consumer": str(consumer.origin or consumer.op),
+                "why": why,
+            }
             for producer, consumer, why in lowered.fusion.reasons
         ],
     }

@@ -40,6 +40,7 @@ from .ir import Graph, Value
 from .kernels.context import Built, GroupContext
 from .kernels.families import build
 from .kernels.spec import KernelSpec
+from .record import CallRecorder
 
 
 def tensor_bytes(elements: Dim, dtype: DType) -> Dim:
@@ -91,6 +92,7 @@ class Planner:
         for value, name in zip(graph.outputs, graph.output_names, strict=True):
             if value.producer is not None and value in fusion.materialised and not fusion.materialised[value].constant:
                 self.outputs.setdefault(value, name)
+        self.inputs = set(graph.inputs)
         self.owner: dict[Value, Value] = {}  #: value -> value whose memory it lives in, after in-place sharing
         self.last_read: dict[Value, int] = {}  #: owner of a block of memory -> the last group that reads the block
         for group in self.running:
@@ -102,6 +104,10 @@ class Planner:
             self._make(group)
         placement, homes, tensors = self._place()
         calls = tuple(self._call(self.made[group.output], homes, placement) for group in self.running)
+        recorder = CallRecorder(self._kind_of)
+        for group in self.running:
+            made = self.made[group.output]
+            recorder.add(group, made.built, made.shares is not None)
         inputs = tuple(
             Port(value.name, value.dtype.name, tuple(ix.serialise(dim) for dim in value.shape))
             for value in self.graph.inputs
@@ -119,7 +125,11 @@ class Planner:
             arenas=tuple(ix.serialise(size) for size in placement.arenas),
             constants=constants,
             aliases=aliases,
-            report=self._memory_report(placement, tensors),
+            report={
+                **self._memory_report(placement, tensors),
+                "tensors": recorder.tensors,
+                "call_records": recorder.calls,
+            },
         )
         content = {name: value for name, value in plan.to_json().items() if name not in ("key", "report")}
         return replace(plan, key=digest(**content))
@@ -338,7 +348,7 @@ class Planner:
 
     def _range(self, value: Value, homes: Mapping[Value, int], placement: buffers.Placement) -> Range:
         size: DimExpr = ix.serialise(stored_bytes(value))
-        if value in self.graph.inputs:
+        if value in self.inputs:
             return Range(f"input:{value.name}", 0, size)
         if value.is_constant or self.fusion.materialised[value].constant:
             return Range(f"weight:{self._weight(value)}", 0, size)
@@ -347,6 +357,14 @@ class Planner:
             return Range(f"output:{self.outputs[root]}", 0, size)
         arena, offset = placement.place[homes[root]]
         return Range(f"arena:{arena}", offset, size)
+
+    def _kind_of(self, value: Value) -> str:
+        """What a value is to the plan, for people."""
+        if value in self.inputs:
+            return "input"
+        if value.is_constant or self.fusion.materialised[value].constant:
+            return "weight"
+        return "output" if self._root(value) in self.outputs else "activation"
 
     # -- outputs -------------------------------------------------------------------------------------------------
 

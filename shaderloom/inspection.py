@@ -15,12 +15,15 @@ if TYPE_CHECKING:
     from .compiler.driver import Lowered
 
 
-def describe_plan(plan: Plan) -> dict[str, Any]:
-    """Kernels, calls, weight transforms and memory of a plan; equal plans give equal descriptions."""
+def describe_plan(plan: Plan, *, text: bool = False) -> dict[str, Any]:
+    """Kernels, calls, weight transforms and memory of a plan; equal plans give equal descriptions.
+
+    With ``text`` every kernel of the run has its WGSL, so that the description alone can be compared with another one.
+    """
     calls = [call for stage in plan.stages for call in stage.calls]
     used = {call.kernel: call for call in reversed(calls)}  # kernel key -> its first call
     kernels = {kernel.key: kernel for kernel in plan.kernels}
-    derived = {
+    derived: dict[str, Any] = {
         "kernels": [_describe_kernel(kernels[key], calls) for key in dict.fromkeys(call.kernel for call in calls)],
         "weight_kernels": [_brief(kernel) for kernel in plan.kernels if kernel.key not in used],
         "calls": len(calls),
@@ -35,6 +38,9 @@ def describe_plan(plan: Plan) -> dict[str, Any]:
         "constant_outputs": [constant.output for constant in plan.constants],
         "aliased_outputs": {alias.output: alias.source for alias in plan.aliases},
     }
+    if text:
+        for row in derived["kernels"]:
+            row["wgsl"] = kernels[row["key"]].wgsl
     return {"slots": list(plan.arenas), **plan.report, **derived}
 
 

@@ -34,8 +34,8 @@ LAYERS = (
     ("fusion", "buffers"),
     ("kernels", "codegen", "tuning"),  # kernels ask codegen for the type of an operand, codegen renders their specs
     ("passes",),  # the layout pass asks the kernels which layouts they can read
-    ("planner",),
-    ("driver",),
+    ("planner", "record"),
+    ("driver", "host"),
 )
 
 
@@ -139,6 +139,7 @@ def loaded_after(statement: str) -> set[str]:
             {"onnx", "jinja2", "networkx", "shaderloom.compiler.frontend"},
         ),
         ("import shaderloom.runtime.executor", {"onnx", "jinja2", "networkx", "shaderloom.compiler"}),
+        ("import shaderloom; shaderloom.load_bundle", {"onnx", "jinja2", "networkx", "shaderloom.compiler"}),
         ("import shaderloom.cli", {"numpy", "wgpu", "onnx", "jinja2", "networkx", "shaderloom.session"}),
     ],
 )

@@ -29,6 +29,10 @@ DeviceOption = Annotated[
     str | None,
     typer.Option("--device", metavar="NAME|INDEX", help="Adapter: its index or part of its name (see devices)."),
 ]
+OptionOption = Annotated[
+    list[str] | None,
+    typer.Option("--option", metavar="NAME=JSON", help="Option of the compiler, like fusion=false; repeatable."),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON to standard output and nothing else.")]
 CacheOption = Annotated[bool, typer.Option("--cache/--no-cache", help="Use the disk cache of compiled plans.")]
 DebugOption = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
@@ -88,6 +92,17 @@ def parse_dynamic(texts: Sequence[str] | None) -> dict[str, tuple[int, int]]:
             raise InputError(f"--dynamic {name}={value} is not a range", hint="write it like sequence=1:4096")
         dynamic[name] = (int(match[1]), int(match[2]))
     return dynamic
+
+
+def parse_options(texts: Sequence[str] | None) -> dict[str, Any]:
+    """``["fusion=false"]`` as options of the compiler; a value that is no JSON is a text."""
+    options: dict[str, Any] = {}
+    for name, value in parse_pairs(texts, "--option").items():
+        try:
+            options[name] = json.loads(value)
+        except ValueError:
+            options[name] = value
+    return options
 
 
 def print_json(value: Mapping[str, Any] | Sequence[Any]) -> None:

@@ -1,0 +1,111 @@
+"""What ``shaderloom inspect`` prints: text for people, or JSON that is the same in every run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from ..runtime.errors import InputError
+from .common import format_bytes, print_json
+
+if TYPE_CHECKING:
+    from ..runtime.plan import Plan
+    from ..stages import Step
+
+
+def print_graph(step: Step, rewrites: list[dict[str, Any]], as_json: bool) -> None:
+    """A graph, and in JSON the rewrites that were tried."""
+    if as_json:
+        print_json({"stage": step.name, "text": step.text.splitlines(), "rewrites": rewrites})
+    else:
+        typer.echo(step.text)
+
+
+def print_groups(facts: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        print_json(facts)
+        return
+    for group in facts["groups"]:
+        once = ", once, for weights" if group["when"] == "weights" else ""
+        typer.echo(f"{group['index']:4}  {group['family']}{once}: {' '.join(group['operators'])} -> {group['output']}")
+        for origin in group["origins"]:
+            typer.echo(f"        {origin}")
+    if facts["not_fused"]:
+        typer.echo("\nnot fused:")
+    for row in facts["not_fused"]:
+        typer.echo(f"  {row['producer']} with {row['consumer']}: {row['why']}")
+
+
+def print_wgsl(plan: Plan, choice: str | None, as_json: bool) -> None:
+    from ..inspection import find_kernels
+
+    found = find_kernels(plan, choice)
+    if choice is not None and not found:
+        raise InputError(f"the plan has no kernel '{choice}'", hint="--stage plan lists them")
+    if as_json:
+        print_json([{"id": kernel.id, "template": kernel.template, "wgsl": kernel.wgsl} for kernel in found])
+        return
+    for kernel in found:
+        typer.echo(f"// kernel {kernel.id}, template {kernel.template}, workgroup {kernel.workgroup}")
+        typer.echo(kernel.wgsl)
+
+
+def print_plan(plan: Plan, choice: str | None, as_json: bool) -> None:
+    from ..inspection import describe_plan, find_kernels
+
+    facts = describe_plan(plan, text=True)
+    if choice is not None:
+        chosen = {kernel.id for kernel in find_kernels(plan, choice)}
+        if not chosen:
+            raise InputError(f"the plan has no kernel '{choice}'", hint="--stage plan lists them")
+        facts["kernels"] = [row for row in facts["kernels"] if row["id"] in chosen]
+        facts["call_list"] = [row for row in facts["call_list"] if row["kernel"] in chosen]
+    if as_json:
+        print_json(facts)
+        return
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    numbers = {row["id"]: index for index, row in enumerate(facts["kernels"])}
+    templates = {row["id"]: row["template"] for row in facts["kernels"]}
+    table = Table()
+    for title in ("call", "kernel", "id", "template", "grid", "ONNX nodes"):
+        table.add_column(title)
+    for index, row in enumerate(facts["call_list"]):
+        identity = row["kernel"]
+        grid = " ".join(dim_text(size) for size in row["grid"])
+        origins = escape("\n".join(row["origins"]))
+        table.add_row(str(index), str(numbers[identity]), identity, templates[identity], grid, origins)
+    console = Console()
+    console.print(table)
+    for line in summary(facts):
+        console.print(line, highlight=False)
+
+
+def summary(facts: dict[str, Any]) -> list[str]:
+    """A plan in three lines: counts, memory, placement."""
+    lines = [
+        f"{facts.get('nodes', '?')} ONNX nodes, {len(facts['kernels'])} kernels, {facts['calls']} calls a run, "
+        f"{facts['weight_transforms']} weight transforms"
+    ]
+    if isinstance(facts.get("planned_bytes"), int):
+        lines.append(
+            f"activations: {format_bytes(facts['planned_bytes'])} planned, "
+            f"{format_bytes(facts['naive_bytes'])} with a buffer for every tensor, "
+            f"{format_bytes(facts['lower_bound_bytes'])} at least"
+        )
+    placement = facts.get("placement")
+    if isinstance(placement, dict):
+        lines.append(
+            "placement: " + ", ".join(f"{name} {count}" for name, count in placement.items() if name != "reasons")
+        )
+    return lines
+
+
+def dim_text(size: Any) -> str:
+    """A dimension of a plan for people: a number, a name, or an expression in prefix form."""
+    if isinstance(size, (int, str)):
+        return str(size)
+    return "(" + " ".join(dim_text(part) for part in size) + ")"
