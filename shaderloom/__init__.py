@@ -15,10 +15,12 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .bundle_session import load_bundle
     from .compiler.ops.registry import register as register_operator
     from .runtime.caps import Caps
     from .runtime.device import Device, list_adapters, open_device
     from .runtime.errors import (
+        BundleError,
         ClosedError,
         DeviceError,
         DeviceLost,
@@ -37,12 +39,14 @@ if TYPE_CHECKING:
 #: public name -> module, or module:attribute where the name differs
 _HOMES = {
     "InferenceSession": "session",
+    "load_bundle": "bundle_session",
     "Tensor": "runtime.tensor",
     "Caps": "runtime.caps",
     "Device": "runtime.device",
     "list_adapters": "runtime.device",
     "open_device": "runtime.device",
     "register_operator": "compiler.ops.registry:register",
+    "BundleError": "runtime.errors",
     "ClosedError": "runtime.errors",
     "DeviceError": "runtime.errors",
     "DeviceLost": "runtime.errors",
@@ -58,6 +62,7 @@ _HOMES = {
 
 __all__ = [
     "InferenceSession",
+    "load_bundle",
     "Tensor",
     "Caps",
     "Device",
@@ -67,6 +72,7 @@ __all__ = [
     "ShaderloomError",
     "Origin",
     "ModelError",
+    "BundleError",
     "UnsupportedError",
     "ShapeError",
     "InputError",

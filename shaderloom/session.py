@@ -199,6 +199,10 @@ class InferenceSession:
         """Device memory that the session holds: weights, activations, inputs, outputs, staging."""
         return self._account.used
 
+    def default_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Input shapes that are known without being given; empty if some sizes must be."""
+        return dict(self._model.default_shapes() or {})
+
     def prepare(self, shapes: Mapping[str, Sequence[int]] | None = None) -> None:
         """Compile for these input shapes ahead of the first run; None takes the shapes that the model declares."""
         self._get(self._shapes(shapes))

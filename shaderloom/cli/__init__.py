@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from . import cache, devices, inspect, run
+from . import cache, compile, devices, inspect, run, verify
 
 app = typer.Typer(
     name="shaderloom",
@@ -38,6 +38,8 @@ def root(
 
 app.command("run")(run.command)
 app.command("inspect")(inspect.command)
+app.command("compile")(compile.command)
+app.command("verify")(verify.command)
 app.command("devices")(devices.command)
 app.add_typer(cache.app, name="cache")
 

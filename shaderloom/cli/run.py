@@ -1,4 +1,4 @@
-"""``shaderloom run``: run a model once and show or save its outputs."""
+"""``shaderloom run``: run a model or a bundle once and show or save its outputs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from .common import (
     DeviceOption,
     DynamicOption,
     JsonOption,
-    ModelArgument,
     ShapeOption,
     parse_dynamic,
     parse_pairs,
@@ -30,15 +29,14 @@ from .common import (
 if TYPE_CHECKING:
     import numpy as np
 
+    from ..compiled import Progress
     from ..header import NodeArg
     from ..session import InferenceSession
-
-_NUMPY_NAMES = {"float": "float32", "double": "float64"}
 
 
 @readable_errors
 def command(
-    model: ModelArgument,
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX file, or a shader bundle.")],
     inputs: Annotated[
         list[str] | None,
         typer.Option("--input", metavar="NAME=FILE.npy|random", help="Value of an input; repeat for more inputs."),
@@ -55,7 +53,7 @@ def command(
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
-    """Run a model on the GPU. Inputs that are not given are random: normal floats, integers 0 and 1.
+    """Run a model or a bundle on the GPU. Inputs that are not given are random: normal floats, integers 0 and 1.
 
     [bold]Examples[/bold]
 
@@ -65,11 +63,9 @@ def command(
 
       shaderloom run bert.onnx --input input_ids=ids.npy --input attention_mask=mask.npy --output out.npz
     """
-    from ..session import InferenceSession
-
     with (
         progress(quiet=as_json) as report,
-        InferenceSession(model, device=device, dynamic=parse_dynamic(dynamic), cache=cache, progress=report) as session,
+        _open(model, device=device, dynamic=parse_dynamic(dynamic), cache=cache, progress=report) as session,
     ):
         feeds = _feeds(session, parse_pairs(inputs, "--input"), parse_shapes(shapes), seed)
         session.prepare({name: array.shape for name, array in feeds.items()})
@@ -99,6 +95,23 @@ def command(
         _print(summary)
 
 
+def _open(
+    model: Path, *, device: str | None, dynamic: dict[str, tuple[int, int]], cache: bool, progress: Progress
+) -> InferenceSession:
+    """A session of the model or the bundle."""
+    from ..runtime.bundle_files import is_bundle
+
+    if is_bundle(model):
+        from ..bundle_session import load_bundle
+
+        if dynamic:
+            raise InputError("--dynamic is decided when a bundle is compiled", hint="leave it out")
+        return load_bundle(model, device=device, progress=progress)
+    from ..session import InferenceSession
+
+    return InferenceSession(model, device=device, dynamic=dynamic, cache=cache, progress=progress)
+
+
 def _feeds(
     session: InferenceSession, values: dict[str, str], shapes: dict[str, tuple[int, ...]], seed: int
 ) -> dict[str, Any]:
@@ -110,12 +123,13 @@ def _feeds(
     for name in (*values, *shapes):
         if name not in ports and name not in optional:
             raise InputError(f"the model has no input '{name}'", hint=f"its inputs are {', '.join(ports) or 'none'}")
+    defaults = session.default_shapes()
     generator = np.random.default_rng(seed)
     feeds = {}
     for name, port in {**ports, **{name: optional[name] for name in values if name in optional}}.items():
         value = values.get(name, "random")
         if value == "random":
-            feeds[name] = _random(port, shapes.get(name), generator)
+            feeds[name] = _random(port, shapes.get(name, defaults.get(name)), generator)
             continue
         try:
             feeds[name] = np.load(value, allow_pickle=False)
@@ -129,6 +143,8 @@ def _feeds(
 
 
 def _random(port: NodeArg, shape: tuple[int, ...] | None, generator: np.random.Generator) -> np.ndarray:
+    from ..random_inputs import random_array
+
     if shape is None:
         if not all(isinstance(size, int) for size in port.shape):
             declared = "x".join(str(size if size is not None else "?") for size in port.shape)
@@ -138,17 +154,7 @@ def _random(port: NodeArg, shape: tuple[int, ...] | None, generator: np.random.G
                 hint=f"give the sizes: --shape {port.name}=...",
             )
         shape = tuple(size for size in port.shape if isinstance(size, int))
-    name = port.type.removeprefix("tensor(").removesuffix(")")
-    name = _NUMPY_NAMES.get(name, name)
-    if name == "bfloat16":
-        import ml_dtypes
-
-        return generator.standard_normal(shape).astype(ml_dtypes.bfloat16)
-    if name.startswith("float"):
-        return generator.standard_normal(shape).astype(name)
-    if name.startswith(("int", "uint", "bool")):
-        return generator.integers(0, 2, shape).astype(name)
-    raise InputError(f"random values of type {name} are not possible", tensor=port.name)
+    return random_array(port, shape, generator)
 
 
 def _save(path: Path, results: dict[str, np.ndarray]) -> None:

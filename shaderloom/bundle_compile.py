@@ -1,0 +1,216 @@
+"""Ahead-of-time compilation: a model and the shapes that it will see, to a bundle."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .compiled import Progress
+from .feeds import Dynamic, ShapeKey, shape_key
+from .header import HeaderPort, ModelHeader
+from .model import Model
+from .random_inputs import random_array
+from .runtime.bundle_manifest import Manifest, PortRecord
+from .runtime.bundle_writer import BundleWriter
+from .runtime.device_profile import WEB, WEB_LIMITS, DeviceProfile
+from .runtime.errors import InputError
+from .runtime.plan import Plan
+from .runtime.plan_limits import check_limits, requirements
+
+if TYPE_CHECKING:
+    from .compiler.frontend.model import ImportedModel
+
+#: largest difference of a sample's outputs, relative to the largest expected magnitude
+TOLERANCE = 1e-4
+
+#: Desktop GPUs through wgpu: default limits but for larger buffers
+NATIVE = DeviceProfile(
+    "discrete",
+    "native",
+    frozenset(),
+    {**WEB_LIMITS, "max-buffer-size": 1 << 30, "max-storage-buffer-binding-size": 1 << 30},
+)
+
+#: What of a plan's report a bundle keeps: whoever wants to know more has the model and ``inspect``
+_REPORTED = ("nodes", "placement", "planned_bytes", "naive_bytes", "lower_bound_bytes", "weight_bytes", "in_place")
+
+TARGETS = ("web", "native", "this-device")
+
+Shapes = Mapping[str, Sequence[int]]
+
+
+@dataclass(frozen=True)
+class _Variant:
+    """One shape key with the concrete shapes that gave it."""
+
+    key: ShapeKey
+    shapes: dict[str, tuple[int, ...]]
+
+
+def compile_bundle(
+    model: Any,
+    path: str | os.PathLike[str],
+    *,
+    shapes: Sequence[Shapes] = (),
+    dynamic: Dynamic | None = None,
+    target: str = "web",
+    as_zip: bool = False,
+    sample: bool = False,
+    sample_inputs: Mapping[str, np.ndarray] | None = None,
+    device: Any = None,
+    options: Mapping[str, Any] | None = None,
+    progress: Progress | None = None,
+) -> Manifest:
+    """Write a bundle of ``model`` to ``path``.
+
+    ``shapes`` has the input shapes of each shape key; inputs that one does not name keep the shape that the model
+    declares.  ``target`` is ``web``, ``native`` or ``this-device``.  ``sample`` runs the model for each key on ``device``
+    with ``sample_inputs`` where their shapes fit, else random ones, and keeps inputs and outputs.
+
+    The bundle's bytes depend on the model, the shapes, the target and the options alone, those of samples also on the
+    device.  Raises the errors of the compiler; :class:`LimitError` names the kernel and the limit of the target.
+    """
+    report = progress or (lambda what, done, total: None)
+    compiled_for = _profile(target, device)
+    opened = Model(model, dynamic=dynamic, cache=False, options=options, progress=progress)
+    try:
+        destination = Path(path)
+        if opened.path is not None and destination.absolute() == opened.path:
+            raise InputError("the bundle would replace the model", hint="choose another name")
+        variants = _variants(opened, shapes)
+        with BundleWriter(destination, as_zip=as_zip, progress=report) as writer:
+            plans = []
+            for variant in variants:
+                report(f"compiling for {variant.key}", 0, 0)
+                plans.append(_compile(opened.imported, variant, opened, compiled_for, writer, report))
+                writer.add_plan(plans[-1], variant.key.to_json())
+            if sample:
+                _add_samples(opened, variants, plans, writer, sample_inputs or {}, device, report)
+            return writer.finish(**_facts(opened, plans, compiled_for, target))
+    finally:
+        opened.close()
+
+
+def _profile(target: str, device: Any) -> DeviceProfile:
+    if target == "web":
+        return WEB
+    if target == "native":
+        return NATIVE
+    if target == "this-device":
+        from .runtime.device import open_device
+
+        return open_device(device).profile
+    raise InputError(f"there is no target '{target}'", hint=f"the targets are {', '.join(TARGETS)}")
+
+
+def _variants(model: Model, shapes: Sequence[Shapes]) -> list[_Variant]:
+    declared = {port.name: shape for port in model.header.inputs if (shape := _declared_shape(port)) is not None}
+    variants: list[_Variant] = []
+    for given in shapes or ({},):
+        complete = {**declared, **{name: tuple(sizes) for name, sizes in given.items()}}
+        for port in model.header.inputs:
+            if port.name not in complete:
+                raise InputError(
+                    "the model does not declare all sizes of the input as numbers",
+                    tensor=port.name,
+                    hint=f"give its shape: --shape {port.name}=...",
+                )
+        key = shape_key(model.header, complete, model.dynamic)
+        if any(key == other.key for other in variants):
+            raise InputError(f"the shapes {key} are asked for twice")
+        variants.append(_Variant(key, complete))
+    return variants
+
+
+def _declared_shape(port: HeaderPort) -> tuple[int, ...] | None:
+    """The port's shape if it is declared in numbers alone."""
+    sizes = tuple(dim for dim in port.dims or () if isinstance(dim, int))
+    return sizes if port.dims is not None and len(sizes) == len(port.dims) else None
+
+
+def _compile(
+    imported: ImportedModel,
+    variant: _Variant,
+    model: Model,
+    profile: DeviceProfile,
+    writer: BundleWriter,
+    report: Progress,
+) -> Plan:
+    from .compiler.driver import compile_model
+    from .compiler.host import HostPlanner
+    from .compiler.specialise import bind_shapes
+
+    planner = partial(
+        HostPlanner, keep=writer.add_weight, progress=lambda done, total: report("evaluating weights", done, total)
+    )
+    bound = bind_shapes(imported, variant.shapes, model.dynamic)
+    plan = compile_model(imported, bound, profile, model.options, make_planner=planner)
+    check_limits(plan, profile)
+    return replace(plan, report={name: plan.report[name] for name in _REPORTED if name in plan.report})
+
+
+def _add_samples(
+    model: Model,
+    variants: Sequence[_Variant],
+    plans: Sequence[Plan],
+    writer: BundleWriter,
+    inputs: Mapping[str, np.ndarray],
+    device: Any,
+    report: Progress,
+) -> None:
+    from .session import InferenceSession
+
+    generator = np.random.default_rng(0)
+    ports = {port.name: port.to_node_arg() for port in (*model.header.inputs, *model.header.overridable)}
+    for name in inputs:
+        if name not in ports:
+            raise InputError(f"the model has no input '{name}'", hint=f"its inputs are {', '.join(ports)}")
+    given = model.path if model.path is not None else model.data
+    with InferenceSession(
+        given, device=device, dynamic=model.dynamic, cache=False, options=model.options, progress=report
+    ) as session:
+        names = [port.name for port in session.get_outputs()]
+        for variant, plan in zip(variants, plans, strict=True):
+            feeds = {
+                name: inputs[name]
+                if name in inputs and inputs[name].shape == shape
+                else random_array(ports[name], shape, generator)
+                for name, shape in variant.shapes.items()
+            }
+            report(f"running a sample of {variant.key}", 0, 0)
+            results = session.run(names, feeds)
+            writer.add_sample(plan.key, feeds, dict(zip(names, results)), TOLERANCE)
+
+
+def _facts(model: Model, plans: Sequence[Plan], profile: DeviceProfile, target: str) -> dict[str, Any]:
+    """The fields of the manifest that do not come from the files."""
+    from importlib.metadata import version
+
+    header: ModelHeader = model.header
+    features = {feature for plan in plans for kernel in plan.kernels for feature in kernel.features}
+    limits: dict[str, int] = {"min-storage-buffer-offset-alignment": profile.storage_alignment}
+    for plan in plans:
+        for name, amount in requirements(plan).items():
+            limits[name] = max(limits.get(name, 0), amount)
+    return {
+        "producer": {"name": "shaderloom", "version": version("shaderloom")},
+        "target": target,
+        "model": asdict(header.metadata),
+        "nodes": header.nodes,
+        "inputs": tuple(map(_record, header.inputs)),
+        "overridable": tuple(map(_record, header.overridable)),
+        "outputs": tuple(map(_record, header.outputs)),
+        "dynamic": {name: (low, high) for name, (low, high) in model.dynamic.items()},
+        "features": tuple(sorted(features)),
+        "limits": limits,
+    }
+
+
+def _record(port: HeaderPort) -> PortRecord:
+    return PortRecord(port.name, port.dtype, port.dims)

@@ -1,0 +1,134 @@
+"""Sessions of shader bundles: plans and weights come from the bundle, everything else is as for a model.
+
+Nothing here leads to the compiler, onnx, jinja2 or networkx.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from .compiled import Compiled, Progress
+from .feeds import ShapeKey
+from .header import HeaderPort, ModelHeader, ModelMetadata
+from .runtime.bundle_manifest import Manifest, PlanRecord, PortRecord
+from .runtime.bundle_reader import Bundle
+from .runtime.caps import Caps
+from .runtime.device import Device, open_device
+from .runtime.device_profile import DeviceProfile
+from .runtime.errors import DeviceError, InputError, LimitError
+from .session import InferenceSession
+
+
+def load_bundle(path: str | os.PathLike[str], **options: Any) -> BundleSession:
+    """Open a shader bundle: a folder or a zip.  ``options`` are those of :class:`BundleSession`.
+
+    Raises :class:`BundleError` for a damaged bundle, :class:`DeviceError` or :class:`LimitError` if the device lacks
+    what the bundle needs.
+    """
+    return BundleSession(path, **options)
+
+
+class BundleSession(InferenceSession):
+    """Runs a bundle.  What :class:`InferenceSession` says of runs, reports and closing holds here too.
+
+    A run whose shapes the bundle was not compiled for is an :class:`InputError` that lists those that it has.  Shaders
+    keep their bounds checks: this process has not made them.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        device: str | int | Device | Any = None,
+        caps: Caps | None = None,
+        plans: int = 16,
+        use_native: bool | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        self._providers = ("wgpu",)
+        self.bundle = Bundle(path)
+        try:
+            opened = open_device(device)
+            check_device(self.bundle.manifest, opened)
+            source = BundlePlans(self.bundle, caps or Caps())
+            self._open(source, opened, plans=plans, checked=True, use_native=use_native, progress=progress)
+        except BaseException:
+            self.bundle.close()
+            raise
+
+    @property
+    def shape_keys(self) -> list[ShapeKey]:
+        """The shapes that the bundle was compiled for."""
+        return [_shape_key(record) for record in self.bundle.manifest.plans]
+
+
+class BundlePlans:
+    """The plans of a bundle, for a session."""
+
+    def __init__(self, bundle: Bundle, caps: Caps) -> None:
+        self.header = model_header(bundle.manifest)
+        self.dynamic = bundle.manifest.dynamic
+        self.caps = caps
+        self.sources = bundle.read_source
+        self._bundle = bundle
+        self._records = {_shape_key(record): record for record in bundle.manifest.plans}
+
+    def default_shapes(self) -> dict[str, tuple[int, ...]] | None:
+        """The shapes of the bundle's first plan if they are all numbers."""
+        shapes: dict[str, tuple[int, ...]] = {}
+        for name, dims in self._bundle.manifest.plans[0].shapes.items():
+            shapes[name] = tuple(dim for dim in dims if isinstance(dim, int))
+            if len(shapes[name]) != len(dims):
+                return None
+        return shapes
+
+    def compile(self, key: ShapeKey, shapes: Mapping[str, tuple[int, ...]], profile: DeviceProfile) -> Compiled:
+        """The bundle's plan for this key; raises :class:`InputError` if there is none."""
+        start = time.perf_counter()
+        record = self._records.get(key)
+        if record is None:
+            known = "; ".join(map(str, self._records))
+            raise InputError(f"the bundle was not compiled for {key}", hint=f"it was for {known}")
+        return Compiled(self._bundle.plan(record), True, (time.perf_counter() - start) * 1e3)
+
+    def close(self) -> None:
+        self._bundle.close()
+
+
+def check_device(manifest: Manifest, device: Device) -> None:
+    """Raise an error that names the feature or limit that the bundle needs and the device lacks."""
+    profile = device.profile
+    missing = sorted(set(manifest.features) - profile.features)
+    if missing:
+        raise DeviceError(f"the bundle needs the features {', '.join(missing)}, which {device.name} lacks")
+    for name, needed in manifest.limits.items():
+        present = profile.limits.get(name)
+        if present is None:
+            raise LimitError(f"the bundle needs '{name}', which is no known limit")
+        if present > needed if name.startswith("min-") else present < needed:
+            bound = "at most" if name.startswith("min-") else "at least"
+            raise LimitError(f"the bundle needs {name} of {bound} {needed:,}; {device.name} has {present:,}")
+
+
+def model_header(manifest: Manifest) -> ModelHeader:
+    """What the manifest says of the model."""
+    told = {name: value for name, value in manifest.model.items() if name in ModelMetadata.__dataclass_fields__}
+    return ModelHeader(
+        inputs=tuple(map(_port, manifest.inputs)),
+        overridable=tuple(map(_port, manifest.overridable)),
+        outputs=tuple(map(_port, manifest.outputs)),
+        metadata=ModelMetadata(**told),
+        nodes=manifest.nodes,
+        files={},
+    )
+
+
+def _port(record: PortRecord) -> HeaderPort:
+    return HeaderPort(record.name, record.dtype, record.dims)
+
+
+def _shape_key(record: PlanRecord) -> ShapeKey:
+    return ShapeKey(tuple(record.shapes.items()))

@@ -1,0 +1,131 @@
+"""``shaderloom compile``: a model ahead of time to a shader bundle."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ..runtime.errors import InputError, UnsupportedError
+from .common import (
+    DebugOption,
+    DeviceOption,
+    DynamicOption,
+    JsonOption,
+    ModelArgument,
+    format_bytes,
+    parse_dynamic,
+    parse_pairs,
+    parse_shapes,
+    print_json,
+    progress,
+    readable_errors,
+)
+
+
+@readable_errors
+def command(
+    model: ModelArgument,
+    output: Annotated[
+        Path, typer.Option("-o", "--output", metavar="NAME.shaderbundle", help="Where to write the bundle.")
+    ],
+    shapes: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--shape",
+            metavar="NAME=1x3x224x224",
+            help="Shape of an input. An input that is named again starts the next shape key.",
+        ),
+    ] = None,
+    dynamic: DynamicOption = None,
+    target: Annotated[
+        str, typer.Option("--target", metavar="web|native|this-device", help="What the bundle must run on.")
+    ] = "web",
+    f16: Annotated[bool, typer.Option("--f16", help="Store weights and activations in half precision.")] = False,
+    as_zip: Annotated[bool, typer.Option("--zip", help="Write one file instead of a folder.")] = False,
+    sample: Annotated[
+        bool, typer.Option("--sample", help="Run on this machine and keep inputs and outputs as a self-test.")
+    ] = False,
+    inputs: Annotated[
+        list[str] | None,
+        typer.Option("--input", metavar="NAME=FILE.npy", help="Input of the samples whose shape it has."),
+    ] = None,
+    device: DeviceOption = None,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Compile a model to a bundle that runs without the compiler, from Python and in a browser.
+
+    [bold]Examples[/bold]
+
+      shaderloom compile squeezenet.onnx -o squeezenet.shaderbundle --sample
+
+      shaderloom compile rec.onnx -o rec.shaderbundle --shape x=1x3x48x320 --shape x=1x3x48x480
+
+      shaderloom compile bert.onnx -o bert.shaderbundle --shape ids=1x128 --dynamic sequence=1:512
+    """
+    if f16:
+        raise UnsupportedError("this version has no half-precision mode", hint="leave --f16 out")
+    if inputs and not sample:
+        raise InputError("--input is for samples", hint="add --sample")
+    from ..bundle_compile import compile_bundle
+
+    with progress(quiet=as_json) as report:
+        manifest = compile_bundle(
+            model,
+            output,
+            shapes=split_shapes(shapes),
+            dynamic=parse_dynamic(dynamic),
+            target=target,
+            as_zip=as_zip,
+            sample=sample,
+            sample_inputs=_read_inputs(parse_pairs(inputs, "--input")),
+            device=device,
+            progress=report,
+        )
+    summary: dict[str, Any] = {
+        "path": str(output),
+        "target": manifest.target,
+        "plans": [{name: list(dims) for name, dims in plan.shapes.items()} for plan in manifest.plans],
+        "shaders": sum(name.startswith("shaders/") for name in manifest.files),
+        "weights": len(manifest.weights),
+        "weight_bytes": sum(part.length for parts in manifest.weights.values() for part in parts),
+        "samples": len(manifest.samples),
+        "bytes": sum(record.size for record in manifest.files.values()),
+        "features": list(manifest.features),
+        "limits": dict(manifest.limits),
+    }
+    if as_json:
+        print_json(summary)
+        return
+    typer.echo(
+        f"{output}: {len(manifest.plans)} plans, {summary['shaders']} shaders, {summary['weights']} weights "
+        f"({format_bytes(summary['weight_bytes'])}), {format_bytes(summary['bytes'])} in all"
+    )
+
+
+def split_shapes(texts: Sequence[str] | None) -> list[dict[str, tuple[int, ...]]]:
+    """The shapes of each key: an input that is named again starts the next one."""
+    sets: list[dict[str, tuple[int, ...]]] = []
+    for text in texts or ():
+        ((name, shape),) = parse_shapes([text]).items()
+        if not sets or name in sets[-1]:
+            sets.append({})
+        sets[-1][name] = shape
+    return sets
+
+
+def _read_inputs(values: dict[str, str]) -> dict[str, Any]:
+    import numpy as np
+
+    arrays = {}
+    for name, value in values.items():
+        try:
+            arrays[name] = np.load(value, allow_pickle=False)
+        except (OSError, ValueError) as error:
+            raise InputError(f"cannot read '{value}': {error}", tensor=name, hint="it must be a .npy file") from error
+        if not isinstance(arrays[name], np.ndarray):
+            raise InputError(f"'{value}' holds more than one array", tensor=name, hint="it must be a .npy file")
+    return arrays

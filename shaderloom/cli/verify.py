@@ -1,0 +1,63 @@
+"""``shaderloom verify``: check every byte of a bundle and run its samples."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .common import DebugOption, DeviceOption, JsonOption, print_json, progress, readable_errors
+
+
+@readable_errors
+def command(
+    bundle: Annotated[Path, typer.Argument(metavar="BUNDLE", help="A shader bundle: a folder or a zip.")],
+    device: DeviceOption = None,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Check a bundle: the hashes of all files, and that its samples give on this device what they should.
+
+    The exit status is 1 if anything differs.
+
+    [bold]Example[/bold]
+
+      shaderloom verify squeezenet.shaderbundle
+    """
+    from ..bundle_session import load_bundle
+    from ..bundle_verify import verify_samples
+
+    with progress(quiet=as_json) as report, load_bundle(bundle, device=device, progress=report) as session:
+        session.bundle.check_all(report)
+        report("running samples", 0, 0)
+        results = list(verify_samples(session))
+        manifest, name = session.bundle.manifest, session.device.name
+    failed = [result for result in results if result.reason is not None]
+    if as_json:
+        print_json(
+            {
+                "bundle": str(bundle),
+                "device": name,
+                "files": len(manifest.files) + 2,
+                "samples": len(manifest.samples),
+                "outputs": [
+                    {
+                        "sample": result.sample,
+                        "output": result.output,
+                        "error": result.error if result.error != float("inf") else None,
+                        "reason": result.reason,
+                    }
+                    for result in results
+                ],
+                "agrees": not failed,
+            }
+        )
+    else:
+        for result in results:
+            told = result.reason or f"agrees ({result.error:.2g} of its largest magnitude)"
+            typer.echo(f"{result.sample}: output '{result.output}' {told}")
+        samples = f"{len(manifest.samples)} samples run on {name}" if manifest.samples else "no samples to run"
+        typer.echo(f"{len(manifest.files) + 2} files are intact; {samples}")
+    if failed:
+        raise typer.Exit(1)

@@ -1,0 +1,29 @@
+"""Arrays to try a model with, where the caller has none."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from .runtime.errors import InputError
+
+if TYPE_CHECKING:
+    from .header import NodeArg
+
+_NUMPY_NAMES = {"float": "float32", "double": "float64"}
+
+
+def random_array(port: NodeArg, shape: tuple[int, ...], generator: np.random.Generator) -> np.ndarray:
+    """Normal floats; integers and bools 0 and 1, which are valid indices and masks almost everywhere."""
+    name = port.type.removeprefix("tensor(").removesuffix(")")
+    name = _NUMPY_NAMES.get(name, name)
+    if name == "bfloat16":
+        import ml_dtypes
+
+        return generator.standard_normal(shape).astype(ml_dtypes.bfloat16)
+    if name.startswith("float"):
+        return generator.standard_normal(shape).astype(name)
+    if name.startswith(("int", "uint", "bool")):
+        return generator.integers(0, 2, shape).astype(name)
+    raise InputError(f"random values of type {name} are not possible", tensor=port.name)
