@@ -20,7 +20,7 @@ from ...runtime.dtypes import BY_NAME
 from ...runtime.errors import InternalError, LimitError
 from ...runtime.plan import Binding, Kernel
 from .. import expr as ex
-from ..kernels.spec import Hook, KernelSpec, Operand
+from ..kernels.spec import LONG_WORDS, Hook, KernelSpec, Operand
 from .helpers import with_dependencies
 from .stores import emit_store, owns_words
 from .wgsl import LANES, VECTOR_TYPES, WGSL_TYPES, Emitter, Functions, is_aligned, symbol_field
@@ -58,9 +58,11 @@ def helper_text(name: str, suffix: str) -> str:
     return str(macro("4" if suffix == "4" else "1")).strip("\n")
 
 
-def element_type(operand: Operand, wide: bool) -> str:
-    """WGSL element type of an operand's array."""
+def element_type(operand: Operand, wide: bool, paired: bool = False) -> str:
+    """WGSL element type of an operand's array; ``paired`` ones hold two elements in a 64-bit word."""
     storage = BY_NAME[operand.dtype]
+    if paired:
+        return "vec2<u64>"
     if storage.bits == 64:
         return "vec2<u32>"
     if storage.packing == 4:
@@ -82,13 +84,16 @@ def render(spec: KernelSpec) -> Kernel:
     """The shader of ``spec``: a pure function."""
     functions = Functions()
     wide = _vector_operands(spec)
+    paired = _paired_operands(spec, wide)
     buffers = {operand.name: operand.name for operand in spec.operands}
     symbols = frozenset(spec.symbols)
 
     hooks = []
     for hook in spec.hooks:
         vector_registers = frozenset(name for name, wgsl_type in hook.registers if wgsl_type.startswith("vec4"))
-        emitter = Emitter(buffers, wide, symbols, functions, vector_registers if hook.lanes == LANES else frozenset())
+        emitter = Emitter(
+            buffers, wide, symbols, functions, vector_registers if hook.lanes == LANES else frozenset(), paired
+        )
         hooks.append(_render_hook(hook, spec, emitter, wide))
 
     sizes = _SizeEmitter(buffers, wide, symbols, functions)
@@ -110,17 +115,19 @@ def render(spec: KernelSpec) -> Kernel:
         )
     )
     # The helpers that a kernel needs are known only once everything else is rendered.
-    wgsl = wgsl.replace("@@declarations@@", _declarations(spec, wide, functions, hooks))
+    wgsl = wgsl.replace("@@declarations@@", _declarations(spec, wide, paired, functions, hooks))
     if len(wgsl) > MAX_WGSL_CHARACTERS:
         raise LimitError(
             f"a {spec.template} kernel has {len(wgsl):,} characters, more than {MAX_WGSL_CHARACTERS:,}",
             hint="turn fusion off for this model, or raise the cap",
         )
     bindings = tuple(
-        Binding(operand.name, operand.access, element_type(operand, operand.name in wide)) for operand in spec.operands
+        Binding(operand.name, operand.access, element_type(operand, operand.name in wide, operand.name in paired))
+        for operand in spec.operands
     )
     if functions.symbols:
         bindings += (Binding("symbols", "uniform", "Symbols"),)
+    features = tuple(name for name in spec.features if name != LONG_WORDS or paired)
     config = tuple(sorted(asdict(spec.config).items())) if is_dataclass(spec.config) else ()
     identity: dict[str, Any] = {
         "template": spec.template,
@@ -128,11 +135,11 @@ def render(spec: KernelSpec) -> Kernel:
         "wgsl": wgsl,
         "workgroup": spec.workgroup,
         "bindings": [(binding.name, binding.access, binding.element) for binding in bindings],
-        "features": spec.features,
+        "features": features,
     }
     key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
     return Kernel(
-        key, spec.template, wgsl, "main", spec.workgroup, bindings, spec.features, spec.workgroup_bytes, config
+        key, spec.template, wgsl, "main", spec.workgroup, bindings, features, spec.workgroup_bytes, config
     )
 
 
@@ -154,10 +161,26 @@ def _vector_operands(spec: KernelSpec) -> frozenset[object]:
     return frozenset(name for name in found if BY_NAME[dtypes[str(name)]].compute in VECTOR_TYPES)
 
 
-def _declarations(spec: KernelSpec, wide: frozenset[object], functions: Functions, hooks: list[str]) -> str:
+def _paired_operands(spec: KernelSpec, wide: frozenset[object]) -> frozenset[object]:
+    """Vector operands that are read as 64-bit words of two elements, where the spec asks for it.
+
+    Software drivers load every word of every lane by itself: half as many words take little more than half the time.
+    """
+    if LONG_WORDS not in spec.features:
+        return frozenset()
+    return frozenset(
+        operand.name
+        for operand in spec.operands
+        if operand.name in wide and operand.access == "read" and operand.dtype == "float32"
+    )
+
+
+def _declarations(
+    spec: KernelSpec, wide: frozenset[object], paired: frozenset[object], functions: Functions, hooks: list[str]
+) -> str:
     lines = []
     for number, operand in enumerate(spec.operands):
-        array = f"array<{element_type(operand, operand.name in wide)}>"
+        array = f"array<{element_type(operand, operand.name in wide, operand.name in paired)}>"
         lines.append(f"@group(0) @binding({number}) var<storage, {operand.access}> {operand.name}: {array};")
     if functions.symbols:
         fields = ", ".join(f"{symbol_field(name)}: i32" for name in spec.symbols)

@@ -91,7 +91,8 @@ class Emitter:
     """Writes statements; ``scalar``/``vector`` give the WGSL text of a value.
 
     ``buffers`` names the array of each operand; ``vector_buffers`` says which of them are declared with four elements
-    an entry.  ``symbols`` are the declared dynamic dimensions.
+    an entry, and ``paired_buffers`` which of those in two 64-bit words.  ``symbols`` are the declared dynamic
+    dimensions.
     """
 
     def __init__(
@@ -101,12 +102,14 @@ class Emitter:
         symbols: frozenset[str],
         functions: Functions,
         vector_registers: frozenset[str] = frozenset(),
+        paired_buffers: frozenset[object] = frozenset(),
     ) -> None:
         self.buffers = buffers
         self.vector_buffers = vector_buffers
         self.symbols = symbols
         self.functions = functions
         self.vector_registers = vector_registers
+        self.paired_buffers = paired_buffers
         self.lines: list[str] = []
         self.indent = 1
         self._counter = 0
@@ -326,6 +329,10 @@ class Emitter:
         if storage.packing == 1:
             if wide:
                 vector, component = ix.floordiv(position, LANES), ix.modulo(position, LANES)
+                if payload.operand in self.paired_buffers:
+                    self.functions.helpers["of_pair", "1"] = None
+                    pair, half = ix.floordiv(component, 2), ix.modulo(component, 2)
+                    return f"of_pair_1({buffer}[{self._place(vector)}][{self.index(pair)}], {self.index(half)})"
                 return f"{buffer}[{self._place(vector)}][{self.index(component)}]"
             return f"{buffer}[{self._place(position)}]"
         per_word = storage.packing
@@ -436,6 +443,9 @@ class Emitter:
             self.functions.helpers[helper, "4"] = None
             return self._name(f"{helper}_4({buffer}[{quarter}])")
         text = f"{buffer}[{quarter}]"
+        if payload.operand in self.paired_buffers:
+            self.functions.helpers["of_pairs", "4"] = None
+            text = f"of_pairs_4({text})"
         if storage.packing == 2:
             helper = f"unpack_{storage.name}"
             self.functions.helpers[helper, "4"] = None

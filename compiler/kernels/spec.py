@@ -13,6 +13,9 @@ from typing import Any, Protocol
 from ..expr import Expr
 from ..index import Dim
 
+#: Device feature with which a kernel reads vector operands of f32 as pairs of 64-bit words
+LONG_WORDS = "shader-int64"
+
 Grid = tuple[Dim, Dim, Dim]
 Workgroup = tuple[int, int, int]
 
