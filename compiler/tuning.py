@@ -216,7 +216,7 @@ def _gpu_tiles(problem: Problem, profile: DeviceProfile) -> list[Tile]:
     if problem.m <= 8:
         rows = max(problem.m, 1)
         parts = 1
-        while problem.k >= 32 * parts and SplitTile(rows, 8, parts * 2).workgroup_bytes <= memory and parts < 32:
+        while parts < 32 and problem.k >= 32 * parts and SplitTile(rows, 8, parts * 2).workgroup_bytes <= memory:
             parts *= 2
         return [SplitTile(rows, 8, parts)]
     shared = [tile for tile in _SHARED_TILES if tile.workgroup_bytes <= memory]
