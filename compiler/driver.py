@@ -15,6 +15,7 @@ from .fusion import Fusion, fuse
 from .ir import Graph, verify
 from .passes.expand import expand
 from .passes.layout import assign_layouts
+from .passes.operands import limit_operands
 from .passes.pipeline import run_passes
 from .passes.weights import relayout_weights
 from .planner import Planner
@@ -88,9 +89,10 @@ def lower(
     if options.channels_last:
         relayout_weights(graph)
         stage("weights", graph)
-    fusion = fuse(
-        graph, enabled=options.fusion, max_operands=profile.limit("max-storage-buffers-per-shader-stage")
-    )
+    buffers = profile.limit("max-storage-buffers-per-shader-stage")
+    limit_operands(graph, buffers - 1, limits)
+    stage("operands", graph)
+    fusion = fuse(graph, enabled=options.fusion, max_operands=buffers)
     assign_layouts(graph, fusion, enabled=options.channels_last)
     stage("layout", graph)
     return Lowered(graph, fusion)

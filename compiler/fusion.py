@@ -249,6 +249,9 @@ class _Fuser:
             self.refuse(producer, user, "the producer runs once when weights are made")
             return None
         inner = {value for value in user.inputs if value is not None and value in coordinates}
+        if not self._binds(user, coordinates):
+            self.refuse(producer, user, f"the kernel would bind more than {self.max_operands} buffers")
+            return None
         if definition.family == "reduce" and is_reduction:
             return self._joins_reduction(user, producer, inner, coordinates, domain)
         if definition.store_map is not None and len(inner) == 1 and user.inputs[0] in inner:
@@ -260,6 +263,17 @@ class _Fuser:
             self.refuse(producer, user, f"two threads would write one word of a {user.outputs[0].dtype} result")
             return None
         return self._joins_elementwise(user, producer, inner, coordinates, domain, is_reduction)
+
+    def _binds(self, user: Node, coordinates: dict[Value, Shape]) -> bool:
+        """Whether a region that also computes ``user`` can bind what it reads from outside, each as one tensor."""
+        outside = {
+            operand
+            for value in (*coordinates, user.outputs[0])
+            if value.producer is not None
+            for operand in value.producer.inputs
+            if operand is not None and operand not in coordinates and not _is_literal(operand)
+        }
+        return len(outside) + 1 <= self.max_operands
 
     def _joins_elementwise(
         self,
@@ -450,7 +464,7 @@ class _Fuser:
         stack = self.operators.of(node).data_inputs(node)[::-1]
         while stack:
             value = stack.pop()
-            if value.known is not None and value.known.size <= 1:
+            if _is_literal(value):
                 continue
             producer = value.producer
             if producer is None or value in self.materialise:
@@ -514,6 +528,11 @@ def _topological(groups: dict[Value, Group]) -> list[Group]:
             done.add(value)
             ordered.append(groups[value])
     return ordered
+
+
+def _is_literal(value: Value) -> bool:
+    """Whether kernels hold the value in their text: known, and one element at most."""
+    return value.known is not None and value.known.size <= 1
 
 
 def _high(size: Dim) -> int:

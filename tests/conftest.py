@@ -7,6 +7,9 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("long", max_examples=5000, deadline=None, print_blob=True)
 
 SWIFTSHADER = Path("/usr/lib/chromium/vk_swiftshader_icd.json")
 DRIVER_FOLDERS = (

@@ -1,0 +1,23 @@
+"""Nodes with more operands than a kernel can bind become trees of nodes."""
+
+from __future__ import annotations
+
+from ..builder import DEFAULT_LIMITS, GraphBuilder, Limits
+from ..ir import Graph, Value
+
+
+def limit_operands(graph: Graph, most: int, limits: Limits = DEFAULT_LIMITS) -> None:
+    """Split every Concat of more than ``most`` tensors; no other operator has as many after expansion."""
+    for node in list(graph.nodes):
+        if node.op != "Concat" or node.domain or len(node.inputs) <= most:
+            continue
+        builder = GraphBuilder(graph, node.origins, limits)
+        parts: list[Value] = [node.operand(position) for position in range(len(node.inputs))]
+        while len(parts) > most:
+            runs = [parts[start : start + most] for start in range(0, len(parts), most)]
+            parts = [run[0] if len(run) == 1 else builder.op("Concat", *run, axis=node.attributes.axis) for run in runs]
+        result = builder.op("Concat", *parts, axis=node.attributes.axis)
+        result.name = node.output.name
+        graph.replace_uses(node.output, result)
+    graph.remove_dead()
+    graph.sort()
