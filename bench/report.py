@@ -20,8 +20,8 @@ HEAD = """# Benchmarks
 
 Written by `./dev bench models` and `./dev bench compile`; do not edit. Batch 1, f32, numpy arrays in and out. Every
 runtime has a process of its own, and they take turns, one run each a round; figures are medians with the least and the
-most. *Cold* is the time from the start of the process to the first output with empty caches, *warm* the same in a second
-process. *Difference* is the largest difference from onnxruntime on the CPU over its largest output.
+most. *Cold* is the time from the start of the process to the first output with empty caches, *warm* the same in a
+second process. *Difference* is the largest difference from onnxruntime on the CPU over its largest output.
 """
 
 
@@ -134,8 +134,8 @@ def start_table(results: Sequence[Result]) -> str:
 def compile_tables(models: Sequence[CompileTime], graphs: Sequence[CompileTime]) -> str:
     """Times of models by stage, and growth over sizes of synthetic graphs."""
     parts = [
-        "From the file to the plan, pipelines excluded. *First* is wall time in a fresh process, imports included; then "
-        "the fastest of the later times, and its processor time by stage.\n"
+        "From the file to the plan, pipelines excluded. *First* is wall time in a fresh process, imports included; "
+        "then the fastest of the later times, and its processor time by stage.\n"
     ]
     heads = ["nodes", "kernels", "calls", "first s", "wall s", "processor s", *(f"{stage} ms" for stage in STAGES)]
     for title, times in (("model", models), ("graph", graphs)):
