@@ -199,6 +199,11 @@ class Plan:
     #: what ``inspect`` shows: counts, placement, memory, reasons.  JSON values only: lists, not tuples
     report: dict[str, Any] = field(default_factory=dict)
 
+    @property
+    def calls(self) -> list[KernelCall]:
+        """The calls of all stages, in order."""
+        return [call for stage in self.stages for call in stage.calls]
+
     def to_json(self) -> dict[str, Any]:
         """A JSON-ready dict; :meth:`from_json` reads it back to an equal plan."""
         return _encode(self)

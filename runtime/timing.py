@@ -12,6 +12,7 @@ from . import native
 from .buffers import COPY_DST, COPY_SRC, MAP_READ, QUERY_RESOLVE
 from .device import Device
 from .dispatch import Dispatch, encode
+from .plan import KernelCall
 
 #: Queries in one query set; WebGPU allows 4096
 QUERIES = 4096
@@ -24,6 +25,7 @@ class CallTime:
     kernel: str  #: the kernel's id
     label: str
     nanoseconds: int
+    call: KernelCall  #: the plan's own object; calls with an empty grid do not run and have no time
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,7 @@ def measure(device: Device, dispatches: Sequence[Dispatch], *, use_native: bool)
     return Profile(
         method,
         tuple(
-            CallTime(dispatch.call.kernel[:12], dispatch.call.label, value)
+            CallTime(dispatch.call.kernel[:12], dispatch.call.label, value, dispatch.call)
             for dispatch, value in zip(dispatches, times)
         ),
     )

@@ -23,6 +23,7 @@ from .runtime.device import Device, open_device
 from .runtime.errors import ClosedError, InputError
 from .runtime.executor import Executor
 from .runtime.loader import WeightPool
+from .runtime.plan import Plan
 from .runtime.timing import Profile
 
 if TYPE_CHECKING:
@@ -231,6 +232,12 @@ class InferenceSession:
         self._require_open()
         feeds = check_feeds(self._model.header, input_feed)
         return self._get({name: array.shape for name, array in feeds.items()}).executor.profile(feeds)
+
+    def plan_for(self, input_feed: Mapping[str, Any]) -> Plan:
+        """The plan that a run with these inputs uses; compiled if it is new."""
+        self._require_open()
+        feeds = check_feeds(self._model.header, input_feed)
+        return self._get({name: array.shape for name, array in feeds.items()}).compiled.plan
 
     def close(self) -> None:
         """Free everything on the device.  Closing twice is fine; a run afterwards raises :class:`ClosedError`."""

@@ -1,0 +1,134 @@
+"""``shaderloom profile``: the time of every kernel, slowest first."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ..runtime.errors import InputError
+from .common import (
+    CacheOption,
+    DebugOption,
+    DeviceOption,
+    DynamicOption,
+    JsonOption,
+    ShapeOption,
+    parse_dynamic,
+    parse_pairs,
+    parse_shapes,
+    print_json,
+    progress,
+    readable_errors,
+)
+from .run import _feeds as make_feeds
+from .run import _open as open_session
+
+if TYPE_CHECKING:
+    from ..profiling import PlanProfile
+    from ..runtime.roofline import Roofline
+
+
+@readable_errors
+def command(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX file, or a shader bundle.")],
+    inputs: Annotated[
+        list[str] | None,
+        typer.Option("--input", metavar="NAME=FILE.npy|random", help="Value of an input; repeat for more inputs."),
+    ] = None,
+    shapes: ShapeOption = None,
+    dynamic: DynamicOption = None,
+    seed: Annotated[int, typer.Option("--seed", help="Seed of random inputs.")] = 0,
+    repeat: Annotated[int, typer.Option("--repeat", min=1, help="Runs; medians are shown.")] = 5,
+    top: Annotated[int, typer.Option("--top", min=1, help="Rows of the table.")] = 30,
+    trace: Annotated[
+        Path | None,
+        typer.Option("--trace", metavar="FILE.json", help="Write a trace that Perfetto and Chrome open."),
+    ] = None,
+    device: DeviceOption = None,
+    cache: CacheOption = True,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Measure every kernel of a model on the device, and show the slowest first with its ONNX nodes.
+
+    "of roof" compares with what the device can reach: the time that a kernel's arithmetic or its memory traffic
+    must take at least, over the time that it took.
+
+    [bold]Examples[/bold]
+
+      shaderloom profile resnet50.onnx
+
+      shaderloom profile bert.onnx --shape input_ids=1x128 --shape attention_mask=1x128 --trace bert.json
+    """
+    from ..profiling import chrome_trace, summarise, symbol_values
+    from ..runtime.roofline import measure_roofline
+
+    with (
+        progress(quiet=as_json) as report,
+        open_session(model, device=device, dynamic=parse_dynamic(dynamic), cache=cache, progress=report) as session,
+    ):
+        feeds = make_feeds(session, parse_pairs(inputs, "--input"), parse_shapes(shapes), seed)
+        session.run(None, feeds)  # the first run pays for what later ones find ready
+        profiles = []
+        for number in range(repeat):
+            report(f"run {number + 1} of {repeat}", number, repeat)
+            profiles.append(session.profile(feeds))
+        report("measuring the device", 0, 0)
+        roofline = measure_roofline(session.device)
+        plan = session.plan_for(feeds)
+        result = summarise(plan, profiles, symbol_values(plan, feeds), roofline)
+        name = session.device.name
+    if trace is not None:
+        try:
+            trace.write_text(json.dumps(chrome_trace(result, name, model.name)), encoding="utf-8")
+        except OSError as error:
+            raise InputError(f"cannot write '{trace}': {error.strerror or error}") from error
+    if as_json:
+        print_json(
+            {
+                "device": name,
+                "method": result.method,
+                "runs": result.runs,
+                "ns": result.nanoseconds,
+                "roofline": {
+                    "bytes_per_second": roofline.bytes_per_second,
+                    "flops_per_second": roofline.flops_per_second,
+                },
+                "calls": [call.to_json() for call in result.by_time],
+            }
+        )
+    else:
+        _print(result, roofline, name, top)
+
+
+def _print(result: PlanProfile, roofline: Roofline, device: str, top: int) -> None:
+    typer.echo(
+        f"{'call':>5} {'ms':>10} {'share':>6} {'GFLOP/s':>9} {'GB/s':>8} {'of roof':>7}  {'kernel':12}  template"
+    )
+    for call in result.by_time[:top]:
+        reached = "-" if call.roofline is None else f"{call.roofline:.0%}"
+        typer.echo(
+            f"{call.position:5} {call.nanoseconds / 1e6:10.3f} {call.share:6.1%} {call.flops_per_second / 1e9:9.2f} "
+            f"{call.bytes_per_second / 1e9:8.2f} {reached:>7}  {call.kernel}  {call.template}"
+        )
+        typer.echo(f"      {', '.join(call.origins)}")
+    if len(result.calls) > top:
+        typer.echo(f"      {len(result.calls) - top} faster calls are not shown (--top)")
+    typer.echo()
+    for template, count, time in result.by_template():
+        typer.echo(f"{template}: {count} calls, {time / 1e6:.2f} ms, {time / max(result.nanoseconds, 1):.0%}")
+    how = (
+        "by the device's timestamps"
+        if result.method == "timestamps"
+        else "by wall time around single calls, as the device has no timestamps: about 0.1 ms too long each"
+    )
+    typer.echo(
+        f"{len(result.calls)} calls, {result.nanoseconds / 1e6:.2f} ms in all, medians of {result.runs} runs "
+        f"measured {how}"
+    )
+    typer.echo(
+        f"{device} reaches {roofline.flops_per_second / 1e9:.1f} GFLOP/s and {roofline.bytes_per_second / 1e9:.1f} GB/s"
+    )

@@ -1,0 +1,112 @@
+"""``profile``: times of single kernels, the table, the trace, and what the device could reach."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from shaderloom.cli import app
+from shaderloom.profiling import chrome_trace, summarise
+from shaderloom.runtime.roofline import Roofline, measure_roofline
+from shaderloom.runtime.timing import CallTime, Profile
+from shaderloom.session import InferenceSession
+
+from .test_stages import block
+
+
+@pytest.fixture
+def path(tmp_path):
+    target = tmp_path / "model.onnx"
+    target.write_bytes(block().SerializeToString())
+    return target
+
+
+@pytest.fixture
+def profile(path, device, cache_folder, monkeypatch):
+    monkeypatch.setenv("SHADERLOOM_ADAPTER", device.name)
+
+    def run(*arguments: object, status: int = 0):
+        result = CliRunner().invoke(app, ["profile", str(path), *map(str, arguments)])
+        assert result.exit_code == status, result.output
+        return result
+
+    return run
+
+
+def test_table_is_sorted_and_names_onnx_nodes(profile):
+    lines = profile("--repeat", 2).output.splitlines()
+    rows = [line.split() for line in lines if line[:5].strip().isdigit()]
+    times = [float(row[1]) for row in rows]
+    assert len(times) >= 2
+    assert times == sorted(times, reverse=True)
+    assert any("Conv (main node 0)" in line for line in lines)
+    assert any("Softmax (main node 4)" in line for line in lines)
+    assert any("medians of 2 runs" in line for line in lines)
+    assert "faster calls are not shown" in profile("--top", 1).output
+
+
+def test_json_and_trace_agree(profile, tmp_path):
+    facts = json.loads(profile("--json", "--trace", tmp_path / "trace.json").stdout)
+    assert facts["ns"] == sum(call["ns"] for call in facts["calls"]) > 0
+    assert sum(call["share"] for call in facts["calls"]) == pytest.approx(1)
+    convolution = next(call for call in facts["calls"] if "Conv (main node 0)" in call["origins"])
+    assert convolution["flops"] == 2 * 8 * 8 * 8 * 4 * 9
+    trace = json.loads((tmp_path / "trace.json").read_text())
+    check_trace(trace)
+    slices = [event for event in trace["traceEvents"] if event["ph"] == "X"]
+    by_call = {call["call"]: call for call in facts["calls"]}
+    assert [event["args"]["call"] for event in slices] == sorted(by_call)
+    for event in slices:
+        call = by_call[event["args"]["call"]]
+        assert event["dur"] * 1e3 == pytest.approx(call["ns"])
+        assert event["args"]["ONNX nodes"] == call["origins"]
+
+
+def check_trace(trace: dict) -> None:
+    """What the trace event format asks for: complete events with microseconds that do not overlap on a thread."""
+    assert trace["displayTimeUnit"] in ("ms", "ns")
+    names = {event["name"] for event in trace["traceEvents"] if event["ph"] == "M"}
+    assert names == {"process_name", "thread_name"}
+    end = 0.0
+    for event in trace["traceEvents"]:
+        assert {"name", "ph", "pid", "tid"} <= event.keys()
+        if event["ph"] == "X":
+            assert event["ts"] >= end - 1e-6 and event["dur"] >= 0
+            end = event["ts"] + event["dur"]
+
+
+def test_trace_cannot_be_written(profile, tmp_path):
+    assert "cannot write" in profile("--trace", tmp_path / "none" / "trace.json", status=1).stderr
+
+
+def test_medians_over_runs(path, device):
+    feeds = {"x": np.zeros((1, 4, 8, 8), np.float32)}
+    with InferenceSession(path, device=device, cache=False) as session:
+        plan = session.plan_for(feeds)
+    runs = [
+        Profile("wall", tuple(CallTime(call.kernel[:12], call.label, time, call) for call in plan.calls))
+        for time in (900, 100, 200)
+    ]
+    result = summarise(plan, runs, {}, Roofline(1e9, 1e9, "wall"))
+    assert [call.nanoseconds for call in result.calls] == [200] * len(plan.calls)
+    first = result.calls[0]
+    assert first.roofline == pytest.approx(max(first.flops, first.bytes) / 200)
+    check_trace(chrome_trace(result, "device", "model"))
+
+
+def test_wall_time_where_there_are_no_timestamps(path, web_device):
+    feeds = {"x": np.zeros((1, 4, 8, 8), np.float32)}
+    with InferenceSession(path, device=web_device, cache=False) as session:
+        profile = session.profile(feeds)
+        plan = session.plan_for(feeds)
+    assert profile.method == "wall"
+    assert [call.call for call in profile.calls] == plan.calls
+
+
+def test_roofline_is_finite(each_device):
+    roofline = measure_roofline(each_device)
+    assert roofline.bytes_per_second > 1e6
+    assert roofline.flops_per_second > 1e6
