@@ -48,6 +48,12 @@ class OwnedBuffer:
             self.gpu = None
             self._account.release(self.size)
 
+    def forget(self) -> None:
+        """Stop counting the memory and leave it to wgpu, which frees it with the last reference to the buffer."""
+        if self.gpu is not None:
+            self.gpu = None
+            self._account.release(self.size)
+
 
 def grown(needed: int, present: int, limit: int) -> int:
     """The size for a buffer that must grow to ``needed``: half as much again as before, within the device's limit."""
@@ -93,6 +99,7 @@ class StagingPool:
         self._account = account
         self._free: list[OwnedBuffer] = []
         self._lock = threading.Lock()
+        self._closed = False
 
     def borrow(self, size: int) -> OwnedBuffer:
         """A buffer of at least ``size`` bytes: the smallest free one that fits, else a new one."""
@@ -108,20 +115,25 @@ class StagingPool:
 
     def give_back(self, buffer: OwnedBuffer) -> None:
         with self._lock:
-            self._free.append(buffer)
+            if self._closed:  # its run was in flight then
+                buffer.destroy()
+            else:
+                self._free.append(buffer)
 
     def close(self) -> None:
+        """Destroy the free buffers, and the borrowed ones when they come back."""
         with self._lock:
+            self._closed = True
             for buffer in self._free:
                 buffer.destroy()
             self._free.clear()
 
 
-def map_for_reading(device: Device, buffer: OwnedBuffer, size: int) -> memoryview:
-    """Wait for submitted work and map the first ``size`` bytes; valid until ``unmap``."""
+def map_for_reading(device: Device, buffer: OwnedBuffer, size: int, submission: int | None = None) -> memoryview:
+    """Wait for a submission (None: for all) and map the first ``size`` bytes; valid until ``unmap``."""
     with device.guarded("mapping a result"):
         promise = buffer.gpu.map_async("READ_NOSYNC", 0, size)
-    device.wait()
+    device.wait(submission)
     with device.guarded("mapping a result"):
         promise.sync_wait()
     view = buffer.gpu.read_mapped(0, size, copy=False)

@@ -28,7 +28,7 @@ class MemoryAccount:
     def __init__(self, cap: int) -> None:
         self.cap = cap
         self.used = 0
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a collection inside may release the memory of a tensor
 
     def reserve(self, size: int, purpose: str) -> None:
         """Count ``size`` bytes more, or raise :class:`LimitError` and count nothing."""

@@ -127,10 +127,19 @@ class Device:
         self.lost = False  #: true once an operation reported the loss; such a device is never handed out again
         self._pipelines: weakref.WeakValueDictionary[str, PipelineHolder] = weakref.WeakValueDictionary()
         self._lock = threading.Lock()
+        self._probe_layout: Any = None
 
     @classmethod
     def from_wgpu(cls, gpu: Any) -> Device:
-        """Wrap a ``wgpu.GPUDevice`` that the caller made and keeps."""
+        """The one wrapper of a ``wgpu.GPUDevice`` that the caller made and keeps; it is never destroyed here."""
+        with _wrapped_lock:
+            device = _wrapped.get(id(gpu))
+            if device is None or device.lost:
+                device = _wrapped[id(gpu)] = cls._wrap(gpu)
+        return device
+
+    @classmethod
+    def _wrap(cls, gpu: Any) -> Device:
         description = _describe(0, gpu.adapter)
         features = frozenset(feature for feature in KNOWN_FEATURES if feature in gpu.features)
         limits = {name: int(gpu.limits.get(name, default)) for name, default in WEB_LIMITS.items()}
@@ -220,14 +229,36 @@ class Device:
         if x * y * z > invocations:
             raise LimitError(f"kernel {kernel.id} has {x * y * z} invocations a workgroup; the limit is {invocations}")
 
-    def submit(self, command_buffers: list[Any], what: str) -> None:
-        with self.guarded(what):
-            self.queue.submit(command_buffers)
+    def probe(self, buffer: Any) -> None:
+        """Raise :class:`DeviceError` if a storage buffer was destroyed or is mapped.
 
-    def wait(self) -> None:
-        """Block until everything submitted so far has finished."""
+        wgpu has no question for the former, and ends the process when work that uses such a buffer is submitted; but it
+        refuses to bind one.
+        """
+        if buffer.map_state != "unmapped":
+            raise DeviceError("the buffer is mapped", hint="unmap it before it is used")
+        with self.guarded("binding a buffer"):
+            if self._probe_layout is None:
+                entry = {"binding": 0, "visibility": 4, "buffer": {"type": "read-only-storage"}}
+                self._probe_layout = self.gpu.create_bind_group_layout(entries=[entry])
+            resource = {"buffer": buffer, "offset": 0, "size": 4}
+            self.gpu.create_bind_group(layout=self._probe_layout, entries=[{"binding": 0, "resource": resource}])
+
+    def submit(self, command_buffers: list[Any], what: str) -> int | None:
+        """Hand over work.  Gives a number for :meth:`wait`, where wgpu-native numbers submissions."""
+        with self.guarded(what):
+            if native.AVAILABLE:
+                try:
+                    return native.submit(self.queue, command_buffers)
+                except native.MissingSymbolError:
+                    pass
+            self.queue.submit(command_buffers)
+            return None
+
+    def wait(self, submission: int | None = None) -> None:
+        """Block until a submission has finished, or without its number everything submitted so far."""
         if native.AVAILABLE:
-            native.wait(self.gpu)
+            native.wait(self.gpu, submission)
         else:
             marker = self.create_buffer(16, 0x1 | 0x8, "wait")
             with self.guarded("waiting"):
@@ -244,6 +275,10 @@ def _first_line(error: BaseException) -> str:
     lines = [line for line in lines if line and line not in ("Validation Error", "Caused by:")]
     return " / ".join(lines)[:800] or type(error).__name__
 
+
+#: wrappers of the callers' devices by identity; a wrapper keeps its device, so an identity is not used twice meanwhile
+_wrapped: weakref.WeakValueDictionary[int, Device] = weakref.WeakValueDictionary()
+_wrapped_lock = threading.Lock()
 
 _shared: dict[tuple[int, str, str, str], Device] = {}
 _shared_lock = threading.Lock()
@@ -289,4 +324,7 @@ def _request(description: AdapterDescription, adapter: Any, web_limits: bool, fe
         raise DeviceError(f"{description.identity} gave no device: {_first_line(error)}") from error
     granted = {name: int(gpu.limits[name]) for name in WEB_LIMITS}
     profile = DeviceProfile(description.kind, description.identity, frozenset(wanted), granted)
-    return Device(gpu, profile, description.identity)
+    device = Device(gpu, profile, description.identity)
+    with _wrapped_lock:
+        _wrapped[id(gpu)] = device
+    return device

@@ -59,10 +59,12 @@ class Binder:
             self._holders[call.kernel] = holder
         return holder
 
-    def dispatch(self, call: KernelCall, symbols: Mapping[str, int], resolve: Callable[[str], Any]) -> Dispatch | None:
+    def dispatch(
+        self, call: KernelCall, symbols: Mapping[str, int], resolve: Callable[[str], tuple[Any, int]]
+    ) -> Dispatch | None:
         """Bind one call; None when its grid is empty, so that zero-size tensors never reach a bind group.
 
-        ``resolve`` gives the buffer of a name.  Raises :class:`LimitError` for a range beyond a binding limit and
+        ``resolve`` gives the buffer of a name and the offset in it where the named memory begins.  Raises :class:`LimitError` for a range beyond a binding limit and
         :class:`InternalError` for one outside its buffer: wgpu would end the process on an empty range.
         """
         grid = tuple(evaluate(size, symbols) for size in call.grid)
@@ -77,7 +79,8 @@ class Binder:
         holder = self.pipeline(call)
         entries = []
         for index, (binding, item) in enumerate(zip(kernel.bindings, call.ranges)):
-            span = Span(resolve(item.buffer), evaluate(item.offset, symbols), evaluate(item.size, symbols))
+            buffer, base = resolve(item.buffer)
+            span = Span(buffer, base + evaluate(item.offset, symbols), evaluate(item.size, symbols))
             self._check(call, item.buffer, binding.access, span)
             resource = {"buffer": span.buffer, "offset": span.offset, "size": span.size}
             entries.append({"binding": index, "resource": resource})

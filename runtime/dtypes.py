@@ -14,6 +14,7 @@ Buffers are padded to a multiple of 16 bytes so that four-lane loads never cross
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -121,3 +122,12 @@ def from_numpy(dtype: np.dtype | type) -> DType:
 def padded_bytes(elements: int, dtype: DType) -> int:
     """Size of the buffer range of a tensor: its bytes rounded up to a multiple of 16, and never zero."""
     return max((elements * dtype.bits + 127) // 128 * 16, 16)
+
+
+def numpy_dtype(dtype: DType) -> np.dtype[Any]:
+    """The numpy dtype that holds elements of ``dtype``."""
+    if dtype is BFLOAT16:
+        import ml_dtypes  # a dependency of onnx, which models with this type come from
+
+        return np.dtype(ml_dtypes.bfloat16)
+    return np.dtype(dtype.numpy)

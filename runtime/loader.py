@@ -187,14 +187,14 @@ class _Preparation:
         for key, end in ends.items():
             self._scratch[key] = OwnedBuffer(self._device, self._pool.account, end, TENSOR, f"scratch:{key}")
 
-    def _resolve(self, name: str) -> Any:
+    def _resolve(self, name: str) -> tuple[Any, int]:
         kind, _, key = name.partition(":")
         if kind == "source" and key in self._sources:
-            return self._sources[key].gpu
+            return self._sources[key].gpu, 0
         if kind == "weight" and key in self._scratch:
-            return self._scratch[key].gpu
+            return self._scratch[key].gpu, 0
         if kind == "weight":
-            return self._pool.buffer(key)
+            return self._pool.buffer(key), 0
         raise InternalError(f"a weight transform binds '{name}'")
 
     def _transform(self, weight: Weight) -> None:

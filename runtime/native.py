@@ -9,7 +9,7 @@ Every user of this module checks :data:`AVAILABLE` (or catches :class:`MissingSy
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from . import native_types
@@ -67,11 +67,20 @@ def create_trusted_module(device: Any, wgsl: str) -> Any:
     return GPUShaderModule("", handle, device)
 
 
-def wait(device: Any) -> None:
-    """Block until the device has finished everything that was submitted, and run the callbacks that are due."""
+def wait(device: Any, submission: int | None = None) -> None:
+    """Block until the device has finished a submission, or all of them, and run the callbacks that are due."""
     if not AVAILABLE:
         raise MissingSymbolError("wgpuDevicePoll")
-    lib.wgpuDevicePoll(device._internal, True, ffi.NULL)
+    index = ffi.NULL if submission is None else ffi.new("WGPUSubmissionIndex *", submission)
+    lib.wgpuDevicePoll(device._internal, True, index)
+
+
+def submit(queue: Any, command_buffers: Sequence[Any]) -> int:
+    """Submit, and give a number to wait for.  Raises wgpu's errors."""
+    if not AVAILABLE or not hasattr(libf, "wgpuQueueSubmitForIndex"):
+        raise MissingSymbolError("wgpuQueueSubmitForIndex")
+    handles = ffi.new("WGPUCommandBuffer[]", [buffer._internal for buffer in command_buffers])
+    return int(libf.wgpuQueueSubmitForIndex(queue._internal, len(command_buffers), handles))
 
 
 def timestamp_period(queue: Any) -> float:

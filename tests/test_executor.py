@@ -203,12 +203,13 @@ def test_reading_and_writing_one_buffer_is_a_device_error(device, x):
 
 
 @pytest.mark.parametrize("bad", [Range("output:y", 0, 0), Range("output:y", 256, 400), Range("nowhere:1", 0, 400)])
-def test_ranges_outside_their_buffer_never_reach_wgpu(device, bad):
+def test_ranges_outside_their_buffer_never_reach_wgpu(device, bad, x):
     plan = two_step_plan()
     first, second = plan.stages[0].calls
     wrong = dataclasses.replace(second, ranges=(second.ranges[0], bad))
-    with pytest.raises(InternalError):
-        Executor(device, dataclasses.replace(plan, stages=(Stage((first, wrong)),)), make_pool(device))
+    plan = dataclasses.replace(plan, stages=(Stage((first, wrong)),))
+    with Executor(device, plan, make_pool(device)) as executor, pytest.raises(InternalError):
+        executor.run({"x": x})
 
 
 def test_a_kernel_beyond_the_device_is_refused(device):
@@ -227,8 +228,15 @@ def test_a_kernel_beyond_the_device_is_refused(device):
 
 
 def test_the_memory_cap_holds(device, x):
-    with pytest.raises(LimitError, match="the cap is 1,000"):
-        Executor(device, two_step_plan(), make_pool(device, cap=1000))
+    for cap in (100, 700, 1000):
+        pool = make_pool(device, cap=cap)
+        with (
+            pytest.raises(LimitError, match=f"the cap is {cap:,}"),
+            Executor(device, two_step_plan(), pool) as executor,
+        ):
+            executor.run({"x": x})
+        pool.close()
+        assert pool.account.used == 0
     pool = make_pool(device)
     with (
         pytest.raises(LimitError, match="cap is 99"),

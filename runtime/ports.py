@@ -1,0 +1,92 @@
+"""Inputs and outputs of a plan: the symbols that feeds imply, sizes for given symbols, constant outputs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Union
+
+import numpy as np
+
+from .dtypes import BY_NAME, numpy_dtype, padded_bytes
+from .errors import InputError, InternalError, LimitError
+from .plan import Constant, DimExpr, Plan, Port, evaluate
+from .tensor import Tensor, border_bytes
+
+#: What a caller may feed, once checked
+Feed = Union[np.ndarray, Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class PortSize:
+    """A port for given symbol values.  ``border`` bytes hold the elements, kernels may touch ``padded`` bytes."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    elements: int
+    border: int
+    padded: int
+
+
+def port_sizes(ports: Iterable[Port], symbols: Mapping[str, int], tensor_cap: int) -> dict[str, PortSize]:
+    """Sizes by name.  Raises :class:`LimitError` for a tensor of more than ``tensor_cap`` elements."""
+    sizes = {}
+    for port in ports:
+        shape = tuple(evaluate(size, symbols) for size in port.shape)
+        elements = math.prod(shape)
+        if elements > tensor_cap:
+            raise LimitError(
+                f"the tensor has {elements:,} elements; the cap is {tensor_cap:,}",
+                tensor=port.name,
+                hint="raise caps.tensor_elements",
+            )
+        dtype = BY_NAME[port.dtype]
+        sizes[port.name] = PortSize(
+            port.dtype, shape, elements, border_bytes(elements, dtype), padded_bytes(elements, dtype)
+        )
+    return sizes
+
+
+def bind_symbols(plan: Plan, feeds: Mapping[str, Any]) -> tuple[int, ...]:
+    """Values of the plan's symbols that the shapes of the feeds imply, in the plan's order.
+
+    Raises :class:`InputError` if a feed is missing, or its dtype or shape does not fit the plan.
+    """
+    symbols: dict[str, int] = {}
+    derived: list[tuple[Port, int, DimExpr, int]] = []
+    for port in plan.inputs:
+        feed = feeds.get(port.name)
+        if feed is None:
+            raise InputError("no value was given", tensor=port.name)
+        expected = BY_NAME[port.dtype].numpy
+        if feed.dtype.name != expected:
+            raise InputError(f"has dtype {feed.dtype.name}, expected {expected}", tensor=port.name)
+        shape = feed.shape
+        if shape == port.shape:
+            continue
+        if len(shape) != len(port.shape):
+            raise InputError(f"has rank {len(shape)}, expected {len(port.shape)}", tensor=port.name)
+        for axis, (size, dim) in enumerate(zip(shape, port.shape)):
+            if isinstance(dim, str) and symbols.setdefault(dim, size) == size:
+                continue
+            derived.append((port, axis, dim, size))
+    for symbol in plan.symbols:
+        value = symbols.get(symbol.name)
+        if value is None:
+            raise InternalError(f"no input of the plan has '{symbol.name}' as a dimension")
+        if not symbol.low <= value <= symbol.high:
+            raise InputError(f"'{symbol.name}' is {value}; it was declared {symbol.low} to {symbol.high}")
+    for port, axis, dim, size in derived:
+        expected_size = evaluate(dim, symbols)
+        if size != expected_size:
+            raise InputError(f"dimension {axis} is {size}, expected {expected_size}", tensor=port.name)
+    return tuple(symbols[symbol.name] for symbol in plan.symbols)
+
+
+def constant_array(constant: Constant) -> np.ndarray:
+    """The value of an output that was computed while compiling."""
+    source = constant.source
+    if source.data is None:
+        raise InternalError(f"the constant output '{constant.output}' has no inline data")
+    return np.frombuffer(source.data, numpy_dtype(BY_NAME[source.dtype])).reshape(source.shape)
