@@ -147,20 +147,23 @@ Tile = RegisterTile | SharedTile | SplitTile
 
 #: Costs of lavapipe in nanoseconds for a subgroup of eight threads (docs/performance.md): a vector load, which goes
 #: lane by lane, one multiply-add of vectors, and starting a thread
-_CPU_LOAD, _CPU_MULTIPLY, _CPU_START = 219.0, 7.0, 2000.0
+_CPU_LOAD, _CPU_MULTIPLY, _CPU_START = 120.0, 7.0, 2000.0
 _CPU_SUBGROUP = 8
-#: Accumulators a thread: twice as many save a fifth of the time of a run and double that of compiling
-_CPU_ACCUMULATORS = 16
+_CPU_CORES = 2
+#: A larger body must save its compile time, in nanoseconds for each accumulator, within so many runs
+_CPU_COMPILE, _CPU_RUNS = 20e6, 20
+_CPU_ACCUMULATORS = 32
 
 
 def _cpu_cost(problem: Problem, tile: RegisterTile) -> float:
-    """Time of all subgroups, one after the other: two cores or four change no order."""
+    """Nanoseconds of some runs and of compiling once."""
     vectors = ceil(problem.n / LANES)
     across, down = ceil(ceil(vectors / tile.columns) / tile.across), ceil(ceil(problem.m / tile.rows) / tile.down)
     subgroups = problem.batch * across * down * ceil(tile.threads / _CPU_SUBGROUP)
     loads = tile.rows / LANES + tile.columns
     step = loads * _CPU_LOAD + tile.rows * tile.columns * _CPU_MULTIPLY
-    return subgroups * (step * problem.k + _CPU_START)
+    run = subgroups * (step * problem.k + _CPU_START) / _CPU_CORES
+    return _CPU_RUNS * run + _CPU_COMPILE * tile.rows * tile.columns
 
 
 def _register_tiles(problem: Problem, subgroup: int) -> Iterator[RegisterTile]:
@@ -179,7 +182,8 @@ def _register_tiles(problem: Problem, subgroup: int) -> Iterator[RegisterTile]:
 
 # -- GPUs --------------------------------------------------------------------------------------------------------------
 
-_SHARED_TILES = (
+#: Tiles of GPUs that are tried
+SHARED_TILES = (
     SharedTile(128, 128, 16, 8, 2),
     SharedTile(64, 128, 16, 8, 2),
     SharedTile(128, 64, 16, 8, 2),
@@ -219,7 +223,7 @@ def _gpu_tiles(problem: Problem, profile: DeviceProfile) -> list[Tile]:
         while parts < 32 and problem.k >= 32 * parts and SplitTile(rows, 8, parts * 2).workgroup_bytes <= memory:
             parts *= 2
         return [SplitTile(rows, 8, parts)]
-    shared = [tile for tile in _SHARED_TILES if tile.workgroup_bytes <= memory]
+    shared = [tile for tile in SHARED_TILES if tile.workgroup_bytes <= memory]
     return sorted(shared, key=lambda tile: _gpu_cost(problem, tile)) or [RegisterTile(4, 1, 8, 8)]
 
 
