@@ -18,8 +18,8 @@ def convert(job: Job, feeds: dict[str, np.ndarray]) -> None:
     model = onnx.load(job.source)
     shapes = {name: list(array.shape) for name, array in feeds.items()}
     model, _ = onnxsim.simplify(model, overwrite_input_shapes=shapes)
-    # wonnx refuses newer opsets. onnx's converter has no way back for Relu, whose form is the same in 13, as are those of
-    # the other operators that wonnx knows.
+    # wonnx refuses newer opsets. onnx's converter has no way back for Relu, whose form is the same in 13, as are
+    # those of the other operators that wonnx knows.
     model.opset_import[0].version = min(model.opset_import[0].version, 13)
     constants = {item.name: item for item in model.graph.initializer}
     for node in model.graph.node:
