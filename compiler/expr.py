@@ -391,13 +391,14 @@ def walk(value: Expr) -> list[Expr]:
 def opaque_values(node: Expr) -> list[Expr]:
     """Value expressions that the position of a load, or a coordinate, reads at run time."""
     if node.op == "load":
-        return [value for axis in node.payload.coordinates for value in _opaque_in(axis)]
+        return [value for axis in node.payload.coordinates for value in opaque_in(axis)]
     if node.op == "coordinate":
-        return _opaque_in(node.payload)
+        return opaque_in(node.payload)
     return []
 
 
-def _opaque_in(value: Dim) -> list[Expr]:
+def opaque_in(value: Dim) -> list[Expr]:
+    """Run-time values that an index reads."""
     if not isinstance(value, ix.Index):
         return []
     found: list[Expr] = []
@@ -406,7 +407,7 @@ def _opaque_in(value: Dim) -> list[Expr]:
             if atom.kind == "opaque":
                 found.append(atom.payload)
             for argument in atom.args:
-                found += _opaque_in(argument)
+                found += opaque_in(argument)
     return found
 
 
