@@ -67,8 +67,8 @@ class CheckedFiles:
 
     def read(self, name: str) -> bytes:
         """A whole file, copied before it is checked."""
-        data = bytes(self._files.view(name))
         record = self._record(name)
+        data = bytes(self._files.view(name))
         if len(data) != record.size or chunk_hashes(memoryview(data)) != record.chunks:
             raise self._damaged(name)
         self._files.check_whole(name, memoryview(data))

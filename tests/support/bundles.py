@@ -1,0 +1,95 @@
+"""Small bundles for tests, written by hand or compiled, and other ways to spell them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx.parser
+
+from shaderloom.bundle_compile import compile_bundle
+from shaderloom.runtime.bundle_format import CHUNK, DIGEST, MANIFEST
+from shaderloom.runtime.bundle_integrity import digest_line
+
+#: A weight used as it is and two that a session would make with kernels (too large for the compiler to fold); an input
+#: that is also an output, constant outputs, and an output that is a weight
+MODEL = """
+<ir_version: 8, opset_import: ["" : 17]>
+small (float[batch, n, 8] x)
+    => (float[batch, n, 8] y, float[batch, n, 8] same, float[2] two, float[3000, 8] table, int64[3] shape)
+<float[2] two = {1.5, -2.0}> {
+    w = Constant<value = float[8] {1, 2, 3, 4, 5, 6, 7, 8}>()
+    ten = Constant<value = float {10.0}>()
+    rows = Constant<value = int64[2] {3000, 8}>()
+    wide = Expand(w, rows)
+    raised = Exp(wide)
+    table = Div(raised, ten)
+    column = ReduceSum<keepdims = 0>(raised)
+    a = Mul(x, w)
+    b = Add(a, w)
+    c = Softmax<axis = -1>(b)
+    y = Add(c, column)
+    same = Identity(x)
+    shape = Shape(x)
+}
+"""
+
+
+def small_model() -> onnx.ModelProto:
+    return onnx.parser.parse_model(MODEL)
+
+
+def feeds(n: int = 5, batch: int = 2) -> dict[str, np.ndarray]:
+    return {"x": np.random.default_rng(n).standard_normal((batch, n, 8)).astype(np.float32)}
+
+
+def small_bundle(path: Path, *lengths: int, **options: Any) -> Path:
+    """Compile the small model for these values of ``n``."""
+    shapes = [{"x": (2, n, 8)} for n in lengths or (5,)]
+    compile_bundle(small_model(), path, shapes=shapes, **options)
+    return path
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    """Content by name."""
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()
+    }
+
+
+def copy_bundle(source: Path, target: Path) -> Path:
+    if source.is_dir():
+        shutil.copytree(source, target)
+    else:
+        shutil.copy(source, target)
+    return target
+
+
+def seal(folder: Path) -> None:
+    """Make the hashes of a changed bundle right again: what is wrong then is its content."""
+    manifest = json.loads((folder / MANIFEST).read_bytes())
+    for name, record in manifest["files"].items():
+        path = folder / name
+        if path.is_file():
+            data = path.read_bytes()
+            record["size"] = len(data)
+            record["sha256"] = [
+                hashlib.sha256(data[start : start + CHUNK]).hexdigest() for start in range(0, len(data), CHUNK)
+            ]
+    write_manifest(folder, manifest)
+
+
+def write_manifest(folder: Path, manifest: Any) -> None:
+    """A manifest with its digest."""
+    content = json.dumps(manifest).encode()
+    (folder / MANIFEST).write_bytes(content)
+    (folder / DIGEST).write_bytes(digest_line(content))
+
+
+def change_manifest(folder: Path, **fields: Any) -> None:
+    """Replace fields of the manifest, with its digest."""
+    write_manifest(folder, {**json.loads((folder / MANIFEST).read_bytes()), **fields})
