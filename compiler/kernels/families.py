@@ -15,6 +15,7 @@ from types import ModuleType
 from ...runtime.errors import InternalError
 from ..ir import Node
 from ..layout import Layout, contiguous
+from . import transpose
 from .context import Built, GroupContext
 
 NAMES = ("map", "gemm", "conv", "conv_transpose", "reduce", "arg_reduce", "window")
@@ -42,5 +43,9 @@ def output_layout(family: str, node: Node) -> Layout:
 
 
 def build(context: GroupContext) -> Built:
-    """The kernel of a group."""
+    """The kernel of a group.  A map that only moves elements across memory orders goes through tiles."""
+    if context.group.family == "map":
+        tiled = transpose.build_if_applicable(context)
+        if tiled is not None:
+            return tiled
     return module(context.group.family).build(context)
