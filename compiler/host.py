@@ -18,6 +18,7 @@ from ..runtime.plan import Plan, Weight
 from . import expr as ex
 from .evaluate import evaluate_expr
 from .fusion import Group
+from .index import Dim
 from .interpret import run_node, shape_of
 from .ir import Node, Value
 from .layout import Layout
@@ -43,7 +44,7 @@ class HostPlanner(Planner):
         self._progress = progress
         self._done = 0
         read = {value for group in self.running for value in group.reads}
-        self._total = sum(int(stored_bytes(value)) for value in read if self._is_weight(value))
+        self._total = sum(static(stored_bytes(value)) for value in read if self._is_weight(value))
 
     def plan(self) -> Plan:
         plan = super().plan()
@@ -61,7 +62,7 @@ class HostPlanner(Planner):
 
     def _weight(self, value: Value) -> str:
         if value not in self._weight_keys:
-            size = int(stored_bytes(value))
+            size = static(stored_bytes(value))
             data = stored(evaluate_constant(value), value.layout)
             if len(data) > size:
                 raise InternalError(f"weight {value!r} takes {len(data)} bytes instead of {size}")
@@ -74,6 +75,13 @@ class HostPlanner(Planner):
             if self._progress is not None:
                 self._progress(self._done, max(self._done, self._total))
         return self._weight_keys[value]
+
+
+def static(size: Dim) -> int:
+    """A size that no dynamic dimension can have a part in."""
+    if isinstance(size, int):
+        return size
+    raise InternalError(f"a weight has the size {size}")
 
 
 def evaluate_constant(value: Value) -> np.ndarray:
@@ -161,7 +169,7 @@ def _run_elementwise(node: Node, operands: list[np.ndarray | None]) -> np.ndarra
 def stored(array: np.ndarray, layout: Layout) -> memoryview:
     """A tensor as it lies in memory: axes in the layout's order, padded with zeros, blocks innermost; little-endian."""
     shape = array.shape
-    padded = [int(layout.stored_size(shape, axis)) for axis in range(array.ndim)]
+    padded = [static(layout.stored_size(shape, axis)) for axis in range(array.ndim)]
     if tuple(padded) != shape:
         array = np.pad(array, [(0, stored_size - size) for stored_size, size in zip(padded, shape)])
     if layout.blocks:
@@ -169,7 +177,7 @@ def stored(array: np.ndarray, layout: Layout) -> memoryview:
     else:
         array = array.transpose(layout.order)
     array = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
-    return memoryview(array.reshape(-1).view(np.uint8)).toreadonly()
+    return array.reshape(-1).view(np.uint8).data.toreadonly()
 
 
 def _split(array: np.ndarray, layout: Layout) -> np.ndarray:

@@ -236,9 +236,9 @@ def _check(manifest: Manifest) -> None:
     keys = [plan.key for plan in manifest.plans]
     if len(set(keys)) != len(keys):
         raise ValueError("it lists a plan twice")
-    for record in (*manifest.plans, *manifest.samples):
-        if record.file not in manifest.files:
-            raise ValueError(f"it does not list '{record.file}'")
+    for name in (*(plan.file for plan in manifest.plans), *(sample.file for sample in manifest.samples)):
+        if name not in manifest.files:
+            raise ValueError(f"it does not list '{name}'")
     if not {sample.plan for sample in manifest.samples} <= set(keys):
         raise ValueError("it has a sample without a plan")
     for key, parts in manifest.weights.items():

@@ -84,14 +84,14 @@ def decode(content: bytes, shader: Callable[[str], str], weights: Mapping[str, S
 def _known(item: Reader, kind: Any) -> dict[str, Any]:
     """The fields of ``item`` that the record has."""
     given = item.object()
-    optional = {field.name for field in fields(kind) if (field.default, field.default_factory) != (MISSING, MISSING)}
     result = {}
     for field in fields(kind):
         if field.name in given:
             result[field.name] = given[field.name]
-        elif field.name in optional:
-            default = field.default if field.default is not MISSING else field.default_factory()
-            result[field.name] = list(default) if isinstance(default, tuple) else default
+        elif field.default is not MISSING:
+            result[field.name] = list(field.default) if isinstance(field.default, tuple) else field.default
+        elif field.default_factory is not MISSING:
+            result[field.name] = field.default_factory()
     return result
 
 

@@ -64,9 +64,9 @@ def _check_calls(plan: Plan, dim: Callable[[DimExpr, str], None]) -> None:
     for stage in plan.stages:
         for call in stage.calls:
             where = f"call '{call.label}'"
-            kernel = kernels.get(call.kernel)
-            if kernel is None:
+            if call.kernel not in kernels:
                 raise ValueError(f"{where} names a kernel that the plan does not have")
+            kernel = kernels[call.kernel]
             if len(kernel.bindings) != len(call.ranges):
                 raise ValueError(f"{where} binds {len(call.ranges)} ranges to {len(kernel.bindings)} bindings")
             for size in call.grid:

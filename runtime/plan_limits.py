@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -72,12 +73,10 @@ def needs(plan: Plan) -> Iterator[Need]:
                 kind = "uniform" if binding.access == "uniform" else "storage"
                 yield Need(f"max-{kind}-buffer-binding-size", largest(span.size), f"'{span.buffer}' in {subject}")
     for port in (*plan.inputs, *plan.outputs):
-        elements = 1
-        for size in port.shape:
-            elements *= largest(size)
+        elements = math.prod(map(largest, port.shape))
         yield Need("max-buffer-size", padded_bytes(elements, BY_NAME[port.dtype]), f"the tensor '{port.name}'")
-    for number, size in enumerate(plan.arenas):
-        yield Need("max-buffer-size", largest(size), f"activation memory {number}")
+    for number, arena in enumerate(plan.arenas):
+        yield Need("max-buffer-size", largest(arena), f"activation memory {number}")
     for weight in plan.weights:
         yield Need("max-buffer-size", weight.bytes, f"weight '{weight.description or weight.key}'")
 
