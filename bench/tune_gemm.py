@@ -3,8 +3,8 @@
 
     bench/tune_gemm.py [--device NAME] [--unchecked] [--runs N] [PROBLEM ...]
 
-A problem is ``MxKxN`` or ``conv:C,H,W,O,kernel,stride``; without any a list of common ones.  Each line gives the time and
-the rate of one configuration; ``*`` marks the one that the analytic model chooses.  The figures belong into
+A problem is ``MxKxN`` or ``conv:C,H,W,O,kernel,stride``; without any a list of common ones.  Each line gives the time
+and the rate of one configuration; ``*`` marks the one that the analytic model chooses.  The figures belong into
 docs/performance.md with the device's name.
 """
 
@@ -26,6 +26,9 @@ from shaderloom.runtime.device import Device, open_device
 from shaderloom.runtime.executor import Executor
 from shaderloom.runtime.loader import WeightPool
 from shaderloom.runtime.source_files import SourceFiles
+
+#: A GPU at rest takes a while to raise its clock
+WARM_SECONDS = 0.2
 
 COMMON = (
     "3136x576x64",
@@ -53,7 +56,6 @@ def model_of(problem: str):
         shape, weight_shape = (1, channels, height, width), (outputs, channels, kernel, kernel)
         pads = [kernel // 2] * 4
         node = helper.make_node("Conv", ["x", "w"], ["y"], pads=pads, strides=[stride, stride])
-        # a convolution reads channels last when another kernel wrote them: an elementwise one, here
     else:
         m, k, n = map(int, problem.split("x"))
         shape, weight_shape = (m, k), (k, n)
@@ -62,7 +64,7 @@ def model_of(problem: str):
     weight = generator.standard_normal(weight_shape, dtype=np.float32)
     nodes = [node]
     weights = [numpy_helper.from_array(weight, "w")]
-    if len(shape) == 4 and shape[1] > 4:
+    if len(shape) == 4 and shape[1] > 4:  # channels lie last in memory where another convolution wrote them
         node.input[0] = "t"
         weights.append(numpy_helper.from_array(np.eye(shape[1], dtype=np.float32)[:, :, None, None], "eye"))
         nodes.insert(0, helper.make_node("Conv", ["x", "eye"], ["t"]))
@@ -84,7 +86,11 @@ def candidates(profile) -> list[tuning.Tile | None]:
                         for across in (2, 4, 8))]
     memory = profile.limit("max-compute-workgroup-storage-size")
     shared = [tile for tile in tuning.SHARED_TILES if tile.workgroup_bytes <= memory]
-    split = [tuning.SplitTile(rows, across, parts) for rows in (1, 2, 4, 8) for across, parts in ((4, 32), (8, 16), (8, 32), (16, 16), (32, 8))]
+    split = [
+        tuning.SplitTile(rows, across, parts)
+        for rows in (1, 2, 4, 8)
+        for across, parts in ((4, 32), (8, 16), (8, 32), (16, 16), (32, 8))
+    ]
     return [None, *shared, *(tile for tile in split if tile.workgroup_bytes <= memory)]
 
 
@@ -103,6 +109,8 @@ def measure(device: Device, problem: str, tile: tuning.Tile | None, *, checked: 
         with Executor(device, plan, pool, checked=checked) as executor:
             executor.run({"x": x})
             compiled = time.perf_counter() - began
+            while time.perf_counter() - began < compiled + WARM_SECONDS:
+                executor.run({"x": x})
             last = min(executor.profile({"x": x}).calls[-1].nanoseconds for _ in range(runs))
     finally:
         pool.close()

@@ -79,7 +79,7 @@ class SharedTile:
 
 @dataclass(frozen=True, slots=True)
 class SplitTile:
-    """Few rows: ``across`` threads along the columns, ``parts`` threads share the reduction of each vector of columns."""
+    """Few rows: ``across`` threads along the columns; ``parts`` threads share the terms of each vector of columns."""
 
     rows: int
     across: int
@@ -102,7 +102,7 @@ class SplitTile:
 
 @dataclass(frozen=True, slots=True)
 class DepthwiseTile:
-    """Four channels of ``columns`` neighbouring results a thread; ``across`` threads along the channels, ``down`` others."""
+    """Four channels of ``columns`` neighbouring results a thread; ``across`` threads along the channels."""
 
     columns: int
     across: int
@@ -151,7 +151,7 @@ _CPU_LOAD, _CPU_MULTIPLY, _CPU_START = 120.0, 7.0, 2000.0
 _CPU_SUBGROUP = 8
 _CPU_CORES = 2
 #: A larger body must save its compile time, in nanoseconds for each accumulator, within so many runs
-_CPU_COMPILE, _CPU_RUNS = 20e6, 20
+_CPU_COMPILE, _CPU_RUNS = 20e6, 100
 _CPU_ACCUMULATORS = 32
 
 
@@ -177,7 +177,8 @@ def _register_tiles(problem: Problem, subgroup: int) -> Iterator[RegisterTile]:
             across = 1
             while across < subgroup and across * columns < vectors:
                 across *= 2
-            yield RegisterTile(rows, columns, across, max(subgroup // across, 1))
+            for threads in (subgroup, 8 * subgroup):  # more only where the grid would have too many workgroups
+                yield RegisterTile(rows, columns, across, max(threads // across, 1))
 
 
 # -- GPUs --------------------------------------------------------------------------------------------------------------
@@ -209,7 +210,8 @@ def _gpu_cost(problem: Problem, tile: SharedTile) -> float:
 def ranked(problem: Problem, profile: DeviceProfile) -> list[Tile]:
     """Configurations for ``problem`` that the profile's limits allow, best first; never empty."""
     if profile.kind == "cpu":
-        tiles: list[Tile] = sorted(_register_tiles(problem, _CPU_SUBGROUP), key=lambda tile: _cpu_cost(problem, tile))
+        registers = sorted(_register_tiles(problem, _CPU_SUBGROUP), key=lambda tile: _cpu_cost(problem, tile))
+        tiles: list[Tile] = [*registers]
     else:
         tiles = _gpu_tiles(problem, profile)
     return [tile for tile in tiles if _fits_grid(problem, tile, profile)] or tiles[:1]
@@ -224,7 +226,7 @@ def _gpu_tiles(problem: Problem, profile: DeviceProfile) -> list[Tile]:
             parts *= 2
         return [SplitTile(rows, 8, parts)]
     shared = [tile for tile in SHARED_TILES if tile.workgroup_bytes <= memory]
-    return sorted(shared, key=lambda tile: _gpu_cost(problem, tile)) or [RegisterTile(4, 1, 8, 8)]
+    return [*sorted(shared, key=lambda tile: _gpu_cost(problem, tile))] or [RegisterTile(4, 1, 8, 8)]
 
 
 def _fits_grid(problem: Problem, tile: Tile, profile: DeviceProfile) -> bool:
@@ -238,22 +240,37 @@ def _fits_grid(problem: Problem, tile: Tile, profile: DeviceProfile) -> bool:
     return ceil(problem.m / rows) <= limit
 
 
-def depthwise_tile(
-    vectors: int, lines: int, width: int, stride: int, dilation: int, kernel: int, profile: DeviceProfile
-) -> DepthwiseTile:
-    """For ``lines`` of ``width`` results with ``vectors`` of channels each; window of ``kernel`` along a line."""
+@dataclass(frozen=True, slots=True)
+class DepthwiseProblem:
+    """``lines`` of ``width`` results with ``vectors`` of four channels each; a window of ``kernel`` along a line."""
+
+    vectors: int
+    lines: int
+    width: int
+    stride: int
+    dilation: int
+    kernel: int
+
+
+def depthwise_tile(problem: DepthwiseProblem, profile: DeviceProfile) -> DepthwiseTile:
+    """As many columns a thread as lower the number of loads, while there are threads enough."""
     threads = _CPU_SUBGROUP if profile.kind == "cpu" else 64
-    enough = 1 if profile.kind == "cpu" else _GPU_WORKGROUPS * threads  #: threads that keep the device busy
+    enough = 1 if profile.kind == "cpu" else _GPU_WORKGROUPS * threads  # threads that keep the device busy
+    taps = range(problem.kernel)
 
-    def loads(columns: int) -> int:
-        return len({column * stride + tap * dilation for column in range(columns) for tap in range(kernel)}) + kernel
+    def cost(columns: int) -> int:
+        inputs = {column * problem.stride + tap * problem.dilation for column in range(columns) for tap in taps}
+        started = problem.vectors * problem.lines * ceil(problem.width / columns)
+        return max(started, enough) * (len(inputs) + problem.kernel)
 
-    def cost(columns: int) -> float:
-        tiles = ceil(width / columns)
-        return max(vectors * lines * tiles, enough) * loads(columns)
-
-    columns = min((1, 2, 4, 7, 8), key=lambda candidate: (cost(candidate), candidate))
+    limit = profile.limit("max-compute-workgroups-per-dimension")
     across = 1
-    while across < threads and across < vectors:
+    while across < threads and across < problem.vectors:
         across *= 2
-    return DepthwiseTile(columns, across, threads // across)
+    down = threads // across
+    fitting = [
+        columns
+        for columns in (1, 2, 4, 7, 8)
+        if ceil(problem.lines * ceil(problem.width / columns) / down) <= limit
+    ]
+    return DepthwiseTile(min(fitting or [8], key=lambda columns: (cost(columns), columns)), across, down)

@@ -34,10 +34,10 @@ def build(context: GroupContext) -> Built | None:
     vectors = ix.ceildiv(channels, LANES)
     line_sizes = (result.shape[0], *result.shape[2:-1])
     lines = ix.product(list(line_sizes))
-    tile = tuning.depthwise_tile(
-        *(ix.bounds(size)[1] for size in (vectors, lines, width)), strides[last], dilations[last], kernel[last],
-        context.profile,
+    work = tuning.DepthwiseProblem(
+        ix.bounds(vectors)[1], ix.bounds(lines)[1], ix.bounds(width)[1], strides[last], dilations[last], kernel[last]
     )
+    tile = tuning.depthwise_tile(work, context.profile)
     tiles = ix.ceildiv(width, tile.columns)
 
     where = column(vectors, channels, "channel")

@@ -218,10 +218,14 @@ def build_elements(
     where = _logical(context, flat)
     # The last thread computes up to three elements past the end: buffers are padded to 16 bytes.
     stores = context.stores(where, ex.register("sum", dtype))
+    hooks = [
+        Hook("accumulate", ("q", "k"), lanes, registers, total),
+        Hook("store", ("q",), lanes, registers, None, stores),
+    ]
     return context.built(
         "gemm_element",
         tile,
-        [Hook("accumulate", ("q", "k"), lanes, registers, total), Hook("store", ("q",), lanes, registers, None, stores)],
+        hooks,
         dims={"threads": threads, "k": k},
         workgroup=(tile.workgroup, 1, 1),
         grid=linear_grid(threads, tile.workgroup, context.profile),
