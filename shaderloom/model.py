@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 from .compiled import Compiled, Progress
 from .compiler.cache import DiskCache, compiler_version, open_cache
-from .feeds import Dynamic, ShapeKey, canonical_dynamic, check_dynamic, static_shapes
+from .feeds import Dynamic, ShapeKey, canonical_dynamic, check_dynamic, override_dimensions, static_shapes
 from .header import ModelHeader
 from .runtime.caps import Caps
 from .runtime.device_profile import DeviceProfile
 from .runtime.errors import InputError, ModelError
 from .runtime.plan import Plan
-from .runtime.source_files import FileState, SourceFiles
+from .runtime.source_files import DataLoader, FileState, SourceFiles
 
 if TYPE_CHECKING:
     from .compiler.frontend.model import ImportedModel
@@ -37,13 +37,17 @@ class Model:
         caps: Caps | None = None,
         cache: bool | str | os.PathLike[str] | DiskCache = True,
         options: Mapping[str, Any] | None = None,
+        external_data_loader: DataLoader | None = None,
+        dimensions: tuple[Mapping[str, int], Mapping[str, int]] = ({}, {}),
         progress: Progress | None = None,
     ) -> None:
         """Open a model.  ``options`` are passed to the compiler and must be JSON values; they are part of cache keys.
 
+        ``dimensions`` fixes named dimensions of the inputs, by name and by denotation.
+
         Raises :class:`ModelError` or :class:`UnsupportedError` for a bad model and :class:`InputError` for bad options.
         """
-        self.path, self.data = _locate(model)  #: exactly one is None
+        self.path, self.data = locate(model)  #: exactly one is None
         self.dynamic = dict(dynamic or {})
         self.caps = caps or Caps()
         self.options = dict(options or {})
@@ -52,6 +56,7 @@ class Model:
         self._imported: ImportedModel | None = None
         self._identity = self._identify()
         self.header = self._open_header()
+        self.header = override_dimensions(self.header, *dimensions)
         check_dynamic(self.header, self.dynamic)
         self.sources = SourceFiles(self.path, self.data, self.header.files)
 
@@ -83,7 +88,7 @@ class Model:
         if plan is None:
             imported = self.imported
             self._progress(f"compiling for {key}", 0, 0)
-            plan = compile_imported(imported, shapes, self.dynamic, profile, self.options)
+            plan = compile_imported(imported, shapes, self.dynamic, profile, self.options, self.caps)
             if self._cache is not None:
                 self._cache.put("plan", entries, plan.to_json())
         return Compiled(plan, from_disk, (time.perf_counter() - start) * 1e3)
@@ -129,6 +134,7 @@ class Model:
             "profile": profile.to_json(),
             "compiler": compiler_version(),
             "options": self.options,
+            "tensor_elements": self.caps.tensor_elements,
         }
 
     def _stored_plan(self, entries: Mapping[str, Any]) -> Plan | None:
@@ -143,7 +149,7 @@ class Model:
             return None
 
 
-def _locate(model: Any) -> tuple[Path | None, bytes | None]:
+def locate(model: Any) -> tuple[Path | None, bytes | None]:
     """(absolute path, None) or (None, bytes)."""
     if isinstance(model, (bytes, bytearray, memoryview)):
         return None, bytes(model)
@@ -180,9 +186,12 @@ def compile_imported(
     dynamic: Dynamic,
     profile: DeviceProfile,
     options: Mapping[str, Any],
+    caps: Caps,
 ) -> Plan:
     """Run the compiler on a parsed model for concrete input shapes."""
+    from .compiler.builder import DEFAULT_LIMITS, Limits
     from .compiler.driver import compile_model
     from .compiler.specialise import bind_shapes
 
-    return compile_model(imported, bind_shapes(imported, shapes, dynamic), profile, options)
+    limits = Limits(tensor_elements=min(caps.tensor_elements, DEFAULT_LIMITS.tensor_elements))
+    return compile_model(imported, bind_shapes(imported, shapes, dynamic), profile, options, limits=limits)

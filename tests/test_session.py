@@ -32,9 +32,9 @@ def compiled(monkeypatch):
     """Puts the hand-written plan in place of the compiler; gives the list of shapes that were compiled."""
     shapes_seen = []
 
-    def compile_and_count(imported, shapes, dynamic, profile, options):
+    def compile_and_count(imported, shapes, dynamic, profile, options, caps):
         shapes_seen.append(shapes["x"])
-        return compile_two_step(imported, shapes, dynamic, profile, options)
+        return compile_two_step(imported, shapes, dynamic, profile, options, caps)
 
     monkeypatch.setattr("shaderloom.model.compile_imported", compile_and_count)
     return shapes_seen
@@ -109,7 +109,7 @@ def test_shapes_select_plans(device, compiled, path):
         assert stats.compile_ms == pytest.approx(sum(row.compile_ms for row in stats.keys.values()))
         assert stats.keys["x=10"].runs == 3
         assert stats.last_key == "x=10"
-        assert session._pool.uploaded_bytes == 40, "the plans share the weight"
+        assert session._engine.pool.uploaded_bytes == 40, "the plans share the weight"
 
 
 def test_the_least_recently_used_plan_goes(device, compiled, path):
@@ -124,7 +124,7 @@ def test_memory_is_given_back(device, compiled, path):
     session = open_session(device, path)
     session.run(None, {"x": values(100)})
     assert session.device_bytes > 0
-    account = session._account
+    account = session._engine.account
     session.close()
     session.close()
     assert account.used == 0
@@ -248,21 +248,6 @@ def test_wrong_options(device, path):
         open_session(device, 5)
 
 
-def test_providers(device, path):
-    with open_session(device, path, providers=["WebGpuExecutionProvider"]) as session:
-        assert session.get_providers() == ["wgpu"]
-    with (
-        pytest.warns(UserWarning, match="'cpu' is dropped"),
-        open_session(device, path, providers=["cpu", "wgpu"]) as session,
-    ):
-        assert session.get_providers() == ["wgpu"]
-    with (
-        pytest.warns(UserWarning, match="'cpu' is dropped"),
-        pytest.raises(InputError, match="none of the providers"),
-    ):
-        open_session(device, path, providers=["cpu"])
-
-
 def test_bad_files(device, tmp_path):
     missing, folder, junk = tmp_path / "a.onnx", tmp_path, tmp_path / "b.onnx"
     junk.write_bytes(b"\xff" * 100)
@@ -281,7 +266,7 @@ def test_caps_reach_the_executor(device, compiled, path):
     with pytest.raises(LimitError, match="cap is 256"):
         session.run(None, {"x": values(100)})
     session.close()
-    assert session._account.used == 0
+    assert session._engine.account.used == 0
 
 
 def test_report(device, compiled, path):
@@ -328,7 +313,7 @@ def test_the_disk_cache_replaces_the_compiler(device, compiled, path, cache_fold
     with open_session(device, path, cache=True) as session:
         (second,) = session.run(None, {"x": x})
         assert (session.stats.misses, session.stats.disk_hits) == (1, 1)
-        assert session._model._imported is None, "a hit must not parse the file"
+        assert session._engine.source._imported is None, "a hit must not parse the file"
     assert compiled == [(20,)]
     np.testing.assert_array_equal(first, second)
 
@@ -338,7 +323,7 @@ def test_a_model_in_memory_is_cached_by_content(device, compiled, path, cache_fo
         with open_session(device, path.read_bytes(), cache=True) as session:
             session.run(None, {"x": values(20)})
     assert session.stats.disk_hits == 1
-    assert session._model._imported is None
+    assert session._engine.source._imported is None
     with open_session(device, two_step_model(elements=5), cache=True) as other:
         other.run(None, {"x": values(20)})
     assert other.stats.disk_hits == 0
@@ -364,7 +349,7 @@ def test_a_file_replaced_under_a_session_is_an_error(device, compiled, path, cac
     path.write_bytes(two_step_model(elements=5000).SerializeToString() + b" ")
     with session, pytest.raises(ModelError, match="has changed"):
         session.run(None, {"x": values(5000)})
-    assert session._account.used == 0
+    assert session._engine.account.used == 0
 
 
 def test_options_and_device_are_part_of_the_key(device, compiled, path, cache_folder):
@@ -396,15 +381,3 @@ def test_a_warm_process_needs_neither_onnx_nor_the_compiler(device, compiled, pa
     )
     assert result.returncode == 0, result.stderr
     assert bytes.fromhex(result.stdout.strip()) == first.tobytes()
-
-
-def test_tensors_live_on_the_device(device):
-    for array in (values(5), np.array([True, False, True]), np.arange(3, dtype=np.int64), np.zeros((0, 3), np.float32)):
-        with shaderloom.Tensor.from_numpy(array, device) as tensor:
-            assert (tensor.shape, tensor.dtype, tensor.location) == (array.shape, array.dtype, "gpu-buffer")
-            np.testing.assert_array_equal(tensor.numpy(), array)
-        for use in (tensor.numpy, lambda tensor=tensor: tensor.gpu_buffer):
-            with pytest.raises(ClosedError):
-                use()
-    with pytest.raises(UnsupportedError):
-        shaderloom.Tensor.from_numpy(np.zeros(3), device)
