@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from . import cache, compile, devices, inspect, profile, run, verify
+from . import cache, check, compile, devices, inspect, profile, run, verify
 
 app = typer.Typer(
     name="shaderloom",
@@ -39,6 +39,7 @@ def root(
 app.command("run")(run.command)
 app.command("inspect")(inspect.command)
 app.command("profile")(profile.command)
+app.command("check")(check.command)
 app.command("compile")(compile.command)
 app.command("verify")(verify.command)
 app.command("devices")(devices.command)

@@ -1,0 +1,215 @@
+"""``shaderloom check``: compare what a model's kernels compute with a reference, and find what is wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ..runtime.errors import InputError
+from .common import (
+    DebugOption,
+    DeviceOption,
+    DynamicOption,
+    JsonOption,
+    ModelArgument,
+    OptionOption,
+    ShapeOption,
+    parse_dynamic,
+    parse_options,
+    parse_pairs,
+    parse_shapes,
+    print_json,
+    progress,
+    readable_errors,
+)
+from .run import _feeds as make_feeds
+
+if TYPE_CHECKING:
+    from ..check import CheckResult, Row
+
+
+@readable_errors
+def command(
+    model: ModelArgument,
+    against: Annotated[
+        str,
+        typer.Option(
+            "--against",
+            metavar="onnxruntime|reference|FILE.npz",
+            help="What to compare with: onnxruntime, onnx's reference evaluator, or tensors by name.",
+        ),
+    ] = "onnxruntime",
+    per_node: Annotated[
+        bool, typer.Option("--per-node", help="Compare every ONNX tensor that a kernel writes, not only the outputs.")
+    ] = False,
+    inputs: Annotated[
+        list[str] | None,
+        typer.Option("--input", metavar="NAME=FILE.npy|random", help="Value of an input; repeat for more inputs."),
+    ] = None,
+    inputs_file: Annotated[
+        Path | None, typer.Option("--inputs", metavar="FILE.npz", help="Values of several inputs by name.")
+    ] = None,
+    shapes: ShapeOption = None,
+    dynamic: DynamicOption = None,
+    seed: Annotated[int, typer.Option("--seed", help="Seed of random inputs.")] = 0,
+    tolerance: Annotated[
+        float | None,
+        typer.Option(
+            "--tolerance",
+            min=0.0,
+            help="Largest error over largest magnitude of a tensor. Default: 1e-4 for float32, 4e-3 for float16, and "
+            "four times what the reference's own optimisations change.",
+        ),
+    ] = None,
+    device: DeviceOption = None,
+    options: OptionOption = None,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Compare a model's results with a reference. The exit status is 1 if they differ.
+
+    If they do, the first kernel and ONNX node at fault are looked for: kernels are computed again from the operands
+    that they had, fusion and passes are turned off. Kernels that make NaN or infinite numbers are named in any case
+    when tensors inside the graph are compared.
+
+    [bold]Examples[/bold]
+
+      shaderloom check resnet50.onnx
+
+      shaderloom check detector.onnx --shape x=1x3x640x640 --input x=picture.npy --per-node
+
+      shaderloom check model.onnx --against expected.npz
+    """
+    from ..check import Checker
+    from ..model import Model
+    from ..references import OnnxModel, open_reference
+    from ..session import InferenceSession
+
+    with progress(quiet=as_json) as report:
+        source = OnnxModel(model)
+        reference = open_reference(against, source)
+        sizes = parse_dynamic(dynamic)
+        with InferenceSession(model, device=device, dynamic=sizes, cache=False) as session:
+            values = parse_pairs(inputs, "--input")
+            given = _read_inputs(inputs_file)
+            shapes_given = {**parse_shapes(shapes), **{name: array.shape for name, array in given.items()}}
+            feeds = {**make_feeds(session, values, shapes_given, seed), **given}
+            chosen = session.device
+        opened = Model(model, dynamic=sizes, cache=False, options=parse_options(options))
+        with Checker(opened, source, reference, chosen, feeds, tolerance=tolerance, progress=report) as checker:
+            result = checker.run(per_node=per_node)
+    if as_json:
+        print_json(to_json(result))
+    else:
+        _print(result, per_node)
+    if not result.is_close:
+        raise typer.Exit(1)
+
+
+def _read_inputs(path: Path | None) -> dict[str, Any]:
+    from ..references import FileReference
+
+    if path is None:
+        return {}
+    if path.suffix != ".npz":
+        raise InputError(f"--inputs wants a .npz file, not '{path}'", hint="--input NAME=FILE.npy gives one input")
+    return FileReference(path).arrays
+
+
+def to_json(result: CheckResult) -> dict[str, Any]:
+    """The result as JSON values; infinite errors are null."""
+    diagnosis = result.diagnosis
+    return {
+        "against": result.against,
+        "device": result.device,
+        "close": result.is_close,
+        "tensors": [_row_json(row) for row in result.rows],
+        "skipped": result.skipped,
+        "not_finite": [
+            {
+                "call": watch.call,
+                "kernel": watch.kernel,
+                "tensor": watch.tensor,
+                "what": watch.what,
+                "origins": list(watch.origins),
+                "expected": watch.expected,
+            }
+            for watch in result.watches
+        ],
+        "diagnosis": None
+        if diagnosis is None
+        else {
+            "kind": diagnosis.kind,
+            "tensor": diagnosis.tensor,
+            "call": diagnosis.call,
+            "kernel": diagnosis.kernel,
+            "node": diagnosis.node,
+            "origins": list(diagnosis.origins),
+            "pass": diagnosis.pass_name,
+            "findings": diagnosis.findings,
+        },
+    }
+
+
+def _finite(number: Any) -> Any:
+    return number if not isinstance(number, float) or number - number == 0 else None
+
+
+def _row_json(row: Row) -> dict[str, Any]:
+    difference = row.difference
+    return {
+        "tensor": row.tensor,
+        "node": row.node,
+        "call": row.call,
+        "kernel": row.kernel,
+        "error": _finite(difference.error),
+        "tolerance": difference.tolerance,
+        "close": difference.is_close,
+        "reason": difference.reason,
+        "worst": [
+            {"index": list(item.index), "got": _finite(item.got), "expected": _finite(item.expected)}
+            for item in difference.worst
+        ],
+    }
+
+
+def _print(result: CheckResult, per_node: bool) -> None:
+    shown = result.rows if per_node else [row for row in result.rows if row.tensor in result.outputs]
+    typer.echo(f"{'':2} {'error':>9} {'allowed':>9} {'call':>5}  tensor")
+    for row in shown:
+        mark = "ok" if row.difference.is_close else "!!"
+        call = "-" if row.call is None else str(row.call)
+        typer.echo(f"{mark} {row.difference.error:9.2e} {row.difference.tolerance:9.2e} {call:>5}  {row.tensor}")
+    for name in result.skipped:
+        typer.echo(f"-- {'':25}  {name}: {result.against} does not have it")
+    for watch in result.watches:
+        known = {None: "", True: "; so has the reference", False: "; the reference has none"}[watch.expected]
+        typer.echo(f"not finite: call {watch.call}, kernel {watch.kernel} makes {watch.what}{known}")
+        typer.echo(f"      tensor '{watch.tensor}': {', '.join(watch.origins)}")
+    count = len(result.rows)
+    if result.is_close:
+        typer.echo(f"{count} tensors agree with {result.against} on {result.device}")
+        return
+    typer.echo(f"{len(result.differing)} of {count} tensors differ from {result.against} on {result.device}")
+    _print_diagnosis(result)
+
+
+def _print_diagnosis(result: CheckResult) -> None:
+    diagnosis = result.diagnosis
+    assert diagnosis is not None, "a result that differs has one"
+    typer.echo(f"\nfirst difference: tensor '{diagnosis.tensor}'")
+    if diagnosis.call is not None:
+        typer.echo(f"  kernel:    call {diagnosis.call}, {diagnosis.kernel}")
+    typer.echo(f"  ONNX node: {diagnosis.node}")
+    if diagnosis.pass_name:
+        typer.echo(f"  pass:      {diagnosis.pass_name}")
+    for finding in diagnosis.findings:
+        typer.echo(f"  - {finding}")
+    worst = diagnosis.worst
+    if worst is not None:
+        if worst.reason:
+            typer.echo(f"  {worst.reason}")
+        for item in worst.worst:
+            typer.echo(f"  at {list(item.index)}: {item.got!r}, expected {item.expected!r}")

@@ -1,0 +1,113 @@
+"""How far two tensors are apart, where the worst elements are, and which numbers are not finite."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+#: Least tolerances by element type: largest error over largest expected magnitude.  Integers must be equal
+TOLERANCES = {"float64": 1e-4, "float32": 1e-4, "float16": 4e-3, "bfloat16": 3e-2}
+#: Times what two correct ways to compute a tensor differ by
+SPREAD_FACTOR = 4.0
+
+
+@dataclass(frozen=True, slots=True)
+class Element:
+    """One element that differs."""
+
+    index: tuple[int, ...]
+    got: Any
+    expected: Any
+
+
+@dataclass(frozen=True)
+class Difference:
+    """``error``: largest error over largest expected magnitude; infinite where a non-finite number differs."""
+
+    error: float
+    tolerance: float
+    worst: tuple[Element, ...]
+    reason: str = ""  #: what differs besides numbers
+
+    @property
+    def is_close(self) -> bool:
+        return self.error <= self.tolerance
+
+
+def compare(
+    got: np.ndarray,
+    expected: np.ndarray,
+    *,
+    tolerance: float | None = None,
+    other: np.ndarray | None = None,
+    count: int = 5,
+) -> Difference:
+    """Compare with the tolerance of the element type, or ``tolerance``.
+
+    ``other`` is the expected tensor computed another way: four times their distance is allowed in any case.
+    """
+    if got.shape != expected.shape:
+        return Difference(float("inf"), 0.0, (), f"shape {list(got.shape)} instead of {list(expected.shape)}")
+    if got.dtype != expected.dtype and not (_is_float(got) and _is_float(expected)):
+        return Difference(float("inf"), 0.0, (), f"type {got.dtype} instead of {expected.dtype}")
+    allowed = TOLERANCES.get(got.dtype.name, 0.0) if tolerance is None else tolerance
+    if other is not None and other.shape == expected.shape:
+        spread = float(_relative(other, expected).max(initial=0.0))
+        if np.isfinite(spread):
+            allowed = max(allowed, SPREAD_FACTOR * spread)
+    errors = _relative(got, expected)
+    error = float(errors.max(initial=0.0))
+    if error <= allowed:
+        return Difference(error, allowed, ())
+    flat = errors.reshape(-1)
+    order = np.argsort(-flat, kind="stable")[:count]
+    worst = tuple(
+        Element(
+            tuple(int(axis) for axis in np.unravel_index(int(position), errors.shape)),
+            got.reshape(-1)[position].item(),
+            expected.reshape(-1)[position].item(),
+        )
+        for position in order
+        if flat[position] > allowed
+    )
+    return Difference(error, allowed, worst)
+
+
+def _is_float(array: np.ndarray) -> bool:
+    return array.dtype.kind == "f" or array.dtype.name == "bfloat16"
+
+
+def _relative(got: np.ndarray, expected: np.ndarray) -> np.ndarray:
+    """Errors of elements over the largest expected magnitude; integers: 0 or infinite."""
+    if not _is_float(expected):
+        return np.where(got == expected, 0.0, np.inf)
+    left, right = got.astype(np.float64), expected.astype(np.float64)
+    finite = np.isfinite(right)
+    same = (left == right) | (np.isnan(left) & np.isnan(right))
+    with np.errstate(invalid="ignore", over="ignore"):
+        scale = max(float(np.abs(right[finite]).max(initial=0.0)), 1e-30)
+        errors = np.abs(left - right) / scale
+    return np.where(same, 0.0, np.where(finite & np.isfinite(left), errors, np.inf))
+
+
+@dataclass(frozen=True, slots=True)
+class NotFinite:
+    """Numbers of NaN and of infinite elements."""
+
+    nan: int
+    infinite: int
+
+    def __str__(self) -> str:
+        parts = [f"{self.nan} NaN"] * bool(self.nan) + [f"{self.infinite} infinite"] * bool(self.infinite)
+        return " and ".join(parts)
+
+
+def not_finite(array: np.ndarray) -> NotFinite | None:
+    """None if all elements are finite numbers."""
+    if not _is_float(array):
+        return None
+    values = array.astype(np.float32) if array.dtype.name == "bfloat16" else array
+    nan, infinite = int(np.isnan(values).sum()), int(np.isinf(values).sum())
+    return NotFinite(nan, infinite) if nan or infinite else None
