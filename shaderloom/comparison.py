@@ -9,6 +9,8 @@ import numpy as np
 
 #: Least tolerances by element type: largest error over largest expected magnitude.  Integers must be equal
 TOLERANCES = {"float64": 1e-4, "float32": 1e-4, "float16": 4e-3, "bfloat16": 3e-2}
+#: Numbers beyond stand for minus infinity in masks; they do not set the scale of the others
+MASK = 1e30
 #: Times what two correct ways to compute a tensor differ by
 SPREAD_FACTOR = 4.0
 
@@ -86,9 +88,11 @@ def _relative(got: np.ndarray, expected: np.ndarray) -> np.ndarray:
     left, right = got.astype(np.float64), expected.astype(np.float64)
     finite = np.isfinite(right)
     same = (left == right) | (np.isnan(left) & np.isnan(right))
+    magnitude = np.abs(right)
+    mask = magnitude > MASK
     with np.errstate(invalid="ignore", over="ignore"):
-        scale = max(float(np.abs(right[finite]).max(initial=0.0)), 1e-30)
-        errors = np.abs(left - right) / scale
+        scale = max(float(magnitude[finite & ~mask].max(initial=0.0)), 1e-30)
+        errors = np.abs(left - right) / np.where(mask, magnitude, scale)
     return np.where(same, 0.0, np.where(finite & np.isfinite(left), errors, np.inf))
 
 

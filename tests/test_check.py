@@ -344,6 +344,9 @@ def test_comparison():
     assert compare(np.array([np.nan, np.inf]), np.array([np.nan, np.inf])).is_close
     assert compare(np.array([np.inf, 1.0]), np.array([-np.inf, 1.0])).error == np.inf
     assert compare(np.array([1.0, 1.0]), np.array([np.nan, 1.0])).error == np.inf
+    mask = np.array([-3.4e38, 1.0], np.float32)
+    assert compare(mask, mask).is_close
+    assert not compare(mask + np.array([0, 0.01], np.float32), mask).is_close
     assert compare(np.array([1, 2]), np.array([1, 3])).worst[0].index == (1,)
     assert "shape" in compare(np.zeros(2), np.zeros(3)).reason
     assert "type" in compare(np.zeros(2, np.int32), np.zeros(2, np.int64)).reason
