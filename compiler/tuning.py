@@ -210,7 +210,7 @@ def _gpu_cost(problem: Problem, tile: SharedTile) -> float:
 def ranked(problem: Problem, profile: DeviceProfile) -> list[Tile]:
     """Configurations for ``problem`` that the profile's limits allow, best first; never empty."""
     if profile.kind == "cpu":
-        registers = sorted(_register_tiles(problem, _CPU_SUBGROUP), key=lambda tile: _cpu_cost(problem, tile))
+        registers = sorted(_register_tiles(problem, _CPU_SUBGROUP), key=lambda tile: (_cpu_cost(problem, tile), tile.columns))
         tiles: list[Tile] = [*registers]
     else:
         tiles = _gpu_tiles(problem, profile)
