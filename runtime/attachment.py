@@ -3,8 +3,8 @@
 A tensor is bound in place of the plan's own input or output buffer where WebGPU allows it; else it is copied on the
 device, in the run's own submission.  The rules:
 
-* The offset must be aligned, and the padding that kernels touch must lie inside the buffer.  An output in a buffer of the
-  caller must fill its padding, because a kernel may overwrite what follows.
+* The offset must be aligned, and the padding that kernels touch must lie inside the buffer.  An output in a buffer of
+  the caller must fill its padding, because a kernel may overwrite what follows.
 * An input in a buffer that an output is written to is copied first: the plan may write before it has read.
 * Outputs that share a buffer are computed apart and copied: one call may read the first and write the second.
 """
@@ -222,9 +222,7 @@ class Attacher:
             result.writes.append((source, constant))
         result.copies_out.append(Copy(source, storage, size.border))
 
-    def _attach_host_output(
-        self, name: str, feeds: Mapping[str, Feed], size: PortSize, result: Attachment
-    ) -> None:
+    def _attach_host_output(self, name: str, feeds: Mapping[str, Feed], size: PortSize, result: Attachment) -> None:
         if not size.elements:
             result.results[name] = np.empty(size.shape, numpy_dtype(BY_NAME[size.dtype]))
             return

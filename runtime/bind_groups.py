@@ -38,15 +38,13 @@ class BindGroups:
     def __init__(self, binder: Binder, calls: Sequence[KernelCall]) -> None:
         self._binder = binder
         self._calls = calls
-        self._outside = [
-            any(item.buffer.startswith(("input:", "output:")) for item in call.ranges) for call in calls
-        ]
+        self._outside = [any(item.buffer.startswith(("input:", "output:")) for item in call.ranges) for call in calls]
         self._prepared: dict[tuple[int, ...], _Prepared] = {}
 
     def dispatches(
         self, values: tuple[int, ...], symbols: Mapping[str, int], attachment: Attachment, resolve: Resolve
     ) -> list[Dispatch]:
-        """The calls with something to do, in order; ``resolve`` gives buffer and base offset of the plan's own names."""
+        """The calls with something to do, in order; ``resolve`` gives buffer and offset of the plan's own names."""
         prepared = self._prepared.get(values)
         if prepared is None:
             prepared = self._prepared[values] = _Prepared()

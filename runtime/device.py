@@ -13,7 +13,7 @@ from typing import Any
 
 from . import native, wgsl_guard
 from .device_profile import KNOWN_FEATURES, WEB_LIMITS, DeviceProfile
-from .errors import DeviceError, DeviceLost, LimitError
+from .errors import DeviceError, DeviceLost, InputError, LimitError
 from .plan import Kernel
 
 #: wgpu backends that have compute with WebGPU's guarantees; OpenGL does not
@@ -21,6 +21,7 @@ BACKENDS = ("Vulkan", "Metal", "D3D12")
 
 _KINDS = {"CPU": "cpu", "DiscreteGPU": "discrete", "IntegratedGPU": "integrated"}
 _PREFERENCE = ("discrete", "integrated", "unknown", "cpu")
+_POWER_PREFERENCES = ("high-performance", "low-power")
 _NO_ADAPTER_HINT = (
     "install a Vulkan driver (on Debian and Ubuntu: apt-get install mesa-vulkan-drivers) or a current GPU driver"
 )
@@ -78,14 +79,19 @@ def list_adapters() -> list[AdapterDescription]:
     return [description for description, _ in _enumerate()]
 
 
-def choose_adapter(choice: str | int | None, found: list[AdapterDescription]) -> AdapterDescription:
-    """The adapter that ``choice`` names: an index, or part of its name; None takes the first.
+def choose_adapter(
+    choice: str | int | None, found: list[AdapterDescription], power_preference: str | None = None
+) -> AdapterDescription:
+    """The adapter that ``choice`` names: an index, or part of its name; None takes the first, or an integrated one if
+    ``power_preference`` is ``"low-power"`` and there is one.
 
     Raises :class:`DeviceError` if there is none.
     """
     if not found:
         raise DeviceError("no Vulkan, Metal or Direct3D 12 adapter was found", hint=_NO_ADAPTER_HINT)
     if choice is None or choice == "":
+        if power_preference == "low-power":
+            return next((adapter for adapter in found if adapter.kind == "integrated"), found[0])
         return found[0]
     text = str(choice)
     if text.isdigit():
@@ -128,6 +134,9 @@ class Device:
         self._pipelines: weakref.WeakValueDictionary[str, PipelineHolder] = weakref.WeakValueDictionary()
         self._lock = threading.Lock()
         self._probe_layout: Any = None
+        self.own = False  #: whether it was requested here, with these arguments of :func:`open_device`
+        self.web_limits = False
+        self.features = True
 
     @classmethod
     def from_wgpu(cls, gpu: Any) -> Device:
@@ -158,11 +167,18 @@ class Device:
             yield
         except (wgpu.GPUError, RuntimeError) as error:
             message = _first_line(error)
-            lowered = str(error).lower()
-            if "device is lost" in lowered or "device lost" in lowered:
+            if self.lost or _tells_loss(error) or self._is_lost():
                 self.lost = True
                 raise DeviceLost(f"the device was lost while {what}: {message}") from error
             raise DeviceError(f"{what} failed: {message}") from error
+
+    def _is_lost(self) -> bool:
+        """Ask the device: errors after a loss do not always name it."""
+        try:
+            self.gpu.create_buffer(size=16, usage=0x8).destroy()
+        except Exception as error:
+            return _tells_loss(error)
+        return False
 
     def create_buffer(self, size: int, usage: int, label: str) -> Any:
         """A buffer of ``size`` > 0 bytes, a multiple of 4.  Raises :class:`LimitError` beyond ``max-buffer-size``."""
@@ -266,6 +282,11 @@ class Device:
             marker.destroy()
 
 
+def _tells_loss(error: BaseException) -> bool:
+    text = str(error).lower()
+    return "device is lost" in text or "device lost" in text
+
+
 _BINDING_TYPES = {"read": "read-only-storage", "read_write": "storage", "uniform": "uniform"}
 
 
@@ -284,35 +305,56 @@ _shared: dict[tuple[int, str, str, str], Device] = {}
 _shared_lock = threading.Lock()
 
 
-def open_device(choice: Any = None, *, web_limits: bool = False, features: bool = True) -> Device:
+def open_device(
+    choice: Any = None, *, power_preference: str | None = None, web_limits: bool = False, features: bool = True
+) -> Device:
     """The process-wide device of an adapter.
 
     ``choice`` is an adapter's index or part of its name (see :func:`list_adapters`); None reads ``SHADERLOOM_ADAPTER``
-    and without it takes the best.  A :class:`Device` is given back, a ``wgpu.GPUDevice`` wrapped.  ``web_limits``
-    asks for WebGPU's default limits, what a browser grants; ``features=False`` asks for no optional feature.
+    and without it takes the best by ``power_preference``: ``"high-performance"`` (the default) or ``"low-power"``.  A
+    :class:`Device` is given back, a ``wgpu.GPUDevice`` wrapped.  ``web_limits`` asks for WebGPU's default limits, what
+    a browser grants; ``features=False`` asks for no optional feature.
 
     Raises :class:`DeviceError`.
     """
+    if power_preference not in (None, *_POWER_PREFERENCES):
+        raise InputError(
+            f"there is no power preference '{power_preference}'", hint=f"use {' or '.join(_POWER_PREFERENCES)}"
+        )
     if isinstance(choice, Device):
         return choice
     if choice is not None and not isinstance(choice, (str, int)):
         return Device.from_wgpu(choice)
     if choice is None:
         choice = os.environ.get("SHADERLOOM_ADAPTER")
-    request = (os.getpid(), str(choice or ""), str(web_limits), str(features))
+    text = "" if choice is None else str(choice)
+    request = (os.getpid(), f"{text}/{power_preference or ''}", str(web_limits), str(features))
     with _shared_lock:
         for key in [key for key, device in _shared.items() if device.lost]:
             del _shared[key]
         if request in _shared:
             return _shared[request]
         found = _enumerate()
-        chosen = choose_adapter(choice, [description for description, _ in found])
+        listed = [description for description, _ in found]
+        chosen = choose_adapter(choice, listed, power_preference)
         identity = (os.getpid(), f"#{chosen.index}", str(web_limits), str(features))
         device = _shared.get(identity)
         if device is None:
             device = _request(chosen, found[chosen.index][1], web_limits, features)
         _shared[request] = _shared[identity] = device
         return device
+
+
+def reopen_device(lost: Device) -> Device:
+    """A new device on the adapter of one that was lost; of a device that is not lost, that device.
+
+    Raises :class:`DeviceLost` for a device that a caller made: only the caller can replace it.
+    """
+    if not lost.lost:
+        return lost
+    if not lost.own:
+        raise DeviceLost("the device was made by the caller and is lost", hint="session.recover(device=...)")
+    return open_device(lost.name, web_limits=lost.web_limits, features=lost.features)
 
 
 def _request(description: AdapterDescription, adapter: Any, web_limits: bool, features: bool) -> Device:
@@ -325,6 +367,7 @@ def _request(description: AdapterDescription, adapter: Any, web_limits: bool, fe
     granted = {name: int(gpu.limits[name]) for name in WEB_LIMITS}
     profile = DeviceProfile(description.kind, description.identity, frozenset(wanted), granted)
     device = Device(gpu, profile, description.identity)
+    device.own, device.web_limits, device.features = True, web_limits, features
     with _wrapped_lock:
         _wrapped[id(gpu)] = device
     return device

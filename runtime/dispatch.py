@@ -64,7 +64,9 @@ class Binder:
     ) -> Dispatch | None:
         """Bind one call; None when its grid is empty, so that zero-size tensors never reach a bind group.
 
-        ``resolve`` gives the buffer of a name and the offset in it where the named memory begins.  Raises :class:`LimitError` for a range beyond a binding limit and
+        ``resolve`` gives the buffer of a name and the offset in it where the named memory begins.
+
+        Raises :class:`LimitError` for a range beyond a binding limit and
         :class:`InternalError` for one outside its buffer: wgpu would end the process on an empty range.
         """
         grid = tuple(evaluate(size, symbols) for size in call.grid)

@@ -3,8 +3,8 @@
 A tensor has one storage format wherever it lives: contiguous words of 32 bits, elements at their ONNX size.
 
 * 4-byte types take one word an element.
-* 1- and 2-byte types (bool, int8, uint8, int16, uint16, float16, bfloat16) are packed four or two to a word, so a kernel
-  that stores one must own whole words (``packing`` elements that follow each other in memory).
+* 1- and 2-byte types (bool, int8, uint8, int16, uint16, float16, bfloat16) are packed four or two to a word, so a
+  kernel that stores one must own whole words (``packing`` elements that follow each other in memory).
 * 8-byte integers take two words (low, high); arithmetic on them is exact in two words on every device.
 * float64, complex and strings have no storage on the device; they belong to the cpu provider.
 

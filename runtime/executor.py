@@ -99,7 +99,7 @@ class Executor:
 
     @property
     def device_bytes(self) -> int:
-        """Bytes of the executor's own buffers: activations, symbols, inputs and outputs that the host writes or reads."""
+        """Bytes of the executor's own buffers: activations, symbols, inputs and outputs of the host."""
         return sum(buffer.size for buffer in self._buffers.values())
 
     def run(
@@ -107,8 +107,8 @@ class Executor:
     ) -> dict[str, Any]:
         """Compute the plan and give ``outputs``: arrays of all (None) or of some, or what a mapping to targets says.
 
-        ``feeds`` has an array or tensor of the right dtype and shape for every input of the plan.  Does not wait for the
-        device if no output goes to the host.
+        ``feeds`` has an array or tensor of the right dtype and shape for every input of the plan.  Does not wait for
+        the device if no output goes to the host.
 
         Raises :class:`InputError` for wrong feeds or targets, :class:`DeviceError` for what the device refuses.
         """
@@ -126,8 +126,9 @@ class Executor:
             attachment = self._attacher.attach(feeds, targets, sizes.inputs, sizes.outputs)
             try:
                 self._write(attachment, values, sizes)
-                return self._submit(attachment, self._groups.dispatches(values, sizes.symbols, attachment, self._resolve),
-                                    sizes)
+                return self._submit(
+                    attachment, self._groups.dispatches(values, sizes.symbols, attachment, self._resolve), sizes
+                )
             except BaseException:
                 attachment.abandon()
                 raise

@@ -9,12 +9,17 @@ from __future__ import annotations
 import mmap
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from .errors import InternalError, ModelError
 from .plan import SourceRef
+
+#: Gives ``length`` bytes of a data file from ``offset``: one buffer, or chunks of it in order (also an async iterator).
+#: The path is that in the model; None for the offset and length asks for the size of the file
+DataLoader = Callable[[str, int, int], Any]
 
 
 @dataclass(frozen=True, slots=True)

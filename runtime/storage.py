@@ -1,8 +1,8 @@
 """Device memory behind tensors: who frees it, and when.
 
-A :class:`Storage` is a range of a device buffer.  It is *released* once, by ``dispose`` or when its tensor is collected;
-what is encoded at that moment keeps it by a *pin*.  wgpu ends the process when work is submitted that uses a destroyed
-buffer, so memory is destroyed only when nobody holds a pin; after submission the device keeps what it needs by itself.
+A :class:`Storage` is a range of a device buffer.  It is *released* once, by ``dispose`` or when its tensor is
+collected; what is encoded at that moment keeps it by a *pin*.  wgpu ends the process when work is submitted that uses a
+destroyed buffer, so memory is destroyed only when nobody holds a pin; after submission the device keeps what it needs.
 
 Memory that a caller gave is never destroyed here.
 """
@@ -75,8 +75,8 @@ class Storage:
     def release(self, *, collected: bool = False) -> None:
         """Free the memory as soon as nobody holds a pin.  Releasing twice is fine.
 
-        ``collected``: nobody asked for it.  A buffer that the caller may still hold is then left to wgpu, which frees it
-        with its last reference.
+        ``collected``: nobody asked for it.  A buffer that the caller may still hold is then left to wgpu, which frees
+        it with its last reference.
         """
         with self._lock:
             if not self._released:

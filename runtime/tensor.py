@@ -1,6 +1,7 @@
 """Tensors, in device memory or in host memory.
 
-The border format of device memory: contiguous, in ONNX order and element size (int64 8 bytes, bool 1), padded to 4 bytes.
+The border format of device memory: contiguous, in ONNX order and element size (int64 8 bytes, bool 1), padded to 4
+bytes.
 """
 
 from __future__ import annotations

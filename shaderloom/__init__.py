@@ -15,8 +15,11 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .binding import IOBinding, OrtValue
     from .bundle_session import load_bundle
     from .compiler.ops.registry import register as register_operator
+    from .options import ExecutionMode, GraphOptimizationLevel, RunOptions, SessionOptions
+    from .providers import get_available_providers, get_device
     from .runtime.caps import Caps
     from .runtime.device import Device, list_adapters, open_device
     from .runtime.errors import (
@@ -39,6 +42,14 @@ if TYPE_CHECKING:
 #: public name -> module, or module:attribute where the name differs
 _HOMES = {
     "InferenceSession": "session",
+    "SessionOptions": "options",
+    "RunOptions": "options",
+    "GraphOptimizationLevel": "options",
+    "ExecutionMode": "options",
+    "IOBinding": "binding",
+    "OrtValue": "binding",
+    "get_available_providers": "providers",
+    "get_device": "providers",
     "load_bundle": "bundle_session",
     "Tensor": "runtime.tensor",
     "Caps": "runtime.caps",
@@ -62,6 +73,14 @@ _HOMES = {
 
 __all__ = [
     "InferenceSession",
+    "SessionOptions",
+    "RunOptions",
+    "GraphOptimizationLevel",
+    "ExecutionMode",
+    "IOBinding",
+    "OrtValue",
+    "get_available_providers",
+    "get_device",
     "load_bundle",
     "Tensor",
     "Caps",

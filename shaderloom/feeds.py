@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeGuard
 
 import numpy as np
@@ -12,6 +12,8 @@ import numpy as np
 from .header import HeaderPort, ModelHeader
 from .runtime.dtypes import BY_NAME
 from .runtime.errors import InputError, UnsupportedError
+from .runtime.ports import Feed
+from .runtime.tensor import Tensor
 
 #: Declared dynamic dimensions: name -> inclusive bounds
 Dynamic = Mapping[str, tuple[int, int]]
@@ -110,23 +112,30 @@ def _declared(port: HeaderPort) -> str:
     return f"the model declares [{dims}]"
 
 
-def check_feeds(header: ModelHeader, feeds: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """The fed values as arrays of the declared types.
+def check_feeds(header: ModelHeader, feeds: Mapping[str, Any], *, host: bool = False) -> dict[str, Feed]:
+    """The fed values as arrays or tensors of the declared types.
 
-    Arrays must have the declared dtype.  Lists and Python or numpy scalars are converted if that changes no value.
-    Raises :class:`InputError` otherwise.
+    Arrays and tensors must have the declared dtype.  Lists and Python or numpy scalars are converted if that changes no
+    value.  Raises :class:`InputError` otherwise.  ``host`` allows the types that only the host can hold.
     """
     if not isinstance(feeds, Mapping):
         raise InputError(f"inputs are given as a dict of name to array, not as {type(feeds).__name__}")
     _check_names(header, feeds)
     ports = {port.name: port for port in (*header.inputs, *header.overridable)}
-    return {name: _to_array(ports[name], value) for name, value in feeds.items()}
+    return {name: _to_feed(ports[name], value, host) for name, value in feeds.items()}
 
 
-def _to_array(port: HeaderPort, value: Any) -> np.ndarray:
-    if port.dtype is None or not BY_NAME[port.dtype].on_device:
+def _to_feed(port: HeaderPort, value: Any, host: bool) -> Feed:
+    value = getattr(value, "_ortvalue_content", value)  # an OrtValue holds an array or a tensor
+    if port.dtype is None or not (host or BY_NAME[port.dtype].on_device):
         raise UnsupportedError(f"inputs of type {port.dtype} are not supported", tensor=port.name)
     expected = BY_NAME[port.dtype].numpy
+    if isinstance(value, Tensor):
+        if value.dtype.name != expected:
+            raise InputError(f"has dtype {value.dtype.name}, expected {expected}", tensor=port.name)
+        return value
+    if port.dtype == "string":
+        return np.asarray(value, dtype=object)
     if isinstance(value, np.ndarray):
         if value.dtype.name != expected:
             raise InputError(
@@ -153,6 +162,44 @@ def _to_array(port: HeaderPort, value: Any) -> np.ndarray:
         f"{type(value).__name__} of {array.dtype.name} is not exactly representable as {expected}",
         tensor=port.name,
         hint=f"pass a numpy array of dtype {expected}",
+    )
+
+
+def override_dimensions(
+    header: ModelHeader, by_name: Mapping[str, int], by_denotation: Mapping[str, int]
+) -> ModelHeader:
+    """The header with named dimensions fixed: what the session then declares and demands.
+
+    Raises :class:`InputError` for a name that no input has.  A denotation that no input has is ignored, as in
+    onnxruntime, where one list of denotations serves many models.
+    """
+    named = {dim for port in (*header.inputs, *header.overridable) for dim in port.dims or () if _is_name(dim)}
+    for name in by_name:
+        if name not in named:
+            raise InputError(
+                f"no input has a dimension '{name}' to override",
+                hint=f"named dimensions are {', '.join(sorted(named)) or 'none'}",
+            )
+
+    def fixed(port: HeaderPort) -> HeaderPort:
+        if port.dims is None:
+            return port
+        denotations = port.denotations or (None,) * len(port.dims)
+        dims = tuple(
+            by_name[dim]
+            if isinstance(dim, str) and dim in by_name
+            else by_denotation[meaning]
+            if not isinstance(dim, int) and meaning in by_denotation
+            else dim
+            for dim, meaning in zip(port.dims, denotations)
+        )
+        return replace(port, dims=dims)
+
+    return replace(
+        header,
+        inputs=tuple(map(fixed, header.inputs)),
+        overridable=tuple(map(fixed, header.overridable)),
+        outputs=tuple(map(fixed, header.outputs)),
     )
 
 

@@ -44,11 +44,15 @@ class ModelMetadata:
 
 @dataclass(frozen=True)
 class HeaderPort:
-    """``dims`` is None where the rank is not declared, ``dtype`` where the element type is not (outputs)."""
+    """``dims`` is None where the rank is not declared, ``dtype`` where the element type is not (outputs).
+
+    ``denotations`` say what the dimensions mean (``DATA_BATCH``), where the model does.
+    """
 
     name: str
     dtype: str | None
     dims: tuple[int | str | None, ...] | None
+    denotations: tuple[str | None, ...] | None = None
 
     def to_node_arg(self) -> NodeArg:
         dtype = self.dtype or "undefined"
@@ -121,10 +125,16 @@ class ModelHeader:
 
 
 def _port(port: ImportedPort) -> HeaderPort:
-    return HeaderPort(port.name, port.dtype.name if port.dtype is not None else None, port.dims)
+    return HeaderPort(port.name, port.dtype.name if port.dtype is not None else None, port.dims, port.denotations)
 
 
 def _read_port(data: Any) -> HeaderPort:
     if data["dtype"] is not None and data["dtype"] not in BY_NAME:
         raise ValueError(f"unknown element type {data['dtype']!r}")
-    return HeaderPort(data["name"], data["dtype"], None if data["dims"] is None else tuple(data["dims"]))
+    dims, denotations = data["dims"], data["denotations"]
+    return HeaderPort(
+        data["name"],
+        data["dtype"],
+        None if dims is None else tuple(dims),
+        None if denotations is None else tuple(denotations),
+    )

@@ -26,6 +26,7 @@ from .runtime.source_files import DataLoader, FileState, SourceFiles
 if TYPE_CHECKING:
     from .compiler.frontend.model import ImportedModel
 
+
 class Model:
     """One ONNX model: a path, bytes, or a ``ModelProto``."""
 

@@ -1,84 +1,69 @@
-"""The session: a model on a device.  A new input shape compiles a new plan; a seen one reuses it."""
+"""The session: a model with the providers that run it, under onnxruntime's names and with what they do not have."""
 
 from __future__ import annotations
 
 import os
-import threading
-import time
-import warnings
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from .compiled import Compiled, PlanSource, Progress
-from .feeds import Dynamic, ShapeKey, check_feeds, shape_key
-from .header import ModelMetadata, NodeArg
+from .async_run import AsyncRun, AsyncRunner, Callback
+from .binding import IOBinding, OrtValue, as_feed_values
+from .compiled import PlanSource, Progress
+from .cpu_provider import CpuEngine
+from .engine import Ready, SessionStats, WgpuEngine
+from .feeds import Dynamic, check_feeds
+from .header import ModelHeader, ModelMetadata, NodeArg
 from .inspection import describe_plan
-from .runtime.buffers import StagingPool
-from .runtime.caps import Caps, MemoryAccount
-from .runtime.device import Device, open_device
-from .runtime.errors import ClosedError, InputError
-from .runtime.executor import Executor
-from .runtime.loader import WeightPool
+from .notices import notify
+from .options import RunOptions, SessionOptions
+from .providers import initialise_providers, parse_providers
+from .runtime.attachment import Target, check_locations
+from .runtime.caps import Caps
+from .runtime.device import Device, open_device, reopen_device
+from .runtime.errors import ClosedError, InputError, UnsupportedError
 from .runtime.plan import Plan
+from .runtime.ports import Feed
+from .runtime.tensor import Tensor
 from .runtime.timing import Profile
 
 if TYPE_CHECKING:
     from .compiler.cache import DiskCache
+    from .runtime.source_files import DataLoader
 
-#: Names by which the provider of this project is known; the others are those of ONNX Runtime
-WGPU_PROVIDER_NAMES = ("wgpu", "WebGpuExecutionProvider", "JsExecutionProvider")
-
-
-@dataclass
-class KeyStats:
-    """What one shape key cost.  Milliseconds."""
-
-    compile_ms: float  #: from the shapes to the plan, read from the disk or compiled
-    from_disk: bool
-    prepare_ms: float  #: weights, pipelines, buffers
-    runs: int = 0
-
-
-@dataclass
-class SessionStats:
-    """Counts since the session was made.  ``keys`` is by shape key as text; an evicted key keeps its row."""
-
-    hits: int = 0
-    misses: int = 0
-    disk_hits: int = 0  #: misses that the disk cache served
-    evictions: int = 0
-    compile_ms: float = 0.0  #: of all keys
-    last_key: str = ""
-    last_run_ms: float = 0.0
-    keys: dict[str, KeyStats] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class _Ready:
-    """A plan with its executor."""
-
-    key: ShapeKey
-    compiled: Compiled
-    executor: Executor
+#: Options of the provider wgpu -> argument of :func:`open_device`; "deviceId" and the like are ONNX Runtime's
+_DEVICE_OPTIONS = {
+    "device": "choice",
+    "device_id": "choice",
+    "deviceId": "choice",
+    "power_preference": "power_preference",
+    "powerPreference": "power_preference",
+}
 
 
 class InferenceSession:
-    """Runs an ONNX model on a GPU.  Thread-safe.  Close it, use it in ``with``, or let it be collected.
+    """Runs an ONNX model.  Thread-safe.  Close it, use it in ``with``, or let it be collected.
 
-    ``model`` is a path, bytes or a ``ModelProto``.
+    ``path_or_bytes`` is a path, bytes or a ``ModelProto``.
 
+    ``sess_options``
+        a :class:`SessionOptions`.
     ``providers``
-        in order of preference; ``"wgpu"`` is the one there is.  One that cannot be had is dropped with a warning.
+        in order of preference: ``"wgpu"`` (the default) runs on a device, ``"cpu"`` on the host.  One that cannot be
+        had is dropped with a warning that says why.  Inputs for which the first cannot run the model go to the next.
+    ``provider_options``
+        a dict for each provider; for wgpu ``device`` and ``power_preference``.
     ``device``
         part of an adapter's name, its index, a ``wgpu.GPUDevice``, or a :class:`Device`; None takes the best adapter.
+    ``preferred_output_location``
+        ``"cpu"`` for arrays (the default) or ``"gpu-buffer"`` for tensors; one for all outputs, or a dict by name.
     ``dynamic``
         ``{"sequence": (1, 4096)}``: named dimensions that stay symbolic, so that one plan serves all their sizes.
     ``caps``
         bounds on what the model may ask for.
+    ``external_data_loader``
+        reads external data in place of the file system; see :mod:`.runtime.source_files`.
     ``cache``
         True for the user's disk cache, a folder for another, False for none.
     ``plans``
@@ -94,12 +79,16 @@ class InferenceSession:
 
     def __init__(
         self,
-        model: Any,
+        path_or_bytes: Any,
+        sess_options: SessionOptions | None = None,
+        providers: Sequence[Any] | None = None,
+        provider_options: Sequence[Mapping[str, Any]] | None = None,
         *,
-        providers: Sequence[str] | None = None,
         device: str | int | Device | Any = None,
+        preferred_output_location: str | Mapping[str, str] | None = None,
         dynamic: Dynamic | None = None,
         caps: Caps | None = None,
+        external_data_loader: DataLoader | None = None,
         cache: bool | str | os.PathLike[str] | DiskCache = True,
         plans: int = 16,
         bounds_checks: bool = True,
@@ -107,11 +96,44 @@ class InferenceSession:
         options: Mapping[str, Any] | None = None,
         progress: Progress | None = None,
     ) -> None:
-        from .model import Model  # leads to the compiler, which sessions of bundles do without
+        from .model import Model, locate  # leads to the compiler, which sessions of bundles do without
 
-        self._providers = _resolve_providers(providers)
-        source = Model(model, dynamic=dynamic, caps=caps, cache=cache, options=options, progress=progress)
-        self._open(source, device, plans=plans, checked=bounds_checks, use_native=use_native, progress=progress)
+        settings = sess_options or SessionOptions()
+        severity = settings.log_severity_level
+        wanted = parse_providers(providers, provider_options)
+        path, data = locate(path_or_bytes)
+
+        def make_wgpu(chosen: Mapping[str, Any]) -> None:
+            opened = _open_chosen(device, chosen, severity)
+            source = Model(
+                data if path is None else path,
+                dynamic=dynamic,
+                caps=caps,
+                cache=cache,
+                options={**settings.compiler_options(), **(options or {})},
+                dimensions=(settings.free_dimensions, settings.free_denotations),
+                external_data_loader=external_data_loader,
+                progress=progress,
+            )
+            self._engine = WgpuEngine(
+                source, opened, plans=plans, checked=bounds_checks, use_native=use_native, progress=progress
+            )
+
+        def make_cpu(chosen: Mapping[str, Any]) -> None:
+            if external_data_loader is not None:
+                raise UnsupportedError("the packages behind it read external data from files only")
+            self._cpu = CpuEngine(path, data, settings.onnxruntime_options())
+
+        self._engine: WgpuEngine | None = None
+        self._cpu: CpuEngine | None = None
+        ready = initialise_providers(wanted, {"wgpu": make_wgpu, "cpu": make_cpu}, severity=severity)
+        if self._engine is not None:
+            header = self._engine.source.header
+        else:
+            assert self._cpu is not None, "one provider is ready"
+            header = self._cpu.header(settings.free_dimensions, settings.free_denotations)
+        settings.report_without_effect(ready)
+        self._complete(header, ready, settings, preferred_output_location)
 
     def _open(
         self,
@@ -122,91 +144,164 @@ class InferenceSession:
         checked: bool,
         use_native: bool | None,
         progress: Progress | None,
+        preferred_output_location: str | Mapping[str, str] | None = None,
     ) -> None:
-        """Everything that does not depend on where plans come from."""
-        if plans < 1:
-            raise InputError(f"a session keeps at least one plan, not {plans}")
-        self._model = source
-        self._caps = self._model.caps
-        self._device = open_device(device)
-        self._checked = checked
-        self._use_native = use_native
-        self._limit = plans
-        self._account = MemoryAccount(self._caps.device_memory)
-        self._staging = StagingPool(self._device, self._account)
-        self._pool = WeightPool(
-            self._device,
-            self._model.sources,
-            self._account,
-            caps=self._caps,
-            progress=(lambda done, total: progress("loading weights", done, total)) if progress else None,
+        """For sessions whose plans come from elsewhere: everything that the constructor does."""
+        self._cpu = None
+        self._engine = WgpuEngine(
+            source, open_device(device), plans=plans, checked=checked, use_native=use_native, progress=progress
         )
-        self._ready: OrderedDict[ShapeKey, _Ready] = OrderedDict()
-        self._last: _Ready | None = None
-        self._lock = threading.RLock()
+        self._complete(source.header, ("wgpu",), SessionOptions(), preferred_output_location)
+
+    def _complete(
+        self,
+        header: ModelHeader,
+        providers: tuple[str, ...],
+        options: SessionOptions,
+        locations: str | Mapping[str, str] | None,
+    ) -> None:
+        self._header = header
+        self._providers = providers
+        self._session_options = options
+        self._output_names = [port.name for port in header.outputs]
+        self._locations = check_locations(locations, dict.fromkeys(self._output_names))
+        if self._engine is None and "gpu-buffer" in self._locations.values():
+            raise InputError("outputs cannot stay on a device: the session runs on cpu alone")
+        self._async = AsyncRunner()
+        self._refused: dict[Any, UnsupportedError] = {}  #: input shapes for which wgpu cannot run the model
         self._closed = False
-        self.stats = SessionStats()
+        self.stats = self._engine.stats if self._engine is not None else SessionStats()
 
     # What onnxruntime's sessions have
 
-    def run(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any]) -> list[np.ndarray]:
+    def run(
+        self,
+        output_names: Sequence[str] | None,
+        input_feed: Mapping[str, Any],
+        run_options: RunOptions | None = None,
+        *,
+        outputs: Mapping[str, Tensor | np.ndarray | str] | None = None,
+    ) -> list[Any]:
         """Run the model; gives the outputs in the order of ``output_names`` (None: all, in the model's order).
 
-        Raises :class:`InputError` for names, dtypes or shapes that do not fit the model; the session stays usable.
+        Inputs are arrays, tensors on the session's device, or :class:`OrtValue`.  ``outputs`` gives memory for some of
+        the outputs (a :class:`Tensor` or an array, of the right dtype and shape), or another location.
+
+        Waits for the device only if an output goes to the host.  Raises :class:`InputError` for names, dtypes or shapes
+        that do not fit the model; the session stays usable.
         """
-        known = [port.name for port in self._model.header.outputs]
-        names = list(output_names) if output_names is not None else known
+        names = self._output_names if output_names is None else list(output_names)
+        locations = self._locations
+        targets: dict[str, Any] = {}
         for name in names:
-            if name not in known:
-                raise InputError(f"the model has no output '{name}'", hint=f"its outputs are {', '.join(known)}")
-        self._require_open()
-        feeds = check_feeds(self._model.header, input_feed)
-        shapes = {name: array.shape for name, array in feeds.items()}
-        while True:
-            ready = self._get(shapes)
-            start = time.perf_counter()
-            try:
-                results = ready.executor.run(feeds, names)
-            except ClosedError:
-                self._require_open()
-                continue  # another thread's new shape has evicted this plan in between
-            self.stats.last_run_ms = (time.perf_counter() - start) * 1e3
-            self.stats.keys[str(ready.key)].runs += 1
-            return [results[name] for name in names]
+            if name not in locations:
+                raise InputError(
+                    f"the model has no output '{name}'", hint=f"its outputs are {', '.join(self._output_names)}"
+                )
+            targets[name] = locations[name]
+        arrays: dict[str, np.ndarray] = {}
+        for name, memory in (outputs or {}).items():
+            if name not in targets:
+                raise InputError("memory was given for an output that was not asked for", tensor=name)
+            if isinstance(memory, np.ndarray):
+                targets[name], arrays[name] = "cpu", memory
+            else:
+                targets[name] = memory
+        if self._closed:
+            raise ClosedError("the session is closed")
+        if run_options is not None and run_options.terminate:
+            raise InputError("the run options ask for termination")
+        feeds = check_feeds(self._header, input_feed, host=self._cpu is not None)
+        results = self._execute(feeds, targets)
+        for name, array in arrays.items():
+            results[name] = _fill(name, array, results[name])
+        return [results[name] for name in names]
+
+    def run_async(
+        self,
+        output_names: Sequence[str] | None,
+        input_feed: Mapping[str, Any],
+        callback: Callback | None = None,
+        user_data: Any = None,
+        run_options: RunOptions | None = None,
+    ) -> AsyncRun | None:
+        """Run in the background.  Inputs must not change until the run has ended.
+
+        With a callback (results, user data, message of an error) as in onnxruntime; without one the result can be
+        awaited, or asked for its ``result()``.
+        """
+        if self._closed:
+            raise ClosedError("the session is closed")
+        started = self._async.start(lambda: self.run(output_names, input_feed, run_options), callback, user_data)
+        return started if callback is None else None
+
+    def run_with_ort_values(
+        self,
+        output_names: Sequence[str] | None,
+        input_dict_ort_values: Mapping[str, OrtValue],
+        run_options: RunOptions | None = None,
+    ) -> list[OrtValue]:
+        """As :meth:`run` with :class:`OrtValue` in and out."""
+        return [
+            OrtValue(result) for result in self.run(output_names, as_feed_values(input_dict_ort_values), run_options)
+        ]
+
+    def io_binding(self) -> IOBinding:
+        return IOBinding(self)
+
+    def run_with_iobinding(self, iobinding: IOBinding, run_options: RunOptions | None = None) -> None:
+        iobinding.run(run_options)
 
     def get_inputs(self) -> list[NodeArg]:
-        return [port.to_node_arg() for port in self._model.header.inputs]
+        return [port.to_node_arg() for port in self._header.inputs]
 
     def get_outputs(self) -> list[NodeArg]:
-        return [port.to_node_arg() for port in self._model.header.outputs]
+        return [port.to_node_arg() for port in self._header.outputs]
 
     def get_overridable_initializers(self) -> list[NodeArg]:
-        return [port.to_node_arg() for port in self._model.header.overridable]
+        return [port.to_node_arg() for port in self._header.overridable]
 
     def get_modelmeta(self) -> ModelMetadata:
-        return self._model.header.metadata
+        return self._header.metadata
 
     def get_providers(self) -> list[str]:
+        """The providers that were had, in order."""
         return list(self._providers)
+
+    def get_session_options(self) -> SessionOptions:
+        return self._session_options
 
     # What they do not have
 
     @property
     def device(self) -> Device:
-        return self._device
+        return self._wgpu.device
 
     @property
     def device_bytes(self) -> int:
         """Device memory that the session holds: weights, activations, inputs, outputs, staging."""
-        return self._account.used
+        return self._engine.account.used if self._engine is not None else 0
+
+    def synchronize(self) -> None:
+        """Wait until the device has finished what was submitted."""
+        if self._engine is not None:
+            self._engine.device.wait()
+
+    def recover(self, device: str | int | Device | Any = None) -> None:
+        """After :class:`DeviceLost`: go on with a new device.  Tensors of the lost one are gone.
+
+        None opens the adapter of the lost device again; the device of a caller must be replaced by the caller.
+        """
+        engine = self._wgpu
+        engine.recover(reopen_device(engine.device) if device is None else open_device(device))
 
     def default_shapes(self) -> dict[str, tuple[int, ...]]:
         """Input shapes that are known without being given; empty if some sizes must be."""
-        return dict(self._model.default_shapes() or {})
+        return dict(self._wgpu.source.default_shapes() or {})
 
     def prepare(self, shapes: Mapping[str, Sequence[int]] | None = None) -> None:
         """Compile for these input shapes ahead of the first run; None takes the shapes that the model declares."""
-        self._get(self._shapes(shapes))
+        self._wgpu.ready(self._shapes(shapes))
 
     def report(self, shapes: Mapping[str, Sequence[int]] | None = None) -> dict[str, Any]:
         """What was compiled for the shapes that ran last, or for ``shapes``: the plan's description with times.
@@ -214,44 +309,39 @@ class InferenceSession:
         JSON values; see :func:`~.inspection.describe_plan`.
         """
         ready = self._select(shapes)
-        plan, stats = ready.compiled.plan, self.stats.keys[str(ready.key)]
+        plan = ready.compiled.plan
         return {
             **describe_plan(plan),
             "shape_key": ready.key.to_json(),
             "plan_key": plan.key,
-            "device": self._device.name,
-            "device_bytes": {"weights": self._pool.bytes, "plan": ready.executor.device_bytes},
-            "compile_ms": stats.compile_ms,
-            "from_disk": stats.from_disk,
-            "prepare_ms": stats.prepare_ms,
-            "runs": stats.runs,
+            "device": self._wgpu.device.name,
+            "device_bytes": {"weights": self._wgpu.pool.bytes, "plan": ready.executor.device_bytes},
+            "compile_ms": ready.stats.compile_ms,
+            "from_disk": ready.stats.from_disk,
+            "prepare_ms": ready.stats.prepare_ms,
+            "runs": ready.stats.runs,
         }
 
     def profile(self, input_feed: Mapping[str, Any]) -> Profile:
         """Run once and time every call on the device."""
-        self._require_open()
-        feeds = check_feeds(self._model.header, input_feed)
-        return self._get({name: array.shape for name, array in feeds.items()}).executor.profile(feeds)
+        feeds = self._feeds(input_feed)
+        return self._wgpu.ready({name: feed.shape for name, feed in feeds.items()}).executor.profile(feeds)
 
     def plan_for(self, input_feed: Mapping[str, Any]) -> Plan:
         """The plan that a run with these inputs uses; compiled if it is new."""
-        self._require_open()
-        feeds = check_feeds(self._model.header, input_feed)
-        return self._get({name: array.shape for name, array in feeds.items()}).compiled.plan
+        feeds = self._feeds(input_feed)
+        return self._wgpu.ready({name: feed.shape for name, feed in feeds.items()}).compiled.plan
 
     def close(self) -> None:
-        """Free everything on the device.  Closing twice is fine; a run afterwards raises :class:`ClosedError`."""
-        with self._lock:
-            if self._closed:
-                return
-            self._closed = True
-            for ready in self._ready.values():
-                ready.executor.close()
-            self._ready.clear()
-            self._last = None
-            self._pool.close()
-            self._staging.close()
-            self._model.close()
+        """Free everything on the device but outputs that the caller holds.  Closing twice is fine.
+
+        Runs in flight end with their results or with :class:`ClosedError`, which every run afterwards raises.
+        """
+        self._closed = True
+        self._async.close()
+        for engine in (self._engine, self._cpu):
+            if engine is not None:
+                engine.close()
 
     def __enter__(self) -> Self:
         return self
@@ -259,80 +349,104 @@ class InferenceSession:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _require_open(self) -> None:
+    # Inside
+
+    @property
+    def _wgpu(self) -> WgpuEngine:
         if self._closed:
             raise ClosedError("the session is closed")
+        if self._engine is None:
+            raise UnsupportedError("the session has no device: it runs on cpu alone")
+        return self._engine
+
+    def _feeds(self, input_feed: Mapping[str, Any]) -> dict[str, Feed]:
+        if self._closed:
+            raise ClosedError("the session is closed")
+        return check_feeds(self._header, input_feed)
+
+    def _execute(self, feeds: Mapping[str, Feed], targets: Mapping[str, Target]) -> dict[str, Any]:
+        """Run on the first provider that can."""
+        if self._cpu is None:
+            return self._wgpu.run(feeds, targets)
+        if self._engine is None:
+            return self._run_on_cpu(self._cpu, feeds, targets)
+        key = tuple((name, feed.shape) for name, feed in feeds.items())
+        first_error = self._refused.get(key)
+        if self._providers[0] == "wgpu" and first_error is None:
+            try:
+                return self._engine.run(feeds, targets)
+            except UnsupportedError as error:
+                self._refused[key] = error
+                severity = self._session_options.log_severity_level
+                notify(f"provider 'wgpu' cannot run these inputs, 'cpu' does: {error}", severity=severity, stacklevel=4)
+        try:
+            return self._run_on_cpu(self._cpu, feeds, targets)
+        except UnsupportedError:
+            if first_error is not None or key in self._refused:
+                raise
+            return self._engine.run(feeds, targets)
+
+    def _run_on_cpu(self, cpu: CpuEngine, feeds: Mapping[str, Feed], targets: Mapping[str, Target]) -> dict[str, Any]:
+        """Run on the host; tensors are copied from and to the device, if there is one."""
+        arrays = {name: feed.numpy() if isinstance(feed, Tensor) else feed for name, feed in feeds.items()}
+        results = cpu.run(arrays, list(targets))
+        for name, target in targets.items():
+            if isinstance(target, Tensor):
+                target.update(results[name])
+                results[name] = target
+            elif target == "gpu-buffer":
+                if self._engine is None:
+                    raise InputError("outputs cannot stay on a device: the session runs on cpu alone", tensor=name)
+                results[name] = Tensor.from_numpy(results[name], self._engine.device)
+        self.stats.hits += 1
+        return results
 
     def _shapes(self, shapes: Mapping[str, Sequence[int]] | None) -> Mapping[str, Sequence[int]]:
         if shapes is not None:
             return shapes
-        declared = self._model.default_shapes()
+        declared = self._wgpu.source.default_shapes()
         if declared is None:
             raise InputError(
                 "the model does not declare all input sizes as numbers", hint="give the shapes of the inputs"
             )
         return declared
 
-    def _select(self, shapes: Mapping[str, Sequence[int]] | None) -> _Ready:
-        self._require_open()
-        if shapes is None and self._last is not None:
-            return self._last
-        return self._get(self._shapes(shapes))
+    def _select(self, shapes: Mapping[str, Sequence[int]] | None) -> Ready:
+        engine = self._wgpu
+        if shapes is None and engine.last is not None:
+            return engine.last
+        return engine.ready(self._shapes(shapes))
 
-    def _get(self, shapes: Mapping[str, Sequence[int]]) -> _Ready:
-        """The plan for these shapes with its executor: the one that is there, or a new one."""
-        key = shape_key(self._model.header, shapes, self._model.dynamic)
-        with self._lock:
-            self._require_open()
-            ready = self._ready.get(key)
-            if ready is not None:
-                self.stats.hits += 1
-                self._ready.move_to_end(key)
-            else:
-                ready = self._make(key, {name: tuple(shape) for name, shape in shapes.items()})
-            self.stats.last_key = str(key)
-            self._last = ready
-            return ready
 
-    def _make(self, key: ShapeKey, shapes: Mapping[str, tuple[int, ...]]) -> _Ready:
-        compiled = self._model.compile(key, shapes, self._device.profile)
-        while len(self._ready) >= self._limit:  # before the new one takes memory
-            self._ready.popitem(last=False)[1].executor.close()
-            self.stats.evictions += 1
-        start = time.perf_counter()
-        executor = Executor(
-            self._device,
-            compiled.plan,
-            self._pool,
-            caps=self._caps,
-            account=self._account,
-            staging=self._staging,
-            checked=self._checked or compiled.from_disk,
-            use_native=self._use_native,
+def _fill(name: str, array: np.ndarray, result: np.ndarray) -> np.ndarray:
+    """Write a result into the caller's array."""
+    if array.dtype != result.dtype or array.shape != result.shape:
+        raise InputError(
+            f"the array for the output is {array.dtype.name}{list(array.shape)}, "
+            f"the result {result.dtype.name}{list(result.shape)}",
+            tensor=name,
         )
-        prepare_ms = (time.perf_counter() - start) * 1e3
-        self.stats.misses += 1
-        self.stats.disk_hits += compiled.from_disk
-        self.stats.compile_ms += compiled.milliseconds
-        self.stats.keys[str(key)] = KeyStats(compiled.milliseconds, compiled.from_disk, prepare_ms)
-        self._ready[key] = ready = _Ready(key, compiled, executor)
-        return ready
+    np.copyto(array, result)
+    return array
 
 
-def _resolve_providers(wanted: Sequence[str] | None) -> tuple[str, ...]:
-    """The providers that can be had, in the caller's order; at least one, else :class:`InputError`."""
-    if wanted is None:
-        return ("wgpu",)
-    if isinstance(wanted, str):
-        raise InputError("providers is a list of names", hint=f"write ['{wanted}']")
-    found = []
-    for name in wanted:
-        if name in WGPU_PROVIDER_NAMES:
-            found.append("wgpu")
-        elif name in ("cpu", "CPUExecutionProvider"):
-            warnings.warn(f"provider '{name}' is dropped: this version runs on wgpu only", stacklevel=3)
+def _open_chosen(device: Any, options: Mapping[str, Any], severity: int) -> Device:
+    """The device that the arguments and the provider's options ask for."""
+    arguments: dict[str, Any] = {}
+    for name, value in options.items():
+        if name in _DEVICE_OPTIONS:
+            arguments[_DEVICE_OPTIONS[name]] = value
         else:
-            raise InputError(f"there is no provider '{name}'", hint=f"known are {', '.join(WGPU_PROVIDER_NAMES)}, cpu")
-    if not found:
-        raise InputError("none of the providers can be had", hint="use ['wgpu']")
-    return tuple(dict.fromkeys(found))
+            notify(f"the option '{name}' of provider 'wgpu' has no effect", once=f"wgpu {name}", severity=severity)
+    if device is not None:
+        arguments["choice"] = device
+    opened = open_device(**arguments)
+    if opened.profile.kind == "cpu" and not arguments.get("choice") and not os.environ.get("SHADERLOOM_ADAPTER"):
+        notify(
+            f"the only adapter is {opened.name}, a software one; on this machine providers=['cpu'] is faster "
+            "(by onnxruntime, where it is installed)",
+            once="software adapter",
+            severity=severity,
+            stacklevel=6,
+        )
+    return opened

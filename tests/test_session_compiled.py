@@ -165,9 +165,9 @@ def test_a_model_file_is_not_held_in_memory(device, external):
     path, weight = external
     with shaderloom.InferenceSession(path, device=device, cache=False) as session:
         session.prepare()
-        (source,) = session._last.compiled.plan.sources
-        view = session._model.sources(source)
+        (source,) = session._engine.last.compiled.plan.sources
+        view = session._engine.source.sources(source)
         assert view.readonly
-        assert view.obj is session._model.sources._mapped[source.path]
+        assert view.obj is session._engine.source.sources._mapped[source.path]
         assert bytes(view) == weight.tobytes()
         del view

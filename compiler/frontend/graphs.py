@@ -200,7 +200,8 @@ class GraphImporter:
             tensor = value.type.tensor_type
             dtype = dtypes.from_onnx(tensor.elem_type) if tensor.elem_type else None
             dims = tuple(_declared(dim) for dim in tensor.shape.dim) if tensor.HasField("shape") else None
-            yield ImportedPort(value.name, dtype, dims)
+            meanings = tuple(dim.denotation or None for dim in tensor.shape.dim)
+            yield ImportedPort(value.name, dtype, dims, meanings if any(meanings) else None)
 
 
 def _declared(dim: onnx.TensorShapeProto.Dimension) -> DeclaredDim:

@@ -1,0 +1,64 @@
+"""Runs in the background: while one is awaited the next is encoded."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Generator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+#: runs of one session that are encoded or awaited at the same time; one waits for the device while another is encoded
+IN_FLIGHT = 4
+
+#: As in onnxruntime: results, the caller's data, and the message of an error ("" if there was none)
+Callback = Callable[[list[Any], Any, str], None]
+
+
+class AsyncRun:
+    """A run in flight.  ``await`` it, or call :meth:`result`."""
+
+    def __init__(self, future: Future[list[Any]]) -> None:
+        self._future = future
+
+    def __await__(self) -> Generator[Any, None, list[Any]]:
+        return asyncio.wrap_future(self._future).__await__()
+
+    def result(self, timeout: float | None = None) -> list[Any]:
+        """Block until the outputs are there; raises what the run raised."""
+        return self._future.result(timeout)
+
+    def done(self) -> bool:
+        return self._future.done()
+
+
+class AsyncRunner:
+    """Threads for the runs of one session; they start with the first run and end with :meth:`close`."""
+
+    def __init__(self) -> None:
+        self._threads: ThreadPoolExecutor | None = None
+        self._lock = threading.Lock()
+
+    def start(self, run: Callable[[], list[Any]], callback: Callback | None, user_data: Any) -> AsyncRun:
+        with self._lock:
+            if self._threads is None:
+                self._threads = ThreadPoolExecutor(IN_FLIGHT, thread_name_prefix="shaderloom-run")
+            future = self._threads.submit(run)
+        if callback is not None:
+            future.add_done_callback(lambda done: _call(callback, user_data, done))
+        return AsyncRun(future)
+
+    def close(self) -> None:
+        """Let the runs in flight end; no more can be started in these threads."""
+        with self._lock:
+            threads, self._threads = self._threads, None
+        if threads is not None:
+            threads.shutdown(wait=False)
+
+
+def _call(callback: Callback, user_data: Any, done: Future[list[Any]]) -> None:
+    error = done.exception()
+    if error is None:
+        callback(done.result(), user_data, "")
+    else:
+        callback([], user_data, str(error))

@@ -1,0 +1,209 @@
+"""Plans ready to run on one device: a new input shape gets a new plan, a seen one reuses it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from .compiled import Compiled, PlanSource, Progress
+from .feeds import ShapeKey, shape_key
+from .runtime.attachment import Target
+from .runtime.buffers import StagingPool
+from .runtime.caps import MemoryAccount
+from .runtime.device import Device
+from .runtime.errors import ClosedError, InputError
+from .runtime.executor import Executor
+from .runtime.loader import WeightPool
+from .runtime.ports import Feed
+
+#: Concrete input shapes that are remembered with their plan
+SEEN_SHAPES = 256
+
+
+@dataclass
+class KeyStats:
+    """What one shape key cost.  Milliseconds."""
+
+    compile_ms: float  #: from the shapes to the plan, read from the disk or compiled
+    from_disk: bool
+    prepare_ms: float  #: weights, pipelines, buffers
+    runs: int = 0
+
+
+@dataclass
+class SessionStats:
+    """Counts since the session was made.  ``keys`` is by shape key as text; an evicted key keeps its row."""
+
+    hits: int = 0
+    misses: int = 0
+    disk_hits: int = 0  #: misses that the disk cache served
+    evictions: int = 0
+    compile_ms: float = 0.0  #: of all keys
+    last_key: str = ""
+    last_run_ms: float = 0.0
+    keys: dict[str, KeyStats] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """A plan with its executor."""
+
+    key: ShapeKey
+    text: str  #: the key as text
+    compiled: Compiled
+    executor: Executor
+    stats: KeyStats
+
+
+class WgpuEngine:
+    """Runs a source of plans on one device.  Thread-safe.
+
+    ``plans`` are kept ready; the least recently used goes, its weights stay.  ``checked`` keeps bounds checks of
+    shaders that this process has made; all others keep them anyway.
+    """
+
+    def __init__(
+        self,
+        source: PlanSource,
+        device: Device,
+        *,
+        plans: int = 16,
+        checked: bool = True,
+        use_native: bool | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        if plans < 1:
+            raise InputError(f"a session keeps at least one plan, not {plans}")
+        self.source = source
+        self.stats = SessionStats()
+        self.last: Ready | None = None
+        self._checked = checked
+        self._use_native = use_native
+        self._limit = plans
+        self._progress = progress
+        self._ready: OrderedDict[ShapeKey, Ready] = OrderedDict()
+        self._seen: dict[tuple[tuple[str, tuple[int, ...]], ...], Ready] = {}
+        self._lock = threading.RLock()
+        self._closed = False
+        self._attach(device)
+
+    def _attach(self, device: Device) -> None:
+        progress = self._progress
+        self.device = device
+        self.account = MemoryAccount(self.source.caps.device_memory)
+        self.staging = StagingPool(device, self.account)
+        self.pool = WeightPool(
+            device,
+            self.source.sources,
+            self.account,
+            caps=self.source.caps,
+            progress=(lambda done, total: progress("loading weights", done, total)) if progress else None,
+        )
+
+    def run(self, feeds: Mapping[str, Feed], targets: Mapping[str, Target]) -> dict[str, Any]:
+        """Outputs by name; see :meth:`Executor.run`."""
+        shapes = {name: feed.shape for name, feed in feeds.items()}
+        while True:
+            ready = self._find(shapes)
+            start = time.perf_counter()
+            try:
+                results = ready.executor.run(feeds, targets)
+            except ClosedError:
+                # Another thread's new shape may have evicted this plan in between; it is made again then.
+                if self._closed or self._ready.get(ready.key) is ready:
+                    raise
+                continue
+            self.stats.last_run_ms = (time.perf_counter() - start) * 1e3
+            ready.stats.runs += 1
+            return results
+
+    def _find(self, shapes: dict[str, tuple[int, ...]]) -> Ready:
+        """As :meth:`ready`; shapes that were seen are not checked again."""
+        quick = tuple(shapes.items())
+        with self._lock:
+            ready = self._seen.get(quick)
+            if ready is None:
+                ready = self._seen[quick] = self.ready(shapes)
+                if len(self._seen) > SEEN_SHAPES:
+                    del self._seen[next(iter(self._seen))]
+                return ready
+            self._use(ready)
+            return ready
+
+    def ready(self, shapes: Mapping[str, Sequence[int]]) -> Ready:
+        """The plan for these shapes with its executor: the one that is there, or a new one."""
+        key = shape_key(self.source.header, shapes, self.source.dynamic)
+        with self._lock:
+            if self._closed:
+                raise ClosedError("the session is closed")
+            ready = self._ready.get(key)
+            if ready is None:
+                ready = self._make(key, {name: tuple(shape) for name, shape in shapes.items()})
+                self.stats.last_key, self.last = ready.text, ready
+            else:
+                self._use(ready)
+            return ready
+
+    def _use(self, ready: Ready) -> None:
+        self.stats.hits += 1
+        self._ready.move_to_end(ready.key)
+        self.stats.last_key, self.last = ready.text, ready
+
+    def _make(self, key: ShapeKey, shapes: Mapping[str, tuple[int, ...]]) -> Ready:
+        compiled = self.source.compile(key, shapes, self.device.profile)
+        while len(self._ready) >= self._limit:  # before the new one takes memory
+            self._drop(self._ready.popitem(last=False)[1])
+            self.stats.evictions += 1
+        start = time.perf_counter()
+        executor = Executor(
+            self.device,
+            compiled.plan,
+            self.pool,
+            caps=self.source.caps,
+            account=self.account,
+            staging=self.staging,
+            checked=self._checked or compiled.from_disk,
+            use_native=self._use_native,
+        )
+        prepare_ms = (time.perf_counter() - start) * 1e3
+        stats = KeyStats(compiled.milliseconds, compiled.from_disk, prepare_ms)
+        self.stats.misses += 1
+        self.stats.disk_hits += compiled.from_disk
+        self.stats.compile_ms += compiled.milliseconds
+        self.stats.keys[str(key)] = stats
+        self._ready[key] = ready = Ready(key, str(key), compiled, executor, stats)
+        return ready
+
+    def _drop(self, ready: Ready) -> None:
+        for shapes in [shapes for shapes, other in self._seen.items() if other is ready]:
+            del self._seen[shapes]
+        ready.executor.close()
+
+    def recover(self, device: Device) -> None:
+        """Start again on another device: plans and weights of the old one are forgotten."""
+        with self._lock:
+            if self._closed:
+                raise ClosedError("the session is closed")
+            self._release()
+            self._attach(device)
+
+    def close(self) -> None:
+        """Free everything on the device.  Closing twice is fine."""
+        with self._lock:
+            if not self._closed:
+                self._closed = True
+                self._release()
+                self.source.close()
+
+    def _release(self) -> None:
+        for ready in self._ready.values():
+            ready.executor.close()
+        self._ready.clear()
+        self._seen.clear()
+        self.last = None
+        self.pool.close()
+        self.staging.close()

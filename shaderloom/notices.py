@@ -1,0 +1,30 @@
+"""What a user is told once: choices that have no effect, providers that were dropped, faster ways."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+
+_told: set[str] = set()
+_lock = threading.Lock()
+
+#: Severities above this one (as in onnxruntime: 2 is a warning, 3 an error) are silent
+WARNING = 2
+
+
+def notify(message: str, *, once: str = "", severity: int = WARNING, stacklevel: int = 3) -> None:
+    """Warn, unless ``once`` (a key) was warned about in this process or ``severity`` asks for errors only."""
+    if severity > WARNING:
+        return
+    if once:
+        with _lock:
+            if once in _told:
+                return
+            _told.add(once)
+    warnings.warn(message, UserWarning, stacklevel=stacklevel + 1)
+
+
+def forget() -> None:
+    """Tell everything again; for tests."""
+    with _lock:
+        _told.clear()
