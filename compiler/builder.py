@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -245,8 +245,8 @@ class GraphBuilder:
         return value
 
 
-def is_empty(shape: Shape) -> bool:
-    """Whether a tensor of this shape certainly has no elements."""
+def is_empty(shape: Shape) -> TypeGuard[tuple[int, ...]]:
+    """Whether a tensor of this shape has no elements, and no size that is not a number."""
     return 0 in shape and not any(isinstance(size, ix.Index) for size in shape)
 
 

@@ -211,9 +211,9 @@ class Graph:
         self.nodes.remove(node)
 
     def _detach(self, node: Node) -> None:
-        for value in node.outputs:
-            if value.uses or value in self.outputs:
-                raise InternalError(f"{value!r} is still used", origin=node.origin)
+        for result in node.outputs:
+            if result.uses or result in self.outputs:
+                raise InternalError(f"{result!r} is still used", origin=node.origin)
         for position, value in enumerate(node.inputs):
             if value is not None:
                 value.uses.remove((node, position))
@@ -284,9 +284,9 @@ def verify(graph: Graph) -> None:
     """Check the invariants; raises :class:`InternalError` naming the first that does not hold."""
     defined = {id(value) for value in graph.inputs} | {id(value) for value in graph.constants}
     names_of_uses: dict[int, list[tuple[int, int]]] = {}
-    for value in graph.constants:
-        if value.constant is None:
-            raise InternalError(f"constant {value!r} has no source")
+    for constant in graph.constants:
+        if constant.constant is None:
+            raise InternalError(f"constant {constant!r} has no source")
     for node in graph.nodes:
         for position, value in enumerate(node.inputs):
             if value is None:

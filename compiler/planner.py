@@ -14,7 +14,7 @@ from typing import Any
 
 from ..runtime.device_profile import DeviceProfile
 from ..runtime.dtypes import DType, padded_bytes
-from ..runtime.errors import LimitError, ShaderloomError
+from ..runtime.errors import InternalError, LimitError, ShaderloomError
 from ..runtime.plan import (
     Alias,
     Constant,
@@ -53,6 +53,14 @@ def tensor_bytes(elements: Dim, dtype: DType) -> Dim:
 def stored_bytes(value: Value) -> Dim:
     """Bytes that a value takes in memory, padding of its layout included."""
     return tensor_bytes(value.layout.stored_elements(value.shape), value.dtype)
+
+
+def static_bytes(value: Value) -> int:
+    """The same for a value whose sizes are all numbers: constants, and what depends on constants alone."""
+    size = stored_bytes(value)
+    if isinstance(size, ix.Index):
+        raise InternalError(f"{value!r} has no fixed size")
+    return size
 
 
 def digest(**entries: Any) -> str:
@@ -219,7 +227,7 @@ class Planner:
         """Key of the pool entry that holds a constant or a transformed weight."""
         if value in self._weight_keys:
             return self._weight_keys[value]
-        size = int(stored_bytes(value))
+        size = static_bytes(value)
         if value.is_constant:
             source = self._source(value)
             key = digest(source=source, transform=None)
@@ -272,9 +280,9 @@ class Planner:
                 if operand.is_constant:
                     key = self._source(operand)
                     sources[key] = None
-                    ranges.append(Range(f"source:{key}", 0, int(stored_bytes(operand))))
+                    ranges.append(Range(f"source:{key}", 0, static_bytes(operand)))
                 else:
-                    ranges.append(Range(local[operand], 0, int(stored_bytes(operand))))
+                    ranges.append(Range(local[operand], 0, static_bytes(operand)))
             calls.append(self._kernel_call(made, tuple(ranges)))
         return tuple(calls), list(sources)
 
@@ -339,7 +347,7 @@ class Planner:
         return KernelCall(
             made.kernel.key,
             ranges,
-            tuple(ix.serialise(size) for size in spec.grid),  # type: ignore[arg-type]
+            (ix.serialise(spec.grid[0]), ix.serialise(spec.grid[1]), ix.serialise(spec.grid[2])),
             tuple(origins),
             " + ".join(dict.fromkeys(node.op for node in made.group.nodes)),
             ix.serialise(made.built.flops),

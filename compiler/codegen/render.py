@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, is_dataclass
+from dataclasses import asdict
 from functools import lru_cache
 from importlib import resources
 from typing import Any
@@ -85,7 +85,7 @@ def render(spec: KernelSpec) -> Kernel:
     functions = Functions()
     wide = _vector_operands(spec)
     paired = _paired_operands(spec, wide)
-    buffers = {operand.name: operand.name for operand in spec.operands}
+    buffers: dict[object, str] = {operand.name: operand.name for operand in spec.operands}
     symbols = frozenset(spec.symbols)
 
     hooks = []
@@ -128,7 +128,7 @@ def render(spec: KernelSpec) -> Kernel:
     if functions.symbols:
         bindings += (Binding("symbols", "uniform", "Symbols"),)
     features = tuple(name for name in spec.features if name != LONG_WORDS or paired)
-    config = tuple(sorted(asdict(spec.config).items())) if is_dataclass(spec.config) else ()
+    config = tuple(sorted(asdict(spec.config).items()))
     identity: dict[str, Any] = {
         "template": spec.template,
         "config": config,

@@ -182,16 +182,16 @@ class Emitter:
         if atom.kind in ("min", "max"):
             return self._name(f"{atom.kind}({left_text}, {right_text})", "i")
         non_negative = ix.bounds(left)[0] >= 0
-        power = isinstance(right, int) and right & (right - 1) == 0
+        power = right if isinstance(right, int) and right & (right - 1) == 0 else 0
         if atom.kind == "floordiv":
             if power:  # an arithmetic shift floors, also for negative values
-                return self._name(f"{left_text} >> {int(right).bit_length() - 1}u", "i")
+                return self._name(f"{left_text} >> {power.bit_length() - 1}u", "i")
             if non_negative:
                 return self._name(f"{left_text} / {right_text}", "i")
             self.functions.helpers["floor_div", "1"] = None
             return self._name(f"floor_div_1({left_text}, {right_text})", "i")
         if power:
-            return self._name(f"{left_text} & {int(right) - 1}", "i")
+            return self._name(f"{left_text} & {power - 1}", "i")
         if non_negative:
             return self._name(f"{left_text} % {right_text}", "i")
         self.functions.helpers["floor_mod_i32", "1"] = None
