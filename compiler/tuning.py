@@ -45,7 +45,8 @@ class RegisterTile:
 class SharedTile:
     """A workgroup computes ``block_m`` times ``block_n`` results from tiles in workgroup memory, ``block_k`` deep.
 
-    A thread computes ``rows`` times ``columns`` vectors of four.
+    A thread computes ``rows`` times ``columns`` vectors of four.  Where the results are too few for a GPU, ``parts``
+    threads share the terms of each; the first adds their sums in order, through the memory of B's tile.
     """
 
     block_m: int
@@ -53,12 +54,15 @@ class SharedTile:
     block_k: int
     rows: int
     columns: int
+    parts: int = 1
 
     def __post_init__(self) -> None:
         if self.block_m % self.rows or self.block_n % (self.columns * LANES) or self.block_k % LANES:
             raise ValueError(f"{self} does not divide into threads")
         if not 32 <= self.threads <= 256:
             raise ValueError(f"{self} has {self.threads} threads")
+        if self.parts > 1 and (self.block_k % self.parts or self.block_k < self.block_m):
+            raise ValueError(f"the tiles of {self} do not divide into parts, or hold no partial sums")
         for loads in (self.block_m * self.block_k, self.block_n * self.block_k):  # also when loads of A are scalars
             if loads % (LANES * self.threads):
                 raise ValueError(f"the {self.threads} threads of {self} do not share {loads} loads evenly")
@@ -69,8 +73,13 @@ class SharedTile:
         return self.block_n // (self.columns * LANES)
 
     @property
-    def threads(self) -> int:
+    def part_threads(self) -> int:
+        """Threads that cover the results once."""
         return self.across * (self.block_m // self.rows)
+
+    @property
+    def threads(self) -> int:
+        return self.part_threads * self.parts
 
     @property
     def workgroup_bytes(self) -> int:
@@ -192,6 +201,12 @@ SHARED_TILES = (
     SharedTile(64, 64, 16, 4, 1),
     SharedTile(32, 64, 16, 4, 1),
     SharedTile(32, 32, 16, 4, 1),
+    SharedTile(64, 64, 64, 8, 2, 4),
+    SharedTile(64, 64, 64, 8, 1, 2),
+    SharedTile(32, 64, 32, 4, 1, 2),
+    SharedTile(32, 32, 32, 4, 1, 2),
+    SharedTile(32, 32, 64, 4, 1, 4),
+    SharedTile(32, 32, 64, 4, 2, 8),
 )
 _GPU_WORKGROUPS = 128  #: workgroups that keep a large GPU busy
 
@@ -210,8 +225,8 @@ def _gpu_cost(problem: Problem, tile: SharedTile) -> float:
 def ranked(problem: Problem, profile: DeviceProfile) -> list[Tile]:
     """Configurations for ``problem`` that the profile's limits allow, best first; never empty."""
     if profile.kind == "cpu":
-        registers = sorted(_register_tiles(problem, _CPU_SUBGROUP), key=lambda tile: (_cpu_cost(problem, tile), tile.columns))
-        tiles: list[Tile] = [*registers]
+        registers = _register_tiles(problem, _CPU_SUBGROUP)
+        tiles: list[Tile] = [*sorted(registers, key=lambda tile: (_cpu_cost(problem, tile), tile.columns))]
     else:
         tiles = _gpu_tiles(problem, profile)
     return [tile for tile in tiles if _fits_grid(problem, tile, profile)] or tiles[:1]
