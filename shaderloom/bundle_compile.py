@@ -37,8 +37,19 @@ NATIVE = DeviceProfile(
     {**WEB_LIMITS, "max-buffer-size": 1 << 30, "max-storage-buffer-binding-size": 1 << 30},
 )
 
-#: What of a plan's report a bundle keeps: whoever wants to know more has the model and ``inspect``
-_REPORTED = ("nodes", "placement", "planned_bytes", "naive_bytes", "lower_bound_bytes", "weight_bytes", "in_place")
+#: What of a plan's report a bundle keeps: all that ``inspect`` shows of a plan
+_REPORTED = (
+    "nodes",
+    "placement",
+    "planned_bytes",
+    "naive_bytes",
+    "lower_bound_bytes",
+    "weight_bytes",
+    "in_place",
+    "tensors",
+    "call_records",
+    "not_fused",
+)
 
 TARGETS = ("web", "native", "this-device")
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,7 +18,6 @@ from .common import (
     DeviceOption,
     DynamicOption,
     JsonOption,
-    ModelArgument,
     OptionOption,
     ShapeOption,
     parse_dynamic,
@@ -28,9 +29,10 @@ from .common import (
 )
 
 if TYPE_CHECKING:
+    from ..compiled import Progress
     from ..model import Model
     from ..runtime.device_profile import DeviceProfile
-    from ..runtime.plan import Plan
+    from ..subject import Subject
 
 
 class Stage(StrEnum):
@@ -44,9 +46,12 @@ class Stage(StrEnum):
     wgsl = "wgsl"
 
 
+GRAPH_STAGES = (Stage.graph, Stage.canonical, Stage.layout, Stage.fused)
+
+
 @readable_errors
 def command(
-    model: ModelArgument,
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX file, or a shader bundle.")],
     shapes: ShapeOption = None,
     dynamic: DynamicOption = None,
     stage: Annotated[
@@ -65,6 +70,18 @@ def command(
     ] = None,
     dump: Annotated[
         Path | None, typer.Option("--dump", metavar="DIR", help="Write numbered files of every stage to a new folder.")
+    ] = None,
+    other: Annotated[
+        Path | None,
+        typer.Option(
+            "--diff",
+            metavar="OTHER",
+            help="What changes from OTHER (a model, a bundle, or what inspect --json printed) to this model.",
+        ),
+    ] = None,
+    other_options: Annotated[
+        list[str] | None,
+        typer.Option("--diff-option", metavar="NAME=JSON", help="Option of the compiler for OTHER; repeatable."),
     ] = None,
     device: DeviceOption = None,
     web: Annotated[
@@ -89,22 +106,73 @@ def command(
 
       shaderloom inspect resnet50.onnx --dump stages
 
+      shaderloom inspect new.onnx --diff old.onnx
+
+      shaderloom inspect resnet50.onnx --diff resnet50.onnx --diff-option fusion=false
+
       shaderloom inspect resnet50.onnx --json | jq '.kernels[].template'
     """
-    from ..model import Model
-
     with progress(quiet=as_json) as report:
-        opened = Model(
-            model, dynamic=parse_dynamic(dynamic), cache=cache, options=parse_options(options), progress=report
-        )
-        sizes = input_shapes(opened, parse_shapes(shapes))
-        profile = choose_profile(device, web)
-        if dump is not None:
-            show_dump(opened, sizes, profile, dump, as_json)
-        elif after is not None or stage in (Stage.graph, Stage.canonical, Stage.layout, Stage.fused):
-            show_trail(opened, sizes, profile, stage, after, as_json)
+        opening = Opening(parse_shapes(shapes), device, web, parse_dynamic(dynamic), cache, report)
+        if other is not None:
+            before = opening.describe(other, parse_options(other_options))
+            show_difference(before, opening.describe(model, parse_options(options)), as_json)
+            return
+        if other_options:
+            raise InputError("--diff-option is an option of OTHER", hint="give --diff OTHER too")
+        if dump is not None or after is not None or stage in GRAPH_STAGES:
+            opened, sizes = opening.model(model, parse_options(options))
+            if dump is not None:
+                show_dump(opened, sizes, opening.profile, dump, as_json)
+            else:
+                show_trail(opened, sizes, opening.profile, stage, after, as_json)
         else:
-            show_plan(compile_plan(opened, sizes, profile), stage, kernel, as_json)
+            show_plan(opening.subject(model, parse_options(options)), stage, kernel, as_json)
+
+
+@dataclass
+class Opening:
+    """How models and bundles are opened by this command."""
+
+    shapes: dict[str, tuple[int, ...]]
+    device: str | None
+    web: bool
+    dynamic: dict[str, tuple[int, int]]
+    cache: bool
+    progress: Progress
+
+    @cached_property
+    def profile(self) -> DeviceProfile:
+        return choose_profile(self.device, self.web)
+
+    def model(self, path: Path, options: dict[str, Any]) -> tuple[Model, dict[str, tuple[int, ...]]]:
+        """A model with the shapes of its inputs; a bundle is refused."""
+        from ..model import Model
+        from ..subject import looks_like_bundle
+
+        if looks_like_bundle(path):
+            raise InputError(f"'{path}' is a bundle: it holds plans and shaders, no graph", hint="inspect the model")
+        opened = Model(path, dynamic=self.dynamic, cache=self.cache, options=options, progress=self.progress)
+        return opened, input_shapes(opened, self.shapes)
+
+    def subject(self, path: Path, options: dict[str, Any]) -> Subject:
+        """The plan of a model or a bundle."""
+        from ..subject import bundle_subject, looks_like_bundle, model_subject
+
+        if looks_like_bundle(path):
+            if options or self.dynamic:
+                raise InputError("the plans of a bundle are compiled already", hint="leave out --option and --dynamic")
+            return bundle_subject(path, self.shapes)
+        opened, sizes = self.model(path, options)
+        return model_subject(opened, sizes, self.profile)
+
+    def describe(self, path: Path, options: dict[str, Any]) -> dict[str, Any]:
+        """The description of a model's or a bundle's plan, or one that is in a file."""
+        from ..subject import read_description
+
+        if path.suffix == ".json":
+            return read_description(path)
+        return self.subject(path, options).describe()
 
 
 def show_dump(
@@ -138,11 +206,21 @@ def show_trail(
     output.print_graph(step, trail.rewrites if step.name != stages.FIRST_STEP else [], as_json)
 
 
-def show_plan(plan: Plan, stage: Stage, kernel: str | None, as_json: bool) -> None:
+def show_plan(subject: Subject, stage: Stage, kernel: str | None, as_json: bool) -> None:
     if stage is Stage.wgsl:
-        output.print_wgsl(plan, kernel, as_json)
+        output.print_wgsl(subject.plan, kernel, as_json)
     else:
-        output.print_plan(plan, kernel, as_json)
+        output.print_plan(subject, kernel, as_json)
+
+
+def show_difference(before: dict[str, Any], after: dict[str, Any], as_json: bool) -> None:
+    from ..difference import diff_plans, to_json
+
+    difference = diff_plans(before, after)
+    if as_json:
+        print_json(to_json(difference))
+    else:
+        output.print_difference(difference)
 
 
 def input_shapes(model: Any, given: dict[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
@@ -177,9 +255,3 @@ def choose_profile(device: str | None, web: bool) -> DeviceProfile:
             raise
         typer.echo(f"note: {error.reason}; compiling for WebGPU's default limits", err=True)
         return WEB
-
-
-def compile_plan(model: Any, sizes: dict[str, tuple[int, ...]], profile: DeviceProfile) -> Plan:
-    from ..feeds import shape_key
-
-    return model.compile(shape_key(model.header, sizes, model.dynamic), sizes, profile).plan

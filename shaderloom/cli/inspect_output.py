@@ -10,8 +10,10 @@ from ..runtime.errors import InputError
 from .common import format_bytes, print_json
 
 if TYPE_CHECKING:
+    from ..difference import PlanDifference
     from ..runtime.plan import Plan
     from ..stages import Step
+    from ..subject import Subject
 
 
 def print_graph(step: Step, rewrites: list[dict[str, Any]], as_json: bool) -> None:
@@ -51,12 +53,12 @@ def print_wgsl(plan: Plan, choice: str | None, as_json: bool) -> None:
         typer.echo(kernel.wgsl)
 
 
-def print_plan(plan: Plan, choice: str | None, as_json: bool) -> None:
-    from ..inspection import describe_plan, find_kernels
+def print_plan(subject: Subject, choice: str | None, as_json: bool) -> None:
+    from ..inspection import find_kernels
 
-    facts = describe_plan(plan, text=True)
+    facts = subject.describe()
     if choice is not None:
-        chosen = {kernel.id for kernel in find_kernels(plan, choice)}
+        chosen = {kernel.id for kernel in find_kernels(subject.plan, choice)}
         if not chosen:
             raise InputError(f"the plan has no kernel '{choice}'", hint="--stage plan lists them")
         facts["kernels"] = [row for row in facts["kernels"] if row["id"] in chosen]
@@ -82,6 +84,28 @@ def print_plan(plan: Plan, choice: str | None, as_json: bool) -> None:
     console.print(table)
     for line in summary(facts):
         console.print(line, highlight=False)
+
+
+def print_difference(difference: PlanDifference) -> None:
+    """Calls removed, added and changed, and the lines of their shaders that differ; nothing if nothing changed."""
+    for sign, rows in (("-", difference.removed), ("+", difference.added)):
+        for position, call in rows:
+            typer.echo(f"{sign} call {position}, kernel {call['kernel']}: {', '.join(call['origins'])}")
+    shown: set[tuple[str, str]] = set()
+    for changed in difference.changed:
+        kernels = changed.kernel_before
+        if changed.is_kernel_changed:
+            kernels = f"{changed.kernel_before} -> {changed.kernel_after}"
+        typer.echo(f"~ call {changed.after}, kernel {kernels}: {', '.join(changed.origins)}")
+        for name, (before, after) in changed.fields.items():
+            if name not in ("ranges", "bindings"):
+                typer.echo(f"    {name}: {before} -> {after}")
+        pair = (changed.kernel_before, changed.kernel_after)
+        if changed.text and pair not in shown:
+            typer.echo("\n".join(f"    {line}" for line in changed.text))
+        shown.add(pair)
+    for name, (before, after) in difference.facts.items():
+        typer.echo(f"~ {name}: {before} -> {after}")
 
 
 def summary(facts: dict[str, Any]) -> list[str]:

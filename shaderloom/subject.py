@@ -1,0 +1,127 @@
+"""What ``inspect`` looks at: a plan, from a model or from a bundle, with what identifies it.
+
+``facts`` are JSON values that are the same in every run: name, kind, digest, shapes, device profile, options, versions.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .inspection import describe_plan
+from .runtime.bundle_files import is_bundle
+from .runtime.device_profile import DeviceProfile
+from .runtime.errors import InputError
+from .runtime.plan import Plan
+
+if TYPE_CHECKING:
+    from .model import Model
+
+Shapes = Mapping[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class Subject:
+    """``profile`` is what the plan was compiled for."""
+
+    plan: Plan
+    profile: DeviceProfile
+    facts: dict[str, Any]
+
+    def describe(self) -> dict[str, Any]:
+        """The plan with its shaders' texts, as JSON values."""
+        return {"subject": self.facts, **describe_plan(self.plan, text=True)}
+
+
+def model_subject(model: Model, shapes: Shapes, profile: DeviceProfile) -> Subject:
+    """Compile a model, or take its plan from the disk cache."""
+    from .feeds import shape_key
+
+    key = shape_key(model.header, shapes, model.dynamic)
+    plan = model.compile(key, shapes, profile).plan
+    facts = {
+        "kind": "model",
+        "name": model.path.name if model.path else "model",
+        "sha256": _digest(model.path) if model.path else hashlib.sha256(model.data or b"").hexdigest(),
+        "shape_key": key.to_json(),
+        "plan_key": plan.key,
+        "options": dict(model.options),
+        "profile": profile.to_json(),
+        "versions": _versions("onnx", "wgpu", "numpy"),
+    }
+    return Subject(plan, profile, facts)
+
+
+def bundle_subject(path: Path, shapes: Shapes) -> Subject:
+    """One of a bundle's plans: that for ``shapes``, or the first.  Raises :class:`InputError` if there is none."""
+    from .runtime.bundle_reader import Bundle
+
+    with Bundle(path) as bundle:
+        manifest = bundle.manifest
+        wanted = {name: tuple(shape) for name, shape in shapes.items()}
+        for record in manifest.plans:
+            if all(_fits(record.shapes.get(name), shape, manifest.dynamic) for name, shape in wanted.items()):
+                break
+        else:
+            listed = "; ".join(
+                ", ".join(f"{name}={'x'.join(map(str, dims))}" for name, dims in record.shapes.items())
+                for record in manifest.plans
+            )
+            raise InputError("the bundle has no plan for these shapes", hint=f"it has {listed}")
+        plan = bundle.plan(record)
+        profile = DeviceProfile("unknown", manifest.target, frozenset(manifest.features), dict(manifest.limits))
+        facts = {
+            "kind": "bundle",
+            "name": path.name,
+            "sha256": hashlib.sha256(manifest.to_bytes()).hexdigest(),
+            "shape_key": {name: list(dims) for name, dims in record.shapes.items()},
+            "plan_key": plan.key,
+            "options": {},
+            "profile": profile.to_json(),
+            "versions": dict(manifest.producer),
+        }
+        return Subject(plan, profile, facts)
+
+
+def read_description(path: Path) -> dict[str, Any]:
+    """A description that ``inspect --json`` wrote.  Raises :class:`InputError` if the file is something else."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(f"cannot read '{path}': {error}", hint="it must be what inspect --json prints") from error
+    needed = {"kernels", "call_list"}
+    if not isinstance(found, dict) or not needed <= found.keys():
+        raise InputError(f"'{path}' is not the description of a plan", hint="it must be what inspect --json prints")
+    return found
+
+
+def looks_like_bundle(path: Path) -> bool:
+    return path.exists() and is_bundle(path)
+
+
+def _fits(dims: Sequence[int | str] | None, shape: tuple[int, ...], dynamic: Mapping[str, tuple[int, int]]) -> bool:
+    if dims is None or len(dims) != len(shape):
+        return False
+    return all(
+        dynamic[dim][0] <= size <= dynamic[dim][1] if isinstance(dim, str) else dim == size
+        for dim, size in zip(dims, shape)
+    )
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _versions(*packages: str) -> dict[str, str]:
+    import shaderloom
+
+    found = {"shaderloom": shaderloom.__version__}
+    for package in packages:
+        found[package] = importlib.metadata.version(package)
+    return found
