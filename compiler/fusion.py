@@ -161,6 +161,7 @@ class _Fuser:
         self.region_of: dict[Node, Region] = {}
         self.materialise: set[Value] = set()
         self.consumers: dict[Node, dict[int, str]] = {}  #: inlined node -> kernels that compute it, with family
+        self.own_work: dict[Node, int] = {}
         self.inlined_in: dict[int, int] = {}  #: how many nodes each kernel inlines
 
     def refuse(self, producer: Node, consumer: Node, reason: str) -> None:
@@ -381,27 +382,31 @@ class _Fuser:
         return None
 
     def _work(self, node: Node) -> int:
-        """Simple operations to compute one element, inlined operands included."""
-        definition = self.operators.of(node)
-        if definition.is_view:
-            own = 0
-        elif definition.gather is not None:
-            own = 4 * definition.reads
-        else:
-            own = _element_work(definition, node)
-        total = own
-        for value in definition.data_inputs(node):
-            if total > LIGHT_WORK:
-                break
-            if value.producer is None or value in self.materialise:
-                continue
-            if (
-                self.operators.of(value.producer).is_map
-                and value.producer not in self.region_of
-                and len(value.users) == 1
-            ):
-                total += self._work(value.producer)
+        """Simple operations to compute one element, inlined operands included; not counted on beyond LIGHT_WORK."""
+        total, stack = 0, [node]
+        while stack and total <= LIGHT_WORK:
+            current = stack.pop()
+            total += self._own_work(current)
+            for value in current.inputs:
+                if value is None or value.producer is None or value in self.materialise:
+                    continue
+                producer = value.producer
+                if self.operators.of(producer).is_map and producer not in self.region_of and len(value.users) == 1:
+                    stack.append(producer)
         return total
+
+    def _own_work(self, node: Node) -> int:
+        found = self.own_work.get(node)
+        if found is None:
+            definition = self.operators.of(node)
+            if definition.is_view:
+                found = 0
+            elif definition.gather is not None:
+                found = 4 * definition.reads
+            else:
+                found = _element_work(definition, node)
+            self.own_work[node] = found
+        return found
 
     # -- limits --------------------------------------------------------------------------------------------------
 
