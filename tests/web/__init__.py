@@ -1,0 +1,1 @@
+"""Shader bundles in a real browser."""
