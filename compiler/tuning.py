@@ -42,6 +42,24 @@ class RegisterTile:
 
 
 @dataclass(frozen=True, slots=True)
+class SubgroupTile:
+    """A workgroup is one subgroup of ``subgroup`` threads with ``rows`` rows each and ``columns`` vectors in common.
+
+    The threads load the elements of the second factor once between them and broadcast them.
+    """
+
+    rows: int
+    columns: int
+    subgroup: int
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.rows <= 16 or not 1 <= self.columns <= 16 or self.rows * self.columns > 64:
+            raise ValueError(f"a thread cannot hold {self.rows} rows of {self.columns} vectors")
+        if self.subgroup not in (4, 8, 16, 32, 64, 128):
+            raise ValueError(f"a subgroup of {self.subgroup} threads")
+
+
+@dataclass(frozen=True, slots=True)
 class SharedTile:
     """A workgroup computes ``block_m`` times ``block_n`` results from tiles in workgroup memory, ``block_k`` deep.
 
@@ -149,7 +167,7 @@ class Problem:
     batch: int = 1
 
 
-Tile = RegisterTile | SharedTile | SplitTile
+Tile = RegisterTile | SubgroupTile | SharedTile | SplitTile
 
 
 # -- software drivers --------------------------------------------------------------------------------------------------
@@ -190,6 +208,30 @@ def _register_tiles(problem: Problem, subgroup: int) -> Iterator[RegisterTile]:
                 yield RegisterTile(rows, columns, across, max(threads // across, 1))
 
 
+#: The same of tiles that share loads by broadcasts; with half the words a load, and less text to compile
+_SUBGROUP_LOAD, _SUBGROUP_MULTIPLY = 60.0, 8.0
+_SUBGROUP_COMPILE_LOAD, _SUBGROUP_COMPILE_MULTIPLY = 20e6, 6e6
+
+
+def _subgroup_cost(problem: Problem, tile: SubgroupTile) -> float:
+    """Nanoseconds of some runs and of compiling once."""
+    vectors = ceil(problem.n / LANES)
+    subgroups = problem.batch * ceil(vectors / tile.columns) * ceil(problem.m / (tile.rows * tile.subgroup))
+    loads = tile.rows + ceil(LANES * tile.columns / tile.subgroup)
+    multiplies = tile.rows * tile.columns
+    step = loads * _SUBGROUP_LOAD + LANES * multiplies * _SUBGROUP_MULTIPLY
+    run = subgroups * (step * problem.k / LANES + _CPU_START) / min(_CPU_CORES, subgroups)
+    return _CPU_RUNS * run + _SUBGROUP_COMPILE_LOAD * loads + _SUBGROUP_COMPILE_MULTIPLY * multiplies
+
+
+def _subgroup_tiles(problem: Problem, subgroup: int) -> Iterator[SubgroupTile]:
+    vectors = ceil(problem.n / LANES)
+    for rows in (1, 2, 3, 4, 7, 8):
+        for columns in (1, 2, 3, 4, 6, 8):
+            if rows * columns <= _CPU_ACCUMULATORS and columns <= vectors and (rows == 1 or rows * subgroup < 2 * problem.m):
+                yield SubgroupTile(rows, columns, subgroup)
+
+
 # -- GPUs --------------------------------------------------------------------------------------------------------------
 
 #: Tiles of GPUs that are tried
@@ -225,8 +267,11 @@ def _gpu_cost(problem: Problem, tile: SharedTile) -> float:
 def ranked(problem: Problem, profile: DeviceProfile) -> list[Tile]:
     """Configurations for ``problem`` that the profile's limits allow, best first; never empty."""
     if profile.kind == "cpu":
-        registers = _register_tiles(problem, _CPU_SUBGROUP)
-        tiles: list[Tile] = [*sorted(registers, key=lambda tile: (_cpu_cost(problem, tile), tile.columns))]
+        costs: dict[Tile, float] = {tile: _cpu_cost(problem, tile) for tile in _register_tiles(problem, _CPU_SUBGROUP)}
+        if profile.subgroup_size:
+            subgroup_tiles = _subgroup_tiles(problem, profile.subgroup_size)
+            costs.update((tile, _subgroup_cost(problem, tile)) for tile in subgroup_tiles)
+        tiles: list[Tile] = sorted(costs, key=lambda tile: (costs[tile], repr(tile)))
     else:
         tiles = _gpu_tiles(problem, profile)
     return [tile for tile in tiles if _fits_grid(problem, tile, profile)] or tiles[:1]
@@ -250,6 +295,8 @@ def _fits_grid(problem: Problem, tile: Tile, profile: DeviceProfile) -> bool:
         rows = tile.block_m
     elif isinstance(tile, SplitTile):
         rows = tile.rows
+    elif isinstance(tile, SubgroupTile):
+        rows = tile.rows * tile.subgroup
     else:
         rows = tile.rows * tile.down
     return ceil(problem.m / rows) <= limit
@@ -289,3 +336,10 @@ def depthwise_tile(problem: DepthwiseProblem, profile: DeviceProfile) -> Depthwi
         if ceil(problem.lines * ceil(problem.width / columns) / down) <= limit
     ]
     return DepthwiseTile(min(fitting or [8], key=lambda columns: (cost(columns), columns)), across, down)
+
+
+def score(problem: Problem, tile: Tile, profile: DeviceProfile) -> float | None:
+    """What orders ``tile`` among the others in :func:`ranked`, less is better; None where a rule chooses, not a cost."""
+    if isinstance(tile, RegisterTile) and profile.kind == "cpu":
+        return _cpu_cost(problem, tile)
+    return _gpu_cost(problem, tile) if isinstance(tile, SharedTile) else None
