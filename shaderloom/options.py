@@ -76,7 +76,7 @@ class SessionOptions:
     def __init__(self) -> None:
         values = {
             "graph_optimization_level": GraphOptimizationLevel.ORT_ENABLE_ALL,
-            "log_severity_level": 2,
+            "log_severity_level": -1,  # as onnxruntime's default: warnings
             **_CPU_ONLY,
             **_WITHOUT_EFFECT,
         }
@@ -171,7 +171,7 @@ def _size(size: int) -> int:
 class RunOptions:
     """Options of a run.  ``terminate`` set before a run refuses it; the rest is accepted for onnxruntime's programs."""
 
-    log_severity_level: int = 2
+    log_severity_level: int = -1
     log_verbosity_level: int = 0
     logid: str = ""
     only_execute_path_to_fetches: bool = False

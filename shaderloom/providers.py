@@ -81,7 +81,14 @@ def initialise_providers(
 
 def cpu_packages() -> list[str]:
     """The packages that the cpu provider can use here, best first."""
-    return [name for name in ("onnxruntime", "onnx") if importlib.util.find_spec(name) is not None]
+    return [name for name in ("onnxruntime", "onnx") if _is_installed(name)]
+
+
+def _is_installed(package: str) -> bool:
+    try:
+        return importlib.util.find_spec(package) is not None
+    except (ImportError, ValueError):  # a finder that refuses, or a stand-in without a specification
+        return False
 
 
 def get_available_providers() -> list[str]:

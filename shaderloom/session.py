@@ -16,10 +16,10 @@ from .engine import Ready, SessionStats, WgpuEngine
 from .feeds import Dynamic, check_feeds
 from .header import ModelHeader, ModelMetadata, NodeArg
 from .inspection import describe_plan
-from .notices import notify
 from .options import RunOptions, SessionOptions
+from .provider_chain import ProviderChain, open_chosen
 from .providers import initialise_providers, parse_providers
-from .runtime.attachment import Target, check_locations
+from .runtime.attachment import check_locations
 from .runtime.caps import Caps
 from .runtime.device import Device, open_device, reopen_device
 from .runtime.errors import ClosedError, InputError, UnsupportedError
@@ -31,15 +31,6 @@ from .runtime.timing import Profile
 if TYPE_CHECKING:
     from .compiler.cache import DiskCache
     from .runtime.source_files import DataLoader
-
-#: Options of the provider wgpu -> argument of :func:`open_device`; "deviceId" and the like are ONNX Runtime's
-_DEVICE_OPTIONS = {
-    "device": "choice",
-    "device_id": "choice",
-    "deviceId": "choice",
-    "power_preference": "power_preference",
-    "powerPreference": "power_preference",
-}
 
 
 class InferenceSession:
@@ -104,7 +95,7 @@ class InferenceSession:
         path, data = locate(path_or_bytes)
 
         def make_wgpu(chosen: Mapping[str, Any]) -> None:
-            opened = _open_chosen(device, chosen, severity)
+            opened = open_chosen(device, chosen, severity)
             source = Model(
                 data if path is None else path,
                 dynamic=dynamic,
@@ -168,7 +159,7 @@ class InferenceSession:
         if self._engine is None and "gpu-buffer" in self._locations.values():
             raise InputError("outputs cannot stay on a device: the session runs on cpu alone")
         self._async = AsyncRunner()
-        self._refused: dict[Any, UnsupportedError] = {}  #: input shapes for which wgpu cannot run the model
+        self._chain = ProviderChain(providers, self._engine, self._cpu, severity=options.log_severity_level)
         self._closed = False
         self.stats = self._engine.stats if self._engine is not None else SessionStats()
 
@@ -212,7 +203,7 @@ class InferenceSession:
         if run_options is not None and run_options.terminate:
             raise InputError("the run options ask for termination")
         feeds = check_feeds(self._header, input_feed, host=self._cpu is not None)
-        results = self._execute(feeds, targets)
+        results = self._chain.run(feeds, targets)
         for name, array in arrays.items():
             results[name] = _fill(name, array, results[name])
         return [results[name] for name in names]
@@ -339,9 +330,7 @@ class InferenceSession:
         """
         self._closed = True
         self._async.close()
-        for engine in (self._engine, self._cpu):
-            if engine is not None:
-                engine.close()
+        self._chain.close()
 
     def __enter__(self) -> Self:
         return self
@@ -363,43 +352,6 @@ class InferenceSession:
         if self._closed:
             raise ClosedError("the session is closed")
         return check_feeds(self._header, input_feed)
-
-    def _execute(self, feeds: Mapping[str, Feed], targets: Mapping[str, Target]) -> dict[str, Any]:
-        """Run on the first provider that can."""
-        if self._cpu is None:
-            return self._wgpu.run(feeds, targets)
-        if self._engine is None:
-            return self._run_on_cpu(self._cpu, feeds, targets)
-        key = tuple((name, feed.shape) for name, feed in feeds.items())
-        first_error = self._refused.get(key)
-        if self._providers[0] == "wgpu" and first_error is None:
-            try:
-                return self._engine.run(feeds, targets)
-            except UnsupportedError as error:
-                self._refused[key] = error
-                severity = self._session_options.log_severity_level
-                notify(f"provider 'wgpu' cannot run these inputs, 'cpu' does: {error}", severity=severity, stacklevel=4)
-        try:
-            return self._run_on_cpu(self._cpu, feeds, targets)
-        except UnsupportedError:
-            if first_error is not None or key in self._refused:
-                raise
-            return self._engine.run(feeds, targets)
-
-    def _run_on_cpu(self, cpu: CpuEngine, feeds: Mapping[str, Feed], targets: Mapping[str, Target]) -> dict[str, Any]:
-        """Run on the host; tensors are copied from and to the device, if there is one."""
-        arrays = {name: feed.numpy() if isinstance(feed, Tensor) else feed for name, feed in feeds.items()}
-        results = cpu.run(arrays, list(targets))
-        for name, target in targets.items():
-            if isinstance(target, Tensor):
-                target.update(results[name])
-                results[name] = target
-            elif target == "gpu-buffer":
-                if self._engine is None:
-                    raise InputError("outputs cannot stay on a device: the session runs on cpu alone", tensor=name)
-                results[name] = Tensor.from_numpy(results[name], self._engine.device)
-        self.stats.hits += 1
-        return results
 
     def _shapes(self, shapes: Mapping[str, Sequence[int]] | None) -> Mapping[str, Sequence[int]]:
         if shapes is not None:
@@ -428,25 +380,3 @@ def _fill(name: str, array: np.ndarray, result: np.ndarray) -> np.ndarray:
         )
     np.copyto(array, result)
     return array
-
-
-def _open_chosen(device: Any, options: Mapping[str, Any], severity: int) -> Device:
-    """The device that the arguments and the provider's options ask for."""
-    arguments: dict[str, Any] = {}
-    for name, value in options.items():
-        if name in _DEVICE_OPTIONS:
-            arguments[_DEVICE_OPTIONS[name]] = value
-        else:
-            notify(f"the option '{name}' of provider 'wgpu' has no effect", once=f"wgpu {name}", severity=severity)
-    if device is not None:
-        arguments["choice"] = device
-    opened = open_device(**arguments)
-    if opened.profile.kind == "cpu" and not arguments.get("choice") and not os.environ.get("SHADERLOOM_ADAPTER"):
-        notify(
-            f"the only adapter is {opened.name}, a software one; on this machine providers=['cpu'] is faster "
-            "(by onnxruntime, where it is installed)",
-            once="software adapter",
-            severity=severity,
-            stacklevel=6,
-        )
-    return opened
