@@ -239,6 +239,10 @@ def _check(manifest: Manifest) -> None:
     for name in (*(plan.file for plan in manifest.plans), *(sample.file for sample in manifest.samples)):
         if name not in manifest.files:
             raise ValueError(f"it does not list '{name}'")
+    ports = {port.name for port in (*manifest.inputs, *manifest.overridable)}
+    for plan in manifest.plans:
+        if not set(plan.shapes) <= ports:
+            raise ValueError(f"plan '{plan.key}' has an input that it does not list")
     if not {sample.plan for sample in manifest.samples} <= set(keys):
         raise ValueError("it has a sample without a plan")
     for key, parts in manifest.weights.items():

@@ -81,8 +81,8 @@ def compile_bundle(
     """Write a bundle of ``model`` to ``path``.
 
     ``shapes`` has the input shapes of each shape key; inputs that one does not name keep the shape that the model
-    declares.  ``target`` is ``web``, ``native`` or ``this-device``.  ``sample`` runs the model for each key on ``device``
-    with ``sample_inputs`` where their shapes fit, else random ones, and keeps inputs and outputs.
+    declares.  ``target`` is ``web``, ``native`` or ``this-device``.  ``sample`` runs the model for each key on
+    ``device``, with ``sample_inputs`` where their shapes fit, else random ones, and keeps inputs and outputs.
 
     The bundle's bytes depend on the model, the shapes, the target and the options alone, those of samples also on the
     device.  Raises the errors of the compiler; :class:`LimitError` names the kernel and the limit of the target.

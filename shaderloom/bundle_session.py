@@ -46,15 +46,23 @@ class BundleSession(InferenceSession):
         caps: Caps | None = None,
         plans: int = 16,
         use_native: bool | None = None,
+        preferred_output_location: str | Mapping[str, str] | None = None,
         progress: Progress | None = None,
     ) -> None:
-        self._providers = ("wgpu",)
         self.bundle = Bundle(path)
         try:
             opened = open_device(device)
             check_device(self.bundle.manifest, opened)
             source = BundlePlans(self.bundle, caps or Caps())
-            self._open(source, opened, plans=plans, checked=True, use_native=use_native, progress=progress)
+            self._open(
+                source,
+                opened,
+                plans=plans,
+                checked=True,
+                use_native=use_native,
+                progress=progress,
+                preferred_output_location=preferred_output_location,
+            )
         except BaseException:
             self.bundle.close()
             raise
@@ -62,7 +70,7 @@ class BundleSession(InferenceSession):
     @property
     def shape_keys(self) -> list[ShapeKey]:
         """The shapes that the bundle was compiled for."""
-        return [_shape_key(record) for record in self.bundle.manifest.plans]
+        return [_shape_key(self.bundle.manifest, record) for record in self.bundle.manifest.plans]
 
 
 class BundlePlans:
@@ -74,7 +82,7 @@ class BundlePlans:
         self.caps = caps
         self.sources = bundle.read_source
         self._bundle = bundle
-        self._records = {_shape_key(record): record for record in bundle.manifest.plans}
+        self._records = {_shape_key(bundle.manifest, record): record for record in bundle.manifest.plans}
 
     def default_shapes(self) -> dict[str, tuple[int, ...]] | None:
         """The shapes of the bundle's first plan if they are all numbers."""
@@ -130,5 +138,7 @@ def _port(record: PortRecord) -> HeaderPort:
     return HeaderPort(record.name, record.dtype, record.dims)
 
 
-def _shape_key(record: PlanRecord) -> ShapeKey:
-    return ShapeKey(tuple(record.shapes.items()))
+def _shape_key(manifest: Manifest, record: PlanRecord) -> ShapeKey:
+    """The key of a plan; its inputs are in the model's order, which JSON does not keep."""
+    ports = (*manifest.inputs, *manifest.overridable)
+    return ShapeKey(tuple((port.name, record.shapes[port.name]) for port in ports if port.name in record.shapes))

@@ -24,6 +24,7 @@ from shaderloom.compiler.layout import Layout
 from shaderloom.compiler.specialise import bind_shapes, specialise
 from shaderloom.runtime import safetensors
 from shaderloom.runtime.bundle_format import CHUNK, MANIFEST, own_limit, web_limit
+from shaderloom.runtime.bundle_manifest import PortRecord
 from shaderloom.runtime.bundle_plan import decode, encode
 from shaderloom.runtime.bundle_reader import Bundle
 from shaderloom.runtime.bundle_writer import BundleWriter
@@ -125,7 +126,7 @@ def _facts():
         "target": "web",
         "model": {},
         "nodes": 1,
-        "inputs": (),
+        "inputs": (PortRecord("x", "float32", ("N",)),),
         "overridable": (),
         "outputs": (),
         "dynamic": {},
@@ -267,7 +268,10 @@ def test_the_manifest_says_what_the_bundle_needs(tmp_path):
     for name, value in manifest["limits"].items():
         assert value <= WEB_LIMITS[own_limit(name)]
     assert manifest["model"]["graph_name"] == "small"
-    assert manifest["inputs"] == [{"name": "x", "dtype": "float32", "dims": ["batch", "n", 8]}]
+    assert manifest["inputs"] == [
+        {"name": "x", "dtype": "float32", "dims": ["batch", "n", 8]},
+        {"name": "bias", "dtype": "float32", "dims": [8]},
+    ]
 
 
 # -- weights on the host ----------------------------------------------------------------------------------------------
@@ -367,6 +371,6 @@ def test_every_element_lies_where_the_layout_says(layout):
 
 def test_what_is_no_constant_is_not_evaluated():
     imported = load_model(small_model().SerializeToString())
-    graph = specialise(imported, bind_shapes(imported, {"x": (2, 5, 8)}, {}).shapes)
+    graph = specialise(imported, bind_shapes(imported, {"x": (2, 5, 8), "bias": (8,)}, {}).shapes)
     with pytest.raises(InternalError, match="no constant"):
         evaluate_constant(graph.outputs[0])

@@ -107,7 +107,7 @@ def test_the_session_answers_like_that_of_a_model(device, tmp_path):
         facts = ahead.report()
         assert facts["weight_transforms"] == 0
         assert facts["calls"] == len(facts["call_list"]) > 0
-        assert facts["nodes"] == jit.report({"x": (2, 5, 8)})["nodes"]
+        assert facts["nodes"] == jit.report({"x": (2, 5, 8), "bias": (8,)})["nodes"]
         assert facts["from_disk"]
         assert len(ahead.profile(feeds(5)).calls) == facts["calls"]
         assert ahead.device_bytes > 0
@@ -116,18 +116,30 @@ def test_the_session_answers_like_that_of_a_model(device, tmp_path):
     ahead.close()
 
 
+def test_tensors_stay_on_the_device(device, tmp_path):
+    path = small_bundle(tmp_path / "b", 5)
+    with shaderloom.load_bundle(path, device=device, preferred_output_location="gpu-buffer") as session:
+        inputs = {name: shaderloom.Tensor.from_numpy(array, device=device) for name, array in feeds(5).items()}
+        results = session.run(None, inputs)
+        assert {result.location for result in results} == {"gpu-buffer"}
+        agree([result.numpy() for result in results], expected(5))
+        for tensor in (*inputs.values(), *results):
+            tensor.dispose()
+
+
 def test_unknown_shapes_are_refused_with_those_that_there_are(device, tmp_path):
     with shaderloom.load_bundle(small_bundle(tmp_path / "b", 5, 7), device=device) as session:
-        with pytest.raises(shaderloom.InputError, match=r"not compiled for x=2x6x8 \[it was for x=2x5x8; x=2x7x8\]"):
+        known = r"not compiled for x=2x6x8, bias=8 \[it was for x=2x5x8, bias=8; x=2x7x8, bias=8\]"
+        with pytest.raises(shaderloom.InputError, match=known):
             session.run(None, feeds(6))
         agree(session.run(None, feeds(5)), expected(5))
-        assert list(map(str, session.shape_keys)) == ["x=2x5x8", "x=2x7x8"]
+        assert list(map(str, session.shape_keys)) == ["x=2x5x8, bias=8", "x=2x7x8, bias=8"]
 
 
 def test_nothing_of_the_compiler_is_loaded(device, tmp_path):
     """With the imports blocked, so that a late one would fail too."""
     path = small_bundle(tmp_path / "b", 5)
-    np.save(tmp_path / "x.npy", feeds(5)["x"])
+    np.savez(tmp_path / "feeds.npz", **feeds(5))
     program = f"""
 import sys
 
@@ -144,7 +156,7 @@ import numpy as np
 import shaderloom
 from shaderloom.bundle_verify import verify_samples
 with shaderloom.load_bundle({str(path)!r}, device={device.name!r}) as session:
-    results = session.run(None, {{"x": np.load({str(tmp_path / "x.npy")!r})}})
+    results = session.run(None, dict(np.load({str(tmp_path / "feeds.npz")!r})))
     session.bundle.check_all()
     session.report()
     assert list(verify_samples(session)) == []
@@ -255,17 +267,20 @@ def model(tmp_path):
 
 def test_compile_run_and_verify(command, model, tmp_path):
     bundle = tmp_path / "small.shaderbundle"
-    np.save(tmp_path / "x.npy", feeds(5)["x"])
+    given = []
+    for name, array in feeds(5).items():
+        np.save(tmp_path / f"{name}.npy", array)
+        given += ["--input", f"{name}={tmp_path / name}.npy"]
     told = json.loads(
         command("compile", model, "-o", bundle, "--shape", "x=2x5x8", "--shape", "x=2x7x8", "--sample", "--json",
-                "--input", f"x={tmp_path / 'x.npy'}").stdout
+                *given).stdout
     )  # fmt: skip
-    assert told["plans"] == [{"x": [2, 5, 8]}, {"x": [2, 7, 8]}]
+    assert told["plans"] == [{"x": [2, 5, 8], "bias": [8]}, {"x": [2, 7, 8], "bias": [8]}]
     assert told["samples"] == 2
     verified = json.loads(command("verify", bundle, "--json").stdout)
     assert verified["agrees"]
     assert len(verified["outputs"]) == 10
-    command("run", bundle, "--output", tmp_path / "out.npz", "--input", f"x={tmp_path / 'x.npy'}")
+    command("run", bundle, "--output", tmp_path / "out.npz", *given)
     with np.load(tmp_path / "out.npz") as results:
         agree([results[name] for name in results.files], expected(5))
     assert json.loads(command("run", bundle, "--json").stdout)["inputs"][0]["shape"] == [2, 5, 8]

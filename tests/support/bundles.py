@@ -19,7 +19,7 @@ from shaderloom.runtime.bundle_integrity import digest_line
 #: that is also an output, constant outputs, and an output that is a weight
 MODEL = """
 <ir_version: 8, opset_import: ["" : 17]>
-small (float[batch, n, 8] x)
+small (float[batch, n, 8] x, float[8] bias)
     => (float[batch, n, 8] y, float[batch, n, 8] same, float[2] two, float[3000, 8] table, int64[3] shape)
 <float[2] two = {1.5, -2.0}> {
     w = Constant<value = float[8] {1, 2, 3, 4, 5, 6, 7, 8}>()
@@ -30,7 +30,7 @@ small (float[batch, n, 8] x)
     table = Div(raised, ten)
     column = ReduceSum<keepdims = 0>(raised)
     a = Mul(x, w)
-    b = Add(a, w)
+    b = Add(a, bias)
     c = Softmax<axis = -1>(b)
     y = Add(c, column)
     same = Identity(x)
@@ -44,7 +44,11 @@ def small_model() -> onnx.ModelProto:
 
 
 def feeds(n: int = 5, batch: int = 2) -> dict[str, np.ndarray]:
-    return {"x": np.random.default_rng(n).standard_normal((batch, n, 8)).astype(np.float32)}
+    generator = np.random.default_rng(n)
+    return {
+        "x": generator.standard_normal((batch, n, 8)).astype(np.float32),
+        "bias": generator.standard_normal(8).astype(np.float32),
+    }
 
 
 def small_bundle(path: Path, *lengths: int, **options: Any) -> Path:
