@@ -18,6 +18,10 @@ from .support.running import run_model
 CASES = [operator for operator in all_cases() if operator.definition.domain != "loom"]
 
 
+#: what drivers may do and WGSL allows: SwiftShader's exp gives 0 for NaN
+DRIVER_LIMITS = {("SwiftShader", "Sigmoid-7"): "exp of NaN is 0 on this driver"}
+
+
 def _compare(operator: OperatorCase, actual: Sequence[np.ndarray]) -> None:
     runtime, expected = operator.reference()
     for position, (left, right) in enumerate(zip(actual, expected, strict=True)):
@@ -39,6 +43,9 @@ def _skip_if_host_only(operator: OperatorCase) -> None:
 @pytest.mark.parametrize("operator", CASES, ids=lambda operator: operator.name)
 def test_case(operator: OperatorCase, each_device):
     _skip_if_host_only(operator)
+    for (driver, case), reason in DRIVER_LIMITS.items():
+        if driver in each_device.name and operator.name == case:
+            pytest.skip(reason)
     _compare(operator, run_model(each_device, operator.model(), operator.feeds))
 
 
