@@ -234,31 +234,31 @@ def _subgroup_tiles(problem: Problem, subgroup: int) -> Iterator[SubgroupTile]:
 
 # -- GPUs --------------------------------------------------------------------------------------------------------------
 
-#: Tiles of GPUs that are tried
+#: Tiles of GPUs that are tried; of equals the first is taken
 SHARED_TILES = (
-    SharedTile(128, 128, 16, 8, 2),
-    SharedTile(64, 128, 16, 8, 2),
-    SharedTile(128, 64, 16, 8, 2),
     SharedTile(64, 64, 16, 8, 2),
-    SharedTile(64, 64, 16, 4, 1),
     SharedTile(32, 64, 16, 4, 1),
-    SharedTile(32, 32, 16, 4, 1),
-    SharedTile(64, 64, 64, 8, 2, 4),
-    SharedTile(64, 64, 64, 8, 1, 2),
-    SharedTile(32, 64, 32, 4, 1, 2),
     SharedTile(32, 32, 32, 4, 1, 2),
+    SharedTile(64, 128, 16, 8, 2),
+    SharedTile(128, 128, 16, 8, 2),
+    SharedTile(128, 64, 16, 8, 2),
+    SharedTile(64, 64, 16, 4, 1),
+    SharedTile(32, 64, 32, 4, 1, 2),
+    SharedTile(32, 32, 16, 4, 1),
     SharedTile(32, 32, 64, 4, 1, 4),
-    SharedTile(32, 32, 64, 4, 2, 8),
 )
-_GPU_WORKGROUPS = 128  #: workgroups that keep a large GPU busy
+_GPU_MULTIPROCESSORS = 128  #: of a large GPU
+_GPU_THREADS = 128  #: threads that hide a multiprocessor's latency
+_GPU_LOAD = 8.0  #: a read of a word of workgroup memory against a multiply-add
 
 
 def _gpu_cost(problem: Problem, tile: SharedTile) -> float:
-    """Steps of the busiest multiprocessor, weighted by what a step costs against its multiply-adds."""
+    """Work of one workgroup, or its share of all, whichever takes longer (fitted to docs/performance.md)."""
     workgroups = problem.batch * ceil(problem.m / tile.block_m) * ceil(problem.n / tile.block_n)
-    rounds = ceil(workgroups / _GPU_WORKGROUPS)
-    loads_to_multiplies = 1.0 / (tile.rows * LANES) + 1.0 / (tile.columns * LANES * LANES)
-    return rounds * tile.block_m * tile.block_n * (1.0 + 4.0 * loads_to_multiplies)
+    loads = 1.0 / (tile.rows * LANES) + 1.0 / (tile.columns * LANES * LANES)
+    work = tile.block_m * tile.block_n * (1.0 + _GPU_LOAD * loads)
+    alone = work / min(1.0, tile.threads / _GPU_THREADS)
+    return max(alone, work * workgroups / _GPU_MULTIPROCESSORS)
 
 
 # -- ranking -----------------------------------------------------------------------------------------------------------
@@ -317,7 +317,7 @@ class DepthwiseProblem:
 def depthwise_tile(problem: DepthwiseProblem, profile: DeviceProfile) -> DepthwiseTile:
     """As many columns a thread as lower the number of loads, while there are threads enough."""
     threads = _CPU_SUBGROUP if profile.kind == "cpu" else 64
-    enough = 1 if profile.kind == "cpu" else _GPU_WORKGROUPS * threads  # threads that keep the device busy
+    enough = 1 if profile.kind == "cpu" else _GPU_MULTIPROCESSORS * threads  # threads that keep the device busy
     taps = range(problem.kernel)
 
     def cost(columns: int) -> int:

@@ -15,6 +15,7 @@ from . import native, wgsl_guard
 from .device_profile import KNOWN_FEATURES, WEB_LIMITS, DeviceProfile
 from .errors import DeviceError, DeviceLost, InputError, LimitError
 from .plan import Kernel
+from .subgroups import measure_subgroup_size
 
 #: wgpu backends that have compute with WebGPU's guarantees; OpenGL does not
 BACKENDS = ("Vulkan", "Metal", "D3D12")
@@ -152,7 +153,7 @@ class Device:
         description = _describe(0, gpu.adapter)
         features = frozenset(feature for feature in KNOWN_FEATURES if feature in gpu.features)
         limits = {name: int(gpu.limits.get(name, default)) for name, default in WEB_LIMITS.items()}
-        profile = DeviceProfile(description.kind, description.identity, features, limits)
+        profile = _profile(gpu, description, features, limits)
         return cls(gpu, profile, description.identity)
 
     def __repr__(self) -> str:
@@ -165,20 +166,23 @@ class Device:
 
         try:
             yield
-        except (wgpu.GPUError, RuntimeError) as error:
+        except (wgpu.GPUError, RuntimeError, AttributeError) as error:
+            if isinstance(error, AttributeError) and not self.check_lost():
+                raise  # wgpu-py has no poller any more once its device was destroyed
             message = _first_line(error)
-            if self.lost or _tells_loss(error) or self._is_lost():
+            if _tells_loss(error) or self.check_lost():
                 self.lost = True
                 raise DeviceLost(f"the device was lost while {what}: {message}") from error
             raise DeviceError(f"{what} failed: {message}") from error
 
-    def _is_lost(self) -> bool:
-        """Ask the device: errors after a loss do not always name it."""
-        try:
-            self.gpu.create_buffer(size=16, usage=0x8).destroy()
-        except Exception as error:
-            return _tells_loss(error)
-        return False
+    def check_lost(self) -> bool:
+        """Ask the device whether it is lost: errors after a loss do not always name it."""
+        if not self.lost:
+            try:
+                self.gpu.create_buffer(size=16, usage=0x8).destroy()
+            except Exception as error:  # wgpu raises GPUError and RuntimeError here
+                self.lost = _tells_loss(error)
+        return self.lost
 
     def create_buffer(self, size: int, usage: int, label: str) -> Any:
         """A buffer of ``size`` > 0 bytes, a multiple of 4.  Raises :class:`LimitError` beyond ``max-buffer-size``."""
@@ -330,10 +334,11 @@ def open_device(
     text = "" if choice is None else str(choice)
     request = (os.getpid(), f"{text}/{power_preference or ''}", str(web_limits), str(features))
     with _shared_lock:
-        for key in [key for key, device in _shared.items() if device.lost]:
+        present = _shared.get(request)
+        if present is not None and not present.check_lost():
+            return present
+        for key in [key for key, device in _shared.items() if device.check_lost()]:
             del _shared[key]
-        if request in _shared:
-            return _shared[request]
         found = _enumerate()
         listed = [description for description, _ in found]
         chosen = choose_adapter(choice, listed, power_preference)
@@ -365,9 +370,16 @@ def _request(description: AdapterDescription, adapter: Any, web_limits: bool, fe
     except Exception as error:  # wgpu raises GPUError, RuntimeError and ValueError here
         raise DeviceError(f"{description.identity} gave no device: {_first_line(error)}") from error
     granted = {name: int(gpu.limits[name]) for name in WEB_LIMITS}
-    profile = DeviceProfile(description.kind, description.identity, frozenset(wanted), granted)
+    profile = _profile(gpu, description, frozenset(wanted), granted)
     device = Device(gpu, profile, description.identity)
     device.own, device.web_limits, device.features = True, web_limits, features
     with _wrapped_lock:
         _wrapped[id(gpu)] = device
     return device
+
+
+def _profile(gpu: Any, adapter: AdapterDescription, features: frozenset[str], limits: dict[str, int]) -> DeviceProfile:
+    subgroup_size = 0
+    if adapter.kind == "cpu" and "subgroup" in features:
+        subgroup_size = measure_subgroup_size(gpu)
+    return DeviceProfile(adapter.kind, adapter.identity, features, limits, subgroup_size)

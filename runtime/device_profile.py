@@ -38,6 +38,8 @@ class DeviceProfile:
     driver: str = "web"
     features: frozenset[str] = frozenset()
     limits: dict[str, int] = field(default_factory=lambda: dict(WEB_LIMITS))
+    #: threads of a subgroup, measured on software drivers where it does not vary; 0: not known
+    subgroup_size: int = 0
 
     def limit(self, name: str) -> int:
         return self.limits[name]

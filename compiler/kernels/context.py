@@ -256,6 +256,7 @@ class GroupContext:
         workgroup_bytes: int = 0,
         flops: Dim = 0,
         parameters: Mapping[str, Any] | None = None,
+        features: tuple[str, ...] = (),
     ) -> Built:
         """Bind every tensor that the hooks touch, check the device's limits, and make the spec."""
         values = {name: value for value, name in self._names.items()}
@@ -280,7 +281,7 @@ class GroupContext:
         self._check_limits(operands, workgroup, grid, workgroup_bytes)
         spec = KernelSpec(
             template, config, tuple(operands), tuple(hooks), tuple(sorted(dims.items())), workgroup, grid, self.symbols,
-            self._features(), workgroup_bytes, tuple(sorted((parameters or {}).items())),
+            (*self._features(), *features), workgroup_bytes, tuple(sorted((parameters or {}).items())),
         )
         return Built(spec, tuple(bound), flops)
 
@@ -322,17 +323,20 @@ def linear_grid(threads: Dim, workgroup_size: int, profile: DeviceProfile) -> Gr
 
 
 def unflatten(flat: Dim, sizes: Sequence[Dim]) -> list[Dim]:
-    """Coordinates of element ``flat`` in a row-major block of ``sizes``; the outermost is not reduced."""
-    coordinates: list[Dim] = []
-    for axis in range(len(sizes) - 1, 0, -1):
+    """Coordinates of element ``flat`` in a row-major block of ``sizes``; the outermost that is not 1 is not reduced.
+
+    So neighbours along the innermost axis stay neighbours for elements past the end too, whose coordinates are too large.
+    """
+    coordinates: list[Dim] = [0] * len(sizes)
+    wide = [axis for axis, size in enumerate(sizes) if size != 1]
+    for axis in reversed(wide[1:]):
         if sizes[axis] == 0:  # the block has no elements: nothing will run
-            coordinates.append(0)
             continue
-        coordinates.append(ix.modulo(flat, sizes[axis]))
+        coordinates[axis] = ix.modulo(flat, sizes[axis])
         flat = ix.floordiv(flat, sizes[axis])
-    if sizes:
-        coordinates.append(flat)
-    return coordinates[::-1]
+    if wide:
+        coordinates[wide[0]] = flat
+    return coordinates
 
 
 def _rename(hook: Hook, names: Mapping[str, str]) -> Hook:

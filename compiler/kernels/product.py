@@ -134,6 +134,8 @@ def build_product(context: GroupContext, product: Product) -> Built:
         return _shared(context, hooks, tile)
     if isinstance(tile, tuning.SplitTile):
         return _split(context, hooks, tile)
+    if isinstance(tile, tuning.SubgroupTile):
+        return _subgroup(context, hooks, tile)
     return _register(context, hooks, tile)
 
 
@@ -153,6 +155,26 @@ def _register(context: GroupContext, hooks: Hooks, tile: tuning.RegisterTile) ->
             "whole_rows": divides(tile.rows, product.m),
             "whole_columns": divides(tile.columns, hooks.vectors),
         },
+    )
+
+
+def _subgroup(context: GroupContext, hooks: Hooks, tile: tuning.SubgroupTile) -> Built:
+    product = hooks.product
+    rows = tile.rows * tile.subgroup
+    return context.built(
+        "gemm_subgroup",
+        tile,
+        [hooks.load_a(), hooks.load_b(), hooks.store()],
+        dims={"m": product.m, "vectors": hooks.vectors, "steps": hooks.steps},
+        workgroup=(tile.subgroup, 1, 1),
+        grid=(ix.ceildiv(hooks.vectors, tile.columns), ix.ceildiv(product.m, rows), product.batch),
+        flops=product.flops,
+        parameters={
+            **hooks.parameters,
+            "whole_rows": divides(rows, product.m),
+            "whole_columns": divides(tile.columns, hooks.vectors),
+        },
+        features=("subgroup",),
     )
 
 
