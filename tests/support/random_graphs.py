@@ -380,7 +380,8 @@ def where(graph: RandomGraph) -> None:
     shape = None if shape is None else broadcast(shape, condition.shape)
     if shape is None:
         raise Unsuitable
-    graph.node("Where", [condition, left, right], shape, max(left.high, right.high), sum_grain(left.grain, right.grain))
+    high, grain = max(left.high, right.high), sum_grain(left.grain, right.grain)
+    graph.node("Where", [condition, left, right], shape, high, grain, dtype=left.dtype)
 
 
 def cast(graph: RandomGraph) -> None:
@@ -460,13 +461,23 @@ def tile(graph: RandomGraph) -> None:
     view(graph, "Tile", value, sizes, graph.constant(np.array(repeats, np.int64)))
 
 
+def sliced(size: int, start: int, end: int, step: int) -> int:
+    """How many elements ONNX's Slice takes: bounds are clamped to the axis, a negative step ends before the first."""
+    if not size:
+        return 0
+    low, high = (0, size) if step > 0 else (-1, size - 1)
+    first = min(max(start + size if start < 0 else start, 0), high)
+    last = min(max(end + size if end < 0 else end, low), high)
+    return max(-((first - last) // step), 0)
+
+
 def cut(graph: RandomGraph) -> None:
     value = graph.pick(STORED, lambda value: value.rank > 0)
     axis = graph.integer(0, value.rank - 1)
     size = value.shape[axis]
     step = graph.choose((1, 1, 2, -1, -2, 3))
     start, end = (graph.integer(-size - 1, size + 1) for _ in range(2))
-    count = len(range(size)[slice(start, end if step > 0 or end >= -size else None, step)])
+    count = sliced(size, start, end, step)
     pieces = [graph.constant(np.array([number], np.int64)) for number in (start, end, axis, step)]
     view(graph, "Slice", value, [*value.shape[:axis], count, *value.shape[axis + 1 :]], *pieces)
 
