@@ -228,7 +228,8 @@ def _subgroup_tiles(problem: Problem, subgroup: int) -> Iterator[SubgroupTile]:
     vectors = ceil(problem.n / LANES)
     for rows in (1, 2, 3, 4, 7, 8):
         for columns in (1, 2, 3, 4, 6, 8):
-            if rows * columns <= _CPU_ACCUMULATORS and columns <= vectors and (rows == 1 or rows * subgroup < 2 * problem.m):
+            useful = columns <= vectors and (rows == 1 or rows * subgroup < 2 * problem.m)
+            if useful and rows * columns <= _CPU_ACCUMULATORS:
                 yield SubgroupTile(rows, columns, subgroup)
 
 

@@ -178,3 +178,17 @@ def test_every_shared_tile(device):
         if tile.workgroup_bytes <= device.profile.limit("max-compute-workgroup-storage-size"):
             with mock.patch.object(tuning, "ranked", lambda problem, profile, tile=tile: [tile]):
                 check(matmul(device, left, right).outputs["y"], left @ right)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 4])
+@pytest.mark.parametrize("columns", [1, 3, 8])
+def test_subgroup_tiles(each_device, rows, columns):
+    """Every thread of a subgroup gets the elements that another one has loaded."""
+    size = each_device.profile.subgroup_size
+    if not size:
+        pytest.skip("the size of a subgroup is not known on this device")
+    tile = tuning.SubgroupTile(rows, columns, size)
+    with mock.patch.object(tuning, "ranked", lambda problem, profile: [tile]):
+        for m, k, n in ((1, 8, 4), (7, 3, 17), (65, 63, 40), (130, 32, 64)):
+            left, right = random(m, k), random(k, n)
+            check(matmul(each_device, left, right).outputs["y"], left @ right)
