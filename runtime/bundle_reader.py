@@ -34,8 +34,8 @@ class Sample:
 class Bundle:
     """The bundle at ``path``: a folder or a zip.
 
-    Opening checks the manifest, and that exactly the files are there that it lists; their bytes are checked when they are
-    read.  Raises :class:`BundleError`, which names the file, for anything wrong.
+    Opening checks the manifest, and that exactly the files are there that it lists; their bytes are checked when they
+    are read.  Raises :class:`BundleError`, which names the file, for anything wrong.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
