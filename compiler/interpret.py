@@ -205,11 +205,12 @@ def _kernel_first(weight: np.ndarray, group: int) -> np.ndarray:
 
 def _convolution(node: Node, operands: Sequence[np.ndarray], sizes: Sizes) -> np.ndarray:
     attributes: ConvolutionAttributes = node.attributes
-    value, weight = (operand.astype(np.float32) for operand in operands)
+    compute = np.float32 if node.operand(0).dtype.is_float else np.int32
+    value, weight = (operand.astype(compute) for operand in operands)
     shape = shape_of(node.outputs[0], sizes)
-    padded = _padded(value, attributes.pads, (0,) * len(attributes.kernel), 0.0)
+    padded = _padded(value, attributes.pads, (0,) * len(attributes.kernel), 0)
     group = attributes.group
-    result = np.zeros((shape[0], group, shape[1] // group, *shape[2:]), np.float32)
+    result = np.zeros((shape[0], group, shape[1] // group, *shape[2:]), compute)
     weights = _kernel_first(weight, group)
     for offsets, slices in _taps(attributes.kernel, attributes.strides, attributes.dilations, shape[2:]):
         seen = padded[(slice(None), slice(None), *slices)]

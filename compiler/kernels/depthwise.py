@@ -15,9 +15,9 @@ from .spec import Hook
 
 
 def applies(context: GroupContext) -> bool:
-    """Whether every group has one input channel, and packed results fill words of their own."""
+    """Whether every group has one input channel of floats, and packed results fill words of their own."""
     weight, output = context.anchor.operand(1), context.anchor.output
-    if weight.shape[1] != 1 or not ix.always_less(1, output.shape[1]):
+    if output.dtype.compute != "f32" or weight.shape[1] != 1 or not ix.always_less(1, output.shape[1]):
         return False
     return context.group.output.dtype.packing == 1 or divides(LANES, output.shape[1])
 

@@ -1,6 +1,7 @@
 """The operators, a file per family.  Importing this package fills the registry."""
 
 from . import activations as activations
+from . import block_quantized as block_quantized
 from . import cast as cast
 from . import comparison as comparison
 from . import contributed as contributed
@@ -13,6 +14,9 @@ from . import normalization as normalization
 from . import norms as norms
 from . import padding as padding
 from . import pooling as pooling
+from . import quantize as quantize
+from . import quantized_contributed as quantized_contributed
+from . import quantized_products as quantized_products
 from . import rearrange as rearrange
 from . import reduce_operators as reduce_operators
 from . import reduction as reduction

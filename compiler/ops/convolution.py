@@ -10,7 +10,7 @@ import numpy as np
 from ...runtime.errors import ShapeError
 from .. import index as ix
 from ..index import Dim
-from ..ir import Node, Value
+from ..ir import Node, Shape, Value
 from . import common
 from .common import FLOATS
 from .registry import Builder, Case, Inferred, Tensor, register
@@ -84,7 +84,7 @@ register(
     cases=(),
     attributes=ConvolutionAttributes,
     family="conv",
-    types=(FLOATS,),
+    types=(FLOATS | {"int32"},),
 )
 register(
     name="ConvolutionTranspose",
@@ -110,10 +110,8 @@ class ConvAttributes:
     strides: tuple[int, ...] | None = None
 
 
-def _kernel(node: Node) -> tuple[int, ...]:
-    """The kernel's spatial sizes, from the weight; checks ranks and channels that Conv and ConvTranspose share."""
-    value, weight, bias = node.operand(0), node.operand(1), node.optional(2)
-    common.require_same_type(node, [value, weight, *([bias] if bias is not None else [])])
+def _kernel(node: Node, value: Value, weight: Value) -> tuple[int, ...]:
+    """The kernel's spatial sizes, from the weight; checks ranks that all convolutions share."""
     common.require(value.rank >= 3, node, f"{node.op} needs spatial axes; the input has rank {value.rank}")
     common.require(weight.rank == value.rank, node, f"input of rank {value.rank}, weight of rank {weight.rank}")
     kernel = tuple(common.concrete(node, size, "the size of the kernel") for size in weight.shape[2:])
@@ -123,11 +121,13 @@ def _kernel(node: Node) -> tuple[int, ...]:
     return kernel
 
 
-def explicit(node: Node) -> ConvolutionAttributes:
-    """The parameters of a Conv with padding made explicit."""
+def explicit(node: Node, value: Value, weight: Value) -> ConvolutionAttributes:
+    """The parameters of a convolution of ``value`` and ``weight`` with padding made explicit.
+
+    ``node`` has the attributes of a Conv; it may be another operator of the family (ConvInteger, QLinearConv).
+    """
     attributes: ConvAttributes = node.attributes
-    value, weight = node.operand(0), node.operand(1)
-    kernel = _kernel(node)
+    kernel = _kernel(node, value, weight)
     count, group = len(kernel), attributes.group
     channels = ix.multiply(weight.shape[1], group)
     if group < 1 or not ix.equal(value.shape[1], channels) or not ix.equal(ix.modulo(weight.shape[0], group), 0):
@@ -135,7 +135,6 @@ def explicit(node: Node) -> ConvolutionAttributes:
             f"{ix.text(value.shape[1])} channels, {group} groups, weight {common.describe_shape(weight.shape)}",
             origin=node.origin,
         )
-    _check_bias(node, weight.shape[0])
     strides = per_axis(node, attributes.strides, count, "strides")
     dilations = per_axis(node, attributes.dilations, count, "dilations")
     pads = resolve_pads(node, attributes.auto_pad, attributes.pads, value.shape[2:], kernel, strides, dilations)
@@ -143,19 +142,34 @@ def explicit(node: Node) -> ConvolutionAttributes:
 
 
 def _check_bias(node: Node, channels: Dim) -> None:
-    bias = node.optional(2)
+    """Operands of one type, and a bias that fits."""
+    value, weight, bias = node.operand(0), node.operand(1), node.optional(2)
+    common.require_same_type(node, [value, weight, *([bias] if bias is not None else [])])
     if bias is not None:
         common.require(bias.rank == 1 and ix.equal(bias.shape[0], channels), node, "the bias has one number a channel")
 
 
+def infer_convolution(node: Node, value: Value, weight: Value) -> Shape:
+    """The shape of :func:`convolution`."""
+    detached = Node(0, "Convolution", "loom", [value, weight], explicit(node, value, weight), node.origins)
+    ((_, shape),) = _infer_convolution(detached)
+    return shape
+
+
 def _infer_conv(node: Node) -> Inferred:
-    detached = Node(0, "Convolution", "loom", list(node.inputs[:2]), explicit(node), node.origins)
-    return _infer_convolution(detached)
+    value, weight = node.operand(0), node.operand(1)
+    _check_bias(node, weight.shape[0])
+    return [(value.dtype, infer_convolution(node, value, weight))]
 
 
 def _expand_conv(builder: Builder, node: Node) -> Sequence[Value]:
-    attributes = explicit(node)
-    value, weight = node.operand(0), node.operand(1)
+    result = convolution(builder, node, node.operand(0), node.operand(1))
+    return [add_bias(builder, result, node.optional(2))]
+
+
+def convolution(builder: Builder, node: Node, value: Value, weight: Value) -> Value:
+    """``value`` convolved with ``weight`` under the attributes of ``node``; see :func:`explicit`."""
+    attributes = explicit(node, value, weight)
     flat = len(attributes.kernel) == 1
     if flat:
         value, weight = with_two_axes(builder, value), with_two_axes(builder, weight)
@@ -177,8 +191,7 @@ def _expand_conv(builder: Builder, node: Node) -> Sequence[Value]:
         dilations=attributes.dilations,
         group=attributes.group,
     )
-    result = add_bias(builder, result, node.optional(2))
-    return [with_one_axis(builder, result) if flat else result]
+    return with_one_axis(builder, result) if flat else result
 
 
 def add_bias(builder: Builder, value: Value, bias: Value | None) -> Value:
@@ -242,7 +255,7 @@ def explicit_transpose(node: Node) -> ConvolutionTransposeAttributes:
     """The parameters of a ConvTranspose with padding and output size made explicit."""
     attributes: ConvTransposeAttributes = node.attributes
     value, weight = node.operand(0), node.operand(1)
-    kernel = _kernel(node)
+    kernel = _kernel(node, value, weight)
     count, group = len(kernel), attributes.group
     if group < 1 or not ix.equal(value.shape[1], weight.shape[0]) or not ix.equal(ix.modulo(value.shape[1], group), 0):
         raise ShapeError(

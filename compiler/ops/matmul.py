@@ -16,7 +16,7 @@ from .common import NUMERIC
 from .registry import Builder, Case, Inferred, Tensor, register
 
 
-def _product_shape(node: Node, left: Shape, right: Shape) -> Shape:
+def product_shape(node: Node, left: Shape, right: Shape) -> Shape:
     """numpy.matmul's rule: a rank-1 operand gets an axis of size 1 that the result loses again."""
     common.require(bool(left) and bool(right), node, "a matrix product needs operands of rank at least 1")
     rows = left if len(left) > 1 else (1, *left)
@@ -37,7 +37,7 @@ def _product_shape(node: Node, left: Shape, right: Shape) -> Shape:
 def _infer_matmul(node: Node) -> Inferred:
     left, right = node.operand(0), node.operand(1)
     common.require_same_type(node, [left, right])
-    return [(left.dtype, _product_shape(node, left.shape, right.shape))]
+    return [(left.dtype, product_shape(node, left.shape, right.shape))]
 
 
 def matmul_array(left: np.ndarray, right: np.ndarray) -> np.ndarray:
@@ -131,7 +131,7 @@ def _infer_gemm(node: Node) -> Inferred:
     common.require(left.rank == right.rank == 2, node, "the operands of Gemm are matrices")
     rows = left.shape[::-1] if attributes.transA else left.shape
     columns = right.shape[::-1] if attributes.transB else right.shape
-    shape = _product_shape(node, rows, columns)
+    shape = product_shape(node, rows, columns)
     if addend is not None:
         broadcast = common.broadcast_shapes(node, [shape, addend.shape])
         common.require(broadcast == shape, node, f"C of shape {common.describe_shape(addend.shape)} does not broadcast")

@@ -1,0 +1,246 @@
+"""Contributed operators on quantised tensors: dequantise, compute in f32, quantise; fusion makes one kernel of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from .. import index as ix
+from ..ir import Node, Value
+from . import common
+from .quantize import BYTES, dequantize, quantize
+from .reduction import mean
+from .registry import Builder, Case, Inferred, Tensor, register
+
+_FLOAT32 = frozenset({"float32"})
+_TRIPLE = (BYTES, _FLOAT32, BYTES)
+
+
+def _scalar(builder: Builder, node: Node, position: int) -> Value | None:
+    """A scale or zero point of a whole tensor: one element, of any rank."""
+    value = node.optional(position)
+    if value is None or value.rank == 0:
+        return value
+    common.require(ix.product(value.shape) == 1, node, f"input {position} must be one number")
+    return builder.op("Squeeze", value)
+
+
+def _operand(builder: Builder, node: Node, first: int) -> Value:
+    """The floats behind inputs ``first`` to ``first + 2``: integers, scale, zero point."""
+    scale = _scalar(builder, node, first + 1)
+    assert scale is not None
+    return dequantize(builder, node.operand(first), scale, _scalar(builder, node, first + 2))
+
+
+def _result(builder: Builder, node: Node, value: Value, first: int) -> Value:
+    """``value`` in the scale and with the zero point of inputs ``first`` and ``first + 1``."""
+    scale = _scalar(builder, node, first)
+    assert scale is not None
+    return quantize(builder, value, scale, _scalar(builder, node, first + 1), node.operand(0).dtype)
+
+
+def _bytes(shape: tuple[int, ...], dtype: str = "uint8") -> Tensor:
+    low, high = (0, 255) if dtype == "uint8" else (-128, 127)
+    return Tensor(shape, dtype, low, high)
+
+
+def _scale(value: float) -> Tensor:
+    return Tensor((), data=value, constant=True)
+
+
+def _zero(value: int, dtype: str = "uint8") -> Tensor:
+    return Tensor((), dtype, data=value, constant=True)
+
+
+# -- elementwise -------------------------------------------------------------------------------------------------------
+
+
+def _infer_binary(node: Node) -> Inferred:
+    left, right = node.operand(0), node.operand(3)
+    common.require_same_type(node, [left, right])
+    return [(left.dtype, common.broadcast_shapes(node, [left.shape, right.shape]))]
+
+
+def _binary(op: str) -> Callable[[Builder, Node], Sequence[Value]]:
+    def expand(builder: Builder, node: Node) -> Sequence[Value]:
+        value = builder.op(op, _operand(builder, node, 0), _operand(builder, node, 3))
+        return [_result(builder, node, value, 6)]
+
+    return expand
+
+
+for _op in ("Add", "Mul"):
+    _coarse = 0.013 if _op == "Add" else 0.0007
+    register(
+        name=f"QLinear{_op}",
+        domain="com.microsoft",
+        infer=_infer_binary,
+        cases=(
+            Case(
+                (
+                    *(_bytes((2, 3, 7)), _scale(0.0061), _zero(120)),
+                    *(_bytes((3, 7)), _scale(0.0083), _zero(5)),
+                    *(_scale(_coarse), _zero(99)),
+                )
+            ),
+            Case(
+                (
+                    *(_bytes((4, 5), "int8"), _scale(0.0061), _zero(-12, "int8")),
+                    *(_bytes((4, 1), "int8"), _scale(0.0083), _zero(5, "int8")),
+                    *(_scale(_coarse), _zero(7, "int8")),
+                )
+            ),
+            Case(
+                (
+                    _bytes((7,)),
+                    _scale(0.0061),
+                    _zero(0),
+                    _bytes((1,)),
+                    _scale(0.0083),
+                    _zero(1),
+                    _scale(_coarse),
+                    _zero(3),
+                )
+            ),
+        ),
+        expand=_binary(_op),
+        types=(*_TRIPLE, *_TRIPLE, _FLOAT32, BYTES),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class LeakyReluAttributes:
+    alpha: float = 0.01
+
+
+def _infer_unary(node: Node) -> Inferred:
+    return [(node.operand(0).dtype, node.operand(0).shape)]
+
+
+def _expand_sigmoid(builder: Builder, node: Node) -> Sequence[Value]:
+    return [_result(builder, node, builder.op("Sigmoid", _operand(builder, node, 0)), 3)]
+
+
+def _expand_leaky_relu(builder: Builder, node: Node) -> Sequence[Value]:
+    value = builder.op("LeakyRelu", _operand(builder, node, 0), alpha=node.attributes.alpha)
+    return [_result(builder, node, value, 3)]
+
+
+def _unary_cases(scale: float, zero: int) -> tuple[Case, ...]:
+    return (
+        Case((_bytes((3, 7)), _scale(0.0371), _zero(131), _scale(scale), _zero(zero))),
+        Case((_bytes((2, 9), "int8"), _scale(0.0293), _zero(-4, "int8"), _scale(scale), _zero(zero - 128, "int8"))),
+    )
+
+
+register(
+    name="QLinearSigmoid",
+    domain="com.microsoft",
+    infer=_infer_unary,
+    cases=_unary_cases(0.0037, 0),
+    expand=_expand_sigmoid,
+    types=(*_TRIPLE, _FLOAT32, BYTES),
+)
+register(
+    name="QLinearLeakyRelu",
+    domain="com.microsoft",
+    infer=_infer_unary,
+    cases=_unary_cases(0.031, 20),
+    attributes=LeakyReluAttributes,
+    expand=_expand_leaky_relu,
+    types=(*_TRIPLE, _FLOAT32, BYTES),
+)
+
+
+# -- pools -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class GlobalPoolAttributes:
+    channels_last: int = 0
+
+
+def _spatial_axes(node: Node) -> tuple[int, ...]:
+    rank = node.operand(0).rank
+    common.require(rank >= 3, node, f"{node.op} needs spatial axes; the input has rank {rank}")
+    return tuple(range(1, rank - 1)) if node.attributes.channels_last else tuple(range(2, rank))
+
+
+def _infer_global_pool(node: Node) -> Inferred:
+    value, axes = node.operand(0), _spatial_axes(node)
+    return [(value.dtype, tuple(1 if axis in axes else size for axis, size in enumerate(value.shape)))]
+
+
+def _expand_global_pool(builder: Builder, node: Node) -> Sequence[Value]:
+    return [_result(builder, node, mean(builder, _operand(builder, node, 0), _spatial_axes(node)), 3)]
+
+
+register(
+    name="QLinearGlobalAveragePool",
+    domain="com.microsoft",
+    infer=_infer_global_pool,
+    cases=(
+        Case((_bytes((2, 3, 5, 7)), _scale(0.0371), _zero(131), _scale(0.0113), _zero(99))),
+        Case((_bytes((1, 4, 4, 3)), _scale(0.0371), _zero(131), _scale(0.0113), _zero(99)), {"channels_last": 1}),
+    ),
+    attributes=GlobalPoolAttributes,
+    expand=_expand_global_pool,
+    types=(*_TRIPLE, _FLOAT32, BYTES),
+)
+
+
+# -- QLinearConcat -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ConcatAttributes:
+    axis: int
+
+
+def _parts(node: Node) -> range:
+    """Positions of the tensors that are joined: scale and zero point of the result come first, then triples."""
+    count = len(node.inputs)
+    common.require(count >= 5 and (count - 2) % 3 == 0, node, f"{count} inputs are not two and triples")
+    return range(2, count, 3)
+
+
+def _infer_concat(node: Node) -> Inferred:
+    first = node.operand(2)
+    axis = common.normalise_axis(node, node.attributes.axis, first.rank)
+    size: ix.Dim = 0
+    for position in _parts(node):
+        value = node.operand(position)
+        others = [each for at, each in enumerate(value.shape) if at != axis]
+        common.require(
+            others == [each for at, each in enumerate(first.shape) if at != axis], node, "the parts differ in shape"
+        )
+        size = ix.add(size, value.shape[axis])
+    return [(node.operand(1).dtype, (*first.shape[:axis], size, *first.shape[axis + 1 :]))]
+
+
+def _expand_concat(builder: Builder, node: Node) -> Sequence[Value]:
+    parts = [_operand(builder, node, position) for position in _parts(node)]
+    joined = builder.op("Concat", *parts, axis=node.attributes.axis)
+    scale, zero_point = _scalar(builder, node, 0), _scalar(builder, node, 1)
+    assert scale is not None and zero_point is not None
+    return [quantize(builder, joined, scale, zero_point, zero_point.dtype)]
+
+
+register(
+    name="QLinearConcat",
+    domain="com.microsoft",
+    infer=_infer_concat,
+    cases=(
+        Case(
+            (
+                *(_scale(0.0113), _zero(99)),
+                *(_bytes((2, 3)), _scale(0.0061), _zero(120)),
+                *(_bytes((2, 4)), _scale(0.0113), _zero(5)),
+            ),
+            {"axis": 1},
+        ),
+        Case((_scale(0.0113), _zero(99), _bytes((2, 3, 5)), _scale(0.0061), _zero(120)), {"axis": -1}),
+    ),
+    attributes=ConcatAttributes,
+    expand=_expand_concat,
+)
