@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from . import cache, check, compile, devices, inspect, profile, run, verify
+from . import cache, check, compile, devices, inspect, profile, run, serve, verify
 
 app = typer.Typer(
     name="shaderloom",
@@ -42,6 +42,7 @@ app.command("profile")(profile.command)
 app.command("check")(check.command)
 app.command("compile")(compile.command)
 app.command("verify")(verify.command)
+app.command("serve")(serve.command)
 app.command("devices")(devices.command)
 app.add_typer(cache.app, name="cache")
 

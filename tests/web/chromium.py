@@ -105,7 +105,7 @@ class Chromium:
     def send(
         self, method: str, parameters: Mapping[str, Any] | None = None, *, session: str = "", timeout: float = 60
     ) -> dict[str, Any]:
-        """Give a command and return its result.  Raises :class:`PageError` if it fails or there is no answer in time."""
+        """Give a command and return its result.  Raises :class:`PageError` if it fails or no answer comes in time."""
         number = next(self._numbers)
         self._answers[number] = queue.SimpleQueue()
         message: dict[str, Any] = {"id": number, "method": method, "params": dict(parameters or {})}

@@ -1,0 +1,52 @@
+"""``shaderloom serve``: a bundle in the browser of this machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .common import DebugOption, readable_errors
+
+
+@readable_errors
+def command(
+    bundle: Annotated[Path, typer.Argument(metavar="BUNDLE", help="A shader bundle: a folder or a zip.")],
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port on 127.0.0.1; 0 takes any free.")] = 8000,
+    open_browser: Annotated[bool, typer.Option("--open", help="Open the page in the default browser.")] = False,
+    debug: DebugOption = False,
+) -> None:
+    """Serve a bundle on this machine with a page that runs it.
+
+    The page runs the bundle's sample and compares, times runs and kernels, shows the shaders, and takes pictures for
+    models that look at pictures. It is served on 127.0.0.1 and asks nothing of any other host. Ctrl-C ends it.
+
+    [bold]Example[/bold]
+
+      shaderloom serve squeezenet.shaderbundle --port 8000
+    """
+    from ..runtime.bundle_files import open_files
+    from ..runtime.bundle_reader import Bundle
+    from ..serve.files import bundle_resources, page_resources, runner_resources, text_resource
+    from ..serve.site import Site
+
+    Bundle(bundle).close()  # a bundle that is damaged at first sight is told of here rather than on the page
+    files = open_files(bundle)
+    resources = {
+        **page_resources(),
+        **runner_resources(),
+        **text_resource("name.txt", bundle.absolute().name),
+        **bundle_resources(files, "/bundle/"),
+    }
+    try:
+        with Site(resources, port) as site:
+            typer.echo(f"{bundle.name} is at {site.url} (Ctrl-C ends)")
+            if open_browser:
+                typer.launch(site.url)
+            try:
+                site.wait()
+            except KeyboardInterrupt:
+                typer.echo("")
+    finally:
+        files.close()

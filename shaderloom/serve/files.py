@@ -1,0 +1,64 @@
+"""What a site serves: the files of a bundle, the browser runner, the page of ``shaderloom serve``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import Path, PurePosixPath
+
+from ..runtime.bundle_files import BundleFiles
+from .site import Resource
+
+CONTENT_TYPES = {
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".json": "application/json",
+    ".wgsl": "text/plain; charset=utf-8",
+    ".sha256": "text/plain; charset=utf-8",
+    ".png": "image/png",
+    ".svg": "image/svg+xml",
+}
+
+
+def content_type(name: str) -> str:
+    return CONTENT_TYPES.get(PurePosixPath(name).suffix, "application/octet-stream")
+
+
+def bundle_resources(bundle: BundleFiles, prefix: str) -> dict[str, Resource]:
+    """The files of a bundle, zipped or not, below ``prefix`` (``/bundle/``)."""
+    return {prefix + name: Resource(content_type(name), partial(bundle.view, name)) for name in bundle.sizes}
+
+
+def runner_resources() -> dict[str, Resource]:
+    """``/shaderloom.js``."""
+    return {"/shaderloom.js": _resource(files("shaderloom.runtime") / "web" / "shaderloom.js")}
+
+
+def page_resources() -> dict[str, Resource]:
+    """The page of ``shaderloom serve``, which expects the bundle at ``/bundle/``."""
+    return _assets(files("shaderloom.serve"))
+
+
+def folder_resources(folder: Path) -> dict[str, Resource]:
+    """The pages, scripts and styles that lie in a folder."""
+    return _assets(folder)
+
+
+def text_resource(name: str, text: str) -> Mapping[str, Resource]:
+    """One file made on the spot."""
+    return {f"/{name}": Resource(content_type(name), text.encode)}
+
+
+def _assets(folder: Traversable) -> dict[str, Resource]:
+    return {
+        f"/{entry.name}": _resource(entry)
+        for entry in folder.iterdir()
+        if entry.name.endswith((".html", ".js", ".css", ".svg"))
+    }
+
+
+def _resource(file: Traversable) -> Resource:
+    return Resource(content_type(file.name), file.read_bytes)

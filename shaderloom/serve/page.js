@@ -1,0 +1,248 @@
+/** The page of `shaderloom serve`: runs the bundle's samples, times runs, lists kernels, takes pictures. */
+
+import { load } from "./shaderloom.js";
+import { compare, median, preview } from "./values.js";
+import { PIXEL_VALUES, drawPlane, pictureFeed, pictureInput } from "./pictures.js";
+
+const $ = (id) => document.getElementById(id);
+let session;
+let current = 0; // index of the plan
+let busy = false;
+
+function element(name, properties = {}, ...children) {
+  const made = Object.assign(document.createElement(name), properties);
+  made.append(...children);
+  return made;
+}
+
+function tell(message, failed = false) {
+  $("status").textContent = message;
+  $("status").className = failed ? "bad" : "";
+}
+
+/** Run `work` with the controls disabled; what it throws is told on the page. */
+async function exclusively(message, work) {
+  if (busy) return;
+  busy = true;
+  enable();
+  tell(message);
+  try {
+    tell(await work());
+  } catch (error) {
+    tell(error.message, true);
+    if (error.name !== "ShaderloomError") console.error(error);
+  } finally {
+    $("progress").hidden = true;
+    busy = false;
+    enable();
+  }
+}
+
+function enable() {
+  const ready = Boolean(session) && !busy;
+  const hasSample = ready && sampleIndex() >= 0;
+  $("run").disabled = $("time").disabled = !hasSample;
+  $("plan").disabled = $("file").disabled = !ready;
+  document.body.toggleAttribute("aria-busy", busy);
+}
+
+function onProgress({ stage, done, total }) {
+  $("progress").hidden = false;
+  $("progress").max = Math.max(total, 1);
+  $("progress").value = done;
+  tell(stage === "weights"
+    ? `Loading weights: ${megabytes(done)} of ${megabytes(total)}`
+    : `Compiling shaders: ${done} of ${total}`);
+}
+
+const megabytes = (bytes) => `${(bytes / 2 ** 20).toFixed(1)} MiB`;
+const milliseconds = (value) => `${value.toPrecision(3)} ms`;
+const shapesText = (shapes) => Object.entries(shapes).map(([name, dims]) => `${name} ${dims.join("×") || "scalar"}`).join(", ");
+const sampleIndex = () => session.manifest.samples.findIndex((sample) => sample.plan === session.manifest.plans[current].key);
+
+// -- the sample --------------------------------------------------------------------------------------------------------
+
+async function runSample() {
+  const sample = await session.sample(sampleIndex());
+  await session.prepare(current);
+  tell("Running");
+  const start = performance.now();
+  const found = await session.run(sample.inputs);
+  const seconds = (performance.now() - start) / 1000;
+  const rows = Object.entries(sample.outputs).map(([name, expected]) => {
+    const result = compare(found[name], expected, sample.tolerance);
+    return { name, expected, found: found[name], ...result };
+  });
+  $("outputs").replaceChildren(outputTable(rows, sample.tolerance));
+  const agree = rows.every((row) => row.agrees);
+  document.body.dataset.sample = agree ? "agrees" : "differs";
+  $("status").className = agree ? "good" : "bad";
+  return `${agree ? "All outputs agree with the expected ones" : "Some outputs differ from the expected ones"} (first run ${seconds.toFixed(2)} s)`;
+}
+
+function outputTable(rows, tolerance) {
+  const head = element("tr", {}, ...["Output", "Type", "Largest error", "Verdict", "First values", "Expected"].map(
+    (title) => element("th", { scope: "col", textContent: title }),
+  ));
+  const body = rows.map((row) => element("tr", {},
+    element("th", { scope: "row", textContent: row.name }),
+    element("td", { textContent: `${row.expected.dtype} ${row.expected.dims.join("×") || "scalar"}` }),
+    element("td", { textContent: Number.isFinite(row.error) ? row.error.toExponential(2) : row.reason }),
+    element("td", { textContent: row.agrees ? "agrees" : "differs", className: row.agrees ? "good" : "bad" }),
+    element("td", {}, element("code", { textContent: preview(row.found) })),
+    element("td", {}, element("code", { textContent: preview(row.expected) })),
+  ));
+  const caption = element("caption", { textContent: `Errors are relative to the largest magnitude (at least 1); up to ${tolerance} agrees.` });
+  return element("table", {}, caption, element("thead", {}, head), element("tbody", {}, ...body));
+}
+
+async function timeRuns() {
+  const { inputs } = await session.sample(sampleIndex());
+  await session.prepare(current);
+  await session.run(inputs);
+  const repeat = Math.min(1000, Math.max(1, Math.floor(Number($("repeat").value)) || 1));
+  const times = [];
+  for (let index = 0; index < repeat; index++) {
+    tell(`Timing run ${index + 1} of ${repeat}`);
+    const start = performance.now();
+    await session.run(inputs);
+    times.push(performance.now() - start);
+  }
+  const facts = [["Median of runs", milliseconds(median(times))], ["Fastest run", milliseconds(Math.min(...times))]];
+  if (session.device.features.has("timestamp-query")) {
+    tell("Timing kernels");
+    const calls = await session.profile(inputs);
+    facts.push(["Sum of kernels", milliseconds(calls.reduce((sum, call) => sum + call.microseconds, 0) / 1000)]);
+    showKernelTimes(calls);
+  } else {
+    facts.push(["Kernels", "this GPU offers no timestamps"]);
+  }
+  $("times").replaceChildren(...facts.flatMap(([name, value]) => [
+    element("dt", { textContent: name }), element("dd", { textContent: value }),
+  ]));
+  return `Timed ${repeat} ${repeat === 1 ? "run" : "runs"}`;
+}
+
+// -- kernels -----------------------------------------------------------------------------------------------------------
+
+async function listKernels() {
+  const plan = (await session.prepare(current))[0];
+  const calls = plan.stages.flatMap((stage) => stage.calls);
+  $("kernels-note").textContent = `${calls.length} calls of ${plan.kernels.length} kernels stand for ${session.manifest.nodes} ONNX nodes.`;
+  const items = plan.kernels.map((kernel) => {
+    const own = calls.filter((call) => call.kernel === kernel.key);
+    const nodes = [...new Set(own.flatMap((call) => call.origins ?? []))];
+    const labels = [...new Set(own.map((call) => call.label).filter(Boolean))];
+    const text = element("pre", { tabIndex: 0, ariaLabel: "WGSL" });
+    const summary = element("summary", {},
+      element("strong", { textContent: labels.join("; ") || kernel.template }),
+      element("span", { className: "quiet", textContent: `${kernel.template}, ${own.length} ${own.length === 1 ? "call" : "calls"}` }),
+      element("span", { className: "time" }),
+    );
+    const details = element("details", {}, summary,
+      element("p", { className: "quiet", textContent: `Workgroup ${kernel.workgroup.join("×")}, bindings ${kernel.bindings.map((binding) => `${binding.name}: ${binding.element} (${binding.access.replace("_", " ")})`).join(", ")}` }),
+      element("p", { className: "quiet", textContent: nodes.join(", ") }),
+      text,
+    );
+    details.dataset.kernel = kernel.key;
+    details.addEventListener("toggle", async () => {
+      if (!details.open || text.textContent) return;
+      try {
+        text.textContent = await session.shader(kernel);
+      } catch (error) {
+        text.textContent = error.message;
+      }
+    });
+    return element("li", {}, details);
+  });
+  $("kernels").replaceChildren(...items);
+}
+
+function showKernelTimes(calls) {
+  const total = calls.reduce((sum, call) => sum + call.microseconds, 0) || 1;
+  const byKernel = new Map();
+  for (const call of calls) byKernel.set(call.kernel, (byKernel.get(call.kernel) ?? 0) + call.microseconds);
+  for (const details of document.querySelectorAll("#kernels details")) {
+    const time = byKernel.get(details.dataset.kernel) ?? 0;
+    details.querySelector(".time").textContent = `${milliseconds(time / 1000)}, ${(100 * time / total).toFixed(1)} %`;
+  }
+}
+
+// -- pictures ----------------------------------------------------------------------------------------------------------
+
+async function runPicture(file) {
+  const shapes = session.shapes[current];
+  const { name, dims } = pictureInput(session.inputs, shapes);
+  const feed = await pictureFeed(file, dims, PIXEL_VALUES[$("values").value], $("seen"));
+  $("seen").hidden = false;
+  const start = performance.now();
+  const found = await session.run({ [name]: feed });
+  const seconds = (performance.now() - start) / 1000;
+  $("picture-outputs").replaceChildren(...Object.entries(found).map(([output, tensor]) => showOutput(output, tensor)));
+  return `Ran ${file.name} in ${seconds.toFixed(2)} s`;
+}
+
+/** An output for people: a plane as a picture, a row of scores as its largest, anything else as its first values. */
+function showOutput(name, tensor) {
+  const { dims, data } = tensor;
+  const title = element("h3", { textContent: `${name} ${dims.join("×")}` });
+  if (dims.length === 4 && dims[1] === 1 && dims[2] > 4 && dims[3] > 4) {
+    const canvas = element("canvas", { role: "img", ariaLabel: `${name} as a picture` });
+    drawPlane(canvas, data, dims[3], dims[2]);
+    return element("div", {}, title, canvas);
+  }
+  if (dims.length === 2 && dims[0] === 1 && dims[1] > 1) {
+    const order = [...data.keys()].sort((a, b) => data[b] - data[a]).slice(0, 5);
+    const list = order.map((index) => element("li", { textContent: `class ${index}: ${Number(data[index]).toPrecision(4)}` }));
+    return element("div", {}, title, element("p", { textContent: "Largest values" }), element("ol", {}, ...list));
+  }
+  return element("div", {}, title, element("code", { textContent: preview(tensor, 16) }));
+}
+
+function choosePicture(files) {
+  const [file] = files;
+  if (!file) return;
+  exclusively(`Reading ${file.name}`, () => runPicture(file));
+}
+
+// -- the start ---------------------------------------------------------------------------------------------------------
+
+async function choosePlan() {
+  current = Number($("plan").value);
+  $("outputs").replaceChildren();
+  $("times").replaceChildren();
+  const hasSample = sampleIndex() >= 0;
+  $("sample-note").textContent = hasSample
+    ? "An input that came with the bundle, and the outputs that every device should give."
+    : "The bundle has no sample for these shapes: shaderloom compile --sample adds one.";
+  $("picture").hidden = !pictureInput(session.inputs, session.shapes[current]);
+  await listKernels();
+  return "Ready";
+}
+
+async function start() {
+  const name = await (await fetch("name.txt")).text();
+  $("name").textContent = document.title = name;
+  session = await load("bundle/", { onProgress });
+  session.lost.then((reason) => tell(`${reason}. Load the page again.`, true));
+  const { manifest, device } = session;
+  const bytes = Object.values(manifest.files).reduce((sum, file) => sum + file.size, 0);
+  const gpu = device.adapterInfo?.description || device.adapterInfo?.architecture || device.adapterInfo?.vendor || "this GPU";
+  $("about").textContent = `${manifest.model.graph_name || "Model"}, ${manifest.nodes} ONNX nodes, ${megabytes(bytes)}, compiled for ${manifest.target}, on ${gpu}`;
+  $("plan").replaceChildren(...session.shapes.map((shapes, index) => element("option", { value: index, textContent: shapesText(shapes) })));
+  $("values").replaceChildren(...Object.keys(PIXEL_VALUES).map((title) => element("option", { value: title, textContent: title })));
+  return choosePlan();
+}
+
+$("run").addEventListener("click", () => exclusively("Running", runSample));
+$("time").addEventListener("click", () => exclusively("Timing", timeRuns));
+$("plan").addEventListener("change", () => exclusively("Loading", choosePlan));
+$("file").addEventListener("change", (event) => choosePicture(event.target.files));
+for (const type of ["dragover", "dragleave", "drop"]) {
+  $("drop").addEventListener(type, (event) => {
+    event.preventDefault();
+    $("drop").classList.toggle("over", type === "dragover");
+    if (type === "drop") choosePicture(event.dataTransfer.files);
+  });
+}
+exclusively("Loading", start);

@@ -1,0 +1,121 @@
+"""A small HTTP server on 127.0.0.1 for a fixed table of resources."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import ClassVar
+from urllib.parse import unquote, urlsplit
+
+from ..runtime.errors import InputError, ShaderloomError
+
+HOST = "127.0.0.1"
+#: bytes written at once
+BLOCK = 1 << 20
+_NAMES = frozenset({HOST, "localhost"})
+_HEADERS = {
+    # Nothing but this server may be asked, by scripts, styles, pictures or forms.
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    "img-src 'self' blob: data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "Cache-Control": "no-store",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+
+
+@dataclass(frozen=True)
+class Resource:
+    """``read`` gives the bytes when they are asked for; an error of Shaderloom's is answered with status 500."""
+
+    content_type: str
+    read: Callable[[], bytes | memoryview]
+
+
+class Site:
+    """Serves ``resources`` by path (``/manifest.json``) until it is closed.  ``port`` 0 takes any that is free."""
+
+    def __init__(self, resources: Mapping[str, Resource], port: int = 0) -> None:
+        handler = type("Handler", (_Handler,), {"resources": dict(resources)})
+        try:
+            self._server = ThreadingHTTPServer((HOST, port), handler)
+        except (OSError, OverflowError) as error:
+            raise InputError(
+                f"cannot listen on port {port}: {error}", hint="choose another with --port; 0 takes any that is free"
+            ) from None
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.1}, daemon=True)
+        self._thread.start()
+
+    @property
+    def url(self) -> str:
+        return f"http://{HOST}:{self._server.server_port}/"
+
+    def wait(self) -> None:
+        """Return when the server has ended; a KeyboardInterrupt gets through."""
+        while self._thread.is_alive():
+            self._thread.join(1)
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    def __enter__(self) -> Site:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    resources: ClassVar[Mapping[str, Resource]] = {}
+    protocol_version = "HTTP/1.1"  # a bundle has many small files: connections are kept
+    server_version = "shaderloom"
+    sys_version = ""
+    timeout = 60
+
+    def do_GET(self) -> None:
+        self._answer(with_body=True)
+
+    def do_HEAD(self) -> None:
+        self._answer(with_body=False)
+
+    def _answer(self, *, with_body: bool) -> None:
+        # A page of another site could reach this server through a name of its own; then the name shows here.
+        if urlsplit("//" + self.headers.get("Host", "")).hostname not in _NAMES:
+            self._tell(HTTPStatus.MISDIRECTED_REQUEST, "this server answers to localhost only")
+            return
+        path = unquote(urlsplit(self.path).path)
+        resource = self.resources.get(path + "index.html" if path.endswith("/") else path)
+        if resource is None:
+            self._tell(HTTPStatus.NOT_FOUND, "there is no such file")
+            return
+        try:
+            body = memoryview(resource.read())
+        except ShaderloomError as error:
+            self._tell(HTTPStatus.INTERNAL_SERVER_ERROR, str(error))
+            return
+        self._send(HTTPStatus.OK, resource.content_type, body, with_body)
+
+    def _tell(self, status: HTTPStatus, message: str) -> None:
+        self._send(status, "text/plain; charset=utf-8", memoryview(f"{message}\n".encode()), self.command != "HEAD")
+
+    def _send(self, status: HTTPStatus, content_type: str, body: memoryview, with_body: bool) -> None:
+        try:
+            self.send_response(status)
+            self.send_header("Content-Type", content_type)
+            self.send_header("Content-Length", str(body.nbytes))
+            for name, value in _HEADERS.items():
+                self.send_header(name, value)
+            self.end_headers()
+            if with_body:
+                for start in range(0, body.nbytes, BLOCK):
+                    self.wfile.write(body[start : start + BLOCK])
+        except ConnectionError:  # the page went away
+            self.close_connection = True
+
+    def log_message(self, format: str, *arguments: object) -> None:
+        """Requests are not worth a line each."""

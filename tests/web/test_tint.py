@@ -1,0 +1,100 @@
+"""Chrome's shader compiler, Tint, accepts what naga accepts: it is stricter about control flow and constants."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+
+from shaderloom.runtime.bundle_format import web_feature
+from shaderloom.runtime.device_profile import WEB, DeviceProfile
+
+from ..support.cases import all_cases
+from ..support.golden import FOLDER
+from ..support.kernels import compile_kernels
+from .chromium import Page
+
+#: What decides which templates and tiles a kernel gets
+PROFILES = {
+    "web": WEB,
+    "software": replace(WEB, kind="cpu"),
+    "subgroups": replace(WEB, kind="cpu", features=frozenset({"subgroup"}), subgroup_size=4),
+}
+
+#: Texts that are checked in one call of the page
+BATCH = 100
+
+CHECK = """async (codes, pipelines) => {
+  globalThis.device ??= await (async () => {
+    const adapter = await navigator.gpu.requestAdapter();
+    return adapter.requestDevice({ requiredFeatures: ["subgroups"].filter((name) => adapter.features.has(name)) });
+  })();
+  return Promise.all(codes.map(async (code) => {
+    device.pushErrorScope("validation");
+    const module = device.createShaderModule({ code });
+    const scope = device.popErrorScope();
+    const { messages } = await module.getCompilationInfo();
+    const errors = messages.filter(({ type }) => type === "error");
+    const refused = errors.map(({ lineNum, message }) => `${lineNum}: ${message}`);
+    const error = await scope;
+    if (error && !refused.length) refused.push(error.message);
+    if (pipelines && !refused.length) {
+      await device.createComputePipelineAsync({ layout: "auto", compute: { module, entryPoint: "main" } })
+        .catch((reason) => refused.push(reason.message));
+    }
+    return refused;
+  }));
+}"""
+
+
+def refusals(page: Page, shaders: Mapping[str, str], *, pipelines: bool = False) -> dict[str, list[str]]:
+    """What Tint says against each shader, by the shader's name; those that it accepts are left out."""
+    names = list(shaders)
+    told = {}
+    for start in range(0, len(names), BATCH):
+        part = names[start : start + BATCH]
+        results = page.call(CHECK, [shaders[name] for name in part], pipelines, timeout=600)
+        told |= {name: messages for name, messages in zip(part, results, strict=True) if messages}
+    return told
+
+
+def kernels_of_cases(profile: DeviceProfile) -> dict[str, str]:
+    """Every kernel that the cases of the operators need, as Chrome gets it, by the case and template."""
+    texts: dict[str, str] = {}
+    for operator in all_cases():
+        _, made, _ = compile_kernels(operator.model(), operator.feeds, profile)
+        for kernel, _ in made:
+            features = "".join(f"enable {web_feature(name)};\n" for name in kernel.features if name == "subgroup")
+            texts.setdefault(features + kernel.wgsl, f"{operator.name} {kernel.template} {kernel.id}")
+    return {name: text for text, name in texts.items()}
+
+
+def test_golden_shaders_become_pipelines(blank):
+    shaders = {path.name: path.read_text(encoding="utf-8") for path in sorted((FOLDER / "wgsl").glob("*.wgsl"))}
+    assert shaders
+    assert refusals(blank, shaders, pipelines=True) == {}
+
+
+@pytest.mark.parametrize("name", PROFILES)
+def test_kernels_of_every_operator_are_accepted(blank, name):
+    shaders = kernels_of_cases(PROFILES[name])
+    assert len(shaders) > 500
+    assert refusals(blank, shaders) == {}
+
+
+def test_refusals_are_found(blank):
+    """What naga lets through shows here: a barrier that not every thread reaches, and a constant that is not finite."""
+    barrier = """
+        var<workgroup> shared_value: f32;
+        @group(0) @binding(0) var<storage, read_write> y: array<f32>;
+        @compute @workgroup_size(64) fn main(@builtin(local_invocation_index) i: u32) {
+          if (y[i] > 0.0) { workgroupBarrier(); }
+          y[i] = shared_value;
+        }"""
+    infinite = """
+        @group(0) @binding(0) var<storage, read_write> y: array<f32>;
+        @compute @workgroup_size(1) fn main() { y[0] = bitcast<f32>(0x7f800000u); }"""
+    told = refusals(blank, {"barrier": barrier, "infinite": infinite})
+    assert set(told) == {"barrier", "infinite"}
+    assert "uniform" in told["barrier"][0]
