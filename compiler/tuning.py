@@ -341,6 +341,8 @@ def depthwise_tile(problem: DepthwiseProblem, profile: DeviceProfile) -> Depthwi
 
 def score(problem: Problem, tile: Tile, profile: DeviceProfile) -> float | None:
     """What orders ``tile`` among the others in :func:`ranked`, less is better; None where a rule chooses, not a cost."""
+    if isinstance(tile, SubgroupTile):
+        return _subgroup_cost(problem, tile)
     if isinstance(tile, RegisterTile) and profile.kind == "cpu":
         return _cpu_cost(problem, tile)
     return _gpu_cost(problem, tile) if isinstance(tile, SharedTile) else None
