@@ -144,6 +144,15 @@ def variable(name: str, low: int, high: int) -> Dim:
     return Index((((_atom("var", (), name, low, high, name),), 1),))
 
 
+#: Declared dynamic dimensions have names of the user's choice; the prefix keeps them apart from loop variables
+DIMENSION_PREFIX = "$"
+
+
+def dimension(name: str, low: int, high: int) -> Dim:
+    """The declared dynamic dimension ``name`` with inclusive bounds."""
+    return variable(DIMENSION_PREFIX + name, low, high)
+
+
 def coordinate(name: str, size: Dim) -> Dim:
     """The variable ``name`` that runs over an axis: ``0 <= name < size``, also where ``size`` is symbolic.
 
@@ -652,7 +661,7 @@ def _evaluate_atom(atom: Atom, values: Mapping[str, Any], read: Callable[[Any], 
 
 
 def serialise(value: Dim) -> Any:
-    """JSON form of an index without opaque atoms: an int, or nested lists ``[operator, operand, ...]``."""
+    """JSON form of an index without opaque atoms: an int, a dimension's name, or lists ``[operator, operand, ...]``."""
     if not isinstance(value, Index):
         return int(value)
     terms = []
@@ -666,7 +675,7 @@ def serialise(value: Dim) -> Any:
 
 def _serialise_atom(atom: Atom) -> Any:
     if atom.kind == "var":
-        return atom.payload
+        return atom.payload.removeprefix(DIMENSION_PREFIX)
     if atom.kind == "opaque":
         raise ValueError(f"a run-time value cannot be part of a plan's dimension: {atom.key}")
     operator = {"floordiv": "//", "mod": "%", "min": "min", "max": "max"}[atom.kind]

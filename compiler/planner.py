@@ -115,7 +115,7 @@ class Planner:
         recorder = CallRecorder(self._kind_of)
         for group in self.running:
             made = self.made[group.output]
-            recorder.add(group, made.built, made.shares is not None)
+            recorder.add(group, made.built, made.shares)
         inputs = tuple(
             Port(value.name, value.dtype.name, tuple(ix.serialise(dim) for dim in value.shape))
             for value in self.graph.inputs
@@ -164,7 +164,7 @@ class Planner:
             self.last_read[root] = max(self.last_read.get(root, -1), self.last_read.get(group.output, -1))
 
     def _build(self, group: Group, in_place: Value | None) -> Built:
-        names = [symbol.name for symbol in self.symbols]
+        names = [ix.DIMENSION_PREFIX + symbol.name for symbol in self.symbols]
         return build(
             GroupContext(group, self.fusion.materialised, self.profile, symbols=names, in_place=in_place)
         )

@@ -74,7 +74,7 @@ def _variables(model: ImportedModel, dynamic: DynamicDims) -> dict[str, ix.Dim]:
             raise InputError(f"no input has a dimension '{name}'", hint=f"named dimensions are {listed}")
         if not 0 <= low <= high:
             raise InputError(f"the range {low} to {high} of dimension '{name}' is not valid")
-    return {name: ix.variable(name, low, high) for name, (low, high) in dynamic.items()}
+    return {name: ix.dimension(name, low, high) for name, (low, high) in dynamic.items()}
 
 
 def _bind(port: ImportedPort, shape: tuple[int, ...], variables: Mapping[str, ix.Dim], sizes: dict[str, int]) -> Shape:

@@ -171,3 +171,31 @@ def test_a_model_file_is_not_held_in_memory(device, external):
         assert view.obj is session._engine.source.sources._mapped[source.path]
         assert bytes(view) == weight.tobytes()
         del view
+
+
+@pytest.mark.parametrize("names", [("m", "k"), ("step", "n"), ("batch", "row"), ("q", "lane"), ("a.b", "a_b")])
+def test_dynamic_dimensions_may_have_any_name(device, names):
+    """Kernels have loop variables of their own; a dimension of the same name is another thing."""
+    rows, inner = names
+    nodes = [
+        onnx.helper.make_node("MatMul", ["x", "w"], ["product"]),
+        onnx.helper.make_node("Softmax", ["product"], ["y"]),
+        onnx.helper.make_node("Transpose", ["x"], ["t"]),
+    ]
+    value = onnx.helper.make_tensor_value_info
+    graph = onnx.helper.make_graph(
+        nodes,
+        "g",
+        [value("x", onnx.TensorProto.FLOAT, [rows, inner]), value("w", onnx.TensorProto.FLOAT, [inner, 6])],
+        [value("y", onnx.TensorProto.FLOAT, [rows, 6]), value("t", onnx.TensorProto.FLOAT, [inner, rows])],
+    )
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=9)
+    generator = np.random.default_rng(0)
+    with shaderloom.InferenceSession(model, device=device, cache=False, dynamic={rows: (1, 64), inner: (1, 64)}) as session:
+        for m, k in ((5, 7), (1, 3), (33, 16)):
+            x, w = generator.standard_normal((m, k), np.float32), generator.standard_normal((k, 6), np.float32)
+            y, t = session.run(None, {"x": x, "w": w})
+            scores = np.exp(x @ w - (x @ w).max(axis=1, keepdims=True))
+            np.testing.assert_allclose(y, scores / scores.sum(axis=1, keepdims=True), rtol=1e-4, atol=1e-6)
+            np.testing.assert_array_equal(t, x.T)
+        assert session.stats.misses == 1

@@ -71,7 +71,11 @@ def float_literal(value: float) -> str:
 
 def symbol_field(name: str) -> str:
     """The field of the ``symbols`` uniform that holds a declared dynamic dimension: a legal WGSL identifier."""
-    safe = "".join(character if character.isascii() and character.isalnum() else "_" for character in name)
+    plain = name.removeprefix(ix.DIMENSION_PREFIX)
+    safe = "".join(
+        character if character.isascii() and character.isalnum() else "__" if character == "_" else f"_{ord(character):x}_"
+        for character in plain
+    )
     return f"s_{safe}"
 
 
