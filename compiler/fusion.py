@@ -79,7 +79,7 @@ class Group:
 
 @dataclass
 class Fusion:
-    """The result: groups in execution order."""
+    """The result: groups in execution order; a value without elements has none."""
 
     groups: list[Group]
     materialised: dict[Value, Group]
@@ -500,6 +500,8 @@ class _Fuser:
         pending: dict[Value, Group] = {}
         for value in self._owners():
             assert value.producer is not None
+            if value.elements == 0:
+                continue  # nothing to compute
             region = self.region_of.get(value.producer)
             family = self.operators.of(region.anchor).family if region else "map"
             reads, inlined = self._operands(value)
@@ -536,8 +538,8 @@ def _topological(groups: dict[Value, Group]) -> list[Group]:
 
 
 def _is_literal(value: Value) -> bool:
-    """Whether kernels hold the value in their text: known, and one element at most."""
-    return value.known is not None and value.known.size <= 1
+    """Whether kernels hold the value in their text (known, and one element at most), or never read it: it has none."""
+    return (value.known is not None and value.known.size <= 1) or value.elements == 0
 
 
 def _high(size: Dim) -> int:

@@ -98,7 +98,8 @@ class Planner:
         self.running = [group for group in fusion.groups if not group.constant]
         self.outputs: dict[Value, str] = {}  #: computed output values, by the name of the first output that they are
         for value, name in zip(graph.outputs, graph.output_names, strict=True):
-            if value.producer is not None and value in fusion.materialised and not fusion.materialised[value].constant:
+            group = fusion.materialised.get(value)
+            if value.producer is not None and (value.elements == 0 if group is None else not group.constant):
                 self.outputs.setdefault(value, name)
         self.inputs = set(graph.inputs)
         self.owner: dict[Value, Value] = {}  #: value -> value whose memory it lives in, after in-place sharing

@@ -333,3 +333,23 @@ def test_awkward_graphs(name: str, fusion: bool, web_device) -> None:
     plan = compile_for(model, feeds, fusion=fusion)
     tolerance = 1e-4 if name == "long_chain" else 2e-5  # rounded five hundred times
     assert_close(run_plan(web_device, plan, model, feeds), run_onnxruntime(model, feeds), tolerance)
+
+
+def test_nothing_beside_a_declared_dimension(device) -> None:
+    """An axis of size 0 next to one whose size is known only at run time."""
+    feeds = {"x": normal(1, 4, 0), "z": normal(1, 4, 3)}
+    nodes = [
+        node("Softmax", ["x"], ["s"], axis=0),
+        node("ReduceSum", ["x", "last"], ["r"], keepdims=0),
+        node("Concat", ["s", "z", "x"], ["c"], axis=2),
+        node("Transpose", ["x"], ["t"], perm=[0, 2, 1]),
+        node("MatMul", ["t", "z"], ["m"]),
+        node("MatMul", ["x", "t"], ["p"]),
+    ]
+    model = make(nodes, feeds, ["s", "r", "c", "m", "p"], {"last": np.array([2])})
+    for port in model.graph.input:
+        port.type.tensor_type.shape.dim[1].dim_param = "n"
+    longer = {"x": normal(1, 9, 0), "z": normal(1, 9, 3)}
+    plan = compile_for(model, feeds, device.profile, dynamic={"n": (1, 16)})
+    for actual, given in zip(run_plan(device, plan, model, [feeds, longer]), (feeds, longer), strict=True):
+        assert_close(actual, run_onnxruntime(model, given))

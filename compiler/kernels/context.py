@@ -119,10 +119,10 @@ class GroupContext:
     @staticmethod
     def _known(value: Value, where: tuple[Dim, ...]) -> Expr | None:
         """Elements that are known at compile time become literals, or symbols."""
+        if value.elements == 0:  # never read: whoever asks guards it away (an empty part of a Concat)
+            return ex.const(0, value.dtype.compute)
         if value.known is None or value.known.size > 1:
             return None
-        if not value.known.size:  # never read: whoever asks guards it away (an empty part of a Concat)
-            return ex.const(0, value.dtype.compute)
         element = value.known.reshape(-1)[0]
         dtype = value.dtype.compute
         if isinstance(element, ix.Index):
