@@ -3,12 +3,13 @@
 The rows are JSON values for ``Plan.report``.  They explain a plan and change nothing about how it runs:
 
 ``tensors``
-    every tensor that a call of the run binds: name (that of the ONNX tensor whose elements it holds, else "" or a
-    constant that it is made from in brackets), graph path of the ONNX nodes, dtype, logical shape, layout, and kind:
-    ``input``, ``weight``, ``activation`` or ``output``
+    every tensor that a call of the run binds: name (that of the ONNX tensor whose elements it holds, else "", or for
+    a weight a constant that it is made from, in brackets), graph path of the ONNX nodes, dtype, logical shape, layout,
+    and kind: ``input``, ``weight``, ``activation`` or ``output``
 ``call_records``
     one row for each call: ``operands`` (numbers of tensors in binding order, the result last), ``family``, the ONNX
-    nodes by their part in the kernel (``prologue``, ``anchor``, ``epilogue``), ``in_place``, and the sizes of its loops
+    nodes by their part in the kernel (``prologue``, ``anchor``, ``epilogue``), ``in_place`` (the number of the tensor
+    that the result overwrites and that the kernel reads at the result's binding, or None), and the sizes of its loops
 """
 
 from __future__ import annotations
@@ -32,15 +33,15 @@ class CallRecorder:
         self.tensors: list[dict[str, Any]] = []
         self.calls: list[dict[str, Any]] = []
 
-    def add(self, group: Group, built: Built, in_place: bool) -> None:
-        """Record one call of the run."""
+    def add(self, group: Group, built: Built, in_place: Value | None) -> None:
+        """Record one call of the run; ``in_place`` is the operand whose memory the result takes over."""
         anchor = group.region.anchor if group.region else group.output.producer
         own = group.region.nodes if group.region else group.nodes[len(group.inlined) :]
         self.calls.append(
             {
                 "family": group.family,
                 "operands": [self._number(value) for value in built.operands],
-                "in_place": in_place,
+                "in_place": None if in_place is None else self._number(in_place),
                 "prologue": origins_of(group.inlined),
                 "anchor": origins_of([anchor] if anchor else []),
                 "epilogue": origins_of(node for node in own if node is not anchor),
@@ -57,13 +58,14 @@ class CallRecorder:
 
     def _describe(self, value: Value) -> dict[str, Any]:
         origin = value.producer.origin if value.producer else None
+        kind = self._kind_of(value)
         return {
-            "name": value.name or _source_name(value),
+            "name": value.name or (_source_name(value) if kind == "weight" else ""),
             "graph": origin.graph if origin else "main",
             "dtype": value.dtype.name,
             "shape": [ix.serialise(dim) for dim in value.shape],
             "layout": describe_layout(value.layout),
-            "kind": self._kind_of(value),
+            "kind": kind,
         }
 
 

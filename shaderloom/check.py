@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .comparison import Difference, NotFinite, compare, not_finite
-from .observation import Observation, observe, output_tensor
+from .observation import Observation, observe, operands_of, output_tensor
 from .references import OnnxModel, Reference
 from .runtime.caps import Caps, MemoryAccount
 from .runtime.executor import Executor
@@ -235,13 +235,14 @@ class Checker:
         writers: dict[int, int] = {}  # tensor -> the call that writes it
         watches = []
         for number, observation in observed.items():
-            operands = plan.report["call_records"][number]["operands"]
-            writers[operands[-1]] = number
+            record = plan.report["call_records"][number]
+            operands = operands_of(record)
+            writers[record["operands"][-1]] = number
             here = not_finite(observation.array)
             if here is None:
                 continue
             found[number] = here
-            if any(writers.get(operand) in found for operand in operands[:-1]):
+            if any(writers.get(operand) in found for operand in operands):
                 continue
             if any(not_finite(self.feeds[row["name"]]) for row in self._inputs(plan, operands)):
                 continue

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .comparison import Difference, compare, not_finite
-from .observation import Observation, observe
+from .observation import Observation, observe, operands_of
 
 if TYPE_CHECKING:
     from .check import Checker, Compilation, Row
@@ -89,7 +89,7 @@ class Diagnostician:
             if number in found:
                 continue
             found.add(number)
-            for operand in records[number]["operands"][:-1]:
+            for operand in operands_of(records[number]):
                 row = tensors[operand]
                 if operand in writers and not (row["graph"] == "main" and row["name"] in self.good):
                     pending.append(writers[operand])

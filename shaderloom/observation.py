@@ -52,6 +52,12 @@ class Observation:
     array: np.ndarray
 
 
+def operands_of(record: Mapping[str, Any]) -> list[int]:
+    """Numbers of the tensors that a call reads, the one that its result overwrites included."""
+    overwritten = record["in_place"]
+    return [*record["operands"][:-1], *([] if overwritten is None else [overwritten])]
+
+
 def output_range(plan: Plan, call: int) -> Range:
     """The range that a call writes."""
     record = plan.report["call_records"][call]

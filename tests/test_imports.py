@@ -34,7 +34,7 @@ LAYERS = (
     ("fusion", "buffers"),
     ("kernels", "codegen", "tuning"),  # kernels ask codegen for the type of an operand, codegen renders their specs
     ("passes",),  # the layout pass asks the kernels which layouts they can read
-    ("planner", "record"),
+    ("planner", "record", "alternatives"),
     ("driver", "host"),
 )
 

@@ -135,3 +135,15 @@ def test_dump_refuses_what_it_cannot_write(path, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError):
         dump(trail, tmp_path / "file" / "inside")
+
+
+def test_overwritten_operands_are_recorded(path):
+    plan = follow(Model(path, cache=False), {"x": (1, 4, 8, 8)}, WEB, {"fusion": False}).plan
+    tensors, records = plan.report["tensors"], plan.report["call_records"]
+    writers = {record["operands"][-1]: number for number, record in enumerate(records)}
+    overwriting = [record for record in records if record["in_place"] is not None]
+    assert len(overwriting) == plan.report["in_place"] > 0
+    for record in overwriting:
+        before, after = record["in_place"], record["operands"][-1]
+        assert before in writers and before not in record["operands"]
+        assert tensors[before]["dtype"] == tensors[after]["dtype"]

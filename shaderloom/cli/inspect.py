@@ -71,6 +71,13 @@ def command(
     dump: Annotated[
         Path | None, typer.Option("--dump", metavar="DIR", help="Write numbered files of every stage to a new folder.")
     ] = None,
+    html: Annotated[
+        Path | None,
+        typer.Option("--html", metavar="FILE.html", help="Write a report to look at in a browser: one file, offline."),
+    ] = None,
+    measure: Annotated[
+        bool, typer.Option("--profile", help="With --html: run on random inputs, and show the time of every kernel.")
+    ] = False,
     other: Annotated[
         Path | None,
         typer.Option(
@@ -106,6 +113,8 @@ def command(
 
       shaderloom inspect resnet50.onnx --dump stages
 
+      shaderloom inspect resnet50.onnx --html report.html --profile
+
       shaderloom inspect new.onnx --diff old.onnx
 
       shaderloom inspect resnet50.onnx --diff resnet50.onnx --diff-option fusion=false
@@ -120,6 +129,11 @@ def command(
             return
         if other_options:
             raise InputError("--diff-option is an option of OTHER", hint="give --diff OTHER too")
+        if html is not None:
+            opening.write_html(html, model, parse_options(options), measure)
+            if not as_json:
+                typer.echo(f"wrote {html}")
+            return
         if dump is not None or after is not None or stage in GRAPH_STAGES:
             opened, sizes = opening.model(model, parse_options(options))
             if dump is not None:
@@ -165,6 +179,31 @@ class Opening:
             return bundle_subject(path, self.shapes)
         opened, sizes = self.model(path, options)
         return model_subject(opened, sizes, self.profile)
+
+    def write_html(self, target: Path, path: Path, options: dict[str, Any], measure: bool) -> None:
+        """The report of a model or a bundle."""
+        from .inspect_html import write_report
+
+        subject = self.subject(path, options)
+        if not measure:
+            write_report(target, subject)
+            return
+        from ..session import InferenceSession
+        from ..subject import looks_like_bundle
+        from .run import _feeds as make_feeds
+
+        if self.web and not looks_like_bundle(path):
+            raise InputError("times are measured on a device of this machine", hint="leave out --web or --profile")
+        if looks_like_bundle(path):
+            from ..bundle_session import load_bundle
+
+            session: InferenceSession = load_bundle(path, device=self.device)
+        else:
+            session = InferenceSession(
+                path, device=self.device, dynamic=self.dynamic, cache=self.cache, options=options
+            )
+        with session:
+            write_report(target, subject, session, make_feeds(session, {}, self.shapes, 0))
 
     def describe(self, path: Path, options: dict[str, Any]) -> dict[str, Any]:
         """The description of a model's or a bundle's plan, or one that is in a file."""

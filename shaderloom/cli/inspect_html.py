@@ -1,0 +1,41 @@
+"""``shaderloom inspect --html``: the report in one file, with measured times if they are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..runtime.errors import InputError
+
+if TYPE_CHECKING:
+    from ..session import InferenceSession
+    from ..subject import Subject
+
+
+def write_report(
+    path: Path, subject: Subject, session: InferenceSession | None = None, feeds: Mapping[str, Any] | None = None
+) -> None:
+    """Write the report of ``subject``; with a session its calls are timed on these inputs.
+
+    Raises :class:`InputError` if the file cannot be written or the session runs another plan.
+    """
+    from ..profiling import summarise, symbol_values
+    from ..report.page import render_report
+    from ..runtime.roofline import measure_roofline
+
+    if session is None:
+        text = render_report(subject)
+    else:
+        feeds = feeds or {}
+        if session.plan_for(feeds).key != subject.plan.key:
+            raise InputError("the session runs another plan than the one that is inspected")
+        session.run(None, feeds)  # the first run pays for what later ones find ready
+        profiles = [session.profile(feeds) for _ in range(3)]
+        roofline = measure_roofline(session.device)
+        result = summarise(session.plan_for(feeds), profiles, symbol_values(subject.plan, feeds), roofline)
+        text = render_report(subject, device=session.device.name, profile=result, roofline=roofline)
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"cannot write '{path}': {error.strerror or error}") from error

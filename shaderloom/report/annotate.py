@@ -1,0 +1,104 @@
+"""Comments that name ONNX nodes and tensors in a kernel's WGSL.
+
+A shader's text is shared by all calls that run it, so it has no names.  Comments belong to one call.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+#: (line before which it stands, comment)
+Comment = tuple[int, str]
+
+_BINDING = re.compile(r"@binding\((\d+)\) var<(storage|uniform)")
+_FUNCTION = re.compile(r"fn (\w+)\(")
+_LOAD = re.compile(r"\bx(\d+)\[")
+
+
+def comments(wgsl: str, record: Mapping[str, Any], tensors: Sequence[Mapping[str, Any]]) -> list[Comment]:
+    """The comments of one call; ``record`` and ``tensors`` are those of ``Plan.report``."""
+    lines = wgsl.splitlines()
+    found: list[Comment] = []
+    for number, line in enumerate(lines):
+        binding = _BINDING.search(line)
+        if binding is not None and binding[2] == "storage" and int(binding[1]) < len(record["operands"]):
+            found.append((number, f"// {tensor_text(tensors[record['operands'][int(binding[1])]])}"))
+        function = _FUNCTION.match(line)
+        if function is not None:
+            read = _read(_body(lines, number), record, tensors)
+            text = _of_function(function[1], read, record)
+            start = number
+            while start and lines[start - 1].startswith("@compute"):
+                start -= 1
+            found += [(start, f"// {part}") for part in text]
+    return found
+
+
+def annotated(wgsl: str, notes: Sequence[Comment]) -> str:
+    """The text with the comments in it, each indented like the line that follows."""
+    lines = wgsl.splitlines()
+    by_line: dict[int, list[str]] = {}
+    for number, text in notes:
+        by_line.setdefault(number, []).append(text)
+    result = []
+    for number, line in enumerate(lines):
+        indent = line[: len(line) - len(line.lstrip())]
+        result += [indent + text for text in by_line.get(number, ())]
+        result.append(line)
+    return "\n".join(result) + "\n"
+
+
+def tensor_text(row: Mapping[str, Any]) -> str:
+    """A tensor in one line: name, type, shape, layout, kind."""
+    shape = "x".join(dim_text(size) for size in row["shape"]) or "scalar"
+    name = row["name"] or "(without a name)"
+    return f"{name}: {row['dtype']} {shape}, {row['layout']['text'] or '-'}, {row['kind']}"
+
+
+def dim_text(size: Any) -> str:
+    """A dimension for people: a number, a name, or an expression in prefix form."""
+    if isinstance(size, (int, str)):
+        return str(size)
+    return "(" + " ".join(dim_text(part) for part in size) + ")"
+
+
+def _body(lines: Sequence[str], start: int) -> list[str]:
+    """The lines of a function: to the next line that closes a block at the margin."""
+    for number in range(start, len(lines)):
+        if lines[number].startswith("}") or (number == start and lines[number].rstrip().endswith("}")):
+            return list(lines[start : number + 1])
+    return list(lines[start:])
+
+
+def _read(body: Sequence[str], record: Mapping[str, Any], tensors: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The names of the tensors that a function loads; of those without a name the operand's."""
+    numbers = sorted({int(number) for line in body for number in _LOAD.findall(line)})
+    operands = record["operands"]
+    return [tensors[operands[number]]["name"] or f"x{number}" for number in numbers if number < len(operands)]
+
+
+def parts_of(record: Mapping[str, Any]) -> tuple[list[str], list[str], list[str]]:
+    """ONNX nodes of the prologue, the anchor and the epilogue, each in one part.
+
+    A node may have left IR nodes in several, as a product with a view of its operand: the anchor has it then.
+    """
+    anchor = record["anchor"]
+    epilogue = [node for node in record["epilogue"] if node not in anchor]
+    prologue = [node for node in record["prologue"] if node not in anchor and node not in epilogue]
+    return prologue, anchor, epilogue
+
+
+def _of_function(name: str, read: Sequence[str], record: Mapping[str, Any]) -> list[str]:
+    """What a function computes of the ONNX graph: the parts of the kernel that its name and its loads tell."""
+    prologue, anchor, epilogue = parts_of(record)
+    if name == "main":
+        return [f"computes {', '.join(anchor)}"] if anchor else []
+    if name.startswith("store"):
+        nodes = [*prologue, *anchor] if record["family"] == "map" else epilogue
+        return [f"applies {', '.join(nodes)}"] if nodes else ["stores the result as it is"]
+    if not read:
+        return []
+    through = f" through {', '.join(prologue)}" if prologue else ""
+    return [f"reads {', '.join(read)}{through}"]
