@@ -12,6 +12,7 @@ import hashlib
 import math
 import mmap
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -183,3 +184,25 @@ class FileSource:
 
     def to_ref(self) -> SourceRef:
         return SourceRef(self.key, self.file.relative, self.offset, self.length, self.dtype.name, self.shape)
+
+
+class LoadedSource:
+    """A range of a data file that only a function of the caller can read (:mod:`~shaderloom.runtime.data_loader`)."""
+
+    def __init__(
+        self, load: Callable[[], bytes], path: str, offset: int, length: int, dtype: DType, shape: tuple[int, ...]
+    ) -> None:
+        self._load = load
+        self.path, self.offset, self.length = path, offset, length
+        self.dtype, self.shape = dtype, shape
+
+    @cached_property
+    def key(self) -> str:
+        text = f"loaded\0{self.path}\0{self.offset}\0{self.length}\0{self.dtype.name}{list(self.shape)}"
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def read(self) -> np.ndarray:
+        return _as_array(self._load(), 0, self.dtype, self.shape)
+
+    def to_ref(self) -> SourceRef:
+        return SourceRef(self.key, self.path, self.offset, self.length, self.dtype.name, self.shape)

@@ -10,14 +10,15 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from .buffers import TENSOR, OwnedBuffer, upload
+from .buffers import TENSOR, OwnedBuffer, upload, write
 from .caps import Caps, MemoryAccount
+from .data_loader import check_length, chunks_of
 from .device import Device
 from .dispatch import Binder, Dispatch, encode
-from .errors import ClosedError, InternalError, ModelError
+from .errors import ClosedError, InternalError, LimitError
 from .plan import Plan, SourceRef, Weight, evaluate
 
-#: Gives the bytes of an initializer as an object with the buffer protocol, preferably a view of a mapped file
+#: Gives the bytes of an initializer: a buffer, preferably a view of a mapped file, or chunks (:mod:`.data_loader`)
 ReadSource = Callable[[SourceRef], Any]
 
 #: Told bytes done and bytes in all while weights are loaded
@@ -104,6 +105,8 @@ class _Preparation:
         self._done = 0
 
     def run(self) -> None:
+        for weight in self._missing:
+            self._check_size(weight)
         made: list[str] = []
         try:
             for weight in self._missing:
@@ -129,6 +132,17 @@ class _Preparation:
             return self._references[key]
         except KeyError:
             raise InternalError(f"the plan does not contain source '{key}'") from None
+
+    def _check_size(self, weight: Weight) -> None:
+        """A tensor beyond one binding cannot be read by a kernel: refuse it by name, before anything is read."""
+        for limit_name in ("max-buffer-size", "max-storage-buffer-binding-size"):
+            limit = self._device.profile.limit(limit_name)
+            largest = max([weight.bytes, *(self._reference(key).length for key in self._needed(weight))])
+            if largest > limit:
+                raise LimitError(
+                    f"the tensor takes {largest:,} bytes; the device's {limit_name} is {limit:,}",
+                    tensor=weight.description or weight.key,
+                )
 
     def _make(self, weight: Weight) -> None:
         pool = self._pool
@@ -162,16 +176,29 @@ class _Preparation:
 
     def _upload(self, reference: SourceRef, buffer: OwnedBuffer, offset: int = 0) -> None:
         data = reference.data if reference.data is not None else self._pool._read_source(reference)
-        view = memoryview(data).cast("B")
-        if len(view) != reference.length:
-            raise ModelError(
-                f"an initializer has {len(view)} bytes instead of {reference.length}", tensor=reference.key
-            )
-        for done in upload(self._device, buffer.gpu, view, offset):
-            self._done += done
-            if self._pool._progress is not None:
-                self._pool._progress(self._done, self._total)
+        done = 0
+        rest = b""  # of a chunk that does not end at a word: writes begin at words
+        for chunk in chunks_of(data):
+            if done + len(rest) + len(chunk) > reference.length:
+                check_length(done + len(rest) + len(chunk), reference.length, reference.key)
+            if rest or len(chunk) % 4:
+                chunk = memoryview(rest + bytes(chunk)) if rest else chunk
+                whole = len(chunk) // 4 * 4
+                rest, chunk = bytes(chunk[whole:]), chunk[:whole]
+            for written in upload(self._device, buffer.gpu, chunk, offset + done):
+                done += written
+                self._report(written)
+        if rest:
+            write(self._device, buffer.gpu, offset + done, rest)
+            done += len(rest)
+            self._report(len(rest))
+        check_length(done, reference.length, reference.key)
         self._pool.uploaded_bytes += reference.length
+
+    def _report(self, written: int) -> None:
+        self._done += written
+        if self._pool._progress is not None:
+            self._pool._progress(self._done, self._total)
 
     def _make_scratch(self, weight: Weight) -> None:
         """Buffers that the weight's calls name but no weight owns, as large as the furthest range."""

@@ -9,17 +9,14 @@ from __future__ import annotations
 import mmap
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from .data_loader import DataLoader
 from .errors import InternalError, ModelError
 from .plan import SourceRef
-
-#: Gives ``length`` bytes of a data file from ``offset``: one buffer, or chunks of it in order (also an async iterator).
-#: The path is that in the model; None for the offset and length asks for the size of the file
-DataLoader = Callable[[str, int, int], Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,22 +36,30 @@ class SourceFiles:
     """Gives the bytes of a :class:`SourceRef`.
 
     ``path`` is the model file and ``files`` the expected state of it (``""``) and of its data files by their path
-    relative to the model's folder; ``data`` holds a model without a file.
+    relative to the model's folder; ``data`` holds a model without a file.  With a ``loader`` data files come from it.
     """
 
-    def __init__(self, path: Path | None, data: bytes | None, files: Mapping[str, FileState]) -> None:
+    def __init__(
+        self, path: Path | None, data: bytes | None, files: Mapping[str, FileState], loader: DataLoader | None = None
+    ) -> None:
+        self._loader = loader
         self._path = path
         self._data = data
         self._files = files
         self._mapped: dict[str, mmap.mmap | bytes] = {}
         self._lock = threading.Lock()
 
-    def __call__(self, source: SourceRef) -> memoryview:
-        """A read-only view of the source's bytes.  Raises :class:`ModelError` if its file has changed or is gone."""
+    def __call__(self, source: SourceRef) -> Any:
+        """A read-only view of the source's bytes, or what the loader gives for them.
+
+        Raises :class:`ModelError` if the file has changed or is gone.
+        """
         if source.data is not None:
             return memoryview(source.data)
         if source.path is None:
             raise InternalError(f"source '{source.key}' has neither a file nor data")
+        if self._loader is not None and source.path:
+            return self._loader(source.path, source.offset, source.length)
         view = memoryview(self._open(source.path))
         if source.offset < 0 or source.offset + source.length > len(view):
             raise ModelError("the bytes of an initializer lie outside its file", tensor=source.key)

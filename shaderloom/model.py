@@ -18,10 +18,11 @@ from .compiler.cache import DiskCache, compiler_version, open_cache
 from .feeds import Dynamic, ShapeKey, canonical_dynamic, check_dynamic, override_dimensions, static_shapes
 from .header import ModelHeader
 from .runtime.caps import Caps
+from .runtime.data_loader import DataLoader, load_whole
 from .runtime.device_profile import DeviceProfile
 from .runtime.errors import InputError, ModelError
 from .runtime.plan import Plan
-from .runtime.source_files import DataLoader, FileState, SourceFiles
+from .runtime.source_files import FileState, SourceFiles
 
 if TYPE_CHECKING:
     from .compiler.frontend.model import ImportedModel
@@ -44,7 +45,8 @@ class Model:
     ) -> None:
         """Open a model.  ``options`` are passed to the compiler and must be JSON values; they are part of cache keys.
 
-        ``dimensions`` fixes named dimensions of the inputs, by name and by denotation.
+        ``dimensions`` fixes named dimensions of the inputs, by name and by denotation.  With an
+        ``external_data_loader`` nothing is kept on the disk: nobody knows whether the data is still the same.
 
         Raises :class:`ModelError` or :class:`UnsupportedError` for a bad model and :class:`InputError` for bad options.
         """
@@ -52,14 +54,15 @@ class Model:
         self.dynamic = dict(dynamic or {})
         self.caps = caps or Caps()
         self.options = dict(options or {})
-        self._cache = open_cache(cache) if not has_foreign_operators() else None
+        self._loader = external_data_loader
+        self._cache = open_cache(cache) if external_data_loader is None and not has_foreign_operators() else None
         self._progress = progress or (lambda what, done, total: None)
         self._imported: ImportedModel | None = None
         self._identity = self._identify()
         self.header = self._open_header()
         self.header = override_dimensions(self.header, *dimensions)
         check_dynamic(self.header, self.dynamic)
-        self.sources = SourceFiles(self.path, self.data, self.header.files)
+        self.sources = SourceFiles(self.path, self.data, self.header.files, external_data_loader)
 
     @property
     def imported(self) -> ImportedModel:
@@ -70,7 +73,11 @@ class Model:
             self._progress("reading the model", 0, 0)
             model = self.data if self.path is None else self.path
             assert model is not None, "one of the two is given"
-            self._imported = load_model(model)
+            loader = self._loader
+            if loader is None:
+                self._imported = load_model(model)
+            else:
+                self._imported = load_model(model, lambda *where: load_whole(loader, *where))
         return self._imported
 
     def default_shapes(self) -> dict[str, tuple[int, ...]] | None:

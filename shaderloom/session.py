@@ -30,7 +30,7 @@ from .runtime.timing import Profile
 
 if TYPE_CHECKING:
     from .compiler.cache import DiskCache
-    from .runtime.source_files import DataLoader
+    from .runtime.data_loader import DataLoader
 
 
 class InferenceSession:
@@ -54,7 +54,7 @@ class InferenceSession:
     ``caps``
         bounds on what the model may ask for.
     ``external_data_loader``
-        reads external data in place of the file system; see :mod:`.runtime.source_files`.
+        reads external data in place of the file system; see :mod:`.runtime.data_loader`.
     ``cache``
         True for the user's disk cache, a folder for another, False for none.
     ``plans``

@@ -132,6 +132,41 @@ def test_a_link_that_loops_is_refused(folder):
         _load(folder, {"location": "loop.bin"})
 
 
+def test_a_hard_link_is_refused(folder):
+    """Nobody can tell whether its other name lies in the folder."""
+    os.link(folder.parent / "secret.bin", folder / "hard.bin")
+    with pytest.raises(ModelError, match="has other names"):
+        _load(folder, {"location": "hard.bin"})
+
+
+def test_a_link_inside_the_folder_is_followed(folder):
+    (folder / "alias.bin").symlink_to("sub/exact.bin")
+    np.testing.assert_array_equal(_load(folder, {"location": "alias.bin"}).graph.constants["weight"].read(), DATA)
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/zero"), reason="the system has no such device")
+def test_a_device_is_refused(folder):
+    (folder / "zero.bin").symlink_to("/dev/zero")
+    with pytest.raises(ModelError, match="link out of"):
+        _load(folder, {"location": "zero.bin"})
+
+
+def test_a_file_replaced_while_it_is_opened_is_refused(folder, monkeypatch):
+    from shaderloom.compiler.sources import MappedFile
+
+    inner = MappedFile.open.__func__
+
+    def swap(cls, path, relative=""):
+        if relative:
+            path.unlink()
+            path.write_bytes(DATA.tobytes() + b"more")
+        return inner(cls, path, relative)
+
+    monkeypatch.setattr(MappedFile, "open", classmethod(swap))
+    with pytest.raises(ModelError, match="was replaced"):
+        _load(folder, {"location": "sub/exact.bin"})
+
+
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="the system has no named pipes")
 def test_a_pipe_is_refused_without_opening_it(folder):
     os.mkfifo(folder / "pipe.bin")

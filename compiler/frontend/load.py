@@ -15,13 +15,15 @@ from .functions import inline_functions
 from .graphs import GraphImporter
 from .model import ImportedModel, ModelMetadata
 from .schemas import read_opsets
-from .tensors import TensorReader
+from .tensors import LoadData, TensorReader
 
 ModelLike = str | os.PathLike[str] | bytes | onnx.ModelProto
 
 
-def load_model(model: ModelLike) -> ImportedModel:
+def load_model(model: ModelLike, load_data: LoadData | None = None) -> ImportedModel:
     """Import a model.  Weights are not read: they stay in the file (mapped) or in the bytes given.
+
+    ``load_data`` reads external data in place of the file system.
 
     Raises :class:`ModelError` when the file is no valid ONNX model, :class:`UnsupportedError` when it uses what is not
     supported, both with the node or tensor concerned.
@@ -32,7 +34,7 @@ def load_model(model: ModelLike) -> ImportedModel:
             raise ModelError(f"there is no file '{path}'" if not path.exists() else f"'{path}' is not a file")
         file = MappedFile.open(path.absolute())
         stripped = strip_payloads(file.view)
-        return _import(stripped, TensorReader(stripped.ranges, file=file), file.path, None)
+        return _import(stripped, TensorReader(stripped.ranges, file=file, load=load_data), file.path, None)
     if isinstance(model, onnx.ModelProto):
         try:
             model = model.SerializeToString()
@@ -42,7 +44,7 @@ def load_model(model: ModelLike) -> ImportedModel:
         raise InputError(f"a model is a path, bytes or a ModelProto, not {type(model).__name__}")
     data = bytes(model)
     stripped = strip_payloads(data)
-    return _import(stripped, TensorReader(stripped.ranges, data=data), None, data)
+    return _import(stripped, TensorReader(stripped.ranges, data=data, load=load_data), None, data)
 
 
 def _import(stripped: StrippedModel, tensors: TensorReader, path: Path | None, data: bytes | None) -> ImportedModel:

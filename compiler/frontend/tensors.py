@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import stat
+from collections.abc import Callable
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -14,7 +15,19 @@ from onnx import numpy_helper
 from ...runtime import dtypes
 from ...runtime.dtypes import DType
 from ...runtime.errors import ModelError, UnsupportedError
-from ..sources import BytesSource, FileSource, InlineSource, MappedFile, TensorSource, numpy_dtype
+from ..sources import (
+    BytesSource,
+    FileIdentity,
+    FileSource,
+    InlineSource,
+    LoadedSource,
+    MappedFile,
+    TensorSource,
+    numpy_dtype,
+)
+
+#: (path, offset, length, name of the tensor) -> bytes
+LoadData = Callable[[str, int, int, str], bytes]
 
 _EXTERNAL_KEYS = frozenset({"location", "offset", "length", "checksum"})
 
@@ -23,12 +36,18 @@ class TensorReader:
     """Makes sources from the tensors of one model.
 
     ``ranges`` are the byte ranges that the scan took out of the message (``runtime/tensor_file.py``); only those are
-    believed.  ``file`` maps the model file; a model given as bytes has ``data`` instead and no external data.
+    believed.  ``file`` maps the model file; a model given as bytes has ``data`` instead and no external data, unless
+    ``load`` reads it: a function of path, offset, length and the tensor's name.
     """
 
     def __init__(
-        self, ranges: frozenset[tuple[int, int]], file: MappedFile | None = None, data: bytes | None = None
+        self,
+        ranges: frozenset[tuple[int, int]],
+        file: MappedFile | None = None,
+        data: bytes | None = None,
+        load: LoadData | None = None,
     ) -> None:
+        self._load = load
         self._ranges = ranges
         self._file = file
         self._data = data
@@ -79,13 +98,19 @@ class TensorReader:
         self, tensor: onnx.TensorProto, name: str, dtype: DType, shape: tuple[int, ...], expected: int
     ) -> TensorSource:
         entries = _external_entries(tensor, name)
-        file = self._open(entries["location"], name)
+        location = entries["location"]
         offset = _number(entries.get("offset", "0"), "offset", name)
         length = _number(entries.get("length", str(expected)), "length", name)
+        if self._load is not None:
+            load = self._load
+            _check_location(location, name)
+            _check_length(name, dtype, shape, length, expected)
+            return LoadedSource(lambda: load(location, offset, length, name), location, offset, length, dtype, shape)
+        file = self._open(location, name)
         _check_length(name, dtype, shape, length, expected)
         if offset + length > file.identity.size:
             raise ModelError(
-                f"bytes {offset} to {offset + length} of '{entries['location']}' were asked for, "
+                f"bytes {offset} to {offset + length} of '{location}' were asked for, "
                 f"but the file has {file.identity.size}",
                 tensor=name,
             )
@@ -99,13 +124,9 @@ class TensorReader:
             raise ModelError(
                 f"the data of the tensor is in the file '{location}', but the model was given as bytes",
                 tensor=name,
-                hint="pass the path of the model",
+                hint="pass the path of the model, or external_data_loader",
             )
-        relative = PurePosixPath(location)
-        if not location or "\0" in location or "\\" in location or ":" in location:
-            raise ModelError(f"'{location}' is not a portable relative path", tensor=name)
-        if relative.is_absolute() or ".." in relative.parts:
-            raise ModelError(f"the data file '{location}' is outside the folder of the model", tensor=name)
+        relative = _check_location(location, name)
         folder = self._file.path.resolve().parent
         try:
             path = (folder / relative).resolve(strict=True)
@@ -116,9 +137,27 @@ class TensorReader:
             raise ModelError(f"the data file '{location}' is a link out of the folder of the model", tensor=name)
         if not stat.S_ISREG(status.st_mode):
             raise ModelError(f"the data file '{location}' is not a regular file", tensor=name)
+        if status.st_nlink > 1:
+            raise ModelError(
+                f"the data file '{location}' has other names, which may lie outside the folder of the model",
+                tensor=name,
+                hint="a hard link is not followed: copy the file",
+            )
         opened = MappedFile.open(path, str(relative))
+        if opened.identity != FileIdentity.of(path, status):
+            raise ModelError(f"the data file '{location}' was replaced while it was opened", tensor=name)
         self._external[location] = opened
         return opened
+
+
+def _check_location(location: str, name: str) -> PurePosixPath:
+    """The path of a data file; raises :class:`ModelError` unless it is relative, portable and leads downwards."""
+    relative = PurePosixPath(location)
+    if not location or "\0" in location or "\\" in location or ":" in location:
+        raise ModelError(f"'{location}' is not a portable relative path", tensor=name)
+    if relative.is_absolute() or ".." in relative.parts:
+        raise ModelError(f"the data file '{location}' is outside the folder of the model", tensor=name)
+    return relative
 
 
 def _external_entries(tensor: onnx.TensorProto, name: str) -> dict[str, str]:
@@ -158,7 +197,7 @@ def constant_of_attributes(attributes: dict[str, Any], name: str) -> TensorSourc
     if len(attributes) != 1:
         raise ModelError(f"a Constant needs one value, not {len(attributes)}", tensor=name)
     ((key, value),) = attributes.items()
-    if key == "value" and isinstance(value, (InlineSource, BytesSource, FileSource)):
+    if key == "value" and isinstance(value, (InlineSource, BytesSource, FileSource, LoadedSource)):
         return value
     if key in _CONSTANT_ATTRIBUTES and isinstance(value, _CONSTANT_ATTRIBUTES[key][0]):
         return InlineSource(np.asarray(value, _CONSTANT_ATTRIBUTES[key][1]))
