@@ -90,7 +90,8 @@ _TRIES, _COMPARISONS = 64, 400_000
 
 
 def _assign_offsets(tensors: Sequence[Tensor], alignment: int) -> Placement:
-    """The smallest of several greedy placements: roughly the largest first.  The chance is seeded: a plan is no draw."""
+    """The smallest of several greedy placements: roughly the largest first.  The chance is seeded: a plan is no
+    draw."""
     conflicts = _conflicts(tensors)
     sizes = [-(-int(tensor.size) // alignment) * alignment for tensor in tensors]
     generator = random.Random(0)
@@ -100,12 +101,16 @@ def _assign_offsets(tensors: Sequence[Tensor], alignment: int) -> Placement:
         weights = [size * generator.uniform(0.3, 1.0) if attempt else size for size in sizes]
         order = sorted(range(len(tensors)), key=lambda number: (-weights[number], tensors[number].first, number))
         placement = _place_in_order(tensors, sizes, conflicts, order)
-        if best is None or sum(map(int, placement.arenas)) < sum(map(int, best.arenas)):
+        if best is None or _total(placement) < _total(best):
             best = placement
-        if sum(map(int, best.arenas)) <= bound:
+        if _total(best) <= bound:
             break
     assert best is not None
     return best
+
+
+def _total(placement: Placement) -> int:
+    return sum(ix.bounds(size)[1] for size in placement.arenas)
 
 
 def _place_in_order(
@@ -141,7 +146,9 @@ def _lowest_gap(
 ) -> int:
     """The lowest offset in an arena where the tensor overlaps no tenant that lives at the same time."""
     taken = sorted(
-        (place[other][1], place[other][1] + sizes[other]) for other in tenants if _overlap(tensors[number], tensors[other])
+        (place[other][1], place[other][1] + sizes[other])
+        for other in tenants
+        if _overlap(tensors[number], tensors[other])
     )
     offset = 0
     for start, end in taken:

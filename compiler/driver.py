@@ -146,9 +146,7 @@ def _report(model: ImportedModel, lowered: Lowered) -> dict[str, Any]:
         target.update((origin.graph, origin.index) for node in group.nodes for origin in node.origins)
     nodes = model.graph.nodes
     on_device = sum((node.origin.graph, node.origin.index) in running for node in nodes)
-    as_weights = sum(
-        (node.origin.graph, node.origin.index) in constant - running for node in nodes
-    )
+    as_weights = sum((node.origin.graph, node.origin.index) in constant - running for node in nodes)
     return {
         "nodes": len(nodes),
         "placement": {

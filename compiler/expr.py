@@ -213,8 +213,11 @@ def _simplify_binary(op: str, left: Expr, right: Expr) -> Expr | None:
             if one.op == "const":
                 return other if one.payload == (op == "and") else one
     if integer and left.op == right.op == "const" and op in ("add", "sub", "mul"):
-        number = {"add": left.payload + right.payload, "sub": left.payload - right.payload,
-                  "mul": left.payload * right.payload}[op]
+        number = {
+            "add": left.payload + right.payload,
+            "sub": left.payload - right.payload,
+            "mul": left.payload * right.payload,
+        }[op]
         return const(number, left.dtype)
     return None
 
@@ -256,7 +259,7 @@ def guard(condition: Expr, value: Expr, otherwise: Expr) -> Expr:
 
 def in_range(value: Dim, low: Dim, high: Dim) -> Expr:
     """``low <= value < high`` as a bool expression; constant when the bounds decide it."""
-    value_low, value_high = ix.bounds(value)
+    value_low, _ = ix.bounds(value)
     result = const(True, "bool")
     if value_low < ix.bounds(low)[1]:
         result = compare("ge", coordinate(value), coordinate(low))

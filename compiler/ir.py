@@ -241,7 +241,9 @@ class Graph:
         waiting: dict[int, int] = {}
         ready: list[int] = []
         for position, node in enumerate(self.nodes):
-            producers = {id(value.producer) for value in node.inputs if value is not None and value.producer is not None}
+            producers = {
+                id(value.producer) for value in node.inputs if value is not None and value.producer is not None
+            }
             waiting[id(node)] = sum(1 for producer in producers if producer in rank)
             if not waiting[id(node)]:
                 ready.append(position)

@@ -1,7 +1,7 @@
 """Physical layout of a tensor: the order of its logical axes in memory, with padding and blocking.
 
-A :class:`Layout` never changes what an axis *means*: shapes and ``axis`` attributes stay in ONNX order everywhere.  NHWC is
-the layout ``order=(0, 2, 3, 1)`` of a tensor whose logical shape is still N, C, H, W.
+A :class:`Layout` never changes what an axis *means*: shapes and ``axis`` attributes stay in ONNX order everywhere.
+NHWC is the layout ``order=(0, 2, 3, 1)`` of a tensor whose logical shape is still N, C, H, W.
 
 Memory holds the axes of ``order`` from outermost to innermost.  ``padding`` rounds the stored size of an axis up to a
 multiple; the extra elements are zero.  ``blocks`` splits an axis: ``((1, 4),)`` stores axis 1 as C/4 at its place in

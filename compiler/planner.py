@@ -166,9 +166,7 @@ class Planner:
 
     def _build(self, group: Group, in_place: Value | None) -> Built:
         names = [ix.DIMENSION_PREFIX + symbol.name for symbol in self.symbols]
-        return build(
-            GroupContext(group, self.fusion.materialised, self.profile, symbols=names, in_place=in_place)
-        )
+        return build(GroupContext(group, self.fusion.materialised, self.profile, symbols=names, in_place=in_place))
 
     def _root(self, value: Value) -> Value:
         return self.owner.get(value, value)
@@ -187,8 +185,9 @@ class Planner:
                 continue
             if value.dtype.name != output.dtype.name:
                 continue  # one binding has one element type
-            if self._read_later(value, group) or any(self._root(other) is self._root(value) and other is not value
-                                                      for other in built.operands):
+            if self._read_later(value, group) or any(
+                self._root(other) is self._root(value) and other is not value for other in built.operands
+            ):
                 continue
             if self._read_in_step(operand.name, built.spec):
                 return value
@@ -240,8 +239,12 @@ class Planner:
             )
             own = self._local(value)
             calls = tuple(
-                replace(call, ranges=tuple(replace(item, buffer=f"weight:{key}") if item.buffer == own else item
-                                           for item in call.ranges))
+                replace(
+                    call,
+                    ranges=tuple(
+                        replace(item, buffer=f"weight:{key}") if item.buffer == own else item for item in call.ranges
+                    ),
+                )
                 for call in calls
             )
             weight = Weight(key, size, tuple(sources), calls, value.name)
@@ -308,8 +311,9 @@ class Planner:
                     read.setdefault(operand_root, set()).add(call)
         blocks = [root for root in first if root not in self.outputs]
         tensors = [
-            buffers.Tensor(stored_bytes(root), first[root], last[root], frozenset(written[root]),
-                           frozenset(read.get(root, ())))
+            buffers.Tensor(
+                stored_bytes(root), first[root], last[root], frozenset(written[root]), frozenset(read.get(root, ()))
+            )
             for root in blocks
         ]
         self._check_sizes(blocks)
@@ -317,7 +321,8 @@ class Planner:
         homes = {root: number for number, root in enumerate(blocks)}
         end = len(self.running)
         produced = [
-            buffers.Tensor(stored_bytes(root), first[root], end, frozenset(), frozenset()) for root in first
+            buffers.Tensor(stored_bytes(root), first[root], end, frozenset(), frozenset())
+            for root in first
             if root in self.outputs
         ]
         return placement, homes, tensors + produced

@@ -332,15 +332,14 @@ def depthwise_tile(problem: DepthwiseProblem, profile: DeviceProfile) -> Depthwi
         across *= 2
     down = threads // across
     fitting = [
-        columns
-        for columns in (1, 2, 4, 7, 8)
-        if ceil(problem.lines * ceil(problem.width / columns) / down) <= limit
+        columns for columns in (1, 2, 4, 7, 8) if ceil(problem.lines * ceil(problem.width / columns) / down) <= limit
     ]
     return DepthwiseTile(min(fitting or [8], key=lambda columns: (cost(columns), columns)), across, down)
 
 
 def score(problem: Problem, tile: Tile, profile: DeviceProfile) -> float | None:
-    """What orders ``tile`` among the others in :func:`ranked`, less is better; None where a rule chooses, not a cost."""
+    """What orders ``tile`` among the others in :func:`ranked`, less is better; None where a rule chooses, not a
+    cost."""
     if isinstance(tile, SubgroupTile):
         return _subgroup_cost(problem, tile)
     if isinstance(tile, RegisterTile) and profile.kind == "cpu":

@@ -1,8 +1,8 @@
 """The one error family of Shaderloom.
 
 Every error that a user can meet is a :class:`ShaderloomError`.  It names the *stage* that refused, the ONNX node
-where the trouble sits (an :class:`Origin`), the *reason*, and a *hint*: what the reader can do about it.  ``str(error)``
-is one readable line; the command line prints exactly that.
+where the trouble sits (an :class:`Origin`), the *reason*, and a *hint*: what the reader can do about it.
+``str(error)`` is one readable line; the command line prints exactly that.
 """
 
 from __future__ import annotations

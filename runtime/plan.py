@@ -21,7 +21,7 @@ import base64
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cache
 from types import UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
@@ -127,8 +127,9 @@ class SourceRef:
 class Weight:
     """A tensor of the weight pool.
 
-    Without ``calls`` it is the bytes of its sources, one after another.  With calls it is made by running them in order;
-    they bind ``source:KEY`` and ``weight:KEY`` ranges (other weights, or scratch named ``weight:`` that only this list uses).
+    Without ``calls`` it is the bytes of its sources, one after another.  With calls it is made by running them in
+    order; they bind ``source:KEY`` and ``weight:KEY`` ranges (other weights, or scratch named ``weight:`` that only
+    this list uses).
     """
 
     key: str

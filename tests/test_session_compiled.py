@@ -191,7 +191,9 @@ def test_dynamic_dimensions_may_have_any_name(device, names):
     )
     model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=9)
     generator = np.random.default_rng(0)
-    with shaderloom.InferenceSession(model, device=device, cache=False, dynamic={rows: (1, 64), inner: (1, 64)}) as session:
+    with shaderloom.InferenceSession(
+        model, device=device, cache=False, dynamic={rows: (1, 64), inner: (1, 64)}
+    ) as session:
         for m, k in ((5, 7), (1, 3), (33, 16)):
             x, w = generator.standard_normal((m, k), np.float32), generator.standard_normal((k, 6), np.float32)
             y, t = session.run(None, {"x": x, "w": w})

@@ -138,9 +138,7 @@ def render(spec: KernelSpec) -> Kernel:
         "features": features,
     }
     key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
-    return Kernel(
-        key, spec.template, wgsl, "main", spec.workgroup, bindings, features, spec.workgroup_bytes, config
-    )
+    return Kernel(key, spec.template, wgsl, "main", spec.workgroup, bindings, features, spec.workgroup_bytes, config)
 
 
 def _vector_operands(spec: KernelSpec) -> frozenset[object]:

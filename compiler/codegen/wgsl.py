@@ -73,7 +73,11 @@ def symbol_field(name: str) -> str:
     """The field of the ``symbols`` uniform that holds a declared dynamic dimension: a legal WGSL identifier."""
     plain = name.removeprefix(ix.DIMENSION_PREFIX)
     safe = "".join(
-        character if character.isascii() and character.isalnum() else "__" if character == "_" else f"_{ord(character):x}_"
+        character
+        if character.isascii() and character.isalnum()
+        else "__"
+        if character == "_"
+        else f"_{ord(character):x}_"
         for character in plain
     )
     return f"s_{safe}"

@@ -1,8 +1,9 @@
 """What a kernel family sees of its group: reading operands, storing results, and making the spec.
 
-A family's ``build(context)`` writes loops over index variables of its own; :meth:`GroupContext.read` gives the expression
-of an operand's element at logical coordinates (inlined producers composed in, materialised values loaded at their
-physical position), and :meth:`GroupContext.stores` pushes the anchor's result through the epilogue to the group's output.
+A family's ``build(context)`` writes loops over index variables of its own; :meth:`GroupContext.read` gives the
+expression of an operand's element at logical coordinates (inlined producers composed in, materialised values loaded at
+their physical position), and :meth:`GroupContext.stores` pushes the anchor's result through the epilogue to the
+group's output.
 """
 
 from __future__ import annotations
@@ -148,9 +149,7 @@ class GroupContext:
     def vectorizes(value: Expr) -> bool:
         """Whether every load that differs by lane is an aligned load of four neighbours."""
         return all(
-            is_aligned(node.payload.position)
-            for node in ex.loads(value)
-            if depends_on_lane(node.payload.position)
+            is_aligned(node.payload.position) for node in ex.loads(value) if depends_on_lane(node.payload.position)
         )
 
     # -- storing -------------------------------------------------------------------------------------------------
@@ -216,9 +215,7 @@ class GroupContext:
         reduced = {f"a{axis}" for axis in self.anchor.attributes.axes}
         return not any(reduced & ix.variables(coordinate) for coordinate in region.coordinates[region.exit])
 
-    def row_program(
-        self, coordinates: Sequence[Dim], condition: Expr | None = None
-    ) -> tuple[list[Phase], Store]:
+    def row_program(self, coordinates: Sequence[Dim], condition: Expr | None = None) -> tuple[list[Phase], Store]:
         """The reductions, in order, and the final store, at ``coordinates`` of the reduced tensor.
 
         The value of each phase is what one element contributes; it may use the registers of earlier phases.
@@ -273,15 +270,28 @@ class GroupContext:
             value = values[name]
             operands.append(Operand(f"x{number}", "read", value.dtype.name))
             bound.append(value)
-        renamed = {name: f"x{number}" for number, name in enumerate(sorted(
-            (name for name in read if name != "y"), key=lambda item: int(item[1:])))}
+        renamed = {
+            name: f"x{number}"
+            for number, name in enumerate(
+                sorted((name for name in read if name != "y"), key=lambda item: int(item[1:]))
+            )
+        }
         hooks = [_rename(hook, renamed) for hook in hooks]
         operands.append(Operand("y", "read_write", self.group.output.dtype.name))
         bound.append(self.group.output)
         self._check_limits(operands, workgroup, grid, workgroup_bytes)
         spec = KernelSpec(
-            template, config, tuple(operands), tuple(hooks), tuple(sorted(dims.items())), workgroup, grid, self.symbols,
-            (*self._features(), *features), workgroup_bytes, tuple(sorted((parameters or {}).items())),
+            template,
+            config,
+            tuple(operands),
+            tuple(hooks),
+            tuple(sorted(dims.items())),
+            workgroup,
+            grid,
+            self.symbols,
+            (*self._features(), *features),
+            workgroup_bytes,
+            tuple(sorted((parameters or {}).items())),
         )
         return Built(spec, tuple(bound), flops)
 
@@ -295,12 +305,17 @@ class GroupContext:
             (len(operands), "max-storage-buffers-per-shader-stage", "storage buffers"),
             (workgroup[0] * workgroup[1] * workgroup[2], "max-compute-invocations-per-workgroup", "invocations"),
             (workgroup_bytes, "max-compute-workgroup-storage-size", "bytes of workgroup memory"),
-            (max(ix.bounds(size)[1] for size in grid), "max-compute-workgroups-per-dimension", "workgroups in a dimension"),
+            (
+                max(ix.bounds(size)[1] for size in grid),
+                "max-compute-workgroups-per-dimension",
+                "workgroups in a dimension",
+            ),
         )
         for amount, limit, what in checks:
             if amount > self.profile.limit(limit):
                 raise LimitError(
-                    f"the kernel of {node.op} needs {amount} {what}, the device allows {self.profile.limit(limit)} ({limit})",
+                    f"the kernel of {node.op} needs {amount} {what}, the device allows {self.profile.limit(limit)} "
+                    f"({limit})",
                     origin=node.origin,
                 )
 
@@ -325,7 +340,8 @@ def linear_grid(threads: Dim, workgroup_size: int, profile: DeviceProfile) -> Gr
 def unflatten(flat: Dim, sizes: Sequence[Dim]) -> list[Dim]:
     """Coordinates of element ``flat`` in a row-major block of ``sizes``; the outermost that is not 1 is not reduced.
 
-    So neighbours along the innermost axis stay neighbours for elements past the end too, whose coordinates are too large.
+    So neighbours along the innermost axis stay neighbours for elements past the end too, whose coordinates are too
+    large.
     """
     coordinates: list[Dim] = [0] * len(sizes)
     wide = [axis for axis, size in enumerate(sizes) if size != 1]
@@ -353,8 +369,13 @@ def _rename(hook: Hook, names: Mapping[str, str]) -> Hook:
     if all(old == new for old, new in names.items()):
         return hook
     stores = tuple(
-        Store(store.operand, store.dtype, _rename_index(store.position, rename), rename(store.value),
-              None if store.condition is None else rename(store.condition))
+        Store(
+            store.operand,
+            store.dtype,
+            _rename_index(store.position, rename),
+            rename(store.value),
+            None if store.condition is None else rename(store.condition),
+        )
         for store in hook.stores
     )
     result = None if hook.result is None else rename(hook.result)

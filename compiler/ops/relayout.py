@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..layout import Layout
 from ..ir import Node
+from ..layout import Layout
 from .registry import Inferred, register
 
 

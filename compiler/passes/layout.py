@@ -1,7 +1,7 @@
 """Choose the physical layout of every value that exists in memory.
 
-Layouts are a property of values; nothing is inserted and no attribute changes.  Kernels address memory through the layout,
-so any choice is correct; this pass finds the one that lets kernels load and store four neighbours at a time:
+Layouts are a property of values; nothing is inserted and no attribute changes.  Kernels address memory through the
+layout, so any choice is correct; this pass finds the one that lets kernels load and store four neighbours at a time:
 
 * convolutions and pools write channels last; elementwise kernels keep the layout of what they read;
 * a matrix product writes rows, unless a consumer would rather have another axis innermost (the second operand of an

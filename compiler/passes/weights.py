@@ -1,7 +1,7 @@
 """Give constant operands of kernels the layout that the kernel reads best.
 
-The layout of a weight is a function of its consumer's kind and of the weight's own shape, never of the input's shape, so
-plans for different shapes share it.  The Relayout nodes made here run once, when weights are made.
+The layout of a weight is a function of its consumer's kind and of the weight's own shape, never of the input's shape,
+so plans for different shapes share it.  The Relayout nodes made here run once, when weights are made.
 """
 
 from __future__ import annotations
