@@ -257,7 +257,7 @@ function normaliseFeed(name, feed, dtype) {
   } else {
     const { arrays } = DTYPES[dtype];
     if (!ArrayBuffer.isView(data) || !arrays.includes(data.constructor.name)) {
-      const found = data?.constructor?.name ?? typeof data;
+      const found = (data ?? feed)?.constructor?.name ?? typeof feed;
       throw new ShaderloomError("input", `'${name}' is ${dtype}: give ${arrays.join(" or ")}, not ${found}`);
     }
     if (dims && count(dims) !== data.length) {

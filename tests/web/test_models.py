@@ -1,0 +1,138 @@
+"""Bundles of models in the browser give what the Python session gave, and the page of ``shaderloom serve`` says so."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from shaderloom.bundle_compile import compile_bundle
+from shaderloom.runtime.bundle_format import MANIFEST
+
+from ..support.bundles import copy_bundle, seal
+from ..support.models import filled_model, trained_model
+from .chromium import Page
+from .conftest import PICTURES
+
+#: Pipelines of a large model take software drivers a minute.
+PATIENCE = 300
+
+MODELS = {
+    "squeezenet1_1": (filled_model, {"input": (1, 3, 224, 224)}),
+    "bert_small": (filled_model, {}),
+    "unet_small": (filled_model, {}),
+    "ppocr_cls": (trained_model, {"x": (1, 3, 48, 192)}),
+    "ppocr_rec": (trained_model, {"x": (1, 3, 48, 320)}),
+}
+
+RUN = """async () => {
+  const { load } = await import("/shaderloom.js");
+  const { compare } = await import("/values.js");
+  const session = await load("/bundle/");
+  const { inputs, outputs, tolerance } = await session.sample(0);
+  const first = await session.run(inputs);
+  const second = await session.run(inputs);
+  const results = Object.entries(outputs).map(([name, expected]) => ({
+    name, elements: expected.data.length, ...compare(first[name], expected, tolerance),
+    same: first[name].data.every((value, index) => Object.is(value, second[name].data[index])),
+  }));
+  session.dispose();
+  return results;
+}"""
+
+
+def bundle_of(name: str, path: Path, device) -> Path:
+    locate, shapes = MODELS[name]
+    compile_bundle(locate(name), path, shapes=[shapes] if shapes else (), sample=True, device=device)
+    return path
+
+
+def settle(page: Page, condition: str) -> None:
+    """Wait for the condition, and until the page takes orders again."""
+    page.wait_for(f"({condition}) && !document.body.hasAttribute('aria-busy')", PATIENCE)
+
+
+def click(page: Page, selector: str) -> None:
+    page.evaluate(f"document.querySelector({selector!r}).click()")
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_results_are_those_of_the_python_session(open_bundle, device, tmp_path, name):
+    page = open_bundle(bundle_of(name, tmp_path / "b", device))
+    results = page.call(RUN, timeout=PATIENCE)
+    assert results
+    for result in results:
+        assert result["agrees"], result
+        assert result["same"], "two runs differ"
+    assert page.messages == []
+
+
+@pytest.fixture(scope="module")
+def small_picture_model(tmp_path_factory, device):
+    """The angle classifier: an input of pictures, two scores."""
+    return bundle_of("ppocr_cls", tmp_path_factory.mktemp("cls") / "angle.shaderbundle", device)
+
+
+def test_the_page_of_serve(open_bundle, small_picture_model, tmp_path):
+    page = open_bundle(small_picture_model, "")
+    settle(page, "document.querySelectorAll('#kernels li').length > 0")
+    assert page.evaluate("document.title") == "angle.shaderbundle"
+    click(page, "#run")
+    settle(page, "document.body.dataset.sample")
+    assert page.evaluate("document.body.dataset.sample") == "agrees"
+    assert "agrees" in page.evaluate("document.querySelector('#outputs').innerText")
+
+    page.evaluate("document.getElementById('repeat').value = 2")
+    click(page, "#time")
+    settle(page, "document.querySelectorAll('#times dd').length")
+    assert "Timed 2 runs" in page.evaluate("document.getElementById('status').textContent")
+
+    click(page, "#kernels summary")
+    page.wait_for("document.querySelector('#kernels pre').textContent.includes('@compute')")
+
+    picture = tmp_path / "grey.png"
+    Image.new("RGB", (300, 100), (90, 90, 90)).save(picture)
+    page.choose_files("#file", [picture])
+    settle(page, "document.querySelectorAll('#picture-outputs li').length")
+    assert page.evaluate("document.querySelectorAll('#picture-outputs li').length") == 2
+
+    shot = Image.open(page.screenshot(PICTURES / "serve.png"))
+    assert len(shot.convert("RGB").getcolors(1 << 24)) > 50
+    assert {request.split("/")[2] for request in page.requests} == {page.evaluate("location.host")}
+    assert page.messages == []
+
+    page.resize(360, 740, mobile=True)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    page.screenshot(PICTURES / "serve-phone.png")
+
+
+def test_every_control_of_the_page_has_a_name(open_bundle, small_picture_model):
+    page = open_bundle(small_picture_model, "")
+    settle(page, "document.querySelectorAll('#kernels li').length > 0")
+    page.send("Accessibility.enable")
+    nodes = page.send("Accessibility.getFullAXTree")["nodes"]
+    controls = {"button", "combobox", "spinbutton", "textbox", "progressbar", "DisclosureTriangle", "image"}
+    found = [node for node in nodes if node.get("role", {}).get("value") in controls and not node["ignored"]]
+    assert len(found) > 10
+    assert [node["role"]["value"] for node in found if not node.get("name", {}).get("value")] == []
+
+
+def test_the_page_says_what_is_wrong(open_bundle, small_picture_model, tmp_path):
+    folder = copy_bundle(small_picture_model, tmp_path / "b")
+    sample = folder / json.loads((folder / MANIFEST).read_bytes())["samples"][0]["file"]
+    data = sample.read_bytes()
+    sample.write_bytes(data[:-4] + b"\0\0\0\x40")  # an expected score of 2
+    page = open_bundle(folder, "")
+    settle(page, "!document.getElementById('run').disabled")
+    click(page, "#run")
+    settle(page, "document.getElementById('status').className === 'bad'")
+    assert "is damaged" in page.evaluate("document.getElementById('status').textContent")
+
+    seal(folder)
+    page = open_bundle(folder, "")
+    settle(page, "!document.getElementById('run').disabled")
+    click(page, "#run")
+    settle(page, "document.body.dataset.sample")
+    assert page.evaluate("document.body.dataset.sample") == "differs"

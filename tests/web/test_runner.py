@@ -1,0 +1,397 @@
+"""shaderloom.js: results, shapes, locations, refusals."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx.parser
+import onnx.reference
+import pytest
+
+from shaderloom.bundle_compile import compile_bundle
+from shaderloom.runtime.bundle_format import CHUNK
+from shaderloom.runtime.bundle_writer import BundleWriter
+from shaderloom.runtime.plan import evaluate
+
+from ..support.bundles import change_manifest, copy_bundle, seal
+from .chromium import Page, PageError
+
+RUNNER = Path(__file__).resolve().parents[2] / "runtime" / "web" / "shaderloom.js"
+
+#: Weights, an input that is also an output, outputs that are a constant and a weight
+MODEL = """
+<ir_version: 8, opset_import: ["" : 17]>
+small (float[batch, n, 8] x)
+    => (float[batch, n, 8] y, float[batch, n, 8] same, float[2] two, float[3000, 8] table, int64[3] shape)
+<float[2] two = {1.5, -2.0}> {
+    w = Constant<value = float[8] {1, 2, 3, 4, 5, 6, 7, 8}>()
+    ten = Constant<value = float {10.0}>()
+    rows = Constant<value = int64[2] {3000, 8}>()
+    wide = Expand(w, rows)
+    raised = Exp(wide)
+    table = Div(raised, ten)
+    column = ReduceSum<keepdims = 0>(raised)
+    a = Mul(x, w)
+    b = Add(a, w)
+    c = Softmax<axis = -1>(b)
+    y = Add(c, column)
+    same = Identity(x)
+    shape = Shape(x)
+}
+"""
+
+#: Opens the bundle once a page, and gives arrays as lists: numbers, or texts of 64-bit integers
+SETUP = """
+globalThis.open = async (options) => {
+  const { load } = await import("/shaderloom.js");
+  return globalThis.session ??= await load("/bundle/", options);
+};
+globalThis.list = ({ dtype, dims, data }) => ({
+  dtype, dims, type: data.constructor.name,
+  data: Array.from(data, (value) => typeof value === "bigint" ? `${value}` : value),
+});
+globalThis.lists = (tensors) => {
+  return Object.fromEntries(Object.entries(tensors).map(([name, tensor]) => [name, list(tensor)]));
+};
+"""
+
+RUN = """async (values, dims) => {
+  const session = await open();
+  const data = new Float32Array(values);
+  return lists(await session.run({ x: dims ? { data, dims } : data }));
+}"""
+
+
+def small_model() -> onnx.ModelProto:
+    return onnx.parser.parse_model(MODEL)
+
+
+def feeds(n: int) -> dict[str, np.ndarray]:
+    return {"x": np.random.default_rng(n).standard_normal((2, n, 8)).astype(np.float32)}
+
+
+def small_bundle(path: Path, *lengths: int, **options: Any) -> Path:
+    compile_bundle(small_model(), path, shapes=[{"x": (2, n, 8)} for n in lengths], **options)
+    return path
+
+
+def run(page: Page, n: int, *, shaped: bool) -> dict:
+    array = feeds(n)["x"]
+    return page.call(RUN, array.ravel().tolist(), list(array.shape) if shaped else None)
+
+
+def assert_is_the_reference(found: dict, n: int) -> None:
+    names = [output.name for output in small_model().graph.output]
+    reference = onnx.reference.ReferenceEvaluator(small_model()).run(None, feeds(n))
+    assert set(found) == set(names)
+    for name, expected in zip(names, reference, strict=True):
+        assert found[name]["dtype"] == expected.dtype.name
+        assert found[name]["dims"] == list(expected.shape)
+        values = np.array([float(value) for value in found[name]["data"]]).reshape(expected.shape)
+        np.testing.assert_allclose(values, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.fixture(scope="module")
+def static_bundle(tmp_path_factory):
+    return small_bundle(tmp_path_factory.mktemp("static") / "b", 5, 7)
+
+
+def test_shapes_are_chosen_by_sizes(open_bundle, static_bundle):
+    page = open_bundle(static_bundle)
+    page.evaluate(SETUP)
+    for n in (5, 7, 5):
+        for shaped in (False, True):
+            assert_is_the_reference(run(page, n, shaped=shaped), n)
+    assert page.messages == []
+
+
+def test_types_of_outputs(open_bundle, static_bundle):
+    page = open_bundle(static_bundle)
+    page.evaluate(SETUP)
+    found = run(page, 5, shaped=False)
+    assert found["shape"] == {"dtype": "int64", "dims": [3], "type": "BigInt64Array", "data": ["2", "5", "8"]}
+    assert found["two"] == {"dtype": "float32", "dims": [2], "type": "Float32Array", "data": [1.5, -2.0]}
+
+
+def test_one_plan_serves_dynamic_sizes(open_bundle, tmp_path):
+    """Larger and smaller ones in turn, so that memory grows while bind groups of other sizes are kept."""
+    page = open_bundle(small_bundle(tmp_path / "b", 3, dynamic={"n": (1, 64)}))
+    page.evaluate(SETUP)
+    for n in (3, 64, 1, 17, 3):
+        assert_is_the_reference(run(page, n, shaped=n % 2 == 0), n)
+    with pytest.raises(PageError, match="not compiled for x=1040 elements; it was for x=2xnx8"):
+        run(page, 65, shaped=False)
+
+
+def test_overlapping_runs_do_not_mix(open_bundle, static_bundle):
+    page = open_bundle(static_bundle)
+    page.evaluate(SETUP)
+    results = page.call(
+        """async (arrays) => {
+          const session = await open();
+          const runs = arrays.map((values) => session.run({ x: new Float32Array(values) }));
+          return (await Promise.all(runs)).map(lists);
+        }""",
+        [feeds(n)["x"].ravel().tolist() for n in (5, 7, 5, 7)],
+    )
+    for n, found in zip((5, 7, 5, 7), results, strict=True):
+        assert_is_the_reference(found, n)
+
+
+def test_tensors_stay_on_the_device(open_bundle, static_bundle):
+    """Outputs on the device are fed as they are; the result is that of the model run twice."""
+    page = open_bundle(static_bundle)
+    page.evaluate(SETUP)
+    found = page.call(
+        """async (values) => {
+          const session = await open();
+          const x = new Float32Array(values);
+          const first = await session.run({ x }, { location: "gpu", outputs: ["y", "shape"] });
+          const second = await session.run({ x: first.y }, { outputs: ["y", "same"] });
+          const again = await session.run({ x: first.y.buffer }, { outputs: ["y"] }).catch((error) => error.message);
+          const read = await session.run({ x: { data: first.y.buffer, dims: first.y.dims } }, { outputs: ["same"] });
+          return { names: Object.keys(first), buffer: first.y.buffer instanceof GPUBuffer, again, second: lists(second),
+            equal: read.same.data.every((value, index) => value === second.same.data[index]) };
+        }""",
+        feeds(5)["x"].ravel().tolist(),
+    )
+    evaluator = onnx.reference.ReferenceEvaluator(small_model())
+    first = evaluator.run(["y"], feeds(5))[0]
+    second = evaluator.run(["y"], {"x": first})[0]
+    assert (found["names"], found["buffer"], found["equal"]) == (["y", "shape"], True, True)
+    np.testing.assert_allclose(np.reshape(found["second"]["same"]["data"], first.shape), first, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(np.reshape(found["second"]["y"]["data"], second.shape), second, rtol=1e-5, atol=1e-5)
+    assert "not compiled for" in found["again"] or isinstance(found["again"], dict)
+
+
+def test_a_device_of_the_caller_outlives_the_session(open_bundle, static_bundle):
+    page = open_bundle(static_bundle)
+    page.evaluate(SETUP)
+    found = page.call(
+        """async (values) => {
+          const { load } = await import("/shaderloom.js");
+          const device = await (await navigator.gpu.requestAdapter()).requestDevice();
+          const session = await load("/bundle/", { device });
+          const { y } = await session.run({ x: new Float32Array(values) }, { location: "gpu", outputs: ["y"] });
+          session.dispose();
+          session.dispose();
+          const usage = GPUBufferUsage.MAP_READ | GPUBufferUsage.COPY_DST;
+          const staging = device.createBuffer({ size: y.buffer.size, usage });
+          const encoder = device.createCommandEncoder();
+          encoder.copyBufferToBuffer(y.buffer, 0, staging, 0, staging.size);
+          device.queue.submit([encoder.finish()]);
+          await staging.mapAsync(GPUMapMode.READ);
+          const kind = await session.run({}).catch((error) => error.kind);
+          return { kind, data: Array.from(new Float32Array(staging.getMappedRange())) };
+        }""",
+        feeds(5)["x"].ravel().tolist(),
+    )
+    expected = onnx.reference.ReferenceEvaluator(small_model()).run(["y"], feeds(5))[0]
+    assert found["kind"] == "closed"
+    np.testing.assert_allclose(found["data"][: expected.size], expected.ravel(), rtol=1e-5, atol=1e-5)
+
+
+def test_loss_of_the_device_is_told(open_bundle, static_bundle):
+    page = open_bundle(static_bundle)
+    page.evaluate(SETUP)
+    told, kind, message = page.call(
+        """async (values) => {
+          const session = await open();
+          session.device.destroy();
+          const told = await session.lost;
+          const error = await session.run({ x: new Float32Array(values) }).catch((error) => error);
+          return [told, error.kind, error.message];
+        }""",
+        feeds(5)["x"].ravel().tolist(),
+    )
+    assert kind == "device"
+    assert told == message
+    assert "was lost" in told
+
+
+@pytest.mark.parametrize(
+    ("expression", "told"),
+    [
+        ("session.run({})", "not compiled for no inputs; it was for x=2x5x8; x=2x7x8"),
+        ("session.run({ x: new Float32Array(96) })", "not compiled for x=96 elements"),
+        ("session.run({ x: { data: new Float32Array(80), dims: [5, 2, 8] } })", "not compiled for x=5x2x8"),
+        ("session.run({ x: { data: new Float32Array(80), dims: [2, 7, 8] } })", "has 80 elements, which is not 2x7x8"),
+        ("session.run({ x: new Float64Array(80) })", "is float32: give Float32Array, not Float64Array"),
+        ("session.run({ x: [1, 2] })", "give Float32Array, not Array"),
+        ("session.run({ z: new Float32Array(80) })", "has no input 'z'; it has x"),
+        ("session.run({ x: new Float32Array(80) }, { outputs: ['z'] })", "has no output 'z'"),
+        ("session.run({ x: new Float32Array(80) }, { location: 'moon' })", 'location is "cpu" or "gpu"'),
+        ("session.sample(0)", "has no sample 0"),
+    ],
+)
+def test_wrong_feeds_are_refused(open_bundle, static_bundle, expression, told):
+    page = open_bundle(static_bundle)
+    page.evaluate(SETUP)
+    found = page.evaluate(
+        f"open().then((session) => {expression}).catch(({{ kind, message }}) => `${{kind}}: ${{message}}`)"
+    )
+    assert found.startswith("input: ")
+    assert told in found
+
+
+DATA_TYPES = """
+<ir_version: 10, opset_import: ["" : 21]>
+types (int64[3] a, bool[3] b, float16[3] c, uint8[5] d, int8[2] e)
+    => (int64[3] sum, bool[3] neither, float16[3] twice, uint8[5] dark, int8[2] less) {
+    sum = Add(a, a)
+    neither = Not(b)
+    twice = Add(c, c)
+    dark = Add(d, d)
+    less = Sub(e, e)
+}
+"""
+
+
+def test_types_smaller_and_larger_than_a_word(open_bundle, tmp_path):
+    compile_bundle(onnx.parser.parse_model(DATA_TYPES), tmp_path / "b")
+    page = open_bundle(tmp_path / "b")
+    page.evaluate(SETUP)
+    found = page.call("""async () => lists(await (await open()).run({
+      a: new BigInt64Array([1n, -(2n ** 40n), 2n ** 62n - 1n]),
+      b: new Uint8Array([0, 1, 0]),
+      c: new Uint16Array([0x3c00, 0xc000, 0x0001]),
+      d: new Uint8Array([1, 2, 3, 200, 5]), e: new Int8Array([-128, 5]),
+    }))""")
+    half = found["twice"]["data"]
+    if found["twice"]["type"] == "Float16Array":
+        half = np.array(half, np.float16).view(np.uint16).tolist()
+    assert found["sum"]["data"] == ["2", str(-(2**41)), str(2**63 - 2)]
+    assert (found["neither"]["data"], found["neither"]["type"]) == ([1, 0, 1], "Uint8Array")
+    assert half == [0x4000, 0xC400, 0x0002]
+    assert found["dark"]["data"] == [2, 4, 6, 144, 10]
+    assert found["less"]["data"] == [0, 0]
+
+
+# -- damage ------------------------------------------------------------------------------------------------------------
+
+
+def refusal(page: Page) -> str:
+    page.evaluate(SETUP)
+    return page.evaluate(
+        "open().then((session) => session.prepare())"
+        ".then(() => 'accepted', ({ kind, message }) => `${kind}: ${message}`)"
+    )
+
+
+def test_an_intact_bundle_is_accepted(open_bundle, static_bundle):
+    assert refusal(open_bundle(static_bundle)) == "accepted"
+
+
+@pytest.mark.parametrize("kind", ["manifest.json", "manifest.sha256", "plan-", "shaders/", "weights-"])
+def test_a_flipped_bit_is_found(open_bundle, static_bundle, tmp_path, kind):
+    folder = copy_bundle(static_bundle, tmp_path / "b")
+    names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+    name = next(name for name in names if name.startswith(kind))
+    data = bytearray((folder / name).read_bytes())
+    data[-2] ^= 1
+    (folder / name).write_bytes(data)
+    told = "manifest.json" if kind.startswith("manifest") else name
+    assert refusal(open_bundle(folder)) == f"bundle: '{told}' is damaged: its hash differs from the bundle's"
+
+
+def test_files_of_other_sizes_are_refused(open_bundle, static_bundle, tmp_path):
+    for change, told in (("shorter", "ends after"), ("longer", "is longer than"), ("missing", "status 404")):
+        folder = copy_bundle(static_bundle, tmp_path / change)
+        path = folder / "weights-00001.safetensors"
+        data = path.read_bytes()
+        if change == "missing":
+            path.unlink()
+        else:
+            path.write_bytes(data[:-1] if change == "shorter" else data + b"\0")
+        assert told in refusal(open_bundle(folder))
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"format": "2.0"}, "bundle: the bundle has format 2.0; this runner reads 1.x"),
+        ({"format": "1.7"}, "accepted"),
+        ({"features": ["shader-moon"]}, "device: this GPU lacks what the bundle needs: the feature shader-moon"),
+        ({"limits": {"maxBufferSize": 1 << 60}}, "device: this GPU lacks what the bundle needs: maxBufferSize"),
+        ({"limits": {"maxMoons": 1}}, "device: this GPU lacks what the bundle needs: maxMoons of 1"),
+    ],
+)
+def test_what_the_manifest_asks_for(open_bundle, static_bundle, tmp_path, fields, told):
+    folder = copy_bundle(static_bundle, tmp_path / "b")
+    change_manifest(folder, **fields)
+    assert refusal(open_bundle(folder)).startswith(told)
+
+
+def test_a_shader_that_the_browser_refuses_is_named(open_bundle, static_bundle, tmp_path):
+    folder = copy_bundle(static_bundle, tmp_path / "b")
+    shader = next((folder / "shaders").iterdir())
+    shader.write_text(shader.read_text() + "\nfn broken( {")
+    seal(folder)
+    told = refusal(open_bundle(folder))
+    assert told.startswith(f"device: kernel {shader.name[:12]} (")
+    assert "was refused: line" in told
+
+
+def test_weights_larger_than_a_chunk_and_in_parts(open_bundle, tmp_path, monkeypatch):
+    """11 MB of weights in files of at most 6 MB: parts begin and end within chunks."""
+    original = BundleWriter.__init__
+
+    def small_files(self, target, **options):
+        original(self, target, **{**options, "weights_file_bytes": 6_000_000})
+
+    monkeypatch.setattr(BundleWriter, "__init__", small_files)
+    table = np.random.default_rng(0).standard_normal((2_750_000,)).astype(np.float32)
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17]> g (float[1] x) => (float[2750000] y) { y = Add(x, w) }'
+    )
+    model.graph.initializer.append(onnx.numpy_helper.from_array(table, "w"))
+    compile_bundle(model, tmp_path / "b")
+    files = sorted(path.stat().st_size for path in (tmp_path / "b").glob("weights-*"))
+    assert len(files) > 1
+    assert files[-1] > CHUNK
+    page = open_bundle(tmp_path / "b")
+    page.evaluate(SETUP)
+    found = page.call("""async () => {
+      const seen = [];
+      const onProgress = ({ stage, done, total }) => { if (stage === "weights") seen.push([done, total]); };
+      const session = await open({ onProgress });
+      const { y } = await session.run({ x: new Float32Array([0]) });
+      const bytes = new Uint8Array(await crypto.subtle.digest("SHA-256", y.data));
+      return { seen, digest: Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("") };
+    }""")
+    assert found["digest"] == hashlib.sha256(table.tobytes()).hexdigest()
+    assert found["seen"][0][0] == 0
+    assert found["seen"][-1] == [11_000_000, 11_000_000]
+    assert len(found["seen"]) >= 4
+
+
+# -- the module by itself ----------------------------------------------------------------------------------------------
+
+
+def test_the_source_is_small_and_alone():
+    text = RUNNER.read_text(encoding="utf-8")
+    assert len(text.encode()) < 40_000
+    assert "import " not in text.replace('import { load } from "./shaderloom.js";', "")
+
+
+def test_browsers_without_webgpu_are_told(open_bundle, static_bundle):
+    page = open_bundle(static_bundle)
+    page.evaluate("Object.defineProperty(navigator, 'gpu', { value: undefined })")
+    assert refusal(page).startswith("device: this browser offers no WebGPU")
+
+
+@pytest.mark.parametrize(
+    "dimension", [7, "n", ["+", "n", 2, "m"], ["*", 3, "n", "m"], ["//", -7, 2], ["%", -7, 3], ["min", "n", 3],
+                  ["max", ["//", ["+", ["*", "n", 12], 15], 16], 1]],
+)  # fmt: skip
+def test_dimensions_are_those_of_plans(blank, dimension):
+    symbols = {"n": 5, "m": -2}
+    found = blank.call(
+        "async (dimension, symbols) => (await import('/shaderloom.js')).evaluate(dimension, symbols)",
+        dimension,
+        symbols,
+    )
+    assert found == evaluate(dimension, symbols)
