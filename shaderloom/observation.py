@@ -69,6 +69,17 @@ def output_tensor(plan: Plan, call: int) -> dict[str, Any]:
     return plan.report["tensors"][plan.report["call_records"][call]["operands"][-1]]
 
 
+def copy_kernel() -> Kernel:
+    """The kernel of :func:`copy_call`; a plan with such calls must hold it."""
+    return _COPY_KERNEL
+
+
+def copy_call(source: Range, output: str) -> KernelCall:
+    """A call that copies a range, word by word, to the start of an output."""
+    grid = (["min", _COPY_GROUPS, ["//", ["+", source.size, 255], 256]], 1, 1)
+    return KernelCall(_COPY_KERNEL.key, (source, Range(f"output:{output}", 0, source.size)), grid, (), "copy")
+
+
 def observed(plan: Plan, calls: Sequence[int]) -> Plan:
     """``plan`` up to the last of ``calls``, with the words that each of them writes as an output ``call N``."""
     wanted = set(calls)
@@ -79,15 +90,7 @@ def observed(plan: Plan, calls: Sequence[int]) -> Plan:
         if number not in wanted:
             continue
         written, name = output_range(plan, number), f"call {number}"
-        listed.append(
-            KernelCall(
-                _COPY_KERNEL.key,
-                (written, Range(f"output:{name}", 0, written.size)),
-                (["min", _COPY_GROUPS, ["//", ["+", written.size, 255], 256]], 1, 1),
-                call.origins,
-                "copy",
-            )
-        )
+        listed.append(copy_call(written, name))
         outputs.append(Port(name, "uint32", (["//", written.size, 4],)))
     return replace(
         plan,

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from . import cache, check, compile, devices, inspect, profile, run, serve, verify
+from . import cache, check, compile, devices, inspect, profile, repro, run, serve, verify
 
 app = typer.Typer(
     name="shaderloom",
@@ -40,6 +40,7 @@ app.command("run")(run.command)
 app.command("inspect")(inspect.command)
 app.command("profile")(profile.command)
 app.command("check")(check.command)
+app.command("repro")(repro.command)
 app.command("compile")(compile.command)
 app.command("verify")(verify.command)
 app.command("serve")(serve.command)

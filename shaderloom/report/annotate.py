@@ -24,7 +24,7 @@ def comments(wgsl: str, record: Mapping[str, Any], tensors: Sequence[Mapping[str
     for number, line in enumerate(lines):
         binding = _BINDING.search(line)
         if binding is not None and binding[2] == "storage" and int(binding[1]) < len(record["operands"]):
-            found.append((number, f"// {tensor_text(tensors[record['operands'][int(binding[1])]])}"))
+            found.append((number, f"// {plain(tensor_text(tensors[record['operands'][int(binding[1])]]))}"))
         function = _FUNCTION.match(line)
         if function is not None:
             read = _read(_body(lines, number), record, tensors)
@@ -32,8 +32,14 @@ def comments(wgsl: str, record: Mapping[str, Any], tensors: Sequence[Mapping[str
             start = number
             while start and lines[start - 1].startswith("@compute"):
                 start -= 1
-            found += [(start, f"// {part}") for part in text]
+            found += [(start, f"// {plain(part)}") for part in text]
     return found
+
+
+def plain(text: str) -> str:
+    """Text of a model as one line that cannot end a comment or a string of the language around it."""
+    printable = "".join(letter if letter.isprintable() else "?" for letter in text)
+    return printable.replace("\\", "/").replace('"""', "'''")
 
 
 def annotated(wgsl: str, notes: Sequence[Comment]) -> str:

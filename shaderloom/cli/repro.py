@@ -1,0 +1,86 @@
+"""``shaderloom repro``: one kernel as a script that runs on its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ..runtime.errors import InputError
+from .common import (
+    CacheOption,
+    DebugOption,
+    DeviceOption,
+    DynamicOption,
+    ModelArgument,
+    OptionOption,
+    ShapeOption,
+    parse_dynamic,
+    parse_options,
+    parse_pairs,
+    parse_shapes,
+    progress,
+    readable_errors,
+)
+from .run import _feeds as make_feeds
+
+
+@readable_errors
+def command(
+    model: ModelArgument,
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE.py", help="Where to write the script.")],
+    kernel: Annotated[
+        str | None,
+        typer.Option("--kernel", metavar="N|ID", help="The kernel: its number, or start of its id; its first call."),
+    ] = None,
+    call: Annotated[int | None, typer.Option("--call", metavar="N", help="The call of a run, instead.")] = None,
+    inputs: Annotated[
+        list[str] | None,
+        typer.Option("--input", metavar="NAME=FILE.npy|random", help="Value of an input; repeat for more inputs."),
+    ] = None,
+    shapes: ShapeOption = None,
+    dynamic: DynamicOption = None,
+    seed: Annotated[int, typer.Option("--seed", help="Seed of random inputs.")] = 0,
+    device: DeviceOption = None,
+    options: OptionOption = None,
+    cache: CacheOption = True,
+    debug: DebugOption = False,
+) -> None:
+    """Write one kernel with its inputs and its result as a Python script that needs numpy and wgpu alone.
+
+    The script compares what the kernel gives with the recorded result and times it: attach it to a bug report, or
+    change the shader in it and see.
+
+    [bold]Examples[/bold]
+
+      shaderloom repro resnet50.onnx --kernel 0 -o conv.py
+
+      shaderloom repro bert.onnx --shape input_ids=1x128 --shape attention_mask=1x128 --call 11 -o gelu.py
+    """
+    from ..model import Model
+    from ..repro import find_call, make_script
+    from ..runtime.caps import Caps, MemoryAccount
+    from ..runtime.loader import WeightPool
+    from ..session import InferenceSession
+
+    with progress() as report:
+        sizes, chosen = parse_dynamic(dynamic), parse_options(options)
+        with InferenceSession(model, device=device, dynamic=sizes, cache=cache, options=chosen) as session:
+            feeds = make_feeds(session, parse_pairs(inputs, "--input"), parse_shapes(shapes), seed)
+            plan = session.plan_for(feeds)
+            found = session.device
+        number = find_call(plan, kernel, call)
+        report(f"running up to call {number}", 0, 0)
+        opened = Model(model, dynamic=sizes, cache=False, options=chosen)
+        pool = WeightPool(found, opened.sources, MemoryAccount(Caps().device_memory))
+        try:
+            text = make_script(found, plan, pool, feeds, number, title=model.name)
+        finally:
+            pool.close()
+            opened.close()
+    try:
+        output.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"cannot write '{output}': {error.strerror or error}") from error
+    typer.echo(f"wrote {output}: call {number}, {', '.join(plan.calls[number].origins)}")
