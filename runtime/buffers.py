@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from . import native
 from .caps import MemoryAccount
 from .device import Device
-from .errors import DeviceError
 
 # Buffer usages of the WebGPU specification.
 MAP_READ = 0x0001
@@ -130,13 +130,18 @@ class StagingPool:
 
 
 def map_for_reading(device: Device, buffer: OwnedBuffer, size: int, submission: int | None = None) -> memoryview:
-    """Wait for a submission (None: for all) and map the first ``size`` bytes; valid until ``unmap``."""
+    """Wait for a submission (None: for all) and map the first ``size`` bytes; valid until :func:`unmap`."""
     with device.guarded("mapping a result"):
-        promise = buffer.gpu.map_async("READ_NOSYNC", 0, size)
-    device.wait(submission)
-    with device.guarded("mapping a result"):
-        promise.sync_wait()
-    view = buffer.gpu.read_mapped(0, size, copy=False)
-    if len(view) != size:
-        raise DeviceError("a mapped result has a wrong size")
-    return view
+        if native.AVAILABLE:
+            return native.map_read(device.gpu, buffer.gpu, size, submission)
+        buffer.gpu.map_async("READ_NOSYNC", 0, size).sync_wait()
+        view: memoryview = buffer.gpu.read_mapped(0, size, copy=False)
+        return view
+
+
+def unmap(buffer: OwnedBuffer) -> None:
+    """End :func:`map_for_reading`."""
+    if native.AVAILABLE:
+        native.unmap(buffer.gpu)
+    else:
+        buffer.gpu.unmap()

@@ -9,6 +9,7 @@ Every user of this module checks :data:`AVAILABLE` (or catches :class:`MissingSy
 
 from __future__ import annotations
 
+import queue
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -28,6 +29,10 @@ except (ImportError, AttributeError):
 
 #: A prepared dispatch: pipeline handle, bind group handle, workgroups in x, y, z.
 PreparedCall = tuple[Any, Any, int, int, int]
+
+
+#: seconds until the device is asked again for a map that another thread may be finishing
+_MAP_PATIENCE = 0.02
 
 
 class MissingSymbolError(Exception):
@@ -81,6 +86,47 @@ def submit(queue: Any, command_buffers: Sequence[Any]) -> int:
         raise MissingSymbolError("wgpuQueueSubmitForIndex")
     handles = ffi.new("WGPUCommandBuffer[]", [buffer._internal for buffer in command_buffers])
     return int(libf.wgpuQueueSubmitForIndex(queue._internal, len(command_buffers), handles))
+
+
+#: callbacks that wgpu-native may still call
+_kept: set[Any] = set()
+
+
+def map_read(device: Any, buffer: Any, size: int, submission: int | None) -> memoryview:
+    """Map the first ``size`` bytes of a buffer once a submission has finished (None: all); valid until :func:`unmap`.
+
+    wgpu-native calls back inside :func:`wait`.  An interrupt from the keyboard would be raised in a callback written in
+    Python, swallowed there, and the caller would wait for ever.  So the callback is a built-in function, which executes
+    no bytecode.  It takes the first of four arguments: 64-bit calling conventions leave the others to the caller.
+
+    Raises RuntimeError if the buffer cannot be mapped.
+    """
+    if not AVAILABLE:
+        raise MissingSymbolError("wgpuBufferMapAsync")
+    finished: queue.SimpleQueue[int] = queue.SimpleQueue()
+    callback = ffi.callback("void(int)", finished.put)
+    info = ffi.new("WGPUBufferMapCallbackInfo *")
+    info.mode = lib.WGPUCallbackMode_AllowProcessEvents
+    info.callback = ffi.cast("WGPUBufferMapCallback", callback)
+    _kept.add(callback)  # an interrupt below leaves it there: it is called when the buffer goes
+    libf.wgpuBufferMapAsync(buffer._internal, lib.WGPUMapMode_Read, 0, size, info[0])
+    wait(device, submission)
+    while True:
+        try:
+            status = finished.get(timeout=_MAP_PATIENCE)  # another thread may be inside the callback
+            break
+        except queue.Empty:
+            wait(device)
+    _kept.discard(callback)
+    if status != lib.WGPUMapAsyncStatus_Success:
+        raise RuntimeError(f"the buffer was not mapped (status {status})")
+    address = libf.wgpuBufferGetMappedRange(buffer._internal, 0, size)
+    return memoryview(ffi.buffer(address, size)).toreadonly()
+
+
+def unmap(buffer: Any) -> None:
+    """End a :func:`map_read`; views of the memory must not be used any more."""
+    libf.wgpuBufferUnmap(buffer._internal)
 
 
 def timestamp_period(queue: Any) -> float:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from .buffers import OwnedBuffer, StagingPool, map_for_reading
+from .buffers import OwnedBuffer, StagingPool, map_for_reading, unmap
 from .device import Device
 from .dtypes import BY_NAME, numpy_dtype
 from .ports import PortSize
@@ -60,7 +60,7 @@ class PendingRun:
                 array = np.frombuffer(view, numpy_dtype(BY_NAME[size.dtype]), size.elements, item.offset)
                 self._results[item.output] = array.reshape(size.shape).copy()
             del view
-            staging.gpu.unmap()
+            unmap(staging)
         except BaseException:
             staging.destroy()  # it may be mapped or about to be: never lend it again
             raise
