@@ -58,15 +58,23 @@ def check(error: ShaderloomError) -> None:
     assert type(error).__name__ != "InternalError", text
 
 
-# -- files -----------------------------------------------------------------------------------------------------------------
+# -- files -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     "data",
-    [b"", b"\x00", b"no model at all", b"PK\x03\x04" + bytes(100), b"\x89PNG\r\n\x1a\n" + bytes(64), b"\xff" * 1000,
-     b"{\"format\": \"json\"}", bytes(range(256)) * 8],
+    [
+        b"",
+        b"\x00",
+        b"no model at all",
+        b"PK\x03\x04" + bytes(100),
+        b"\x89PNG\r\n\x1a\n" + bytes(64),
+        b"\xff" * 1000,
+        b'{"format": "json"}',
+        bytes(range(256)) * 8,
+    ],
     ids=["empty", "zero", "text", "zip", "png", "ones", "json", "bytes"],
-)  # fmt: skip
+)
 @pytest.mark.parametrize("from_file", [True, False])
 def test_a_file_that_is_no_model(data: bytes, from_file: bool, device, tmp_path: Path) -> None:
     model: object = data
@@ -83,7 +91,7 @@ def test_a_model_cut_short_anywhere(device, tmp_path: Path) -> None:
     data = good().SerializeToString()
     path = tmp_path / "model.onnx"
     refused = 0
-    for length in [*range(0, 260), *range(260, len(data), 37)]:
+    for length in [*range(260), *range(260, len(data), 37)]:
         path.write_bytes(data[:length])
         try:
             open_and_run(path, device)
@@ -104,7 +112,7 @@ def test_single_bytes_changed(device) -> None:
         try:
             open_and_run(bytes(changed), device)
         except ShaderloomError as error:
-            assert type(error).__name__ != "InternalError", (position, error)
+            check(error)
             refused += 1
     assert refused > 30  # names, documentation and weights may have any bytes
 
@@ -155,59 +163,105 @@ def test_a_path_that_is_not_there(device, tmp_path: Path) -> None:
         open_and_run(tmp_path, device)
 
 
-# -- graphs ----------------------------------------------------------------------------------------------------------------
+# -- graphs ----------------------------------------------------------------------------------------------------------
 
 BAD_GRAPHS: dict[str, tuple[Callable[[], onnx.ModelProto], type[ShaderloomError], str]] = {
     "unknown operator": (lambda: make([node("Frobnicate", ["x"], ["y"])]), UnsupportedError, "Frobnicate"),
     "unknown domain": (
-        lambda: make([node("Relu", ["x"], ["y"], domain="example.com")], domains=["example.com"]), UnsupportedError, "example.com",
+        lambda: make([node("Relu", ["x"], ["y"], domain="example.com")], domains=["example.com"]),
+        UnsupportedError,
+        "example.com",
     ),
-    "cycle": (lambda: make([node("Add", ["x", "b"], ["a"]), node("Neg", ["a"], ["b"]), node("Relu", ["b"], ["y"])]), ModelError, "cycle"),
+    "cycle": (
+        lambda: make([node("Add", ["x", "b"], ["a"]), node("Neg", ["a"], ["b"]), node("Relu", ["b"], ["y"])]),
+        ModelError,
+        "cycle",
+    ),
     "node that reads itself": (lambda: make([node("Add", ["x", "y"], ["y"])]), ModelError, ""),
     "value that nobody makes": (lambda: make([node("Add", ["x", "nothing"], ["y"])]), ModelError, "nothing"),
     "output that nobody makes": (lambda: make([node("Relu", ["x"], ["z"])]), ModelError, "y"),
     "value made twice": (lambda: make([node("Relu", ["x"], ["y"]), node("Neg", ["x"], ["y"])]), ModelError, "y"),
     "no input of an operator": (lambda: make([node("Add", ["x"], ["y"])]), ModelError, "Add"),
     "shapes that do not broadcast": (
-        lambda: make([node("Add", ["x", "b"], ["y"])], constants={"b": np.zeros((3,), np.float32)}), ShapeError, "Add",
+        lambda: make([node("Add", ["x", "b"], ["y"])], constants={"b": np.zeros((3,), np.float32)}),
+        ShapeError,
+        "Add",
     ),
     "inner sizes that differ": (
-        lambda: make([node("MatMul", ["x", "b"], ["y"])], constants={"b": np.zeros((3, 2), np.float32)}), ShapeError, "inner",
+        lambda: make([node("MatMul", ["x", "b"], ["y"])], constants={"b": np.zeros((3, 2), np.float32)}),
+        ShapeError,
+        "inner",
     ),
     "types that differ": (
-        lambda: make([node("Add", ["x", "b"], ["y"])], constants={"b": np.zeros((4,), np.int32)}), ShaderloomError, "Add",
+        lambda: make([node("Add", ["x", "b"], ["y"])], constants={"b": np.zeros((4,), np.int32)}),
+        ShaderloomError,
+        "Add",
     ),
     "attribute of a wrong type": (lambda: make([node("Softmax", ["x"], ["y"], axis="last")]), ShaderloomError, "axis"),
     "attribute that is missing": (lambda: make([node("Cast", ["x"], ["y"])]), ModelError, "to"),
     "axis out of range": (lambda: make([node("Softmax", ["x"], ["y"], axis=5)]), ShaderloomError, "Softmax"),
-    "permutation that is none": (lambda: make([node("Transpose", ["x"], ["y"], perm=[0, 0])]), ShaderloomError, "Transpose"),
+    "permutation that is none": (
+        lambda: make([node("Transpose", ["x"], ["y"], perm=[0, 0])]),
+        ShaderloomError,
+        "Transpose",
+    ),
     "reshape to another size": (
-        lambda: make([node("Reshape", ["x", "s"], ["y"])], constants={"s": np.array([3, 5])}), ShapeError, "Reshape",
+        lambda: make([node("Reshape", ["x", "s"], ["y"])], constants={"s": np.array([3, 5])}),
+        ShapeError,
+        "Reshape",
     ),
     "double precision": (
-        lambda: make([node("Relu", ["x"], ["y"])], {"x": (TensorProto.DOUBLE, (2, 4))}), UnsupportedError, "float64",
+        lambda: make([node("Relu", ["x"], ["y"])], {"x": (TensorProto.DOUBLE, (2, 4))}),
+        UnsupportedError,
+        "float64",
     ),
-    "strings": (lambda: make([node("Identity", ["x"], ["i"]), node("Reshape", ["i", "s"], ["y"])], {"x": (TensorProto.STRING, (2, 4))}, constants={"s": np.array([8])}), UnsupportedError, "string"),
+    "strings": (
+        lambda: make(
+            [node("Identity", ["x"], ["i"]), node("Reshape", ["i", "s"], ["y"])],
+            {"x": (TensorProto.STRING, (2, 4))},
+            constants={"s": np.array([8])},
+        ),
+        UnsupportedError,
+        "string",
+    ),
     "shape computed from elements": (
         lambda: make(
-            [node("Cast", ["x"], ["c"], to=TensorProto.INT64), node("Reshape", ["c", "f"], ["s"]), node("Reshape", ["z", "s"], ["y"])],
-            {"x": (TensorProto.FLOAT, (2, 1)), "z": (TensorProto.FLOAT, (2, 4))}, constants={"f": np.array([2])},
+            [
+                node("Cast", ["x"], ["c"], to=TensorProto.INT64),
+                node("Reshape", ["c", "f"], ["s"]),
+                node("Reshape", ["z", "s"], ["y"]),
+            ],
+            {"x": (TensorProto.FLOAT, (2, 1)), "z": (TensorProto.FLOAT, (2, 4))},
+            constants={"f": np.array([2])},
         ),
-        ShaderloomError, "",
+        ShaderloomError,
+        "",
     ),
     "opset from the future": (lambda: make([node("Relu", ["x"], ["y"])], opset=900), ShaderloomError, "900"),
     "If on elements": (
         lambda: make(
-            [node("ReduceMax", ["x"], ["m"], keepdims=0), node("Cast", ["m"], ["c"], to=TensorProto.BOOL),
-             node("If", ["c"], ["y"],
-                  then_branch=helper.make_graph([node("Relu", ["x"], ["t"])], "t", [], [onnx.ValueInfoProto(name="t")]),
-                  else_branch=helper.make_graph([node("Neg", ["x"], ["e"])], "e", [], [onnx.ValueInfoProto(name="e")]))]
+            [
+                node("ReduceMax", ["x"], ["m"], keepdims=0),
+                node("Cast", ["m"], ["c"], to=TensorProto.BOOL),
+                node(
+                    "If",
+                    ["c"],
+                    ["y"],
+                    then_branch=helper.make_graph(
+                        [node("Relu", ["x"], ["t"])], "t", [], [onnx.ValueInfoProto(name="t")]
+                    ),
+                    else_branch=helper.make_graph(
+                        [node("Neg", ["x"], ["e"])], "e", [], [onnx.ValueInfoProto(name="e")]
+                    ),
+                ),
+            ]
         ),
-        UnsupportedError, "If",
+        UnsupportedError,
+        "If",
     ),
     "initializer with too few bytes": (lambda: _short_initializer(), ModelError, "w"),
     "negative size": (lambda: _negative_size(), ModelError, "w"),
-}  # fmt: skip
+}
 
 
 def _short_initializer() -> onnx.ModelProto:
@@ -245,13 +299,13 @@ def device_memory(device) -> int:
     """Buffers of the device that are alive, as wgpu-native counts them."""
     gc.collect()
     device.wait()
-    import wgpu.backends.wgpu_native.extras  # noqa: F401  (registers the report)
+    import wgpu.backends.wgpu_native.extras
 
     report = wgpu.diagnostics.get_dict()["wgpu_native_counts"]
     return sum(row.get("a", 0) for name, row in report.items() if name == "Buffer")
 
 
-# -- what a caller feeds ---------------------------------------------------------------------------------------------------
+# -- what a caller feeds ---------------------------------------------------------------------------------------------
 
 ONES = np.ones((2, 4), np.float32)
 BAD_FEEDS: dict[str, tuple[dict[str, object], str]] = {
@@ -290,7 +344,7 @@ def test_an_output_that_is_not_there(device) -> None:
         assert len(session.run(["y"], {"x": ONES})) == 1
 
 
-# -- caps ------------------------------------------------------------------------------------------------------------------
+# -- caps ------------------------------------------------------------------------------------------------------------
 
 
 def test_cap_on_device_memory(device) -> None:
@@ -318,7 +372,7 @@ def test_cap_on_device_memory_for_weights(device) -> None:
 def test_cap_on_the_elements_of_a_tensor(device) -> None:
     with InferenceSession(good(), device=device, cache=False, caps=Caps(tensor_elements=1000)) as session:
         assert session.run(None, {"x": ONES})[0].shape == (2, 100)
-        with pytest.raises(LimitError, match="1,?000") as caught:
+        with pytest.raises(LimitError, match=r"1,?000") as caught:
             session.run(None, {"x": np.ones((11, 4), np.float32)})
         check(caught.value)
         assert session.run(None, {"x": ONES})[0].shape == (2, 100)

@@ -1,4 +1,4 @@
-"""Buffer plans: checked by an oracle that shares no code with the planner, and by poisoning freed memory on a device."""
+"""Buffer plans: checked by an oracle that shares no code with the planner, and by poisoning freed memory."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .support.running import compile_for, run_plan
 
 ALIGNMENT = 256
 
-# -- random lifetimes ----------------------------------------------------------------------------------------------------
+# -- random lifetimes ------------------------------------------------------------------------------------------------
 
 
 @st.composite
@@ -108,7 +108,7 @@ def test_lower_bound_is_the_largest_sum_of_live_tensors() -> None:
     assert buffers.lower_bound(tensors) == 170
 
 
-# -- real plans ----------------------------------------------------------------------------------------------------------
+# -- real plans ------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -220,7 +220,7 @@ def test_plans_of_random_graphs_are_sound(kind: str) -> None:
     check()
 
 
-# -- poison --------------------------------------------------------------------------------------------------------------
+# -- poison ----------------------------------------------------------------------------------------------------------
 
 POISON = """
 @group(0) @binding(0) var<storage, read_write> memory: array<u32>;

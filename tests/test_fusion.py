@@ -59,7 +59,7 @@ def calls(model: onnx.ModelProto, **options: Any) -> list[str]:
     return [call.label for stage in plan_of(model, **options).stages for call in stage.calls]
 
 
-# -- one kernel --------------------------------------------------------------------------------------------------------
+# -- one kernel ------------------------------------------------------------------------------------------------------
 
 
 def elementwise_chain() -> onnx.ModelProto:
@@ -140,32 +140,65 @@ def spelled_norm(variant: str) -> onnx.ModelProto:
     elif variant == "scale first":
         # y = x * (g / s) + (b - m * (g / s))
         nodes = [
-            mean, centre, node("Mul", ["d", "d"], ["q"]), variance, *root, node("Reciprocal", ["s"], ["i"]),
-            node("Mul", ["i", "g"], ["a"]), node("Mul", ["x", "a"], ["xa"]), node("Mul", ["m", "a"], ["ma"]),
-            node("Sub", ["b", "ma"], ["o"]), node("Add", ["xa", "o"], ["y"]),
-        ]  # fmt: skip
+            mean,
+            centre,
+            node("Mul", ["d", "d"], ["q"]),
+            variance,
+            *root,
+            node("Reciprocal", ["s"], ["i"]),
+            node("Mul", ["i", "g"], ["a"]),
+            node("Mul", ["x", "a"], ["xa"]),
+            node("Mul", ["m", "a"], ["ma"]),
+            node("Sub", ["b", "ma"], ["o"]),
+            node("Add", ["xa", "o"], ["y"]),
+        ]
     elif variant == "Cast around":
         to = onnx.TensorProto.FLOAT
         nodes = [
-            mean, centre, node("Cast", ["d"], ["d2"], to=to), node("Pow", ["d2", "two"], ["q"]), variance, *root, divide,
+            mean,
+            centre,
+            node("Cast", ["d"], ["d2"], to=to),
+            node("Pow", ["d2", "two"], ["q"]),
+            variance,
+            *root,
+            divide,
             *affine,
-        ]  # fmt: skip
+        ]
     elif variant == "residual before":
-        nodes = [node("Add", ["x0", "r"], ["x"]), mean, centre, node("Pow", ["d", "two"], ["q"]), variance, *root, divide]
+        nodes = [
+            node("Add", ["x0", "r"], ["x"]),
+            mean,
+            centre,
+            node("Pow", ["d", "two"], ["q"]),
+            variance,
+            *root,
+            divide,
+        ]
         return make([*nodes, *affine], {"x0": (3, 5, 24), "r": (3, 5, 24)}, NORM)
     elif variant == "root mean square":
         nodes = [
-            node("Pow", ["x", "two"], ["q"]), variance, *root, node("Div", ["x", "s"], ["n"]), node("Mul", ["n", "g"], ["y"]),
-        ]  # fmt: skip
+            node("Pow", ["x", "two"], ["q"]),
+            variance,
+            *root,
+            node("Div", ["x", "s"], ["n"]),
+            node("Mul", ["n", "g"], ["y"]),
+        ]
     else:
         nodes = [node("LayerNormalization", ["x", "g", "b"], ["y"], axis=-1)]
     return make(nodes, {"x": (3, 5, 24)}, NORM)
 
 
 NORMS = (
-    "Pow", "Mul", "two subtractions", "Reciprocal", "scale first", "Cast around", "residual before", "root mean square",
+    "Pow",
+    "Mul",
+    "two subtractions",
+    "Reciprocal",
+    "scale first",
+    "Cast around",
+    "residual before",
+    "root mean square",
     "operator",
-)  # fmt: skip
+)
 ONE_KERNEL = (
     elementwise_chain,
     matmul_bias_relu,
@@ -192,7 +225,7 @@ def test_without_fusion_there_are_more(build):
     assert len(calls(build(), fusion=False)) >= 3
 
 
-# -- limits and reasons ------------------------------------------------------------------------------------------------
+# -- limits and reasons ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("op", ["Sum", "Concat", "Max"])
@@ -200,7 +233,7 @@ def test_many_operands_respect_the_binding_limit(op: str):
     count = 40
     names = [f"x{i}" for i in range(count)]
     attributes = {"axis": 0} if op == "Concat" else {}
-    model = make([node(op, names, ["s"], **attributes), node("Relu", ["s"], ["y"])], {name: (4, 3) for name in names})
+    model = make([node(op, names, ["s"], **attributes), node("Relu", ["s"], ["y"])], dict.fromkeys(names, (4, 3)))
     plan = plan_of(model)
     for kernel in plan.kernels:
         storage = [binding for binding in kernel.bindings if binding.access != "uniform"]
@@ -216,7 +249,7 @@ def test_a_chain_of_additions_is_cut_into_few_pieces(anchor: str):
     count = 40
     names = [f"x{i}" for i in range(count)]
     nodes = [node("Add", [f"t{i}", name], [f"t{i + 1}"]) for i, name in enumerate(names)]
-    inputs: dict[str, Sequence[int]] = {name: (4, 6) for name in names}
+    inputs: dict[str, Sequence[int]] = dict.fromkeys(names, (4, 6))
     constants = {}
     if anchor == "none":
         inputs["t0"] = (4, 6)
@@ -253,7 +286,7 @@ def test_every_refusal_has_a_reason():
     model = make(nodes, {"x": (6, 16)}, {"w": weights(16, 8)}, outputs=["e", "y"])
     imported = load_model(model.SerializeToString())
     lowered = lower(imported, bind_shapes(imported, {"x": (6, 16)}), WEB, CompileOptions())
-    produced = {value: group for value, group in lowered.fusion.materialised.items()}
+    produced = lowered.fusion.materialised
     explained = {(producer.id, consumer.id) for producer, consumer, _ in lowered.fusion.reasons}
     for group in lowered.fusion.groups:
         for read in group.reads:
@@ -270,7 +303,7 @@ def test_constants_alone_are_computed_when_weights_are_made():
     assert any(weight.calls for weight in plan.weights)
 
 
-# -- whole models --------------------------------------------------------------------------------------------------------
+# -- whole models ----------------------------------------------------------------------------------------------------
 
 #: model -> (input shapes, run-time calls); second passes of split reductions are not counted
 MODEL_CALLS: dict[str, tuple[dict[str, tuple[int, ...]], int]] = {

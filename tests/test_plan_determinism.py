@@ -50,7 +50,12 @@ def compile_elsewhere(jobs: list[dict], seed: str) -> list[str]:
     """Plans of ``jobs`` as text, made in a process of its own."""
     environment = {**os.environ, "PYTHONHASHSEED": seed}
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, json.dumps(jobs)], cwd=ROOT, env=environment, capture_output=True, text=True, check=True
+        [sys.executable, "-c", PROGRAM, json.dumps(jobs)],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     return done.stdout.splitlines()
 
@@ -134,7 +139,7 @@ def test_weights_are_shared_between_shapes(jobs: list[dict]) -> None:
     assert keys[0] == keys[1] == keys[2] and keys[0]
 
 
-# -- kernel keys ---------------------------------------------------------------------------------------------------------
+# -- kernel keys -----------------------------------------------------------------------------------------------------
 
 
 def spec() -> KernelSpec:

@@ -1,8 +1,8 @@
 """Metamorphic twins: the same model with a switch thrown gives the same numbers.
 
-Switches that change no arithmetic (in-place memory, the executor's path, the cache, unchecked shaders) must agree to the
-bit; the others to within rounding.  The graphs at the end are the awkward ones: many operands, long chains, outputs that
-are inputs or constants, scalars, high ranks.
+Switches that change no arithmetic (in-place memory, the executor's path, the cache, unchecked shaders) must agree to
+the bit; the others to within rounding.  The graphs at the end are the awkward ones: many operands, long chains, outputs
+that are inputs or constants, scalars, high ranks.
 """
 
 from __future__ import annotations
@@ -34,7 +34,11 @@ node = helper.make_node
 
 
 def make(
-    nodes: Sequence[onnx.NodeProto], feeds: Feeds, outputs: Sequence[str], constants: Feeds | None = None, opset: int = 17
+    nodes: Sequence[onnx.NodeProto],
+    feeds: Feeds,
+    outputs: Sequence[str],
+    constants: Feeds | None = None,
+    opset: int = 17,
 ) -> onnx.ModelProto:
     def port(name: str, array: np.ndarray) -> onnx.ValueInfoProto:
         return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
@@ -53,7 +57,7 @@ def normal(*shape: int) -> np.ndarray:
     return np.random.default_rng(sum(shape) + 7 * len(shape)).standard_normal(shape).astype(np.float32)
 
 
-# -- graphs ----------------------------------------------------------------------------------------------------------------
+# -- graphs ----------------------------------------------------------------------------------------------------------
 
 
 def residual_network() -> tuple[onnx.ModelProto, Feeds]:
@@ -74,10 +78,19 @@ def residual_network() -> tuple[onnx.ModelProto, Feeds]:
         node("Gemm", ["l", "w4", "b4"], ["y"], transB=1),
     ]
     constants = {
-        "w1": normal(8, 3, 3, 3), "b1": normal(8), "w2": normal(8, 1, 3, 3), "w3": normal(8, 8, 1, 1), "w4": normal(5, 16),
-        "b4": normal(5), "scale": normal(8), "bias": normal(8), "mean": normal(8), "variance": np.abs(normal(8)) + 1,
-        "low": np.array(0, np.float32), "high": np.array(6, np.float32),
-    }  # fmt: skip
+        "w1": normal(8, 3, 3, 3),
+        "b1": normal(8),
+        "w2": normal(8, 1, 3, 3),
+        "w3": normal(8, 8, 1, 1),
+        "w4": normal(5, 16),
+        "b4": normal(5),
+        "scale": normal(8),
+        "bias": normal(8),
+        "mean": normal(8),
+        "variance": np.abs(normal(8)) + 1,
+        "low": np.array(0, np.float32),
+        "high": np.array(6, np.float32),
+    }
     return make(nodes, feeds, ["y", "q"], constants), feeds
 
 
@@ -103,9 +116,14 @@ def attention_block() -> tuple[onnx.ModelProto, Feeds]:
         node("Add", ["om", "x"], ["y"]),
     ]
     constants = {
-        **{f"w{name}": normal(24, 24) / 4 for name in "qkvo"}, **{f"b{name}": normal(24) for name in "qkv"}, "g": normal(24),
-        "b": normal(24) / 2, "scale": np.array(0.35, np.float32), "heads": np.array([0, 0, 3, 8]), "joined": np.array([0, 0, 24]),
-    }  # fmt: skip
+        **{f"w{name}": normal(24, 24) / 4 for name in "qkvo"},
+        **{f"b{name}": normal(24) for name in "qkv"},
+        "g": normal(24),
+        "b": normal(24) / 2,
+        "scale": np.array(0.35, np.float32),
+        "heads": np.array([0, 0, 3, 8]),
+        "joined": np.array([0, 0, 24]),
+    }
     return make(nodes, feeds, ["y"], constants), feeds
 
 
@@ -146,10 +164,15 @@ def resizing() -> tuple[onnx.ModelProto, Feeds]:
         node("ConvTranspose", ["g", "v"], ["y"], strides=[2, 2]),
     ]
     constants = {
-        "w": normal(8, 6, 3, 3), "v": normal(8, 3, 2, 2), "scales": np.array([1, 1, 2, 3], np.float32),
-        "pads": np.array([0, 0, 1, 0, 0, 0, 0, 2]), "starts": np.array([-1, 0]), "ends": np.array([-100, 14]),
-        "axes": np.array([3, 2]), "steps": np.array([-2, 1]),
-    }  # fmt: skip
+        "w": normal(8, 6, 3, 3),
+        "v": normal(8, 3, 2, 2),
+        "scales": np.array([1, 1, 2, 3], np.float32),
+        "pads": np.array([0, 0, 1, 0, 0, 0, 0, 2]),
+        "starts": np.array([-1, 0]),
+        "ends": np.array([-100, 14]),
+        "axes": np.array([3, 2]),
+        "steps": np.array([-2, 1]),
+    }
     return make(nodes, feeds, ["y"], constants), feeds
 
 
@@ -232,7 +255,7 @@ def test_cold_and_warm_cache(name: str, device, tmp_path) -> None:
     assert_same(results[1], results[0])
 
 
-# -- a whole model ---------------------------------------------------------------------------------------------------------
+# -- a whole model ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("switch", ["fusion off", "channels_last off", "in_place off", "SwiftShader"])
@@ -244,7 +267,7 @@ def test_switches_on_a_trained_model(switch: str, device) -> None:
         assert_model_close(session.run(None, feeds), path, feeds)
 
 
-# -- awkward graphs --------------------------------------------------------------------------------------------------------
+# -- awkward graphs --------------------------------------------------------------------------------------------------
 
 
 def forty(op: str) -> tuple[onnx.ModelProto, Feeds]:

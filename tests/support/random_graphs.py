@@ -1,9 +1,9 @@
 """Random models for property tests.
 
-Every value carries bounds on its elements: ``high`` on the magnitude, and ``grain`` such that all elements are multiples of
-``2**-grain``.  Where both together fit into the 24 bits of a float's mantissa the value is *exact* however it is computed,
-so operators with jumps (Floor, Less, ArgMax, casts to integers) are applied to exact values only, and two correct programs
-agree.
+Every value carries bounds on its elements: ``high`` on the magnitude, and ``grain`` such that all elements are
+multiples of ``2**-grain``.  Where both together fit into the 24 bits of a float's mantissa the value is *exact* however
+it is computed, so operators with jumps (Floor, Less, ArgMax, casts to integers) are applied to exact values only, and
+two correct programs agree.
 """
 
 from __future__ import annotations
@@ -126,7 +126,9 @@ class RandomGraph:
     def partner(self, value: Known) -> Known:
         """A value that broadcasts against ``value``."""
         found = [
-            other for other in self.values if other.dtype == value.dtype and broadcast(other.shape, value.shape) is not None
+            other
+            for other in self.values
+            if other.dtype == value.dtype and broadcast(other.shape, value.shape) is not None
         ]
         if found and self.flip():
             return self.choose(found)
@@ -190,12 +192,14 @@ class RandomGraph:
             self.nodes,
             "random",
             [port(name, array) for name, array in self.feeds.items()],
-            [helper.make_tensor_value_info(v.name, helper.np_dtype_to_tensor_dtype(np.dtype(v.dtype)), None) for v in outputs],
+            [
+                helper.make_tensor_value_info(v.name, helper.np_dtype_to_tensor_dtype(np.dtype(v.dtype)), None)
+                for v in outputs
+            ],
             [numpy_helper.from_array(array, name) for name, array in self.initializers.items()],
         )
         opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid("com.microsoft", 1)]
         return helper.make_model(graph, opset_imports=opsets, ir_version=10)
-
 
     def named_dims(self) -> dict[str, list[int | str]]:
         """Shapes of the inputs with a name for every size above 1, the same name for equal sizes."""
@@ -211,7 +215,7 @@ class RandomGraph:
         }
 
 
-class Unsuitable(Exception):  # noqa: N818  (control flow of the generator)
+class Unsuitable(Exception):
     """The node that was tried does not fit; another one is drawn."""
 
 
@@ -438,7 +442,13 @@ def unsqueeze(graph: RandomGraph) -> None:
 def squeeze(graph: RandomGraph) -> None:
     value = graph.pick(STORED, lambda value: 1 in value.shape)
     axis = value.shape.index(1)
-    view(graph, "Squeeze", value, value.shape[:axis] + value.shape[axis + 1 :], graph.constant(np.array([axis], np.int64)))
+    view(
+        graph,
+        "Squeeze",
+        value,
+        value.shape[:axis] + value.shape[axis + 1 :],
+        graph.constant(np.array([axis], np.int64)),
+    )
 
 
 def flatten(graph: RandomGraph) -> None:
@@ -537,7 +547,12 @@ def gather(graph: RandomGraph) -> None:
     (graph.initializers if indices.name in graph.initializers else graph.feeds)[indices.name] = array
     graph.values.remove(indices)
     graph.node(
-        "Gather", [value, indices], [*value.shape[:axis], *shape, *value.shape[axis + 1 :]], value.high, value.grain, axis=axis
+        "Gather",
+        [value, indices],
+        [*value.shape[:axis], *shape, *value.shape[axis + 1 :]],
+        value.high,
+        value.grain,
+        axis=axis,
     )
 
 
@@ -621,9 +636,16 @@ def arg_reduction(graph: RandomGraph) -> None:
     axis, keepdims, last = graph.integer(0, value.rank - 1), graph.integer(0, 1), graph.integer(0, 1)
     sizes = [1 if at == axis else size for at, size in enumerate(value.shape) if at != axis or keepdims]
     graph.node(
-        graph.choose(("ArgMax", "ArgMin")), [value], sizes, value.shape[axis], 0,
-        dtype="int64", axis=axis, keepdims=keepdims, select_last_index=last,
-    )  # fmt: skip
+        graph.choose(("ArgMax", "ArgMin")),
+        [value],
+        sizes,
+        value.shape[axis],
+        0,
+        dtype="int64",
+        axis=axis,
+        keepdims=keepdims,
+        select_last_index=last,
+    )
 
 
 def matmul(graph: RandomGraph) -> None:
@@ -644,16 +666,25 @@ def gemm(graph: RandomGraph) -> None:
     right = graph.leaf("float32", (columns, inner) if flipped_right else (inner, columns))
     bias = [graph.leaf("float32", graph.choose(((columns,), (rows, 1), ())))] if graph.flip() else []
     graph.node(
-        "Gemm", [left, right, *bias], (rows, columns), left.high * right.high * inner * 2 + 2, None,
-        transA=flipped_left, transB=flipped_right, alpha=graph.choose((1.0, 0.5)), beta=graph.choose((1.0, 0.25)),
-    )  # fmt: skip
+        "Gemm",
+        [left, right, *bias],
+        (rows, columns),
+        left.high * right.high * inner * 2 + 2,
+        None,
+        transA=flipped_left,
+        transB=flipped_right,
+        alpha=graph.choose((1.0, 0.5)),
+        beta=graph.choose((1.0, 0.25)),
+    )
 
 
 def image(graph: RandomGraph) -> Known:
     found = [value for value in graph.values if value.dtype == "float32" and value.rank == 4 and 0 not in value.shape]
     if found and graph.flip():
         return graph.choose(found)
-    return graph.leaf("float32", [graph.integer(1, 2), graph.choose((1, 3, 4, 8)), graph.integer(3, 9), graph.integer(3, 9)])
+    return graph.leaf(
+        "float32", [graph.integer(1, 2), graph.choose((1, 3, 4, 8)), graph.integer(3, 9), graph.integer(3, 9)]
+    )
 
 
 def convolution(graph: RandomGraph) -> None:
@@ -670,9 +701,16 @@ def convolution(graph: RandomGraph) -> None:
     bias = [graph.leaf("float32", (out,))] if graph.flip() else []
     high = value.high * weight.high * math.prod(kernel) * (c // group) + 2
     graph.node(
-        "Conv", [value, weight, *bias], (n, out, *sizes), high, product_grain(value.grain, weight.grain),
-        kernel_shape=kernel, strides=[stride, stride], pads=pads, group=group,
-    )  # fmt: skip
+        "Conv",
+        [value, weight, *bias],
+        (n, out, *sizes),
+        high,
+        product_grain(value.grain, weight.grain),
+        kernel_shape=kernel,
+        strides=[stride, stride],
+        pads=pads,
+        group=group,
+    )
 
 
 def pool(graph: RandomGraph) -> None:
@@ -690,11 +728,38 @@ def pool(graph: RandomGraph) -> None:
     graph.node(op, [value], (n, c, *sizes), value.high, grain, kernel_shape=[2, 2], strides=[stride, stride], pads=pads)
 
 
-ELEMENTWISE = (smooth, root, unary, leaky, clip, arithmetic, arithmetic, division, power, variadic, comparison, logic, where)
+ELEMENTWISE = (
+    smooth,
+    root,
+    unary,
+    leaky,
+    clip,
+    arithmetic,
+    arithmetic,
+    division,
+    power,
+    variadic,
+    comparison,
+    logic,
+    where,
+)
 VIEWS = (
-    transpose, reshape, unsqueeze, squeeze, flatten, expand, tile, cut, split, concat, pad, gather, depth_to_space,
-    resize, trilu,
-)  # fmt: skip
+    transpose,
+    reshape,
+    unsqueeze,
+    squeeze,
+    flatten,
+    expand,
+    tile,
+    cut,
+    split,
+    concat,
+    pad,
+    gather,
+    depth_to_space,
+    resize,
+    trilu,
+)
 REDUCTIONS = (reduction, reduction, softmax, layer_norm, batch_norm, arg_reduction)
 PRODUCTS = (matmul, gemm, convolution, convolution, pool)
 
@@ -702,14 +767,43 @@ KINDS: dict[str, tuple[Callable[[RandomGraph], None], ...]] = {
     "elementwise": (*ELEMENTWISE, cast, *VIEWS),
     "types": (comparison, logic, where, cast, cast, arithmetic, division, *VIEWS),
     "reductions": (*REDUCTIONS, *REDUCTIONS, arithmetic, where, comparison, cast, smooth, root, *VIEWS),
-    "products": (*PRODUCTS, *PRODUCTS, arithmetic, arithmetic, smooth, unary, reduction, softmax, batch_norm, transpose, reshape,
-                 cut, concat, pad, resize),
+    "products": (
+        *PRODUCTS,
+        *PRODUCTS,
+        arithmetic,
+        arithmetic,
+        smooth,
+        unary,
+        reduction,
+        softmax,
+        batch_norm,
+        transpose,
+        reshape,
+        cut,
+        concat,
+        pad,
+        resize,
+    ),
     # nothing here has a size as an attribute or as an element
     "dynamic": (
-        *ELEMENTWISE, cast, transpose, unsqueeze, squeeze, flatten, cut, concat, pad, trilu, reduction, reduction, softmax,
-        arg_reduction, matmul, matmul,
+        *ELEMENTWISE,
+        cast,
+        transpose,
+        unsqueeze,
+        squeeze,
+        flatten,
+        cut,
+        concat,
+        pad,
+        trilu,
+        reduction,
+        reduction,
+        softmax,
+        arg_reduction,
+        matmul,
+        matmul,
     ),
-}  # fmt: skip
+}
 
 
 @st.composite

@@ -37,7 +37,12 @@ def compile_for(
 
 
 def run_plan(
-    device: Device, plan: Plan, model: onnx.ModelProto, feeds: Feeds | Sequence[Feeds], *, use_native: bool | None = None
+    device: Device,
+    plan: Plan,
+    model: onnx.ModelProto,
+    feeds: Feeds | Sequence[Feeds],
+    *,
+    use_native: bool | None = None,
 ) -> Any:
     """Outputs in the plan's order for one set of feeds, or a list of them for several.
 
