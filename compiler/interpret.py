@@ -19,10 +19,14 @@ from .expr import Expr, Load
 from .index import Dim
 from .ir import Graph, Node, Value
 from .ops.convolution import ConvolutionAttributes, ConvolutionTransposeAttributes
+from .ops.cumulative import cumulate_array
 from .ops.matmul import matmul_array
 from .ops.pooling import PoolAttributes
+from .ops.recurrent import recurrent_array
 from .ops.reduction import arg_reduce_array, reduce_array
 from .ops.registry import OpDef, registry
+from .ops.scatter import scatter_array
+from .ops.topk import TopIndicesAttributes, top_indices_array
 from .sources import numpy_dtype
 
 Sizes = Mapping[str, int]  #: declared dynamic dimensions -> their sizes in this run
@@ -279,6 +283,25 @@ def _pool(node: Node, operands: Sequence[np.ndarray], sizes: Sizes) -> np.ndarra
     return (windows(compute, 0.0).sum(axis=0, dtype=np.float32) / numbers).astype(value.dtype)
 
 
+def _scan(node: Node, operands: Sequence[np.ndarray], sizes: Sizes) -> np.ndarray:
+    return cumulate_array(operands[0], node.attributes)
+
+
+def _rank(node: Node, operands: Sequence[np.ndarray], sizes: Sizes) -> np.ndarray:
+    attributes: TopIndicesAttributes = node.attributes
+    k = int(ix.evaluate(attributes.k, sizes))
+    return top_indices_array(operands[0], attributes.axis, k, attributes.largest)
+
+
+def _scatter(node: Node, operands: Sequence[np.ndarray], sizes: Sizes) -> np.ndarray:
+    return scatter_array(operands[0], operands[1], operands[2], node.attributes)
+
+
+def _recurrent(node: Node, operands: Sequence[np.ndarray], sizes: Sizes) -> np.ndarray:
+    present = iter(operands)
+    return recurrent_array(node.attributes, [None if value is None else next(present) for value in node.inputs])
+
+
 Family = Callable[[Node, Sequence[np.ndarray], Sizes], np.ndarray]
 
 _FAMILIES: dict[str, Family] = {
@@ -288,4 +311,8 @@ _FAMILIES: dict[str, Family] = {
     "conv": _convolution,
     "conv_transpose": _convolution_transpose,
     "window": _pool,
+    "scan": _scan,
+    "rank": _rank,
+    "scatter": _scatter,
+    "recurrent": _recurrent,
 }

@@ -6,6 +6,8 @@ from . import cast as cast
 from . import comparison as comparison
 from . import contributed as contributed
 from . import convolution as convolution
+from . import cumulative as cumulative
+from . import einsum as einsum
 from . import elementwise as elementwise
 from . import generators as generators
 from . import indexing as indexing
@@ -18,15 +20,18 @@ from . import quantize as quantize
 from . import quantized_contributed as quantized_contributed
 from . import quantized_products as quantized_products
 from . import rearrange as rearrange
+from . import recurrent as recurrent
 from . import reduce_operators as reduce_operators
 from . import reduction as reduction
 from . import relayout as relayout
 from . import resize as resize
 from . import sampling as sampling
+from . import scatter as scatter
 from . import selection as selection
 from . import shape as shape
 from . import slicing as slicing
 from . import softmax as softmax
 from . import static_views as static_views
 from . import symbolic as symbolic
+from . import topk as topk
 from . import views as views

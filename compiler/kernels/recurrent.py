@@ -1,0 +1,153 @@
+"""Recurrent layers: a loop over time inside one kernel.
+
+A workgroup has one sequence of the batch in one direction; its threads share the units of the hidden state, which lies in
+workgroup memory.  The products of the inputs with their weights are made beforehand for all steps at once; what is left
+is the product of the state with the recurrence weights, the activations and the new state.
+
+The result has the output of every step, then the last hidden state, and for an LSTM the last cell state:
+[steps + 1 (+ 1), directions, batch, units].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .. import expr as ex
+from .. import index as ix
+from ..expr import Expr
+from ..index import Dim
+from ..ir import Node, Value
+from ..layout import Layout
+from ..ops.activation_functions import activation
+from .context import Built, GroupContext
+from .spec import Hook
+
+#: Arrays of one number a unit in workgroup memory
+_ARRAYS = {"rnn": 2, "gru": 3, "lstm": 3}
+#: Positions of the operands of ``loom.Recurrent``
+GATES, RECURRENCE, LENGTHS, HIDDEN, CELL, PEEPHOLES, RESET_BIAS = range(7)
+
+
+@dataclass(frozen=True, slots=True)
+class RecurrentConfig:
+    """``threads`` share the units of one sequence."""
+
+    threads: int
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.threads <= 256:
+            raise ValueError(f"a workgroup of {self.threads} threads")
+
+
+def weight_layouts(node: Node) -> dict[int, Layout]:
+    """Recurrence weights [directions, gates * units, units] with the rows of the gates innermost: neighbouring threads."""
+    return {RECURRENCE: Layout((0, 2, 1))}
+
+
+def build(context: GroupContext) -> Built:
+    """The kernel of a Recurrent with its fused consumers."""
+    node = context.anchor
+    attributes = node.attributes
+    steps, directions, batch, units = _sizes(node)
+    time, direction, image, unit = (
+        ix.coordinate(name, size)
+        for name, size in (("time", node.output.shape[0]), ("direction", directions), ("batch", batch), ("unit", units))
+    )
+    gate_rows = node.operand(RECURRENCE).shape[1]
+    row, inner = ix.coordinate("row", gate_rows), ix.coordinate("inner", units)
+    value = ex.register("value", "f32")
+
+    def read(position: int, *where: Dim) -> Expr:
+        operand = node.optional(position)
+        return ex.const(0.0, "f32") if operand is None else context.read(operand, where)
+
+    state = ("direction", "batch", "unit")
+    hooks = [
+        Hook("gate", ("time", "direction", "batch", "row"), 1, (), read(GATES, direction, time, image, row)),
+        Hook("recurrence", ("direction", "row", "inner"), 1, (), read(RECURRENCE, direction, row, inner)),
+        Hook("length", ("batch",), 1, (), _length(context, steps, image)),
+        Hook("initial_hidden", state, 1, (), read(HIDDEN, direction, image, unit)),
+        *_activations(attributes),
+        Hook(
+            "store",
+            ("time", "direction", "batch", "unit"),
+            1,
+            (("value", "f32"),),
+            None,
+            context.stores((time, direction, image, unit), value),
+        ),
+    ]
+    if attributes.kind == "lstm":
+        hooks.append(Hook("initial_cell", state, 1, (), read(CELL, direction, image, unit)))
+        hooks.append(Hook("peephole", ("direction", "row"), 1, (), read(PEEPHOLES, direction, row)))
+    if attributes.linear_before_reset:
+        hooks.append(Hook("reset_bias", ("direction", "unit"), 1, (), read(RESET_BIAS, direction, unit)))
+    most = max(ix.bounds(units)[1], 1)
+    config = RecurrentConfig(64 if context.profile.kind == "cpu" or most <= 64 else 256)
+    arrays = _ARRAYS[attributes.kind]
+    work = ix.product([2, steps, directions, batch, gate_rows, units])
+    return context.built(
+        "recurrent",
+        config,
+        hooks,
+        dims={"steps": steps, "units": units},
+        workgroup=(config.threads, 1, 1),
+        grid=(batch, directions, 1),
+        workgroup_bytes=4 * arrays * most,
+        flops=work,
+        parameters={
+            "kind": attributes.kind,
+            "most_units": most,
+            "reverse": _reverse(attributes.direction),
+            "linear_before_reset": attributes.linear_before_reset,
+            "input_forget": attributes.input_forget,
+            "has_peepholes": node.optional(PEEPHOLES) is not None,
+            "quantised": attributes.quantised,
+        },
+    )
+
+
+def _sizes(node: Node) -> tuple[Dim, Dim, Dim, Dim]:
+    gates: Value = node.operand(GATES)
+    directions, steps, batch, _ = gates.shape
+    return steps, directions, batch, node.operand(RECURRENCE).shape[2]
+
+
+def _length(context: GroupContext, steps: Dim, image: Dim) -> Expr:
+    lengths = context.anchor.optional(LENGTHS)
+    if lengths is None:
+        return ex.coordinate(steps)
+    return ex.binary("min", ex.cast(context.read(lengths, (image,)), "i32"), ex.coordinate(steps))
+
+
+def _reverse(direction: str) -> str:
+    """A WGSL condition: whether a direction runs from the end to the start."""
+    return {"forward": "false", "reverse": "true"}.get(direction, "direction == 1")
+
+
+def _activations(attributes: Any) -> list[Hook]:
+    """``activate_0``, ``activate_1`` ... : the functions f, g, h; the second half of the list is of the second direction."""
+    functions = attributes.activations
+    directions = 2 if attributes.direction == "bidirectional" else 1
+    count = len(functions) // directions
+    value = ex.register("value", "f32")
+    second = ex.compare("eq", ex.coordinate(ix.variable("direction", 0, 1)), ex.const(1, "i32"))
+    hooks = []
+    for number in range(count):
+        argument = _clipped(value, attributes.clip if number < 2 else None)
+        of_direction: Sequence[Expr] = [
+            activation(*functions[number + each * count], argument) for each in range(directions)
+        ]
+        result = of_direction[0]
+        if directions == 2:
+            result = ex.select(second, of_direction[1], result)
+        hooks.append(Hook(f"activate_{number}", ("direction",), 1, (("value", "f32"),), result))
+    return hooks
+
+
+def _clipped(value: Expr, clip: float | None) -> Expr:
+    if clip is None:
+        return value
+    return ex.binary("max", ex.binary("min", value, ex.const(clip, "f32")), ex.const(-clip, "f32"))
