@@ -1,0 +1,348 @@
+"""Everything that is measured on a machine with a real GPU, in one command: ``./dev bench-gpu``.
+
+    bench/gpu.py [--wheels FOLDER] [--loader FOLDER] [--material FOLDER] [--models A,B] [--seconds S] [--profile]
+
+It runs with the interpreter that has PyTorch and onnxruntime, needs no network, and installs nothing outside
+``build/bench``: wheels are unpacked there, and so is a Vulkan loader from Debian packages where the system has none.
+Every runtime has a process of its own; they take turns on the device, model by model.  A runtime that cannot run
+a model is recorded with its error.  Results are written to ``build/bench/gpu.json`` and ``docs/benchmarks-gpu.md``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import math
+import os
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+BUILD = ROOT / "build" / "bench"
+PAGE = ROOT / "docs" / "benchmarks-gpu.md"
+MARK = "@turn "
+ROUNDS = 3
+#: (worker, mode) -> the head of its column
+COLUMNS = {
+    ("gpu_shaderloom", "arrays"): "Shaderloom, arrays",
+    ("gpu_onnxruntime", "arrays"): "onnxruntime WebGPU, arrays",
+    ("gpu_shaderloom", "device"): "Shaderloom, tensors",
+    ("gpu_onnxruntime", "best"): "onnxruntime WebGPU, bound, unvalidated",
+    ("gpu_torch", "device"): "PyTorch CUDA graph, tensors",
+}
+#: Largest difference from onnxruntime's CPU provider, in relation to the largest output, that counts as correct
+TOLERANCE = 1e-3
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="bench-gpu", description=(__doc__ or "").split("\n\n")[0])
+    parser.add_argument("--wheels", type=Path, default=ROOT / ".whl", help="wheels that the interpreter lacks (.whl)")
+    parser.add_argument("--loader", type=Path, default=ROOT / ".gl", help="Debian packages of a Vulkan loader (.gl)")
+    parser.add_argument("--material", type=Path, default=ROOT.parent / "shared", help="has models/ and tools/")
+    parser.add_argument("--models", default="", help="some of them, separated by commas")
+    parser.add_argument("--workers", default="gpu_shaderloom,gpu_onnxruntime,gpu_torch")
+    parser.add_argument("--seconds", type=float, default=0.3, help="for each mode of each round")
+    parser.add_argument("--profile", action="store_true", help="also the time of every call of Shaderloom")
+    parser.add_argument("--no-kernels", action="store_true", help="leave the single kernels out")
+    parser.add_argument("--json", type=Path, default=BUILD / "gpu.json")
+    parser.add_argument("--no-page", action="store_true")
+    arguments = parser.parse_args()
+    environment = prepare(arguments.wheels, arguments.loader)
+    sys.path[:0] = [str(ROOT), environment["PYTHONPATH"].split(os.pathsep)[1]]
+    began = time.perf_counter()
+    results: dict[str, Any] = {"date": datetime.date.today().isoformat(), "machine": _machine(), "models": []}
+    results["models"], results["runtimes"] = _measure_models(arguments, environment)
+    if not arguments.no_kernels:
+        results["kernels"] = _measure_kernels(environment)
+    results["seconds"] = time.perf_counter() - began
+    arguments.json.parent.mkdir(parents=True, exist_ok=True)
+    arguments.json.write_text(json.dumps(results, indent=1))
+    text = page(results)
+    if not arguments.no_page:
+        PAGE.write_text(text)
+    print(text)
+    if any(not item["correct"] for item in results["models"]):
+        raise SystemExit("some outputs are wrong or missing")
+
+
+# -- setting up --------------------------------------------------------------------------------------------------------
+
+
+def prepare(wheels: Path, loader: Path) -> dict[str, str]:
+    """The environment of the workers: packages from wheels, Shaderloom from this tree, a Vulkan loader."""
+    site, tree = BUILD / "gpu-site", BUILD / "gpu-tree"
+    found = sorted(wheels.glob("*.whl")) if wheels.is_dir() else []
+    stamp, wanted = site / "installed", "\n".join(str(wheel) for wheel in found)
+    if not stamp.is_file() or stamp.read_text() != wanted:
+        site.mkdir(parents=True, exist_ok=True)
+        if found:
+            install = ["install", "-q", "--no-index", "--no-deps", "--no-compile", "--no-cache-dir", "--upgrade"]
+            command = [sys.executable, "-m", "pip", *install, "--target", str(site), *map(str, found)]
+            subprocess.run(command, check=True)
+        stamp.write_text(wanted)
+    _link_packages(tree)
+    environment = dict(os.environ)
+    environment["PYTHONPATH"] = os.pathsep.join([str(tree), str(site), str(ROOT)])
+    environment.setdefault("XDG_RUNTIME_DIR", "/tmp")
+    libraries = BUILD / "gpu-loader"
+    packages = sorted(loader.glob("*.deb")) if loader.is_dir() else []
+    if packages and not _has_loader():
+        for package in packages:
+            subprocess.run(["dpkg", "-x", str(package), str(libraries)], check=True)
+        folders = [str(path) for path in libraries.glob("usr/lib/*-linux-gnu")]
+        present = [environment["LD_LIBRARY_PATH"]] if environment.get("LD_LIBRARY_PATH") else []
+        environment["LD_LIBRARY_PATH"] = os.pathsep.join([*folders, *present])
+    driver = Path("/usr/local/nvidia/share/vulkan/icd.d/nvidia_icd.json")
+    if driver.is_file():
+        environment.setdefault("VK_DRIVER_FILES", str(driver))
+    return environment
+
+
+def _link_packages(tree: Path) -> None:
+    """A folder in which the parts of Shaderloom lie as they do when installed, as links into this tree."""
+    package = tree / "shaderloom"
+    package.mkdir(parents=True, exist_ok=True)
+    parts = [path for path in (ROOT / "shaderloom").iterdir() if path.name != "__pycache__"]
+    for path in [*parts, ROOT / "compiler", ROOT / "runtime", ROOT / "templates"]:
+        link = package / path.name
+        if not link.is_symlink():
+            link.symlink_to(path)
+
+
+def _has_loader() -> bool:
+    try:
+        listed = subprocess.run(["ldconfig", "-p"], capture_output=True, text=True, check=False).stdout
+    except OSError:
+        return False
+    return "libvulkan.so.1" in listed
+
+
+def _machine() -> str:
+    """The card, its driver, and the processor."""
+    command = ["nvidia-smi", "--query-gpu=name,driver_version,clocks.sm,clocks.max.sm", "--format=csv,noheader"]
+    try:
+        card = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        card = "unknown card"
+    return f"{card}; {os.cpu_count()} processor cores"
+
+
+# -- models ------------------------------------------------------------------------------------------------------------
+
+
+class Worker:
+    """A runtime in its own process."""
+
+    def __init__(self, name: str, environment: dict[str, str], *options: str) -> None:
+        self.name = name
+        self.log = (BUILD / f"{name}.log").open("w")
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", f"bench.workers.{name}", *options],
+            cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log, text=True,
+        )  # fmt: skip
+        self.facts = self.answer()
+
+    def ask(self, **command: Any) -> dict[str, Any]:
+        assert self.process.stdin is not None
+        try:
+            self.process.stdin.write(json.dumps(command) + "\n")
+            self.process.stdin.flush()
+        except OSError as error:
+            return {"error": f"the process has ended: {error}"}
+        return self.answer()
+
+    def answer(self) -> dict[str, Any]:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            if line.startswith(MARK):
+                return json.loads(line[len(MARK) :])
+        return {"error": f"the process has ended with {self.process.wait()}; see {self.log.name}"}
+
+    def end(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        try:
+            self.process.wait(20)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+        self.log.close()
+
+
+def _measure_models(arguments: argparse.Namespace, environment: dict[str, str]) -> tuple[list[Any], dict[str, Any]]:
+    import numpy as np
+
+    from bench.gpu_models import GPU_MODELS, fill
+
+    chosen = [GPU_MODELS[name] for name in arguments.models.split(",") if name] or list(GPU_MODELS.values())
+    BUILD.mkdir(parents=True, exist_ok=True)
+    options = ["--profile"] if arguments.profile else []
+    names = arguments.workers.split(",")
+    workers = [Worker(name, environment, *(options if name == "gpu_shaderloom" else [])) for name in names]
+    results = []
+    try:
+        for model in chosen:
+            print(model.name, file=sys.stderr, flush=True)
+            path = fill(model, arguments.material, BUILD / "gpu-models")
+            np.savez(BUILD / "inputs.npz", **model.feeds())
+            result: dict[str, Any] = {"model": model.name, "times": {}, "errors": {}, "differences": {}, "facts": {}}
+            opened: dict[str, dict[str, Any]] = {}
+            for worker in workers:
+                answer = worker.ask(
+                    do="open", model=str(path), torch=model.torch, inputs=str(BUILD / "inputs.npz"),
+                    outputs=str(BUILD / f"{worker.name}.npz"), reference=str(BUILD / "reference.npz"),
+                )  # fmt: skip
+                opened[worker.name] = answer
+                if "error" in answer:
+                    result["errors"][worker.name] = answer["error"]
+                else:
+                    result["facts"][worker.name] = {**answer["facts"], "first_s": answer["first_s"]}
+            for _ in range(ROUNDS):
+                for worker in workers:
+                    for mode in opened[worker.name].get("modes", []):
+                        timed = worker.ask(do="time", mode=mode, seconds=arguments.seconds, most=400)
+                        if "ms" in timed:
+                            result["times"].setdefault(f"{worker.name}/{mode}", []).extend(timed["ms"])
+                        else:
+                            result["errors"][f"{worker.name}/{mode}"] = timed["error"]
+            for worker in workers:
+                if opened[worker.name].get("compared") and (BUILD / "reference.npz").is_file():
+                    result["differences"][worker.name] = _difference(
+                        BUILD / f"{worker.name}.npz", BUILD / "reference.npz"
+                    )
+                worker.ask(do="close")
+            result["correct"] = result["differences"].get("gpu_shaderloom", math.inf) <= TOLERANCE or (
+                "gpu_onnxruntime" not in names or "gpu_shaderloom" not in names
+            )
+            result["summary"] = {
+                key: {"median": statistics.median(times), "least": min(times), "most": max(times), "runs": len(times)}
+                for key, times in result.pop("times").items()
+            }
+            results.append(result)
+            print(json.dumps({k: v for k, v in result.items() if k != "facts"}), file=sys.stderr, flush=True)
+    finally:
+        for worker in workers:
+            worker.end()
+    return results, {worker.name: worker.facts for worker in workers}
+
+
+def _difference(ours: Path, theirs: Path) -> float:
+    """Largest difference over the largest result, of the worst output; infinite for NaN and for missing outputs."""
+    import numpy as np
+
+    worst = 0.0
+    with np.load(ours) as mine, np.load(theirs) as reference:
+        if len(mine.files) != len(reference.files):
+            return math.inf
+        for name in mine.files:
+            got, wanted = mine[name].astype(np.float64), reference[name].astype(np.float64)
+            if got.shape != wanted.shape or not np.isfinite(got).all():
+                return math.inf
+            worst = max(worst, float(np.abs(got - wanted).max() / max(np.abs(wanted).max(), 1e-30)))
+    return worst
+
+
+def _measure_kernels(environment: dict[str, str]) -> dict[str, Any]:
+    command = [sys.executable, "-m", "bench.gpu_kernels"]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        return {"error": done.stderr.strip()[-1000:]}
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+# -- the page ----------------------------------------------------------------------------------------------------------
+
+
+def page(results: dict[str, Any]) -> str:
+    """Everything as Markdown."""
+    machine, date = results["machine"], results["date"]
+    parts = [
+        "# Benchmarks on a GPU\n\nWritten by `./dev bench-gpu`; do not edit. f32, medians of single runs in "
+        "milliseconds with the least, from the call to the outputs: *arrays* in host memory, or *tensors* on the device after "
+        "waiting for it. Every runtime has a process of its own, and they take turns. PyTorch runs the libraries' "
+        "modules of the same architecture, TF32 off. *Difference* is Shaderloom's largest from onnxruntime's CPU "
+        f"provider over the largest output.\n\n{machine}; {date}; {results['seconds']:.0f} s in all.\n"
+    ]
+    versions = [
+        f"{name.removeprefix('gpu_')} {item['facts'].get('version')}" for name, item in results["runtimes"].items()
+        if "facts" in item
+    ]  # fmt: skip
+    parts.append(f"Versions: {'; '.join(versions)}.\n")
+    heads = ["model", *COLUMNS.values(), "calls", "difference"]
+    rows = []
+    for result in results["models"]:
+        cells = []
+        for worker, mode in COLUMNS:
+            summary = result["summary"].get(f"{worker}/{mode}")
+            cells.append(f"{summary['median']:.3f} ({summary['least']:.3f})" if summary else "-")
+        facts = result["facts"].get("gpu_shaderloom", {})
+        difference = result["differences"].get("gpu_shaderloom")
+        rows.append(
+            [result["model"], *cells, str(facts.get("calls", "")), "-" if difference is None else f"{difference:.1e}"]
+        )
+    parts.append(_table(heads, rows))
+    parts += _ratios(results["models"])
+    errors = [f"* {r['model']}, {name}: {text}" for r in results["models"] for name, text in r["errors"].items()]
+    if errors:
+        parts.append("Not run:\n\n" + "\n".join(errors) + "\n")
+    if "kernels" in results:
+        parts.append(_kernel_table(results["kernels"]))
+    return "\n".join(parts)
+
+
+def _ratios(models: list[dict[str, Any]]) -> list[str]:
+    """How often faster than each peer, in the geometric mean and at least."""
+    lines = []
+    for peer, ours in (
+        ("gpu_onnxruntime/arrays", "gpu_shaderloom/arrays"),
+        ("gpu_onnxruntime/best", "gpu_shaderloom/device"),
+        ("gpu_torch/device", "gpu_shaderloom/device"),
+    ):
+        both = [r for r in models if peer in r["summary"] and ours in r["summary"]]
+        if not both:
+            continue
+        ratios = {r["model"]: r["summary"][peer]["median"] / r["summary"][ours]["median"] for r in both}
+        mean = math.exp(statistics.fmean(map(math.log, ratios.values())))
+        worst = min(ratios, key=lambda name: ratios[name])
+        worker, _, mode = peer.partition("/")
+        lines.append(
+            f"* Time of {COLUMNS[worker, mode]} over Shaderloom's: {mean:.2f} in the geometric mean, "
+            f"least {ratios[worst]:.2f} ({worst}).\n"
+        )
+    return lines
+
+
+def _kernel_table(kernels: dict[str, Any]) -> str:
+    if "error" in kernels:
+        return f"Kernels: {kernels['error']}\n"
+    peaks = kernels["peaks"]
+    copy, rate = peaks["bytes_per_second"], peaks["flops_per_second"]
+    rows = []
+    for item in kernels["kernels"]:
+        checks = "checked" if item["checked"] else "unchecked"
+        if "error" in item:
+            rows.append([item["name"], checks, item["error"], "", "", ""])
+            continue
+        seconds = item["microseconds"] * 1e-6
+        tera, giga = item["flops"] / seconds / 1e12, item["bytes"] / seconds / 1e9
+        least = max(item["flops"] / rate, item["bytes"] / copy)
+        shown = f"{tera:.1f} TFLOP/s" if item["flops"] / rate > item["bytes"] / copy else f"{giga:,.0f} GB/s"
+        rows.append(
+            [item["name"], checks, f"{item['microseconds']:.1f}", shown, f"{least / seconds:.0%}",
+             f"{item['difference']:.0e}"]
+        )  # fmt: skip
+    title = f"Kernels on {kernels['device']}: copy {copy / 1e9:,.0f} GB/s, multiply-adds {rate / 1e12:.1f} TFLOP/s.\n\n"
+    return title + _table(["kernel", "bounds", "us", "rate", "of the roofline", "difference"], rows)
+
+
+def _table(heads: list[str], rows: list[list[str]]) -> str:
+    lines = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
+    return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)]) + "\n"
+
+
+if __name__ == "__main__":
+    main()

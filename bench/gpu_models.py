@@ -1,0 +1,78 @@
+"""The models that a GPU is measured with: exporter graphs filled with seeded weights, and inputs for them.
+
+Needs numpy and onnx alone, so that it runs on a machine whose interpreter comes with other packages than ours.
+"""
+
+from __future__ import annotations
+
+import runpy
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+Feeds = dict[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class GpuModel:
+    """``skeleton`` is the graph's file without weights; ``torch`` is the name that the worker of PyTorch knows it by."""
+
+    name: str
+    skeleton: str
+    feeds: Callable[[], Feeds]
+    torch: str = ""
+
+
+def _pictures(batch: int) -> Callable[[], Feeds]:
+    return lambda: {"input": np.random.default_rng(0).standard_normal((batch, 3, 224, 224), dtype=np.float32)}
+
+
+def _rows(batch: int) -> Callable[[], Feeds]:
+    return lambda: {"input": np.random.default_rng(0).standard_normal((batch, 4096), dtype=np.float32)}
+
+
+def _sentence() -> Feeds:
+    ids = np.random.default_rng(0).integers(0, 30000, (1, 128), dtype=np.int64)
+    return {"input_ids": ids, "attention_mask": np.ones((1, 128), np.int64)}
+
+
+def _one_token() -> Feeds:
+    """One token behind a cache of 512."""
+    generator = np.random.default_rng(0)
+    feeds: Feeds = {"input_ids": generator.integers(0, 4096, (1, 1), dtype=np.int64)}
+    for layer in range(4):
+        for part in ("k", "v"):
+            feeds[f"past.{layer}.{part}"] = generator.standard_normal((1, 2, 512, 32), dtype=np.float32)
+    return feeds
+
+
+GPU_MODELS = {
+    model.name: model
+    for model in (
+        GpuModel("squeezenet1_1", "squeezenet1_1", _pictures(1), "squeezenet1_1"),
+        GpuModel("mobilenet_v2", "mobilenet_v2", _pictures(1), "mobilenet_v2"),
+        GpuModel("resnet18", "resnet18", _pictures(1), "resnet18"),
+        GpuModel("resnet50", "resnet50", _pictures(1), "resnet50"),
+        GpuModel("resnet50 batch 8", "resnet50", _pictures(8), "resnet50"),
+        GpuModel("efficientnet_b0", "efficientnet_b0", _pictures(1), "efficientnet_b0"),
+        GpuModel("vit_base_patch16_224", "vit_base_patch16_224", _pictures(1), "vit_b_16"),
+        GpuModel("bert_base 128 tokens", "bert_base", _sentence, "bert_base"),
+        GpuModel("mlp_4096x4 batch 1", "mlp_4096x4", _rows(1), "mlp_4096x4"),
+        GpuModel("mlp_4096x4 batch 256", "mlp_4096x4", _rows(256), "mlp_4096x4"),
+        GpuModel("decoder_kv past 512", "decoder_kv", _one_token),
+    )
+}
+
+
+def fill(model: GpuModel, source: Path, target: Path) -> Path:
+    """The model's file with weights, under ``target``; ``source`` has the folders ``models`` and ``tools``."""
+    filled = target / f"{model.skeleton}.onnx"
+    if not filled.is_file():
+        target.mkdir(parents=True, exist_ok=True)
+        partial = filled.with_suffix(".partial")
+        tool = runpy.run_path(str(source / "tools" / "skeleton.py"))
+        tool["fill"](str(source / "models" / f"{model.skeleton}.onnx"), str(partial))
+        partial.rename(filled)
+    return filled
