@@ -1,0 +1,90 @@
+"""DynamicQuantizeLSTM: an LSTM with 8-bit weights; inputs and state are quantised by their own range as they come."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ...runtime.dtypes import FLOAT32
+from ..ir import Node, Value
+from . import common
+from .quantize import BYTES, centred, dequantize, dynamic_parameters, quantize
+from .recurrent import LSTMAttributes, infer_layer, input_rows, layer_of, run_layer
+from .registry import Builder, Case, Inferred, Tensor, register
+
+_FLOAT32 = frozenset({"float32"})
+
+
+def _infer(node: Node) -> Inferred:
+    inferred = infer_layer(node, "lstm", weight_axis=1)
+    for scale, zero, weight in ((8, 9, 1), (10, 11, 2)):
+        directions, _, columns = node.operand(weight).shape
+        for position in (scale, zero):
+            shape = node.operand(position).shape
+            fits = shape in ((directions,), (directions, columns))
+            common.require(fits, node, f"input {position} has neither one number for each direction nor for each column")
+    return inferred
+
+
+def _of_columns(builder: Builder, parameter: Value) -> Value:
+    """A scale or zero point, one a direction or one a column, shaped to broadcast to [directions, rows, columns]."""
+    axes = [1, 2] if parameter.rank == 1 else [1]
+    return builder.op("Unsqueeze", parameter, builder.constant(np.array(axes, np.int64)))
+
+
+def _expand(builder: Builder, node: Node) -> Sequence[Value]:
+    layer = layer_of(node, "lstm", weight_axis=1)
+    rows = input_rows(builder, node, layer)
+    scale, zero = dynamic_parameters(builder, rows)
+    integers = centred(builder, quantize(builder, rows, scale, zero, zero.dtype), zero)
+    weight_scale, weight_zero, state_scale, state_zero = (
+        _of_columns(builder, node.operand(position)) for position in range(8, 12)
+    )
+    total = builder.op("MatMul", integers, centred(builder, node.operand(1), weight_zero))
+    gates = builder.op(
+        "Mul", builder.op("Cast", total, to=FLOAT32.onnx), builder.op("Mul", scale, weight_scale)
+    )
+    recurrence = dequantize(builder, node.operand(2), state_scale, state_zero)
+    recurrence = builder.op("Transpose", recurrence, perm=(0, 2, 1))
+    return run_layer(builder, node, layer, gates, recurrence, quantised=True)
+
+
+def _case(weight: str, zero: int, *, columns: bool = False, steps: int = 3, batch: int = 1, **attributes: object) -> Case:
+    """Signed weights of 7 bits: onnxruntime's sums saturate at 16 bits on some processors."""
+    inputs, units = 6, 5
+    directions = 2 if attributes.get("direction") == "bidirectional" else 1
+    low, high = (0, 127) if weight == "uint8" else (-64, 63)
+    parameters = (directions, 4 * units) if columns else (directions,)
+    scale = Tensor(parameters, low=0.005, high=0.01, constant=True)
+    zeros = Tensor(parameters, weight, zero, zero, constant=True)
+    operands = (
+        Tensor((steps, batch, inputs)),
+        Tensor((directions, inputs, 4 * units), weight, low, high, constant=True),
+        Tensor((directions, units, 4 * units), weight, low, high, constant=True),
+        Tensor((directions, 8 * units), constant=True),
+        None,
+        Tensor((directions, batch, units), low=-0.5, high=0.5),
+        Tensor((directions, batch, units)),
+        None,
+        *(scale, zeros, scale, zeros),
+    )
+    return Case(operands, {"hidden_size": units, **attributes}, 3, tolerance=1e-4)
+
+
+register(
+    name="DynamicQuantizeLSTM",
+    domain="com.microsoft",
+    infer=_infer,
+    cases=(
+        _case("int8", 0),
+        _case("uint8", 60, direction="bidirectional"),
+        _case("int8", 0, columns=True, direction="reverse", steps=5),
+    ),
+    attributes=LSTMAttributes,
+    expand=_expand,
+    types=(
+        *(_FLOAT32, BYTES, BYTES, _FLOAT32, frozenset({"int32"}), _FLOAT32, _FLOAT32, _FLOAT32),
+        *(_FLOAT32, BYTES, _FLOAT32, BYTES),
+    ),
+)
