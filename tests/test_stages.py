@@ -100,6 +100,13 @@ def test_dump_has_a_file_for_every_stage(inspect, tmp_path):
     assert "is not empty" in inspect("--dump", tmp_path / "one", status=1).stderr
 
 
+def test_shaders_have_comments_for_people(inspect):
+    text = inspect("--stage", "wgsl", "--kernel", 0).output
+    assert "// computes Conv (main node 0)" in text
+    shader = json.loads(inspect("--stage", "wgsl", "--kernel", 0, "--json").stdout)[0]["wgsl"]
+    assert "Conv" not in shader
+
+
 def test_options_reach_the_compiler(inspect):
     calls = json.loads(inspect("--json").stdout)["calls"]
     assert json.loads(inspect("--json", "--option", "fusion=false").stdout)["calls"] > calls

@@ -40,7 +40,9 @@ def print_groups(facts: dict[str, Any], as_json: bool) -> None:
 
 
 def print_wgsl(plan: Plan, choice: str | None, as_json: bool) -> None:
+    """Shaders; for people with comments that name the ONNX nodes and tensors of a kernel's first call."""
     from ..inspection import find_kernels
+    from ..report.annotate import annotated, comments
 
     found = find_kernels(plan, choice)
     if choice is not None and not found:
@@ -48,9 +50,12 @@ def print_wgsl(plan: Plan, choice: str | None, as_json: bool) -> None:
     if as_json:
         print_json([{"id": kernel.id, "template": kernel.template, "wgsl": kernel.wgsl} for kernel in found])
         return
+    records, tensors = plan.report.get("call_records", []), plan.report.get("tensors", [])
+    first = {call.kernel: record for call, record in reversed(list(zip(plan.calls, records)))}
     for kernel in found:
         typer.echo(f"// kernel {kernel.id}, template {kernel.template}, workgroup {kernel.workgroup}")
-        typer.echo(kernel.wgsl)
+        record = first.get(kernel.key)
+        typer.echo(annotated(kernel.wgsl, comments(kernel.wgsl, record, tensors)) if record else kernel.wgsl)
 
 
 def print_plan(subject: Subject, choice: str | None, as_json: bool) -> None:
