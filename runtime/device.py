@@ -6,8 +6,7 @@ import hashlib
 import os
 import threading
 import weakref
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -159,21 +158,9 @@ class Device:
     def __repr__(self) -> str:
         return f"<Device {self.name}>"
 
-    @contextmanager
-    def guarded(self, what: str) -> Iterator[None]:
+    def guarded(self, what: str) -> _Guard:
         """Turn wgpu's errors in the block into :class:`DeviceError` (or :class:`DeviceLost`) about ``what``."""
-        import wgpu
-
-        try:
-            yield
-        except (wgpu.GPUError, RuntimeError, AttributeError) as error:
-            if isinstance(error, AttributeError) and not self.check_lost():
-                raise  # wgpu-py has no poller any more once its device was destroyed
-            message = _first_line(error)
-            if _tells_loss(error) or self.check_lost():
-                self.lost = True
-                raise DeviceLost(f"the device was lost while {what}: {message}") from error
-            raise DeviceError(f"{what} failed: {message}") from error
+        return _Guard(self, what)
 
     def check_lost(self) -> bool:
         """Ask the device whether it is lost: errors after a loss do not always name it."""
@@ -268,12 +255,14 @@ class Device:
         """Hand over work.  Gives a number for :meth:`wait`, where wgpu-native numbers submissions."""
         with self.guarded(what):
             if native.AVAILABLE:
-                try:
-                    return native.submit(self.queue, command_buffers)
-                except native.MissingSymbolError:
-                    pass
+                return native.submit(self.queue, command_buffers)
             self.queue.submit(command_buffers)
             return None
+
+    def submit_recorded(self, recorded: Any, what: str) -> int:
+        """As :meth:`submit`, for what :func:`native.record` gave."""
+        with self.guarded(what):
+            return native.submit_recorded(self.queue, recorded)
 
     def wait(self, submission: int | None = None) -> None:
         """Block until a submission has finished, or without its number everything submitted so far."""
@@ -289,6 +278,36 @@ class Device:
 def _tells_loss(error: BaseException) -> bool:
     text = str(error).lower()
     return "device is lost" in text or "device lost" in text
+
+
+class _Guard:
+    """See :meth:`Device.guarded`.  A class, because every run enters it several times."""
+
+    __slots__ = ("_device", "_what")
+
+    def __init__(self, device: Device, what: str) -> None:
+        self._device = device
+        self._what = what
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
+        if error is None:
+            return
+        import wgpu
+
+        if not isinstance(error, (wgpu.GPUError, RuntimeError, AttributeError)):
+            return
+        device = self._device
+        lost = _tells_loss(error) or device.check_lost()
+        if isinstance(error, AttributeError) and not lost:
+            return  # else wgpu-py has no poller any more, because its device was destroyed
+        message = _first_line(error)
+        if lost:
+            device.lost = True
+            raise DeviceLost(f"the device was lost while {self._what}: {message}") from error
+        raise DeviceError(f"{self._what} failed: {message}") from error
 
 
 _BINDING_TYPES = {"read": "read-only-storage", "read_write": "storage", "uniform": "uniform"}

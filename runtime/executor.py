@@ -21,7 +21,7 @@ from .bind_groups import BindGroups
 from .buffers import COPY_DST, TENSOR, UNIFORM, OwnedBuffer, StagingPool, as_bytes, grown, write
 from .caps import Caps, MemoryAccount
 from .device import Device
-from .dispatch import Binder, Dispatch, encode
+from .dispatch import Binder, BufferCopy, Dispatch, submit
 from .dtypes import BY_NAME, numpy_dtype
 from .errors import ClosedError, InternalError, LimitError
 from .loader import WeightPool
@@ -258,28 +258,29 @@ class Executor:
     def _submit(self, attachment: Attachment, dispatches: list[Dispatch], sizes: _Sizes) -> PendingRun:
         """Copies of inputs, one compute pass, copies of outputs to tensors and to staging memory: one submission."""
         readbacks, total = self._readbacks(attachment, sizes)
+        before = [
+            BufferCopy(copy.storage.gpu, copy.storage.offset, self._buffers[copy.buffer].gpu, 0, copy.size)
+            for copy in attachment.copies_in
+        ]
+        after = [
+            BufferCopy(*self._locate(copy.buffer, attachment), copy.storage.gpu, copy.storage.offset, copy.size)
+            for copy in attachment.copies_out
+        ]
         staging = self._staging.borrow(total) if readbacks else None
         submission = None
         try:
-            if dispatches or readbacks or attachment.copies_in or attachment.copies_out:
-                with self.device.guarded("encoding a run"):
-                    encoder = self.device.gpu.create_command_encoder()
-                    for copy in attachment.copies_in:
-                        target = self._buffers[copy.buffer].gpu
-                        encoder.copy_buffer_to_buffer(copy.storage.gpu, copy.storage.offset, target, 0, copy.size)
-                    if dispatches:
-                        compute_pass = encoder.begin_compute_pass()
-                        encode(compute_pass, dispatches, use_native=self._use_native)
-                        compute_pass.end()
-                    for copy in attachment.copies_out:
-                        source, offset = self._locate(copy.buffer, attachment)
-                        encoder.copy_buffer_to_buffer(source, offset, copy.storage.gpu, copy.storage.offset, copy.size)
-                    for item in readbacks:
-                        assert staging is not None
-                        source, offset = self._locate(attachment.reads[item.output], attachment)
-                        encoder.copy_buffer_to_buffer(source, offset, staging.gpu, item.offset, item.size.border)
-                    commands = encoder.finish()
-                submission = self.device.submit([commands], "submitting a run")
+            if staging is not None:
+                after += [
+                    BufferCopy(
+                        *self._locate(attachment.reads[item.output], attachment),
+                        staging.gpu,
+                        item.offset,
+                        item.size.border,
+                    )
+                    for item in readbacks
+                ]
+            if before or dispatches or after:
+                submission = submit(self.device, before, dispatches, after, use_native=self._use_native)
         except BaseException:
             if staging is not None:
                 staging.destroy()

@@ -22,10 +22,14 @@ try:
     _set_pipeline = lib.wgpuComputePassEncoderSetPipeline
     _set_bind_group = lib.wgpuComputePassEncoderSetBindGroup
     _dispatch = lib.wgpuComputePassEncoderDispatchWorkgroups
+    _ = (libf.wgpuQueueSubmitForIndex, lib.wgpuDevicePoll, libf.wgpuBufferMapAsync, libf.wgpuCommandEncoderFinish)
     AVAILABLE = True
     native_types.install(ffi)
 except (ImportError, AttributeError):
     AVAILABLE = False
+
+#: A copy: source handle and offset, target handle and offset, bytes
+PreparedCopy = tuple[Any, int, Any, int, int]
 
 #: A prepared dispatch: pipeline handle, bind group handle, workgroups in x, y, z.
 PreparedCall = tuple[Any, Any, int, int, int]
@@ -41,7 +45,10 @@ class MissingSymbolError(Exception):
 
 def encode(compute_pass: Any, calls: Iterable[PreparedCall]) -> None:
     """Record dispatches into a wgpu-py compute pass.  The objects behind the handles must be alive until submission."""
-    handle = compute_pass._internal
+    _encode(compute_pass._internal, calls)
+
+
+def _encode(handle: Any, calls: Iterable[PreparedCall]) -> None:
     null = ffi.NULL
     bound = None
     for pipeline, group, x, y, z in calls:
@@ -50,6 +57,31 @@ def encode(compute_pass: Any, calls: Iterable[PreparedCall]) -> None:
             bound = pipeline
         _set_bind_group(handle, 0, group, 0, null)
         _dispatch(handle, x, y, z)
+
+
+def record(
+    device: Any, before: Iterable[PreparedCopy], calls: Sequence[PreparedCall], after: Iterable[PreparedCopy]
+) -> Any:
+    """A command buffer: copies, one compute pass, copies.  Hand it to :func:`submit`.
+
+    Raises wgpu's errors for whatever is wrong in it: ``finish`` reports what the commands before have deferred.
+    """
+    encoder = libf.wgpuDeviceCreateCommandEncoder(device._internal, ffi.NULL)
+    try:
+        for copy in before:
+            libf.wgpuCommandEncoderCopyBufferToBuffer(encoder, *copy)
+        if calls:
+            compute_pass = lib.wgpuCommandEncoderBeginComputePass(encoder, ffi.NULL)
+            try:
+                _encode(compute_pass, calls)
+                lib.wgpuComputePassEncoderEnd(compute_pass)
+            finally:
+                lib.wgpuComputePassEncoderRelease(compute_pass)
+        for copy in after:
+            libf.wgpuCommandEncoderCopyBufferToBuffer(encoder, *copy)
+        return libf.wgpuCommandEncoderFinish(encoder, ffi.NULL)
+    finally:
+        lib.wgpuCommandEncoderRelease(encoder)
 
 
 def create_trusted_module(device: Any, wgsl: str) -> Any:
@@ -81,11 +113,20 @@ def wait(device: Any, submission: int | None = None) -> None:
 
 
 def submit(queue: Any, command_buffers: Sequence[Any]) -> int:
-    """Submit, and give a number to wait for.  Raises wgpu's errors."""
-    if not AVAILABLE or not hasattr(libf, "wgpuQueueSubmitForIndex"):
-        raise MissingSymbolError("wgpuQueueSubmitForIndex")
-    handles = ffi.new("WGPUCommandBuffer[]", [buffer._internal for buffer in command_buffers])
-    return int(libf.wgpuQueueSubmitForIndex(queue._internal, len(command_buffers), handles))
+    """Submit command buffers of wgpu-py, and give a number to wait for.  Raises wgpu's errors."""
+    return _submit(queue, [buffer._internal for buffer in command_buffers])
+
+
+def submit_recorded(queue: Any, recorded: Any) -> int:
+    """As :func:`submit`, for what :func:`record` gave."""
+    try:
+        return _submit(queue, [recorded])
+    finally:
+        lib.wgpuCommandBufferRelease(recorded)
+
+
+def _submit(queue: Any, handles: Sequence[Any]) -> int:
+    return int(libf.wgpuQueueSubmitForIndex(queue._internal, len(handles), ffi.new("WGPUCommandBuffer[]", handles)))
 
 
 #: callbacks that wgpu-native may still call
