@@ -119,7 +119,7 @@ def summarise(
 
 def symbol_values(plan: Plan, feeds: Mapping[str, np.ndarray]) -> dict[str, int]:
     """The plan's dynamic dimensions in a run with these inputs."""
-    from .runtime.executor import bind_symbols
+    from .runtime.ports import bind_symbols
 
     return dict(zip((symbol.name for symbol in plan.symbols), bind_symbols(plan, feeds)))
 

@@ -24,7 +24,7 @@ from .common import (
     progress,
     readable_errors,
 )
-from .run import _feeds as make_feeds
+from .session import make_feeds
 
 if TYPE_CHECKING:
     from ..check import CheckResult, Row

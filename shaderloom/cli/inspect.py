@@ -190,7 +190,7 @@ class Opening:
             return
         from ..session import InferenceSession
         from ..subject import looks_like_bundle
-        from .run import _feeds as make_feeds
+        from .session import make_feeds
 
         if self.web and not looks_like_bundle(path):
             raise InputError("times are measured on a device of this machine", hint="leave out --web or --profile")

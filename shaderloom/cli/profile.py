@@ -23,8 +23,7 @@ from .common import (
     progress,
     readable_errors,
 )
-from .run import _feeds as make_feeds
-from .run import _open as open_session
+from .session import make_feeds, open_session
 
 if TYPE_CHECKING:
     from ..profiling import PlanProfile

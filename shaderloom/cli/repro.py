@@ -23,7 +23,7 @@ from .common import (
     progress,
     readable_errors,
 )
-from .run import _feeds as make_feeds
+from .session import make_feeds
 
 
 @readable_errors

@@ -25,13 +25,10 @@ from .common import (
     progress,
     readable_errors,
 )
+from .session import make_feeds, open_session
 
 if TYPE_CHECKING:
     import numpy as np
-
-    from ..compiled import Progress
-    from ..header import NodeArg
-    from ..session import InferenceSession
 
 
 @readable_errors
@@ -65,9 +62,9 @@ def command(
     """
     with (
         progress(quiet=as_json) as report,
-        _open(model, device=device, dynamic=parse_dynamic(dynamic), cache=cache, progress=report) as session,
+        open_session(model, device=device, dynamic=parse_dynamic(dynamic), cache=cache, progress=report) as session,
     ):
-        feeds = _feeds(session, parse_pairs(inputs, "--input"), parse_shapes(shapes), seed)
+        feeds = make_feeds(session, parse_pairs(inputs, "--input"), parse_shapes(shapes), seed)
         session.prepare({name: array.shape for name, array in feeds.items()})
         names = [port.name for port in session.get_outputs()]
         times = []
@@ -93,68 +90,6 @@ def command(
         print_json(summary)
     else:
         _print(summary)
-
-
-def _open(
-    model: Path, *, device: str | None, dynamic: dict[str, tuple[int, int]], cache: bool, progress: Progress
-) -> InferenceSession:
-    """A session of the model or the bundle."""
-    from ..runtime.bundle_files import is_bundle
-
-    if is_bundle(model):
-        from ..bundle_session import load_bundle
-
-        if dynamic:
-            raise InputError("--dynamic is decided when a bundle is compiled", hint="leave it out")
-        return load_bundle(model, device=device, progress=progress)
-    from ..session import InferenceSession
-
-    return InferenceSession(model, device=device, dynamic=dynamic, cache=cache, progress=progress)
-
-
-def _feeds(
-    session: InferenceSession, values: dict[str, str], shapes: dict[str, tuple[int, ...]], seed: int
-) -> dict[str, Any]:
-    """An array for every input: from its file, or random."""
-    import numpy as np
-
-    ports = {port.name: port for port in session.get_inputs()}
-    optional = {port.name: port for port in session.get_overridable_initializers()}
-    for name in (*values, *shapes):
-        if name not in ports and name not in optional:
-            raise InputError(f"the model has no input '{name}'", hint=f"its inputs are {', '.join(ports) or 'none'}")
-    defaults = session.default_shapes()
-    generator = np.random.default_rng(seed)
-    feeds = {}
-    for name, port in {**ports, **{name: optional[name] for name in values if name in optional}}.items():
-        value = values.get(name, "random")
-        if value == "random":
-            feeds[name] = _random(port, shapes.get(name, defaults.get(name)), generator)
-            continue
-        try:
-            feeds[name] = np.load(value, allow_pickle=False)
-        except (OSError, ValueError) as error:
-            raise InputError(f"cannot read '{value}': {error}", tensor=name, hint="it must be a .npy file") from error
-        if not isinstance(feeds[name], np.ndarray):
-            raise InputError(f"'{value}' holds more than one array", tensor=name, hint="it must be a .npy file")
-        if name in shapes and feeds[name].shape != shapes[name]:
-            raise InputError(f"'{value}' has shape {list(feeds[name].shape)}, --shape says otherwise", tensor=name)
-    return feeds
-
-
-def _random(port: NodeArg, shape: tuple[int, ...] | None, generator: np.random.Generator) -> np.ndarray:
-    from ..random_inputs import random_array
-
-    if shape is None:
-        if not all(isinstance(size, int) for size in port.shape):
-            declared = "x".join(str(size if size is not None else "?") for size in port.shape)
-            raise InputError(
-                f"the model declares the shape {declared}",
-                tensor=port.name,
-                hint=f"give the sizes: --shape {port.name}=...",
-            )
-        shape = tuple(size for size in port.shape if isinstance(size, int))
-    return random_array(port, shape, generator)
 
 
 def _save(path: Path, results: dict[str, np.ndarray]) -> None:
