@@ -87,9 +87,10 @@ def compile_kernels(
     groups = fuse(graph, enabled=fusion)
     assign_layouts(graph, groups, enabled=channels_last)
     names = tuple(symbol.name for symbol in bound.symbols)
+    dimensions = tuple(ix.DIMENSION_PREFIX + name for name in names)
     made = []
     for group in groups.groups:
-        built = build(GroupContext(group, groups.materialised, profile, symbols=names))
+        built = build(GroupContext(group, groups.materialised, profile, symbols=dimensions))
         made.append((render(built.spec), built))
     return graph, made, names
 
@@ -113,7 +114,7 @@ def run_kernels(
     for value in graph.inputs:
         for dim, size in zip(value.shape, feeds[value.name].shape):
             if isinstance(dim, ix.Index):
-                sizes[ix.text(dim)] = size
+                sizes[str(ix.serialise(dim))] = size
     buffers: dict[Value, Any] = {}
     for value in (*graph.inputs, *graph.constants):
         array = feeds[value.name] if value.constant is None else value.constant.read()
