@@ -1,6 +1,8 @@
 """The operators, a file per family.  Importing this package fills the registry."""
 
 from . import activations as activations
+from . import attention as attention
+from . import attention_core as attention_core
 from . import block_quantized as block_quantized
 from . import cast as cast
 from . import comparison as comparison
