@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import sys
+import tempfile
 from typing import Annotated
 
 import typer
@@ -50,4 +53,7 @@ app.add_typer(cache.app, name="cache")
 
 def main() -> None:
     """Entry point of the command."""
+    # Without this variable wgpu prints an "error:" that is none; it needs no display here.
+    if sys.platform == "linux":
+        os.environ.setdefault("XDG_RUNTIME_DIR", tempfile.gettempdir())
     app()
