@@ -6,12 +6,21 @@ so plans for different shapes share it.  The Relayout nodes made here run once, 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from .. import index as ix
 from ..builder import GraphBuilder
 from ..fusion import constant_values
 from ..ir import Graph, Value
 from ..kernels.families import weight_layouts
-from ..layout import Layout
+from ..layout import Layout, Shape
 from ..ops.registry import registry
+
+
+def without_idle_padding(layout: Layout, shape: Shape) -> Layout:
+    """The same memory without the padding of axes that need none: a weight that lies so already is not copied."""
+    needed = tuple((axis, multiple) for axis, multiple in layout.padding if ix.modulo(shape[axis], multiple) != 0)
+    return replace(layout, padding=needed)
 
 
 def relayout_weights(graph: Graph) -> None:
@@ -24,7 +33,7 @@ def relayout_weights(graph: Graph) -> None:
             continue
         for position, layout in weight_layouts(family, node).items():
             value = node.operand(position)
-            if value not in constant or layout == value.layout:
+            if value not in constant or without_idle_padding(layout, value.shape) == value.layout:
                 continue
             key = (value, layout)
             if key not in made:
