@@ -232,6 +232,22 @@ def test_not_a_number_that_the_reference_has_too(check):
     assert (str(watch.found), watch.expected) == ("1 NaN and 1 infinite", True)
 
 
+def test_rounding_that_the_model_magnifies(check):
+    """A variance by subtraction, of numbers that hardly vary: no two orders of additions agree."""
+    text = """v (float[4,4096] x) => (float[4,1] y) {
+        s = Mul (x, x)
+        m = ReduceMean <axes = [1], keepdims = 1> (s)
+        a = ReduceMean <axes = [1], keepdims = 1> (x)
+        q = Mul (a, a)
+        y = Sub (m, q)
+    }"""
+    x = (1000 + np.random.default_rng(1).standard_normal((4, 4096)) * 0.01).astype(np.float32)
+    result = check(text, feeds={"x": x})
+    assert not result.is_close
+    assert result.diagnosis.kind == "rounding"
+    assert "magnifies rounding" in result.diagnosis.findings[0]
+
+
 def test_a_pass_that_drops_a_node(check, monkeypatch):
     def drop(graph, context):
         for node in graph.nodes:
