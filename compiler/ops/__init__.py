@@ -2,6 +2,7 @@
 
 from . import activations as activations
 from . import attention as attention
+from . import attention_contributed as attention_contributed
 from . import attention_core as attention_core
 from . import block_quantized as block_quantized
 from . import cast as cast
@@ -12,6 +13,7 @@ from . import cumulative as cumulative
 from . import einsum as einsum
 from . import elementwise as elementwise
 from . import generators as generators
+from . import grouped_query_attention as grouped_query_attention
 from . import indexing as indexing
 from . import matmul as matmul
 from . import normalization as normalization

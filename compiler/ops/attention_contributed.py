@@ -1,0 +1,379 @@
+"""Attention operators of onnxruntime (domain com.microsoft): MultiHeadAttention, Attention, RotaryEmbedding."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...runtime.errors import UnsupportedError
+from .. import index as ix
+from ..index import Dim
+from ..ir import Node, Shape, Value
+from . import common
+from .attention_core import attend, attended_keys, join_heads, part, rotate, split_heads, view
+from .common import FLOATS, INDICES
+from .normalization import in_type
+from .registry import Builder, Case, Inferred, Tensor, register
+
+_INT32 = frozenset({"int32"})
+
+
+def scale_of(node: Node, size: Dim) -> float:
+    """The attribute ``scale``, where 0 and absence stand for the inverse root of the size of a head."""
+    return node.attributes.scale or 1.0 / math.sqrt(common.concrete(node, size, "the size of a head"))
+
+
+# -- padding -------------------------------------------------------------------------------------------------------------
+
+
+def _shaped_mask(builder: Builder, node: Node, mask: Value, batch: Dim, queries: Dim, keys: Dim) -> Value:
+    """A mask of 0 and 1 for [batch, keys] or [batch, queries, keys], or lengths [batch], as bool of rank 4."""
+    if mask.shape == (batch,):
+        return attended_keys(builder, queries, keys, lengths=mask)
+    where = {
+        (batch, keys): (batch, 1, 1, keys),
+        (batch, queries, keys): (batch, 1, queries, keys),
+    }.get(mask.shape)
+    if where is None:
+        raise UnsupportedError(
+            f"{node.op} with a mask of shape {common.describe_shape(mask.shape)} is not supported",
+            origin=node.origin,
+            hint=f"lengths ({ix.text(batch)}), or 0 and 1 for each of {ix.text(keys)} keys",
+        )
+    return builder.op("Cast", view(builder, mask, *where), to=9)
+
+
+def _padding_bias(builder: Builder, node: Node, mask: Value | None, batch: Dim, queries: Dim, keys: Dim) -> list[Value]:
+    """What is added to the scores of keys that are padding: the attribute ``mask_filter_value``."""
+    if mask is None:
+        return []
+    kept = _shaped_mask(builder, node, mask, batch, queries, keys)
+    zero, filtered = (builder.constant(np.array(number, np.float32)) for number in (0.0, node.attributes.mask_filter_value))
+    return [builder.op("Where", kept, zero, filtered)]
+
+
+def _causal(builder: Builder, node: Node, queries: Dim, keys: Dim, past: Dim) -> list[Value]:
+    return [attended_keys(builder, queries, keys, offset=past, after=0)] if node.attributes.unidirectional else []
+
+
+# -- MultiHeadAttention ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class MultiHeadAttentionAttributes:
+    num_heads: int
+    mask_filter_value: float = -10000.0
+    scale: float = 0.0
+    unidirectional: int = 0
+
+
+def _packed(node: Node) -> int:
+    """How many of query, key and value the first operands hold together: 3, 2 (key and value) or 1."""
+    if node.operand(0).rank == 5:
+        return 3
+    key = node.optional(1)
+    return 2 if key is not None and key.rank == 5 else 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Sizes:
+    batch: Dim
+    queries: Dim
+    keys: Dim
+    past: Dim
+    size: Dim
+    value_size: Dim
+
+
+def _multi_head_sizes(node: Node) -> _Sizes:
+    heads = node.attributes.num_heads
+    query, key, value = node.operand(0), node.optional(1), node.optional(2)
+    past = node.optional(6)
+    common.require(heads > 0, node, "num_heads must be positive")
+    for position, what in ((8, "past_sequence_length"), (9, "cache_indirection")):
+        if node.optional(position) is not None:
+            raise UnsupportedError(f"MultiHeadAttention with {what} (input {position})", origin=node.origin)
+    if _packed(node) == 3:
+        batch, queries, _, _, size = query.shape
+        return _Sizes(batch, queries, queries, 0, size, size)
+    common.require(query.rank == 3, node, f"the query has rank {query.rank}")
+    batch, queries, hidden = query.shape
+    size = ix.floordiv(hidden, heads)
+    before: Dim = 0 if past is None else past.shape[2]
+    if _packed(node) == 2:
+        assert key is not None
+        return _Sizes(batch, queries, ix.add(key.shape[1], before), before, size, size)
+    if key is None or value is None:
+        raise UnsupportedError("MultiHeadAttention without key and value is not supported", origin=node.origin)
+    common.require(key.rank == value.rank and key.rank in (3, 4), node, f"key of rank {key.rank}")
+    if key.rank == 4:  # heads: keys of another sequence, computed before
+        return _Sizes(batch, queries, ix.add(key.shape[2], before), before, size, value.shape[3])
+    return _Sizes(batch, queries, ix.add(key.shape[1], before), before, size, ix.floordiv(value.shape[2], heads))
+
+
+def _infer_multi_head(node: Node) -> Inferred:
+    sizes, heads, dtype = _multi_head_sizes(node), node.attributes.num_heads, node.operand(0).dtype
+    result = (sizes.batch, sizes.queries, ix.multiply(sizes.value_size, heads))
+    key = (sizes.batch, heads, sizes.keys, sizes.size)
+    value = (sizes.batch, heads, sizes.keys, sizes.value_size)
+    return [(dtype, result), (dtype, key), (dtype, value), (dtype, (sizes.batch, heads, sizes.queries, sizes.keys))]
+
+
+def _biased(builder: Builder, value: Value, bias: Value | None, start: Dim) -> Value:
+    """[batch, sequence, hidden] with its part of the bias of query, key and value."""
+    if bias is None:
+        return value
+    return builder.op("Add", value, part(builder, bias, 0, start, value.shape[2]))
+
+
+def _unpacked(builder: Builder, value: Value, number: int) -> Value:
+    """[batch, sequence, heads, parts, size] -> one part as [batch, sequence, heads * size]."""
+    batch, sequence, heads, _, size = value.shape
+    return view(builder, part(builder, value, 3, number, 1), batch, sequence, ix.multiply(heads, size))
+
+
+def _projections(builder: Builder, node: Node) -> list[Value]:
+    """Heads of query, key and value with their biases."""
+    heads, bias, packed = node.attributes.num_heads, node.optional(3), _packed(node)
+    if packed == 3:
+        flat = [_unpacked(builder, node.operand(0), number) for number in range(3)]
+    elif packed == 2:
+        flat = [node.operand(0), *(_unpacked(builder, node.operand(1), number) for number in range(2))]
+    else:
+        flat = [node.operand(position) for position in range(3)]
+    result = []
+    start: Dim = 0
+    for value in flat:
+        if value.rank == 4:
+            result.append(value)
+            continue
+        result.append(split_heads(builder, _biased(builder, value, bias, start), heads))
+        start = ix.add(start, value.shape[2])
+    return result
+
+
+def _expand_multi_head(builder: Builder, node: Node) -> Sequence[Value]:
+    sizes = _multi_head_sizes(node)
+    query, key, value = _projections(builder, node)
+    past_key, past_value = node.optional(6), node.optional(7)
+    if past_key is not None and past_value is not None:
+        key, value = builder.op("Concat", past_key, key, axis=2), builder.op("Concat", past_value, value, axis=2)
+    biases = _padding_bias(builder, node, node.optional(4), sizes.batch, sizes.queries, sizes.keys)
+    added = node.optional(5)
+    attended = attend(
+        builder,
+        query,
+        key,
+        value,
+        scale=scale_of(node, sizes.size),
+        biases=biases if added is None else [*biases, added],
+        masks=_causal(builder, node, sizes.queries, sizes.keys, sizes.past),
+    )
+    scores = in_type(builder, attended.scores, query.dtype)
+    return [join_heads(builder, attended.result), key, value, scores]
+
+
+_QKV = (Tensor((2, 4, 24)), Tensor((2, 6, 24)), Tensor((2, 6, 30)))
+_HEADS = {"num_heads": 3}
+
+register(
+    name="MultiHeadAttention",
+    domain="com.microsoft",
+    infer=_infer_multi_head,
+    cases=(
+        Case(_QKV, _HEADS),
+        Case((*_QKV, Tensor((78,))), {**_HEADS, "scale": 0.4}),
+        Case((*_QKV, None, Tensor((2, 6), "int32", data=[[1, 1, 1, 1, 0, 0], [1, 1, 1, 1, 1, 1]])), _HEADS),
+        Case((*_QKV, None, Tensor((2,), "int32", data=[4, 6])), _HEADS),
+        Case((*_QKV, None, None, Tensor((1, 3, 4, 6))), _HEADS),
+        Case((Tensor((2, 4, 24)),) * 3, {**_HEADS, "unidirectional": 1}),
+        Case((Tensor((2, 4, 24)), Tensor((2, 3, 6, 8)), Tensor((2, 3, 6, 8))), _HEADS),
+        Case(
+            (*((Tensor((2, 4, 24)),) * 3), None, None, None, Tensor((2, 3, 5, 8)), Tensor((2, 3, 5, 8))),
+            _HEADS,
+            outputs=3,
+        ),
+    ),
+    attributes=MultiHeadAttentionAttributes,
+    expand=_expand_multi_head,
+    types=(FLOATS, FLOATS, FLOATS, FLOATS, _INT32, FLOATS, FLOATS, FLOATS, _INT32, _INT32),
+)
+
+
+# -- Attention -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionAttributes:
+    num_heads: int
+    do_rotary: int = 0
+    mask_filter_value: float = -10000.0
+    past_present_share_buffer: int = 0
+    qkv_hidden_sizes: tuple[int, ...] | None = None
+    rotary_embedding_dim: int = 0
+    scale: float = 0.0
+    unidirectional: int = 0
+
+
+def _hidden_sizes(node: Node) -> tuple[Dim, Dim, Dim]:
+    given = node.attributes.qkv_hidden_sizes
+    if given:
+        common.require(len(given) == 3, node, f"qkv_hidden_sizes {given}")
+        return given[0], given[1], given[2]
+    third = ix.floordiv(node.operand(1).shape[1], 3)
+    return third, third, third
+
+
+def _infer_attention(node: Node) -> Inferred:
+    attributes: AttentionAttributes = node.attributes
+    if attributes.do_rotary:
+        raise UnsupportedError("Attention with do_rotary=1 is not supported", origin=node.origin)
+    if attributes.past_present_share_buffer or node.optional(6) is not None:
+        raise UnsupportedError("Attention with past_present_share_buffer=1 is not supported", origin=node.origin)
+    value, weights, past = node.operand(0), node.operand(1), node.optional(4)
+    common.require(value.rank == 3 and weights.rank == 2, node, "input or weights of a wrong rank")
+    batch, queries, inputs = value.shape
+    common.require(ix.equal(inputs, weights.shape[0]), node, "input and weights do not fit")
+    heads, (query_size, key_size, value_size) = attributes.num_heads, _hidden_sizes(node)
+    common.require(query_size == key_size, node, "query and key differ in size")
+    keys = queries if past is None else ix.add(queries, past.shape[3])
+    present: Shape = (2, batch, heads, keys, ix.floordiv(key_size, heads))
+    return [(value.dtype, (batch, queries, value_size)), (value.dtype, present)]
+
+
+def _expand_attention(builder: Builder, node: Node) -> Sequence[Value]:
+    """Projections of one input by joined weights, then attention."""
+    heads, past = node.attributes.num_heads, node.optional(4)
+    product = builder.op("MatMul", node.operand(0), node.operand(1))
+    if node.optional(2) is not None:
+        product = builder.op("Add", product, node.optional(2))
+    projections = []
+    start: Dim = 0
+    for size in _hidden_sizes(node):
+        projections.append(split_heads(builder, part(builder, product, 2, start, size), heads))
+        start = ix.add(start, size)
+    query, key, value = projections
+    batch, _, queries, size = query.shape
+    before: Dim = 0
+    if past is not None:
+        before = past.shape[3]
+        halves = [view(builder, part(builder, past, 0, half, 1), *past.shape[1:]) for half in range(2)]
+        key = builder.op("Concat", halves[0], key, axis=2)
+        value = builder.op("Concat", halves[1], value, axis=2)
+    keys = key.shape[2]
+    biases = _padding_bias(builder, node, node.optional(3), batch, queries, keys)
+    added = node.optional(5)
+    attended = attend(
+        builder,
+        query,
+        key,
+        value,
+        scale=scale_of(node, size),
+        biases=biases if added is None else [*biases, added],
+        masks=_causal(builder, node, queries, keys, before),
+    )
+    results = [join_heads(builder, attended.result)]
+    if key.shape == value.shape:
+        first = builder.constant(np.array([0], np.int64))
+        results.append(builder.op("Concat", *(builder.op("Unsqueeze", each, first) for each in (key, value)), axis=0))
+    return results
+
+
+_JOINED = (Tensor((2, 4, 12)), Tensor((12, 72)), Tensor((72,)))
+
+register(
+    name="Attention",
+    domain="com.microsoft",
+    infer=_infer_attention,
+    cases=(
+        Case(_JOINED, _HEADS),
+        Case(_JOINED, {**_HEADS, "unidirectional": 1}),
+        Case((*_JOINED, Tensor((2, 4), "int32", data=[[1, 1, 1, 0], [1, 1, 1, 1]])), _HEADS),
+        Case((*_JOINED, Tensor((2,), "int32", data=[2, 4])), _HEADS),
+        Case((*_JOINED, None, Tensor((2, 2, 3, 5, 8))), _HEADS, outputs=2),
+        Case((*_JOINED, None, None, Tensor((2, 3, 4, 4))), {**_HEADS, "scale": 0.3}),
+        Case((Tensor((2, 4, 12)), Tensor((12, 78)), Tensor((78,))), {**_HEADS, "qkv_hidden_sizes": [24, 24, 30]}),
+    ),
+    attributes=AttentionAttributes,
+    expand=_expand_attention,
+    types=(FLOATS, FLOATS, FLOATS, _INT32, FLOATS, FLOATS, _INT32),
+)
+
+
+# -- RotaryEmbedding -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class RotaryEmbeddingAttributes:
+    interleaved: int = 0
+    is_packed_batching: int = 0
+    num_heads: int = 0
+    rotary_embedding_dim: int = 0
+    scale: float = 1.0
+
+
+def _infer_rotary(node: Node) -> Inferred:
+    attributes: RotaryEmbeddingAttributes = node.attributes
+    for name, neutral in (("is_packed_batching", 0), ("scale", 1.0)):
+        if getattr(attributes, name) != neutral:
+            raise UnsupportedError(
+                f"RotaryEmbedding with {name}={getattr(attributes, name)} is not supported", origin=node.origin
+            )
+    value, positions, cosines = node.operand(0), node.operand(1), node.operand(2)
+    common.require(value.rank in (3, 4), node, f"the input has rank {value.rank}")
+    common.require(cosines.rank == 2 and cosines.shape == node.operand(3).shape, node, "the caches differ in shape")
+    common.require(positions.rank <= 2, node, f"positions of rank {positions.rank}")
+    return [(value.dtype, value.shape)]
+
+
+def _head_count(node: Node) -> int:
+    """``num_heads``, or as many heads of twice the caches' width as the input holds."""
+    attributes: RotaryEmbeddingAttributes = node.attributes
+    if attributes.num_heads:
+        return attributes.num_heads
+    width = ix.multiply(node.operand(2).shape[1], 2)
+    return common.concrete(node, ix.floordiv(node.operand(0).shape[2], width), "the number of heads")
+
+
+def _expand_rotary(builder: Builder, node: Node) -> Sequence[Value]:
+    """Positions are one for each token, or that of the first token of every sequence."""
+    attributes: RotaryEmbeddingAttributes = node.attributes
+    value, positions = node.operand(0), node.operand(1)
+    heads = value if value.rank == 4 else split_heads(builder, value, _head_count(node))
+    batch, _, sequence, size = heads.shape
+    if positions.rank < 2:
+        steps = builder.op("Range", *_bounds(builder, node, sequence, positions))
+        positions = builder.op("Add", view(builder, positions, 1, 1), steps)
+        positions = builder.op("Broadcast", positions, domain="loom", shape=(batch, sequence))
+    turned_size = attributes.rotary_embedding_dim or common.concrete(node, size, "the size of a head")
+    turned = rotate(
+        builder, heads, node.operand(2), node.operand(3), positions, bool(attributes.interleaved), turned_size // 2
+    )
+    return [join_heads(builder, turned) if value.rank == 3 else turned]
+
+
+def _bounds(builder: Builder, node: Node, size: Dim, like: Value) -> tuple[Value, Value, Value]:
+    stop = common.concrete(node, size, "the length of a sequence without positions of its own")
+    return builder.scalar(0, like), builder.scalar(stop, like), builder.scalar(1, like)
+
+
+_CACHE = (Tensor((9, 4), low=-1.0, high=1.0), Tensor((9, 4), low=-1.0, high=1.0))
+_POSITIONS = Tensor((2, 3), "int64", data=[[0, 1, 8], [5, 2, 3]])
+
+register(
+    name="RotaryEmbedding",
+    domain="com.microsoft",
+    infer=_infer_rotary,
+    cases=(
+        Case((Tensor((2, 3, 16)), _POSITIONS, *_CACHE)),
+        Case((Tensor((2, 3, 16)), Tensor((1,), "int64", data=[4]), *_CACHE), {"interleaved": 1}),
+        Case((Tensor((2, 2, 3, 8)), _POSITIONS, *_CACHE)),
+        Case((Tensor((2, 3, 24)), _POSITIONS, *_CACHE), {"num_heads": 2, "rotary_embedding_dim": 8}),
+    ),
+    attributes=RotaryEmbeddingAttributes,
+    expand=_expand_rotary,
+    types=(FLOATS, INDICES, FLOATS, FLOATS),
+)
