@@ -17,6 +17,7 @@ Every decision that keeps two neighbours apart is recorded in ``Fusion.reasons``
 from __future__ import annotations
 
 import heapq
+import math
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -34,6 +35,8 @@ LIGHT_WORK = 8
 SHARED_WORK = 2
 #: Families that read each operand element many times
 REUSING_FAMILIES = frozenset({"gemm", "conv", "conv_transpose"})
+#: Work that a convolution may repeat for every position of its window besides
+WINDOW_WORK = 2
 #: Nodes that a region may take, and that a kernel may inline: they bound the size of a shader
 REGION_LIMIT = 96
 INLINE_LIMIT = 128
@@ -328,6 +331,8 @@ class _Fuser:
             family = self.operators.of(region.anchor).family or "map"
             if user is not region.anchor and family in REUSING_FAMILIES:
                 family = "map"  # read once per result element by the epilogue
+            if family in ("conv", "conv_transpose") and math.prod(region.anchor.attributes.kernel) > 1:
+                family = "windowed"
             if family == "reduce" and len(region.reductions) == 1 and region.exit.producer in region.reductions:
                 family = "map"
             return {region.anchor.id: family}
@@ -368,7 +373,8 @@ class _Fuser:
             return "fusion is off"
         if any(self.inlined_in.get(kernel, 0) >= INLINE_LIMIT for kernel in kernels):
             return f"the consumer inlines {INLINE_LIMIT} nodes already"
-        reused = any(family in REUSING_FAMILIES or family in ("reduce", "window") for family in kernels.values())
+        families = set(kernels.values())
+        reused = not families.isdisjoint({*REUSING_FAMILIES, "reduce", "window", "windowed"})
         if definition.is_view:
             many = len(definition.data_inputs(node)) > 2
             if many and reused:
@@ -379,6 +385,8 @@ class _Fuser:
             return "several kernels would compute it again"
         if reused and work > LIGHT_WORK:
             return "its work would be repeated for every use of an element"
+        if "windowed" in families and work > WINDOW_WORK:
+            return "its work would be repeated for every position of a window"
         return None
 
     def _work(self, node: Node) -> int:
