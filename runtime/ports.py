@@ -60,8 +60,9 @@ def bind_symbols(plan: Plan, feeds: Mapping[str, Any]) -> tuple[int, ...]:
         if feed is None:
             raise InputError("no value was given", tensor=port.name)
         expected = BY_NAME[port.dtype].numpy
-        if feed.dtype.name != expected:
-            raise InputError(f"has dtype {feed.dtype.name}, expected {expected}", tensor=port.name)
+        given = feed.element_type if isinstance(feed, Tensor) else feed.dtype.name
+        if given != expected:
+            raise InputError(f"has dtype {given}, expected {expected}", tensor=port.name)
         shape = feed.shape
         if shape == port.shape:
             continue

@@ -153,11 +153,9 @@ class OutputPool:
     def _give_back(self, name: str, buffer: OwnedBuffer) -> None:
         free = self._free.get(name)
         if self._closed or free is None or len(free) >= self.KEPT:
-            buffer.destroy()
+            buffer.destroy()  # one that comes back just while the pool closes goes with the last reference
             return
         free.append(buffer)
-        if self._closed:  # closed in between
-            self.close()
 
     def close(self) -> None:
         """Destroy the free buffers; those in use go when their tensors do."""

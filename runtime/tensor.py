@@ -100,6 +100,11 @@ class Tensor:
         return numpy_dtype(self._dtype)
 
     @property
+    def element_type(self) -> str:
+        """Name of :attr:`dtype`, which numpy takes longer to find."""
+        return self._dtype.numpy
+
+    @property
     def size(self) -> int:
         """Number of elements."""
         return math.prod(self._shape)

@@ -125,9 +125,10 @@ def read_header(path: Path | None, data: bytes | None) -> ModelHeader:
     import onnx
 
     try:
-        proto = (
-            onnx.load(str(path), load_external_data=False) if path is not None else onnx.load_model_from_string(data)
-        )
+        if path is not None:
+            proto = onnx.load(str(path), load_external_data=False)
+        else:
+            proto = onnx.load_model_from_string(data or b"")
     except Exception as error:
         raise ModelError(f"not an ONNX model: {error}") from error
     initialized = {tensor.name for tensor in proto.graph.initializer}

@@ -131,8 +131,8 @@ def _to_feed(port: HeaderPort, value: Any, host: bool) -> Feed:
         raise UnsupportedError(f"inputs of type {port.dtype} are not supported", tensor=port.name)
     expected = BY_NAME[port.dtype].numpy
     if isinstance(value, Tensor):
-        if value.dtype.name != expected:
-            raise InputError(f"has dtype {value.dtype.name}, expected {expected}", tensor=port.name)
+        if value.element_type != expected:
+            raise InputError(f"has dtype {value.element_type}, expected {expected}", tensor=port.name)
         return value
     if port.dtype == "string":
         return np.asarray(value, dtype=object)
@@ -188,8 +188,8 @@ def override_dimensions(
         dims = tuple(
             by_name[dim]
             if isinstance(dim, str) and dim in by_name
-            else by_denotation[meaning]
-            if not isinstance(dim, int) and meaning in by_denotation
+            else by_denotation.get(meaning or "", dim)
+            if not isinstance(dim, int)
             else dim
             for dim, meaning in zip(port.dims, denotations)
         )

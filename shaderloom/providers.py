@@ -74,8 +74,8 @@ def initialise_providers(
             raise failures[0][1]
         reasons = "; ".join(f"'{name}': {error}" for name, error in failures)
         raise DeviceError(f"none of the providers can be had: {reasons}") from failures[0][1]
-    for name, error in failures:
-        notify(f"provider '{name}' is dropped: {error}", severity=severity, stacklevel=4)
+    for name, reason in failures:
+        notify(f"provider '{name}' is dropped: {reason}", severity=severity, stacklevel=4)
     return tuple(ready)
 
 

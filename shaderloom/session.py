@@ -68,6 +68,9 @@ class InferenceSession:
     Raises the project's errors: :class:`ModelError`, :class:`UnsupportedError`, :class:`DeviceError`, ...
     """
 
+    _engine: WgpuEngine | None = None
+    _cpu: CpuEngine | None = None
+
     def __init__(
         self,
         path_or_bytes: Any,
@@ -115,8 +118,6 @@ class InferenceSession:
                 raise UnsupportedError("the packages behind it read external data from files only")
             self._cpu = CpuEngine(path, data, settings.onnxruntime_options())
 
-        self._engine: WgpuEngine | None = None
-        self._cpu: CpuEngine | None = None
         ready = initialise_providers(wanted, {"wgpu": make_wgpu, "cpu": make_cpu}, severity=severity)
         if self._engine is not None:
             header = self._engine.source.header
@@ -138,7 +139,6 @@ class InferenceSession:
         preferred_output_location: str | Mapping[str, str] | None = None,
     ) -> None:
         """For sessions whose plans come from elsewhere: everything that the constructor does."""
-        self._cpu = None
         self._engine = WgpuEngine(
             source, open_device(device), plans=plans, checked=checked, use_native=use_native, progress=progress
         )

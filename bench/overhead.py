@@ -1,0 +1,110 @@
+"""Overhead of ``run``: the time of the host for plans of many tiny kernels.
+
+    python -m bench.overhead [--device NAME] [--rounds N]
+
+Runs with tensors on the device in and out are queued without waiting; the median time of one call of ``run`` is the
+overhead.  A software driver computes the kernels on the same cores meanwhile, so the time that the calling thread
+itself computes is shown too.  A least-squares line through the sizes splits it into a part for each dispatch and a part
+for each run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper
+
+import shaderloom
+
+from .session_report import save
+
+#: calls of the plans that are measured
+SIZES = (1, 10, 30, 100)
+#: the queue is drained after so many runs, outside the measured time
+QUEUED = 20
+
+
+@dataclass(frozen=True)
+class Overhead:
+    """Median microseconds for one run of a plan with ``calls`` dispatches."""
+
+    calls: int
+    queued_us: float  #: tensors in and out, nothing awaited
+    host_us: float  #: of these, what the calling thread computed
+    numpy_us: float  #: arrays in and out, completion included
+
+
+def chain(calls: int) -> onnx.ModelProto:
+    """Running sums in a row over alternating axes: one kernel each, and no two neighbours share a pipeline."""
+    shape = [16, 16]
+    constants = [helper.make_tensor(f"axis{axis}", TensorProto.INT64, [], [axis]) for axis in (0, 1)]
+    nodes = []
+    for index in range(calls):
+        source = "x" if index == 0 else f"v{index - 1}"
+        nodes.append(helper.make_node("CumSum", [source, f"axis{index % 2}"], [f"v{index}"]))
+    nodes[-1].output[0] = "y"
+    port = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        nodes, "chain", [port("x", TensorProto.FLOAT, shape)], [port("y", TensorProto.FLOAT, shape)], constants
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def measure(calls: int, device: str | None, rounds: int) -> Overhead:
+    """Measure one size; raises if the plan does not have the number of dispatches that is claimed."""
+    with shaderloom.InferenceSession(chain(calls), device=device, preferred_output_location="gpu-buffer") as session:
+        x = np.zeros((16, 16), np.float32)
+        feeds = {"x": shaderloom.Tensor.from_numpy(x, session.device)}
+        session.run(None, feeds)
+        found = session.report()["calls"]
+        if found != calls:
+            raise RuntimeError(f"the plan has {found} calls instead of {calls}")
+        queued: list[float] = []
+        host: list[float] = []
+        for _ in range(rounds):
+            for _ in range(QUEUED):
+                start, computed = time.perf_counter(), time.thread_time()
+                (result,) = session.run(None, feeds)
+                queued.append(time.perf_counter() - start)
+                host.append(time.thread_time() - computed)
+                result.dispose()
+            session.synchronize()
+        both: list[float] = []
+        for _ in range(rounds * 2):
+            start = time.perf_counter()
+            session.run(None, {"x": x}, outputs={"y": "cpu"})
+            both.append(time.perf_counter() - start)
+    return Overhead(calls, *(statistics.median(times) * 1e6 for times in (queued, host, both)))
+
+
+def fit(results: Sequence[Overhead]) -> tuple[float, float]:
+    """(microseconds of each dispatch, microseconds of each run) that the host computes."""
+    slope, offset = np.polyfit([item.calls for item in results], [item.host_us for item in results], 1)
+    return float(slope), float(offset)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="bench.overhead")
+    parser.add_argument("--device")
+    parser.add_argument("--rounds", type=int, default=50)
+    arguments = parser.parse_args()
+    results = [measure(calls, arguments.device, arguments.rounds) for calls in SIZES]
+    for item in results:
+        print(
+            f"{item.calls:4} calls: {item.queued_us:8.1f} us queued, of which the host computes "
+            f"{item.host_us:8.1f}; {item.numpy_us:9.1f} us with arrays"
+        )
+    each, run = fit(results)
+    print(f"{each:.2f} us each call + {run:.1f} us each run")
+    name = shaderloom.open_device(arguments.device).name
+    save("overhead", {"device": name, "results": [asdict(item) for item in results], "call_us": each, "run_us": run})
+
+
+if __name__ == "__main__":
+    main()

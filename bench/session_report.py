@@ -1,0 +1,82 @@
+"""Figures of sessions: memory, overhead and leaks, as JSON under ``build/bench`` and in
+``docs/benchmarks-sessions.md``.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+from pathlib import Path
+from typing import Any
+
+from .report import processor, table
+from .runtimes import BUILD
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "benchmarks-sessions.md"
+STORE = Path(__file__).resolve().parents[1] / BUILD / "sessions.json"
+HEAD = """# Benchmarks of sessions
+
+Written by `python -m bench.overhead`, `bench.memory` and `bench.leaks`; do not edit. The other figures are in
+[benchmarks.md](benchmarks.md).
+"""
+
+
+def save(section: str, content: dict[str, Any]) -> None:
+    """Store a section's figures and write the page from all that are stored."""
+    stored = json.loads(STORE.read_text()) if STORE.is_file() else {}
+    stored[section] = {"machine": processor(), "date": datetime.date.today().isoformat(), **content}
+    STORE.parent.mkdir(parents=True, exist_ok=True)
+    STORE.write_text(json.dumps(stored, indent=1))
+    parts = [HEAD]
+    for name, write in (("overhead", _overhead), ("memory", _memory), ("leaks", _leaks)):
+        if name in stored:
+            part = stored[name]
+            parts.append(write(part) + f"\n{part['machine']}, {part['date']}; {part['device']}.\n")
+    PAGE.write_text("\n".join(parts))
+
+
+def _overhead(part: dict[str, Any]) -> str:
+    rows = [
+        [str(item["calls"]), *(f"{item[name]:.0f}" for name in ("queued_us", "host_us", "numpy_us"))]
+        for item in part["results"]
+    ]
+    return (
+        "## Overhead of a run\n\n"
+        "Median microseconds for a plan of so many tiny kernels. *Queued*: tensors on the device in and out, nothing\n"
+        "awaited; *host*: what the calling thread computes of it. *Arrays*: numpy in and out, completion included.\n\n"
+        + table(["calls", "queued", "host", "arrays"], rows)
+        + f"\nA line through the host's: {part['call_us']:.1f} us each call, {part['run_us']:.0f} us each run.\n"
+    )
+
+
+def _memory(part: dict[str, Any]) -> str:
+    def row(item: dict[str, Any]) -> list[str]:
+        ort = item["onnxruntime"]
+        return [
+            item["model"],
+            f"{item['upload_peak'] / 1e6:,.0f}",
+            f"{item['load_peak'] / 1e6:,.0f}",
+            f"{(item['load_peak'] - item['upload_peak']) / 1e6:,.0f}",
+            f"{item['load_seconds'] / item['upload_seconds']:.2f}",
+            "-" if ort is None else f"{ort['load_peak'] / 1e6:,.0f}",
+        ]
+
+    return (
+        "## Memory while a model is loaded\n\n"
+        "Peak of anonymous memory (RssAnon, MB) above an idle process. A bare upload of the same bytes shows the\n"
+        "memory of the device, which lies in the same process here; the difference is what loading adds. *Time*:\n"
+        "loading over the bare upload, both from a warm file.\n\n"
+        + table(["model", "bare upload", "loading", "difference", "time", "onnxruntime CPU"], map(row, part["results"]))
+    )
+
+
+def _leaks(part: dict[str, Any]) -> str:
+    rows = [
+        [item["what"], f"{item['repeats']:,}", f"{item['growth'] / 1e3:,.0f}", f"{item['objects']:+}", item["device"]]
+        for item in part["results"]
+    ]
+    return (
+        "## What many runs leave behind\n\n"
+        "Growth of resident memory (kB) and of the number of Python objects after the first twentieth.\n\n"
+        + table(["what", "repeats", "growth", "objects", "objects of the device"], rows)
+    )
