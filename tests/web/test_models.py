@@ -22,7 +22,7 @@ PATIENCE = 300
 MODELS = {
     "squeezenet1_1": (filled_model, {"input": (1, 3, 224, 224)}),
     "bert_small": (filled_model, {}),
-    "unet_small": (filled_model, {}),
+    "unet_small": (filled_model, {"input": (1, 3, 64, 64)}),
     "ppocr_cls": (trained_model, {"x": (1, 3, 48, 192)}),
     "ppocr_rec": (trained_model, {"x": (1, 3, 48, 320)}),
 }
