@@ -124,7 +124,7 @@ class GemmAttributes:
     transB: int = 0
 
 
-def _infer_gemm(node: Node) -> Inferred:
+def infer_gemm(node: Node) -> Inferred:
     attributes: GemmAttributes = node.attributes
     left, right, addend = node.operand(0), node.operand(1), node.optional(2)
     common.require_same_type(node, [left, right, *([addend] if addend is not None else [])])
@@ -172,7 +172,7 @@ def _gemm_case(left: Sizes, right: Sizes, addend: Sizes | None, **attributes: fl
 
 register(
     name="Gemm",
-    infer=_infer_gemm,
+    infer=infer_gemm,
     cases=(
         _gemm_case((3, 7), (7, 5), None),
         _gemm_case((3, 7), (7, 5), (5,)),

@@ -1,0 +1,185 @@
+"""The node cases of the ONNX backend suite: which of them concern this project, and running them through a session.
+
+A case is left out by a reason that is computed (kinds of values, element types, operators that the registry lacks), or
+is in one of the two tables below: what is refused, and where the suite itself is at fault.
+"""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import onnx
+from onnx import TensorProto, numpy_helper
+
+import shaderloom
+from shaderloom.compiler.ops.registry import registry
+from shaderloom.runtime.device import Device
+from shaderloom.runtime.dtypes import BY_NAME
+from shaderloom.runtime.errors import ShaderloomError
+
+#: Operators that the compiler resolves before it looks at the registry
+STRUCTURAL = frozenset({"Constant", "If"})
+
+#: Element types that a device holds
+HELD = frozenset(dtype.onnx for dtype in BY_NAME.values() if dtype.on_device)
+
+#: Cases that must be refused: operator and why.  The reason must be part of the error.
+REFUSED: Mapping[str, str] = {
+    "test_batchnorm_example_training_mode": "training mode",
+    "test_batchnorm_epsilon_training_mode": "training mode",
+    **{
+        f"test_training_dropout{suffix}": "training mode"
+        for suffix in ("", "_default", "_default_mask", "_mask", "_zero_ratio", "_zero_ratio_mask")
+    },
+}
+
+#: Cases whose expected results contradict the specification
+AT_FAULT: Mapping[str, str] = {
+    name: "length_resized is the size of the output, a whole number; the suite takes scale times size before rounding"
+    for name in (
+        "test_resize_downsample_scales_linear_align_corners",
+        "test_resize_downsample_scales_cubic_align_corners",
+    )
+}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a case went: passed, refused, wrong, or left out; and why."""
+
+    name: str
+    kind: str
+    reason: str = ""
+
+
+@functools.cache
+def node_cases() -> tuple[Any, ...]:
+    """All offline node cases, in the suite's order.  Making them takes some seconds."""
+    from onnx.backend.test.loader import load_model_tests
+
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        return tuple(load_model_tests(kind="node"))
+
+
+def nodes_of(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
+    """The nodes of a graph and of the graphs inside them."""
+    for node in graph.node:
+        yield node
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.GRAPH:
+                yield from nodes_of(attribute.g)
+
+
+def why_left_out(model: onnx.ModelProto) -> str | None:
+    """The reason for which a case does not concern a device, or None."""
+    functions = {function.name for function in model.functions}
+    for value in (*model.graph.input, *model.graph.output):
+        kind = value.type.WhichOneof("value")
+        if kind != "tensor_type":
+            return f"values of kind {kind}"
+        element = value.type.tensor_type.elem_type
+        if element not in HELD:
+            return f"element type {TensorProto.DataType.Name(element)}"
+    for node in nodes_of(model.graph):
+        if node.domain == "ai.onnx.preview.training":
+            return "training"
+        known = node.op_type in STRUCTURAL or node.op_type in functions
+        if not known and registry.find(node.op_type, node.domain) is None:
+            return f"no operator {node.domain or 'ai.onnx'}.{node.op_type}"
+    return None
+
+
+def arrays_of(protos: Sequence[Any]) -> list[np.ndarray]:
+    """The tensors of a data set, which the suite has as protos or as arrays."""
+    return [
+        np.asarray(value) if isinstance(value, (np.ndarray, np.generic)) else numpy_helper.to_array(value)
+        for value in protos
+    ]
+
+
+def with_constants(model: onnx.ModelProto, values: Mapping[str, np.ndarray]) -> onnx.ModelProto:
+    """The model with these inputs as initializers."""
+    changed = onnx.ModelProto.FromString(model.SerializeToString())
+    kept = [value for value in changed.graph.input if value.name not in values]
+    changed.graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in values.items())
+    del changed.graph.input[:]
+    changed.graph.input.extend(kept)
+    return changed
+
+
+def run_model(model: onnx.ModelProto, feeds: Mapping[str, np.ndarray], device: Device) -> list[np.ndarray]:
+    """The outputs of a model on ``device``.
+
+    What an operator must know while compiling (a shape, axes, k) is an input in the suites; if that is why a model is
+    refused, those inputs and its other integers become initializers.
+    """
+    try:
+        return _run(model, feeds, device)
+    except ShaderloomError as error:
+        if "must be known" not in str(error):
+            raise
+    names = static_inputs(model) | {name for name, array in feeds.items() if array.dtype.kind in "iub"}
+    fixed = {name: array for name, array in feeds.items() if name in names}
+    free = {name: array for name, array in feeds.items() if name not in names}
+    return _run(with_constants(model, fixed), free, device)
+
+
+def static_inputs(model: onnx.ModelProto) -> set[str]:
+    """What operators read while compiling."""
+    found = set()
+    for node in nodes_of(model.graph):
+        definition = registry.find(node.op_type, node.domain)
+        if definition is not None:
+            found |= {node.input[position] for position in definition.static_inputs if position < len(node.input)}
+    return found
+
+
+def _run(model: onnx.ModelProto, feeds: Mapping[str, np.ndarray], device: Device) -> list[np.ndarray]:
+    with shaderloom.InferenceSession(model.SerializeToString(), device=device, cache=False) as session:
+        return session.run(None, dict(feeds))
+
+
+def run_case(case: Any, device: Device) -> Outcome:
+    """Run every data set of a case on ``device``; see :func:`run_model`."""
+    reason = why_left_out(case.model)
+    if reason is not None:
+        return Outcome(case.name, "left out", reason)
+    names = [value.name for value in case.model.graph.input]
+    for inputs, outputs in case.data_sets:
+        try:
+            actual = run_model(case.model, dict(zip(names, arrays_of(inputs))), device)
+        except ShaderloomError as error:
+            return Outcome(case.name, "refused", str(error))
+        for position, (left, right) in enumerate(zip(actual, arrays_of(outputs), strict=True)):
+            difference = _difference(left, right, case.rtol, case.atol)
+            if difference is not None:
+                return Outcome(case.name, "wrong", f"output {position}: {difference}")
+    return Outcome(case.name, "passed")
+
+
+def _difference(actual: np.ndarray, expected: np.ndarray, relative: float, absolute: float) -> str | None:
+    """What is wrong with a result.
+
+    Half-precision results may differ by one unit in the last place: they are rounded once here, and after every step of
+    the suite's reference.
+    """
+    if actual.dtype != expected.dtype or actual.shape != expected.shape:
+        return f"{actual.dtype}{actual.shape} instead of {expected.dtype}{expected.shape}"
+    if expected.dtype.itemsize == 2 and expected.dtype.kind not in "iu":
+        relative = max(relative, float(ml_dtypes.finfo(expected.dtype).eps))
+    left, right = actual.astype(np.float64), expected.astype(np.float64)
+    if expected.dtype.kind in "iub":
+        same = np.array_equal(actual, expected)
+    else:
+        same = np.allclose(left, right, rtol=relative, atol=absolute, equal_nan=True)
+    if same:
+        return None
+    with np.errstate(all="ignore"):
+        return f"largest difference {np.nanmax(np.abs(left - right))} beside {np.nanmax(np.abs(right))}"
