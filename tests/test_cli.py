@@ -6,12 +6,13 @@ import json
 import re
 import subprocess
 import sys
+import warnings
 
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from shaderloom.cli import app
+from shaderloom.cli import app, main
 from shaderloom.cli.common import format_bytes, parse_dynamic, parse_shapes
 from shaderloom.runtime.errors import InputError
 
@@ -109,6 +110,13 @@ def test_unexpected_errors_are_readable_too(shaderloom, path, monkeypatch):
     monkeypatch.setattr("shaderloom.model.compile_imported", fail)
     (line,) = shaderloom("run", path, "--shape", "x=10", status=1).stderr.strip().splitlines()
     assert line.startswith("error: internal error: ZeroDivisionError: oops")
+
+
+def test_warnings_are_one_line(monkeypatch, capsys):
+    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)  # main() replaces it
+    monkeypatch.setattr("shaderloom.cli.app", lambda: warnings.warn("there is\n  a faster way", stacklevel=2))
+    main()
+    assert capsys.readouterr().err == "warning: there is a faster way\n"
 
 
 def test_wrong_usage_has_status_2(shaderloom, path):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from typing import Annotated
+import warnings
+from typing import Annotated, Any
 
 import typer
 
@@ -56,4 +57,10 @@ def main() -> None:
     # Without this variable wgpu prints an "error:" that is none; it needs no display here.
     if sys.platform == "linux":
         os.environ.setdefault("XDG_RUNTIME_DIR", tempfile.gettempdir())
+    warnings.showwarning = _print_warning
     app()
+
+
+def _print_warning(message: Warning | str, *_: Any) -> None:
+    """One line, like an error: where in the command a warning was raised helps nobody."""
+    typer.echo("warning: " + " ".join(str(message).split()), err=True)
