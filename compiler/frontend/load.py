@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 import onnx
@@ -15,6 +16,7 @@ from .functions import inline_functions
 from .graphs import GraphImporter
 from .model import ImportedModel, ModelMetadata
 from .schemas import read_opsets
+from .standard_functions import MAX_DEPTH, define_standard_functions
 from .tensors import LoadData, TensorReader
 
 ModelLike = str | os.PathLike[str] | bytes | onnx.ModelProto
@@ -57,7 +59,7 @@ def _import(stripped: StrippedModel, tensors: TensorReader, path: Path | None, d
     if not proto.opset_import:
         raise ModelError("the model does not import any opset")
     opsets = read_opsets(proto.opset_import)
-    proto = inline_functions(proto)
+    proto = _without_functions(proto, opsets)
     graph = GraphImporter(proto.graph, "main", opsets, tensors).run()
     for port in graph.inputs:
         if port.dtype is None:
@@ -73,6 +75,16 @@ def _import(stripped: StrippedModel, tensors: TensorReader, path: Path | None, d
         data=data,
         files=tensors.files,
     )
+
+
+def _without_functions(proto: onnx.ModelProto, opsets: Mapping[str, int]) -> onnx.ModelProto:
+    """Only operators that the registry has, as far as function bodies reach."""
+    proto = inline_functions(proto)
+    for _ in range(MAX_DEPTH):
+        if not define_standard_functions(proto, opsets):
+            break
+        proto = inline_functions(proto)
+    return proto
 
 
 def _metadata(proto: onnx.ModelProto) -> ModelMetadata:
