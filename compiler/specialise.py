@@ -18,6 +18,7 @@ from .builder import DEFAULT_LIMITS, GraphBuilder, Limits, is_empty
 from .frontend.model import ImportedGraph, ImportedModel, ImportedNode, ImportedPort
 from .ir import Graph, Shape, Value
 from .sources import numpy_dtype
+from .unrolling import unroll_loop, unroll_scan
 
 DynamicDims = Mapping[str, tuple[int, int]]  #: name of a declared dimension -> inclusive bounds
 _UNNAMED = frozenset({"", "?"})  #: what exporters write for a dimension that is just unknown
@@ -169,10 +170,20 @@ class _Specialiser:
 
     def _results(self, node: ImportedNode, scope: _Scope) -> Sequence[Value]:
         inputs = [scope.lookup(name, self.graph, self.limits) if name else None for name in node.inputs]
-        if node.definition is None:
-            return self._branch(node, inputs, scope)
         builder = GraphBuilder(self.graph, (node.origin,), self.limits)
+        if node.definition is None:
+            if node.op == "If":
+                return self._branch(node, inputs, scope)
+            unroll = unroll_scan if node.op == "Scan" else unroll_loop
+            return unroll(builder, node, inputs, lambda body, values: self._body(body, values, scope))
         return builder.emit(node.definition, inputs, node.attributes, node.outputs)
+
+    def _body(self, body: ImportedGraph, values: Sequence[Value], scope: _Scope) -> list[Value]:
+        """Run a body with the values of its inputs."""
+        inner = _Scope(body, scope)
+        inner.values.update((port.name, value) for port, value in zip(body.inputs, values, strict=True))
+        self.run(inner)
+        return [inner.lookup(port.name, self.graph, self.limits) for port in body.outputs]
 
     def _branch(self, node: ImportedNode, inputs: Sequence[Value | None], scope: _Scope) -> Sequence[Value]:
         """``If``: the branch that is taken stands in its place.  The other one is never looked at."""

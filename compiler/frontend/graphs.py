@@ -10,7 +10,7 @@ import onnx
 
 from ...runtime import dtypes
 from ...runtime.errors import ModelError, Origin, ShaderloomError, UnsupportedError
-from ..ops.registry import NoAttributes, OpDef, RawNode, registry
+from ..ops.registry import OpDef, RawNode, registry
 from ..sources import InlineSource, TensorSource
 from .attributes import read_attribute, typed_attributes
 from .model import DeclaredDim, ImportedBlock, ImportedGraph, ImportedNode, ImportedPort
@@ -19,7 +19,7 @@ from .schemas import opset_of, signature
 from .tensors import TensorReader, constant_of_attributes
 
 #: operators that the specialiser resolves by itself
-STRUCTURAL = frozenset({"If"})
+STRUCTURAL = frozenset({"If", "Loop", "Scan"})
 
 
 class GraphImporter:
@@ -113,7 +113,7 @@ class GraphImporter:
         values = {item.name: read_attribute(item, self._attribute_tensor) for item in proto.attribute}
         raw = RawNode(proto.op_type, domain, version, list(proto.input), list(proto.output), values, self._add_constant)
         blocks = self._blocks(raw, origin)
-        attributes: Any = NoAttributes()
+        attributes: Any = raw.attributes  # of structural operators as they are
         if definition is not None:
             for newest, adapt in definition.adapters:
                 if version <= newest:

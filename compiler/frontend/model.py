@@ -48,7 +48,8 @@ class ImportedBlock:
 class ImportedNode:
     """An operator application.  ``inputs`` are value names, ``""`` for an omitted optional input.
 
-    ``definition`` is None for the structural operators, which the specialiser resolves itself (If).
+    ``definition`` is None for the structural operators, which the specialiser resolves itself (If, Loop,
+    Scan); their attributes are a dict.
     """
 
     op: str

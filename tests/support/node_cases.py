@@ -24,7 +24,7 @@ from shaderloom.runtime.dtypes import BY_NAME
 from shaderloom.runtime.errors import ShaderloomError
 
 #: Operators that the compiler resolves before it looks at the registry
-STRUCTURAL = frozenset({"Constant", "If"})
+STRUCTURAL = frozenset({"Constant", "If", "Loop", "Scan"})
 
 #: Element types that a device holds
 HELD = frozenset(dtype.onnx for dtype in BY_NAME.values() if dtype.on_device)
@@ -37,6 +37,7 @@ REFUSED: Mapping[str, str] = {
         f"test_training_dropout{suffix}": "training mode"
         for suffix in ("", "_default", "_default_mask", "_mask", "_zero_ratio", "_zero_ratio_mask")
     },
+    "test_scan_sum": "opset 8",
     "test_attention_local_window_gqa_rank4_mask_expanded": "float64",
 }
 

@@ -1,0 +1,145 @@
+"""Scan and Loop with a number of steps that is known at compile time: every step's body stands in the graph in turn.
+
+A step is a copy of the body, so fusion and folding see through it; what depends on the step number alone folds away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..runtime.errors import LimitError, ModelError, Origin, ShapeError, UnsupportedError
+from . import index as ix
+from .builder import GraphBuilder
+from .frontend.model import ImportedGraph, ImportedNode
+from .ir import Value
+
+#: Steps of a loop that are written out
+MAX_STEPS = 1024
+
+#: Runs a body with the values of its inputs; gives its outputs
+RunBody = Callable[[ImportedGraph, Sequence[Value]], list[Value]]
+
+
+def body_of(node: ImportedNode) -> ImportedGraph:
+    block = node.blocks.get("body")
+    if block is None:
+        raise ModelError(f"{node.op} needs the attribute 'body'", origin=node.origin)
+    return block.graph
+
+
+def _check_steps(node: ImportedNode, steps: int) -> int:
+    if steps > MAX_STEPS:
+        raise LimitError(
+            f"{node.op} has {steps:,} steps; at most {MAX_STEPS:,} are written out", origin=node.origin
+        )
+    return steps
+
+
+# -- Scan ----------------------------------------------------------------------------------------------------------------
+
+
+def _per_input(attributes: Mapping[str, Any], name: str, count: int, node: ImportedNode) -> tuple[int, ...]:
+    values = tuple(attributes.get(name) or (0,) * count)
+    if len(values) != count:
+        raise ModelError(f"{name} of Scan has {len(values)} numbers, not {count}", origin=node.origin)
+    return values
+
+
+def unroll_scan(builder: GraphBuilder, node: ImportedNode, inputs: Sequence[Value | None], run: RunBody) -> list[Value]:
+    """The outputs of a Scan: final states, then stacked outputs of the steps."""
+    attributes, body = node.attributes, body_of(node)
+    scanned = attributes.get("num_scan_inputs")
+    if scanned is None:
+        raise ModelError("Scan needs the attribute 'num_scan_inputs'", origin=node.origin)
+    if "directions" in attributes or len(body.inputs) != len(inputs):
+        raise UnsupportedError("Scan in the form of opset 8 is not supported", origin=node.origin)
+    present = [value for value in inputs if value is not None]
+    states, sequences = present[: len(present) - scanned], present[len(present) - scanned :]
+    stacked = len(body.outputs) - len(states)
+    directions = _per_input(attributes, "scan_input_directions", scanned, node)
+    axes = [
+        _axis(axis, value.rank, node.origin)
+        for axis, value in zip(_per_input(attributes, "scan_input_axes", scanned, node), sequences)
+    ]
+    sizes = {value.shape[axis] for axis, value in zip(axes, sequences)}
+    if len(sizes) != 1 or any(isinstance(size, ix.Index) for size in sizes):
+        listed = ", ".join(sorted(ix.text(size) for size in sizes))
+        raise ShapeError(f"the number of steps of Scan must be known and one, but is {listed}", origin=node.origin)
+    steps = _check_steps(node, int(sizes.pop()))  # type: ignore[call-overload]
+    rows: list[list[Value]] = [[] for _ in range(stacked)]
+    for step in range(steps):
+        elements = [
+            _element(builder, value, axis, steps - 1 - step if backwards else step)
+            for value, axis, backwards in zip(sequences, axes, directions)
+        ]
+        results = run(body, [*states, *elements])
+        states = results[: len(states)]
+        for row, result in zip(rows, results[len(states) :]):
+            row.append(result)
+    out_directions = _per_input(attributes, "scan_output_directions", stacked, node)
+    out_axes = _per_input(attributes, "scan_output_axes", stacked, node)
+    return [
+        *states,
+        *(
+            _stack(builder, row[::-1] if backwards else row, axis, node)
+            for row, axis, backwards in zip(rows, out_axes, out_directions)
+        ),
+    ]
+
+
+def _axis(axis: int, rank: int, origin: Origin) -> int:
+    if not -rank <= axis < rank:
+        raise ShapeError(f"axis {axis} is out of range for rank {rank}", origin=origin)
+    return axis % rank
+
+
+def _element(builder: GraphBuilder, value: Value, axis: int, position: int) -> Value:
+    """One element of a sequence, without its axis."""
+    return builder.op("Gather", value, builder.constant(np.array(position, np.int64)), axis=axis)
+
+
+def _stack(builder: GraphBuilder, rows: Sequence[Value], axis: int, node: ImportedNode) -> Value:
+    """Results of the steps along a new axis."""
+    if not rows:
+        raise UnsupportedError(f"{node.op} without any step has outputs of unknown shape", origin=node.origin)
+    at = builder.constant(np.array([_axis(axis, rows[0].rank + 1, node.origin)], np.int64))
+    return builder.op("Concat", *(builder.op("Unsqueeze", row, at) for row in rows), axis=axis)
+
+
+# -- Loop ----------------------------------------------------------------------------------------------------------------
+
+
+def unroll_loop(builder: GraphBuilder, node: ImportedNode, inputs: Sequence[Value | None], run: RunBody) -> list[Value]:
+    """The outputs of a Loop: final values, then stacked outputs of the steps."""
+    body = body_of(node)
+    limit, condition, *carried = [*inputs, *[None] * (2 - len(inputs))]
+    most = None if limit is None else _known(node, limit, "the number of steps")
+    values = [value for value in carried if value is not None]
+    stacked = len(body.outputs) - 1 - len(values)
+    rows: list[list[Value]] = [[] for _ in range(stacked)]
+    running = condition is None or bool(_known(node, condition, "the condition"))
+    step = 0
+    while running and (most is None or step < most):
+        _check_steps(node, step + 1)
+        number = builder.constant(np.array(step, np.int64))
+        going = builder.constant(np.array(True))
+        going, *results = run(body, [number, going, *values])
+        values = results[: len(values)]
+        for row, result in zip(rows, results[len(values) :]):
+            row.append(result)
+        step += 1
+        if most is None or step < most:
+            running = bool(_known(node, going, "the condition"))
+    return [*values, *(_stack(builder, row, 0, node) for row in rows)]
+
+
+def _known(node: ImportedNode, value: Value, what: str) -> int:
+    if value.known is None or value.known.size != 1 or isinstance(value.known.reshape(-1)[0], ix.Index):
+        raise UnsupportedError(
+            f"{what} of {node.op} is computed from elements of the model's inputs; it must be known at compile time",
+            origin=node.origin,
+        )
+    return int(value.known.reshape(-1)[0])
