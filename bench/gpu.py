@@ -11,14 +11,18 @@ a model is recorded with its error.  Results are written to ``build/bench/gpu.js
 from __future__ import annotations
 
 import argparse
+import contextlib
 import datetime
 import json
 import math
 import os
+import queue
 import statistics
 import subprocess
 import sys
+import threading
 import time
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +31,7 @@ BUILD = ROOT / "build" / "bench"
 PAGE = ROOT / "docs" / "benchmarks-gpu.md"
 MARK = "@turn "
 ROUNDS = 3
+PATIENCE = 60  #: seconds that a worker may take for one answer
 #: (worker, mode) -> the head of its column
 COLUMNS = {
     ("gpu_shaderloom", "arrays"): "Shaderloom, arrays",
@@ -112,6 +117,12 @@ def _link_packages(tree: Path) -> None:
         link = package / path.name
         if not link.is_symlink():
             link.symlink_to(path)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    metadata = tree / f"{project['name']}-{project['version']}.dist-info"
+    metadata.mkdir(exist_ok=True)
+    (metadata / "METADATA").write_text(
+        f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n"
+    )
 
 
 def _has_loader() -> bool:
@@ -143,9 +154,17 @@ class Worker:
         self.log = (BUILD / f"{name}.log").open("w")
         self.process = subprocess.Popen(
             [sys.executable, "-m", f"bench.workers.{name}", *options],
-            cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log, text=True,
+            cwd=BUILD, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log, text=True,
         )  # fmt: skip
+        self.lines: queue.Queue[str | None] = queue.Queue()
+        threading.Thread(target=self._read, daemon=True).start()
         self.facts = self.answer()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.lines.put(line)
+        self.lines.put(None)
 
     def ask(self, **command: Any) -> dict[str, Any]:
         assert self.process.stdin is not None
@@ -157,15 +176,28 @@ class Worker:
         return self.answer()
 
     def answer(self) -> dict[str, Any]:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
+        """The next message; a worker that does not answer in time is ended, and its later questions are errors."""
+        end = time.monotonic() + PATIENCE
+        while True:
+            try:
+                line = self.lines.get(timeout=max(end - time.monotonic(), 0.01))
+            except queue.Empty:
+                self.process.kill()
+                return {"error": f"no answer in {PATIENCE} s"}
+            if line is None:
+                self.lines.put(None)
+                return {"error": f"the process has ended with {self.process.wait()}: {self._last_words()}"}
             if line.startswith(MARK):
                 return json.loads(line[len(MARK) :])
-        return {"error": f"the process has ended with {self.process.wait()}; see {self.log.name}"}
+
+    def _last_words(self) -> str:
+        lines = Path(self.log.name).read_text().strip().splitlines()
+        return lines[-1][:300] if lines else "it wrote nothing"
 
     def end(self) -> None:
         assert self.process.stdin is not None
-        self.process.stdin.close()
+        with contextlib.suppress(OSError):
+            self.process.stdin.close()
         try:
             self.process.wait(20)
         except subprocess.TimeoutExpired:
@@ -183,10 +215,15 @@ def _measure_models(arguments: argparse.Namespace, environment: dict[str, str]) 
     options = ["--profile"] if arguments.profile else []
     names = arguments.workers.split(",")
     workers = [Worker(name, environment, *(options if name == "gpu_shaderloom" else [])) for name in names]
+    for worker in workers:
+        print(worker.name, json.dumps(worker.facts), file=sys.stderr, flush=True)
+        if worker.name == "gpu_shaderloom" and "error" in worker.facts:
+            raise SystemExit(f"Shaderloom does not start; see {worker.log.name}")
     results = []
     try:
         for model in chosen:
             print(model.name, file=sys.stderr, flush=True)
+            began = time.perf_counter()
             path = fill(model, arguments.material, BUILD / "gpu-models")
             np.savez(BUILD / "inputs.npz", **model.feeds())
             result: dict[str, Any] = {"model": model.name, "times": {}, "errors": {}, "differences": {}, "facts": {}}
@@ -197,6 +234,7 @@ def _measure_models(arguments: argparse.Namespace, environment: dict[str, str]) 
                     outputs=str(BUILD / f"{worker.name}.npz"), reference=str(BUILD / "reference.npz"),
                 )  # fmt: skip
                 opened[worker.name] = answer
+                print(f"  {worker.name} {time.perf_counter() - began:.1f} s", file=sys.stderr, flush=True)
                 if "error" in answer:
                     result["errors"][worker.name] = answer["error"]
                 else:
@@ -223,6 +261,8 @@ def _measure_models(arguments: argparse.Namespace, environment: dict[str, str]) 
                 for key, times in result.pop("times").items()
             }
             results.append(result)
+            arguments.json.parent.mkdir(parents=True, exist_ok=True)
+            arguments.json.write_text(json.dumps({"models": results}))
             print(json.dumps({k: v for k, v in result.items() if k != "facts"}), file=sys.stderr, flush=True)
     finally:
         for worker in workers:
@@ -248,7 +288,7 @@ def _difference(ours: Path, theirs: Path) -> float:
 
 def _measure_kernels(environment: dict[str, str]) -> dict[str, Any]:
     command = [sys.executable, "-m", "bench.gpu_kernels"]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=BUILD, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         return {"error": done.stderr.strip()[-1000:]}
     return json.loads(done.stdout.splitlines()[-1])
@@ -262,10 +302,11 @@ def page(results: dict[str, Any]) -> str:
     machine, date = results["machine"], results["date"]
     parts = [
         "# Benchmarks on a GPU\n\nWritten by `./dev bench-gpu`; do not edit. f32, medians of single runs in "
-        "milliseconds with the least, from the call to the outputs: *arrays* in host memory, or *tensors* on the device after "
-        "waiting for it. Every runtime has a process of its own, and they take turns. PyTorch runs the libraries' "
-        "modules of the same architecture, TF32 off. *Difference* is Shaderloom's largest from onnxruntime's CPU "
-        f"provider over the largest output.\n\n{machine}; {date}; {results['seconds']:.0f} s in all.\n"
+        "milliseconds with the least, from the call to the outputs: *arrays* in host memory, or *tensors* on the "
+        "device after waiting for it. Every runtime has a process of its own, and they take turns. PyTorch runs the "
+        "libraries' modules of the same architecture, TF32 off. *Difference* is Shaderloom's largest from "
+        "onnxruntime's CPU provider over the largest output.\n\n"
+        f"{machine}; {date}; {results['seconds']:.0f} s in all.\n"
     ]
     versions = [
         f"{name.removeprefix('gpu_')} {item['facts'].get('version')}" for name, item in results["runtimes"].items()

@@ -17,12 +17,13 @@ Feeds = dict[str, np.ndarray]
 
 @dataclass(frozen=True)
 class GpuModel:
-    """``skeleton`` is the graph's file without weights; ``torch`` is the name that the worker of PyTorch knows it by."""
+    """``skeleton`` is the graph's file without weights; ``torch`` is what the worker of PyTorch calls it."""
 
     name: str
     skeleton: str
     feeds: Callable[[], Feeds]
     torch: str = ""
+    batch: int = 0  #: what the graph's first dimensions are changed to
 
 
 def _pictures(batch: int) -> Callable[[], Feeds]:
@@ -55,7 +56,7 @@ GPU_MODELS = {
         GpuModel("mobilenet_v2", "mobilenet_v2", _pictures(1), "mobilenet_v2"),
         GpuModel("resnet18", "resnet18", _pictures(1), "resnet18"),
         GpuModel("resnet50", "resnet50", _pictures(1), "resnet50"),
-        GpuModel("resnet50 batch 8", "resnet50", _pictures(8), "resnet50"),
+        GpuModel("resnet50 batch 8", "resnet50", _pictures(8), "resnet50", batch=8),
         GpuModel("efficientnet_b0", "efficientnet_b0", _pictures(1), "efficientnet_b0"),
         GpuModel("vit_base_patch16_224", "vit_base_patch16_224", _pictures(1), "vit_b_16"),
         GpuModel("bert_base 128 tokens", "bert_base", _sentence, "bert_base"),
@@ -68,11 +69,19 @@ GPU_MODELS = {
 
 def fill(model: GpuModel, source: Path, target: Path) -> Path:
     """The model's file with weights, under ``target``; ``source`` has the folders ``models`` and ``tools``."""
-    filled = target / f"{model.skeleton}.onnx"
+    filled = target / f"{model.skeleton}{f'-{model.batch}' if model.batch else ''}.onnx"
     if not filled.is_file():
         target.mkdir(parents=True, exist_ok=True)
         partial = filled.with_suffix(".partial")
         tool = runpy.run_path(str(source / "tools" / "skeleton.py"))
         tool["fill"](str(source / "models" / f"{model.skeleton}.onnx"), str(partial))
+        if model.batch:
+            import onnx
+
+            changed = onnx.load(partial)
+            del changed.graph.value_info[:]
+            for port in (*changed.graph.input, *changed.graph.output):
+                port.type.tensor_type.shape.dim[0].dim_value = model.batch
+            onnx.save(changed, partial)
         partial.rename(filled)
     return filled

@@ -146,34 +146,10 @@ class BufferCopy:
     def raw(self) -> native.PreparedCopy:
         return self.source._internal, self.source_offset, self.target._internal, self.target_offset, self.size
 
+    @property
+    def arguments(self) -> tuple[Any, int, Any, int, int]:
+        return self.source, self.source_offset, self.target, self.target_offset, self.size
 
-def submit(
-    device: Device,
-    before: Sequence[BufferCopy],
-    dispatches: Sequence[Dispatch],
-    after: Sequence[BufferCopy],
-    *,
-    use_native: bool,
-) -> int | None:
-    """Submit copies, one compute pass, and copies; gives a number for :meth:`Device.wait`."""
-    if use_native:
-        with device.guarded("encoding a run"):
-            recorded = native.record(
-                device.gpu,
-                [copy.raw for copy in before],
-                [dispatch.raw for dispatch in dispatches],
-                [copy.raw for copy in after],
-            )
-        return device.submit_recorded(recorded, "submitting a run")
-    with device.guarded("encoding a run"):
-        encoder = device.gpu.create_command_encoder()
-        for copy in before:
-            encoder.copy_buffer_to_buffer(copy.source, copy.source_offset, copy.target, copy.target_offset, copy.size)
-        if dispatches:
-            compute_pass = encoder.begin_compute_pass()
-            encode(compute_pass, dispatches, use_native=False)
-            compute_pass.end()
-        for copy in after:
-            encoder.copy_buffer_to_buffer(copy.source, copy.source_offset, copy.target, copy.target_offset, copy.size)
-        commands = encoder.finish()
-    return device.submit([commands], "submitting a run")
+    @property
+    def ends(self) -> tuple[Any, Any]:
+        return self.source, self.target

@@ -21,13 +21,14 @@ from .bind_groups import BindGroups
 from .buffers import COPY_DST, TENSOR, UNIFORM, OwnedBuffer, StagingPool, as_bytes, grown, write
 from .caps import Caps, MemoryAccount
 from .device import Device
-from .dispatch import Binder, BufferCopy, Dispatch, submit
+from .dispatch import Binder, BufferCopy, Dispatch
 from .dtypes import BY_NAME, numpy_dtype
 from .errors import ClosedError, InternalError, LimitError
 from .loader import WeightPool
 from .pending import PendingRun, Readback
 from .plan import Plan, evaluate
 from .ports import Feed, PortSize, bind_symbols, port_sizes
+from .recording import Recording, Replay
 from .storage import OutputPool
 
 #: Combinations of symbol values whose sizes and dispatches are kept
@@ -85,6 +86,7 @@ class Executor:
         self._attacher = Attacher(
             device, plan, self._output_pool, lambda size, name: OwnedBuffer(device, self._account, size, TENSOR, name)
         )
+        self._replay = Replay(device, use_native=self._use_native)
         self._lock = threading.RLock()
         self._closed = False
         try:
@@ -155,6 +157,7 @@ class Executor:
             if self._closed:
                 return
             self._closed = True
+            self._replay.clear()
             self._groups.clear()
             for buffer in self._buffers.values():
                 buffer.destroy()
@@ -210,6 +213,7 @@ class Executor:
             return present
         if present is not None:
             size = grown(size, present.size, self.device.profile.limit("max-buffer-size"))
+            self._replay.clear()
             self._groups.clear()
             del self._buffers[name]
             present.destroy()
@@ -279,8 +283,9 @@ class Executor:
                     )
                     for item in readbacks
                 ]
-            if before or dispatches or after:
-                submission = submit(self.device, before, dispatches, after, use_native=self._use_native)
+            recording = Recording(before, dispatches, after)
+            if not recording.is_empty:
+                submission = self._replay.submit(recording, [storage.gpu for storage in attachment.spans.values()])
         except BaseException:
             if staging is not None:
                 staging.destroy()

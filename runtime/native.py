@@ -125,6 +125,11 @@ def submit_recorded(queue: Any, recorded: Any) -> int:
         lib.wgpuCommandBufferRelease(recorded)
 
 
+def release_recorded(recorded: Any) -> None:
+    """Give up what :func:`record` gave without submitting it."""
+    lib.wgpuCommandBufferRelease(recorded)
+
+
 def _submit(queue: Any, handles: Sequence[Any]) -> int:
     return int(libf.wgpuQueueSubmitForIndex(queue._internal, len(handles), ffi.new("WGPUCommandBuffer[]", handles)))
 

@@ -49,8 +49,9 @@ def serve(open_model: Callable[[dict[str, Any], dict[str, np.ndarray]], Opened],
             elif command["do"] == "time":
                 assert opened is not None, "a model is open"
                 _say(ms=_times(opened.modes[command["mode"]], command["seconds"], command["most"]))
-            elif opened is not None:
-                opened.close()
+            else:
+                if opened is not None:
+                    opened.close()
                 opened = None
                 _say(closed=True)
         except Exception as error:
