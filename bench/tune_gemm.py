@@ -81,9 +81,14 @@ def model_of(problem: str):
 def candidates(profile) -> list[tuning.Tile | None]:
     """Configurations to try besides the model's own choice (None)."""
     if profile.kind == "cpu":
-        return [None, *(tuning.RegisterTile(rows, columns, across, 8 // across)
-                        for rows, columns in ((4, 2), (8, 1), (8, 2), (16, 1), (8, 4), (16, 2), (14, 2))
-                        for across in (2, 4, 8))]
+        return [
+            None,
+            *(
+                tuning.RegisterTile(rows, columns, across, 8 // across)
+                for rows, columns in ((4, 2), (8, 1), (8, 2), (16, 1), (8, 4), (16, 2), (14, 2))
+                for across in (2, 4, 8)
+            ),
+        ]
     memory = profile.limit("max-compute-workgroup-storage-size")
     shared = [tile for tile in tuning.SHARED_TILES if tile.workgroup_bytes <= memory]
     split = [
@@ -135,16 +140,17 @@ def main() -> None:
     for problem in arguments.problems or COMMON:
         print(problem)
         for tile in candidates(device.profile):
-            if isinstance(tile, tuning.SplitTile) and (
-                not few_rows(problem) or tile.rows > int(problem.split("x")[0])
-            ):
+            if isinstance(tile, tuning.SplitTile) and (not few_rows(problem) or tile.rows > int(problem.split("x")[0])):
                 continue
             seconds, compiled, flops, name = measure(
                 device, problem, tile, checked=not arguments.unchecked, runs=arguments.runs
             )
             mark = "*" if tile is None else " "
-            print(f" {mark} {seconds * 1e6:10.1f} us {flops / max(seconds, 1e-9) / 1e9:9.1f} GFLOP/s  "
-                  f"first run {compiled:5.2f} s  {name}", flush=True)
+            print(
+                f" {mark} {seconds * 1e6:10.1f} us {flops / max(seconds, 1e-9) / 1e9:9.1f} GFLOP/s  "
+                f"first run {compiled:5.2f} s  {name}",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

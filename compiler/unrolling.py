@@ -32,13 +32,11 @@ def body_of(node: ImportedNode) -> ImportedGraph:
 
 def _check_steps(node: ImportedNode, steps: int) -> int:
     if steps > MAX_STEPS:
-        raise LimitError(
-            f"{node.op} has {steps:,} steps; at most {MAX_STEPS:,} are written out", origin=node.origin
-        )
+        raise LimitError(f"{node.op} has {steps:,} steps; at most {MAX_STEPS:,} are written out", origin=node.origin)
     return steps
 
 
-# -- Scan ----------------------------------------------------------------------------------------------------------------
+# -- Scan -------------------------------------------------------------------------------------------------------------
 
 
 def _per_input(attributes: Mapping[str, Any], name: str, count: int, node: ImportedNode) -> tuple[int, ...]:
@@ -109,7 +107,7 @@ def _stack(builder: GraphBuilder, rows: Sequence[Value], axis: int, node: Import
     return builder.op("Concat", *(builder.op("Unsqueeze", row, at) for row in rows), axis=axis)
 
 
-# -- Loop ----------------------------------------------------------------------------------------------------------------
+# -- Loop -------------------------------------------------------------------------------------------------------------
 
 
 def unroll_loop(builder: GraphBuilder, node: ImportedNode, inputs: Sequence[Value | None], run: RunBody) -> list[Value]:

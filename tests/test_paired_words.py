@@ -28,18 +28,18 @@ def model(x: np.ndarray):
 
 def test_only_reads_of_vectors_are_paired():
     x = np.zeros((3, 8), np.float32)
-    (kernel, _), = compile_kernels(model(x), {"x": x}, PAIRED)[1]
+    ((kernel, _),) = compile_kernels(model(x), {"x": x}, PAIRED)[1]
     assert [binding.element for binding in kernel.bindings] == ["vec2<u64>", "vec4<f32>"]
     assert kernel.features == ("shader-int64",)
     odd = np.zeros((3, 7), np.float32)
-    (kernel, _), = compile_kernels(model(odd), {"x": odd}, replace(PAIRED, features=frozenset()))[1]
+    ((kernel, _),) = compile_kernels(model(odd), {"x": odd}, replace(PAIRED, features=frozenset()))[1]
     assert "u64" not in kernel.wgsl and kernel.features == ()
 
 
 @pytest.mark.parametrize("kind", ["unknown", "discrete", "integrated"])
 def test_other_devices_read_plain_words(kind):
     x = np.zeros((3, 8), np.float32)
-    (kernel, _), = compile_kernels(model(x), {"x": x}, replace(PAIRED, kind=kind))[1]
+    ((kernel, _),) = compile_kernels(model(x), {"x": x}, replace(PAIRED, kind=kind))[1]
     assert "u64" not in kernel.wgsl and kernel.features == ()
 
 

@@ -28,7 +28,8 @@ class ImportedPort:
     name: str
     dtype: DType | None  #: None: not declared (outputs of nested graphs)
     dims: tuple[DeclaredDim, ...] | None
-    denotations: tuple[str | None, ...] | None = None  #: what each dimension means (``DATA_BATCH``), if the file says so
+    #: what each dimension means (``DATA_BATCH``), if the file says so
+    denotations: tuple[str | None, ...] | None = None
 
 
 class ImportedBlock:

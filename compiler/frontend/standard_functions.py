@@ -1,7 +1,7 @@
 """Operators of the standard that are defined by other operators: those without a lowering of their own are replaced.
 
-ONNX gives many operators a *function body*.  What the registry does not have becomes a call of a model-local function with
-that body, which :func:`~.functions.inline_functions` then takes apart like any other.
+ONNX gives many operators a *function body*.  What the registry does not have becomes a call of a model-local function
+with that body, which :func:`~.functions.inline_functions` then takes apart like any other.
 """
 
 from __future__ import annotations
@@ -79,9 +79,7 @@ def _body(
         versions = [version for version in schema.context_dependent_function_opset_versions if version <= opset]
         operands = [types.get(name, onnx.TypeProto()).SerializeToString() for name in node.input]
         data = (
-            schema.get_context_dependent_function_with_opset_version(
-                max(versions), node.SerializeToString(), operands
-            )
+            schema.get_context_dependent_function_with_opset_version(max(versions), node.SerializeToString(), operands)
             if versions
             else None
         )

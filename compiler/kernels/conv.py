@@ -65,4 +65,3 @@ def product_of(context: GroupContext) -> Product:
 
     k = ix.product([*attributes.kernel, channels])
     return Product(attributes.group, ix.product(list(pixels)), outputs, k, output, terms)
-

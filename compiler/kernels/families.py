@@ -18,7 +18,19 @@ from ..layout import Layout, contiguous
 from . import transpose
 from .context import Built, GroupContext
 
-NAMES = ("map", "gemm", "conv", "conv_transpose", "reduce", "arg_reduce", "window", "scan", "rank", "scatter", "recurrent")
+NAMES = (
+    "map",
+    "gemm",
+    "conv",
+    "conv_transpose",
+    "reduce",
+    "arg_reduce",
+    "window",
+    "scan",
+    "rank",
+    "scatter",
+    "recurrent",
+)
 
 
 def module(family: str) -> ModuleType:

@@ -50,7 +50,12 @@ def build(context: GroupContext) -> Built:
         Hook("element", (*names, "column"), 1, (), value),
         Hook("precedes", (), 1, both, _precedes(value.dtype, attributes.largest)),
         Hook(
-            "store", names, 1, (("rank", "i32"), ("place", "i32")), None, context.stores(kept, ex.register("place", "i32"))
+            "store",
+            names,
+            1,
+            (("rank", "i32"), ("place", "i32")),
+            None,
+            context.stores(kept, ex.register("place", "i32")),
         ),
     ]
     config = RankConfig()

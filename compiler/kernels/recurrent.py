@@ -1,8 +1,8 @@
 """Recurrent layers: a loop over time inside one kernel.
 
-A workgroup has one sequence of the batch in one direction; its threads share the units of the hidden state, which lies in
-workgroup memory.  The products of the inputs with their weights are made beforehand for all steps at once; what is left
-is the product of the state with the recurrence weights, the activations and the new state.
+A workgroup has one sequence of the batch in one direction; its threads share the units of the hidden state, which lies
+in workgroup memory.  The products of the inputs with their weights are made beforehand for all steps at once; what is
+left is the product of the state with the recurrence weights, the activations and the new state.
 
 The result has the output of every step, then the last hidden state, and for an LSTM the last cell state:
 [steps + 1 (+ 1), directions, batch, units].
@@ -42,7 +42,8 @@ class RecurrentConfig:
 
 
 def weight_layouts(node: Node) -> dict[int, Layout]:
-    """Recurrence weights [directions, gates * units, units] with the rows of the gates innermost: neighbouring threads."""
+    """Recurrence weights [directions, gates * units, units] with the rows of the gates innermost: neighbouring
+    threads."""
     return {RECURRENCE: Layout((0, 2, 1))}
 
 
@@ -128,7 +129,8 @@ def _reverse(direction: str) -> str:
 
 
 def _activations(attributes: Any) -> list[Hook]:
-    """``activate_0``, ``activate_1`` ... : the functions f, g, h; the second half of the list is of the second direction."""
+    """``activate_0``, ``activate_1`` ... : the functions f, g, h; the second half of the list is of the second
+    direction."""
     functions = attributes.activations
     directions = 2 if attributes.direction == "bidirectional" else 1
     count = len(functions) // directions

@@ -14,6 +14,7 @@ from . import einsum as einsum
 from . import elementwise as elementwise
 from . import fused_contributed as fused_contributed
 from . import generators as generators
+from . import grid_sample as grid_sample
 from . import grouped_query_attention as grouped_query_attention
 from . import indexing as indexing
 from . import matmul as matmul

@@ -26,7 +26,7 @@ def scale_of(node: Node, size: Dim) -> float:
     return node.attributes.scale or 1.0 / math.sqrt(common.concrete(node, size, "the size of a head"))
 
 
-# -- padding -------------------------------------------------------------------------------------------------------------
+# -- padding ----------------------------------------------------------------------------------------------------------
 
 
 def _shaped_mask(builder: Builder, node: Node, mask: Value, batch: Dim, queries: Dim, keys: Dim) -> Value:
@@ -51,7 +51,8 @@ def _padding_bias(builder: Builder, node: Node, mask: Value | None, batch: Dim, 
     if mask is None:
         return []
     kept = _shaped_mask(builder, node, mask, batch, queries, keys)
-    zero, filtered = (builder.constant(np.array(number, np.float32)) for number in (0.0, node.attributes.mask_filter_value))
+    numbers = (0.0, node.attributes.mask_filter_value)
+    zero, filtered = (builder.constant(np.array(number, np.float32)) for number in numbers)
     return [builder.op("Where", kept, zero, filtered)]
 
 
@@ -59,7 +60,7 @@ def _causal(builder: Builder, node: Node, queries: Dim, keys: Dim, past: Dim) ->
     return [attended_keys(builder, queries, keys, offset=past, after=0)] if node.attributes.unidirectional else []
 
 
-# -- MultiHeadAttention ----------------------------------------------------------------------------------------------------
+# -- MultiHeadAttention -----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +204,7 @@ register(
 )
 
 
-# -- Attention -----------------------------------------------------------------------------------------------------------
+# -- Attention --------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,7 +304,7 @@ register(
 )
 
 
-# -- RotaryEmbedding -----------------------------------------------------------------------------------------------------
+# -- RotaryEmbedding --------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,9 +63,9 @@ def part(builder: Builder, value: Value, axis: int, start: Dim, size: Dim) -> Va
 class AttendedKeysAttributes:
     """The result is [batch, 1, queries, keys].
 
-    Query ``i`` is at position ``offset + i``, where the offset is an element of operand 0, if there is one.  It attends key
-    ``j`` if the key is below the length (operand 1), at most ``before`` positions before it and ``after`` behind it; -1
-    is no bound.
+    Query ``i`` is at position ``offset + i``, where the offset is an element of operand 0, if there is one.  It
+    attends key ``j`` if the key is below the length (operand 1), at most ``before`` positions before it and ``after``
+    behind it; -1 is no bound.
     """
 
     batch: Dim
@@ -139,7 +139,7 @@ def attended_keys(
     )
 
 
-# -- scores and softmax --------------------------------------------------------------------------------------------------
+# -- scores and softmax -----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -220,7 +220,7 @@ def attend(
     return Attended(in_type(builder, result, dtype), scores, capped, biased, weights)
 
 
-# -- rotary embedding ----------------------------------------------------------------------------------------------------
+# -- rotary embedding -------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

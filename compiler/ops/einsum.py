@@ -1,8 +1,8 @@
 """Einsum: a sum of products over named axes, as transpositions, reductions and matrix products.
 
 Operands are contracted from the left, two at a time.  Axes that no later term and not the result have are summed over
-as early as possible: those of one operand by a reduction, those of both by a matrix product.  Axes that both operands and
-the rest have are batch axes of that product.
+as early as possible: those of one operand by a reduction, those of both by a matrix product.  Axes that both operands
+and the rest have are batch axes of that product.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ def _activated(builder: Builder, value: Value, name: str, parameters: Sequence[f
     return builder.op(name, value, **dict(zip(_PARAMETERS[name], parameters)))
 
 
-# -- FusedConv -------------------------------------------------------------------------------------------------------------
+# -- FusedConv --------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ register(
 )
 
 
-# -- FusedMatMul, FusedGemm ------------------------------------------------------------------------------------------------
+# -- FusedMatMul, FusedGemm -------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,9 +128,7 @@ def _permutations(node: Node) -> tuple[tuple[int, ...], tuple[int, ...]]:
 def _infer_fused_matmul(node: Node) -> Inferred:
     left, right = node.operand(0), node.operand(1)
     common.require_same_type(node, [left, right])
-    shapes = [
-        tuple(value.shape[axis] for axis in perm) for value, perm in zip((left, right), _permutations(node))
-    ]
+    shapes = [tuple(value.shape[axis] for axis in perm) for value, perm in zip((left, right), _permutations(node))]
     return [(left.dtype, product_shape(node, *shapes))]
 
 

@@ -1,7 +1,7 @@
 """GroupQueryAttention (domain com.microsoft): causal attention with a cache of keys and values, as decoders export it.
 
-``seqlens_k`` counts the valid keys of each sequence less one, new ones included.  New keys stand behind the valid keys of
-the past; without a past they stand at the front, padding of a prompt behind them.
+``seqlens_k`` counts the valid keys of each sequence less one, new ones included.  New keys stand behind the valid keys
+of the past; without a past they stand at the front, padding of a prompt behind them.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class GroupQueryAttentionAttributes:
     v_quant_type: str = "NONE"
 
 
-# -- the cache -----------------------------------------------------------------------------------------------------------
+# -- the cache --------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,8 @@ def _infer_appended(node: Node) -> Inferred:
 
 
 def _read_appended(node: Node, coordinates: Sequence[Dim], read: Read) -> Expr:
-    """Operands: past, new, and how many elements of the past count for each sequence.  Zeros follow the last new one."""
+    """Operands: past, new, and how many elements of the past count for each sequence.  Zeros follow the last new
+    one."""
     batch, head, key, element = coordinates
     past, new = node.operand(0), node.operand(1)
     valid = ex.cast(read(2, [batch]), "i32")
@@ -91,7 +92,7 @@ register(
 )
 
 
-# -- the operator --------------------------------------------------------------------------------------------------------
+# -- the operator -----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

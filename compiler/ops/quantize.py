@@ -1,7 +1,7 @@
 """Linear quantisation: QuantizeLinear, DequantizeLinear, DynamicQuantizeLinear and what other operators share of them.
 
-A quantised tensor holds integers ``q`` that stand for ``(q - zero_point) * scale``.  Scale and zero point are one number,
-one for each index of an axis, or one for each block of ``block_size`` neighbours along an axis.
+A quantised tensor holds integers ``q`` that stand for ``(q - zero_point) * scale``.  Scale and zero point are one
+number, one for each index of an axis, or one for each block of ``block_size`` neighbours along an axis.
 """
 
 from __future__ import annotations
@@ -119,7 +119,8 @@ def dequantize(
 
 @dataclass(frozen=True, slots=True)
 class RepeatBlocksAttributes:
-    """Element ``i`` of the result's ``axis``, which has ``size`` elements, is element ``i // block`` of the operand's."""
+    """Element ``i`` of the result's ``axis``, which has ``size`` elements, is element ``i // block`` of the
+    operand's."""
 
     axis: int
     block: int

@@ -7,7 +7,6 @@ the result and round.  Padding of a convolution stands for 0, so it is added aft
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -26,7 +25,8 @@ _SCALES = frozenset({"float32", "float16", "bfloat16"})
 
 
 def _bytes(shape: tuple[int, ...], dtype: str = "uint8", *, constant: bool = False) -> Tensor:
-    """Operands of cases.  Signed ones have 7 bits: onnxruntime's sums of pairs saturate at 16 bits on some processors."""
+    """Operands of cases.  Signed ones have 7 bits: onnxruntime's sums of pairs saturate at 16 bits on some
+    processors."""
     low, high = (0, 255) if dtype == "uint8" else (-64, 63)
     return Tensor(shape, dtype, low, high, constant=constant)
 

@@ -23,7 +23,9 @@ def _infer(node: Node) -> Inferred:
         for position in (scale, zero):
             shape = node.operand(position).shape
             fits = shape in ((directions,), (directions, columns))
-            common.require(fits, node, f"input {position} has neither one number for each direction nor for each column")
+            common.require(
+                fits, node, f"input {position} has neither one number for each direction nor for each column"
+            )
     return inferred
 
 
@@ -42,15 +44,15 @@ def _expand(builder: Builder, node: Node) -> Sequence[Value]:
         _of_columns(builder, node.operand(position)) for position in range(8, 12)
     )
     total = builder.op("MatMul", integers, centred(builder, node.operand(1), weight_zero))
-    gates = builder.op(
-        "Mul", builder.op("Cast", total, to=FLOAT32.onnx), builder.op("Mul", scale, weight_scale)
-    )
+    gates = builder.op("Mul", builder.op("Cast", total, to=FLOAT32.onnx), builder.op("Mul", scale, weight_scale))
     recurrence = dequantize(builder, node.operand(2), state_scale, state_zero)
     recurrence = builder.op("Transpose", recurrence, perm=(0, 2, 1))
     return run_layer(builder, node, layer, gates, recurrence, quantised=True)
 
 
-def _case(weight: str, zero: int, *, columns: bool = False, steps: int = 3, batch: int = 1, **attributes: object) -> Case:
+def _case(
+    weight: str, zero: int, *, columns: bool = False, steps: int = 3, batch: int = 1, **attributes: object
+) -> Case:
     """Signed weights of 7 bits: onnxruntime's sums saturate at 16 bits on some processors."""
     inputs, units = 6, 5
     directions = 2 if attributes.get("direction") == "bidirectional" else 1

@@ -1,6 +1,8 @@
-"""LSTM, GRU and RNN: the inputs' products with their weights for all steps at once, then the kernel family ``recurrent``.
+"""LSTM, GRU and RNN: the inputs' products with their weights for all steps at once, then the kernel family
+``recurrent``.
 
-Everything is computed in f32.  Gates are in ONNX's order: input, output, forget, cell (LSTM); update, reset, hidden (GRU).
+Everything is computed in f32.  Gates are in ONNX's order: input, output, forget, cell (LSTM); update, reset, hidden
+(GRU).
 """
 
 from __future__ import annotations
@@ -30,14 +32,15 @@ _STANDARD = {"rnn": ("Tanh",), "gru": ("Sigmoid", "Tanh"), "lstm": ("Sigmoid", "
 Function = tuple[str, float, float]  #: name in lower case, alpha, beta
 
 
-# -- the kernel's operator -----------------------------------------------------------------------------------------------
+# -- the kernel's operator --------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class RecurrentAttributes:
     """``activations`` are the functions f, g, h of each direction in turn.
 
-    ``clip`` bounds what f and g see, not the cell state under h, as in onnxruntime.  ``quantised`` rounds the state to 8 bits of its own range before every product.
+    ``clip`` bounds what f and g see, not the cell state under h, as in onnxruntime.  ``quantised`` rounds the state to
+    8 bits of its own range before every product.
     """
 
     kind: str
@@ -127,7 +130,7 @@ def _rounded(state: np.ndarray) -> np.ndarray:
     return ((np.clip(np.rint(state / scale) + zero, 0, 255) - zero) * scale).astype(np.float32)
 
 
-# -- the operators -------------------------------------------------------------------------------------------------------
+# -- the operators ----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +215,9 @@ def layer_of(node: Node, kind: str, weight_axis: int = 2) -> Layer:
     for position, wanted in optional.items():
         given = node.optional(position)
         if given is not None:
-            text = f"input {position} of shape {common.describe_shape(given.shape)}, not {common.describe_shape(wanted)}"
+            text = (
+                f"input {position} of shape {common.describe_shape(given.shape)}, not {common.describe_shape(wanted)}"
+            )
             common.require(given.shape == wanted, node, text)
     return Layer(kind, directions, steps, batch, inputs, units)
 
@@ -336,7 +341,7 @@ def _expand_layer(kind: str, builder: Builder, node: Node) -> Sequence[Value]:
     return run_layer(builder, node, layer, gates, in_type(builder, node.operand(2), FLOAT32))
 
 
-# -- cases ---------------------------------------------------------------------------------------------------------------
+# -- cases ------------------------------------------------------------------------------------------------------------
 
 
 def _case(
@@ -370,7 +375,9 @@ def _case(
     while operands[-1] is None:
         operands.pop()
     count = outputs or (3 if kind == "lstm" else 2)
-    return Case(tuple(operands), {"hidden_size": units, **attributes}, count, opset, 3e-3 if dtype == "float16" else 2e-5)
+    return Case(
+        tuple(operands), {"hidden_size": units, **attributes}, count, opset, 3e-3 if dtype == "float16" else 2e-5
+    )
 
 
 def _cases(kind: str) -> tuple[Case, ...]:

@@ -1,7 +1,7 @@
 """ScatterElements, ScatterND and Scatter: the kernel family ``scatter``.
 
-The kernel writes elements of four or eight bytes; narrower types are computed in 32 bits and converted.  An index out of
-range is an error of the model that no kernel can report; it is clamped, as everywhere.
+The kernel writes elements of four or eight bytes; narrower types are computed in 32 bits and converted.  An index out
+of range is an error of the model that no kernel can report; it is clamped, as everywhere.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def _check_reduction(node: Node) -> str:
     return reduction
 
 
-# -- ScatterElements -----------------------------------------------------------------------------------------------------
+# -- ScatterElements --------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +195,7 @@ register(
 )
 
 
-# -- ScatterND -----------------------------------------------------------------------------------------------------------
+# -- ScatterND --------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +231,10 @@ register(
         Case((Tensor((4, 3)), _indices([[0, 1], [-1, -3], [2, 2]]), Tensor((3,)))),
         Case((Tensor((4, 3)), _indices([[0], [2], [0]]), Tensor((3, 3))), {"reduction": "add"}),
         Case((Tensor((4, 3)), _indices([[0], [2], [0]]), Tensor((3, 3))), {"reduction": "mul"}),
-        Case((Tensor((4,), "int32", -9, 9), _indices([[0], [2], [0]]), Tensor((3,), "int32", -9, 9)), {"reduction": "max"}),
+        Case(
+            (Tensor((4,), "int32", -9, 9), _indices([[0], [2], [0]]), Tensor((3,), "int32", -9, 9)),
+            {"reduction": "max"},
+        ),
         Case((Tensor((4,)), _indices([[0], [2], [0]]), Tensor((3,))), {"reduction": "min"}),
         Case((Tensor((4, 3), "uint8", 0, 255), _indices([[0], [2]]), Tensor((2, 3), "uint8", 0, 255))),
         Case((Tensor((4, 3), "int64", -9, 9), _indices([[0], [2]]), Tensor((2, 3), "int64", -9, 9)), opset=11),

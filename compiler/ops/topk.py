@@ -1,7 +1,7 @@
 """TopK: the kernel family ``rank`` gives positions, a gather the values.
 
-Ties are in the order of positions.  Long rows of which little is wanted are cut into parts: the best of the parts are the
-candidates for the best of all, in an order that keeps ties as they were.
+Ties are in the order of positions.  Long rows of which little is wanted are cut into parts: the best of the parts are
+the candidates for the best of all, in an order that keeps ties as they were.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-/** Types of shaderloom.js. Those of WebGPU come from the package @webgpu/types, or from TypeScript's own DOM library. */
+/** Types of shaderloom.js. Those of WebGPU are in the package @webgpu/types, or in TypeScript's own DOM library. */
 
 export type DataType =
   | "float32" | "float16" | "bfloat16" | "bool"
@@ -7,7 +7,8 @@ export type DataType =
 /** bfloat16 is a Uint16Array of bits, so is float16 where the browser has no Float16Array; bool is a Uint8Array. */
 export type TypedArray =
   | Float32Array | Int32Array | Uint32Array | Int16Array | Uint16Array | Int8Array | Uint8Array | Uint8ClampedArray
-  | BigInt64Array | BigUint64Array | { readonly BYTES_PER_ELEMENT: 2; readonly length: number; readonly buffer: ArrayBufferLike };
+  | BigInt64Array | BigUint64Array
+  | { readonly BYTES_PER_ELEMENT: 2; readonly length: number; readonly buffer: ArrayBufferLike };
 
 /**
  * A value for an input. Without `dims` its number of elements must settle which shapes are meant.
@@ -81,6 +82,12 @@ export interface Plan {
   [field: string]: unknown;
 }
 
+export interface Sample {
+  inputs: Record<string, CpuTensor>;
+  outputs: Record<string, CpuTensor>;
+  tolerance: number;
+}
+
 export interface Session {
   /** manifest.json, as docs/bundles.md specifies it. */
   readonly manifest: any;
@@ -91,14 +98,20 @@ export interface Session {
   readonly shapes: Record<string, Dimension[]>[];
   /** Resolves with a readable reason when the device is lost. */
   readonly lost: Promise<string>;
-  run(feeds: Record<string, Feed>, options?: { location?: "cpu"; outputs?: readonly string[] }): Promise<Record<string, CpuTensor>>;
-  run(feeds: Record<string, Feed>, options: { location: "gpu"; outputs?: readonly string[] }): Promise<Record<string, GpuTensor>>;
+  run(
+    feeds: Record<string, Feed>,
+    options?: { location?: "cpu"; outputs?: readonly string[] },
+  ): Promise<Record<string, CpuTensor>>;
+  run(
+    feeds: Record<string, Feed>,
+    options: { location: "gpu"; outputs?: readonly string[] },
+  ): Promise<Record<string, GpuTensor>>;
   /** Needs the feature timestamp-query, which a session's own device has where the GPU offers it. */
   profile(feeds: Record<string, Feed>): Promise<CallTime[]>;
   /** Fetch and compile ahead of the first run: the plan of an index, or all. */
   prepare(index?: number): Promise<Plan[]>;
   shader(kernel: Kernel): Promise<string>;
-  sample(index?: number): Promise<{ inputs: Record<string, CpuTensor>; outputs: Record<string, CpuTensor>; tolerance: number }>;
+  sample(index?: number): Promise<Sample>;
   dispose(): void;
 }
 

@@ -64,7 +64,7 @@ export async function load(url, { device, onProgress = () => {} } = {}) {
   return session;
 }
 
-// -- files -------------------------------------------------------------------------------------------------------------
+// -- files ------------------------------------------------------------------------------------------------------------
 
 /** The files of a bundle, each checked against the manifest while it is read. */
 class BundleFiles {
@@ -173,7 +173,7 @@ function parseSafetensors(content) {
     });
 }
 
-// -- the device --------------------------------------------------------------------------------------------------------
+// -- the device -------------------------------------------------------------------------------------------------------
 
 /** What `offered` (an adapter or a device) lacks of the manifest's features and limits, as texts. */
 function lacks(manifest, offered) {
@@ -188,7 +188,9 @@ function lacks(manifest, offered) {
 
 function useDevice(device, manifest) {
   const missing = lacks(manifest, device);
-  if (missing.length) throw new ShaderloomError("device", `the device given lacks what the bundle needs: ${missing.join(", ")}`);
+  if (missing.length) {
+    throw new ShaderloomError("device", `the device given lacks what the bundle needs: ${missing.join(", ")}`);
+  }
   return device;
 }
 
@@ -197,13 +199,18 @@ async function openDevice(manifest) {
     const why = globalThis.isSecureContext === false ? ": the page is no secure context (https or localhost)" : "";
     throw new ShaderloomError(
       "device",
-      `this browser offers no WebGPU${why}. Current Chrome, Edge, Safari and Firefox have it; it may have to be enabled in the settings`,
+      `this browser offers no WebGPU${why}. ` +
+        "Current Chrome, Edge, Safari and Firefox have it; it may have to be enabled in the settings",
     );
   }
   const adapter = await navigator.gpu.requestAdapter({ powerPreference: "high-performance" });
-  if (!adapter) throw new ShaderloomError("device", "this browser has WebGPU, but no GPU that it will use (no adapter was found)");
+  if (!adapter) {
+    throw new ShaderloomError("device", "this browser has WebGPU, but no GPU that it will use (no adapter was found)");
+  }
   const missing = lacks(manifest, adapter);
-  if (missing.length) throw new ShaderloomError("device", `this GPU lacks what the bundle needs: ${missing.join(", ")}`);
+  if (missing.length) {
+    throw new ShaderloomError("device", `this GPU lacks what the bundle needs: ${missing.join(", ")}`);
+  }
   const timestamps = adapter.features.has("timestamp-query") ? ["timestamp-query"] : [];
   try {
     return await adapter.requestDevice({
@@ -215,7 +222,7 @@ async function openDevice(manifest) {
   }
 }
 
-// -- dimensions and types ----------------------------------------------------------------------------------------------
+// -- dimensions and types ---------------------------------------------------------------------------------------------
 
 /** The value of a dimension: a number, the name of a symbol, or [operator, operand, ...]. */
 export function evaluate(dimension, symbols) {
@@ -313,7 +320,7 @@ function bindShapes(shapes, dynamic, feeds, dtypes) {
   return symbols;
 }
 
-// -- sessions ----------------------------------------------------------------------------------------------------------
+// -- sessions ---------------------------------------------------------------------------------------------------------
 
 /** A loaded bundle. Runs may overlap: each is one submission, and the device's queue keeps their order. */
 class Session {
@@ -328,7 +335,8 @@ class Session {
     this._files = files;
     this._ownsDevice = ownsDevice;
     this._onProgress = onProgress;
-    this._dtypes = Object.fromEntries([...manifest.inputs, ...(manifest.overridable ?? [])].map((port) => [port.name, port.dtype]));
+    const ports = [...manifest.inputs, ...(manifest.overridable ?? [])];
+    this._dtypes = Object.fromEntries(ports.map((port) => [port.name, port.dtype]));
     this._buffers = new Map();
     this._pipelines = new Map();
     this._layouts = new Map();
@@ -398,12 +406,15 @@ class Session {
         const part = calls.slice(start, start + most);
         const queries = this.device.createQuerySet({ type: "timestamp", count: 2 * part.length });
         const size = 16 * part.length;
-        const resolved = this.device.createBuffer({ size, usage: GPUBufferUsage.QUERY_RESOLVE | GPUBufferUsage.COPY_SRC });
-        const staging = this.device.createBuffer({ size, usage: GPUBufferUsage.MAP_READ | GPUBufferUsage.COPY_DST });
+        const { QUERY_RESOLVE, COPY_SRC, COPY_DST, MAP_READ } = GPUBufferUsage;
+        const resolved = this.device.createBuffer({ size, usage: QUERY_RESOLVE | COPY_SRC });
+        const staging = this.device.createBuffer({ size, usage: MAP_READ | COPY_DST });
         const encoder = this.device.createCommandEncoder();
         for (const [index, call] of part.entries()) {
-          const timestampWrites = { querySet: queries, beginningOfPassWriteIndex: 2 * index, endOfPassWriteIndex: 2 * index + 1 };
-          const pass = encoder.beginComputePass({ timestampWrites });
+          const [beginningOfPassWriteIndex, endOfPassWriteIndex] = [2 * index, 2 * index + 1];
+          const pass = encoder.beginComputePass({
+            timestampWrites: { querySet: queries, beginningOfPassWriteIndex, endOfPassWriteIndex },
+          });
           encodeCall(pass, call);
           pass.end();
         }
@@ -512,7 +523,9 @@ class Session {
           parts.get(file).push({ buffer, target, begin: offset, end: offset + length });
           target += length;
         }
-        if (target !== weight.bytes) throw new ShaderloomError("bundle", `the parts of weight ${key} are not ${weight.bytes} bytes`);
+        if (target !== weight.bytes) {
+          throw new ShaderloomError("bundle", `the parts of weight ${key} are not ${weight.bytes} bytes`);
+        }
         total += target;
       }
     });
@@ -532,7 +545,9 @@ class Session {
       });
     }
     this._check();
-    if (done !== total) throw new ShaderloomError("bundle", `the weights' files hold ${done} bytes of weights instead of ${total}`);
+    if (done !== total) {
+      throw new ShaderloomError("bundle", `the weights' files hold ${done} bytes of weights instead of ${total}`);
+    }
   }
 
   // Plans
@@ -586,7 +601,8 @@ class Session {
       const { messages } = await module.getCompilationInfo();
       const first = messages.find((message) => message.type === "error");
       const told = first ? `line ${first.lineNum}: ${first.message}` : error.message;
-      throw new ShaderloomError("device", `kernel ${kernel.key.slice(0, 12)} (${kernel.template ?? "?"}) was refused: ${told}`, { cause: error });
+      const name = `kernel ${kernel.key.slice(0, 12)} (${kernel.template ?? "?"})`;
+      throw new ShaderloomError("device", `${name} was refused: ${told}`, { cause: error });
     } finally {
       await refused.catch(() => {});
     }
@@ -611,7 +627,8 @@ class Session {
     const values = {};
     for (const [name, feed] of Object.entries(feeds)) {
       if (!Object.hasOwn(this._dtypes, name)) {
-        throw new ShaderloomError("input", `the model has no input '${name}'; it has ${Object.keys(this._dtypes).join(", ")}`);
+        const known = Object.keys(this._dtypes).join(", ");
+        throw new ShaderloomError("input", `the model has no input '${name}'; it has ${known}`);
       }
       values[name] = normaliseFeed(name, feed, this._dtypes[name]);
     }
@@ -622,25 +639,34 @@ class Session {
       const symbols = bindShapes(shapes, this.manifest.dynamic, values, this._dtypes);
       if (symbols) fitting.push({ index, symbols });
     }
-    const known = this.shapes.map((shapes) => Object.entries(shapes).map(([name, dims]) => `${name}=${show(dims)}`).join(" "));
+    const known = this.shapes
+      .map((shapes) => Object.entries(shapes).map(([name, dims]) => `${name}=${show(dims)}`).join(" "))
+      .join("; ");
     if (!fitting.length) {
-      const given = Object.entries(values).map(
-        ([name, { data, dims }]) => `${name}=${dims ? show(dims) : isBuffer(data) ? `${data.size} bytes` : `${data.length} elements`}`,
-      );
-      throw new ShaderloomError("input", `the bundle was not compiled for ${given.join(" ") || "no inputs"}; it was for ${known.join("; ")}`);
+      const size = ({ data, dims }) => {
+        if (dims) return show(dims);
+        return isBuffer(data) ? `${data.size} bytes` : `${data.length} elements`;
+      };
+      const given = Object.entries(values).map(([name, value]) => `${name}=${size(value)}`).join(" ");
+      throw new ShaderloomError("input", `the bundle was not compiled for ${given || "no inputs"}; it was for ${known}`);
     }
     const shaped = Object.values(values).every(({ dims }) => dims);
     const open = Object.values(fitting[0].symbols).includes(undefined);
     if (open || (fitting.length > 1 && !shaped)) {
-      throw new ShaderloomError("input", `the sizes of the feeds do not say which shapes are meant (${known.join("; ")}): give {data, dims}`);
+      throw new ShaderloomError(
+        "input", `the sizes of the feeds do not say which shapes are meant (${known}): give {data, dims}`,
+      );
     }
     const { index, symbols } = fitting[0];
     const plan = await this._plan(index);
     for (const port of plan.inputs) {
       const dims = port.shape.map((dim) => evaluate(dim, symbols));
       const { data, dims: given } = values[port.name];
-      const fits = isBuffer(data) ? data.size >= padded(count(dims) * DTYPES[port.dtype].bytes) : data.length === count(dims);
-      if (!fits || (given && show(given) !== show(dims))) throw new ShaderloomError("input", `'${port.name}' is not of shape ${show(dims)}`);
+      const needed = padded(count(dims) * DTYPES[port.dtype].bytes);
+      const fits = isBuffer(data) ? data.size >= needed : data.length === count(dims);
+      if (!fits || (given && show(given) !== show(dims))) {
+        throw new ShaderloomError("input", `'${port.name}' is not of shape ${show(dims)}`);
+      }
     }
     return { plan, symbols, values };
   }
@@ -674,7 +700,8 @@ class Session {
       else this._allocate(name, data.byteLength);
     }
     for (const port of plan.outputs) {
-      this._allocate(`output:${port.name}`, count(port.shape.map((dim) => evaluate(dim, symbols))) * DTYPES[port.dtype].bytes);
+      const elements = count(port.shape.map((dim) => evaluate(dim, symbols)));
+      this._allocate(`output:${port.name}`, elements * DTYPES[port.dtype].bytes);
     }
     for (const [index, size] of plan.arenas.entries()) this._allocate(`arena:${index}`, evaluate(size, symbols));
     const sizes = plan.symbols.map((symbol) => symbols[symbol.name]);
@@ -720,7 +747,9 @@ class Session {
       if (plan.bound.size > KEPT_SIZES) plan.bound.delete(plan.bound.keys().next().value);
     }
     return prepared.map((item) => {
-      if (item.call.ranges.some(({ buffer }) => external.has(buffer))) return { ...item, group: this._group(item, symbols, find) };
+      if (item.call.ranges.some(({ buffer }) => external.has(buffer))) {
+        return { ...item, group: this._group(item, symbols, find) };
+      }
       item.group ??= this._group(item, symbols, find);
       return item;
     });
@@ -730,7 +759,8 @@ class Session {
     const entries = call.ranges.map((range, binding) => {
       const buffer = find(range.buffer), offset = evaluate(range.offset, symbols), size = evaluate(range.size, symbols);
       if (!buffer || !(size > 0 && offset >= 0 && offset + size <= buffer.size)) {
-        throw new ShaderloomError("bundle", `kernel ${call.kernel.slice(0, 12)} binds bytes ${offset} to ${offset + size} of '${range.buffer}', which has ${buffer?.size ?? 0}`);
+        const bytes = `bytes ${offset} to ${offset + size} of '${range.buffer}', which has ${buffer?.size ?? 0}`;
+        throw new ShaderloomError("bundle", `kernel ${call.kernel.slice(0, 12)} binds ${bytes}`);
       }
       return { binding, resource: { buffer, offset, size } };
     });
@@ -777,9 +807,10 @@ class Session {
     let staging = null;
     if (reads.length) {
       const index = this._staging.findIndex((buffer) => buffer.size >= total);
+      const usage = GPUBufferUsage.MAP_READ | GPUBufferUsage.COPY_DST;
       staging = index >= 0
         ? this._staging.splice(index, 1)[0]
-        : this.device.createBuffer({ size: total, usage: GPUBufferUsage.MAP_READ | GPUBufferUsage.COPY_DST, label: "staging" });
+        : this.device.createBuffer({ size: total, usage, label: "staging" });
       for (const { bytes, buffer, offset } of reads) {
         encoder.copyBufferToBuffer(buffer, 0, staging, offset, Math.ceil(bytes / 4) * 4);
       }

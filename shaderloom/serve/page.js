@@ -57,10 +57,17 @@ function onProgress({ stage, done, total }) {
 
 const megabytes = (bytes) => `${(bytes / 2 ** 20).toFixed(1)} MiB`;
 const milliseconds = (value) => `${value.toPrecision(3)} ms`;
-const shapesText = (shapes) => Object.entries(shapes).map(([name, dims]) => `${name} ${dims.join("×") || "scalar"}`).join(", ");
-const sampleIndex = () => session.manifest.samples.findIndex((sample) => sample.plan === session.manifest.plans[current].key);
+const dimsText = (dims) => dims.join("×") || "scalar";
+const shapesText = (shapes) => Object.entries(shapes).map(([name, dims]) => `${name} ${dimsText(dims)}`).join(", ");
+const times = (number, one) => `${number} ${one}${number === 1 ? "" : "s"}`;
 
-// -- the sample --------------------------------------------------------------------------------------------------------
+/** The sample of the current plan, or -1. */
+function sampleIndex() {
+  const { key } = session.manifest.plans[current];
+  return session.manifest.samples.findIndex((sample) => sample.plan === key);
+}
+
+// -- the sample -------------------------------------------------------------------------------------------------------
 
 async function runSample() {
   const sample = await session.sample(sampleIndex());
@@ -77,7 +84,8 @@ async function runSample() {
   const agree = rows.every((row) => row.agrees);
   document.body.dataset.sample = agree ? "agrees" : "differs";
   $("status").className = agree ? "good" : "bad";
-  return `${agree ? "All outputs agree with the expected ones" : "Some outputs differ from the expected ones"} (first run ${seconds.toFixed(2)} s)`;
+  const verdict = agree ? "All outputs agree with the expected ones" : "Some outputs differ from the expected ones";
+  return `${verdict} (first run ${seconds.toFixed(2)} s)`;
 }
 
 function outputTable(rows, tolerance) {
@@ -86,13 +94,15 @@ function outputTable(rows, tolerance) {
   ));
   const body = rows.map((row) => element("tr", {},
     element("th", { scope: "row", textContent: row.name }),
-    element("td", { textContent: `${row.expected.dtype} ${row.expected.dims.join("×") || "scalar"}` }),
+    element("td", { textContent: `${row.expected.dtype} ${dimsText(row.expected.dims)}` }),
     element("td", { textContent: Number.isFinite(row.error) ? row.error.toExponential(2) : row.reason }),
     element("td", { textContent: row.agrees ? "agrees" : "differs", className: row.agrees ? "good" : "bad" }),
     element("td", {}, element("code", { textContent: preview(row.found) })),
     element("td", {}, element("code", { textContent: preview(row.expected) })),
   ));
-  const caption = element("caption", { textContent: `Errors are relative to the largest magnitude (at least 1); up to ${tolerance} agrees.` });
+  const caption = element("caption", {
+    textContent: `Errors are relative to the largest magnitude (at least 1); up to ${tolerance} agrees.`,
+  });
   return element("table", {}, caption, element("thead", {}, head), element("tbody", {}, ...body));
 }
 
@@ -101,14 +111,17 @@ async function timeRuns() {
   await session.prepare(current);
   await session.run(inputs);
   const repeat = Math.min(1000, Math.max(1, Math.floor(Number($("repeat").value)) || 1));
-  const times = [];
+  const durations = [];
   for (let index = 0; index < repeat; index++) {
     tell(`Timing run ${index + 1} of ${repeat}`);
     const start = performance.now();
     await session.run(inputs);
-    times.push(performance.now() - start);
+    durations.push(performance.now() - start);
   }
-  const facts = [["Median of runs", milliseconds(median(times))], ["Fastest run", milliseconds(Math.min(...times))]];
+  const facts = [
+    ["Median of runs", milliseconds(median(durations))],
+    ["Fastest run", milliseconds(Math.min(...durations))],
+  ];
   if (session.device.features.has("timestamp-query")) {
     tell("Timing kernels");
     const calls = await session.profile(inputs);
@@ -120,27 +133,32 @@ async function timeRuns() {
   $("times").replaceChildren(...facts.flatMap(([name, value]) => [
     element("dt", { textContent: name }), element("dd", { textContent: value }),
   ]));
-  return `Timed ${repeat} ${repeat === 1 ? "run" : "runs"}`;
+  return `Timed ${times(repeat, "run")}`;
 }
 
-// -- kernels -----------------------------------------------------------------------------------------------------------
+// -- kernels ----------------------------------------------------------------------------------------------------------
 
 async function listKernels() {
   const plan = (await session.prepare(current))[0];
   const calls = plan.stages.flatMap((stage) => stage.calls);
-  $("kernels-note").textContent = `${calls.length} calls of ${plan.kernels.length} kernels stand for ${session.manifest.nodes} ONNX nodes.`;
+  const { nodes: total } = session.manifest;
+  $("kernels-note").textContent =
+    `${times(calls.length, "call")} of ${times(plan.kernels.length, "kernel")} stand for ${times(total, "ONNX node")}.`;
   const items = plan.kernels.map((kernel) => {
     const own = calls.filter((call) => call.kernel === kernel.key);
     const nodes = [...new Set(own.flatMap((call) => call.origins ?? []))];
     const labels = [...new Set(own.map((call) => call.label).filter(Boolean))];
+    const bindings = kernel.bindings
+      .map(({ name, element: type, access }) => `${name}: ${type} (${access.replace("_", " ")})`)
+      .join(", ");
     const text = element("pre", { tabIndex: 0, ariaLabel: "WGSL" });
     const summary = element("summary", {},
       element("strong", { textContent: labels.join("; ") || kernel.template }),
-      element("span", { className: "quiet", textContent: `${kernel.template}, ${own.length} ${own.length === 1 ? "call" : "calls"}` }),
+      element("span", { className: "quiet", textContent: `${kernel.template}, ${times(own.length, "call")}` }),
       element("span", { className: "time" }),
     );
     const details = element("details", {}, summary,
-      element("p", { className: "quiet", textContent: `Workgroup ${kernel.workgroup.join("×")}, bindings ${kernel.bindings.map((binding) => `${binding.name}: ${binding.element} (${binding.access.replace("_", " ")})`).join(", ")}` }),
+      element("p", { className: "quiet", textContent: `Workgroup ${kernel.workgroup.join("×")}, bindings ${bindings}` }),
       element("p", { className: "quiet", textContent: nodes.join(", ") }),
       text,
     );
@@ -168,12 +186,12 @@ function showKernelTimes(calls) {
   }
 }
 
-// -- pictures ----------------------------------------------------------------------------------------------------------
+// -- pictures ---------------------------------------------------------------------------------------------------------
 
 async function runPicture(file) {
   const shapes = session.shapes[current];
   const { name, dims } = pictureInput(session.inputs, shapes);
-  const feed = await pictureFeed(file, dims, PIXEL_VALUES[$("values").value], $("seen"));
+  const feed = await pictureFeed(file, dims, Object.values(PIXEL_VALUES)[$("values").value], $("seen"));
   $("seen").hidden = false;
   const start = performance.now();
   const found = await session.run({ [name]: feed });
@@ -193,8 +211,9 @@ function showOutput(name, tensor) {
   }
   if (dims.length === 2 && dims[0] === 1 && dims[1] > 1) {
     const order = [...data.keys()].sort((a, b) => data[b] - data[a]).slice(0, 5);
-    const list = order.map((index) => element("li", { textContent: `class ${index}: ${Number(data[index]).toPrecision(4)}` }));
-    return element("div", {}, title, element("p", { textContent: "Largest values" }), element("ol", {}, ...list));
+    const texts = order.map((index) => `class ${index}: ${Number(data[index]).toPrecision(4)}`);
+    const list = element("ol", {}, ...texts.map((textContent) => element("li", { textContent })));
+    return element("div", {}, title, element("p", { textContent: "Largest values" }), list);
   }
   return element("div", {}, title, element("code", { textContent: preview(tensor, 16) }));
 }
@@ -205,7 +224,7 @@ function choosePicture(files) {
   exclusively(`Reading ${file.name}`, () => runPicture(file));
 }
 
-// -- the start ---------------------------------------------------------------------------------------------------------
+// -- the start --------------------------------------------------------------------------------------------------------
 
 async function choosePlan() {
   current = Number($("plan").value);
@@ -227,10 +246,14 @@ async function start() {
   session.lost.then((reason) => tell(`${reason}. Load the page again.`, true));
   const { manifest, device } = session;
   const bytes = Object.values(manifest.files).reduce((sum, file) => sum + file.size, 0);
-  const gpu = device.adapterInfo?.description || device.adapterInfo?.architecture || device.adapterInfo?.vendor || "this GPU";
-  $("about").textContent = `${manifest.model.graph_name || "Model"}, ${manifest.nodes} ONNX nodes, ${megabytes(bytes)}, compiled for ${manifest.target}, on ${gpu}`;
-  $("plan").replaceChildren(...session.shapes.map((shapes, index) => element("option", { value: index, textContent: shapesText(shapes) })));
-  $("values").replaceChildren(...Object.keys(PIXEL_VALUES).map((title) => element("option", { value: title, textContent: title })));
+  const { description, architecture, vendor } = device.adapterInfo ?? {};
+  $("about").textContent = [
+    manifest.model.graph_name || "Model", times(manifest.nodes, "ONNX node"), megabytes(bytes),
+    `compiled for ${manifest.target}`, `on ${description || architecture || vendor || "this GPU"}`,
+  ].join(", ");
+  const options = (texts) => texts.map((textContent, index) => element("option", { value: index, textContent }));
+  $("plan").replaceChildren(...options(session.shapes.map(shapesText)));
+  $("values").replaceChildren(...options(Object.keys(PIXEL_VALUES)));
   return choosePlan();
 }
 

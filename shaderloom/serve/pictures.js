@@ -8,7 +8,7 @@ export const PIXEL_VALUES = {
   "0 to 255": { mean: [0, 0, 0], deviation: [1 / 255, 1 / 255, 1 / 255] },
 };
 
-/** The input that takes pictures, {name, dims}: the only one, float32, of shape 1×3×H×W or 1×1×H×W; else undefined. */
+/** The input that takes pictures, {name, dims}: the only one, float32, 1×3×H×W or 1×1×H×W; else undefined. */
 export function pictureInput(inputs, shapes) {
   const names = Object.keys(shapes);
   if (names.length !== 1) return undefined;

@@ -57,6 +57,7 @@ export function median(values) {
 /** The first values of a tensor as a text. */
 export function preview(tensor, most = 4) {
   const numbers = tensor.dtype.includes("float") ? floats(tensor) : tensor.data;
-  const shown = Array.from(numbers.slice(0, most), (value) => (typeof value === "number" ? String(Number(value.toPrecision(5))) : String(value)));
+  const short = (value) => (typeof value === "number" ? Number(value.toPrecision(5)) : value); // or a BigInt
+  const shown = Array.from(numbers.slice(0, most), (value) => String(short(value)));
   return shown.join(", ") + (numbers.length > most ? ", …" : "");
 }

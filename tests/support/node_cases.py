@@ -42,13 +42,10 @@ REFUSED: Mapping[str, str] = {
 }
 
 #: Cases whose expected results contradict the specification
-AT_FAULT: Mapping[str, str] = {
-    name: "length_resized is the size of the output, a whole number; the suite takes scale times size before rounding"
-    for name in (
-        "test_resize_downsample_scales_linear_align_corners",
-        "test_resize_downsample_scales_cubic_align_corners",
-    )
-}
+AT_FAULT: Mapping[str, str] = dict.fromkeys(
+    ("test_resize_downsample_scales_linear_align_corners", "test_resize_downsample_scales_cubic_align_corners"),
+    "length_resized is the size of the output, a whole number; the suite takes scale times size before rounding",
+)
 
 
 @dataclass(frozen=True)

@@ -96,7 +96,10 @@ def cases() -> Iterator[SuiteCase]:
         for number, entry in enumerate(read(path)):
             opset = entry.get("opset") or {"domain": "", "version": 13}
             domain = "" if opset["domain"] == "ai.onnx" else opset["domain"]
-            attributes = tuple((item["name"], float(item["data"]) if item["type"] == "float" else item["data"]) for item in entry.get("attributes") or ())
+            attributes = tuple(
+                (item["name"], float(item["data"]) if item["type"] == "float" else item["data"])
+                for item in entry.get("attributes") or ()
+            )
             for position, case in enumerate(entry["cases"]):
                 yield SuiteCase(
                     f"{path.stem}-{number}-{position}",

@@ -67,7 +67,8 @@ async function read(blob, name) {
   const lines = await pipeline.read(picture);
   draw(picture, lines);
   show(lines);
-  tell(`Read ${lines.length} ${lines.length === 1 ? "line" : "lines"} of ${name} in ${((performance.now() - start) / 1000).toFixed(2)} s`);
+  const seconds = (performance.now() - start) / 1000;
+  tell(`Read ${lines.length} ${lines.length === 1 ? "line" : "lines"} of ${name} in ${seconds.toFixed(2)} s`);
 }
 
 function draw({ width, height, data }, lines) {
@@ -101,7 +102,10 @@ function element(name, properties, ...children) {
 function show(lines) {
   const items = lines.map(({ text, score, upsideDown }) => element("li", {},
     element("span", { className: "text", textContent: text }),
-    element("span", { className: "note", textContent: `score ${score.toFixed(3)}${upsideDown ? ", upside down" : ""}` }),
+    element("span", {
+      className: "note",
+      textContent: `score ${score.toFixed(3)}${upsideDown ? ", upside down" : ""}`,
+    }),
   ));
   $("lines").replaceChildren(...(items.length ? items : [element("li", { textContent: "No text was found." })]));
   $("times").replaceChildren(...Object.entries(pipeline.times).flatMap(([name, { milliseconds, runs }]) => [

@@ -25,7 +25,8 @@ export function fitting(picture, sizes) {
     };
   });
   const area = (fit) => fit.networkHeight * fit.networkWidth;
-  return fits.reduce((best, fit) => (fit.scale > best.scale || (fit.scale === best.scale && area(fit) < area(best)) ? fit : best));
+  const isBetter = (fit, best) => fit.scale > best.scale || (fit.scale === best.scale && area(fit) < area(best));
+  return fits.reduce((best, fit) => (isBetter(fit, best) ? fit : best));
 }
 
 /** The text boxes of a picture in its own coordinates: [{box, score}]. */
@@ -41,7 +42,9 @@ export async function detect(model, picture, sizes) {
 /** Boxes in a map of core probabilities with `stride` values a row, of which width x height are the picture. */
 export function boxesFromProbabilities(probabilities, stride, width, height) {
   const found = [];
-  for (const runs of componentRuns((column, row) => probabilities[row * stride + column] > Math.fround(PIXEL_THRESHOLD), width, height)) {
+  const threshold = Math.fround(PIXEL_THRESHOLD);
+  const isCore = (column, row) => probabilities[row * stride + column] > threshold;
+  for (const runs of componentRuns(isCore, width, height)) {
     // Half a pixel more than the outermost centres is right in any direction, whole pixels only along the axes.
     const core = expanded(minimumAreaBox(outlinePoints(runs)), 0.5);
     if (core.height < SHORTEST_CORE_SIDE || core.width < SHORTEST_CORE_SIDE) continue;

@@ -1,8 +1,8 @@
 /**
  * Rotated rectangles around point sets, and crops along them; mirrors examples/ocr/geometry.py.
  *
- * A box is {x, y, width, height, angle}: centre, sides, and the reading direction in radians clockwise on the screen from
- * +x, in [-pi/4, 3 pi/4). Coordinates are continuous: pixel (column, row) covers [column, column + 1) x [row, row + 1).
+ * A box is {x, y, width, height, angle}: centre, sides, and the reading direction in radians clockwise on the screen
+ * from +x, in [-pi/4, 3 pi/4). Coordinates are continuous: pixel (column, row) covers [column, column + 1) x [row, row + 1).
  */
 
 import { clamp, modulo, round } from "./numbers.js";
@@ -87,7 +87,8 @@ function inReadingDirection({ x, y, width, height, angle }) {
 export function insideBox(box, column, row) {
   const deltaX = column + 0.5 - box.x, deltaY = row + 0.5 - box.y;
   const cosine = Math.cos(box.angle), sine = Math.sin(box.angle);
-  return Math.abs(deltaX * cosine + deltaY * sine) <= box.width / 2 && Math.abs(deltaY * cosine - deltaX * sine) <= box.height / 2;
+  const along = Math.abs(deltaX * cosine + deltaY * sine), across = Math.abs(deltaY * cosine - deltaX * sine);
+  return along <= box.width / 2 && across <= box.height / 2;
 }
 
 /** The content of the box, upright for its reader, sampled bilinearly; outside the picture its border pixels repeat. */

@@ -114,7 +114,9 @@ export function networkInput(picture, mean, deviation, height, width) {
   for (let row = 0; row < picture.height; row++) {
     for (let column = 0; column < picture.width; column++) {
       const from = 3 * (row * picture.width + column), to = row * width + column;
-      for (let plane = 0; plane < 3; plane++) values[plane * height * width + to] = table[plane][picture.data[from + 2 - plane]];
+      for (let plane = 0; plane < 3; plane++) {
+        values[plane * height * width + to] = table[plane][picture.data[from + 2 - plane]];
+      }
     }
   }
   return { data: values, dims: [1, 3, height, width] };
