@@ -2,7 +2,8 @@
  * Rotated rectangles around point sets, and crops along them; mirrors examples/ocr/geometry.py.
  *
  * A box is {x, y, width, height, angle}: centre, sides, and the reading direction in radians clockwise on the screen
- * from +x, in [-pi/4, 3 pi/4). Coordinates are continuous: pixel (column, row) covers [column, column + 1) x [row, row + 1).
+ * from +x, in [-pi/4, 3 pi/4). Coordinates are continuous: pixel (column, row) covers [column, column + 1) x [row,
+ * row + 1).
  */
 
 import { clamp, modulo, round } from "./numbers.js";
