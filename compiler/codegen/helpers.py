@@ -23,6 +23,7 @@ _DEPENDENCIES: dict[str, tuple[str, ...]] = {
     "i64_to_f32": ("neg_i64",),
     "f32_to_i64": ("neg_i64",),
     "f32_to_u64": ("f32_to_i64",),
+    "floor_mod_f32": ("isinf",),
     "min_f32": ("isnan",),
     "max_f32": ("isnan",),
     "pow": ("infinity", "not_a_number"),

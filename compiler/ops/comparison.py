@@ -11,7 +11,7 @@ from ...runtime.errors import ShapeError
 from .. import expr as ex
 from ..expr import Expr
 from ..ir import Node
-from .common import ANY, BOOLEAN, INTEGERS, NUMERIC, UNSIGNED_INTEGERS, broadcast_inference, literal, wrap
+from .common import ANY, BOOLEAN, INTEGERS, NUMERIC, broadcast_inference, literal, wrap
 from .elementwise import binary_element, define, exactly
 from .registry import Case, Element, Inferred, Tensor
 
@@ -77,12 +77,27 @@ def _infer_shift(node: Node) -> Inferred:
 
 
 def _bit_shift(node: Node, args: Sequence[Expr]) -> Expr:
+    """A shift by less than nothing, or by the width or more, leaves what sign extension alone gives."""
     dtype = node.operand(0).dtype
     left = node.attributes.direction == "LEFT"
-    shifted = ex.binary("shl" if left else "shr", args[0], args[1])
-    # devices take the shift modulo the width of the word; a shift by the width or more leaves nothing
-    fits = ex.compare("lt", args[1], literal(dtype.bits, dtype))
-    return wrap(ex.select(fits, shifted, literal(0, dtype)), dtype)
+    value, count = args
+    # devices take the shift modulo the width of the word
+    fits = ex.compare("lt", count, literal(dtype.bits, dtype))
+    zero = literal(0, dtype)
+    if not dtype.is_signed:
+        shifted = ex.binary("shl" if left else "shr", value, count)
+        return wrap(ex.select(fits, shifted, zero), dtype)
+    fits = ex.binary("and", fits, ex.compare("ge", count, zero))
+    safe = ex.select(fits, count, zero)
+    if left:
+        return wrap(ex.select(fits, ex.binary("shl", value, safe), zero), dtype)
+    # arithmetic, by the logical shift of a number that is not negative
+    negative = ex.compare("lt", value, zero)
+    magnitude = ex.select(negative, ex.unary("bitnot", value), value)
+    unsigned = "u64" if value.dtype == "i64" else "u32"
+    moved = ex.binary("shr", ex.cast(magnitude, unsigned), ex.cast(safe, unsigned))
+    shifted = ex.select(fits, ex.cast(moved, value.dtype), zero)
+    return ex.select(negative, ex.unary("bitnot", shifted), shifted)
 
 
 _SHIFTED = {
@@ -90,11 +105,19 @@ _SHIFTED = {
     for dtype in ("uint8", "uint16", "uint32", "uint64")
 }
 
+_SIGNED = {
+    dtype: (exactly(-16, 100, -1, -7, 5, dtype=dtype), exactly(1, 2, 3, 99, -1, dtype=dtype))
+    for dtype in ("int8", "int16", "int32", "int64")
+}
+
 define(
     "BitShift",
     _bit_shift,
-    [Case(_SHIFTED[dtype], {"direction": way}) for dtype in _SHIFTED for way in ("LEFT", "RIGHT")],
+    [
+        *(Case(_SHIFTED[dtype], {"direction": way}) for dtype in _SHIFTED for way in ("LEFT", "RIGHT")),
+        *(Case(_SIGNED[dtype], {"direction": way}) for dtype in _SIGNED for way in ("LEFT", "RIGHT")),
+    ],
     infer=_infer_shift,
-    types=(UNSIGNED_INTEGERS,),
+    types=(INTEGERS,),
     attributes=BitShiftAttributes,
 )
