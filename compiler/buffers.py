@@ -90,10 +90,9 @@ _TRIES, _COMPARISONS = 64, 400_000
 
 
 def _assign_offsets(tensors: Sequence[Tensor], alignment: int) -> Placement:
-    """The smallest of several greedy placements: roughly the largest first.  The chance is seeded: a plan is no
-    draw."""
+    """The smallest of several greedy placements, roughly the largest first.  Chance is seeded: plans are repeatable."""
     conflicts = _conflicts(tensors)
-    sizes = [-(-int(tensor.size) // alignment) * alignment for tensor in tensors]
+    sizes = [-(-ix.number(tensor.size) // alignment) * alignment for tensor in tensors]
     generator = random.Random(0)
     best: Placement | None = None
     bound = lower_bound(tensors)

@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeGuard
+from typing import Any
 
 import numpy as np
 
@@ -191,7 +191,7 @@ class GraphBuilder:
     def _fold(self, definition: OpDef, node: Node, inferred: Sequence[tuple[DType, Shape]]) -> list[np.ndarray] | None:
         """Elements of every result, or None when they are not known at compile time (or are too many)."""
         if inferred and all(is_empty(shape) for _, shape in inferred):
-            return [np.zeros(shape, numpy_dtype(dtype)) for dtype, shape in inferred]
+            return [empty_array(shape, dtype) for dtype, shape in inferred]
         if definition.fold_shapes is None and (
             definition.fold is None or any(value is not None and value.known is None for value in node.inputs)
         ):
@@ -245,7 +245,12 @@ class GraphBuilder:
         return value
 
 
-def is_empty(shape: Shape) -> TypeGuard[tuple[int, ...]]:
+def empty_array(shape: Shape, dtype: DType) -> np.ndarray:
+    """The only value of a tensor that has no elements; see :func:`is_empty`."""
+    return np.zeros([ix.number(size) for size in shape], numpy_dtype(dtype))
+
+
+def is_empty(shape: Shape) -> bool:
     """Whether a tensor of this shape has no elements, and no size that is not a number."""
     return 0 in shape and not any(isinstance(size, ix.Index) for size in shape)
 

@@ -9,15 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from ..runtime.errors import InputError, InternalError, ModelError, ShaderloomError, UnsupportedError
 from ..runtime.plan import Symbol
 from . import index as ix
-from .builder import DEFAULT_LIMITS, GraphBuilder, Limits, is_empty
+from .builder import DEFAULT_LIMITS, GraphBuilder, Limits, empty_array, is_empty
 from .frontend.model import ImportedGraph, ImportedModel, ImportedNode, ImportedPort
 from .ir import Graph, Shape, Value
-from .sources import numpy_dtype
 from .unrolling import unroll_loop, unroll_scan
 
 DynamicDims = Mapping[str, tuple[int, int]]  #: name of a declared dimension -> inclusive bounds
@@ -116,7 +113,7 @@ def specialise(model: ImportedModel, shapes: Mapping[str, Shape], limits: Limits
             assert port.dtype is not None  # the frontend refuses an input without a type
             value = scope.values[port.name] = graph.add_input(port.name, port.dtype, shapes[port.name])
             if is_empty(value.shape):
-                value.known = np.zeros(value.shape, numpy_dtype(value.dtype))
+                value.known = empty_array(value.shape, value.dtype)
     _Specialiser(graph, limits).run(scope)
     for port in model.graph.outputs:
         graph.outputs.append(scope.lookup(port.name, graph, limits))

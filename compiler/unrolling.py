@@ -66,7 +66,7 @@ def unroll_scan(builder: GraphBuilder, node: ImportedNode, inputs: Sequence[Valu
     if len(sizes) != 1 or any(isinstance(size, ix.Index) for size in sizes):
         listed = ", ".join(sorted(ix.text(size) for size in sizes))
         raise ShapeError(f"the number of steps of Scan must be known and one, but is {listed}", origin=node.origin)
-    steps = _check_steps(node, int(sizes.pop()))  # type: ignore[call-overload]
+    steps = _check_steps(node, ix.number(sizes.pop()))
     rows: list[list[Value]] = [[] for _ in range(stacked)]
     for step in range(steps):
         elements = [
@@ -113,7 +113,8 @@ def _stack(builder: GraphBuilder, rows: Sequence[Value], axis: int, node: Import
 def unroll_loop(builder: GraphBuilder, node: ImportedNode, inputs: Sequence[Value | None], run: RunBody) -> list[Value]:
     """The outputs of a Loop: final values, then stacked outputs of the steps."""
     body = body_of(node)
-    limit, condition, *carried = [*inputs, *[None] * (2 - len(inputs))]
+    operands: list[Value | None] = [*inputs, *[None] * (2 - len(inputs))]
+    limit, condition, *carried = operands
     most = None if limit is None else _known(node, limit, "the number of steps")
     values = [value for value in carried if value is not None]
     stacked = len(body.outputs) - 1 - len(values)

@@ -33,7 +33,7 @@ class _ParsedTypes(dict[Any, Any]):
 
 def find_type(ffi: Any, text: Any) -> tuple[Any, bool] | None:
     """What cffi would put into its table for ``text`` (the type, and whether it is a function), or None."""
-    from cffi import model  # type: ignore[import-untyped]
+    from cffi import model
 
     if not isinstance(text, str):
         return None
@@ -53,7 +53,7 @@ def find_type(ffi: Any, text: Any) -> tuple[Any, bool] | None:
 
 def _find_simple(ffi: Any, text: str) -> Any:
     """cffi's model of a named type, a pointer to one, or an array of one; None if it is something else."""
-    from cffi import model  # type: ignore[import-untyped]
+    from cffi import model
 
     match = _SIMPLE.fullmatch(text)
     if match is None:

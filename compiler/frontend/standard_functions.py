@@ -7,6 +7,7 @@ with that body, which :func:`~.functions.inline_functions` then takes apart like
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import onnx
 import onnx.defs
@@ -52,9 +53,7 @@ def _domain(domain: str) -> str:
     return "" if domain == "ai.onnx" else domain
 
 
-def _schema(
-    node: onnx.NodeProto, opsets: Mapping[str, int], functions: set[tuple[str, str]]
-) -> onnx.defs.OpSchema | None:
+def _schema(node: onnx.NodeProto, opsets: Mapping[str, int], functions: set[tuple[str, str]]) -> Any:
     """The schema of a node that the registry lacks, if it has a function body."""
     domain = _domain(node.domain)
     if registry.find(node.op_type, domain) is not None or (node.domain, node.op_type) in functions:
@@ -62,14 +61,14 @@ def _schema(
     if domain not in opsets:
         return None
     try:
-        schema = onnx.defs.get_schema(node.op_type, opsets[domain], domain)
-    except onnx.defs.SchemaError:
+        schema: Any = onnx.defs.get_schema(node.op_type, opsets[domain], domain)
+    except (onnx.defs.SchemaError, TypeError):  # a name that is no UTF-8 is of type bytes
         return None
     return schema if schema.has_function or schema.has_context_dependent_function else None
 
 
 def _body(
-    node: onnx.NodeProto, schema: onnx.defs.OpSchema, opset: int, types: Mapping[str, onnx.TypeProto]
+    node: onnx.NodeProto, schema: Any, opset: int, types: Mapping[str, onnx.TypeProto]
 ) -> onnx.FunctionProto | None:
     """The newest body that is not newer than the model."""
     if schema.has_function:
@@ -102,7 +101,7 @@ def _element_types(proto: onnx.ModelProto) -> dict[str, onnx.TypeProto]:
     return types
 
 
-def _give_defaults(node: onnx.NodeProto, schema: onnx.defs.OpSchema) -> None:
+def _give_defaults(node: onnx.NodeProto, schema: Any) -> None:
     """Attributes that the node leaves out and the schema has a default for: bodies refer to them by name."""
     given = {attribute.name for attribute in node.attribute}
     for name, attribute in schema.attributes.items():

@@ -140,7 +140,8 @@ def _activations(attributes: Any) -> list[Hook]:
     for number in range(count):
         argument = _clipped(value, attributes.clip if number < 2 else None)
         of_direction: Sequence[Expr] = [
-            activation(*functions[number + each * count], argument) for each in range(directions)
+            activation(name, alpha, beta, argument)
+            for name, alpha, beta in (functions[number + each * count] for each in range(directions))
         ]
         result = of_direction[0]
         if directions == 2:

@@ -61,10 +61,15 @@ def _shapes(node: Node) -> _Shapes:
     query, key, value = (node.operand(position) for position in range(3))
     ranks = {query.rank, key.rank, value.rank}
     common.require(ranks <= {3, 4} and len(ranks) == 1, node, f"Q, K and V of ranks {sorted(ranks)}")
+    heads: Dim
+    shared: Dim
     if query.rank == 3:
-        heads, shared = attributes.q_num_heads, attributes.kv_num_heads
-        common.require(bool(heads and shared), node, "operands of rank 3 need q_num_heads and kv_num_heads")
-        assert heads is not None and shared is not None
+        common.require(
+            bool(attributes.q_num_heads and attributes.kv_num_heads),
+            node,
+            "operands of rank 3 need q_num_heads and kv_num_heads",
+        )
+        heads, shared = attributes.q_num_heads or 0, attributes.kv_num_heads or 0
         batch, queries, hidden = query.shape
         new = key.shape[1]
         sizes = []
@@ -72,8 +77,8 @@ def _shapes(node: Node) -> _Shapes:
             common.require(ix.equal(ix.modulo(size, count), 0), node, f"{ix.text(size)} is not {count} heads")
             sizes.append(ix.floordiv(size, count))
     else:
-        batch, heads, queries, _ = query.shape  # type: ignore[assignment]
-        shared, new = key.shape[1], key.shape[2]  # type: ignore[assignment]
+        batch, heads, queries, _ = query.shape
+        shared, new = key.shape[1], key.shape[2]
         sizes = [each.shape[3] for each in (query, key, value)]
     common.require(ix.equal(ix.modulo(heads, shared), 0), node, f"{heads} heads of queries, {shared} of keys")
     common.require(ix.equal(sizes[0], sizes[1]), node, "heads of queries and of keys differ in size")

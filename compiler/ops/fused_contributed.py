@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from ...runtime.errors import UnsupportedError
 from .. import index as ix
@@ -39,7 +40,8 @@ def _activated(builder: Builder, value: Value, name: str, parameters: Sequence[f
         return value
     if name == "Clip":
         return builder.op("Clip", value, *(builder.scalar(bound, value) for bound in parameters))
-    return builder.op(name, value, **dict(zip(_PARAMETERS[name], parameters)))
+    attributes: dict[str, Any] = dict(zip(_PARAMETERS[name], parameters))
+    return builder.op(name, value, **attributes)
 
 
 # -- FusedConv --------------------------------------------------------------------------------------------------------

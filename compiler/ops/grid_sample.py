@@ -40,7 +40,9 @@ def _infer(node: Node) -> Inferred:
     value, grid = node.operand(0), node.operand(1)
     common.require(attributes.mode in _MODES, node, f"unknown mode '{attributes.mode}'")
     common.require(attributes.padding_mode in _PADDINGS, node, f"unknown padding_mode '{attributes.padding_mode}'")
-    common.require(value.rank >= 3 and grid.rank == value.rank, node, f"input of rank {value.rank}, grid of {grid.rank}")
+    common.require(
+        value.rank >= 3 and grid.rank == value.rank, node, f"input of rank {value.rank}, grid of {grid.rank}"
+    )
     common.require(ix.equal(value.shape[0], grid.shape[0]), node, "input and grid differ in batch")
     common.require(ix.equal(grid.shape[-1], value.rank - 2), node, "the grid has one position for each spatial axis")
     return [(value.dtype, (*value.shape[:2], *grid.shape[1:-1]))]

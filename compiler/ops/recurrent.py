@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from .. import expr as ex
 from .. import index as ix
 from ..evaluate import evaluate_expr
 from ..index import Dim
-from ..ir import Node, Value
+from ..ir import Node, Shape, Value
 from . import common
 from .activation_functions import DEFAULTS, activation
 from .common import FLOATS
@@ -72,7 +73,8 @@ register(
 
 def recurrent_array(attributes: RecurrentAttributes, operands: Sequence[np.ndarray | None]) -> np.ndarray:
     """``loom.Recurrent`` with numpy; operands by position, None for omitted ones."""
-    gates, weights, lengths, hidden, cell, peepholes, reset_bias = [*operands, *[None] * (7 - len(operands))]
+    padded: list[np.ndarray | None] = [*operands, *[None] * (7 - len(operands))]
+    gates, weights, lengths, hidden, cell, peepholes, reset_bias = padded
     assert gates is not None and weights is not None
     directions, steps, batch, _ = gates.shape
     units = weights.shape[2]
@@ -209,16 +211,16 @@ def layer_of(node: Node, kind: str, weight_axis: int = 2) -> Layer:
     declared = attributes.hidden_size
     common.require(declared is None or common.is_size(units, declared), node, f"hidden_size is {declared}")
     state = (batch, directions, units) if attributes.layout else (directions, batch, units)
-    optional = {3: (directions, ix.multiply(rows, 2)), 4: (batch,), 5: state}
+    optional: dict[int, Shape] = {3: (directions, ix.multiply(rows, 2)), 4: (batch,), 5: state}
     if kind == "lstm":
         optional |= {6: state, 7: (directions, ix.multiply(units, 3))}
-    for position, wanted in optional.items():
+    for position, fitting in optional.items():
         given = node.optional(position)
         if given is not None:
             text = (
-                f"input {position} of shape {common.describe_shape(given.shape)}, not {common.describe_shape(wanted)}"
+                f"input {position} of shape {common.describe_shape(given.shape)}, not {common.describe_shape(fitting)}"
             )
-            common.require(given.shape == wanted, node, text)
+            common.require(given.shape == fitting, node, text)
     return Layer(kind, directions, steps, batch, inputs, units)
 
 
@@ -226,6 +228,8 @@ def infer_layer(node: Node, kind: str, weight_axis: int = 2) -> Inferred:
     layer = layer_of(node, kind, weight_axis)
     functions_of(node, kind, layer.directions)
     dtype = node.operand(0).dtype
+    all_steps: Shape
+    last: Shape
     if node.attributes.layout:
         all_steps = (layer.batch, layer.steps, layer.directions, layer.units)
         last = (layer.batch, layer.directions, layer.units)
@@ -397,7 +401,7 @@ def _cases(kind: str) -> tuple[Case, ...]:
     return tuple(cases)
 
 
-def _named(kind: str, *names: str, **fields: object) -> Case:
+def _named(kind: str, *names: str, **fields: Any) -> Case:
     return _case(kind, given="B", activations=list(names), **fields)
 
 

@@ -59,10 +59,9 @@ def scatter_array(
     if attributes.axis is None:
         where = tuple(np.moveaxis(indices, -1, 0).astype(np.int64))
     else:
-        where = tuple(
-            indices.astype(np.int64) if axis == attributes.axis else place
-            for axis, place in enumerate(np.indices(indices.shape, sparse=True))
-        )
+        places: list[np.ndarray] = list(np.indices(indices.shape, sparse=True))
+        places[attributes.axis] = indices.astype(np.int64)
+        where = tuple(places)
     if attributes.reduction == "none":
         result[where] = updates
     else:

@@ -97,8 +97,7 @@ def _expand(builder: Builder, node: Node) -> Sequence[Value]:
 def top_indices(builder: Builder, value: Value, axis: int, k: Dim, largest: bool) -> Value:
     """int32 positions of the first ``k`` elements along ``axis`` in sorted order."""
     size = value.shape[axis]
-    plain = not isinstance(size, ix.Index) and not isinstance(k, ix.Index)
-    if plain and size > PART:
+    if isinstance(size, int) and isinstance(k, int) and size > PART:
         parts = -(-size // PART)
         if parts * min(k, PART) * GAIN <= size:
             return _from_parts(builder, value, axis, k, largest, parts)
@@ -107,7 +106,7 @@ def top_indices(builder: Builder, value: Value, axis: int, k: Dim, largest: bool
 
 def _from_parts(builder: Builder, value: Value, axis: int, k: int, largest: bool, parts: int) -> Value:
     """The best of each part, and the best of those.  Padding is the worst value and comes last among equals."""
-    size, rank = value.shape[axis], value.rank
+    size, rank = ix.number(value.shape[axis]), value.rank
     if parts * PART > size:
         worst = builder.scalar(identity("max" if largest else "min", value.dtype), value)
         pads = np.zeros(2 * rank, np.int64)

@@ -57,7 +57,7 @@ def main() -> None:
     # Without this variable wgpu prints an "error:" that is none; it needs no display here.
     if sys.platform == "linux":
         os.environ.setdefault("XDG_RUNTIME_DIR", tempfile.gettempdir())
-    warnings.showwarning = _print_warning
+    warnings.showwarning = _print_warning  # type: ignore[assignment]  # its other parameters are not needed
     app()
 
 
