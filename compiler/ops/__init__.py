@@ -12,7 +12,6 @@ from . import convolution as convolution
 from . import cumulative as cumulative
 from . import einsum as einsum
 from . import elementwise as elementwise
-from . import fourier as fourier
 from . import fused_contributed as fused_contributed
 from . import generators as generators
 from . import grid_sample as grid_sample
