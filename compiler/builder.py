@@ -45,6 +45,8 @@ class Limits:
     fold_elements: int = 16_384
     #: largest tensor: positions of elements are signed 32-bit integers on the device
     tensor_elements: int = 2**31 - 1
+    #: steps of a Loop or Scan: they are written out one after another
+    loop_steps: int = 1024
 
 
 DEFAULT_LIMITS = Limits()

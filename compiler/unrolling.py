@@ -16,9 +16,6 @@ from .builder import GraphBuilder
 from .frontend.model import ImportedGraph, ImportedNode
 from .ir import Value
 
-#: Steps of a loop that are written out
-MAX_STEPS = 1024
-
 #: Runs a body with the values of its inputs; gives its outputs
 RunBody = Callable[[ImportedGraph, Sequence[Value]], list[Value]]
 
@@ -30,9 +27,13 @@ def body_of(node: ImportedNode) -> ImportedGraph:
     return block.graph
 
 
-def _check_steps(node: ImportedNode, steps: int) -> int:
-    if steps > MAX_STEPS:
-        raise LimitError(f"{node.op} has {steps:,} steps; at most {MAX_STEPS:,} are written out", origin=node.origin)
+def _check_steps(node: ImportedNode, steps: int, limit: int) -> int:
+    if steps > limit:
+        raise LimitError(
+            f"{node.op} has {steps:,} steps or more; at most {limit:,} are written out",
+            origin=node.origin,
+            hint="raise caps.loop_iterations",
+        )
     return steps
 
 
@@ -66,7 +67,7 @@ def unroll_scan(builder: GraphBuilder, node: ImportedNode, inputs: Sequence[Valu
     if len(sizes) != 1 or any(isinstance(size, ix.Index) for size in sizes):
         listed = ", ".join(sorted(ix.text(size) for size in sizes))
         raise ShapeError(f"the number of steps of Scan must be known and one, but is {listed}", origin=node.origin)
-    steps = _check_steps(node, ix.number(sizes.pop()))
+    steps = _check_steps(node, ix.number(sizes.pop()), builder.limits.loop_steps)
     rows: list[list[Value]] = [[] for _ in range(stacked)]
     for step in range(steps):
         elements = [
@@ -122,7 +123,7 @@ def unroll_loop(builder: GraphBuilder, node: ImportedNode, inputs: Sequence[Valu
     running = condition is None or bool(_known(node, condition, "the condition"))
     step = 0
     while running and (most is None or step < most):
-        _check_steps(node, step + 1)
+        _check_steps(node, step + 1, builder.limits.loop_steps)
         number = builder.constant(np.array(step, np.int64))
         going = builder.constant(np.array(True))
         going, *results = run(body, [number, going, *values])

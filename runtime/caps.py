@@ -13,12 +13,13 @@ class Caps:
     """Upper bounds for one session.  Exceeding one is a :class:`LimitError`, raised before anything is made.
 
     ``device_memory`` counts bytes of every buffer of the session: weights, activations, inputs, outputs, staging.
+    ``loop_iterations`` bounds the steps of a Loop or Scan, which are written out while compiling.
     ``wgsl_bytes`` bounds the text of one shader; drivers take time and stack that grow with it.
     """
 
     device_memory: int = 64 << 30
     tensor_elements: int = 1 << 31
-    loop_iterations: int = 1 << 24
+    loop_iterations: int = 1024
     wgsl_bytes: int = 1 << 20
 
 

@@ -143,6 +143,7 @@ class Model:
             "compiler": compiler_version(),
             "options": self.options,
             "tensor_elements": self.caps.tensor_elements,
+            "loop_iterations": self.caps.loop_iterations,
         }
 
     def _stored_plan(self, entries: Mapping[str, Any]) -> Plan | None:
@@ -201,5 +202,7 @@ def compile_imported(
     from .compiler.driver import compile_model
     from .compiler.specialise import bind_shapes
 
-    limits = Limits(tensor_elements=min(caps.tensor_elements, DEFAULT_LIMITS.tensor_elements))
+    limits = Limits(
+        tensor_elements=min(caps.tensor_elements, DEFAULT_LIMITS.tensor_elements), loop_steps=caps.loop_iterations
+    )
     return compile_model(imported, bind_shapes(imported, shapes, dynamic), profile, options, limits=limits)

@@ -26,7 +26,7 @@ _DEPENDENCIES: dict[str, tuple[str, ...]] = {
     "floor_mod_f32": ("isinf",),
     "min_f32": ("isnan",),
     "max_f32": ("isnan",),
-    "pow": ("infinity", "not_a_number"),
+    "pow": ("isnan", "not_a_number", "infinity"),
     "sin": ("quarter_turns",),
     "cos": ("quarter_turns",),
     "tan": ("sin", "cos"),

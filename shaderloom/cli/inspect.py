@@ -130,6 +130,9 @@ def command(
         if other_options:
             raise InputError("--diff-option is an option of OTHER", hint="give --diff OTHER too")
         if html is not None:
+            from .session import keep_model
+
+            keep_model(html, model)
             opening.write_html(html, model, parse_options(options), measure)
             if not as_json:
                 typer.echo(f"wrote {html}")

@@ -25,7 +25,7 @@ from .common import (
     progress,
     readable_errors,
 )
-from .session import make_feeds, open_session
+from .session import keep_model, make_feeds, open_session
 
 if TYPE_CHECKING:
     import numpy as np
@@ -75,6 +75,7 @@ def command(
             times.append((time.perf_counter() - start) * 1e3)
         facts = session.report()
     if output is not None:
+        keep_model(output, model)
         _save(output, dict(zip(names, results)))
     summary = {
         "device": facts["device"],

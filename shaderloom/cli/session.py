@@ -15,6 +15,12 @@ if TYPE_CHECKING:
     from ..session import InferenceSession
 
 
+def keep_model(target: Path, model: Path) -> None:
+    """Refuse to write a result over the model that it comes from."""
+    if target.exists() and model.exists() and target.samefile(model):
+        raise InputError(f"'{target}' is the model itself", hint="name another file")
+
+
 def open_session(
     model: Path, *, device: str | None, dynamic: dict[str, tuple[int, int]], cache: bool, progress: Progress
 ) -> InferenceSession:
