@@ -195,6 +195,8 @@ class Device:
 
     def pipeline(self, kernel: Kernel, *, checked: bool, max_wgsl_bytes: int) -> PipelineHolder:
         """The pipeline of a kernel; made once for equal text and bindings for as long as somebody holds it."""
+        label = f"kernel {kernel.id} ({kernel.template})"
+        wgsl_guard.check_size(kernel.wgsl, max_wgsl_bytes, label)  # also of one that a session with another cap made
         accesses = ",".join(binding.access for binding in kernel.bindings)
         identity = f"{kernel.entry_point}\n{accesses}\n{checked}\n{kernel.wgsl}"
         key = hashlib.sha256(identity.encode()).hexdigest()
@@ -203,7 +205,6 @@ class Device:
         if holder is not None:
             return holder
         self._require(kernel)
-        label = f"kernel {kernel.id} ({kernel.template})"
         module = self.create_module(kernel.wgsl, checked=checked, label=label, max_bytes=max_wgsl_bytes)
         with self.guarded(f"creating the pipeline of {label}"):
             layout = self.gpu.create_bind_group_layout(

@@ -17,13 +17,18 @@ _OPERATORS = re.compile(r"[-+*/%&|^<>=!~]")
 _COMMENTS = re.compile(r"//[^\n]*")
 
 
-def check(wgsl: str, max_bytes: int, label: str) -> None:
-    """Raise :class:`LimitError` if the text is too long, nested too deeply, or holds too long an expression."""
+def check_size(wgsl: str, max_bytes: int, label: str) -> None:
+    """Raise :class:`LimitError` if the text is longer than the caller allows."""
     if len(wgsl) > max_bytes:
         raise LimitError(
             f"the shader of {label} has {len(wgsl):,} characters; the cap is {max_bytes:,}",
             hint="raise caps.wgsl_bytes",
         )
+
+
+def check(wgsl: str, max_bytes: int, label: str) -> None:
+    """Raise :class:`LimitError` if the text is too long, nested too deeply, or holds too long an expression."""
+    check_size(wgsl, max_bytes, label)
     text = _COMMENTS.sub("", wgsl)
     depth = 0
     for bracket in re.findall(r"[(){}\[\]]", text):

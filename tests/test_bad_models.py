@@ -392,13 +392,16 @@ def test_cap_on_elements_holds_inside_the_graph(device) -> None:
 
 
 def test_cap_on_the_size_of_a_shader(device) -> None:
-    with (
-        InferenceSession(good(), device=device, cache=False, caps=Caps(wgsl_bytes=200)) as session,
-        pytest.raises(LimitError, match="200") as caught,
-    ):
-        session.run(None, {"x": ONES})
-    check(caught.value)
-    assert session.device_bytes == 0
+    """The cap of a session holds although another session of the device has made the same pipeline."""
+    with InferenceSession(good(), device=device, cache=False) as other:
+        other.run(None, {"x": ONES})
+        with (
+            InferenceSession(good(), device=device, cache=False, caps=Caps(wgsl_bytes=200)) as session,
+            pytest.raises(LimitError, match="200") as caught,
+        ):
+            session.run(None, {"x": ONES})
+        check(caught.value)
+        assert session.device_bytes == 0
 
 
 def test_more_elements_than_a_position_can_count(device) -> None:
