@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -88,6 +89,8 @@ def read(arguments: argparse.Namespace, progress: Console) -> None:
 
 def main() -> int:
     errors = Console(stderr=True)
+    # One line, without the place in the code.
+    warnings.showwarning = lambda message, *_: errors.print(f"warning: {message}", markup=False, soft_wrap=True)
     try:
         read(parse_arguments(), errors)
     except (OSError, RuntimeError, ShaderloomError) as error:
