@@ -7,8 +7,10 @@ import re
 import subprocess
 import sys
 import warnings
+from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 from typer.testing import CliRunner
 
@@ -208,3 +210,16 @@ def test_sizes_are_readable():
         "3.0 MiB",
         "5.00 GiB",
     ]
+
+
+@pytest.mark.parametrize("command", [["run", "MODEL", "--output", "MODEL"], ["inspect", "MODEL", "--html", "MODEL"]])
+def test_a_result_does_not_replace_its_model(command: list[str], tmp_path: Path) -> None:
+    model = tmp_path / "model.onnx"
+    node = onnx.helper.make_node("Relu", ["x"], ["y"])
+    ports = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [2, 3]) for name in "xy"]
+    onnx.save(onnx.helper.make_model(onnx.helper.make_graph([node], "g", ports[:1], ports[1:])), model)
+    before = model.read_bytes()
+    words = [str(model) if word == "MODEL" else word for word in command]
+    done = subprocess.run([sys.executable, "-m", "shaderloom", *words], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 1 and "is the model itself" in done.stderr
+    assert model.read_bytes() == before

@@ -201,3 +201,46 @@ def test_dynamic_dimensions_may_have_any_name(device, names):
             np.testing.assert_allclose(y, scores / scores.sum(axis=1, keepdims=True), rtol=1e-4, atol=1e-6)
             np.testing.assert_array_equal(t, x.T)
         assert session.stats.misses == 1
+
+
+def counting_loop(steps: int) -> onnx.ModelProto:
+    """y = x + 1, ``steps`` times over."""
+    value = onnx.helper.make_tensor_value_info
+    body = onnx.helper.make_graph(
+        [
+            onnx.helper.make_node("Identity", ["going"], ["on"]),
+            onnx.helper.make_node("Constant", [], ["one"], value_float=1.0),
+            onnx.helper.make_node("Add", ["state", "one"], ["next"]),
+        ],
+        "body",
+        [
+            value("step", onnx.TensorProto.INT64, []),
+            value("going", onnx.TensorProto.BOOL, []),
+            value("state", onnx.TensorProto.FLOAT, [3]),
+        ],
+        [value("on", onnx.TensorProto.BOOL, []), value("next", onnx.TensorProto.FLOAT, [3])],
+    )
+    graph = onnx.helper.make_graph(
+        [onnx.helper.make_node("Loop", ["limit", "", "x"], ["y"], body=body)],
+        "g",
+        [value("x", onnx.TensorProto.FLOAT, [3])],
+        [value("y", onnx.TensorProto.FLOAT, [3])],
+        [onnx.numpy_helper.from_array(np.array(steps), "limit")],
+    )
+    return onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=9)
+
+
+def test_the_cap_on_loop_iterations(device):
+    feeds = {"x": np.zeros(3, np.float32)}
+    with shaderloom.InferenceSession(
+        counting_loop(5), device=device, cache=False, caps=shaderloom.Caps(loop_iterations=5)
+    ) as session:
+        assert session.run(None, feeds)[0].tolist() == [5.0, 5.0, 5.0]
+    with (
+        shaderloom.InferenceSession(
+            counting_loop(6), device=device, cache=False, caps=shaderloom.Caps(loop_iterations=5)
+        ) as session,
+        pytest.raises(shaderloom.LimitError, match="at most 5") as caught,
+    ):
+        session.run(None, feeds)
+    assert "loop_iterations" in str(caught.value)
