@@ -217,6 +217,8 @@ def test_control_c_at_any_moment(device, tmp_path, x):
     attempt()
     before = device_objects()
     main = threading.main_thread().ident
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        pytest.skip("interrupts are ignored in this process")
     interrupted = 0
     for step in range(12):
         timer = threading.Timer(0.004 * step, signal.pthread_kill, (main, signal.SIGINT))
