@@ -17,7 +17,6 @@ from .passes.expand import expand
 from .passes.layout import assign_layouts
 from .passes.operands import limit_operands
 from .passes.pipeline import run_passes
-from .passes.split import split_products
 from .passes.weights import relayout_weights
 from .planner import Planner
 from .rewrite import Trace
@@ -34,7 +33,6 @@ class CompileOptions:
     fusion: bool = True
     channels_last: bool = True
     in_place: bool = True
-    split_products: bool = True  #: on GPUs
     disabled_passes: tuple[str, ...] = ()
     verify: bool = False  #: check the IR's invariants between passes
 
@@ -88,9 +86,6 @@ def lower(
         trace=trace,
         on_pass=None if on_stage is None else lambda report, changed: on_stage(report.name, changed),
     )
-    if options.split_products:
-        split_products(graph, profile, limits=limits, trace=trace)
-        stage("split", graph)
     if options.channels_last:
         relayout_weights(graph)
         stage("weights", graph)

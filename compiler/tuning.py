@@ -281,57 +281,13 @@ def ranked(problem: Problem, profile: DeviceProfile) -> list[Tile]:
 def _gpu_tiles(problem: Problem, profile: DeviceProfile) -> list[Tile]:
     memory = profile.limit("max-compute-workgroup-storage-size")
     if problem.m <= 8:
-        return [_split_tile(problem, memory)]
+        rows = max(problem.m, 1)
+        parts = 1
+        while parts < 32 and problem.k >= 32 * parts and SplitTile(rows, 8, parts * 2).workgroup_bytes <= memory:
+            parts *= 2
+        return [SplitTile(rows, 8, parts)]
     shared = [tile for tile in SHARED_TILES if tile.workgroup_bytes <= memory]
     return [*sorted(shared, key=lambda tile: _gpu_cost(problem, tile))] or [RegisterTile(4, 1, 8, 8)]
-
-
-def _split_tile(problem: Problem, memory: int) -> SplitTile:
-    """Two workgroups a multiprocessor, if the columns give so many; every thread has a few terms."""
-    rows, vectors = max(problem.m, 1), ceil(problem.n / LANES)
-    tile = SplitTile(rows, 8, 1)
-    for across in (8, 4, 2):
-        parts = 1
-        while 2 * parts * across <= 256 and problem.k >= 32 * parts:
-            if SplitTile(rows, across, parts * 2).workgroup_bytes > memory:
-                break
-            parts *= 2
-        if across == 8 or across * parts >= 64:  # less than two subgroups would be idle lanes
-            tile = SplitTile(rows, across, parts)
-        if problem.batch * ceil(vectors / across) >= 2 * _GPU_MULTIPROCESSORS:
-            break
-    return tile
-
-
-#: Workgroups that share the terms of a product, where they are too few; microseconds of one step along k of a workgroup
-#: that has a multiprocessor for itself, of one more kernel, and of a byte that it reads
-SPLITS = (2, 4, 8)
-_SPLIT_BLOCK = 32  #: rows and columns of the tile that small problems get
-_SPLIT_STEP, _SPLIT_KERNEL, _SPLIT_BYTE = 0.018, 4.0, 0.5e-6
-_SPLIT_SHARED = 0.7  #: time of a workgroup when two share a multiprocessor, for each of them
-_SPLIT_GAIN = 0.8  #: what must be left of the time
-_SPLIT_LEAST = 32  #: least extent of a part
-
-
-def split_parts(problem: Problem, extent: int, profile: DeviceProfile) -> int:
-    """Into how many parts the terms of a product are worth splitting (1: none); they divide ``extent``.
-
-    Fitted to docs/performance.md.
-    """
-    if profile.kind == "cpu" or problem.m <= 8:
-        return 1
-    workgroups = problem.batch * ceil(problem.m / _SPLIT_BLOCK) * ceil(problem.n / _SPLIT_BLOCK)
-
-    def cost(parts: int) -> float:
-        crowd = max(1.0, _SPLIT_SHARED * workgroups * parts / _GPU_MULTIPROCESSORS)
-        time = problem.k / parts * _SPLIT_STEP * crowd
-        if parts > 1:
-            time += _SPLIT_KERNEL + 8.0 * parts * problem.batch * problem.m * problem.n * _SPLIT_BYTE
-        return time
-
-    possible = [parts for parts in SPLITS if extent % (LANES * parts) == 0 and extent // parts >= _SPLIT_LEAST]
-    best = min(possible, key=lambda parts: (cost(parts), parts), default=1)
-    return best if cost(best) < _SPLIT_GAIN * cost(1) else 1
 
 
 def _fits_grid(problem: Problem, tile: Tile, profile: DeviceProfile) -> bool:
