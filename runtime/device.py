@@ -61,6 +61,7 @@ def _enumerate() -> list[tuple[AdapterDescription, Any]]:
     """Usable adapters, best first; the index counts in this order."""
     import wgpu  # needs a graphics library of the system: imported when a device is wanted, not before
 
+    _use_gpu()
     try:
         adapters = wgpu.gpu.enumerate_adapters_sync()
     except Exception as error:  # wgpu raises RuntimeError and OSError of several kinds here
@@ -149,6 +150,7 @@ class Device:
 
     @classmethod
     def _wrap(cls, gpu: Any) -> Device:
+        _use_gpu()
         description = _describe(0, gpu.adapter)
         features = frozenset(feature for feature in KNOWN_FEATURES if feature in gpu.features)
         limits = {name: int(gpu.limits.get(name, default)) for name, default in WEB_LIMITS.items()}
@@ -291,7 +293,7 @@ class _Guard:
         self._what = what
 
     def __enter__(self) -> None:
-        pass
+        refuse_forked_process()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
         if error is None:
@@ -324,6 +326,25 @@ def _first_line(error: BaseException) -> str:
 #: wrappers of the callers' devices by identity; a wrapper keeps its device, so an identity is not used twice meanwhile
 _wrapped: weakref.WeakValueDictionary[int, Device] = weakref.WeakValueDictionary()
 _wrapped_lock = threading.Lock()
+
+#: the process that has used the GPU first; a forked child has copies of its handles but not of the driver's threads
+_first_process = 0
+
+
+def refuse_forked_process() -> None:
+    """Raise :class:`DeviceError` in a child forked after its parent used a GPU: there every wait is for ever."""
+    if _first_process and os.getpid() != _first_process:
+        raise DeviceError(
+            "this process was forked from one that had used the GPU",
+            hint="start processes with multiprocessing's 'spawn'",
+        )
+
+
+def _use_gpu() -> None:
+    global _first_process
+    refuse_forked_process()
+    _first_process = os.getpid()
+
 
 _shared: dict[tuple[int, str, str, str], Device] = {}
 _shared_lock = threading.Lock()

@@ -29,9 +29,11 @@ class Origin:
 
 
 class ShaderloomError(Exception):
-    """Base of the family.  ``stage`` is a class attribute of each member and can be overridden per instance."""
+    """Base of the family.  Each member has a ``stage`` (an instance may have another) and a ``remedy``."""
 
     stage = "shaderloom"
+    #: what to do where an error gives no hint of its own
+    remedy = ""
 
     def __init__(
         self,
@@ -53,7 +55,7 @@ class ShaderloomError(Exception):
     def __str__(self) -> str:
         where = f" at {self.origin}" if self.origin else ""
         tensor = f", tensor '{self.tensor}'" if self.tensor else ""
-        hint = f" [{self.hint}]" if self.hint else ""
+        hint = f" [{self.hint or self.remedy}]" if self.hint or self.remedy else ""
         return f"{self.stage}{where}{tensor}: {self.reason}{hint}"
 
 
@@ -61,55 +63,66 @@ class ModelError(ShaderloomError):
     """The file is not a valid ONNX model, or a file that it refers to is missing or wrong."""
 
     stage = "model"
+    remedy = "onnx.checker.check_model tells more; export the model again"
 
 
 class BundleError(ShaderloomError):
     """A shader bundle is damaged, of an unknown version, or none at all; the message names the file."""
 
     stage = "bundle"
+    remedy = "make it again: shaderloom compile"
 
 
 class UnsupportedError(ShaderloomError):
     """A valid model uses an operator, attribute, type or shape that no provider of the session supports."""
 
     stage = "support"
+    remedy = "export the model without it, or add the operator: shaderloom.register_operator"
 
 
 class ShapeError(ShaderloomError):
     """Shapes or types of a node's operands do not fit together, or a needed dimension is not known."""
 
     stage = "shapes"
+    remedy = "check the shapes of the inputs, and the model with onnx.checker.check_model"
 
 
 class InputError(ShaderloomError, ValueError):
     """The caller passed a wrong input: unknown name, wrong rank, dtype, dimension, or option."""
 
     stage = "input"
+    remedy = "session.get_inputs() and get_outputs() tell what the model takes and gives"
 
 
 class LimitError(ShaderloomError):
     """A limit of the device, or a cap set by the caller, would be exceeded."""
 
     stage = "limits"
+    remedy = "use smaller inputs, or raise the cap that is named"
 
 
 class DeviceError(ShaderloomError):
     """No usable adapter, a failed device request, or an operation that the device refused."""
 
     stage = "device"
+    remedy = "shaderloom devices lists the adapters"
 
 
 class DeviceLost(DeviceError):
     """The device is gone; buffers and pipelines made on it cannot be used any more."""
+
+    remedy = "session.recover(), or open a new session"
 
 
 class ClosedError(ShaderloomError):
     """A session or tensor was used after it was closed."""
 
     stage = "closed"
+    remedy = "open it again"
 
 
 class InternalError(ShaderloomError):
     """An invariant of the compiler does not hold: a fault of Shaderloom, not of the model."""
 
     stage = "internal"
+    remedy = "please report it with the model"

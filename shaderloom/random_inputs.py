@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,11 +12,16 @@ from .runtime.errors import InputError
 if TYPE_CHECKING:
     from .header import NodeArg
 
+#: Kernels count elements with signed 32-bit integers
+MOST_ELEMENTS = 2**31 - 1
+
 _NUMPY_NAMES = {"float": "float32", "double": "float64"}
 
 
 def random_array(port: NodeArg, shape: tuple[int, ...], generator: np.random.Generator) -> np.ndarray:
     """Normal floats; integers and bools 0 and 1, which are valid indices and masks almost everywhere."""
+    if math.prod(shape) > MOST_ELEMENTS:
+        raise InputError(f"random values for {math.prod(shape):,} elements are too many", tensor=port.name)
     name = port.type.removeprefix("tensor(").removesuffix(")")
     name = _NUMPY_NAMES.get(name, name)
     if name == "bfloat16":

@@ -324,3 +324,13 @@ def test_calls_of_a_model(name: str):
     plan = compile_model(imported, bind_shapes(imported, shapes), WEB, CompileOptions(verify=True))
     count = sum(len(stage.calls) for stage in plan.stages)
     assert count <= most, f"{name} takes {count} calls"
+
+
+@pytest.mark.parametrize("name", ["squeezenet1_1", "mobilenet_v2", "resnet18", "resnet50", "efficientnet_b0"])
+def test_a_convolutional_net_moves_no_activations(name: str):
+    """From the contiguous input to the contiguous output, layouts change inside the first and last kernels alone."""
+    imported = load_model(filled_model(name))
+    plan = compile_model(imported, bind_shapes(imported, {"input": (1, 3, 224, 224)}), WEB)
+    templates = {kernel.key: kernel.template for kernel in plan.kernels}
+    calls = [call for stage in plan.stages for call in stage.calls]
+    assert [call.label for call in calls if templates[call.kernel] in ("map", "transpose")] == []
