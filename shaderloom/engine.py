@@ -63,7 +63,7 @@ class WgpuEngine:
     """Runs a source of plans on one device.  Thread-safe.
 
     ``plans`` are kept ready; the least recently used goes, its weights stay.  ``checked`` keeps bounds checks of
-    shaders that this process has made, None only those on software drivers; all others keep them anyway.
+    shaders that this process has made; all others keep them anyway.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class WgpuEngine:
         device: Device,
         *,
         plans: int = 16,
-        checked: bool | None = True,
+        checked: bool = True,
         use_native: bool | None = None,
         progress: Progress | None = None,
     ) -> None:
@@ -81,7 +81,7 @@ class WgpuEngine:
         self.source = source
         self.stats = SessionStats()
         self.last: Ready | None = None
-        self._wanted_checks = checked
+        self._checked = checked
         self._use_native = use_native
         self._limit = plans
         self._progress = progress
@@ -94,8 +94,6 @@ class WgpuEngine:
     def _attach(self, device: Device) -> None:
         progress = self._progress
         self.device = device
-        wanted = self._wanted_checks
-        self._checked = device.profile.kind == "cpu" if wanted is None else wanted
         self.account = MemoryAccount(self.source.caps.device_memory)
         self.staging = StagingPool(device, self.account)
         self.pool = WeightPool(

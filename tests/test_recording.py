@@ -1,0 +1,72 @@
+"""Runs that repeat are encoded ahead: what is submitted is always what was asked for."""
+
+from __future__ import annotations
+
+import gc
+
+import numpy as np
+import pytest
+from onnx import helper
+
+import shaderloom
+from shaderloom.runtime import recording
+
+from .support.kernels import make_model
+
+
+@pytest.fixture
+def encoded(monkeypatch) -> list[int]:
+    """Grows by one with every list of commands that is encoded."""
+    calls: list[int] = []
+    original = recording.Recording.encode
+
+    def encode(self, device, *, use_native):
+        calls.append(len(self.dispatches))
+        return original(self, device, use_native=use_native)
+
+    monkeypatch.setattr(recording.Recording, "encode", encode)
+    return calls
+
+
+@pytest.fixture(params=[None, False], ids=["native", "wrapped"])
+def session(request, device):
+    x = np.zeros((2, 8), np.float32)
+    model = make_model([helper.make_node("Exp", ["x"], ["y"])], {"x": x}, ["y"])
+    with shaderloom.InferenceSession(model, device=device, cache=False, use_native=request.param) as made:
+        yield made
+
+
+def array(seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal((2, 8)).astype(np.float32)
+
+
+def test_repeated_runs_read_the_inputs_of_their_own(session, encoded):
+    for seed in range(5):
+        np.testing.assert_allclose(session.run(None, {"x": array(seed)})[0], np.exp(array(seed)), rtol=1e-5)
+    assert len(encoded) == 6  # the first; the second, which repeats it; and one ahead after each but the first
+
+
+def test_other_tensors_are_encoded_anew(session, encoded, device):
+    inputs = [shaderloom.Tensor.from_numpy(array(seed), device) for seed in range(2)]
+    outputs = [shaderloom.Tensor.empty((2, 8), np.float32, device) for _ in range(2)]
+    for which in (0, 0, 0, 1, 0, 1, 1, 1):
+        session.run(["y"], {"x": inputs[which]}, outputs={"y": outputs[which]})
+        np.testing.assert_allclose(outputs[which].numpy(), np.exp(array(which)), rtol=1e-5)
+
+
+def test_memory_of_dropped_tensors_is_not_used_again(session, device):
+    for seed in range(6):
+        x, y = shaderloom.Tensor.from_numpy(array(seed), device), shaderloom.Tensor.empty((2, 8), np.float32, device)
+        for _ in range(3):
+            session.run(["y"], {"x": x}, outputs={"y": y})
+        np.testing.assert_allclose(y.numpy(), np.exp(array(seed)), rtol=1e-5)
+        x.dispose()
+        del y
+        gc.collect()
+
+
+def test_commands_that_wait_go_with_the_session(session):
+    for _ in range(3):
+        session.run(None, {"x": array(0)})
+    session.close()
+    gc.collect()
