@@ -10,8 +10,11 @@ from . import comparison as comparison
 from . import contributed as contributed
 from . import convolution as convolution
 from . import cumulative as cumulative
+from . import determinant as determinant
 from . import einsum as einsum
 from . import elementwise as elementwise
+from . import embedding as embedding
+from . import fourier as fourier
 from . import fused_contributed as fused_contributed
 from . import generators as generators
 from . import grid_sample as grid_sample
@@ -30,6 +33,7 @@ from . import rearrange as rearrange
 from . import recurrent as recurrent
 from . import reduce_operators as reduce_operators
 from . import reduction as reduction
+from . import region_sampling as region_sampling
 from . import relayout as relayout
 from . import resize as resize
 from . import sampling as sampling
@@ -40,5 +44,7 @@ from . import slicing as slicing
 from . import softmax as softmax
 from . import static_views as static_views
 from . import symbolic as symbolic
+from . import tensor_scatter as tensor_scatter
 from . import topk as topk
+from . import unpool as unpool
 from . import views as views
