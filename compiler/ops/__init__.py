@@ -6,10 +6,12 @@ from . import attention_contributed as attention_contributed
 from . import attention_core as attention_core
 from . import block_quantized as block_quantized
 from . import cast as cast
+from . import col2im as col2im
 from . import comparison as comparison
 from . import contributed as contributed
 from . import convolution as convolution
 from . import cumulative as cumulative
+from . import deform_conv as deform_conv
 from . import determinant as determinant
 from . import einsum as einsum
 from . import elementwise as elementwise
@@ -33,9 +35,9 @@ from . import rearrange as rearrange
 from . import recurrent as recurrent
 from . import reduce_operators as reduce_operators
 from . import reduction as reduction
-from . import region_sampling as region_sampling
 from . import relayout as relayout
 from . import resize as resize
+from . import roi_align as roi_align
 from . import sampling as sampling
 from . import scatter as scatter
 from . import selection as selection

@@ -53,7 +53,7 @@ def _eliminate(builder: Builder, matrix: Value) -> tuple[Value, Value]:
 
     The first row takes the place of the pivot's row, which changes the sign.
     """
-    batch, size, _ = matrix.shape
+    batch, size = matrix.shape[0], ix.number(matrix.shape[1])
     column = part(builder, matrix, 2, 0, 1)
     largest = builder.op("ArgMax", builder.op("Abs", column), axis=1, keepdims=1)
     chosen = builder.op("Broadcast", largest, domain="loom", shape=(batch, 1, size))
@@ -65,7 +65,7 @@ def _eliminate(builder: Builder, matrix: Value) -> tuple[Value, Value]:
     signed = builder.op("Mul", pivot, sign)
     if size == 1:
         return signed, matrix
-    rest: int = size - 1  # type: ignore[operator]
+    rest = size - 1
     numbers = builder.constant(np.arange(1, size, dtype=np.int64).reshape(1, rest, 1))
     is_pivot = builder.op("Equal", numbers, largest)
     below = builder.op("Where", is_pivot, part(builder, matrix, 1, 0, 1), part(builder, matrix, 1, 1, rest))

@@ -50,9 +50,7 @@ def _expand(builder: Builder, node: Node) -> Sequence[Value]:
     if mask is not None:
         count = reduce(builder, mask, "sum", (1,), keepdims=False)
     else:
-        count = builder.op(
-            "Broadcast", builder.constant(np.array(0, np.int32)), domain="loom", shape=tokens.shape[:1]
-        )
+        count = builder.op("Broadcast", builder.constant(np.array(0, np.int32)), domain="loom", shape=tokens.shape[:1])
     return [results[0], count, total]
 
 
@@ -71,9 +69,7 @@ register(
         Case((_TOKENS, _SEGMENTS, *_TABLES), {"epsilon": 1e-5}, outputs=2),
         Case((_TOKENS, _SEGMENTS, *_TABLES, _indices([[1, 1, 0], [1, 1, 1]])), {"epsilon": 1e-5}, outputs=2),
         Case((_TOKENS, None, *_TABLES[:2], None, *_TABLES[3:]), {"epsilon": 1e-5}, outputs=2),
-        Case(
-            (_TOKENS, _SEGMENTS, *_TABLES, None, _indices([[0, 1, 2], [4, 3, 0]])), {"epsilon": 1e-5}, outputs=2
-        ),
+        Case((_TOKENS, _SEGMENTS, *_TABLES, None, _indices([[0, 1, 2], [4, 3, 0]])), {"epsilon": 1e-5}, outputs=2),
     ),
     attributes=EmbedLayerNormalizationAttributes,
     expand=_expand,

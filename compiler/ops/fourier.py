@@ -1,13 +1,13 @@
 """DFT, STFT and MelWeightMatrix.
 
-A transform of a short signal is a product with two constant matrices.  A longer one is cut into transforms of its factors,
-with a twist in between (Cooley and Tukey), as long as there are factors.
+A transform of a short signal is a product with two constant matrices.  A longer one is cut into transforms of its
+factors, with a twist in between (Cooley and Tukey), as long as there are factors.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,7 +36,7 @@ class Complex:
     imaginary: Value | None = None
 
 
-# -- transforms along the last axis --------------------------------------------------------------------------------------
+# -- transforms along the last axis ----------------------------------------------------------------------------------
 
 
 def _matrices(length: int, count: int, sign: int) -> tuple[np.ndarray, np.ndarray]:
@@ -56,9 +56,9 @@ def _times(builder: Builder, signal: Complex, cosines: np.ndarray, sines: np.nda
     return Complex(real, imaginary)
 
 
-def _each(signal: Complex, change: object) -> Complex:
-    imaginary = None if signal.imaginary is None else change(signal.imaginary)  # type: ignore[operator]
-    return Complex(change(signal.real), imaginary)  # type: ignore[operator]
+def _each(signal: Complex, change: Callable[[Value], Value]) -> Complex:
+    """Both parts changed."""
+    return Complex(change(signal.real), None if signal.imaginary is None else change(signal.imaginary))
 
 
 def _factor(length: int) -> int:
@@ -69,7 +69,7 @@ def _factor(length: int) -> int:
 def transform(builder: Builder, signal: Complex, count: int, sign: int) -> Complex:
     """The first ``count`` sums over n of ``x[n] exp(sign 2 pi i n k / N)`` along the last axis of size N."""
     *outer, size = signal.real.shape
-    length = int(size)  # type: ignore[call-overload]
+    length = ix.number(size)
     first = _factor(length)
     if length <= DIRECT or first == 1:
         return _times(builder, signal, *_matrices(length, count, sign), "MatMul")
@@ -104,7 +104,7 @@ def _real_inverse(builder: Builder, spectrum: Complex, length: int) -> Value:
 def _resized(builder: Builder, value: Value, size: int) -> Value:
     """The last axis cut, or filled up with zeros."""
     axis = value.rank - 1
-    have = int(value.shape[axis])  # type: ignore[call-overload]
+    have = ix.number(value.shape[axis])
     if have >= size:
         return value if have == size else part(builder, value, axis, 0, size)
     pads = np.zeros(2 * value.rank, np.int64)
@@ -117,7 +117,7 @@ def _parts(builder: Builder, value: Value) -> Complex:
     axis = builder.constant(np.array([-1], np.int64))
     pieces = [
         builder.op("Squeeze", part(builder, value, value.rank - 1, number, 1), axis)
-        for number in range(int(value.shape[-1]))  # type: ignore[call-overload]
+        for number in range(ix.number(value.shape[-1]))
     ]
     return Complex(*pieces)
 
@@ -130,7 +130,7 @@ def _joined(builder: Builder, value: Complex) -> Value:
     return pieces[0] if len(pieces) == 1 else builder.op("Concat", *pieces, axis=-1)
 
 
-# -- DFT -----------------------------------------------------------------------------------------------------------------
+# -- DFT -------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +226,7 @@ register(
 )
 
 
-# -- STFT ----------------------------------------------------------------------------------------------------------------
+# -- STFT ------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,7 +314,7 @@ register(
 )
 
 
-# -- MelWeightMatrix -----------------------------------------------------------------------------------------------------
+# -- MelWeightMatrix -------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,7 +342,7 @@ def mel_matrix(bins: int, length: int, rate: int, low: float, high: float) -> np
 
 def _mel_known(node: Node, position: int) -> float:
     known = node.operand(position).known
-    common.require(known is not None and known.size == 1, node, f"input {position} must be one known number")
+    common.require(known is not None and known.size == 1, node, f"input {position} must be known at compile time")
     assert known is not None
     return float(known.reshape(-1)[0])
 
