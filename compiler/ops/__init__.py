@@ -31,6 +31,7 @@ from . import quantize as quantize
 from . import quantized_contributed as quantized_contributed
 from . import quantized_products as quantized_products
 from . import quantized_recurrent as quantized_recurrent
+from . import random_numbers as random_numbers
 from . import rearrange as rearrange
 from . import recurrent as recurrent
 from . import reduce_operators as reduce_operators
