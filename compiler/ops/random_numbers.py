@@ -1,7 +1,7 @@
 """Random numbers: every element is a hash of the seed and its position, so any order of computation gives the same.
 
-A node without a seed takes its place in the model for one.  Numbers are those of this generator, not of another runtime's
-with the same seed; a session gives the same in every run.
+A node without a seed takes its place in the model for one.  Numbers are those of this generator, not of another
+runtime's with the same seed; a session gives the same in every run.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _OUTPUTS = frozenset({"float32", "float16", "bfloat16"})
 _STEP = 0x9E3779B9  #: 2^32 over the golden ratio: keeps streams apart
 
 
-# -- the generator -------------------------------------------------------------------------------------------------------
+# -- the generator ---------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ def random(builder: Builder, node: Node, kind: str, shape: Shape) -> Value:
     return builder.op("Random", domain="loom", kind=kind, seed=_seed(node), shape=shape)
 
 
-# -- the operators -------------------------------------------------------------------------------------------------------
+# -- the operators ---------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
