@@ -11,11 +11,6 @@ from hypothesis import settings
 
 settings.register_profile("long", max_examples=5000, deadline=None, print_blob=True)
 
-
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--all-node-cases", action="store_true", help="run the whole ONNX backend suite, not a sample")
-
-
 SWIFTSHADER = Path("/usr/lib/chromium/vk_swiftshader_icd.json")
 DRIVER_FOLDERS = (
     Path("/usr/share/vulkan/icd.d"),

@@ -125,6 +125,8 @@ def test_every_version_of_the_operator(definition: OpDef, opset: int):
     """Cases that are valid in an older opset give what onnxruntime gives for that opset."""
     if (definition.name, opset) == ("Split", 18):
         pytest.skip("onnxruntime takes a Split without sizes and parts, the specification does not")
+    if definition.name == "Bernoulli":
+        pytest.skip("onnxruntime draws 1 with the probability of 0: it runs the function body, not the text")
     compared = 0
     for number, case in enumerate(definition.cases):
         if case.outputs > 1 and definition.name == "Dropout" and opset < 12:

@@ -26,7 +26,7 @@ def scale_of(node: Node, size: Dim) -> float:
     return node.attributes.scale or 1.0 / math.sqrt(common.concrete(node, size, "the size of a head"))
 
 
-# -- padding ----------------------------------------------------------------------------------------------------------
+# -- padding ---------------------------------------------------------------------------------------------------------
 
 
 def _shaped_mask(builder: Builder, node: Node, mask: Value, batch: Dim, queries: Dim, keys: Dim) -> Value:
@@ -60,7 +60,7 @@ def _causal(builder: Builder, node: Node, queries: Dim, keys: Dim, past: Dim) ->
     return [attended_keys(builder, queries, keys, offset=past, after=0)] if node.attributes.unidirectional else []
 
 
-# -- MultiHeadAttention -----------------------------------------------------------------------------------------------
+# -- MultiHeadAttention ----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +204,7 @@ register(
 )
 
 
-# -- Attention --------------------------------------------------------------------------------------------------------
+# -- Attention -------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,7 +304,7 @@ register(
 )
 
 
-# -- RotaryEmbedding --------------------------------------------------------------------------------------------------
+# -- RotaryEmbedding -------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

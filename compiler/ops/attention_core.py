@@ -25,7 +25,7 @@ from .registry import Builder, Inferred, Read, register
 _LOWEST = -3.4028235e38
 
 
-# -- heads -------------------------------------------------------------------------------------------------------------
+# -- heads -----------------------------------------------------------------------------------------------------------
 
 
 def view(builder: Builder, value: Value, *shape: Dim) -> Value:
@@ -56,7 +56,7 @@ def part(builder: Builder, value: Value, axis: int, start: Dim, size: Dim) -> Va
     return builder.op("StridedSlice", value, domain="loom", starts=starts, steps=(1,) * value.rank, sizes=sizes)
 
 
-# -- which keys a query attends ----------------------------------------------------------------------------------------
+# -- which keys a query attends --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +139,7 @@ def attended_keys(
     )
 
 
-# -- scores and softmax -----------------------------------------------------------------------------------------------
+# -- scores and softmax ----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -220,7 +220,7 @@ def attend(
     return Attended(in_type(builder, result, dtype), scores, capped, biased, weights)
 
 
-# -- rotary embedding -------------------------------------------------------------------------------------------------
+# -- rotary embedding ------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,7 +44,7 @@ def _activated(builder: Builder, value: Value, name: str, parameters: Sequence[f
     return builder.op(name, value, **attributes)
 
 
-# -- FusedConv --------------------------------------------------------------------------------------------------------
+# -- FusedConv -------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ register(
 )
 
 
-# -- FusedMatMul, FusedGemm -------------------------------------------------------------------------------------------
+# -- FusedMatMul, FusedGemm ------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from ..index import Dim
 from ..ir import Node, Value
 from . import common
 from .common import FLOATS
-from .registry import Builder, Case, Infer, Inferred, RawNode, Read, Tensor, register
+from .registry import Builder, Case, Infer, Inferred, Read, Tensor, register
 from .windows import leading, leading_pads, per_axis, resolve_pads, window_count, with_one_axis, with_two_axes
 
 _POOLED = FLOATS | {"int8", "uint8"}
@@ -185,14 +185,6 @@ def _window_cases(**extra: object) -> list[Case]:
 # -- MaxPool ---------------------------------------------------------------------------------------------------------
 
 
-_EVERY_VERSION = 1 << 30
-
-
-def _refuse_column_major(raw: RawNode) -> None:
-    if raw.attributes.get("storage_order") and len(raw.outputs) > 1 and raw.outputs[1]:
-        raise UnsupportedError("MaxPool with column-major Indices is not supported")
-
-
 def _infer_max_pool(node: Node) -> Inferred:
     ((dtype, shape),) = _infer_pool("max")(node)
     return [(dtype, shape), (INT64, shape)]
@@ -200,13 +192,14 @@ def _infer_max_pool(node: Node) -> Inferred:
 
 @dataclass(frozen=True, slots=True)
 class MaxPoolIndicesAttributes:
-    """As :class:`PoolAttributes`."""
+    """As :class:`PoolAttributes`; with ``column_major`` the spatial axes count in reverse order."""
 
     kernel: tuple[int, ...]
     strides: tuple[int, ...]
     pads: tuple[int, ...]
     dilations: tuple[int, ...]
     output_spatial: tuple[Dim, ...]
+    column_major: bool
 
 
 #: a window is searched by one expression that holds all its elements
@@ -225,6 +218,8 @@ def _gather_indices(node: Node, coordinates: Sequence[Dim], read: Read) -> Expr:
         raise UnsupportedError(f"Indices of a MaxPool over {attributes.kernel} are not supported", origin=node.origin)
     lowest = ex.const(_lowest(dtype), dtype.compute)
     largest, found = lowest, ex.const(0, "i32")
+    spatial = range(2, len(shape))
+    order = (0, 1, *(reversed(spatial) if attributes.column_major else spatial))
     for offsets in itertools.product(*map(range, attributes.kernel)):
         inside = ex.const(True, "bool")
         where = list(coordinates[:2])
@@ -234,8 +229,8 @@ def _gather_indices(node: Node, coordinates: Sequence[Dim], read: Read) -> Expr:
             inside = ex.binary("and", inside, ex.in_range(place, 0, shape[2 + axis]))
             where.append(place)
         position: Dim = 0
-        for size, place in zip(shape, where):
-            position = ix.add(ix.multiply(position, size), place)
+        for axis in order:
+            position = ix.add(ix.multiply(position, shape[axis]), where[axis])
         value = ex.guard(inside, read(0, where), lowest)
         larger = ex.compare("gt", value, largest)
         found = ex.select(larger, ex.coordinate(position), found)
@@ -271,6 +266,7 @@ def _expand_max_pool(builder: Builder, node: Node) -> Sequence[Value]:
         pads=attributes.pads,
         dilations=attributes.dilations,
         output_spatial=attributes.output_spatial,
+        column_major=bool(node.attributes.storage_order),
     )
     return [_pool(builder, node, "max"), indices]
 
@@ -284,10 +280,10 @@ register(
         Case((Tensor((1, 2, 7, 8), "int8", -99, -1),), {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}),
         Case((Tensor((2, 3, 7, 8)),), {"kernel_shape": [2, 2], "strides": [2, 2]}, outputs=2),
         Case((Tensor((1, 2, 7, 8)),), {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}, outputs=2),
+        Case((Tensor((1, 2, 7, 8)),), {"kernel_shape": [2, 3], "storage_order": 1}, outputs=2),
         Case((Tensor((1, 2, 7, 8)),), {"kernel_shape": [2, 2]}, opset=8),
     ),
     attributes=MaxPoolAttributes,
-    adapters=((_EVERY_VERSION, _refuse_column_major),),
     expand=_expand_max_pool,
     types=(_POOLED,),
 )

@@ -35,7 +35,7 @@ def _scale(shape: tuple[int, ...] = (), low: float = 0.01, high: float = 0.1) ->
     return Tensor(shape, low=low, high=high)
 
 
-# -- parameters of rows, columns and channels --------------------------------------------------------------------------
+# -- parameters of rows, columns and channels ------------------------------------------------------------------------
 
 
 def _of_rows(builder: Builder, parameter: Value | None) -> Value | None:
@@ -92,7 +92,7 @@ def _check_channels(node: Node, weight: int, parameters: Sequence[int]) -> None:
         common.require(fits, node, f"input {position} has neither one number nor one for each output channel")
 
 
-# -- MatMulInteger, QLinearMatMul --------------------------------------------------------------------------------------
+# -- MatMulInteger, QLinearMatMul ------------------------------------------------------------------------------------
 
 
 def _infer_matmul_integer(node: Node) -> Inferred:
@@ -174,7 +174,7 @@ register(
 )
 
 
-# -- ConvInteger, QLinearConv ------------------------------------------------------------------------------------------
+# -- ConvInteger, QLinearConv ----------------------------------------------------------------------------------------
 
 
 def _infer_conv_integer(node: Node) -> Inferred:
@@ -276,7 +276,7 @@ register(
 )
 
 
-# -- contributed: products of floats with quantised weights ------------------------------------------------------------
+# -- contributed: products of floats with quantised weights ----------------------------------------------------------
 
 
 def _scaled_product(

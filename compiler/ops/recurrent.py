@@ -33,7 +33,7 @@ _STANDARD = {"rnn": ("Tanh",), "gru": ("Sigmoid", "Tanh"), "lstm": ("Sigmoid", "
 Function = tuple[str, float, float]  #: name in lower case, alpha, beta
 
 
-# -- the kernel's operator --------------------------------------------------------------------------------------------
+# -- the kernel's operator -------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +132,7 @@ def _rounded(state: np.ndarray) -> np.ndarray:
     return ((np.clip(np.rint(state / scale) + zero, 0, 255) - zero) * scale).astype(np.float32)
 
 
-# -- the operators ----------------------------------------------------------------------------------------------------
+# -- the operators ---------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,7 +345,7 @@ def _expand_layer(kind: str, builder: Builder, node: Node) -> Sequence[Value]:
     return run_layer(builder, node, layer, gates, in_type(builder, node.operand(2), FLOAT32))
 
 
-# -- cases ------------------------------------------------------------------------------------------------------------
+# -- cases -----------------------------------------------------------------------------------------------------------
 
 
 def _case(

@@ -19,6 +19,7 @@ from ..index import Dim
 from ..ir import Node, Shape, Value
 from . import common
 from .registry import Builder, Case, Inferred, RawNode, Tensor, register
+from .resize_antialias import resample
 from .resize_positions import Axis, evaluate_map, fits, nearest_table, positions, rational_map, rounded
 from .sampling import AxisMap, RealMap
 
@@ -140,11 +141,19 @@ def _infer_resize(node: Node) -> Inferred:
     ):
         if given not in supported:
             raise UnsupportedError(f"{name} '{given}' of Resize is not supported", origin=node.origin)
-    if attributes.antialias and attributes.mode != "nearest":
-        raise UnsupportedError("Resize with antialiasing is not supported", origin=node.origin)
     shape = list(value.shape)
     for axis, resized in resized_axes(node).items():
         shape[axis] = resized.after
+    if attributes.antialias and attributes.mode != "nearest":
+        if attributes.coordinate_transformation_mode == "tf_crop_and_resize" or not value.dtype.is_float:
+            raise UnsupportedError(
+                f"Resize of {value.dtype} with antialiasing and coordinate_transformation_mode "
+                f"'{attributes.coordinate_transformation_mode}' is not supported",
+                origin=node.origin,
+                hint="floats, and any other coordinate_transformation_mode",
+            )
+        for size in (*value.shape, *shape):
+            common.concrete(node, size, "a size of Resize with antialiasing")
     return [(value.dtype, tuple(shape))]
 
 
@@ -179,6 +188,8 @@ def _expand_resize(builder: Builder, node: Node) -> Sequence[Value]:
     if 0 in node.output.shape:
         axes = {}
         value = builder.op("Expand", builder.scalar(0, value), builder.op("Shape", value))
+    if attributes.antialias and attributes.mode != "nearest":
+        return [resample(builder, node, value, axes)]
     maps: list[AxisMap] = [None] * value.rank
     for at, axis in axes.items():
         if attributes.mode == "nearest":
@@ -286,6 +297,9 @@ register(
         _sizes(_IMAGE, 1, 2, 3, 11, mode="linear", coordinate_transformation_mode="asymmetric"),
         _scales(_IMAGE, 1, 1, 1.3, 0.7, mode="linear", coordinate_transformation_mode="half_pixel_symmetric", opset=19),
         _sizes(Tensor((3, 4)), 5, 9, mode="linear"),
+        _scales(Tensor((1, 2, 9, 11)), 1, 1, 0.5, 0.4, mode="linear", antialias=1),
+        _sizes(Tensor((1, 1, 12, 10)), 1, 1, 5, 13, mode="linear", antialias=1, exclude_outside=1),
+        _scales(Tensor((1, 2, 12, 11)), 1, 1, 0.5, 0.4, mode="cubic", antialias=1, exclude_outside=1),
         _sizes(Tensor((1, 1, 3, 4, 5)), 1, 1, 6, 3, 7, mode="linear"),
         _scales(_IMAGE, 1, 1, 1.4, 0.55, mode="cubic"),
         _scales(_IMAGE, 1, 1, 0.8, 2.5, mode="cubic", exclude_outside=1, cubic_coeff_a=-0.5),

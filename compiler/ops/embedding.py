@@ -1,0 +1,77 @@
+"""EmbedLayerNormalization (domain com.microsoft): the sum of three embeddings, normalised."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...runtime.dtypes import INT32
+from .. import index as ix
+from ..ir import Node, Value
+from . import common
+from .attention_core import part
+from .common import FLOATS
+from .reduction import reduce
+from .registry import Builder, Case, Inferred, Tensor, register
+
+_INT32 = frozenset({"int32"})
+
+
+@dataclass(frozen=True, slots=True)
+class EmbedLayerNormalizationAttributes:
+    epsilon: float = 1e-12
+    mask_index_type: int = 1
+
+
+def _infer(node: Node) -> Inferred:
+    tokens, words, positions = node.operand(0), node.operand(2), node.operand(3)
+    common.require(tokens.rank == 2, node, f"input_ids of rank {tokens.rank}")
+    common.require((node.optional(1) is None) == (node.optional(4) is None), node, "segments need their embedding")
+    common.require(ix.equal(words.shape[1], positions.shape[1]), node, "the embeddings differ in size")
+    shape = (*tokens.shape, words.shape[1])
+    return [(words.dtype, shape), (INT32, tokens.shape[:1]), (words.dtype, shape)]
+
+
+def _expand(builder: Builder, node: Node) -> Sequence[Value]:
+    tokens, segments, places, mask = node.operand(0), node.optional(1), node.optional(8), node.optional(7)
+    total = builder.op("Gather", node.operand(2), tokens)
+    if places is None:
+        table = part(builder, node.operand(3), 0, 0, tokens.shape[1])
+        total = builder.op("Add", total, table)
+    else:
+        total = builder.op("Add", total, builder.op("Gather", node.operand(3), places))
+    if segments is not None:
+        total = builder.op("Add", total, builder.op("Gather", node.operand(4), segments))
+    results = builder.ops(
+        "LayerNormalization", total, node.operand(5), node.operand(6), epsilon=node.attributes.epsilon
+    )
+    if mask is not None:
+        count = reduce(builder, mask, "sum", (1,), keepdims=False)
+    else:
+        count = builder.op("Broadcast", builder.constant(np.array(0, np.int32)), domain="loom", shape=tokens.shape[:1])
+    return [results[0], count, total]
+
+
+def _indices(rows: list[list[int]]) -> Tensor:
+    return Tensor((2, 3), "int32", data=rows)
+
+
+_TOKENS, _SEGMENTS = _indices([[0, 5, 8], [2, 2, 7]]), _indices([[0, 0, 1], [1, 0, 1]])
+_TABLES = (Tensor((9, 8)), Tensor((5, 8)), Tensor((2, 8)), Tensor((8,)), Tensor((8,)))
+
+register(
+    name="EmbedLayerNormalization",
+    domain="com.microsoft",
+    infer=_infer,
+    cases=(
+        Case((_TOKENS, _SEGMENTS, *_TABLES), {"epsilon": 1e-5}, outputs=2),
+        Case((_TOKENS, _SEGMENTS, *_TABLES, _indices([[1, 1, 0], [1, 1, 1]])), {"epsilon": 1e-5}, outputs=2),
+        Case((_TOKENS, None, *_TABLES[:2], None, *_TABLES[3:]), {"epsilon": 1e-5}, outputs=2),
+        Case((_TOKENS, _SEGMENTS, *_TABLES, None, _indices([[0, 1, 2], [4, 3, 0]])), {"epsilon": 1e-5}, outputs=2),
+    ),
+    attributes=EmbedLayerNormalizationAttributes,
+    expand=_expand,
+    types=(_INT32, _INT32, FLOATS, FLOATS, FLOATS, FLOATS, FLOATS, _INT32, _INT32),
+)
