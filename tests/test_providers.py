@@ -61,13 +61,13 @@ def test_names_and_aliases():
 def test_every_reason_is_listed():
     def fail(kind, reason):
         def maker(options):
-            raise kind(reason)
+            raise kind(reason, hint="so mend it")
 
         return maker
 
     makers = {"wgpu": fail(DeviceError, "no adapter"), "cpu": fail(UnsupportedError, "nothing installed")}
     both = [("wgpu", {}), ("cpu", {})]
-    with pytest.raises(DeviceError, match=r"'wgpu': device: no adapter; 'cpu': support: nothing installed"):
+    with pytest.raises(DeviceError, match=r"'wgpu': device: no adapter \[so mend it\]; 'cpu': support: nothing inst"):
         initialise_providers(both, makers)
     with pytest.raises(UnsupportedError, match="nothing installed"):
         initialise_providers(both[1:], makers)
