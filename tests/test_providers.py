@@ -67,7 +67,8 @@ def test_every_reason_is_listed():
 
     makers = {"wgpu": fail(DeviceError, "no adapter"), "cpu": fail(UnsupportedError, "nothing installed")}
     both = [("wgpu", {}), ("cpu", {})]
-    with pytest.raises(DeviceError, match=r"'wgpu': device: no adapter \[so mend it\]; 'cpu': support: nothing inst"):
+    reasons = r"'wgpu': device: no adapter \[so mend it\]; 'cpu': support: nothing installed \[so mend it\]"
+    with pytest.raises(DeviceError, match=reasons):
         initialise_providers(both, makers)
     with pytest.raises(UnsupportedError, match="nothing installed"):
         initialise_providers(both[1:], makers)
