@@ -1,20 +1,26 @@
 """Overhead of ``run``: the time of the host for plans of many tiny kernels.
 
-    python -m bench.overhead [--device NAME] [--rounds N]
+    python -m bench.overhead [--drivers NAMES] [--rounds N]
 
 Runs with tensors on the device in and out are queued without waiting; the median time of one call of ``run`` is the
 overhead.  A software driver computes the kernels on the same cores meanwhile, so the time that the calling thread
-itself computes is shown too.  A least-squares line through the sizes splits it into a part for each dispatch and a part
-for each run.
+itself computes is shown too: Mesa's does not accept a submission before the one before it has been computed, so there
+the median time is that of the kernels.  A least-squares line through the sizes splits the host's time into a part for
+each dispatch and a part for each run.  Each driver is measured in a process of its own.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import os
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 import onnx
@@ -22,6 +28,7 @@ from onnx import TensorProto, helper
 
 import shaderloom
 
+from .runtimes import DRIVERS
 from .session_report import save
 
 #: calls of the plans that are measured
@@ -56,9 +63,9 @@ def chain(calls: int) -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
-def measure(calls: int, device: str | None, rounds: int) -> Overhead:
+def measure(calls: int, rounds: int) -> Overhead:
     """Measure one size; raises if the plan does not have the number of dispatches that is claimed."""
-    with shaderloom.InferenceSession(chain(calls), device=device, preferred_output_location="gpu-buffer") as session:
+    with shaderloom.InferenceSession(chain(calls), preferred_output_location="gpu-buffer") as session:
         x = np.zeros((16, 16), np.float32)
         feeds = {"x": shaderloom.Tensor.from_numpy(x, session.device)}
         session.run(None, feeds)
@@ -89,21 +96,43 @@ def fit(results: Sequence[Overhead]) -> tuple[float, float]:
     return float(slope), float(offset)
 
 
+def measure_here(rounds: int) -> dict[str, Any]:
+    """All sizes on the first adapter that this process sees, as JSON values."""
+    name = shaderloom.open_device(None).name
+    results = [measure(calls, rounds) for calls in SIZES]
+    each, run = fit(results)
+    return {"device": name, "results": [asdict(item) for item in results], "call_us": each, "run_us": run}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="bench.overhead")
-    parser.add_argument("--device")
+    parser.add_argument("--drivers", help="comma-separated; default: all that are there")
     parser.add_argument("--rounds", type=int, default=50)
+    parser.add_argument("--here", action="store_true", help="measure in this process and print JSON")
     arguments = parser.parse_args()
-    results = [measure(calls, arguments.device, arguments.rounds) for calls in SIZES]
-    for item in results:
-        print(
-            f"{item.calls:4} calls: {item.queued_us:8.1f} us queued, of which the host computes "
-            f"{item.host_us:8.1f}; {item.numpy_us:9.1f} us with arrays"
-        )
-    each, run = fit(results)
-    print(f"{each:.2f} us each call + {run:.1f} us each run")
-    name = shaderloom.open_device(arguments.device).name
-    save("overhead", {"device": name, "results": [asdict(item) for item in results], "call_us": each, "run_us": run})
+    if arguments.here:
+        print(json.dumps(measure_here(arguments.rounds)))
+        return
+    names = arguments.drivers.split(",") if arguments.drivers else [name for name in DRIVERS if DRIVERS[name].is_present]
+    if len(names) > 1 and not arguments.drivers:
+        names.remove("system")  # one of the others
+    devices = []
+    for name in names:
+        printed = subprocess.run(
+            [sys.executable, "-W", "ignore", "-m", "bench.overhead", "--here", "--rounds", str(arguments.rounds)],
+            env={**os.environ, **DRIVERS[name].environment()},
+            stdout=subprocess.PIPE,
+            check=True,
+        ).stdout
+        devices.append(json.loads(printed.splitlines()[-1]))
+        print(devices[-1]["device"])
+        for item in devices[-1]["results"]:
+            print(
+                f"{item['calls']:4} calls: {item['queued_us']:8.1f} us queued, of which the host computes "
+                f"{item['host_us']:8.1f}; {item['numpy_us']:9.1f} us with arrays"
+            )
+        print(f"{devices[-1]['call_us']:.2f} us each call + {devices[-1]['run_us']:.1f} us each run")
+    save("overhead", {"device": "; ".join(device["device"] for device in devices), "devices": devices})
 
 
 if __name__ == "__main__":

@@ -36,17 +36,24 @@ def save(section: str, content: dict[str, Any]) -> None:
 
 
 def _overhead(part: dict[str, Any]) -> str:
-    rows = [
-        [str(item["calls"]), *(f"{item[name]:.0f}" for name in ("queued_us", "host_us", "numpy_us"))]
-        for item in part["results"]
-    ]
-    return (
+    text = (
         "## Overhead of a run\n\n"
         "Median microseconds for a plan of so many tiny kernels. *Queued*: tensors on the device in and out, nothing\n"
-        "awaited; *host*: what the calling thread computes of it. *Arrays*: numpy in and out, completion included.\n\n"
-        + table(["calls", "queued", "host", "arrays"], rows)
-        + f"\nA line through the host's: {part['call_us']:.1f} us each call, {part['run_us']:.0f} us each run.\n"
+        "awaited; *host*: what the calling thread computes of it. *Arrays*: numpy in and out, completion included.\n"
+        "Mesa's software driver does not accept a submission before the one before it has been computed: there the\n"
+        "queued time is the time of the kernels.\n"
     )
+    for device in part["devices"]:
+        rows = [
+            [str(item["calls"]), *(f"{item[name]:.0f}" for name in ("queued_us", "host_us", "numpy_us"))]
+            for item in device["results"]
+        ]
+        text += (
+            f"\n{device['device']}:\n\n"
+            + table(["calls", "queued", "host", "arrays"], rows)
+            + f"\nA line through the host's: {device['call_us']:.1f} us each call, {device['run_us']:.0f} us each run.\n"
+        )
+    return text
 
 
 def _memory(part: dict[str, Any]) -> str:

@@ -51,21 +51,20 @@ def shape_key(header: ModelHeader, shapes: Mapping[str, Sequence[int]], dynamic:
     Raises :class:`InputError` for an unknown or missing input, a wrong rank or size, a name that would stand for two
     sizes, or a size outside the declared range.
     """
-    ports = {port.name: port for port in (*header.inputs, *header.overridable)}
     _check_names(header, shapes)
     sizes: dict[str, int] = {}
     result = []
-    for name, port in ports.items():
+    for name, port in header.feedable.items():
         if name in shapes:
             result.append((name, _bind(port, tuple(shapes[name]), sizes, dynamic)))
     return ShapeKey(tuple(result))
 
 
 def _check_names(header: ModelHeader, given: Mapping[str, Any]) -> None:
-    names = [port.name for port in (*header.inputs, *header.overridable)]
-    unknown = sorted(set(given) - set(names))
+    names = header.feedable
+    unknown = [name for name in given if name not in names]
     if unknown:
-        raise InputError(f"the model has no input '{unknown[0]}'", hint=f"its inputs are {', '.join(names) or 'none'}")
+        raise InputError(f"the model has no input '{min(unknown)}'", hint=f"its inputs are {', '.join(names) or 'none'}")
     missing = [port.name for port in header.inputs if port.name not in given]
     if missing:
         raise InputError(f"no value was given for {', '.join(repr(name) for name in missing)}", tensor=missing[0])
@@ -121,7 +120,7 @@ def check_feeds(header: ModelHeader, feeds: Mapping[str, Any], *, host: bool = F
     if not isinstance(feeds, Mapping):
         raise InputError(f"inputs are given as a dict of name to array, not as {type(feeds).__name__}")
     _check_names(header, feeds)
-    ports = {port.name: port for port in (*header.inputs, *header.overridable)}
+    ports = header.feedable
     return {name: _to_feed(ports[name], value, host) for name, value in feeds.items()}
 
 

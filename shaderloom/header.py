@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -69,6 +70,11 @@ class ModelHeader:
     metadata: ModelMetadata
     nodes: int
     files: Mapping[str, FileState]  #: by path relative to the model's folder; "" is the model itself
+
+    @cached_property
+    def feedable(self) -> dict[str, HeaderPort]:
+        """Everything that a caller may feed, by name."""
+        return {port.name: port for port in (*self.inputs, *self.overridable)}
 
     @classmethod
     def of(cls, model: ImportedModel) -> ModelHeader:
