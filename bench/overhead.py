@@ -113,7 +113,9 @@ def main() -> None:
     if arguments.here:
         print(json.dumps(measure_here(arguments.rounds)))
         return
-    names = arguments.drivers.split(",") if arguments.drivers else [name for name in DRIVERS if DRIVERS[name].is_present]
+    names = (
+        arguments.drivers.split(",") if arguments.drivers else [name for name in DRIVERS if DRIVERS[name].is_present]
+    )
     if len(names) > 1 and not arguments.drivers:
         names.remove("system")  # one of the others
     devices = []

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -39,6 +39,7 @@ from .index import Dim
 from .ir import Graph, Value
 from .kernels.context import Built, GroupContext
 from .kernels.families import build
+from .kernels.signature import signature
 from .kernels.spec import KernelSpec
 from .record import CallRecorder
 
@@ -94,6 +95,7 @@ class Planner:
         self.weights: dict[str, Weight] = {}
         self.made: dict[Value, _Made] = {}
         self._weight_keys: dict[Value, str] = {}
+        self._built: dict[Hashable, tuple[KernelSpec, tuple[int, ...], Dim]] = {}  #: by signature
         self._rendered: dict[KernelSpec, Kernel] = {}
         self.running = [group for group in fusion.groups if not group.constant]
         self.outputs: dict[Value, str] = {}  #: computed output values, by the name of the first output that they are
@@ -165,8 +167,18 @@ class Planner:
             self.last_read[root] = max(self.last_read.get(root, -1), self.last_read.get(group.output, -1))
 
     def _build(self, group: Group, in_place: Value | None) -> Built:
+        """The group's kernel; a group that is like an earlier one gets its spec."""
+        own = signature(group, self.fusion.materialised, in_place)
+        found = None if own is None else self._built.get(own.key)
+        if own is not None and found is not None:
+            spec, places, flops = found
+            return Built(spec, tuple(own.values[place] for place in places), flops)
         names = [ix.DIMENSION_PREFIX + symbol.name for symbol in self.symbols]
-        return build(GroupContext(group, self.fusion.materialised, self.profile, symbols=names, in_place=in_place))
+        built = build(GroupContext(group, self.fusion.materialised, self.profile, symbols=names, in_place=in_place))
+        if own is not None:
+            places = tuple(own.values.index(value) for value in built.operands)
+            self._built[own.key] = (built.spec, places, built.flops)
+        return built
 
     def _root(self, value: Value) -> Value:
         return self.owner.get(value, value)

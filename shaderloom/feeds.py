@@ -64,7 +64,9 @@ def _check_names(header: ModelHeader, given: Mapping[str, Any]) -> None:
     names = header.feedable
     unknown = [name for name in given if name not in names]
     if unknown:
-        raise InputError(f"the model has no input '{min(unknown)}'", hint=f"its inputs are {', '.join(names) or 'none'}")
+        raise InputError(
+            f"the model has no input '{min(unknown)}'", hint=f"its inputs are {', '.join(names) or 'none'}"
+        )
     missing = [port.name for port in header.inputs if port.name not in given]
     if missing:
         raise InputError(f"no value was given for {', '.join(repr(name) for name in missing)}", tensor=missing[0])

@@ -1,0 +1,84 @@
+"""What of a group decides its kernel: networks repeat their blocks, and equal groups need one kernel built.
+
+Two groups of one plan with equal signatures get equal specs, with operands at the same places among the group's values.
+A signature holds all that a family may look at: operators, attributes, the order in which values are read, and for each
+value its shape, storage, what is known of it, and whether it lies in memory.  Names, ids and origins are left out, and so
+are the contents of weights: operators look at integers, and at a few numbers like the scales of Resize.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+
+from ..fusion import Group
+from ..index import Index
+from ..ir import Node, Value
+
+
+#: Floating-point tensors of more elements are weights, whose contents no kernel is built from
+PARAMETERS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """``key`` compares; ``values`` are the group's values in the order in which the key numbers them."""
+
+    key: Hashable
+    values: tuple[Value, ...]
+
+
+def signature(group: Group, materialised: Mapping[Value, Group], in_place: Value | None) -> Signature | None:
+    """The signature of a group, or None if an attribute cannot be compared."""
+    numbers: dict[Value, int] = {}
+
+    def number(value: Value | None) -> int:
+        return -1 if value is None else numbers.setdefault(value, len(numbers))
+
+    def node_key(node: Node) -> Hashable:
+        # the text tells -0.0 from 0.0 and 1 from True, which compare equal
+        return (
+            node.domain,
+            node.op,
+            node.attributes,
+            repr(node.attributes),
+            tuple(map(number, node.inputs)),
+            tuple(map(number, node.outputs)),
+        )
+
+    nodes = tuple(map(node_key, group.nodes))
+    region = group.region
+    shape: Hashable = None
+    if region is not None:
+        shape = (
+            len(region.nodes),
+            number(region.exit),
+            tuple((number(value), where) for value, where in region.coordinates.items()),
+            region.domain,
+            tuple(number(node.outputs[0]) for node in region.reductions),
+        )
+    ends = (number(group.output), number(in_place))
+    values = tuple(numbers)
+    key = (group.family, group.constant, nodes, shape, ends, tuple(_value_key(value, materialised) for value in values))
+    try:
+        hash(key)
+    except TypeError:
+        return None
+    return Signature(key, values)
+
+
+def _value_key(value: Value, materialised: Mapping[Value, Group]) -> Hashable:
+    known: Hashable = None
+    if value.known is not None and (value.known.size <= PARAMETERS or value.dtype.compute not in ("f32", "f64")):
+        # the text of a number tells what compares equal; symbolic sizes are compared themselves
+        known = tuple(element if isinstance(element, Index) else repr(element) for element in value.known.flat)
+    return (
+        value.shape,
+        value.dtype.name,
+        value.layout,
+        value.output_index,
+        value.producer is None,
+        value in materialised,
+        value.is_constant,
+        known,
+    )
