@@ -51,7 +51,7 @@ def _overhead(part: dict[str, Any]) -> str:
         text += (
             f"\n{device['device']}:\n\n"
             + table(["calls", "queued", "host", "arrays"], rows)
-            + f"\nA line through the host's: {device['call_us']:.1f} us each call, {device['run_us']:.0f} us each run.\n"
+            + f"\nA line through the host's: {device['call_us']:.1f} us each call, {device['run_us']:.0f} us a run.\n"
         )
     return text
 

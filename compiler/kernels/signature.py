@@ -2,8 +2,8 @@
 
 Two groups of one plan with equal signatures get equal specs, with operands at the same places among the group's values.
 A signature holds all that a family may look at: operators, attributes, the order in which values are read, and for each
-value its shape, storage, what is known of it, and whether it lies in memory.  Names, ids and origins are left out, and so
-are the contents of weights: operators look at integers, and at a few numbers like the scales of Resize.
+value its shape, storage, what is known of it, and whether it lies in memory.  Names, ids and origins are left out, and
+so are the contents of weights: operators look at integers, and at a few numbers like the scales of Resize.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from ..fusion import Group
 from ..index import Index
 from ..ir import Node, Value
-
 
 #: Floating-point tensors of more elements are weights, whose contents no kernel is built from
 PARAMETERS = 16
