@@ -16,11 +16,12 @@ Feeds = dict[str, np.ndarray]
 
 @dataclass(frozen=True)
 class Model:
-    """``locate`` gives the ONNX file, downloaded or filled if need be."""
+    """``locate`` gives the ONNX file, downloaded or filled if need be; ``other_feeds`` have other shapes."""
 
     name: str
     locate: Callable[[], Path]
     feeds: Callable[[], Feeds]
+    other_feeds: Callable[[], Feeds] | None = None
 
 
 def _image(name: str) -> Model:
@@ -50,6 +51,11 @@ MODELS = {
         _text("gpt2_small", 64, mask=False),
         Model("ppocr_det", lambda: locate_trained("ppocr_det"), lambda: {"x": text_picture(320, 480)}),
         Model("ppocr_cls", lambda: locate_trained("ppocr_cls"), lambda: {"x": text_line(192)}),
-        Model("ppocr_rec", lambda: locate_trained("ppocr_rec"), lambda: {"x": text_line(320)}),
+        Model(
+            "ppocr_rec",
+            lambda: locate_trained("ppocr_rec"),
+            lambda: {"x": text_line(320)},
+            lambda: {"x": text_line(480)},
+        ),
     )
 }

@@ -10,6 +10,7 @@ from ..runtime.device_profile import DeviceProfile
 from ..runtime.errors import InputError
 from ..runtime.plan import Plan
 from .builder import DEFAULT_LIMITS, Limits
+from .collection import paused_collection
 from .frontend.model import ImportedModel
 from .fusion import Fusion, fuse
 from .ir import Graph, verify
@@ -117,8 +118,9 @@ def compile_model(
     """
     if not isinstance(options, CompileOptions):
         options = CompileOptions.of(options or {})
-    lowered = lower(model, bound, profile, options, limits=limits, on_stage=on_stage)
-    return make_plan(model, bound, profile, options, lowered, make_planner=make_planner)
+    with paused_collection():
+        lowered = lower(model, bound, profile, options, limits=limits, on_stage=on_stage)
+        return make_plan(model, bound, profile, options, lowered, make_planner=make_planner)
 
 
 def make_plan(

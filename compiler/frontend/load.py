@@ -11,6 +11,7 @@ from google.protobuf.message import DecodeError, EncodeError  # type: ignore[imp
 
 from ...runtime.errors import InputError, ModelError
 from ...runtime.tensor_file import StrippedModel, strip_payloads
+from ..collection import paused_collection
 from ..sources import MappedFile
 from .functions import inline_functions
 from .graphs import GraphImporter
@@ -49,6 +50,7 @@ def load_model(model: ModelLike, load_data: LoadData | None = None) -> ImportedM
     return _import(stripped, TensorReader(stripped.ranges, data=data, load=load_data), None, data)
 
 
+@paused_collection()
 def _import(stripped: StrippedModel, tensors: TensorReader, path: Path | None, data: bytes | None) -> ImportedModel:
     try:
         proto = onnx.ModelProto.FromString(stripped.message)
