@@ -39,14 +39,19 @@ class CompileOptions:
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> CompileOptions:
-        """From JSON values; raises :class:`InputError` for an unknown name."""
+        """From JSON values; raises :class:`InputError` for an unknown name or a value of another type."""
         known = {item.name for item in fields(cls)}
         for name in options:
             if name not in known:
                 raise InputError(f"unknown compiler option '{name}'", hint=f"known are {', '.join(sorted(known))}")
         values = dict(options)
-        if "disabled_passes" in values:
-            values["disabled_passes"] = tuple(values["disabled_passes"])
+        passes = values.pop("disabled_passes", ())
+        if isinstance(passes, str) or not all(isinstance(name, str) for name in passes):
+            raise InputError("disabled_passes is a list of names of passes", hint='write it like ["views"]')
+        for name, value in values.items():
+            if not isinstance(value, bool):
+                raise InputError(f"the compiler option '{name}' is true or false, not {value!r}", hint=f"{name}=false")
+        values["disabled_passes"] = tuple(passes)
         return cls(**values)
 
 

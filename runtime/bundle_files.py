@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
 
-from .bundle_format import is_file_name
+from .bundle_format import DIGEST, MANIFEST, is_file_name
 from .bundle_zip import ZipEntry, is_zip, read_directory
 from .errors import BundleError
 
@@ -45,7 +45,7 @@ def open_files(path: Path) -> BundleFiles:
             return ZipFiles(path)
     except OSError as error:
         raise BundleError(f"cannot read '{path}': {error.strerror or error}") from None
-    raise BundleError(f"there is no bundle '{path}'")
+    raise BundleError(f"there is no bundle '{path}'", hint="check the path")
 
 
 def is_bundle(path: Path) -> bool:
@@ -60,6 +60,8 @@ class FolderFiles:
         self._folder = folder
         self.sizes: dict[str, int] = {}
         self._mapped: dict[str, mmap.mmap | bytes] = {}
+        if not any(os.path.lexists(folder / name) for name in (MANIFEST, DIGEST)):  # rather than a damaged bundle
+            raise BundleError(f"the folder '{folder}' is no bundle: '{MANIFEST}' is missing", hint="check the path")
         self._scan(folder, "")
 
     def _scan(self, folder: Path, prefix: str) -> None:

@@ -134,7 +134,7 @@ def _variants(model: Model, shapes: Sequence[Shapes]) -> list[_Variant]:
                 )
         key = shape_key(model.header, complete, model.dynamic)
         if any(key == other.key for other in variants):
-            raise InputError(f"the shapes {key} are asked for twice")
+            raise InputError(f"the shapes {key} are asked for twice", hint="give them once")
         variants.append(_Variant(key, complete))
     return variants
 

@@ -17,6 +17,7 @@ from .compiled import Compiled, Progress
 from .compiler.cache import DiskCache, compiler_version, open_cache
 from .feeds import Dynamic, ShapeKey, canonical_dynamic, check_dynamic, override_dimensions, static_shapes
 from .header import ModelHeader
+from .runtime.bundle_files import is_bundle
 from .runtime.caps import Caps
 from .runtime.data_loader import DataLoader, load_whole
 from .runtime.device_profile import DeviceProfile
@@ -164,10 +165,7 @@ def locate(model: Any) -> tuple[Path | None, bytes | None]:
         return None, bytes(model)
     if isinstance(model, (str, os.PathLike)):
         path = Path(model)
-        if not path.exists():
-            raise ModelError(f"there is no file '{path}'")
-        if not path.is_file():
-            raise ModelError(f"'{path}' is not a file")
+        check_is_file(path)
         return path.absolute(), None
     if hasattr(model, "SerializeToString"):
         try:
@@ -175,6 +173,19 @@ def locate(model: Any) -> tuple[Path | None, bytes | None]:
         except Exception as error:  # protobuf raises EncodeError and ValueError, neither importable without it
             raise ModelError(f"the model cannot be serialised: {error}", hint="save it, pass the path") from error
     raise InputError(f"a model is a path, bytes or a ModelProto, not {type(model).__name__}")
+
+
+def check_is_file(path: Path) -> None:
+    """Raise :class:`ModelError` if ``path`` cannot be an ONNX file: there is none, or it is a folder or a bundle."""
+    if not path.exists():
+        raise ModelError(f"there is no file '{path}'", hint="check the path")
+    if is_bundle(path):
+        raise ModelError(
+            f"'{path}' is a folder or a zip, as shader bundles are, and not a file of a model",
+            hint="name the ONNX file; shaderloom.load_bundle and the commands run, profile and inspect take bundles",
+        )
+    if not path.is_file():
+        raise ModelError(f"'{path}' is not a file", hint="name an ONNX file")
 
 
 def has_foreign_operators() -> bool:

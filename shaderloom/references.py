@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from .model import check_is_file
 from .runtime.errors import InputError, ModelError, UnsupportedError
 
 Tensors = dict[str, np.ndarray]
@@ -43,10 +44,13 @@ class OnnxModel:
         import onnx
 
         self.path = path
+        check_is_file(path)
         try:
             self.proto: Any = onnx.load(str(path), load_external_data=False)
-        except Exception as error:  # protobuf's DecodeError and whatever the file system says
-            raise ModelError(f"cannot read '{path}': {error}") from error
+        except OSError as error:
+            raise ModelError(f"cannot read '{path}': {error.strerror or error}", hint="check the path") from error
+        except Exception as error:  # protobuf's DecodeError
+            raise ModelError(f"'{path}' is not an ONNX file, or a damaged one") from error
 
     @cached_property
     def producers(self) -> dict[str, int]:
@@ -156,7 +160,9 @@ class FileReference:
         try:
             with np.load(path, allow_pickle=False) as archive:
                 self.arrays = {name: archive[name] for name in archive.files}
-        except (OSError, ValueError, zipfile.BadZipFile, AttributeError) as error:
+        except OSError as error:
+            raise InputError(f"cannot read '{path}': {error.strerror or error}", hint="check the path") from error
+        except (ValueError, zipfile.BadZipFile, AttributeError) as error:
             raise InputError(f"cannot read '{path}': {error}", hint="it must be a .npz file") from error
 
     def tensors(self, feeds: Mapping[str, np.ndarray], names: Collection[str]) -> Tensors:

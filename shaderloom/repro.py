@@ -62,7 +62,7 @@ def make_script(
     call, record = plan.calls[number], plan.report["call_records"][number]
     grid = [evaluate(size, symbols) for size in call.grid]
     if 0 in grid:
-        raise InputError(f"call {number} does nothing for these inputs: a tensor of it is empty")
+        raise InputError(f"call {number} does nothing for these inputs: a tensor of it is empty", hint="choose another")
     kernel = next(found for found in plan.kernels if found.key == call.kernel)
     total = sum(evaluate(item.size, symbols) for item in call.ranges)
     if total > LARGEST:

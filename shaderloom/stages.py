@@ -122,7 +122,7 @@ def dump(trail: Trail, folder: Path) -> list[Path]:
             path.write_text(text, encoding="utf-8", newline="\n")
             written.append(path)
     except OSError as error:
-        raise InputError(f"cannot write to '{folder}': {error.strerror or error}") from error
+        raise InputError(f"cannot write to '{folder}': {error.strerror or error}", hint="name a new folder") from error
     return written
 
 

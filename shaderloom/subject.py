@@ -92,7 +92,9 @@ def read_description(path: Path) -> dict[str, Any]:
     """A description that ``inspect --json`` wrote.  Raises :class:`InputError` if the file is something else."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        raise InputError(f"cannot read '{path}': {error.strerror or error}", hint="check the path") from error
+    except ValueError as error:
         raise InputError(f"cannot read '{path}': {error}", hint="it must be what inspect --json prints") from error
     needed = {"kernels", "call_list"}
     if not isinstance(found, dict) or not needed <= found.keys():

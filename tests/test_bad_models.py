@@ -159,7 +159,7 @@ def test_external_data_outside_of_the_folder(location: str, device, tmp_path: Pa
 def test_a_path_that_is_not_there(device, tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="there is no file"):
         open_and_run(tmp_path / "none.onnx", device)
-    with pytest.raises(ModelError, match="not a file"):
+    with pytest.raises(ModelError, match="not a file of a model"):
         open_and_run(tmp_path, device)
 
 
@@ -410,3 +410,18 @@ def test_more_elements_than_a_position_can_count(device) -> None:
     with pytest.raises(LimitError) as caught:
         open_and_run(model, device, {"x": np.ones(1, np.float32)})
     check(caught.value)
+
+
+@pytest.mark.parametrize("text", [b"MatMul", b"bad", b"graph-of-mine", b"batch", b"weight-of-mine"])
+def test_texts_that_are_no_utf8(text: bytes, tmp_path: Path) -> None:
+    """protobuf hands out such a text as bytes."""
+    model = good()
+    model.graph.doc_string = "graph-of-mine"
+    model.graph.initializer[0].doc_string = "weight-of-mine"
+    data = model.SerializeToString()
+    assert data.count(text) == 1
+    (tmp_path / "model.onnx").write_bytes(data.replace(text, b"\xff" + text[1:]))
+    for source in (tmp_path / "model.onnx", (tmp_path / "model.onnx").read_bytes()):
+        with pytest.raises(ModelError, match=r"the field '\w+' of a \w+ is not UTF-8: b'\\xff") as caught:
+            InferenceSession(source, providers=["wgpu"])
+        check(caught.value)

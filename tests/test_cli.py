@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -125,6 +126,66 @@ def test_wrong_usage_has_status_2(shaderloom, path):
     shaderloom("frobnicate", status=2)
     shaderloom("run", status=2)
     shaderloom("run", path, "--stage", "plan", status=2)
+    assert "Usage:" in shaderloom(status=2).output, "no command at all gets the help"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["frobnicate"], "error: usage: no such command 'frobnicate' [shaderloom --help]"),
+        (["run"], "error: usage: missing argument 'MODEL' [shaderloom run --help]"),
+        (["run", "a", "--nope"], "error: usage: no such option: --nope"),
+        (["repro", "a"], "error: usage: missing option '-o' / '--output' [shaderloom repro --help]"),
+        (["inspect", "a", "--stage", "x"], "error: usage: invalid value for '--stage': 'x' is not one of 'graph', "),
+        (["run", "a", "--repeat", "x"], "error: usage: invalid value for '--repeat': "),
+    ],
+)
+def test_wrong_usage_is_one_line(arguments, line):
+    result = CliRunner().invoke(app, arguments, prog_name="shaderloom")
+    assert (result.exit_code, result.stdout) == (2, "")
+    (found,) = result.stderr.splitlines()
+    assert found.startswith(line) and found.endswith("--help]")
+
+
+def test_a_reader_that_stops_is_no_error(tmp_path):
+    path = tmp_path / "model.onnx"
+    path.write_bytes(two_step_model().SerializeToString())
+    words = [sys.executable, "-m", "shaderloom", "inspect", path, "--shape", "x=10", "--web", "--stage", "wgsl"]
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "wb") as output:
+        done = subprocess.run(words, stdout=output, stderr=subprocess.PIPE, text=True, timeout=60)
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        (["run", "none.onnx"], "error: model: there is no file 'none.onnx' [check the path]"),
+        (["check", "none.onnx"], "error: model: there is no file 'none.onnx' [check the path]"),
+        (["verify", "none"], "error: bundle: there is no bundle 'none' [check the path]"),
+        (["run", "FOLDER"], "is no bundle: 'manifest.json' is missing [check the path]"),
+        (["check", "FOLDER"], "as shader bundles are, and not a file of a model [name the ONNX file; "),
+        (["repro", "FOLDER", "--kernel", 0, "-o", "FOLDER/k.py"], "and not a file of a model [name the ONNX file; "),
+        (["compile", "FOLDER", "-o", "FOLDER/b"], "and not a file of a model [name the ONNX file; "),
+        (["check", "TEXT"], "is not an ONNX file, or a damaged one"),
+        (["inspect", "TEXT"], "not an ONNX file"),
+        (["inspect", "MODEL", "--shape", "x=10", "--option", "fusion=maybe"], "'fusion' is true or false, not 'maybe'"),
+        (["inspect", "MODEL", "--shape", "x=10", "--option", "disabled_passes=views"], "is a list of names of passes"),
+        (["inspect", "MODEL", "--shape", "x=10", "--option", 'disabled_passes=["x"]'], "there is no pass 'x'"),
+        (["inspect", "MODEL", "--shape", "x=10", "--html", "/nowhere/r.html"], "[name another file or folder]"),
+    ],
+)
+def test_files_of_another_kind(device, cache_folder, path, tmp_path, command, message):
+    text = tmp_path / "text.onnx"
+    text.write_text("# Not a model, but a text\n")
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    words = [str(word).replace("MODEL", str(path)).replace("TEXT", str(text)) for word in command]
+    result = CliRunner().invoke(app, [word.replace("FOLDER", str(folder)) for word in words])
+    assert result.exit_code == 1, result.output
+    (line,) = result.stderr.strip().splitlines()
+    assert message in line
 
 
 def test_inspect_json_tells_what_was_compiled(shaderloom, path):
@@ -212,7 +273,15 @@ def test_sizes_are_readable():
     ]
 
 
-@pytest.mark.parametrize("command", [["run", "MODEL", "--output", "MODEL"], ["inspect", "MODEL", "--html", "MODEL"]])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["run", "MODEL", "--output", "MODEL"],
+        ["inspect", "MODEL", "--html", "MODEL"],
+        ["profile", "MODEL", "--trace", "MODEL"],
+        ["repro", "MODEL", "--kernel", "0", "-o", "MODEL"],
+    ],
+)
 def test_a_result_does_not_replace_its_model(command: list[str], tmp_path: Path) -> None:
     model = tmp_path / "model.onnx"
     node = onnx.helper.make_node("Relu", ["x"], ["y"])

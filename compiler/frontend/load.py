@@ -19,6 +19,7 @@ from .model import ImportedModel, ModelMetadata
 from .schemas import read_opsets
 from .standard_functions import MAX_DEPTH, define_standard_functions
 from .tensors import LoadData, TensorReader
+from .texts import check_texts
 
 ModelLike = str | os.PathLike[str] | bytes | onnx.ModelProto
 
@@ -34,7 +35,8 @@ def load_model(model: ModelLike, load_data: LoadData | None = None) -> ImportedM
     if isinstance(model, (str, os.PathLike)):
         path = Path(model)
         if not path.is_file():
-            raise ModelError(f"there is no file '{path}'" if not path.exists() else f"'{path}' is not a file")
+            reason = f"there is no file '{path}'" if not path.exists() else f"'{path}' is not a file"
+            raise ModelError(reason, hint="check the path")
         file = MappedFile.open(path.absolute())
         stripped = strip_payloads(file.view)
         return _import(stripped, TensorReader(stripped.ranges, file=file, load=load_data), file.path, None)
@@ -56,6 +58,7 @@ def _import(stripped: StrippedModel, tensors: TensorReader, path: Path | None, d
         proto = onnx.ModelProto.FromString(stripped.message)
     except (DecodeError, ValueError):
         raise ModelError("not an ONNX file, or a damaged one: it is no protobuf message of a model") from None
+    check_texts(proto)
     if not proto.HasField("graph"):
         raise ModelError("not an ONNX model: there is no graph in it")
     if not proto.opset_import:

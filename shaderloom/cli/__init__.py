@@ -11,9 +11,11 @@ from typing import Annotated, Any
 import typer
 
 from . import cache, check, compile, devices, inspect, profile, repro, run, serve, verify
+from .usage import Commands
 
 app = typer.Typer(
     name="shaderloom",
+    cls=Commands,
     help="Compile ONNX models to fused WGSL compute shaders, run them on a GPU, and look at what was compiled.",
     epilog="Run 'shaderloom COMMAND --help' for examples.",
     no_args_is_help=True,

@@ -45,7 +45,7 @@ def readable_errors(command: Callable[..., None]) -> Callable[..., None]:
     def wrapper(*args: Any, **kwargs: Any) -> None:
         try:
             command(*args, **kwargs)
-        except (typer.Exit, typer.Abort, typer.BadParameter):
+        except (typer.Exit, typer.Abort, typer.BadParameter, BrokenPipeError):  # the last: nobody reads on
             raise
         except Exception as error:  # whatever it is: the user reads one line
             if kwargs.get("debug"):
@@ -60,15 +60,27 @@ def readable_errors(command: Callable[..., None]) -> Callable[..., None]:
     return wrapper
 
 
+def unwritable(path: Path, error: OSError) -> InputError:
+    """The error for a result that cannot be written."""
+    return InputError(f"cannot write '{path}': {error.strerror or error}", hint="name another file or folder")
+
+
+def unreadable(path: str | Path, error: Exception, kind: str, tensor: str | None = None) -> InputError:
+    """The error for a file of values, which must be of ``kind``, such as ``.npy``."""
+    if isinstance(error, OSError):
+        return InputError(f"cannot read '{path}': {error.strerror or error}", tensor=tensor, hint="check the path")
+    return InputError(f"cannot read '{path}': {error}", tensor=tensor, hint=f"it must be a {kind} file")
+
+
 def parse_pairs(texts: Sequence[str] | None, option: str) -> dict[str, str]:
     """``["a=1", ...]`` as a dict.  A name may hold ``=`` only if the value does not."""
     pairs: dict[str, str] = {}
     for text in texts or ():
         name, separator, value = text.rpartition("=") if option == "--shape" else text.partition("=")
         if not separator or not name or (not value and option != "--shape"):
-            raise InputError(f"{option} wants NAME=VALUE, not '{text}'")
+            raise InputError(f"{option} wants NAME=VALUE, not '{text}'", hint="--help has examples")
         if name in pairs:
-            raise InputError(f"{option} gives '{name}' twice")
+            raise InputError(f"{option} gives '{name}' twice", hint="give it once")
         pairs[name] = value
     return pairs
 
@@ -127,6 +139,11 @@ def progress(quiet: bool = False) -> Iterator[Callable[[str, int, int], None]]:
             bar.update(task, description=what, completed=done, total=total or None)
 
         yield report
+
+
+def count_text(count: int, noun: str) -> str:
+    """``1 plan``, ``2 plans``."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def format_bytes(size: int) -> str:

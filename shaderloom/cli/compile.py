@@ -15,6 +15,7 @@ from .common import (
     DynamicOption,
     JsonOption,
     ModelArgument,
+    count_text,
     format_bytes,
     parse_dynamic,
     parse_pairs,
@@ -22,6 +23,7 @@ from .common import (
     print_json,
     progress,
     readable_errors,
+    unreadable,
 )
 
 
@@ -101,7 +103,8 @@ def command(
         print_json(summary)
         return
     typer.echo(
-        f"{output}: {len(manifest.plans)} plans, {summary['shaders']} shaders, {summary['weights']} weights "
+        f"{output}: {count_text(len(manifest.plans), 'plan')}, {count_text(summary['shaders'], 'shader')}, "
+        f"{count_text(summary['weights'], 'weight')} "
         f"({format_bytes(summary['weight_bytes'])}), {format_bytes(summary['bytes'])} in all"
     )
 
@@ -125,7 +128,7 @@ def _read_inputs(values: dict[str, str]) -> dict[str, Any]:
         try:
             arrays[name] = np.load(value, allow_pickle=False)
         except (OSError, ValueError) as error:
-            raise InputError(f"cannot read '{value}': {error}", tensor=name, hint="it must be a .npy file") from error
+            raise unreadable(value, error, ".npy", name) from error
         if not isinstance(arrays[name], np.ndarray):
             raise InputError(f"'{value}' holds more than one array", tensor=name, hint="it must be a .npy file")
     return arrays

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..runtime.errors import InputError
+from .common import unwritable
 
 if TYPE_CHECKING:
     from ..session import InferenceSession
@@ -29,7 +30,7 @@ def write_report(
     else:
         feeds = feeds or {}
         if session.plan_for(feeds).key != subject.plan.key:
-            raise InputError("the session runs another plan than the one that is inspected")
+            raise InputError("the session runs another plan than the one that is inspected", hint="leave --profile out")
         session.run(None, feeds)  # the first run pays for what later ones find ready
         profiles = [session.profile(feeds) for _ in range(3)]
         roofline = measure_roofline(session.device)
@@ -38,4 +39,4 @@ def write_report(
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise InputError(f"cannot write '{path}': {error.strerror or error}") from error
+        raise unwritable(path, error) from error

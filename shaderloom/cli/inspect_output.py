@@ -71,24 +71,17 @@ def print_plan(subject: Subject, choice: str | None, as_json: bool) -> None:
     if as_json:
         print_json(facts)
         return
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
-
     numbers = {row["id"]: index for index, row in enumerate(facts["kernels"])}
     templates = {row["id"]: row["template"] for row in facts["kernels"]}
-    table = Table()
-    for title in ("call", "kernel", "id", "template", "grid", "ONNX nodes"):
-        table.add_column(title)
+    typer.echo(f"{'call':>5} {'kernel':>6}  {'id':12}  {'template':17}  grid")
     for index, row in enumerate(facts["call_list"]):
         identity = row["kernel"]
         grid = " ".join(dim_text(size) for size in row["grid"])
-        origins = escape("\n".join(row["origins"]))
-        table.add_row(str(index), str(numbers[identity]), identity, templates[identity], grid, origins)
-    console = Console()
-    console.print(table)
+        typer.echo(f"{index:5} {numbers[identity]:6}  {identity:12}  {templates[identity]:17}  {grid}")
+        typer.echo(f"      {', '.join(row['origins'])}")
+    typer.echo()
     for line in summary(facts):
-        console.print(line, highlight=False)
+        typer.echo(line)
 
 
 def print_difference(difference: PlanDifference) -> None:

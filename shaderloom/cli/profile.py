@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..runtime.errors import InputError
 from .common import (
     CacheOption,
     DebugOption,
@@ -22,8 +21,9 @@ from .common import (
     print_json,
     progress,
     readable_errors,
+    unwritable,
 )
-from .session import make_feeds, open_session
+from .session import keep_model, make_feeds, open_session
 
 if TYPE_CHECKING:
     from ..profiling import PlanProfile
@@ -62,6 +62,8 @@ def command(
 
       shaderloom profile bert.onnx --shape input_ids=1x128 --shape attention_mask=1x128 --trace bert.json
     """
+    if trace is not None:
+        keep_model(trace, model)
     from ..profiling import chrome_trace, summarise, symbol_values
     from ..runtime.roofline import measure_roofline
 
@@ -84,7 +86,7 @@ def command(
         try:
             trace.write_text(json.dumps(chrome_trace(result, name, model.name)), encoding="utf-8")
         except OSError as error:
-            raise InputError(f"cannot write '{trace}': {error.strerror or error}") from error
+            raise unwritable(trace, error) from error
     if as_json:
         print_json(
             {

@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from ..runtime.errors import InputError
 from .common import (
     CacheOption,
     DebugOption,
@@ -22,8 +21,9 @@ from .common import (
     parse_shapes,
     progress,
     readable_errors,
+    unwritable,
 )
-from .session import make_feeds
+from .session import keep_model, make_feeds
 
 
 @readable_errors
@@ -58,6 +58,7 @@ def command(
 
       shaderloom repro bert.onnx --shape input_ids=1x128 --shape attention_mask=1x128 --call 11 -o gelu.py
     """
+    keep_model(output, model)
     from ..model import Model
     from ..repro import find_call, make_script
     from ..runtime.caps import Caps, MemoryAccount
@@ -82,5 +83,5 @@ def command(
     try:
         output.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise InputError(f"cannot write '{output}': {error.strerror or error}") from error
+        raise unwritable(output, error) from error
     typer.echo(f"wrote {output}: call {number}, {', '.join(plan.calls[number].origins)}")

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..runtime.errors import InputError
 from .common import (
     CacheOption,
     DebugOption,
@@ -24,6 +23,7 @@ from .common import (
     print_json,
     progress,
     readable_errors,
+    unwritable,
 )
 from .session import keep_model, make_feeds, open_session
 
@@ -103,7 +103,7 @@ def _save(path: Path, results: dict[str, np.ndarray]) -> None:
                 with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
                     np.lib.format.write_array(file, array, allow_pickle=False)
     except OSError as error:
-        raise InputError(f"cannot write '{path}': {error.strerror or error}") from error
+        raise unwritable(path, error) from error
 
 
 def _describe(name: str, array: np.ndarray) -> dict[str, Any]:

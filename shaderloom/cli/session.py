@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..runtime.errors import InputError
+from .common import unreadable
 
 if TYPE_CHECKING:
     import numpy as np
@@ -60,11 +61,15 @@ def make_feeds(
         try:
             feeds[name] = np.load(value, allow_pickle=False)
         except (OSError, ValueError) as error:
-            raise InputError(f"cannot read '{value}': {error}", tensor=name, hint="it must be a .npy file") from error
+            raise unreadable(value, error, ".npy", name) from error
         if not isinstance(feeds[name], np.ndarray):
             raise InputError(f"'{value}' holds more than one array", tensor=name, hint="it must be a .npy file")
         if name in shapes and feeds[name].shape != shapes[name]:
-            raise InputError(f"'{value}' has shape {list(feeds[name].shape)}, --shape says otherwise", tensor=name)
+            raise InputError(
+                f"'{value}' has shape {list(feeds[name].shape)}, --shape says otherwise",
+                tensor=name,
+                hint="leave --shape out",
+            )
     return feeds
 
 

@@ -1,0 +1,40 @@
+"""The group of commands: a wrong command line is one line on standard error and exit status 2, as every other error."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, NoReturn
+
+import typer
+from typer.core import TyperGroup
+
+#: What the parser raises.  typer may carry the library that defines it inside, so it is found by what is public.
+UsageError: Any = typer.BadParameter.__mro__[1]
+
+
+class Commands(TyperGroup):
+    """A group that ends the process itself, whatever happened."""
+
+    def main(self, args: Any = None, prog_name: str | None = None, standalone_mode: bool = True, **extra: Any) -> Any:
+        if not standalone_mode:
+            return super().main(args, prog_name, standalone_mode=False, **extra)
+        try:
+            status = super().main(args, prog_name, standalone_mode=False, **extra)
+        except UsageError as error:
+            _refuse(error)
+        except typer.Abort:  # Ctrl-C
+            typer.echo("error: interrupted", err=True)
+            sys.exit(130)
+        sys.exit(status if isinstance(status, int) else 0)
+
+
+def _refuse(error: Any) -> NoReturn:
+    message = error.format_message().strip()
+    if "\n" in message:  # no command at all: the help
+        typer.echo(message, err=True)
+    else:
+        context = getattr(error, "ctx", None)
+        path = context.command_path if context is not None else "shaderloom"
+        reason = message[:1].lower() + message[1:].rstrip(".").replace("Value error, ", "")
+        typer.echo(f"error: usage: {reason} [{path} --help]", err=True)
+    sys.exit(error.exit_code)
