@@ -60,7 +60,7 @@ def _names(known: dict[str, object]):  # type: ignore[no-untyped-def]  # what ar
 
 
 def _drivers(names: list[str] | None) -> list[Driver]:
-    """Those asked for, or the software drivers that are installed, or what the system has."""
+    """Those asked for, or the software drivers that are installed, or what the system has; browsers if asked for."""
     if names is not None:
         missing = [name for name in names if not DRIVERS[name].is_present]
         if missing:
@@ -79,14 +79,15 @@ def _runtimes(names: list[str] | None, peers: bool) -> list[Runtime]:
     ]
     ready = []
     for runtime in chosen:
-        if runtime.is_peer and not peers and not runtime.python().is_file():
+        if not peers and not runtime.is_installed:
             raise SystemExit(f"{runtime.title} is not installed: add --peers")
         if peers:
             with console.status(f"installing {runtime.title}"):
                 try:
                     runtime.install()
-                except subprocess.CalledProcessError as error:
-                    console.print(f"{runtime.title} cannot be installed: {str(error.stderr).strip()[-300:]}")
+                except (subprocess.CalledProcessError, OSError) as error:
+                    said = str(getattr(error, "stderr", error)).strip()[-300:]
+                    console.print(f"{runtime.title} cannot be installed: {said}")
                     continue
         ready.append(runtime)
     return ready

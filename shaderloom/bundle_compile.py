@@ -51,7 +51,7 @@ _REPORTED = (
     "not_fused",
 )
 
-TARGETS = ("web", "native", "this-device")
+TARGETS = ("web", "web-software", "native", "this-device")
 
 Shapes = Mapping[str, Sequence[int]]
 
@@ -81,7 +81,7 @@ def compile_bundle(
     """Write a bundle of ``model`` to ``path``.
 
     ``shapes`` has the input shapes of each shape key; inputs that one does not name keep the shape that the model
-    declares.  ``target`` is ``web``, ``native`` or ``this-device``.  ``sample`` runs the model for each key on
+    declares.  ``target`` is one of :data:`TARGETS`.  ``sample`` runs the model for each key on
     ``device``, with ``sample_inputs`` where their shapes fit, else random ones, and keeps inputs and outputs.
 
     The bundle's bytes depend on the model, the shapes, the target and the options alone, those of samples also on the
@@ -111,6 +111,8 @@ def compile_bundle(
 def _profile(target: str, device: Any) -> DeviceProfile:
     if target == "web":
         return WEB
+    if target == "web-software":
+        return replace(WEB, kind="cpu")
     if target == "native":
         return NATIVE
     if target == "this-device":

@@ -32,9 +32,10 @@ def agree(found, reference, tolerance: float = 1e-5) -> None:
         np.testing.assert_allclose(mine, other, rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.parametrize("target", ["web", "web-software"])
 @pytest.mark.parametrize("as_zip", [False, True], ids=["folder", "zip"])
-def test_results_are_those_of_the_reference(web_device, tmp_path, as_zip):
-    path = small_bundle(tmp_path / "b", 5, 7, as_zip=as_zip)
+def test_results_are_those_of_the_reference(web_device, tmp_path, as_zip, target):
+    path = small_bundle(tmp_path / "b", 5, 7, as_zip=as_zip, target=target)
     with shaderloom.load_bundle(path, device=web_device) as session:
         for n in (5, 7, 5):
             agree(session.run(None, feeds(n)), expected(n))

@@ -43,7 +43,8 @@ def command(
     ] = None,
     dynamic: DynamicOption = None,
     target: Annotated[
-        str, typer.Option("--target", metavar="web|native|this-device", help="What the bundle must run on.")
+        str,
+        typer.Option("--target", metavar="web|web-software|native|this-device", help="What the bundle must run on."),
     ] = "web",
     f16: Annotated[bool, typer.Option("--f16", help="Store weights and activations in half precision.")] = False,
     as_zip: Annotated[bool, typer.Option("--zip", help="Write one file instead of a folder.")] = False,
