@@ -91,6 +91,8 @@ def lower(
         verify=options.verify,
         trace=trace,
         on_pass=None if on_stage is None else lambda report, changed: on_stage(report.name, changed),
+        limits=limits,
+        profile=profile,
     )
     if options.channels_last:
         relayout_weights(graph)

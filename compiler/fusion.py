@@ -19,11 +19,13 @@ from __future__ import annotations
 import heapq
 import math
 from collections import deque
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from . import expr as ex
 from . import index as ix
+from .attention import Scores, find_scores
+from .attention_tiles import FEW_ROWS
+from .coordinates import broadcast_coordinates
 from .index import Dim
 from .ir import Graph, Node, Shape, Value
 from .ops.registry import Registry, registry
@@ -59,6 +61,12 @@ class Region:
     coordinates: dict[Value, Shape]
     domain: Shape  #: the shape that a0, a1, ... range over
     reductions: list[Node] = field(default_factory=list)
+    scores: Scores | None = None  #: what an attention computes before its anchor, in the same kernel
+
+    @property
+    def own(self) -> list[Node]:
+        """All nodes that no other kernel computes, in topological order."""
+        return [*self.scores.nodes, *self.nodes] if self.scores else self.nodes
 
 
 @dataclass
@@ -76,7 +84,7 @@ class Group:
     @property
     def nodes(self) -> list[Node]:
         """All nodes that this kernel computes, in topological order."""
-        own = self.region.nodes if self.region else [self.output.producer] if self.output.producer else []
+        own = self.region.own if self.region else [self.output.producer] if self.output.producer else []
         return self.inlined + own
 
 
@@ -162,6 +170,7 @@ class _Fuser:
         self.constant = constant_values(graph)
         self.reasons: dict[tuple[int, int], tuple[Node, Node, str]] = {}
         self.region_of: dict[Node, Region] = {}
+        self.scores_of: dict[Node, Scores] = {}  #: of regions, also while they grow
         self.materialise: set[Value] = set()
         self.consumers: dict[Node, dict[int, str]] = {}  #: inlined node -> kernels that compute it, with family
         self.own_work: dict[Node, int] = {}
@@ -179,7 +188,7 @@ class _Fuser:
         for node in (*reductions, *others):
             if node not in self.region_of:
                 region = self._grow(node)
-                for member in region.nodes:
+                for member in region.own:
                     self.region_of[member] = region
         self.materialise = {region.exit for region in self.region_of.values()}
         for node in reversed(self.graph.nodes):
@@ -202,6 +211,7 @@ class _Fuser:
         best = (1, root)
         if not self.enabled or len(anchor.outputs) != 1:
             return Region(anchor, members, root, coordinates, domain, reductions)
+        scores = self._scores(anchor) if self.operators.of(anchor).family == "attention" else None
         growth = _Growth(anchor, self.rank, self.outputs)
         while len(members) < REGION_LIMIT:
             chosen = self._next_member(growth, coordinates, domain, is_reduction)
@@ -221,7 +231,18 @@ class _Fuser:
         coordinates = {value: where for value, where in coordinates.items() if value in kept}
         if is_reduction:
             reductions = [member for member in members if self.operators.of(member).family == "reduce"]
-        return Region(anchor, members, exit_value, coordinates, domain, reductions)
+        return Region(anchor, members, exit_value, coordinates, domain, reductions, scores)
+
+    def _scores(self, anchor: Node) -> Scores | None:
+        """The product that the kernel of an attention computes too, if it can."""
+        found = find_scores(anchor, self.rank, self.outputs, self.region_of, self.operators)
+        if isinstance(found, Scores):
+            self.scores_of[anchor] = found
+            return found
+        producer, reason = found
+        if producer is not anchor:
+            self.refuse(producer, anchor, reason)
+        return None
 
     def _may_exit(self, value: Value) -> bool:
         """A view as last member pays only when its result is needed in memory as it is, or arithmetic follows."""
@@ -270,12 +291,15 @@ class _Fuser:
 
     def _binds(self, user: Node, coordinates: dict[Value, Shape]) -> bool:
         """Whether a region that also computes ``user`` can bind what it reads from outside, each as one tensor."""
+        own = [value.producer for value in (*coordinates, user.outputs[0]) if value.producer is not None]
+        if own[0] in self.scores_of:
+            own += self.scores_of[own[0]].nodes
+        made = {node.outputs[0] for node in own}
         outside = {
             operand
-            for value in (*coordinates, user.outputs[0])
-            if value.producer is not None
-            for operand in value.producer.inputs
-            if operand is not None and operand not in coordinates and not _is_literal(operand)
+            for node in own
+            for operand in node.inputs
+            if operand is not None and operand not in made and not _is_literal(operand)
         }
         return len(outside) + 1 <= self.max_operands
 
@@ -324,11 +348,13 @@ class _Fuser:
 
     # -- prologues -----------------------------------------------------------------------------------------------
 
-    def _kernels_of(self, user: Node) -> dict[int, str]:
-        """Kernels (by id of their region's anchor or map node) in which ``user`` is computed, with family."""
+    def _kernels_of(self, user: Node, operand: Value) -> dict[int, str]:
+        """Kernels (by id of their region's anchor or map node) in which ``user`` reads ``operand``, with family."""
         region = self.region_of.get(user)
         if region is not None:
             family = self.operators.of(region.anchor).family or "map"
+            if family == "attention":
+                return {region.anchor.id: "gemm" if _read_for_every_block(region, user, operand) else "map"}
             if user is not region.anchor and family in REUSING_FAMILIES:
                 family = "map"  # read once per result element by the epilogue
             if family in ("conv", "conv_transpose") and math.prod(region.anchor.attributes.kernel) > 1:
@@ -352,7 +378,7 @@ class _Fuser:
             if (user.outputs[0] in self.constant) != (value in self.constant):
                 self.materialise.add(value)  # a weight, read at run time
                 return
-            kernels.update(self._kernels_of(user))
+            kernels.update(self._kernels_of(user, value))
         reason = self._why_materialise(node, value, kernels)
         if reason is None:
             self.consumers[node] = kernels
@@ -492,7 +518,7 @@ class _Fuser:
         """What the kernel that writes ``output`` loads, and which nodes it inlines."""
         assert output.producer is not None
         region = self.region_of.get(output.producer)
-        own = region.nodes if region else [output.producer]
+        own = region.own if region else [output.producer]
         reads: dict[Value, None] = {}
         inlined: dict[Node, None] = dict.fromkeys(own)
         for node in own:
@@ -550,6 +576,14 @@ def _is_literal(value: Value) -> bool:
     return (value.known is not None and value.known.size <= 1) or value.elements == 0
 
 
+def _read_for_every_block(region: Region, user: Node, operand: Value) -> bool:
+    """Whether an attention reads an element of ``operand`` once for each of several blocks of queries: keys, values."""
+    if ix.bounds(region.domain[-2])[1] <= FEW_ROWS:
+        return False
+    many = user.operand(1) if user is region.anchor or (region.scores and user is region.scores.product) else None
+    return operand is many
+
+
 def _high(size: Dim) -> int:
     return max(ix.bounds(size)[1] - 1, 0)
 
@@ -560,15 +594,6 @@ def _reduced(node: Node, names: Shape) -> Shape:
     if node.attributes.keepdims:
         return tuple(0 if axis in axes else name for axis, name in enumerate(names))
     return tuple(name for axis, name in enumerate(names) if axis not in axes)
-
-
-def broadcast_coordinates(coordinates: Sequence[Dim], shape: Shape, operand_shape: Shape) -> Shape:
-    """Coordinates in an operand that is broadcast to ``shape``."""
-    offset = len(shape) - len(operand_shape)
-    return tuple(
-        0 if size == 1 and shape[offset + axis] != 1 else coordinates[offset + axis]
-        for axis, size in enumerate(operand_shape)
-    )
 
 
 def _element_work(definition: object, node: Node) -> int:

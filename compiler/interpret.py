@@ -26,6 +26,7 @@ from .ops.recurrent import recurrent_array
 from .ops.reduction import arg_reduce_array, reduce_array
 from .ops.registry import OpDef, registry
 from .ops.scatter import scatter_array
+from .ops.softmax_product import softmax_product_array
 from .ops.topk import TopIndicesAttributes, top_indices_array
 from .sources import numpy_dtype
 
@@ -302,6 +303,10 @@ def _recurrent(node: Node, operands: Sequence[np.ndarray], sizes: Sizes) -> np.n
     return recurrent_array(node.attributes, [None if value is None else next(present) for value in node.inputs])
 
 
+def _attention(node: Node, operands: Sequence[np.ndarray], sizes: Sizes) -> np.ndarray:
+    return softmax_product_array(operands[0], operands[1], node.attributes)
+
+
 Family = Callable[[Node, Sequence[np.ndarray], Sizes], np.ndarray]
 
 _FAMILIES: dict[str, Family] = {
@@ -315,4 +320,5 @@ _FAMILIES: dict[str, Family] = {
     "rank": _rank,
     "scatter": _scatter,
     "recurrent": _recurrent,
+    "attention": _attention,
 }

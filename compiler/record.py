@@ -37,12 +37,13 @@ class CallRecorder:
         """Record one call of the run; ``in_place`` is the operand whose memory the result takes over."""
         anchor = group.region.anchor if group.region else group.output.producer
         own = group.region.nodes if group.region else group.nodes[len(group.inlined) :]
+        before = list(group.region.scores.nodes) if group.region and group.region.scores else []
         self.calls.append(
             {
                 "family": group.family,
                 "operands": [self._number(value) for value in built.operands],
                 "in_place": None if in_place is None else self._number(in_place),
-                "prologue": origins_of(group.inlined),
+                "prologue": origins_of([*group.inlined, *before]),
                 "anchor": origins_of([anchor] if anchor else []),
                 "epilogue": origins_of(node for node in own if node is not anchor),
                 "dims": {name: ix.bounds(size)[1] for name, size in built.spec.dims},

@@ -312,8 +312,8 @@ MODEL_CALLS: dict[str, tuple[dict[str, tuple[int, ...]], int]] = {
     "resnet18": ({"input": (1, 3, 224, 224)}, 23),
     "resnet50": ({"input": (1, 3, 224, 224)}, 56),
     "efficientnet_b0": ({"input": (1, 3, 224, 224)}, 99),
-    "vit_tiny_patch16_224": ({"input": (1, 3, 224, 224)}, 111),
-    "bert_small_dynamic": ({"input_ids": (1, 32), "attention_mask": (1, 32)}, 47),
+    "vit_tiny_patch16_224": ({"input": (1, 3, 224, 224)}, 87),
+    "bert_small_dynamic": ({"input_ids": (1, 32), "attention_mask": (1, 32)}, 39),
 }
 
 

@@ -27,11 +27,11 @@ HEAVY = {"onnx", "jinja2", "networkx", "google", "onnxruntime"}
 #: Layers of the compiler, lowest first; a module imports from its own layer or a lower one
 LAYERS = (
     ("index", "expr", "layout", "collection"),
-    ("ir", "sources", "evaluate", "cache"),
+    ("ir", "sources", "evaluate", "cache", "coordinates", "attention_tiles"),
     ("ops", "builder"),
     ("rewrite", "interpret"),
     ("frontend", "unrolling", "specialise"),
-    ("fusion", "buffers"),
+    ("fusion", "attention", "buffers"),
     ("kernels", "codegen", "tuning"),  # kernels ask codegen for the type of an operand, codegen renders their specs
     ("passes",),  # the layout pass asks the kernels which layouts they can read
     ("planner", "record", "alternatives"),

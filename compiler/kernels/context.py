@@ -17,10 +17,11 @@ from ...runtime.errors import InternalError, LimitError
 from .. import expr as ex
 from .. import index as ix
 from ..codegen.wgsl import LANE, LANES, depends_on_lane, is_aligned, lane_variable
+from ..coordinates import broadcast_coordinates
 from ..expr import Expr
-from ..fusion import Group, broadcast_coordinates
+from ..fusion import Group
 from ..index import Dim
-from ..ir import Node, Value
+from ..ir import Node, Shape, Value
 from ..ops.registry import Registry, registry
 from .spec import LONG_WORDS, Grid, Hook, KernelSpec, Operand, Store, Workgroup
 
@@ -115,6 +116,14 @@ class GroupContext:
             raise InternalError(f"{node.op} cannot be computed element by element", origin=node.origin)
         if result.dtype != output.dtype.compute:
             raise InternalError(f"{node.op} gives {result.dtype} for {output.dtype}", origin=node.origin)
+        return result
+
+    def read_with(self, value: Value, coordinates: Sequence[Dim], known: Value, where: Shape, element: Expr) -> Expr:
+        """The element of ``value`` where that of ``known``, which it is computed from at ``where``, is ``element``."""
+        self._stop = {known: (where, element)}
+        result = self.read(value, coordinates)
+        self._stop = {}
+        self._memo.clear()
         return result
 
     @staticmethod

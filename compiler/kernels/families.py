@@ -30,6 +30,7 @@ NAMES = (
     "rank",
     "scatter",
     "recurrent",
+    "attention",
 )
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from .. import index as ix
+from ..coordinates import broadcast_coordinates
 from ..expr import Expr
-from ..fusion import broadcast_coordinates
 from ..index import Dim
 from ..ir import Node
 from ..layout import Layout, contiguous

@@ -45,6 +45,7 @@ from . import selection as selection
 from . import shape as shape
 from . import slicing as slicing
 from . import softmax as softmax
+from . import softmax_product as softmax_product
 from . import static_views as static_views
 from . import symbolic as symbolic
 from . import tensor_scatter as tensor_scatter

@@ -21,6 +21,7 @@ from ..expr import Expr
 from ..fusion import Fusion, Group
 from ..index import Dim
 from ..ir import Graph, Shape, Value
+from ..kernels.attention import scores_axes
 from ..kernels.context import GroupContext
 from ..kernels.families import output_layout, preferred_axes
 from ..layout import Layout, contiguous
@@ -54,8 +55,10 @@ def _collect_votes(fusion: Fusion) -> Votes:
         if group.region is None:
             continue
         anchor = group.region.anchor
-        for position, axis in preferred_axes(group.family, anchor).items():
-            operand = anchor.operand(position)
+        wishes = [(anchor.operand(position), axis) for position, axis in preferred_axes(group.family, anchor).items()]
+        if group.region.scores is not None:
+            wishes += scores_axes(group.region.scores)
+        for operand, axis in wishes:
             context = _LogicalContext(group, fusion.materialised, WEB)
             where = tuple(
                 lane_variable() if index == axis else ix.variable(f"v{index}", 0, _high(size))
@@ -81,7 +84,7 @@ def _choose(group: Group, fusion: Fusion, votes: Mapping[int, int]) -> Layout:
         layout = contiguous(value.rank)
     else:
         layout = _from_anchor(group)
-        if group.family != "gemm":
+        if group.family != "gemm" and (group.family != "attention" or value.dtype.packing > 1):
             return layout
     if votes:
         axis = max(votes, key=lambda candidate: (votes[candidate], candidate == layout.innermost, candidate))

@@ -6,12 +6,13 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from ...runtime.device_profile import WEB, DeviceProfile
 from ...runtime.errors import InputError
 from ..builder import DEFAULT_LIMITS, Limits
 from ..ir import Graph
 from ..ir import verify as verify_graph
 from ..rewrite import Rule, Trace, apply_rules
-from . import padding, products, scales, simplify, views
+from . import attention, padding, products, scales, simplify, views
 from .common_subexpressions import eliminate_common_subexpressions
 from .dead_code import remove_dead_code
 
@@ -22,6 +23,7 @@ class PassContext:
 
     limits: Limits = DEFAULT_LIMITS
     trace: Trace | None = None
+    profile: DeviceProfile = WEB
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +51,19 @@ def _rules(name: str, rules: Sequence[Rule]) -> Pass:
     return Pass(name, run)
 
 
-#: Recognition of whole subgraphs that have a kernel family of their own (attention) belongs between "simplify", which
+def _attention(graph: Graph, context: PassContext) -> int:
+    rules = attention.rules(context.profile)
+    return apply_rules(graph, rules, limits=context.limits, trace=context.trace)
+
+
+#: Recognition of whole subgraphs that have a kernel family of their own (attention) stands between "simplify", which
 #: brings views and constants into one form, and "scales", which moves factors out of the pattern.
 PASSES: tuple[Pass, ...] = (
     Pass("dead-code", lambda graph, _: remove_dead_code(graph)),
     _rules("views", views.RULES),
     Pass("common-subexpressions", lambda graph, _: eliminate_common_subexpressions(graph)),
     _rules("simplify", simplify.RULES),
+    Pass("attention", _attention),
     _rules("padding", padding.RULES),
     _rules("scales", scales.RULES),
     _rules("products", products.RULES + views.RULES),
@@ -73,6 +81,7 @@ def run_passes(
     trace: Trace | None = None,
     on_pass: Callable[[PassReport, Graph], None] | None = None,
     limits: Limits = DEFAULT_LIMITS,
+    profile: DeviceProfile = WEB,
 ) -> None:
     """Run every pass but the ``disabled`` ones on an expanded graph.
 
@@ -83,7 +92,7 @@ def run_passes(
     unknown = sorted(disabled - set(PASS_NAMES))
     if unknown:
         raise InputError(f"there is no pass '{unknown[0]}'", hint=f"the passes are {', '.join(PASS_NAMES)}")
-    context = PassContext(limits, trace)
+    context = PassContext(limits, trace, profile)
     for each in PASSES:
         if each.name in disabled:
             continue

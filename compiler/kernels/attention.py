@@ -1,0 +1,197 @@
+"""Attention: softmax(scores) values in one kernel, with the scores computed from queries and keys on the way.
+
+The softmax is a stream: for each query the kernel keeps the highest score so far, the sum of the powers and the
+weighted sum of the values, and scales the two sums down when a higher score comes.  All of it is f32.
+
+``load_q(batch, m, step)``, ``load_k(batch, n, step)``   four neighbouring elements of a query and of a key (zeros past
+                                                         the end); absent where the scores lie in memory
+``score(batch, m, n, product)``                          a score, from the product of a query and a key
+``load_v(batch, n, step)``                               four neighbouring elements of a value
+``store(batch, m, step, value)``                         four neighbouring results, pushed through the epilogue
+
+Whatever reshapes heads, repeats them for groups of queries, turns them or joins caches is in the loads; scales, caps
+and masks are in the score.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...runtime.errors import InternalError
+from .. import attention_tiles
+from .. import expr as ex
+from .. import index as ix
+from ..attention import Scores, product_coordinates
+from ..attention_tiles import RowAttention, TileAttention
+from ..codegen.wgsl import LANES
+from ..coordinates import broadcast_coordinates
+from ..expr import Expr
+from ..index import Dim
+from ..ir import Node, Shape, Value
+from ..layout import Layout, contiguous
+from .context import Built, GroupContext, lanes_of, unflatten
+from .spec import Hook
+
+VECTOR = "vec4<f32>"
+
+
+def preferred_axes(node: Node) -> dict[int, int]:
+    """Values are read along their elements."""
+    return {1: node.operand(1).rank - 1}
+
+
+def scores_axes(scores: Scores) -> list[tuple[Value, int]]:
+    """Queries and keys are read along the terms of the product."""
+    left, right = scores.product.operand(0), scores.product.operand(1)
+    return [(left, left.rank - 1), (right, right.rank - 2)]
+
+
+def output_layout(node: Node) -> Layout:
+    return contiguous(node.output.rank)
+
+
+def build(context: GroupContext) -> Built:
+    """The kernel of a SoftmaxProduct with its scores and its fused consumers."""
+    hooks = Hooks(context)
+    batch, m, n = (ix.bounds(size)[1] for size in (hooks.batch_size, hooks.m_size, hooks.n_size))
+    tile = attention_tiles.attention_tile(context.profile, batch, m, n, hooks.key_size, hooks.value_size)
+    vectors = hooks.key_vectors, hooks.value_vectors
+    dims = {"m": hooks.m_size, "n": hooks.n_size}
+    flops = ix.product([2, hooks.batch_size, hooks.m_size, hooks.n_size, hooks.key_size + hooks.value_size])
+    if isinstance(tile, RowAttention):
+        return context.built(
+            "attention_row",
+            tile,
+            hooks.all(),
+            dims=dims,
+            workgroup=(tile.threads, 1, 1),
+            grid=(hooks.m_size, hooks.batch_size, 1),
+            workgroup_bytes=tile.workgroup_bytes(*vectors),
+            flops=flops,
+            parameters=hooks.parameters,
+        )
+    assert isinstance(tile, TileAttention)
+    return context.built(
+        "attention_tile",
+        tile,
+        hooks.all(),
+        dims=dims,
+        workgroup=(tile.threads, 1, 1),
+        grid=(ix.ceildiv(hooks.m_size, tile.block), hooks.batch_size, 1),
+        workgroup_bytes=tile.workgroup_bytes(*vectors),
+        flops=flops,
+        parameters=hooks.parameters,
+    )
+
+
+class Hooks:
+    """The hooks of one attention; ``batch`` counts all axes before the last two of the result."""
+
+    def __init__(self, context: GroupContext) -> None:
+        self.context = context
+        node = context.anchor
+        assert context.group.region is not None
+        self.scores = context.group.region.scores
+        self.node = node
+        *batch, m, d = node.output.shape
+        self.batch_shape: Shape = tuple(batch)
+        self.batch_size, self.m_size, self.n_size = ix.product(batch), m, node.operand(1).shape[-2]
+        self.value_size = ix.number(d)
+        self.key_size = 0 if self.scores is None else ix.number(self.scores.product.operand(0).shape[-1])
+        self.batch = ix.coordinate("batch", self.batch_size)
+        self.m, self.n = ix.coordinate("m", self.m_size), ix.coordinate("n", self.n_size)
+        self.heads = unflatten(self.batch, self.batch_shape)
+
+    @property
+    def key_vectors(self) -> int:
+        return -(-self.key_size // LANES)
+
+    @property
+    def value_vectors(self) -> int:
+        return -(-self.value_size // LANES)
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        return {
+            "key_vectors": self.key_vectors,
+            "value_vectors": self.value_vectors,
+            "zero_rows": self.node.attributes.zero_rows,
+            "may_be_empty": ix.bounds(self.n_size)[0] < 1,
+        }
+
+    def all(self) -> list[Hook]:
+        if self.scores is None:
+            return [self._score(), self._load_v(), self._store()]
+        return [self._load_q(), self._load_k(), self._score(), self._load_v(), self._store()]
+
+    @property
+    def _scores_at(self) -> tuple[Dim, ...]:
+        shape = self.node.operand(0).shape
+        return (*broadcast_coordinates(self.heads, self.batch_shape, shape[:-2]), self.m, self.n)
+
+    @property
+    def _product_at(self) -> Shape:
+        """Coordinates of the product of queries and keys behind a score."""
+        assert self.scores is not None
+        where = product_coordinates(
+            self.node.operand(0),
+            self._scores_at,
+            self.scores.product,
+            set(self.scores.nodes),
+            self.context.operators,
+        )
+        if where is None:
+            raise InternalError("the scores read several elements of their product", origin=self.node.origin)
+        return where
+
+    def _elements(self, size: int) -> tuple[Dim, Expr | None]:
+        """Four neighbours of vector ``step``, the last one again past the end, and where they are inside."""
+        wide = lanes_of(ix.coordinate("step", -(-size // LANES)))
+        if size % LANES == 0:
+            return wide, None
+        return ix.minimum(wide, size - 1), ex.in_range(wide, 0, size)
+
+    def _load_q(self) -> Hook:
+        assert self.scores is not None
+        left = self.scores.product.operand(0)
+        *heads, row, _ = self._product_at
+        k, inside = self._elements(self.key_size)
+        where = broadcast_coordinates(heads, self.scores.product.output.shape[:-2], left.shape[:-2])
+        value = _padded(self.context.read(left, (*where, row, k)), inside)
+        return Hook("load_q", ("batch", "m", "step"), LANES, (), value)
+
+    def _load_k(self) -> Hook:
+        assert self.scores is not None
+        right = self.scores.product.operand(1)
+        *heads, _, column = self._product_at
+        k, inside = self._elements(self.key_size)
+        where = broadcast_coordinates(heads, self.scores.product.output.shape[:-2], right.shape[:-2])
+        value = _padded(self.context.read(right, (*where, k, column)), inside)
+        return Hook("load_k", ("batch", "n", "step"), LANES, (), value)
+
+    def _score(self) -> Hook:
+        scores = self.node.operand(0)
+        if self.scores is None:
+            value = self.context.read(scores, self._scores_at)
+            return Hook("score", ("batch", "m", "n"), 1, (), value)
+        product = ex.register("product", "f32")
+        known = self.scores.product.output
+        value = self.context.read_with(scores, self._scores_at, known, self._product_at, product)
+        return Hook("score", ("batch", "m", "n"), 1, (("product", "f32"),), value)
+
+    def _load_v(self) -> Hook:
+        values = self.node.operand(1)
+        where = broadcast_coordinates(self.heads, self.batch_shape, values.shape[:-2])
+        element, _ = self._elements(self.value_size)
+        value = self.context.read(values, (*where, self.n, element))
+        return Hook("load_v", ("batch", "n", "step"), LANES, (), value)
+
+    def _store(self) -> Hook:
+        wide = lanes_of(ix.coordinate("step", self.value_vectors))
+        inside = None if self.value_size % LANES == 0 else ex.in_range(wide, 0, self.value_size)
+        stores = self.context.stores((*self.heads, self.m, wide), ex.register("value", "f32"), inside)
+        return Hook("store", ("batch", "m", "step"), LANES, (("value", VECTOR),), None, stores)
+
+
+def _padded(value: Expr, inside: Expr | None) -> Expr:
+    return value if inside is None else ex.guard(inside, value, ex.const(0, value.dtype))

@@ -1,0 +1,156 @@
+"""Softmax and the matrix product behind it become one operator, ``loom.SoftmaxProduct``.
+
+The pattern is that of expanded graphs, however an exporter wrote it (Softmax as an operator or as its five parts), and
+that of the attention operators, whose rows without any key give zeros::
+
+    powers = Exp(scores - Max(ReduceMax(scores), lowest)?)        over the last axis
+    result = (powers / total) @ values                            total = ReduceSum(powers), or 1 where that is 0
+
+with views of the batch axes and changes of the float type allowed before the last product.  Scores may be anything;
+:mod:`compiler.attention` looks for the product that they come from.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...runtime.device_profile import DeviceProfile
+from .. import index as ix
+from ..attention_tiles import attention_reason
+from ..builder import GraphBuilder
+from ..ir import Node, Value
+from ..rewrite import Facts, Match, Rule
+from .patterns import is_filled_with, known_numbers, made_by, view
+
+#: Head sizes that a thread group can hold
+LARGEST_HEAD = 256
+
+
+@dataclass(frozen=True)
+class _Softmax:
+    """The parts of a softmax over the last axis; ``nodes`` from the division to the reduction of the scores."""
+
+    scores: Value
+    nodes: tuple[Node, ...]
+    zero_rows: bool
+
+
+def _last_axis(node: Node) -> bool:
+    return node.attributes.axes == (node.operand(0).rank - 1,) and node.attributes.keepdims
+
+
+def _reduction(value: Value | None, kind: str) -> Node | None:
+    node = made_by(value, "loom.Reduce")
+    return node if node is not None and node.attributes.kind == kind and _last_axis(node) else None
+
+
+def _division(weights: Value) -> tuple[list[Node], Value, Value] | None:
+    """``powers / divisor``, also as a product with the reciprocal: nodes, powers, divisor."""
+    node = made_by(weights, "Div")
+    if node is not None:
+        return [node], node.operand(0), node.operand(1)
+    node = made_by(weights, "Mul")
+    if node is None:
+        return None
+    for powers, factor in ((node.operand(0), node.operand(1)), (node.operand(1), node.operand(0))):
+        reciprocal = made_by(factor, "Reciprocal")
+        if reciprocal is not None:
+            return [node, reciprocal], powers, reciprocal.operand(0)
+    return None
+
+
+def _total(divisor: Value) -> tuple[Node, list[Node], bool] | None:
+    """The sum behind a divisor, the nodes in between, and whether a sum of zero becomes one."""
+    plain = _reduction(divisor, "sum")
+    if plain is not None:
+        return plain, [], False
+    choice = made_by(divisor, "Where")
+    if choice is None or not is_filled_with(choice.operand(1), 1.0):
+        return None
+    test, plain = made_by(choice.operand(0), "Equal"), _reduction(choice.operand(2), "sum")
+    if test is None or plain is None or test.operand(0) is not plain.output or not is_filled_with(test.operand(1), 0.0):
+        return None
+    return plain, [choice, test], True
+
+
+def _softmax(weights: Value) -> _Softmax | None:
+    division = _division(weights)
+    total = None if division is None else _total(division[2])
+    if division is None or total is None:
+        return None
+    divided, powers, _ = division
+    summed, between, zero_rows = total
+    exponential = made_by(powers, "Exp")
+    difference = None if exponential is None else made_by(exponential.operand(0), "Sub")
+    if exponential is None or difference is None or summed.operand(0) is not powers:
+        return None
+    highest = difference.operand(1)
+    bounded = made_by(highest, "loom.Maximum")
+    if bounded is not None:
+        low = known_numbers(bounded.operand(1))
+        if low is None or low.size != 1 or not low.reshape(-1)[0] < -1e4:
+            return None
+        highest = bounded.operand(0)
+    largest = _reduction(highest, "max")
+    if largest is None or largest.operand(0) is not difference.operand(0):
+        return None
+    if zero_rows != (bounded is not None):  # a row of -infinity alone would be NaN before it is divided
+        return None
+    nodes = [*divided, exponential, difference, largest, summed, *between, *([bounded] if bounded else [])]
+    return _Softmax(difference.operand(0), tuple(nodes), zero_rows)
+
+
+def _match(node: Node, facts: Facts) -> Match | None:
+    weights = node.operand(0)
+    between: list[Node] = []
+    while (step := made_by(weights, "loom.View", "Cast")) is not None:
+        operand = step.operand(0)
+        if step.op == "View" and (operand.rank < 2 or operand.shape[-1] != weights.shape[-1]):
+            return None
+        if not operand.dtype.is_float or not weights.dtype.is_float:
+            return None
+        between.append(step)
+        weights = operand
+    found = _softmax(weights)
+    if found is None or not node.output.dtype.is_float:
+        return None
+    return Match((node, *between, *found.nodes), {"softmax": found, "shape": node.operand(0).shape})
+
+
+def _check(profile: DeviceProfile, match: Match, facts: Facts) -> str | None:
+    root = match.root
+    inside = set(match.nodes)
+    for member in match.nodes[1:]:
+        value = member.output
+        if facts.is_output(value) or any(user not in inside for user, _ in value.uses):
+            return "the weights of the softmax, or parts of them, are needed too"
+    if facts.is_constant(root.output):
+        return "it depends on constants alone"
+    size = root.output.shape[-1]
+    if isinstance(size, ix.Index) or size > LARGEST_HEAD:
+        return f"values have more than {LARGEST_HEAD} elements, or a dynamic number"
+    if root.output.dtype.packing > 1 and size % 4:
+        return f"two threads would write one word of a {root.output.dtype} result"
+    batch = ix.bounds(ix.product(list(root.output.shape[:-2])))[1]
+    if batch > profile.limit("max-compute-workgroups-per-dimension"):
+        return "there are more heads than a dispatch has workgroups in a dimension"
+    return attention_reason(profile, ix.bounds(root.output.shape[-2])[1])
+
+
+def _rewrite(builder: GraphBuilder, match: Match) -> Value:
+    softmax: _Softmax = match["softmax"]
+    scores = view(builder, softmax.scores, match["shape"])
+    return builder.op("SoftmaxProduct", scores, match.root.operand(1), domain="loom", zero_rows=softmax.zero_rows)
+
+
+def rules(profile: DeviceProfile) -> tuple[Rule, ...]:
+    """The rules for one kind of device: where separate kernels are faster, nothing is joined."""
+    return (
+        Rule(
+            "softmax-product",
+            frozenset({"loom.MatMul"}),
+            _match,
+            _rewrite,
+            lambda match, facts: _check(profile, match, facts),
+        ),
+    )

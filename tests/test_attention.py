@@ -1,0 +1,235 @@
+"""Attention in one kernel: every way to write it, odd sizes, masks, both forms of the kernel, both drivers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from onnx import helper
+
+from shaderloom.compiler.driver import CompileOptions, lower
+from shaderloom.compiler.frontend import load_model
+from shaderloom.compiler.specialise import bind_shapes
+from shaderloom.runtime.device_profile import WEB
+from shaderloom.runtime.plan import Plan
+
+from .support.attentions import MASKS, Form, attention
+from .support.cases import OperatorCase, all_cases, difference
+from .support.comparison import reference, relative_error
+from .support.golden import check_golden
+from .support.running import compile_for, run_plan
+
+FORMS = {
+    "plain": Form(),
+    "divided": Form(scale="Div scores"),
+    "scaled query": Form(scale="Mul query"),
+    "unscaled": Form(scale="none"),
+    "softmax in parts": Form(softmax="parts"),
+    "softmax by reciprocal": Form(softmax="reciprocal"),
+    "capped": Form(cap=5.0, mask="b1mn"),
+    "grouped": Form(groups=2, mask="b1mn"),
+    "one head of keys": Form(groups=4, mask="mn"),
+    "heads as axes": Form(layout="heads", merge=False),
+    "masked by Where": Form(mask="b1mn", mask_kind="Where"),
+    "two masks": Form(mask="b1m1", mask_kind="And Where"),
+    "a mask for each head": Form(mask="1hmn", scale="Div scores"),
+}
+
+
+def templates(plan: Plan) -> list[str]:
+    names = {kernel.key: kernel.template for kernel in plan.kernels}
+    return [names[call.kernel] for stage in plan.stages for call in stage.calls]
+
+
+def check(device, model, feeds, *, tolerance: float = 1e-5, calls: int = 1, dynamic=None, **options) -> None:
+    profile = replace(device.profile, kind="discrete")
+    plan = compile_for(model, feeds, profile, dynamic=dynamic, **options)
+    (found,) = run_plan(device, plan, model, feeds)
+    (expected,) = reference(model.SerializeToString(), feeds)
+    assert relative_error(found, expected) <= tolerance
+    assert sum(name.startswith("attention") for name in templates(plan)) == 1
+    assert len(templates(plan)) == calls, templates(plan)
+
+
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+@pytest.mark.parametrize("queries", [1, 7])
+def test_forms(device, form: Form, queries: int):
+    heads = max(form.groups, 2)
+    model, feeds = attention(form, heads=heads, queries=queries)
+    check(device, model, feeds)
+
+
+@pytest.mark.parametrize("size", [1, 3, 7, 17, 63, 65, 64, 256])
+@pytest.mark.parametrize(("queries", "keys"), [(1, 300), (17, 3), (65, 63)])
+def test_sizes(device, size: int, queries: int, keys: int):
+    model, feeds = attention(Form(mask="mn"), batch=1, queries=queries, keys=keys, size=size)
+    check(device, model, feeds)
+
+
+@pytest.mark.parametrize(("size", "value_size"), [(8, 5), (3, 64), (64, 1)])
+@pytest.mark.parametrize(("queries", "keys"), [(1, 1), (3, 17), (33, 130)])
+def test_values_of_another_size(device, size: int, value_size: int, queries: int, keys: int):
+    model, feeds = attention(Form(), batch=1, queries=queries, keys=keys, size=size, value_size=value_size)
+    check(device, model, feeds)
+
+
+@pytest.mark.parametrize("mask", [mask for mask in MASKS if mask])
+@pytest.mark.parametrize("queries", [1, 6])
+def test_masks(device, mask: str, queries: int):
+    model, feeds = attention(Form(mask=mask), batch=2, heads=3, queries=queries)
+    check(device, model, feeds)
+
+
+@pytest.mark.parametrize("queries", [1, 9])
+def test_each_driver_within_the_limits_of_the_web(web_device, queries: int):
+    model, feeds = attention(Form(groups=2, mask="b1mn"), heads=4, queries=queries, keys=21, size=17)
+    check(web_device, model, feeds)
+
+
+@pytest.mark.parametrize("low", [-1e9, -np.inf])
+@pytest.mark.parametrize("queries", [1, 6])
+def test_rows_without_keys(each_device, low: float, queries: int):
+    """A mean of all values for large negative numbers, NaN for infinities: what the separate kernels give."""
+    model, feeds = attention(Form(mask="b1mn", mask_kind="Where", low=low), batch=2, queries=queries)
+    feeds["mask"][0] = False
+    check(each_device, model, feeds)
+
+
+@pytest.mark.parametrize("queries", [1, 6])
+@pytest.mark.parametrize("size", [8, 64])
+def test_half_precision(device, queries: int, size: int):
+    model, feeds = attention(Form(mask="b1mn"), dtype=np.float16, queries=queries, size=size)
+    check(device, model, feeds, tolerance=5e-3)
+
+
+@pytest.mark.parametrize("queries", [1, 6])
+def test_half_precision_in_words_that_cross_rows(device, queries: int):
+    """Three elements a head: no thread owns whole words, so the products stay apart."""
+    model, feeds = attention(Form(merge=False), dtype=np.float16, queries=queries, size=3)
+    profile = replace(device.profile, kind="discrete")
+    plan = compile_for(model, feeds, profile)
+    (found,), (expected,) = run_plan(device, plan, model, feeds), reference(model.SerializeToString(), feeds)
+    assert relative_error(found, expected) <= 5e-3
+    assert "attention_tile" not in templates(plan)
+
+
+@pytest.mark.parametrize("queries", [1, 7])
+def test_dynamic_keys(device, queries: int):
+    """One plan for every number of keys, none included: no term at all gives zeros."""
+    form = Form(layout="heads", merge=False, mask="n")
+    dims = {"k": (2, 2, "K", 8), "v": (2, 2, "K", 8), "mask": ("K",)}
+    model, feeds = attention(form, queries=queries, dims=dims)
+    profile = replace(device.profile, kind="discrete")
+    plan = compile_for(model, feeds, profile, dynamic={"K": (0, 600)})
+    assert [name for name in templates(plan) if name.startswith("attention")]
+    for keys in (0, 1, 5, 64, 130, 600):
+        _, feeds = attention(form, queries=queries, keys=keys, dims=dims)
+        (found,) = run_plan(device, plan, model, feeds)
+        if keys:
+            (expected,) = reference(model.SerializeToString(), feeds)
+            assert relative_error(found, expected) <= 1e-5
+        else:
+            assert not found.any() and found.shape == (2, 2, queries, 8)
+
+
+def test_dynamic_queries(device):
+    form = Form(layout="heads", merge=False)
+    dims = {"q": ("B", 2, "Q", 8), "k": ("B", 2, 9, 8), "v": ("B", 2, 9, 8)}
+    model, feeds = attention(form, dims=dims)
+    profile = replace(device.profile, kind="discrete")
+    plan = compile_for(model, feeds, profile, dynamic={"Q": (1, 70), "B": (1, 3)})
+    assert templates(plan) == ["attention_tile"]
+    for batch, queries in ((1, 1), (3, 17), (2, 70)):
+        _, feeds = attention(form, batch=batch, queries=queries)
+        (found,) = run_plan(device, plan, model, feeds)
+        assert relative_error(found, reference(model.SerializeToString(), feeds)[0]) <= 1e-5
+
+
+OPERATORS = {"Attention", "MultiHeadAttention", "GroupQueryAttention"}
+CASES = [operator for operator in all_cases() if operator.definition.name in OPERATORS]
+
+
+@pytest.mark.parametrize("operator", CASES, ids=lambda operator: operator.name)
+def test_attention_operators(device, operator: OperatorCase):
+    """Every case of the operators: causal masks, caches, groups of heads, soft caps, lengths, sinks."""
+    model, feeds = operator.model(), operator.feeds
+    plan = compile_for(model, feeds, replace(device.profile, kind="discrete"))
+    runtime, expected = operator.reference()
+    for found, wanted in zip(run_plan(device, plan, model, feeds), expected, strict=True):
+        assert difference(found, wanted) <= operator.case.tolerance, runtime
+
+
+def test_most_attention_operators_become_one_kernel():
+    """What stays apart: scores that are an output too, and sinks."""
+    apart = []
+    for operator in CASES:
+        plan = compile_for(operator.model(), operator.feeds, WEB)
+        if not any(name.startswith("attention") for name in templates(plan)):
+            apart.append(operator.name)
+    assert len(apart) <= 0.3 * len(CASES), apart
+
+
+# -- twins and reasons -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("queries", [1, 7])
+def test_twin_without_the_pass(device, queries: int):
+    model, feeds = attention(Form(mask="b1mn", groups=2), heads=4, queries=queries)
+    profile = replace(device.profile, kind="discrete")
+    joined = run_plan(device, compile_for(model, feeds, profile), model, feeds)
+    apart = compile_for(model, feeds, profile, disabled_passes=("attention",))
+    assert not any(name.startswith("attention") for name in templates(apart))
+    assert relative_error(joined[0], run_plan(device, apart, model, feeds)[0]) <= 1e-5
+
+
+def test_scores_in_memory(device):
+    """Scores that are an output too are read by the attention; only the weights are not stored."""
+    model, feeds = attention(Form(layout="heads", merge=False))
+    scores = next(each.input[0] for each in model.graph.node if each.op_type == "Softmax")
+    model.graph.output.append(helper.make_tensor_value_info(scores, 1, None))
+    profile = replace(device.profile, kind="discrete")
+    plan = compile_for(model, feeds, profile)
+    assert len(templates(plan)) == 2 and templates(plan)[1].startswith("attention")
+    for found, expected in zip(run_plan(device, plan, model, feeds), reference(model.SerializeToString(), feeds)):
+        assert relative_error(found, expected) <= 1e-5
+
+
+def refusals(model, feeds) -> set[str]:
+    imported = load_model(model.SerializeToString())
+    bound = bind_shapes(imported, {name: array.shape for name, array in feeds.items()})
+    trace: list = []
+    lower(imported, bound, WEB, CompileOptions(), trace=trace)
+    return {entry.refused for entry in trace if entry.rule == "softmax-product"}
+
+
+def test_weights_that_are_an_output_stay_apart():
+    model, feeds = attention(Form(layout="heads", merge=False))
+    weights = next(each.output[0] for each in model.graph.node if each.op_type == "Softmax")
+    model.graph.output.append(helper.make_tensor_value_info(weights, 1, None))
+    assert refusals(model, feeds) == {"the weights of the softmax, or parts of them, are needed too"}
+
+
+def test_large_heads_stay_apart():
+    model, feeds = attention(Form(layout="heads", merge=False), size=260)
+    assert refusals(model, feeds) == {"values have more than 256 elements, or a dynamic number"}
+
+
+def test_software_drivers_keep_products_for_many_queries():
+    model, feeds = attention(Form())
+    plan = compile_for(model, feeds, replace(WEB, kind="cpu"))
+    assert not any(name.startswith("attention") for name in templates(plan))
+    model, feeds = attention(Form(), queries=1)
+    assert "attention_row" in templates(compile_for(model, feeds, replace(WEB, kind="cpu")))
+
+
+# -- text ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["attention_row", "attention_tile"])
+def test_golden(name: str):
+    model, feeds = attention(Form(mask="b1mn"), batch=1, queries=1 if name.endswith("row") else 20, keys=40, size=32)
+    plan = compile_for(model, feeds, WEB)
+    (kernel,) = plan.kernels
+    assert kernel.template == name
+    check_golden(f"wgsl/{name}.wgsl", kernel.wgsl)
