@@ -38,6 +38,16 @@ def _text(name: str, length: int, *, mask: bool) -> Model:
     return Model(name, lambda: locate_filled(name), feeds)
 
 
+def one_token(past: int = 512) -> Feeds:
+    """A token for ``decoder_kv`` behind a cache of ``past`` positions."""
+    generator = np.random.default_rng(0)
+    feeds: Feeds = {"input_ids": tokens(1, 1, 4096)}
+    for layer in range(4):
+        for part in ("k", "v"):
+            feeds[f"past.{layer}.{part}"] = generator.standard_normal((1, 2, past, 32), dtype=np.float32)
+    return feeds
+
+
 MODELS = {
     model.name: model
     for model in (
@@ -49,6 +59,7 @@ MODELS = {
         _image("vit_tiny_patch16_224"),
         _text("bert_small", 128, mask=True),
         _text("gpt2_small", 64, mask=False),
+        Model("decoder_kv", lambda: locate_filled("decoder_kv"), one_token),
         Model("ppocr_det", lambda: locate_trained("ppocr_det"), lambda: {"x": text_picture(320, 480)}),
         Model("ppocr_cls", lambda: locate_trained("ppocr_cls"), lambda: {"x": text_line(192)}),
         Model(
