@@ -14,10 +14,18 @@ from .product import column, divides
 from .spec import Hook
 
 
+#: Taps along the last axis that a kernel writes out.  A window longer than this (a Fourier transform or a filter bank
+#: exported as a convolution has 500 to 2,000) would be a shader on which drivers compile for minutes.
+MOST_TAPS = 32
+
+
 def applies(context: GroupContext) -> bool:
-    """Whether every group has one input channel of floats, and packed results fill words of their own."""
+    """Whether every group has one input channel of floats, windows are short, and packed results fill words of their
+    own."""
     weight, output = context.anchor.operand(1), context.anchor.output
     if output.dtype.compute != "f32" or weight.shape[1] != 1 or not ix.always_less(1, output.shape[1]):
+        return False
+    if context.anchor.attributes.kernel[-1] > MOST_TAPS:
         return False
     return context.group.output.dtype.packing == 1 or divides(LANES, output.shape[1])
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,14 +15,21 @@ Feeds = Mapping[str, np.ndarray]
 
 def reference(model: Path | bytes, feeds: Feeds, *, optimised: bool = False) -> list[np.ndarray]:
     """onnxruntime's outputs on the CPU, with its graph optimisations off unless ``optimised``."""
-    onnxruntime = pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnxruntime")
+    source = model if isinstance(model, bytes) else str(model)
+    return _session(source, optimised).run(None, dict(feeds))
+
+
+@lru_cache(maxsize=2)
+def _session(source: bytes | str, optimised: bool) -> Any:
+    """The sessions of the last model, which many tests feed again and again."""
+    import onnxruntime
+
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     level = onnxruntime.GraphOptimizationLevel
     options.graph_optimization_level = level.ORT_ENABLE_ALL if optimised else level.ORT_DISABLE_ALL
-    source = model if isinstance(model, bytes) else str(model)
-    session = onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
-    return session.run(None, dict(feeds))
+    return onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
 
 
 def relative_error(result: np.ndarray, expected: np.ndarray) -> float:
