@@ -13,7 +13,6 @@ from .padded import read_padded
 from .product import column, divides
 from .spec import Hook
 
-
 #: Taps along the last axis that a kernel writes out.  A window longer than this (a Fourier transform or a filter bank
 #: exported as a convolution has 500 to 2,000) would be a shader on which drivers compile for minutes.
 MOST_TAPS = 32
