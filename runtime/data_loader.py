@@ -14,7 +14,7 @@ import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from typing import Any
 
-from .errors import ModelError
+from .errors import ModelError, ShaderloomError
 
 #: (path as the model writes it, offset, length) -> bytes
 DataLoader = Callable[[str, int, int], Any]
@@ -42,12 +42,18 @@ def chunks_of(data: Any) -> Iterator[memoryview]:
 
 
 def load_whole(loader: DataLoader, path: str, offset: int, length: int, tensor: str) -> bytes:
-    """All bytes of a small range; raises :class:`ModelError` if there are more or fewer."""
+    """All bytes of a small range; raises :class:`ModelError` if there are more or fewer, or if the loader fails."""
     data = bytearray()
-    for chunk in chunks_of(loader(path, offset, length)):
-        data += chunk
-        if len(data) > length:
-            break
+    try:
+        for chunk in chunks_of(loader(path, offset, length)):
+            data += chunk
+            if len(data) > length:
+                break
+    except ShaderloomError:
+        raise
+    except Exception as error:  # of the caller's function
+        reason = f"external_data_loader raised {type(error).__name__}: {error}"
+        raise ModelError(reason, tensor=tensor, hint="it must give the bytes that are asked for") from error
     check_length(len(data), length, tensor)
     return bytes(data)
 

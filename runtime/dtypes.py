@@ -108,9 +108,12 @@ def from_onnx(code: int) -> DType:
         raise UnsupportedError(f"element type {code} is not supported") from None
 
 
-def from_numpy(dtype: np.dtype | type) -> DType:
-    """The type of a numpy dtype; raises :class:`UnsupportedError` when there is none."""
-    name = np.dtype(dtype).name
+def from_numpy(dtype: np.dtype | type | str) -> DType:
+    """The type of a numpy dtype, or what numpy takes for one; raises :class:`UnsupportedError` when there is none."""
+    try:
+        name = np.dtype(dtype).name
+    except TypeError:
+        raise UnsupportedError(f"{dtype!r} is no element type", hint=f"use one of {', '.join(_BY_NUMPY)}") from None
     if name == "bfloat16":
         return BFLOAT16
     try:

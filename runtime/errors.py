@@ -28,6 +28,12 @@ class Origin:
         return f"{self.op}{label} ({self.graph} node {self.index})"
 
 
+def printable(text: str) -> str:
+    """``text`` as one line: names come from files, and a control character in one would act on a terminal."""
+    line = " ".join(text.splitlines())
+    return line if line.isprintable() else "".join(each if each.isprintable() else ascii(each)[1:-1] for each in line)
+
+
 class ShaderloomError(Exception):
     """Base of the family.  Each member has a ``stage`` (an instance may have another) and a ``remedy``."""
 
@@ -56,7 +62,7 @@ class ShaderloomError(Exception):
         where = f" at {self.origin}" if self.origin else ""
         tensor = f", tensor '{self.tensor}'" if self.tensor else ""
         hint = f" [{self.hint or self.remedy}]" if self.hint or self.remedy else ""
-        return f"{self.stage}{where}{tensor}: {self.reason}{hint}"
+        return printable(f"{self.stage}{where}{tensor}: {self.reason}{hint}")
 
 
 class ModelError(ShaderloomError):

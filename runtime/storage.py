@@ -63,7 +63,7 @@ class Storage:
         """Keep the memory until :meth:`unpin`.  Raises :class:`ClosedError` if it was released."""
         with self._lock:
             if self._released:
-                raise ClosedError("the tensor was disposed")
+                raise ClosedError("the tensor was disposed", hint="make another")
             self._pins += 1
 
     def unpin(self) -> None:
@@ -106,7 +106,9 @@ class Storage:
                 device.probe(self.gpu)
             except DeviceError as error:
                 if "destroyed" in str(error):
-                    raise ClosedError("the buffer of the tensor was destroyed by its owner") from error
+                    raise ClosedError(
+                        "the buffer of the tensor was destroyed by its owner", hint="make another"
+                    ) from error
                 raise
 
 

@@ -232,7 +232,7 @@ class Tensor:
 
     def _live(self) -> None:
         if self.disposed:
-            raise ClosedError("the tensor was disposed")
+            raise ClosedError("the tensor was disposed", hint="make another")
 
     def _download(self) -> OwnedBuffer:
         """Submit a copy to a new staging buffer."""
@@ -257,7 +257,7 @@ class Tensor:
 
 
 def _on_device(dtype: Any) -> DType:
-    kind = BY_NAME[dtype] if isinstance(dtype, str) and dtype in BY_NAME else from_numpy(np.dtype(dtype))
+    kind = BY_NAME[dtype] if isinstance(dtype, str) and dtype in BY_NAME else from_numpy(dtype)
     if not kind.on_device:
         raise UnsupportedError(f"the device cannot hold elements of type {kind.name}")
     return kind

@@ -39,7 +39,7 @@ def _element_type(element_type: Any) -> np.dtype[Any]:
         return numpy_dtype(from_onnx(element_type))
     if isinstance(element_type, str) and element_type in BY_NAME:
         return numpy_dtype(BY_NAME[element_type])
-    return np.dtype(element_type)
+    return numpy_dtype(from_numpy(element_type))
 
 
 class OrtValue:

@@ -24,11 +24,15 @@ Initialise = Callable[[Mapping[str, Any]], None]
 
 
 def parse_providers(
-    wanted: Sequence[Any] | None, provider_options: Sequence[Mapping[str, Any]] | None = None
+    wanted: Sequence[Any] | None,
+    provider_options: Sequence[Mapping[str, Any]] | None = None,
+    *,
+    severity: int = 2,
 ) -> list[tuple[str, dict[str, Any]]]:
     """(provider, options) in the caller's order; None asks for wgpu.  Duplicates merge, the first one's options win.
 
-    As in onnxruntime an entry is a name or a pair of name and options.  Raises :class:`InputError` for an unknown name.
+    As in onnxruntime an entry is a name or a pair of name and options, and one of its providers that is not to be had
+    is left out with a warning.  Raises :class:`InputError` for any other unknown name, and if nothing is left.
     """
     if wanted is None:
         if provider_options:
@@ -39,14 +43,21 @@ def parse_providers(
     if provider_options is not None and len(provider_options) != len(wanted):
         raise InputError(f"there are {len(provider_options)} provider options for {len(wanted)} providers")
     found: dict[str, dict[str, Any]] = {}
+    foreign: list[str] = []
     for index, entry in enumerate(wanted):
         name, options = entry if isinstance(entry, tuple) else (entry, {})
         if name not in ALIASES:
-            known = ", ".join(ALIASES)
-            raise InputError(f"there is no provider '{name}'", hint=f"known are {known}")
+            if str(name).endswith("ExecutionProvider"):
+                foreign.append(str(name))
+                continue
+            raise InputError(f"there is no provider '{name}'", hint=f"known are {', '.join(ALIASES)}")
         merged = {**(provider_options[index] if provider_options is not None else {}), **options}
         present = found.setdefault(ALIASES[name], {})
         present.update({key: value for key, value in merged.items() if key not in present})
+    if not found and foreign:
+        raise InputError(f"there is no provider '{foreign[0]}'", hint=f"known are {', '.join(ALIASES)}")
+    for name in foreign:
+        notify(f"provider '{name}' is dropped: it is onnxruntime's alone", severity=severity, stacklevel=4)
     if not found:
         raise InputError("the list of providers is empty", hint="use ['wgpu', 'cpu']")
     return list(found.items())

@@ -96,7 +96,7 @@ class InferenceSession:
 
         settings = sess_options or SessionOptions()
         severity = settings.log_severity_level
-        wanted = parse_providers(providers, provider_options)
+        wanted = parse_providers(providers, provider_options, severity=severity)
         path, data = locate(path_or_bytes)
 
         def make_wgpu(chosen: Mapping[str, Any]) -> None:

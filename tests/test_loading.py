@@ -146,6 +146,17 @@ def test_a_loader_that_fails_leaves_nothing(device, loader, error, reason):
     assert threading.active_count() == threads
 
 
+def test_a_loader_that_fails_while_the_model_is_compiled(device, data, x):
+    """Small tensors are read by the compiler."""
+
+    def loader(*where):
+        raise ZeroDivisionError("no luck")
+
+    session = shaderloom.InferenceSession(external_model(elements=8), device=device, external_data_loader=loader)
+    with session, pytest.raises(ModelError, match="tensor 'w': external_data_loader raised ZeroDivisionError: no luck"):
+        session.run(None, {"x": x[:8]})
+
+
 def test_names_for_a_loader_are_checked_as_those_of_files(device):
     for location in ("../secret", "/etc/passwd", "a\0b", "..\\x", ""):
         with pytest.raises(ModelError):

@@ -58,6 +58,17 @@ def test_names_and_aliases():
         parse_providers(["wgpu", "cpu"], [{}])
 
 
+def test_providers_of_onnxruntime_alone():
+    with pytest.warns(UserWarning, match="provider 'CUDAExecutionProvider' is dropped: it is onnxruntime's alone"):
+        found = parse_providers([("CUDAExecutionProvider", {"device_id": 1}), "CPUExecutionProvider"])
+    assert found == [("cpu", {})]
+    with pytest.raises(InputError, match="no provider 'CUDAExecutionProvider'"):
+        parse_providers(["CUDAExecutionProvider"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert parse_providers(["CUDAExecutionProvider", "wgpu"], severity=3) == [("wgpu", {})]
+
+
 def test_every_reason_is_listed():
     def fail(kind, reason):
         def maker(options):

@@ -215,3 +215,14 @@ def test_interpreter_exit_with_tensors_alive_is_silent(device):
 
 def test_tensors_are_public():
     assert shaderloom.Tensor is Tensor
+
+
+def test_element_types_that_are_none(device):
+    buffer = make_buffer(device, np.zeros(4, np.float32))
+    for wrong in ("float31", 7.5, np.dtype("U3"), "float64"):
+        for make in (
+            lambda kind: Tensor.from_gpu_buffer(buffer, kind, (2,)),
+            lambda kind: Tensor.empty((2,), kind, device),
+        ):
+            with pytest.raises(UnsupportedError):
+                make(wrong)

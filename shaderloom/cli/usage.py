@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import typer
@@ -15,11 +16,19 @@ UsageError: Any = typer.BadParameter.__mro__[1]
 class Commands(TyperGroup):
     """A group that ends the process itself, whatever happened."""
 
-    def main(self, args: Any = None, prog_name: str | None = None, standalone_mode: bool = True, **extra: Any) -> Any:
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        windows_expand_args: bool = True,
+        **extra: Any,
+    ) -> Any:
         if not standalone_mode:
-            return super().main(args, prog_name, standalone_mode=False, **extra)
+            return super().main(args, prog_name, complete_var, False, windows_expand_args, **extra)
         try:
-            status = super().main(args, prog_name, standalone_mode=False, **extra)
+            status = super().main(args, prog_name, complete_var, False, windows_expand_args, **extra)
         except UsageError as error:
             _refuse(error)
         except typer.Abort:  # Ctrl-C
