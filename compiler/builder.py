@@ -25,6 +25,7 @@ from ..runtime.errors import (
     InternalError,
     LimitError,
     ModelError,
+    NotKnownError,
     Origin,
     ShaderloomError,
     ShapeError,
@@ -165,7 +166,7 @@ class GraphBuilder:
                 continue
             if position in definition.static_inputs:
                 if value.known is None and not self._read_static(value):
-                    raise ShapeError(
+                    raise NotKnownError(
                         f"input {position} of {definition.name} must be known at compile time, but it is computed from "
                         "the elements of the model's inputs",
                         origin=self.origin,

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
 from ..runtime.device_profile import DeviceProfile
 from ..runtime.errors import InputError
-from ..runtime.plan import Plan
+from ..runtime.plan import Plan, Symbol
 from .builder import DEFAULT_LIMITS, Limits
 from .collection import paused_collection
-from .frontend.model import ImportedModel
+from .frontend.model import ImportedModel, ImportedNode
 from .fusion import Fusion, fuse
 from .ir import Graph, verify
 from .passes.expand import expand
@@ -64,8 +64,7 @@ class Lowered:
 
 
 def lower(
-    model: ImportedModel,
-    bound: BoundShapes,
+    graph: Graph,
     profile: DeviceProfile,
     options: CompileOptions,
     *,
@@ -73,7 +72,10 @@ def lower(
     on_stage: OnStage | None = None,
     trace: Trace | None = None,
 ) -> Lowered:
-    """Everything up to fused groups with layouts; ``trace`` collects the rewrites that matched."""
+    """Everything from a specialised graph to fused groups with layouts; ``trace`` collects the rewrites that matched.
+
+    ``graph`` is changed.
+    """
 
     def stage(name: str, graph: Graph) -> None:
         if options.verify:
@@ -81,7 +83,6 @@ def lower(
         if on_stage is not None:
             on_stage(name, graph)
 
-    graph = specialise(model, bound.shapes, limits)
     stage("specialise", graph)
     expand(graph, limits)
     stage("expand", graph)
@@ -126,38 +127,70 @@ def compile_model(
     if not isinstance(options, CompileOptions):
         options = CompileOptions.of(options or {})
     with paused_collection():
-        lowered = lower(model, bound, profile, options, limits=limits, on_stage=on_stage)
-        return make_plan(model, bound, profile, options, lowered, make_planner=make_planner)
+        graph = specialise(model, bound.shapes, limits)
+    return compile_graph(
+        graph,
+        model.graph.nodes,
+        profile,
+        options,
+        symbols=bound.symbols,
+        limits=limits,
+        on_stage=on_stage,
+        make_planner=make_planner,
+    )
+
+
+def compile_graph(
+    graph: Graph,
+    nodes: Sequence[ImportedNode],
+    profile: DeviceProfile,
+    options: Mapping[str, Any] | CompileOptions | None = None,
+    *,
+    symbols: tuple[Symbol, ...] = (),
+    limits: Limits = DEFAULT_LIMITS,
+    on_stage: OnStage | None = None,
+    make_planner: Callable[..., Planner] = Planner,
+) -> Plan:
+    """Compile a specialised graph, made from ``nodes``; it is changed.  See :func:`compile_model`."""
+    if not isinstance(options, CompileOptions):
+        options = CompileOptions.of(options or {})
+    with paused_collection():
+        lowered = lower(graph, profile, options, limits=limits, on_stage=on_stage)
+        return make_plan(nodes, symbols, profile, options, lowered, make_planner=make_planner)
 
 
 def make_plan(
-    model: ImportedModel,
-    bound: BoundShapes,
+    nodes: Sequence[ImportedNode],
+    symbols: tuple[Symbol, ...],
     profile: DeviceProfile,
     options: CompileOptions,
     lowered: Lowered,
     *,
     make_planner: Callable[..., Planner] = Planner,
 ) -> Plan:
-    """The second half of :func:`compile_model`: from fused groups with layouts to a plan."""
-    planner = make_planner(lowered.graph, lowered.fusion, profile, bound.symbols, in_place=options.in_place)
+    """The second half of :func:`compile_graph`: from fused groups with layouts to a plan."""
+    planner = make_planner(lowered.graph, lowered.fusion, profile, symbols, in_place=options.in_place)
     plan = planner.plan()
-    plan.report.update(_report(model, lowered))
+    plan.report.update(_report(nodes, lowered))
     return plan
 
 
-def _report(model: ImportedModel, lowered: Lowered) -> dict[str, Any]:
+def _report(nodes: Sequence[ImportedNode], lowered: Lowered) -> dict[str, Any]:
     """Where each ONNX node went, and why neighbours did not share a kernel."""
     running: set[tuple[str, int]] = set()
     constant: set[tuple[str, int]] = set()
     for group in lowered.fusion.groups:
         target = constant if group.constant else running
         target.update((origin.graph, origin.index) for node in group.nodes for origin in node.origins)
-    nodes = model.graph.nodes
     on_device = sum((node.origin.graph, node.origin.index) in running for node in nodes)
     as_weights = sum((node.origin.graph, node.origin.index) in constant - running for node in nodes)
     return {
         "nodes": len(nodes),
+        #: a letter a node, in order: w runs on the device, c once (constants), f was evaluated while compiling
+        "placed": "".join(
+            "w" if where in running else "c" if where in constant else "f"
+            for where in ((node.origin.graph, node.origin.index) for node in nodes)
+        ),
         "placement": {
             "wgpu": on_device,
             "cpu": 0,

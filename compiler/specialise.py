@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ..runtime.errors import InputError, InternalError, ModelError, ShaderloomError, UnsupportedError
+from ..runtime.errors import InputError, InternalError, ModelError, NotKnownError, ShaderloomError
 from ..runtime.plan import Symbol
 from . import index as ix
 from .builder import DEFAULT_LIMITS, GraphBuilder, Limits, empty_array, is_empty
@@ -107,14 +107,14 @@ def specialise(model: ImportedModel, shapes: Mapping[str, Shape], limits: Limits
     Raises :class:`ShapeError`, :class:`UnsupportedError` or :class:`LimitError` with the node where it does not go on.
     """
     graph = Graph(model.graph.name)
-    scope = _Scope(model.graph, None)
+    scope = Scope(model.graph, None)
     for port in model.graph.inputs:
         if port.name in shapes:
             assert port.dtype is not None  # the frontend refuses an input without a type
             value = scope.values[port.name] = graph.add_input(port.name, port.dtype, shapes[port.name])
             if is_empty(value.shape):
                 value.known = empty_array(value.shape, value.dtype)
-    _Specialiser(graph, limits).run(scope)
+    Specialiser(graph, limits).run(scope)
     for port in model.graph.outputs:
         graph.outputs.append(scope.lookup(port.name, graph, limits))
         graph.output_names.append(port.name)
@@ -122,37 +122,35 @@ def specialise(model: ImportedModel, shapes: Mapping[str, Shape], limits: Limits
     return graph
 
 
-class _Scope:
+class Scope:
     """Values by name: of one imported graph and of those around it.  Constants join the graph when first read."""
 
-    def __init__(self, source: ImportedGraph, outer: _Scope | None) -> None:
+    def __init__(self, source: ImportedGraph, outer: Scope | None) -> None:
         self.source = source
         self.outer = outer
         self.values: dict[str, Value] = {}
 
     def lookup(self, name: str, graph: Graph, limits: Limits) -> Value:
-        scope: _Scope | None = self
-        while scope is not None:
-            found = scope.values.get(name)
-            if found is not None:
-                return found
-            constant = scope.source.constants.get(name)
-            if constant is not None:
-                made = GraphBuilder(graph, limits=limits).add_constant(name, constant)
-                scope.values[name] = made
-                return made
-            scope = scope.outer
-        raise InternalError("no value of this name is in scope", tensor=name)
+        found = self.values.get(name)
+        if found is not None:
+            return found
+        constant = self.source.constants.get(name)
+        if constant is not None:
+            made = self.values[name] = GraphBuilder(graph, limits=limits).add_constant(name, constant)
+            return made
+        if self.outer is None:
+            raise InternalError("no value of this name is in scope", tensor=name)
+        return self.outer.lookup(name, graph, limits)
 
 
-class _Specialiser:
+class Specialiser:
     """Runs nodes in order, each into the same flat graph."""
 
     def __init__(self, graph: Graph, limits: Limits) -> None:
         self.graph = graph
         self.limits = limits
 
-    def run(self, scope: _Scope) -> None:
+    def run(self, scope: Scope) -> None:
         for node in scope.source.nodes:
             try:
                 results = self._results(node, scope)
@@ -165,34 +163,40 @@ class _Specialiser:
                 raise ModelError(f"{node.op} has {len(results)} outputs, not {len(node.outputs)}", origin=node.origin)
             scope.values.update((name, value) for name, value in zip(node.outputs, results) if name)
 
-    def _results(self, node: ImportedNode, scope: _Scope) -> Sequence[Value]:
+    def _results(self, node: ImportedNode, scope: Scope) -> Sequence[Value]:
+        if node.refusal is not None:
+            raise node.refusal
         inputs = [scope.lookup(name, self.graph, self.limits) if name else None for name in node.inputs]
+        if node.definition is None and node.op == "If":
+            return self._branch(node, inputs, scope)
+        return self.apply(node, inputs, scope)
+
+    def apply(self, node: ImportedNode, inputs: Sequence[Value | None], scope: Scope) -> Sequence[Value]:
+        """The results of a node that is no If; ``scope`` is where bodies of a Loop or Scan find other names."""
         builder = GraphBuilder(self.graph, (node.origin,), self.limits)
         if node.definition is None:
-            if node.op == "If":
-                return self._branch(node, inputs, scope)
             unroll = unroll_scan if node.op == "Scan" else unroll_loop
             return unroll(builder, node, inputs, lambda body, values: self._body(body, values, scope))
         return builder.emit(node.definition, inputs, node.attributes, node.outputs)
 
-    def _body(self, body: ImportedGraph, values: Sequence[Value], scope: _Scope) -> list[Value]:
+    def _body(self, body: ImportedGraph, values: Sequence[Value], scope: Scope) -> list[Value]:
         """Run a body with the values of its inputs."""
-        inner = _Scope(body, scope)
+        inner = Scope(body, scope)
         inner.values.update((port.name, value) for port, value in zip(body.inputs, values, strict=True))
         self.run(inner)
         return [inner.lookup(port.name, self.graph, self.limits) for port in body.outputs]
 
-    def _branch(self, node: ImportedNode, inputs: Sequence[Value | None], scope: _Scope) -> Sequence[Value]:
+    def _branch(self, node: ImportedNode, inputs: Sequence[Value | None], scope: Scope) -> Sequence[Value]:
         """``If``: the branch that is taken stands in its place.  The other one is never looked at."""
         condition = inputs[0]
         if condition is None or condition.known is None or condition.known.size != 1:
-            raise UnsupportedError(
+            raise NotKnownError(
                 "the condition of If is computed from elements of the model's inputs; it must be known at compile time"
             )
         side = "then_branch" if condition.known.reshape(-1)[0] else "else_branch"
         block = node.blocks.get(side)
         if block is None:
             raise ModelError(f"If needs the attribute '{side}'")
-        inner = _Scope(block.graph, scope)
+        inner = Scope(block.graph, scope)
         self.run(inner)
         return [inner.lookup(port.name, self.graph, self.limits) for port in block.graph.outputs]

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..runtime.errors import LimitError, ModelError, Origin, ShapeError, UnsupportedError
+from ..runtime.errors import LimitError, ModelError, NotKnownError, Origin, ShapeError, UnsupportedError
 from . import index as ix
 from .builder import GraphBuilder
 from .frontend.model import ImportedGraph, ImportedNode
@@ -103,7 +103,7 @@ def _element(builder: GraphBuilder, value: Value, axis: int, position: int) -> V
 def _stack(builder: GraphBuilder, rows: Sequence[Value], axis: int, node: ImportedNode) -> Value:
     """Results of the steps along a new axis."""
     if not rows:
-        raise UnsupportedError(f"{node.op} without any step has outputs of unknown shape", origin=node.origin)
+        raise NotKnownError(f"{node.op} without any step has outputs of unknown shape", origin=node.origin)
     at = builder.constant(np.array([_axis(axis, rows[0].rank + 1, node.origin)], np.int64))
     return builder.op("Concat", *(builder.op("Unsqueeze", row, at) for row in rows), axis=axis)
 
@@ -138,7 +138,7 @@ def unroll_loop(builder: GraphBuilder, node: ImportedNode, inputs: Sequence[Valu
 
 def _known(node: ImportedNode, value: Value, what: str) -> int:
     if value.known is None or value.known.size != 1 or isinstance(value.known.reshape(-1)[0], ix.Index):
-        raise UnsupportedError(
+        raise NotKnownError(
             f"{what} of {node.op} is computed from elements of the model's inputs; it must be known at compile time",
             origin=node.origin,
         )

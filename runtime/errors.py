@@ -93,6 +93,12 @@ class ShapeError(ShaderloomError):
     remedy = "check the shapes of the inputs, and the model with onnx.checker.check_model"
 
 
+class NotKnownError(ShapeError):
+    """What must be known while compiling is computed from the elements of the inputs: it is known in a later stage."""
+
+    remedy = "a session computes it first and compiles the rest then; for a bundle make it a constant of the model"
+
+
 class InputError(ShaderloomError, ValueError):
     """The caller passed a wrong input: unknown name, wrong rank, dtype, dimension, or option."""
 

@@ -131,7 +131,7 @@ class Checker:
     def compile(self, **options: Any) -> Compilation:
         """Compile for the inputs; ``options`` replace those of the model.  Kept: asked again, it is the same."""
         from .compiler.driver import CompileOptions, lower, make_plan
-        from .compiler.specialise import bind_shapes
+        from .compiler.specialise import bind_shapes, specialise
 
         key = repr(sorted(options.items()))
         if key not in self._compilations:
@@ -140,8 +140,8 @@ class Checker:
             bound = bind_shapes(
                 self.model.imported, {name: array.shape for name, array in self.feeds.items()}, self.model.dynamic
             )
-            lowered = lower(self.model.imported, bound, self.device.profile, chosen)
-            plan = make_plan(self.model.imported, bound, self.device.profile, chosen, lowered)
+            lowered = lower(specialise(self.model.imported, bound.shapes), self.device.profile, chosen)
+            plan = make_plan(self.model.imported.graph.nodes, bound.symbols, self.device.profile, chosen, lowered)
             self._compilations[key] = Compilation(lowered, plan, options)
         return self._compilations[key]
 

@@ -1,6 +1,6 @@
 """The cpu provider: a whole model on the host, by onnxruntime where it is installed, else by onnx's evaluator.
 
-It serves sessions that have no device, and inputs for which a model cannot be compiled.
+It serves sessions that have no device; parts of a model that a device cannot run are segments (:mod:`.cpu_segment`).
 """
 
 from __future__ import annotations
@@ -8,41 +8,68 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
+from . import providers
 from .feeds import override_dimensions
 from .header import HeaderPort, ModelHeader, ModelMetadata
-from .providers import cpu_packages
+from .placement import Placement
 from .runtime.dtypes import from_onnx
-from .runtime.errors import ClosedError, InputError, ModelError, UnsupportedError
+from .runtime.errors import ClosedError, ModelError, UnsupportedError
+
+if TYPE_CHECKING:
+    import onnx
+
+    from .cpu_segment import CpuSegment, OnnxRuntime, Reference
 
 
 class CpuEngine:
     """Runs one model on the host.  The package behind it is loaded with the first use of :attr:`implementation`.
 
-    Exactly one of ``path`` and ``data`` is given.  ``options`` are session options of onnxruntime.
+    Exactly one of ``path`` and ``data`` is given.  ``options`` are session options of onnxruntime.  The model runs
+    whole where onnxruntime can load it, else node by node (:mod:`.cpu_segment`).
     """
 
     def __init__(self, path: Path | None, data: bytes | None, options: Mapping[str, Any] | None = None) -> None:
-        if not cpu_packages():
+        if not providers.cpu_packages():
             raise UnsupportedError("neither onnxruntime nor onnx is installed", hint="pip install onnxruntime")
         self._path = path
         self._data = data
-        self._options = dict(options or {})
-        self._runner: _OnnxRuntime | _Reference | None = None
+        self.options = dict(options or {})
+        self._runner: OnnxRuntime | Reference | CpuSegment | None = None
         self._lock = threading.Lock()
         self._closed = False
 
     @property
     def implementation(self) -> str:
-        """``"onnxruntime"`` or ``"onnx.reference"``."""
+        """``"onnxruntime"``, ``"onnx.reference"``, or ``"node by node"``."""
         return self._open().name
 
-    def run(self, feeds: Mapping[str, np.ndarray], outputs: Sequence[str]) -> dict[str, Any]:
+    def run(self, feeds: Mapping[str, Any], outputs: Sequence[str]) -> dict[str, Any]:
         """Outputs by name."""
         return self._open().run(feeds, outputs)
+
+    def placement(self) -> list[Placement]:
+        """One for each node of the main graph."""
+        nodes = self._proto().graph.node
+        packages = self.implementations() or [""] * len(nodes)
+        return [
+            Placement(
+                node.name or f"{node.op_type}_{index}",
+                node.op_type,
+                node.domain,
+                "cpu",
+                "the session has no other provider" + (f"; by {package}" if package else ""),
+            )
+            for index, (node, package) in enumerate(zip(nodes, packages))
+        ]
+
+    def implementations(self) -> list[str]:
+        """The package behind each node of the main graph, in order; empty if that is not known before a run."""
+        runner = self._open()
+        return (
+            runner.implementations if runner.name == "node by node" else [runner.name] * len(self._proto().graph.node)
+        )
 
     def header(self, dimensions: Mapping[str, int], denotations: Mapping[str, int]) -> ModelHeader:
         """What the model says of its inputs and outputs, with fixed dimensions; the compiler need not know it."""
@@ -52,7 +79,7 @@ class CpuEngine:
         self._closed = True
         self._runner = None
 
-    def _open(self) -> _OnnxRuntime | _Reference:
+    def _open(self) -> OnnxRuntime | Reference | CpuSegment:
         with self._lock:
             if self._closed:
                 raise ClosedError("the session is closed")
@@ -60,64 +87,67 @@ class CpuEngine:
                 self._runner = self._load()
             return self._runner
 
-    def _load(self) -> _OnnxRuntime | _Reference:
-        model: Any = str(self._path) if self._path is not None else self._data
-        reasons = []
-        for package, kind in (("onnxruntime", _OnnxRuntime), ("onnx", _Reference)):
-            if package not in cpu_packages():
-                reasons.append(f"{package} is not installed")
-                continue
-            try:
-                return kind(model, self._options)
-            except Exception as error:  # onnxruntime's own classes of errors, NotImplementedError, and many more
-                first = str(error).strip().splitlines()
-                reasons.append(f"{kind.name}: {first[0] if first else type(error).__name__}")
+    def _load(self) -> OnnxRuntime | Reference | CpuSegment:
+        from .cpu_segment import OnnxRuntime, first_line
+
+        packages = providers.cpu_packages()
+        if "onnxruntime" not in packages:
+            return self._reference(["onnxruntime is not installed"])
+        try:
+            model = str(self._path) if self._path is not None else self._data
+            assert model is not None, "one of the two is given"
+            return OnnxRuntime(model, self.options)
+        except Exception as error:  # onnxruntime's own classes of errors
+            reason = f"onnxruntime: {first_line(error)}"
+        if "onnx" not in packages:
+            raise UnsupportedError(f"the cpu provider cannot load the model: {reason}; onnx is not installed")
+        return self._node_by_node()
+
+    def _reference(self, reasons: list[str]) -> Reference:
+        from .cpu_segment import Reference, first_line
+
+        try:
+            return Reference(self._proto(payloads=True))
+        except Exception as error:
+            reasons.append(f"onnx.reference: {first_line(error)}")
         raise UnsupportedError(f"the cpu provider cannot load the model: {'; '.join(reasons)}")
 
-
-class _OnnxRuntime:
-    """onnxruntime with its CPU provider alone."""
-
-    name = "onnxruntime"
-
-    def __init__(self, model: Any, options: Mapping[str, Any]) -> None:
-        import onnxruntime
-
-        settings = onnxruntime.SessionOptions()
-        settings.log_severity_level = 3
-        kinds = {
-            "graph_optimization_level": onnxruntime.GraphOptimizationLevel,
-            "execution_mode": onnxruntime.ExecutionMode,
-        }
-        for name, value in options.items():
-            setattr(settings, name, kinds[name](int(value)) if name in kinds else value)
-        self._session = onnxruntime.InferenceSession(model, settings, providers=["CPUExecutionProvider"])
-
-    def run(self, feeds: Mapping[str, np.ndarray], outputs: Sequence[str]) -> dict[str, Any]:
-        try:
-            return dict(zip(outputs, self._session.run(list(outputs), dict(feeds))))
-        except Exception as error:
-            raise InputError(f"onnxruntime refused the run: {str(error).strip().splitlines()[0]}") from error
-
-
-class _Reference:
-    """onnx's reference evaluator: every operator of the standard, slowly."""
-
-    name = "onnx.reference"
-
-    def __init__(self, model: Any, options: Mapping[str, Any]) -> None:
+    def _node_by_node(self) -> CpuSegment:
         import onnx
-        import onnx.reference
 
-        proto = onnx.load(model) if isinstance(model, str) else onnx.load_model_from_string(model)
-        self._evaluator = onnx.reference.ReferenceEvaluator(proto)
+        from .cpu_segment import CpuSegment, SegmentSource
 
-    def run(self, feeds: Mapping[str, np.ndarray], outputs: Sequence[str]) -> dict[str, Any]:
+        proto = self._proto(payloads=True)
+        graph = proto.graph
+        types = {value.name: value.type for value in graph.input}
         try:
-            results = self._evaluator.run(list(outputs), dict(feeds))
+            inferred = onnx.shape_inference.infer_shapes(proto).graph
+            types.update((value.name, value.type) for value in (*inferred.value_info, *inferred.output))
+        except Exception:  # of a model that it does not understand; types of values tell enough then
+            pass
+        return CpuSegment(
+            SegmentSource(
+                list(graph.node),
+                {tensor.name: tensor for tensor in graph.initializer},
+                tuple(value.name for value in graph.output),
+                list(proto.opset_import),
+                proto.ir_version,
+                list(proto.functions),
+                {tensor.values.name: tensor for tensor in graph.sparse_initializer},
+                types,
+            ),
+            self.options,
+        )
+
+    def _proto(self, *, payloads: bool = False) -> onnx.ModelProto:
+        import onnx
+
+        try:
+            if self._path is not None:
+                return onnx.load(str(self._path), load_external_data=payloads)
+            return onnx.load_model_from_string(self._data or b"")
         except Exception as error:
-            raise InputError(f"onnx's reference evaluator failed: {error}") from error
-        return {name: np.asarray(value) if np.isscalar(value) else value for name, value in zip(outputs, results)}
+            raise ModelError(f"not an ONNX model: {error}") from error
 
 
 def read_header(path: Path | None, data: bytes | None) -> ModelHeader:
@@ -155,7 +185,10 @@ def _port(info: Any) -> HeaderPort:
     if not info.type.HasField("tensor_type"):
         return HeaderPort(info.name, None, None)
     tensor = info.type.tensor_type
-    dtype = from_onnx(tensor.elem_type).name if tensor.elem_type else None
+    try:
+        dtype = from_onnx(tensor.elem_type).name if tensor.elem_type else None
+    except UnsupportedError:  # float8 and the like: onnx knows what they are
+        dtype = None
     if not tensor.HasField("shape"):
         return HeaderPort(info.name, dtype, None)
     dims = tuple(

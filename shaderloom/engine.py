@@ -46,6 +46,9 @@ class SessionStats:
     last_key: str = ""
     last_run_ms: float = 0.0
     keys: dict[str, KeyStats] = field(default_factory=dict)
+    #: of the last run of a model that is not one plan: kinds of its steps, and values that went between providers
+    steps: list[str] = field(default_factory=list)
+    crossings: list[Any] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +84,8 @@ class WgpuEngine:
         self.source = source
         self.stats = SessionStats()
         self.last: Ready | None = None
-        self._checked = checked
-        self._use_native = use_native
+        self.checked = checked
+        self.use_native = use_native
         self._limit = plans
         self._progress = progress
         self._ready: OrderedDict[ShapeKey, Ready] = OrderedDict()
@@ -103,6 +106,10 @@ class WgpuEngine:
             caps=self.source.caps,
             progress=(lambda done, total: progress("loading weights", done, total)) if progress else None,
         )
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
 
     def run(self, feeds: Mapping[str, Feed], targets: Mapping[str, Target]) -> dict[str, Any]:
         """Outputs by name; see :meth:`Executor.run`."""
@@ -166,8 +173,8 @@ class WgpuEngine:
             caps=self.source.caps,
             account=self.account,
             staging=self.staging,
-            checked=self._checked or compiled.from_disk,
-            use_native=self._use_native,
+            checked=self.checked or compiled.from_disk,
+            use_native=self.use_native,
         )
         prepare_ms = (time.perf_counter() - start) * 1e3
         stats = KeyStats(compiled.milliseconds, compiled.from_disk, prepare_ms)

@@ -128,6 +128,8 @@ def check_feeds(header: ModelHeader, feeds: Mapping[str, Any], *, host: bool = F
 
 def _to_feed(port: HeaderPort, value: Any, host: bool) -> Feed:
     value = getattr(value, "_ortvalue_content", value)  # an OrtValue holds an array or a tensor
+    if port.dtype is None and host:  # a sequence, or an element type that only onnx knows
+        return value
     if port.dtype is None or not (host or BY_NAME[port.dtype].on_device):
         raise UnsupportedError(f"inputs of type {port.dtype} are not supported", tensor=port.name)
     expected = BY_NAME[port.dtype].numpy

@@ -70,6 +70,7 @@ class ModelHeader:
     metadata: ModelMetadata
     nodes: int
     files: Mapping[str, FileState]  #: by path relative to the model's folder; "" is the model itself
+    refused: int = 0  #: nodes, inputs and constants that no device can have
 
     @cached_property
     def feedable(self) -> dict[str, HeaderPort]:
@@ -97,6 +98,9 @@ class ModelHeader:
                 file.relative: FileState(file.identity.size, file.identity.modified_ns, file.identity.inode)
                 for file in model.files
             },
+            refused=len(model.refused)
+            + len(model.graph.foreign)
+            + sum(port.refusal is not None for port in (*model.graph.inputs, *model.graph.outputs)),
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -113,6 +117,7 @@ class ModelHeader:
                 metadata=ModelMetadata(**data["metadata"]),
                 nodes=int(data["nodes"]),
                 files={name: FileState(**state) for name, state in data["files"].items()},
+                refused=int(data["refused"]),
             )
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"not a model header: {error}") from None

@@ -9,7 +9,7 @@ import hashlib
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,7 @@ from .runtime.bundle_files import is_bundle
 from .runtime.caps import Caps
 from .runtime.data_loader import DataLoader, load_whole
 from .runtime.device_profile import DeviceProfile
-from .runtime.errors import InputError, ModelError
+from .runtime.errors import InputError, ModelError, ShaderloomError, UnsupportedError
 from .runtime.plan import Plan
 from .runtime.source_files import FileState, SourceFiles
 
@@ -43,11 +43,13 @@ class Model:
         external_data_loader: DataLoader | None = None,
         dimensions: tuple[Mapping[str, int], Mapping[str, int]] = ({}, {}),
         progress: Progress | None = None,
+        keep_refused: bool = False,
     ) -> None:
         """Open a model.  ``options`` are passed to the compiler and must be JSON values; they are part of cache keys.
 
         ``dimensions`` fixes named dimensions of the inputs, by name and by denotation.  With an
-        ``external_data_loader`` nothing is kept on the disk: nobody knows whether the data is still the same.
+        ``external_data_loader`` nothing is kept on the disk: nobody knows whether the data is still the same.  With
+        ``keep_refused`` nodes that the compiler cannot read are left to another provider.
 
         Raises :class:`ModelError` or :class:`UnsupportedError` for a bad model and :class:`InputError` for bad options.
         """
@@ -57,6 +59,7 @@ class Model:
         self.options = dict(options or {})
         self._loader = external_data_loader
         self._cache = open_cache(cache) if external_data_loader is None and not has_foreign_operators() else None
+        self._keep_refused = keep_refused
         self._progress = progress or (lambda what, done, total: None)
         self._imported: ImportedModel | None = None
         self._identity = self._identify()
@@ -75,10 +78,10 @@ class Model:
             model = self.data if self.path is None else self.path
             assert model is not None, "one of the two is given"
             loader = self._loader
-            if loader is None:
-                self._imported = load_model(model)
-            else:
-                self._imported = load_model(model, lambda *where: load_whole(loader, *where))
+            load = None if loader is None else lambda *where: load_whole(loader, *where)
+            self._imported = load_model(model, load, keep_refused=True)
+            if not self._keep_refused:
+                refuse_foreign(self._imported)
         return self._imported
 
     def default_shapes(self) -> dict[str, tuple[int, ...]] | None:
@@ -98,6 +101,24 @@ class Model:
             imported = self.imported
             self._progress(f"compiling for {key}", 0, 0)
             plan = compile_imported(imported, shapes, self.dynamic, profile, self.options, self.caps)
+            if self._cache is not None:
+                self._cache.put("plan", entries, plan.to_json())
+        return Compiled(plan, from_disk, (time.perf_counter() - start) * 1e3)
+
+    def compile_stage(
+        self, stage: Mapping[str, Any], profile: DeviceProfile, compile_it: Callable[[Mapping[str, Any]], Plan]
+    ) -> Compiled:
+        """The plan of a stage that ``stage`` tells from every other one: from the disk, else compiled and stored.
+
+        ``compile_it`` gets the compiler's options.
+        """
+        start = time.perf_counter()
+        entries = {**self._plan_entries(ShapeKey(()), profile), "stage": stage}
+        plan = self._stored_plan(entries)
+        from_disk = plan is not None
+        if plan is None:
+            self._progress("compiling a stage", 0, 0)
+            plan = compile_it(self.options)
             if self._cache is not None:
                 self._cache.put("plan", entries, plan.to_json())
         return Compiled(plan, from_disk, (time.perf_counter() - start) * 1e3)
@@ -124,7 +145,7 @@ class Model:
                 header = ModelHeader.from_json(stored) if stored is not None else None
             except ValueError:
                 header = None
-            if header is not None and header.is_current(self.path):
+            if header is not None and header.is_current(self.path) and (self._keep_refused or not header.refused):
                 return header
         header = ModelHeader.of(self.imported)
         if self._cache is not None:
@@ -198,6 +219,34 @@ def has_foreign_operators() -> bool:
         return False
     own = f"{__package__}."
     return any(not definition.infer.__module__.startswith(own) for definition in registry.registry.all())
+
+
+def refuse_foreign(imported: ImportedModel) -> None:
+    """Raise :class:`UnsupportedError`, with all nodes and reasons, if the compiler cannot read some node."""
+    errors = [node.refusal for node in imported.refused if node.refusal is not None]
+    for port in (*imported.graph.inputs, *imported.graph.outputs):
+        if port.refusal is not None:
+            errors.append(UnsupportedError(port.refusal, tensor=port.name))
+    errors += [
+        UnsupportedError("initializers of this type are not supported", tensor=name) for name in imported.graph.foreign
+    ]
+    if errors:
+        raise merge_refusals(errors)
+
+
+def merge_refusals(errors: Sequence[ShaderloomError]) -> ShaderloomError:
+    """The error itself if there is one, else one that lists all."""
+    first = errors[0]
+    if len(errors) == 1:
+        return first
+    listed = "; ".join(
+        f"{error.origin}: {error.reason}" if error.origin else f"'{error.tensor}': {error.reason}" for error in errors
+    )
+    return UnsupportedError(
+        f"the model asks {len(errors)} times for what wgpu cannot do: {listed}",
+        origin=first.origin,
+        hint="providers=['wgpu', 'cpu'] leaves that to the cpu",
+    )
 
 
 def compile_imported(

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from .cpu_provider import CpuEngine
-from .engine import WgpuEngine
+from .engine import SEEN_SHAPES, WgpuEngine
 from .notices import WARNING, notify
 from .runtime.attachment import Target
 from .runtime.device import Device, open_device
-from .runtime.errors import InputError, UnsupportedError
+from .runtime.errors import ClosedError, InputError, NotKnownError, ShapeError, UnsupportedError
 from .runtime.ports import Feed
 from .runtime.tensor import Tensor
+
+if TYPE_CHECKING:
+    from .model import Model
+    from .program import Program
 
 #: Options of the provider wgpu -> argument of :func:`open_device`; "deviceId" and the like are ONNX Runtime's
 _DEVICE_OPTIONS = {
@@ -29,48 +33,112 @@ _DEVICE_OPTIONS = {
 class ProviderChain:
     """The providers of one session, of which at least one is there.
 
-    The whole model runs on one provider.  Input shapes for which the first raises :class:`UnsupportedError` go to the
-    second from then on.
+    A model that wgpu can run whole, for the shapes at hand, is one plan.  Else it is a program (:mod:`.program`):
+    stages where shapes depend on data, and segments on the cpu for nodes that wgpu refuses, if the session has that
+    provider.
     """
 
     def __init__(
-        self, providers: Sequence[str], engine: WgpuEngine | None, cpu: CpuEngine | None, *, severity: int = WARNING
+        self,
+        providers: Sequence[str],
+        engine: WgpuEngine | None,
+        cpu: CpuEngine | None,
+        *,
+        severity: int = WARNING,
+        plans: int = 16,
     ) -> None:
         self._providers = tuple(providers)
         self._engine = engine
         self._cpu = cpu
         self._severity = severity
-        self._refused: set[tuple[str, Any]] = set()  #: (provider, input shapes)
+        self._plans = plans
+        self._program: Program | None = None
+        self._in_program: set[Any] = set()  #: input shapes for which the model is no single plan
+        self._always = engine is not None and engine.source.header.refused > 0
+        self._told: set[str] = set()
+        self._last_was_program = False
 
     def run(self, feeds: Mapping[str, Feed], targets: Mapping[str, Target]) -> dict[str, Any]:
         """Outputs by name, from the first provider that supports the model for these inputs."""
-        if len(self._providers) == 1:
-            return self._run_on(self._providers[0], feeds, targets)
-        shapes = tuple((name, feed.shape) for name, feed in feeds.items())
-        left = [name for name in self._providers if (name, shapes) not in self._refused] or list(self._providers)
-        for name, following in pairwise(left):
+        engine, cpu = self._engine, self._cpu
+        if engine is None or (cpu is not None and self._providers[0] == "cpu"):
+            assert cpu is not None, "a provider was initialised"
             try:
-                return self._run_on(name, feeds, targets)
+                return self._run_on_cpu(cpu, feeds, targets)
             except UnsupportedError as error:
-                self._refused.add((name, shapes))
-                notify(
-                    f"provider '{name}' cannot run these inputs, '{following}' does: {error}",
-                    severity=self._severity,
-                    stacklevel=4,
-                )
-        return self._run_on(left[-1], feeds, targets)
+                if engine is None:
+                    raise
+                self._tell(f"provider 'cpu' cannot run the model, 'wgpu' does: {error}")
+        assert engine is not None
+        if self._always or self._in_program:
+            shapes = tuple((name, feed.shape) for name, feed in feeds.items()) if not self._always else None
+            if self._always or shapes in self._in_program:
+                return self._run_program(engine, feeds, targets)
+        self._last_was_program = False
+        try:
+            return engine.run(feeds, targets)
+        except (UnsupportedError, ShapeError) as error:
+            if not isinstance(error, (NotKnownError, UnsupportedError)) and cpu is None:
+                raise
+            if not hasattr(engine.source, "imported"):  # a bundle
+                raise
+        if len(self._in_program) >= SEEN_SHAPES:
+            self._in_program.clear()
+        self._in_program.add(tuple((name, feed.shape) for name, feed in feeds.items()))
+        return self._run_program(engine, feeds, targets)
+
+    def program(self) -> Program:
+        """The model as a program; made when first asked for."""
+        from .program import Program
+
+        assert self._engine is not None
+        if self._program is None:
+            source = self._engine.source
+            self._program = Program(cast("Model", source), self._engine, self._cpu, plans=self._plans)
+        return self._program
+
+    @property
+    def runs_program(self) -> bool:
+        """Whether the last run was that of a program, or every run is."""
+        return self._always or self._last_was_program
+
+    def reset(self) -> None:
+        """Forget what was compiled: the device is another one."""
+        if self._program is not None:
+            self._program.close()
+            self._program = None
 
     def close(self) -> None:
+        self.reset()
         for engine in (self._engine, self._cpu):
             if engine is not None:
                 engine.close()
 
-    def _run_on(self, provider: str, feeds: Mapping[str, Feed], targets: Mapping[str, Target]) -> dict[str, Any]:
-        if provider == "wgpu":
-            assert self._engine is not None, "the provider was initialised"
-            return self._engine.run(feeds, targets)
-        assert self._cpu is not None, "the provider was initialised"
-        return self._run_on_cpu(self._cpu, feeds, targets)
+    def _run_program(
+        self, engine: WgpuEngine, feeds: Mapping[str, Feed], targets: Mapping[str, Target]
+    ) -> dict[str, Any]:
+        if engine.closed:
+            raise ClosedError("the session is closed")
+        program = self.program()
+        start = time.perf_counter()
+        results = program.run(feeds, targets)
+        stats = engine.stats
+        stats.last_run_ms = (time.perf_counter() - start) * 1e3
+        stats.steps, stats.crossings = program.last.steps, program.last.crossings
+        self._last_was_program = True
+        on_cpu = [f"{entry[0]}: {entry[3]}" for entry in list(program.placed.values()) if entry[2] == "cpu"]
+        if on_cpu:
+            more = f", and {len(on_cpu) - 3} more" if len(on_cpu) > 3 else ""
+            self._tell(
+                f"provider 'wgpu' cannot run {len(on_cpu)} nodes, 'cpu' does (session.placement() lists them): "
+                f"{'; '.join(on_cpu[:3])}{more}"
+            )
+        return results
+
+    def _tell(self, message: str) -> None:
+        if message not in self._told:
+            self._told.add(message)
+            notify(message, severity=self._severity, stacklevel=5)
 
     def _run_on_cpu(self, cpu: CpuEngine, feeds: Mapping[str, Feed], targets: Mapping[str, Target]) -> dict[str, Any]:
         """Run on the host; tensors are copied from and to the device, if there is one."""

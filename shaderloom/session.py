@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import numpy as np
 
@@ -17,12 +17,13 @@ from .feeds import Dynamic, check_feeds
 from .header import ModelHeader, ModelMetadata, NodeArg
 from .inspection import describe_plan
 from .options import RunOptions, SessionOptions
+from .placement import Placement, of_plan
 from .provider_chain import ProviderChain, open_chosen
 from .providers import initialise_providers, parse_providers
 from .runtime.attachment import check_locations
 from .runtime.caps import Caps
 from .runtime.device import Device, open_device, reopen_device
-from .runtime.errors import ClosedError, InputError, UnsupportedError
+from .runtime.errors import ClosedError, InputError, ShapeError, UnsupportedError
 from .runtime.plan import Plan
 from .runtime.ports import Feed
 from .runtime.tensor import Tensor
@@ -92,7 +93,7 @@ class InferenceSession:
         options: Mapping[str, Any] | None = None,
         progress: Progress | None = None,
     ) -> None:
-        from .model import Model, locate  # leads to the compiler, which sessions of bundles do without
+        from .model import Model, locate, refuse_foreign  # leads to the compiler, which sessions of bundles do without
 
         settings = sess_options or SessionOptions()
         severity = settings.log_severity_level
@@ -110,6 +111,7 @@ class InferenceSession:
                 dimensions=(settings.free_dimensions, settings.free_denotations),
                 external_data_loader=external_data_loader,
                 progress=progress,
+                keep_refused=any(name == "cpu" for name, _ in wanted),
             )
             self._engine = WgpuEngine(
                 source, opened, plans=plans, checked=bounds_checks, use_native=use_native, progress=progress
@@ -123,11 +125,13 @@ class InferenceSession:
         ready = initialise_providers(wanted, {"wgpu": make_wgpu, "cpu": make_cpu}, severity=severity)
         if self._engine is not None:
             header = self._engine.source.header
+            if header.refused and self._cpu is None:
+                refuse_foreign(cast("Model", self._engine.source).imported)
         else:
             assert self._cpu is not None, "one provider is ready"
             header = self._cpu.header(settings.free_dimensions, settings.free_denotations)
         settings.report_without_effect(ready)
-        self._complete(header, ready, settings, preferred_output_location)
+        self._complete(header, ready, settings, preferred_output_location, plans)
 
     def _open(
         self,
@@ -152,6 +156,7 @@ class InferenceSession:
         providers: tuple[str, ...],
         options: SessionOptions,
         locations: str | Mapping[str, str] | None,
+        plans: int = 16,
     ) -> None:
         self._header = header
         self._providers = providers
@@ -161,7 +166,8 @@ class InferenceSession:
         if self._engine is None and "gpu-buffer" in self._locations.values():
             raise InputError("outputs cannot stay on a device: the session runs on cpu alone")
         self._async = AsyncRunner()
-        self._chain = ProviderChain(providers, self._engine, self._cpu, severity=options.log_severity_level)
+        severity = options.log_severity_level
+        self._chain = ProviderChain(providers, self._engine, self._cpu, severity=severity, plans=plans)
         self._closed = False
         self.stats = self._engine.stats if self._engine is not None else SessionStats()
 
@@ -286,6 +292,7 @@ class InferenceSession:
         None opens the adapter of the lost device again; the device of a caller must be replaced by the caller.
         """
         engine = self._wgpu
+        self._chain.reset()
         engine.recover(reopen_device(engine.device) if device is None else open_device(device))
 
     def default_shapes(self) -> dict[str, tuple[int, ...]]:
@@ -324,6 +331,29 @@ class InferenceSession:
         """The plan that a run with these inputs uses; compiled if it is new."""
         feeds = self._feeds(input_feed)
         return self._wgpu.ready({name: feed.shape for name, feed in feeds.items()}).compiled.plan
+
+    def placement(self) -> list[Placement]:
+        """Where each ONNX node ran last, or would run for the shapes that the model declares, and why.
+
+        Nodes of branches and loop bodies are listed once they have run.  Raises :class:`InputError` before the first
+        run of a model that does not declare all sizes.
+        """
+        if self._closed:
+            raise ClosedError("the session is closed")
+        if self._engine is None:
+            assert self._cpu is not None, "a provider was initialised"
+            return self._cpu.placement()
+        imported = getattr(self._engine.source, "imported", None)
+        if imported is None:
+            raise UnsupportedError(
+                "a bundle does not hold the model's nodes", hint="inspect shows what its plans compute"
+            )
+        if not self._chain.runs_program:
+            try:
+                return of_plan(imported, self._select(None).compiled.plan.report.get("placed", ""))
+            except (UnsupportedError, ShapeError):  # it is no single plan, and did not run yet
+                pass
+        return self._chain.program().placement()
 
     def close(self) -> None:
         """Free everything on the device but outputs that the caller holds.  Closing twice is fine.

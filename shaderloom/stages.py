@@ -74,7 +74,7 @@ def follow(
 ) -> Trail:
     """Compile ``model`` for these input shapes and keep every stage; no disk cache is asked."""
     from .compiler.driver import CompileOptions, lower, make_plan
-    from .compiler.specialise import bind_shapes
+    from .compiler.specialise import bind_shapes, specialise
 
     trail = Trail()
     trace: list[Application] = []
@@ -84,7 +84,7 @@ def follow(
 
     chosen = CompileOptions.of({**model.options, **(options or {})})
     bound = bind_shapes(model.imported, shapes, model.dynamic)
-    lowered: Lowered = lower(model.imported, bound, profile, chosen, on_stage=keep, trace=trace)
+    lowered: Lowered = lower(specialise(model.imported, bound.shapes), profile, chosen, on_stage=keep, trace=trace)
     trail.rewrites = [
         {
             "rule": item.rule,
@@ -96,7 +96,7 @@ def follow(
     ]
     trail.groups = describe_groups(lowered)
     if with_plan:
-        trail.plan = make_plan(model.imported, bound, profile, chosen, lowered)
+        trail.plan = make_plan(model.imported.graph.nodes, bound.symbols, profile, chosen, lowered)
     return trail
 
 

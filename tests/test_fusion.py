@@ -15,7 +15,7 @@ from onnx import helper, numpy_helper
 
 from shaderloom.compiler.driver import CompileOptions, compile_model, lower
 from shaderloom.compiler.frontend import load_model
-from shaderloom.compiler.specialise import bind_shapes
+from shaderloom.compiler.specialise import bind_shapes, specialise
 from shaderloom.runtime.device_profile import WEB
 from shaderloom.runtime.plan import Plan
 
@@ -285,7 +285,7 @@ def test_every_refusal_has_a_reason():
     nodes = [node("Exp", ["x"], ["e"]), node("MatMul", ["e", "w"], ["p"]), node("Softmax", ["p"], ["y"])]
     model = make(nodes, {"x": (6, 16)}, {"w": weights(16, 8)}, outputs=["e", "y"])
     imported = load_model(model.SerializeToString())
-    lowered = lower(imported, bind_shapes(imported, {"x": (6, 16)}), WEB, CompileOptions())
+    lowered = lower(specialise(imported, bind_shapes(imported, {"x": (6, 16)}).shapes), WEB, CompileOptions())
     produced = lowered.fusion.materialised
     explained = {(producer.id, consumer.id) for producer, consumer, _ in lowered.fusion.reasons}
     for group in lowered.fusion.groups:

@@ -30,7 +30,7 @@ LAYERS = (
     ("ir", "sources", "evaluate", "cache", "coordinates", "attention_tiles"),
     ("ops", "builder"),
     ("rewrite", "interpret"),
-    ("frontend", "unrolling", "specialise"),
+    ("frontend", "unrolling", "specialise", "staging"),
     ("fusion", "attention", "buffers"),
     ("kernels", "codegen", "tuning"),  # kernels ask codegen for the type of an operand, codegen renders their specs
     ("passes",),  # the layout pass asks the kernels which layouts they can read

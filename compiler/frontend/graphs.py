@@ -23,7 +23,11 @@ STRUCTURAL = frozenset({"If", "Loop", "Scan"})
 
 
 class GraphImporter:
-    """Imports one graph.  ``outer`` are the names that nested graphs may read from the graphs around them."""
+    """Imports one graph.  ``outer`` are the names that nested graphs may read from the graphs around them.
+
+    With ``keep_refused`` a node, initializer or input that the compiler has no means for is part of the graph, with the
+    reason, instead of an error: another provider may run it.
+    """
 
     def __init__(
         self,
@@ -32,6 +36,8 @@ class GraphImporter:
         opsets: Mapping[str, int],
         tensors: TensorReader,
         outer: frozenset[str] = frozenset(),
+        *,
+        keep_refused: bool = False,
     ) -> None:
         self._proto = proto
         self._path = path
@@ -41,6 +47,8 @@ class GraphImporter:
         self._constants: dict[str, TensorSource] = {}
         self._defined: set[str] = set()
         self._fresh = 0
+        self._keep_refused = keep_refused
+        self._foreign: dict[str, onnx.TensorProto | onnx.SparseTensorProto] = {}
 
     def run(self) -> ImportedGraph:
         """The graph.  Raises a :class:`ShaderloomError` that names the first node or tensor that is wrong."""
@@ -54,6 +62,11 @@ class GraphImporter:
             origin = Origin(self._path, position, proto.op_type, proto.name)
             try:
                 node = self._node(proto, origin)
+            except UnsupportedError as error:
+                error.origin = error.origin or origin
+                if not self._keep_refused:
+                    raise
+                node = self._refused(proto, origin, error)
             except ShaderloomError as error:
                 error.origin = error.origin or origin
                 raise
@@ -65,7 +78,7 @@ class GraphImporter:
         for port in outputs:
             if port.name not in self._defined and port.name not in self._outer:
                 raise ModelError(f"nothing computes this output of the graph '{self._path}'", tensor=port.name)
-        return ImportedGraph(self._path, inputs, outputs, self._constants, tuple(nodes))
+        return ImportedGraph(self._path, inputs, outputs, self._constants, tuple(nodes), self._foreign)
 
     # -- names and constants ---------------------------------------------------------------------------------------
 
@@ -77,14 +90,22 @@ class GraphImporter:
         self._defined.add(name)
 
     def _read_initializers(self, inputs: set[str]) -> None:
-        if self._proto.sparse_initializer:
+        if self._proto.sparse_initializer and not self._keep_refused:
             raise UnsupportedError("sparse initializers are not supported")
+        for sparse in self._proto.sparse_initializer:
+            self._define(sparse.values.name, "a sparse initializer")
+            self._foreign[sparse.values.name] = sparse
         for tensor in self._proto.initializer:
             if tensor.name in self._constants:
                 raise ModelError("the initializer is defined twice", tensor=tensor.name)
             if tensor.name not in inputs:
                 self._define(tensor.name, "an initializer")
-            self._constants[tensor.name] = self._tensors.source(tensor, tensor.name)
+            try:
+                self._constants[tensor.name] = self._tensors.source(tensor, tensor.name)
+            except UnsupportedError:
+                if not self._keep_refused:
+                    raise
+                self._foreign[tensor.name] = tensor
 
     def _add_constant(self, array: np.ndarray) -> str:
         """What adapters call: an inline constant under a name that no file has."""
@@ -108,6 +129,9 @@ class GraphImporter:
             self._check_operands(proto, domain, opset)
             self._read_constant(proto)
             return None
+        for name in proto.input:
+            if name in self._foreign:
+                raise UnsupportedError(f"it reads the initializer '{name}', of a type that no device can hold")
         definition = None if standard_op in STRUCTURAL else self._definition(proto, domain, opset)
         version = self._check_operands(proto, domain, opset)
         values = {item.name: read_attribute(item, self._attribute_tensor) for item in proto.attribute}
@@ -127,8 +151,25 @@ class GraphImporter:
         while raw.outputs and not raw.outputs[-1]:
             raw.outputs.pop()
         return ImportedNode(
-            proto.op_type, domain, definition, tuple(raw.inputs), tuple(raw.outputs), attributes, origin, blocks
+            proto.op_type,
+            domain,
+            definition,
+            tuple(raw.inputs),
+            tuple(raw.outputs),
+            attributes,
+            origin,
+            blocks,
+            proto=proto,
         )
+
+    def _refused(self, proto: onnx.NodeProto, origin: Origin, error: UnsupportedError) -> ImportedNode:
+        """The node as the file has it, for another provider."""
+        for name in proto.output:
+            if name:
+                self._define(name, "an output")
+        domain = "" if proto.domain == "ai.onnx" else proto.domain
+        inputs, outputs = tuple(proto.input), tuple(proto.output)
+        return ImportedNode(proto.op_type, domain, None, inputs, outputs, {}, origin, proto=proto, refusal=error)
 
     def _definition(self, proto: onnx.NodeProto, domain: str, opset: int) -> OpDef:
         found = registry.find(proto.op_type, domain)
@@ -182,23 +223,28 @@ class GraphImporter:
         for name, graph in graphs.items():
             del raw.attributes[name]
             path = f"{self._path}/{origin.name or f'{origin.op}_{origin.index}'}.{name}"
-            importer = GraphImporter(graph, path, self._opsets, self._tensors, visible)
+            importer = GraphImporter(graph, path, self._opsets, self._tensors, visible, keep_refused=self._keep_refused)
             blocks[name] = ImportedBlock(path, importer.run)
         return blocks
 
     # -- declared types --------------------------------------------------------------------------------------------
 
-    @staticmethod
-    def _ports(values: Iterable[onnx.ValueInfoProto]) -> Iterable[ImportedPort]:
+    def _ports(self, values: Iterable[onnx.ValueInfoProto]) -> Iterable[ImportedPort]:
         for value in values:
             kind = value.type.WhichOneof("value")
             if kind is None:
                 yield ImportedPort(value.name, None, None)
                 continue
-            if kind != "tensor_type":
-                raise UnsupportedError(f"values of kind {kind} are not supported", tensor=value.name)
-            tensor = value.type.tensor_type
-            dtype = dtypes.from_onnx(tensor.elem_type) if tensor.elem_type else None
+            try:
+                if kind != "tensor_type":
+                    raise UnsupportedError(f"values of kind {kind} are not supported", tensor=value.name)
+                tensor = value.type.tensor_type
+                dtype = dtypes.from_onnx(tensor.elem_type) if tensor.elem_type else None
+            except UnsupportedError as error:
+                if not self._keep_refused:
+                    raise
+                yield ImportedPort(value.name, None, None, refusal=error.reason)
+                continue
             dims = tuple(_declared(dim) for dim in tensor.shape.dim) if tensor.HasField("shape") else None
             meanings = tuple(dim.denotation or None for dim in tensor.shape.dim)
             yield ImportedPort(value.name, dtype, dims, meanings if any(meanings) else None)

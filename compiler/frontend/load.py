@@ -24,10 +24,11 @@ from .texts import check_texts
 ModelLike = str | os.PathLike[str] | bytes | onnx.ModelProto
 
 
-def load_model(model: ModelLike, load_data: LoadData | None = None) -> ImportedModel:
+def load_model(model: ModelLike, load_data: LoadData | None = None, *, keep_refused: bool = False) -> ImportedModel:
     """Import a model.  Weights are not read: they stay in the file (mapped) or in the bytes given.
 
-    ``load_data`` reads external data in place of the file system.
+    ``load_data`` reads external data in place of the file system.  With ``keep_refused`` nodes that the compiler has no
+    means for stay in the model, each with its refusal.
 
     Raises :class:`ModelError` when the file is no valid ONNX model, :class:`UnsupportedError` when it uses what is not
     supported, both with the node or tensor concerned.
@@ -39,7 +40,8 @@ def load_model(model: ModelLike, load_data: LoadData | None = None) -> ImportedM
             raise ModelError(reason, hint="check the path")
         file = MappedFile.open(path.absolute())
         stripped = strip_payloads(file.view)
-        return _import(stripped, TensorReader(stripped.ranges, file=file, load=load_data), file.path, None)
+        tensors = TensorReader(stripped.ranges, file=file, load=load_data)
+        return _import(stripped, tensors, file.path, None, keep_refused)
     if isinstance(model, onnx.ModelProto):
         try:
             model = model.SerializeToString()
@@ -49,11 +51,13 @@ def load_model(model: ModelLike, load_data: LoadData | None = None) -> ImportedM
         raise InputError(f"a model is a path, bytes or a ModelProto, not {type(model).__name__}")
     data = bytes(model)
     stripped = strip_payloads(data)
-    return _import(stripped, TensorReader(stripped.ranges, data=data, load=load_data), None, data)
+    return _import(stripped, TensorReader(stripped.ranges, data=data, load=load_data), None, data, keep_refused)
 
 
 @paused_collection()
-def _import(stripped: StrippedModel, tensors: TensorReader, path: Path | None, data: bytes | None) -> ImportedModel:
+def _import(
+    stripped: StrippedModel, tensors: TensorReader, path: Path | None, data: bytes | None, keep_refused: bool
+) -> ImportedModel:
     try:
         proto = onnx.ModelProto.FromString(stripped.message)
     except (DecodeError, ValueError):
@@ -65,20 +69,23 @@ def _import(stripped: StrippedModel, tensors: TensorReader, path: Path | None, d
         raise ModelError("the model does not import any opset")
     opsets = read_opsets(proto.opset_import)
     proto = _without_functions(proto, opsets)
-    graph = GraphImporter(proto.graph, "main", opsets, tensors).run()
+    graph = GraphImporter(proto.graph, "main", opsets, tensors, keep_refused=keep_refused).run()
     for port in graph.inputs:
-        if port.dtype is None:
+        if port.dtype is None and port.refusal is None:
             raise ModelError("the element type of the input is not declared", tensor=port.name)
+    initialised = {*graph.constants, *graph.foreign}
     return ImportedModel(
         graph=graph,
-        inputs=tuple(port for port in graph.inputs if port.name not in graph.constants),
-        overridable=tuple(port for port in graph.inputs if port.name in graph.constants),
+        inputs=tuple(port for port in graph.inputs if port.name not in initialised),
+        overridable=tuple(port for port in graph.inputs if port.name in initialised),
         outputs=graph.outputs,
         metadata=_metadata(proto),
         opsets=opsets,
         path=path,
         data=data,
         files=tensors.files,
+        proto=proto,
+        restore=tensors.restore,
     )
 
 

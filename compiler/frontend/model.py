@@ -12,8 +12,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import onnx
+
 from ...runtime.dtypes import DType
-from ...runtime.errors import Origin
+from ...runtime.errors import Origin, ShaderloomError
 from ..ops.registry import OpDef
 from ..sources import MappedFile, TensorSource
 
@@ -30,6 +32,8 @@ class ImportedPort:
     dims: tuple[DeclaredDim, ...] | None
     #: what each dimension means (``DATA_BATCH``), if the file says so
     denotations: tuple[str | None, ...] | None = None
+    #: why no device can hold it: a sequence, an optional value, an element type without storage
+    refusal: str | None = None
 
 
 class ImportedBlock:
@@ -50,7 +54,8 @@ class ImportedNode:
     """An operator application.  ``inputs`` are value names, ``""`` for an omitted optional input.
 
     ``definition`` is None for the structural operators, which the specialiser resolves itself (If, Loop,
-    Scan); their attributes are a dict.
+    Scan); their attributes are a dict.  It is None, too, for a node that the compiler cannot read, with a ``refusal``.
+    ``proto`` is the node as the file has it (after functions were inlined); None for nodes made here.
     """
 
     op: str
@@ -61,6 +66,8 @@ class ImportedNode:
     attributes: Any
     origin: Origin
     blocks: Mapping[str, ImportedBlock] = field(default_factory=dict)
+    proto: onnx.NodeProto | None = field(default=None, repr=False)
+    refusal: ShaderloomError | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +79,8 @@ class ImportedGraph:
     outputs: tuple[ImportedPort, ...]
     constants: Mapping[str, TensorSource]
     nodes: tuple[ImportedNode, ...]
+    #: initializers that no device can hold (strings and other types without storage), as the file has them
+    foreign: Mapping[str, onnx.TensorProto | onnx.SparseTensorProto] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +110,17 @@ class ImportedModel:
     path: Path | None  #: None for a model given as bytes
     data: bytes | None  #: the bytes of a model that has no path; ``SourceRef`` paths ``""`` refer to them
     files: tuple[MappedFile, ...] = ()  #: the model file and the data files that it refers to
+    #: the message behind it, without payloads of tensors and with functions inlined
+    proto: onnx.ModelProto | None = field(default=None, repr=False)
+    #: fills in the payload of a tensor of ``proto``
+    restore: Callable[[onnx.TensorProto], onnx.TensorProto] | None = field(default=None, repr=False)
 
     @property
     def nodes_in_file(self) -> int:
         """Nodes of the main graph, without Constant nodes."""
         return len(self.graph.nodes)
+
+    @property
+    def refused(self) -> list[ImportedNode]:
+        """Nodes of the main graph that the compiler cannot read; each has a refusal."""
+        return [node for node in self.graph.nodes if node.refusal is not None]

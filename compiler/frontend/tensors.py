@@ -92,6 +92,33 @@ class TensorReader:
             raise ModelError(f"the elements do not fit {dtype}{list(shape)}: {error}", tensor=name) from None
         return InlineSource(array, dtype)
 
+    def restore(self, tensor: onnx.TensorProto) -> onnx.TensorProto:
+        """The tensor with its payload inside: what the scan took out, or what lies in a data file, is put back."""
+        if tensor.data_location != onnx.TensorProto.EXTERNAL and not tensor.HasField("segment"):
+            return tensor
+        whole = onnx.TensorProto()
+        whole.CopyFrom(tensor)
+        del whole.external_data[:]
+        whole.ClearField("data_location")
+        whole.ClearField("segment")
+        if tensor.HasField("segment"):
+            begin, end = tensor.segment.begin, tensor.segment.end
+            view = self._data if self._file is None else self._file.view
+            assert view is not None, "a model has a file or bytes"
+            whole.raw_data = bytes(memoryview(view)[begin:end])
+            return whole
+        entries = _external_entries(tensor, tensor.name)
+        location = entries["location"]
+        offset = _number(entries.get("offset", "0"), "offset", tensor.name)
+        length = _number(entries.get("length", "0"), "length", tensor.name)
+        if self._load is not None:
+            _check_location(location, tensor.name)
+            whole.raw_data = bytes(self._load(location, offset, length, tensor.name))
+        else:
+            view = self._open(location, tensor.name).view
+            whole.raw_data = bytes(memoryview(view)[offset : offset + length if "length" in entries else None])
+        return whole
+
     # -- external data ---------------------------------------------------------------------------------------------
 
     def _external_source(

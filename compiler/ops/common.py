@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from ...runtime.dtypes import DType
-from ...runtime.errors import ShapeError
+from ...runtime.errors import NotKnownError, ShapeError
 from .. import expr as ex
 from .. import index as ix
 from ..expr import Expr
@@ -93,6 +93,13 @@ def require(condition: bool, node: Node, reason: str) -> None:
         raise ShapeError(reason, origin=node.origin)
 
 
+def known(node: Node, value: Value, what: str) -> np.ndarray:
+    """Elements that must be known at compile time; raises :class:`NotKnownError` if they are computed."""
+    if value.known is None:
+        raise NotKnownError(f"{what} must be known at compile time", origin=node.origin)
+    return value.known
+
+
 def is_size(size: Dim, number: int) -> bool:
     """Whether a dimension is the constant ``number``."""
     return not isinstance(size, ix.Index) and size == number
@@ -152,7 +159,7 @@ def static_dims(node: Node, position: int, what: str) -> list[Dim]:
     """Elements of an integer input that must be known at compile time; they may be symbolic."""
     elements = known_integers(node, position)
     if elements is None:
-        raise ShapeError(f"{what} must be known at compile time", origin=node.origin)
+        raise NotKnownError(f"{what} must be known at compile time", origin=node.origin)
     return elements
 
 

@@ -341,9 +341,8 @@ def mel_matrix(bins: int, length: int, rate: int, low: float, high: float) -> np
 
 
 def _mel_known(node: Node, position: int) -> float:
-    known = node.operand(position).known
-    common.require(known is not None and known.size == 1, node, f"input {position} must be known at compile time")
-    assert known is not None
+    known = common.known(node, node.operand(position), f"input {position}")
+    common.require(known.size == 1, node, f"input {position} is one number")
     return float(known.reshape(-1)[0])
 
 

@@ -109,9 +109,7 @@ class RangeAttributes:
 def _bound(node: Node, position: int) -> Any:
     """``start``, ``limit`` or ``delta``: a Python number, or an ``Index``."""
     value = node.operand(position)
-    common.require(value.known is not None, node, "start, limit and delta of Range must be known at compile time")
-    assert value.known is not None
-    element = value.known.reshape(-1)[0]
+    element = common.known(node, value, "start, limit and delta of Range").reshape(-1)[0]
     if isinstance(element, ix.Index):
         return element
     return float(element) if value.dtype.is_float else int(element)

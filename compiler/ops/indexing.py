@@ -221,8 +221,8 @@ def _one_hot_axis(node: Node) -> int:
 
 def _infer_one_hot(node: Node) -> Inferred:
     indices, values = node.operand(0), node.operand(2)
-    depth = common.known_integers(node, 1)
-    common.require(depth is not None and len(depth) == 1, node, "the depth of OneHot must be known at compile time")
+    depth = common.static_dims(node, 1, "the depth of OneHot")
+    common.require(len(depth) == 1, node, "the depth of OneHot is one number")
     assert depth is not None
     axis = _one_hot_axis(node)
     return [(values.dtype, (*indices.shape[:axis], depth[0], *indices.shape[axis:]))]

@@ -58,9 +58,7 @@ def _known_floats(node: Node, position: int) -> list[float] | None:
     value = node.optional(position)
     if value is None:
         return None
-    common.require(value.known is not None, node, f"input {position} of Resize must be known at compile time")
-    assert value.known is not None
-    return [float(element) for element in value.known.reshape(-1)] or None
+    return [float(element) for element in common.known(node, value, f"input {position} of Resize").reshape(-1)] or None
 
 
 def resized_axes(node: Node) -> dict[int, Axis]:

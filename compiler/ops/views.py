@@ -323,7 +323,7 @@ class DropoutAttributes:
 
 def _infer_dropout(node: Node) -> Inferred:
     training = node.optional(2)
-    if training is not None and (training.known is None or bool(training.known.reshape(-1)[0])):
+    if training is not None and bool(common.known(node, training, "training_mode").reshape(-1)[0]):
         raise UnsupportedError("Dropout in training mode is not supported", origin=node.origin)
     value = node.operand(0)
     return [(value.dtype, value.shape), (dtypes.BOOL, value.shape)]

@@ -1,0 +1,385 @@
+"""Stages: how far a graph can be compiled with what is known now, and why the other nodes must wait.
+
+A *program* is a list of :class:`PendingNode`.  :func:`advance` runs the specialiser over those that it can reach from
+the values at hand.  A node waits when
+
+* it needs the elements of a value while compiling (a shape, a count, a condition) and they are not known yet: the value
+  is *wanted*, and once somebody has read it the node can go on;
+* it is a Loop or Scan that cannot be written out: somebody runs it step by step;
+* the compiler *refuses* it: another provider runs it, or nobody;
+* it reads what a waiting node computes.
+
+An If whose condition is known is replaced by the nodes of the branch that is taken; nobody looks at the other one.
+
+Values have *qualified* names: those of the main graph are as in the file, those of nested graphs begin with the path of
+the graph.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import onnx
+
+from ..runtime.dtypes import DType
+from ..runtime.errors import (
+    InternalError,
+    LimitError,
+    ModelError,
+    NotKnownError,
+    Origin,
+    ShaderloomError,
+    ShapeError,
+    UnsupportedError,
+)
+from . import index as ix
+from .builder import GraphBuilder, Limits, empty_array, is_empty
+from .frontend.model import ImportedGraph, ImportedNode
+from .frontend.order import names_read
+from .ir import Graph, Value
+from .ops.registry import registry
+from .sources import InlineSource, TensorSource
+from .specialise import Scope, Specialiser
+from .unrolling import body_of
+
+#: Values of at most this many elements may be read back to be known
+READABLE = 1 << 20
+
+
+class ProgramScope:
+    """The names of one graph in a program.  ``prefix`` makes them unique."""
+
+    def __init__(self, graph: ImportedGraph, outer: ProgramScope | None = None, prefix: str = "") -> None:
+        self.graph = graph
+        self.outer = outer
+        self.prefix = prefix
+        self.constants: dict[str, TensorSource] = {} if outer is None else outer.constants
+        self.foreign: dict[str, onnx.TensorProto | onnx.SparseTensorProto] = {} if outer is None else outer.foreign
+        self._own = {
+            *(port.name for port in graph.inputs),
+            *graph.constants,
+            *graph.foreign,
+            *(name for node in graph.nodes for name in node.outputs),
+        }
+        self.constants.update((prefix + name, source) for name, source in graph.constants.items())
+        self.foreign.update((prefix + name, proto) for name, proto in graph.foreign.items())
+
+    def find(self, name: str) -> str | None:
+        """The qualified name, None if nothing here or around it has the name."""
+        if name in self._own:
+            return self.prefix + name
+        return None if self.outer is None else self.outer.find(name)
+
+    def qualify(self, name: str) -> str:
+        """As :meth:`find`, ``""`` for an omitted operand; raises :class:`ModelError` for a name that nothing has."""
+        if not name:
+            return ""
+        found = self.find(name)
+        if found is None:
+            raise ModelError("a node reads a value that nothing defines", tensor=name)
+        return found
+
+    def nodes(self) -> list[PendingNode]:
+        """The nodes of the graph, in order."""
+        return [PendingNode.of(node, self) for node in self.graph.nodes]
+
+
+@dataclass(frozen=True, eq=False)
+class PendingNode:
+    """A node of a program with qualified names; ``captured`` are those that its nested graphs read.
+
+    ``made`` tells a node that no file has: its ``proto`` has qualified names already.
+    """
+
+    node: ImportedNode
+    scope: ProgramScope
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    captured: tuple[str, ...] = ()
+    made: bool = False
+
+    @classmethod
+    def of(cls, node: ImportedNode, scope: ProgramScope) -> PendingNode:
+        captured: list[str] = []
+        if node.proto is not None and any(item.HasField("g") or item.graphs for item in node.proto.attribute):
+            own = set(node.outputs)
+            found = (scope.find(name) for name in dict.fromkeys(names_read(node.proto)) if name not in own)
+            captured = [name for name in found if name is not None]
+        inputs = tuple(map(scope.qualify, node.inputs))
+        kept = tuple(name for name in captured if name not in inputs)
+        return cls(node, scope, inputs, tuple(map(scope.qualify, node.outputs)), kept)
+
+    @property
+    def reads(self) -> Iterator[str]:
+        yield from (name for name in self.inputs if name)
+        yield from self.captured
+
+    @property
+    def origin(self) -> Origin:
+        return self.node.origin
+
+    @property
+    def is_loop(self) -> bool:
+        return self.node.definition is None and self.node.refusal is None and self.node.op in ("Loop", "Scan")
+
+    @property
+    def is_branch(self) -> bool:
+        return self.node.definition is None and self.node.refusal is None and self.node.op == "If"
+
+
+def applied(
+    op: str, scope: ProgramScope, inputs: Sequence[str], outputs: Sequence[str], origin: Origin, **attributes: object
+) -> PendingNode:
+    """A node that no file has, on qualified names."""
+    definition = registry.get(op)
+    proto = onnx.helper.make_node(op, list(inputs), list(outputs), **attributes)
+    typed = definition.attributes(**attributes) if attributes else definition.attributes()
+    node = ImportedNode(op, "", definition, tuple(inputs), tuple(outputs), typed, origin, proto=proto)
+    return PendingNode(node, scope, tuple(inputs), tuple(outputs), made=True)
+
+
+def same(scope: ProgramScope, source: str, target: str, origin: Origin) -> PendingNode:
+    """An Identity that gives a value another name."""
+    return applied("Identity", scope, [source], [target], origin)
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """A value that is there when a stage begins.  ``dtype`` None: the compiler cannot read it (a sequence)."""
+
+    dtype: DType | None
+    shape: tuple[int, ...]
+    known: np.ndarray | None = None
+    what: str = "a tensor"  #: for messages
+
+
+@dataclass
+class Advance:
+    """How far :func:`advance` came.  ``pending`` are the nodes that wait, in order."""
+
+    graph: Graph
+    operands: Mapping[str, Operand]
+    done: list[PendingNode] = field(default_factory=list)
+    pending: list[PendingNode] = field(default_factory=list)
+    wanted: set[str] = field(default_factory=set)
+    refused: dict[PendingNode, ShaderloomError] = field(default_factory=dict)
+    loops: set[PendingNode] = field(default_factory=set)
+    values: dict[str, Value] = field(default_factory=dict)
+
+    def finish(self, outputs: Sequence[str]) -> Graph:
+        """The stage's graph with these outputs, which done nodes compute.  Inputs that it does not need are gone."""
+        graph = self.graph
+        graph.outputs = [self.values[name] for name in outputs]
+        graph.output_names = list(outputs)
+        graph.remove_dead()
+        given = set(map(id, graph.outputs))
+        graph.inputs = [value for value in graph.inputs if value.uses or id(value) in given]
+        return graph
+
+
+#: Opens the branch of an If that is taken: its nodes, and one for each output
+OpenBranch = Callable[[PendingNode, bool], list[PendingNode]]
+
+
+def advance(
+    name: str,
+    nodes: Sequence[PendingNode],
+    operands: Mapping[str, Operand],
+    constants: Mapping[str, TensorSource],
+    limits: Limits,
+    open_branch: OpenBranch,
+    *,
+    refused: Mapping[PendingNode, ShaderloomError],
+    waiting: Collection[PendingNode],
+) -> Advance:
+    """Specialise as many of ``nodes`` as possible into a graph called ``name``.
+
+    ``refused`` and ``waiting`` are nodes that turned out to be so after an earlier attempt.  Raises errors that no
+    other provider and no later stage can mend.
+    """
+    return _Advancing(name, operands, constants, limits, open_branch, refused, waiting).run(nodes)
+
+
+class _Advancing:
+    def __init__(
+        self,
+        name: str,
+        operands: Mapping[str, Operand],
+        constants: Mapping[str, TensorSource],
+        limits: Limits,
+        open_branch: OpenBranch,
+        refused: Mapping[PendingNode, ShaderloomError],
+        waiting: Collection[PendingNode],
+    ) -> None:
+        self.result = Advance(Graph(name), operands)
+        self.constants = constants
+        self.limits = limits
+        self.specialiser = Specialiser(self.result.graph, limits)
+        self.open_branch = open_branch
+        self.refused = refused
+        self.waiting = waiting
+        self.blocked: set[str] = set()
+        for operand_name, operand in operands.items():
+            value = self._operand(operand_name, operand)
+            if value is not None:
+                self.result.values[operand_name] = value
+
+    def _operand(self, name: str, operand: Operand) -> Value | None:
+        graph = self.result.graph
+        if operand.dtype is None:
+            return None
+        if operand.known is not None:
+            value = GraphBuilder(graph, limits=self.limits).add_constant(
+                name, InlineSource(operand.known, operand.dtype)
+            )
+            value.known = operand.known
+            return value
+        value = graph.add_input(name, operand.dtype, operand.shape)
+        if is_empty(value.shape):
+            value.known = empty_array(value.shape, value.dtype)
+        return value
+
+    def run(self, nodes: Sequence[PendingNode]) -> Advance:
+        queue = deque(nodes)
+        result = self.result
+        while queue:
+            item = queue.popleft()
+            if any(name in self.blocked for name in item.reads):
+                self._wait(item)
+                continue
+            if item.is_branch:
+                taken = self._condition(item)
+                if taken is None:
+                    self._wait(item)
+                else:
+                    queue.extendleft(reversed(self.open_branch(item, taken)))
+                continue
+            try:
+                self._apply(item)
+            except NotKnownError as error:
+                self._not_known(item, error)
+            except LimitError:
+                if not item.is_loop:
+                    raise
+                result.loops.add(item)
+                self._wait(item)
+            except (UnsupportedError, ShapeError) as error:
+                error.origin = error.origin or item.origin
+                result.refused[item] = error
+                self._wait(item)
+        return result
+
+    def _wait(self, item: PendingNode) -> None:
+        self.blocked.update(name for name in item.outputs if name)
+        self.result.pending.append(item)
+
+    def _condition(self, item: PendingNode) -> bool | None:
+        """Whether the condition of an If holds; None if it is not known, and then it is wanted."""
+        name = item.inputs[0] if item.inputs else ""
+        value = self._lookup(name) if name else None
+        if value is None:
+            raise ModelError("If needs a condition", origin=item.origin)
+        if value.known is None and value.constant is not None:
+            value.known = value.constant.read()
+        if value.known is None:
+            self.result.wanted.add(name)
+            return None
+        if value.known.size != 1:
+            raise ShapeError("the condition of If is not one element", origin=item.origin)
+        return bool(value.known.reshape(-1)[0])
+
+    def _apply(self, item: PendingNode) -> None:
+        if item.node.refusal is not None:
+            raise item.node.refusal
+        if item in self.refused:
+            raise self.refused[item]
+        if item in self.waiting:
+            raise NotKnownError("an operand must be known", origin=item.origin)
+        for name in item.reads:
+            operand = self.result.operands.get(name)
+            if operand is not None and operand.dtype is None:
+                raise UnsupportedError(
+                    f"it reads '{name}', {operand.what}, which no device can hold", origin=item.origin
+                )
+            if name in item.scope.foreign and operand is None:
+                raise UnsupportedError(f"it reads '{name}', of a type that no device can hold", origin=item.origin)
+        inputs = [self._lookup(name) if name else None for name in item.inputs]
+        try:
+            results = self.specialiser.apply(item.node, inputs, _Names(item.scope, self._lookup))
+        except ShaderloomError as error:
+            error.origin = error.origin or item.origin
+            raise
+        except Exception as error:
+            raise InternalError(f"{type(error).__name__}: {error}", origin=item.origin) from error
+        if len(results) < len(item.outputs):
+            raise ModelError(f"{item.node.op} has {len(results)} outputs", origin=item.origin)
+        self.result.values.update((name, value) for name, value in zip(item.outputs, results) if name)
+        self.result.done.append(item)
+
+    def _lookup(self, name: str) -> Value:
+        found = self.result.values.get(name)
+        if found is None:
+            source = self.constants.get(name)
+            if source is None:
+                raise InternalError("no value of this name is in scope", tensor=name)
+            builder = GraphBuilder(self.result.graph, limits=self.limits)
+            found = self.result.values[name] = builder.add_constant(name, source)
+        return found
+
+    def _not_known(self, item: PendingNode, error: NotKnownError) -> None:
+        result = self.result
+        if item.is_loop:
+            inside = refusal_in(body_of(item.node))
+            if inside is not None:
+                result.refused[item] = inside
+            else:
+                result.loops.add(item)
+            self._wait(item)
+            return
+        wanted = self._unknown(item)
+        if not wanted:  # nothing that could be read would help
+            error.origin = error.origin or item.origin
+            result.refused[item] = error
+        result.wanted |= wanted
+        self._wait(item)
+
+    def _unknown(self, item: PendingNode) -> set[str]:
+        """Operands that must be read: those that the operator always needs, else all that are small enough."""
+        unknown = {
+            position: name
+            for position, name in enumerate(item.inputs)
+            if name and self.result.values[name].known is None
+        }
+        definition = item.node.definition
+        always = definition.static_inputs if definition is not None else ()
+        static = {unknown[position] for position in always if position in unknown}
+        return static or {
+            name for name in unknown.values() if ix.bounds(self.result.values[name].elements)[1] <= READABLE
+        }
+
+
+class _Names(Scope):
+    """What the body of a Loop or Scan sees of the program around it."""
+
+    def __init__(self, scope: ProgramScope, lookup: Callable[[str], Value]) -> None:
+        super().__init__(scope.graph, None)
+        self._scope = scope
+        self._lookup = lookup
+
+    def lookup(self, name: str, graph: Graph, limits: Limits) -> Value:
+        return self._lookup(self._scope.qualify(name))
+
+
+def refusal_in(graph: ImportedGraph) -> ShaderloomError | None:
+    """The first refusal among the nodes that run whenever the graph runs; branches are left aside."""
+    for node in graph.nodes:
+        if node.refusal is not None:
+            return node.refusal
+        if node.op in ("Loop", "Scan") and node.definition is None:
+            inside = refusal_in(body_of(node))
+            if inside is not None:
+                return inside
+    return None

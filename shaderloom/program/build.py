@@ -1,0 +1,266 @@
+"""Which step comes next: found once for a state and the values that are there, and kept."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..compiler.builder import DEFAULT_LIMITS, Limits
+from ..compiler.driver import compile_graph
+from ..compiler.frontend.model import ImportedModel
+from ..compiler.staging import Advance, PendingNode, ProgramScope, advance, same
+from ..engine import WgpuEngine
+from ..model import Model, merge_refusals
+from ..placement import LETTERS
+from ..runtime.errors import (
+    InternalError,
+    ModelError,
+    NotKnownError,
+    Origin,
+    ShaderloomError,
+    ShapeError,
+    UnsupportedError,
+)
+from ..runtime.executor import Executor
+from .loops import LoopStep
+from .segments import SegmentMaker
+from .steps import AliasStep, Block, CpuStep, DeviceStep, Env, ReadStep, State, Step, reads_of
+
+#: Values with more elements are not compiled in, even if the compiler knows them
+KNOWN_ELEMENTS = DEFAULT_LIMITS.fold_elements
+
+
+class ProgramBuilder:
+    """Makes the steps of one model's program on one device."""
+
+    def __init__(self, source: Model, engine: WgpuEngine, cpu_options: dict[str, Any] | None, run_block: Any) -> None:
+        """``cpu_options`` None: there is no cpu provider.  ``run_block`` runs a block, for loops."""
+        self.source = source
+        self.engine = engine
+        self.imported: ImportedModel = source.imported
+        self.scope = ProgramScope(self.imported.graph)
+        self.main = Block("main", tuple(self.scope.nodes()), tuple(port.name for port in self.imported.outputs))
+        self.segments = None if cpu_options is None else SegmentMaker(self.imported, self.scope, cpu_options)
+        caps = source.caps
+        self.limits = Limits(
+            tensor_elements=min(caps.tensor_elements, DEFAULT_LIMITS.tensor_elements),
+            loop_steps=min(caps.loop_iterations, DEFAULT_LIMITS.loop_steps),
+        )
+        self.run_block = run_block
+        #: (graph, index) of a node -> (provider, reason)
+        self.placed: dict[tuple[str, int], tuple[Origin, str, str, str]] = {}
+        self._branches: dict[tuple[PendingNode, bool], list[PendingNode]] = {}
+        self._loops: dict[PendingNode, LoopStep] = {}
+        self._count = 0
+
+    def build(self, state: State, env: Env) -> tuple[Step, State]:
+        """The next step from here.  Raises what no later step can mend."""
+        aliases = [
+            item
+            for item in state.pending
+            if item.made and item.node.op == "Identity" and item.inputs[0] in env and len(item.outputs) == 1
+        ]
+        if aliases:
+            left = tuple(item for item in state.pending if item not in aliases)
+            known = state.known | {item.outputs[0] for item in aliases if item.inputs[0] in state.known}
+            pairs = tuple((item.inputs[0], item.outputs[0]) for item in aliases)
+            return AliasStep(pairs), state.block.state(left, known)
+        refused: dict[PendingNode, ShaderloomError] = {}
+        waiting: set[PendingNode] = set()
+        while True:
+            found = self._advance(state, env, refused, waiting)
+            if found.refused and self.segments is None:
+                raise refusal_of(found.refused, self.imported if state.block is self.main else None)
+            here = tuple(sorted(name for name in found.wanted if name in env and name not in state.known))
+            if here:
+                return ReadStep(here), state.block.state(state.pending, state.known | set(here))
+            if found.done:
+                try:
+                    return self._device_step(state, found, env)
+                except (UnsupportedError, ShapeError) as error:
+                    self._sort_out(error, found, refused, waiting)
+                    continue
+            return self._host_step(state, found, env)
+
+    def _advance(
+        self, state: State, env: Env, refused: dict[PendingNode, ShaderloomError], waiting: set[PendingNode]
+    ) -> Advance:
+        operands = {name: env[name].operand(name in state.known) for name in state.live if name in env}
+        return advance(
+            state.block.name,
+            state.pending,
+            operands,
+            self.scope.constants,
+            self.limits,
+            self._open_branch,
+            refused=refused,
+            waiting=waiting,
+        )
+
+    def _open_branch(self, item: PendingNode, taken: bool) -> list[PendingNode]:
+        """The nodes of a branch, and one for each output of the If."""
+        key = (item, taken)
+        if key in self._branches:
+            return self._branches[key]
+        side = "then_branch" if taken else "else_branch"
+        block = item.node.blocks.get(side)
+        if block is None:
+            raise ModelError(f"If needs the attribute '{side}'", origin=item.origin)
+        graph = block.graph
+        scope = ProgramScope(graph, item.scope, f"{item.scope.prefix}If_{item.origin.index}.{side}/")
+        nodes = scope.nodes()
+        if len(graph.outputs) < len(item.outputs):
+            raise ModelError(f"the branch has {len(graph.outputs)} outputs", origin=item.origin)
+        nodes += [
+            same(item.scope, scope.qualify(port.name), name, item.origin)
+            for port, name in zip(graph.outputs, item.outputs)
+            if name
+        ]
+        self._place(item, "folded", f"the condition is known when its stage is compiled: {side} stands in its place")
+        self._branches[key] = nodes
+        return nodes
+
+    # -- the device --------------------------------------------------------------------------------------------------
+
+    def _device_step(self, state: State, found: Advance, env: Env) -> tuple[Step, State]:
+        pending = tuple(found.pending)
+        made = {name for item in found.done for name in item.outputs if name}
+        results = set(state.block.outputs)
+        read: dict[str, list[PendingNode]] = {}
+        for item in pending:
+            for name in reads_of(item):
+                read.setdefault(name, []).append(item)
+        outputs: dict[str, str | None] = {}
+        known = set(state.known)
+        for name in sorted(made & (results | set(read))):
+            value = found.values[name].known
+            if value is not None and value.dtype != object and value.size <= KNOWN_ELEMENTS:
+                known.add(name)
+                outputs[name] = "cpu"
+            elif name in found.wanted or (name in read and self._host_alone(name, read[name], found)):
+                outputs[name] = "cpu"
+                if name in found.wanted:
+                    known.add(name)
+            else:
+                outputs[name] = "gpu-buffer" if name in read else None
+        following = state.block.state(pending, frozenset(known))
+        if not outputs:
+            self._place_folded(found)
+            return ReadStep(()), following
+        graph = found.finish(list(outputs))
+        nodes = [item.node for item in found.done]
+        entries = self._entries(found, state, env, outputs)
+        compiled = self.source.compile_stage(
+            entries,
+            self.engine.device.profile,
+            lambda options: compile_graph(graph, nodes, self.engine.device.profile, options, limits=self.limits),
+        )
+        engine = self.engine
+        executor = Executor(
+            engine.device,
+            compiled.plan,
+            engine.pool,
+            caps=self.source.caps,
+            account=engine.account,
+            staging=engine.staging,
+            checked=engine.checked or compiled.from_disk,
+            use_native=engine.use_native,
+        )
+        engine.stats.misses += 1
+        engine.stats.disk_hits += compiled.from_disk
+        engine.stats.compile_ms += compiled.milliseconds
+        for item, letter in zip(found.done, compiled.plan.report.get("placed", "")):
+            self._place(item, *LETTERS[letter])
+        return DeviceStep(executor, outputs, engine.device), following
+
+    @staticmethod
+    def _host_alone(name: str, readers: Sequence[PendingNode], found: Advance) -> bool:
+        """Whether all that read a value read it on the host."""
+        return all(
+            item in found.refused or (item in found.loops and item.node.op == "Loop" and name in item.inputs[:2])
+            for item in readers
+        )
+
+    def _entries(self, found: Advance, state: State, env: Env, outputs: dict[str, str | None]) -> dict[str, Any]:
+        """What tells the plan of this stage from every other plan of the model."""
+        digest = hashlib.sha256()
+        for name, operand in sorted(found.operands.items()):
+            digest.update(f"{name}\0{operand.dtype}\0{list(operand.shape)}\0".encode())
+            if operand.known is not None:
+                digest.update(np.ascontiguousarray(operand.known).tobytes())
+        nodes = [[item.scope.prefix, item.origin.index, item.node.op, item.made] for item in found.done]
+        return {"block": state.block.name, "nodes": nodes, "operands": digest.hexdigest(), "outputs": sorted(outputs)}
+
+    def _sort_out(
+        self,
+        error: ShaderloomError,
+        found: Advance,
+        refused: dict[PendingNode, ShaderloomError],
+        waiting: set[PendingNode],
+    ) -> None:
+        """The compiler refused a node after its shapes were known; it must not be tried again."""
+        origin = error.origin
+        guilty = [item for item in found.done if origin is not None and item.origin == origin]
+        if isinstance(error, NotKnownError) and guilty and not waiting.issuperset(guilty):
+            waiting.update(guilty)
+            return
+        if self.segments is None:
+            raise error
+        refused.update(dict.fromkeys(guilty or found.done, error))
+
+    # -- the host ----------------------------------------------------------------------------------------------------
+
+    def _host_step(self, state: State, found: Advance, env: Env) -> tuple[Step, State]:
+        pending = tuple(found.pending)
+        for item in pending:
+            if item in found.loops and all(self._is_there(name, env) for name in item.reads):
+                left = tuple(other for other in pending if other is not item)
+                return self._loop(item), state.block.state(left, state.known)
+        if self.segments is not None:
+            chosen = self.segments.choose(pending, found.refused, env)
+            if chosen:
+                left = tuple(item for item in pending if item not in chosen)
+                needed = set(state.block.outputs) | {name for item in left for name in reads_of(item)}
+                outputs = [name for item in chosen for name in item.outputs if name and name in needed]
+                segment, inputs = self.segments.make(list(chosen), outputs)
+                for item, reason in chosen.items():
+                    self._place(item, "cpu", reason.reason)
+                return CpuStep(segment, inputs, next(iter(chosen.values()))), state.block.state(left, state.known)
+        stuck = ", ".join(str(item.origin) for item in pending[:5])
+        raise InternalError(f"no provider can go on with {stuck}")
+
+    def _is_there(self, name: str, env: Env) -> bool:
+        return name in env or name in self.scope.constants or name in self.scope.foreign
+
+    def _loop(self, item: PendingNode) -> LoopStep:
+        if item not in self._loops:
+            self._loops[item] = LoopStep(item, self)
+        self._place(item, "wgpu", "its steps run one after another; how many is known at run time")
+        return self._loops[item]
+
+    # -- reports -----------------------------------------------------------------------------------------------------
+
+    def _place(self, item: PendingNode, provider: str, reason: str) -> None:
+        if not item.made:
+            where = (item.scope.prefix, item.origin.index)
+            self.placed[where] = (item.origin, item.node.domain, provider, reason)
+
+    def _place_folded(self, found: Advance) -> None:
+        for item in found.done:
+            self._place(item, *LETTERS["f"])
+
+
+def refusal_of(refused: dict[PendingNode, ShaderloomError], model: ImportedModel | None) -> ShaderloomError:
+    """One error for all nodes that are refused."""
+    errors = list(refused.values())
+    if model is not None:
+        known = {(item.origin.graph, item.origin.index) for item in refused}
+        errors += [
+            node.refusal
+            for node in model.refused
+            if node.refusal is not None and (node.origin.graph, node.origin.index) not in known
+        ]
+    return merge_refusals(errors)

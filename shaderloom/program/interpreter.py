@@ -1,0 +1,122 @@
+"""Walks a program: from state to state, each time by the step that fits the values that are there."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from onnx import numpy_helper
+
+from ..compiler.sources import InlineSource
+from ..placement import Placement, describe
+from ..runtime.attachment import Target
+from ..runtime.errors import InputError
+from ..runtime.tensor import Tensor
+from .build import ProgramBuilder
+from .steps import Block, DeviceStep, Env, RunRecord, State
+from .values import Held
+
+if TYPE_CHECKING:
+    from ..cpu_provider import CpuEngine
+    from ..engine import WgpuEngine
+    from ..model import Model
+
+#: Plans of stages that are kept ready for each plan that a session keeps
+STAGES = 8
+
+
+class Program(ProgramBuilder):
+    """The program of one model on one device.  Runs of several threads take turns."""
+
+    def __init__(self, source: Model, engine: WgpuEngine, cpu: CpuEngine | None, *, plans: int = 16) -> None:
+        super().__init__(source, engine, None if cpu is None else cpu.options, self._run_block)
+        self.last = RunRecord()
+        self._kept: list[tuple[State, Any, DeviceStep]] = []
+        self._limit = plans * STAGES
+        self._lock = threading.RLock()
+        self._clock = 0
+
+    def run(self, feeds: Mapping[str, Any], targets: Mapping[str, Target]) -> dict[str, Any]:
+        """Outputs by name; see :meth:`WgpuEngine.run`."""
+        with self._lock:
+            record = RunRecord()
+            env: Env = {name: Held(value, "caller") for name, value in feeds.items()}
+            found = self._run_block(self.main, env, targets, record)
+            results = {name: self._deliver(name, found[name], target) for name, target in targets.items()}
+            self.last = record
+            return results
+
+    def close(self) -> None:
+        with self._lock:
+            for _, _, step in self._kept:
+                step.close()
+            self._kept.clear()
+
+    def constant(self, name: str) -> Held:
+        """A constant of the model as a value."""
+        source = self.scope.constants.get(name)
+        if source is not None:
+            return Held(source.read(), "compiler")
+        foreign = self.scope.foreign[name]
+        assert self.imported.restore is not None, "a model that was read has its payloads"
+        if hasattr(foreign, "values"):
+            raise InputError("a sparse initializer cannot be an output", tensor=name)
+        return Held(numpy_helper.to_array(self.imported.restore(foreign)), "compiler")
+
+    def add_constant(self, name: str, array: np.ndarray) -> None:
+        self.scope.constants[name] = InlineSource(array)
+
+    def _run_block(self, block: Block, env: Env, targets: Mapping[str, Target], record: RunRecord) -> dict[str, Held]:
+        """The outputs of a block by name."""
+        state = block.state(block.nodes, frozenset())
+        while state.pending:
+            key = tuple((name, env[name].describe(name in state.known)) for name in state.live if name in env)
+            found = state.steps.get(key)
+            if found is None:
+                found = self.build(state, env)
+                state.steps[key] = found
+                if isinstance(found[0], DeviceStep):
+                    self._keep(state, key, found[0])
+            step, following = found
+            if isinstance(step, DeviceStep):
+                self._clock += 1
+                step.last_used = self._clock
+            step.run(env, targets, record)
+            state = following
+            live = set(state.live)
+            for name in [name for name in env if name not in live]:
+                del env[name]
+        return {name: env[name] if name in env else self.constant(name) for name in block.outputs}
+
+    def _keep(self, state: State, key: Any, step: DeviceStep) -> None:
+        """Count a plan; the one that was not used for the longest time goes."""
+        self._kept.append((state, key, step))
+        if len(self._kept) > self._limit:
+            oldest = min(self._kept, key=lambda entry: entry[2].last_used or self._clock + 1)
+            self._kept.remove(oldest)
+            oldest[0].steps.pop(oldest[1], None)
+            oldest[2].close()
+            self.engine.stats.evictions += 1
+
+    def _deliver(self, name: str, held: Held, target: Target) -> Any:
+        """A result where the caller wants it."""
+        if isinstance(target, Tensor):
+            if held.tensor is not target:
+                target.update(held.read())
+            return target
+        if target == "cpu":
+            value = held.read()
+            return np.array(value, order="C") if isinstance(value, np.ndarray) and held.maker != "wgpu" else value
+        if held.tensor is not None and held.maker == "wgpu":
+            return held.tensor
+        if held.dtype is None:
+            raise InputError("a value of this type cannot stay on a device", tensor=name)
+        return Tensor.from_numpy(held.read(), self.engine.device)
+
+    # -- reports -----------------------------------------------------------------------------------------------------
+
+    def placement(self) -> list[Placement]:
+        """One for each node of the main graph, and for those of nested graphs that have run."""
+        return describe(self.imported, self.placed)

@@ -1,0 +1,195 @@
+"""The kinds of steps of a program, and the states between them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from ..compiler.staging import PendingNode
+from ..cpu_segment import CpuSegment
+from ..runtime.attachment import Target
+from ..runtime.device import Device
+from ..runtime.errors import ShaderloomError
+from ..runtime.executor import Executor
+from ..runtime.tensor import Tensor
+from .values import Crossing, Held
+
+Env = dict[str, Held]
+
+
+@dataclass
+class RunRecord:
+    """What one run did."""
+
+    steps: list[str] = field(default_factory=list)  #: kinds of the steps that did work
+    crossings: list[Crossing] = field(default_factory=list)
+
+
+@dataclass(eq=False)
+class State:
+    """A place in a block: the nodes that still have to run, and the values that are compiled in.
+
+    ``live`` are the names that those nodes, or the outputs of the block, read.  ``steps`` are the next steps by what
+    the values are then.
+    """
+
+    block: Block
+    pending: tuple[PendingNode, ...]
+    known: frozenset[str]
+    live: tuple[str, ...]
+    steps: dict[Any, tuple[Step, State]] = field(default_factory=dict)
+
+
+@dataclass(eq=False)
+class Block:
+    """A graph as a program: the main graph, or the body of a loop."""
+
+    name: str
+    nodes: tuple[PendingNode, ...]
+    outputs: tuple[str, ...]
+    states: dict[tuple[tuple[int, ...], frozenset[str]], State] = field(default_factory=dict)
+
+    def state(self, pending: tuple[PendingNode, ...], known: frozenset[str]) -> State:
+        """The one state of these nodes and known values."""
+        read = {name for item in pending for name in reads_of(item)} | set(self.outputs)
+        kept = frozenset(name for name in known if name in read)
+        key = (tuple(map(id, pending)), kept)
+        found = self.states.get(key)
+        if found is None:
+            found = self.states[key] = State(self, pending, kept, tuple(sorted(read)))
+        return found
+
+
+def reads_of(item: PendingNode) -> list[str]:
+    """Names that a node reads, in the compiler's form or in that of the file."""
+    names = dict.fromkeys(item.reads)
+    names.update(dict.fromkeys(file_reads(item)))
+    return list(names)
+
+
+def file_reads(item: PendingNode) -> list[str]:
+    """Names that the node of the file reads."""
+    proto = item.node.proto
+    if proto is None:
+        return list(item.reads)
+    if item.made:
+        return [name for name in proto.input if name]
+    found = (item.scope.find(name) for name in proto.input if name)
+    return [name for name in dict.fromkeys((*found, *item.captured)) if name is not None]
+
+
+class Step(Protocol):
+    """Part of a program.  ``run`` adds what it computes to the values."""
+
+    def run(self, env: Env, targets: Mapping[str, Target], record: RunRecord) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def read(env: Env, name: str, record: RunRecord) -> Any:
+    """A value on the host; a crossing if the device computed it."""
+    held = env[name]
+    if not held.on_host:
+        if held.maker == "wgpu":
+            assert held.tensor is not None, "a value is somewhere"
+            record.crossings.append(Crossing(name, "cpu", held.tensor.nbytes))
+        return held.read()
+    return held.host
+
+
+class DeviceStep:
+    """One plan.  ``outputs`` says where each output goes; None leaves it to the caller of the run."""
+
+    def __init__(self, executor: Executor, outputs: Mapping[str, str | None], device: Device) -> None:
+        self.executor = executor
+        self.outputs = dict(outputs)
+        self.device = device
+        self.constant = {constant.output for constant in executor.plan.constants}
+        self.aliases = {
+            alias.output: alias.source.partition(":")[2]
+            for alias in executor.plan.aliases
+            if alias.source.startswith("input:")
+        }
+        self.works = any(stage.calls for stage in executor.plan.stages)
+        self.last_used = 0
+
+    def run(self, env: Env, targets: Mapping[str, Target], record: RunRecord) -> None:
+        feeds: dict[str, Any] = {}
+        for port in self.executor.plan.inputs if self.works else ():
+            held = env[port.name]
+            if held.tensor is None and held.maker == "cpu":
+                record.crossings.append(Crossing(port.name, "wgpu", held.host.nbytes))
+                held.maker = "both"
+            feeds[port.name] = held.feed(self.device)
+        wanted: dict[str, Target] = {
+            name: location if location is not None else targets.get(name, "gpu-buffer")
+            for name, location in self.outputs.items()
+            if name not in self.aliases
+        }
+        aliased = {name: env[source] for name, source in self.aliases.items()}
+        if not self.works:  # what it gives was known when it was compiled; inputs are not looked at
+            feeds = {port.name: env[port.name].tensor or env[port.name].host for port in self.executor.plan.inputs}
+        results = self.executor.run(feeds, wanted) if wanted else {}
+        for name, value in results.items():
+            folded = name in self.constant
+            env[name] = Held(value, "compiler" if folded else "wgpu")
+            if not folded and not isinstance(value, Tensor) and self.outputs[name] == "cpu":
+                record.crossings.append(Crossing(name, "cpu", value.nbytes))
+        env.update(aliased)
+        if self.works:
+            record.steps.append("wgpu")
+
+    def close(self) -> None:
+        self.executor.close()
+
+
+class CpuStep:
+    """One segment on the host.  ``refusal`` is why it is there."""
+
+    def __init__(self, segment: CpuSegment, inputs: tuple[str, ...], refusal: ShaderloomError) -> None:
+        self.segment = segment
+        self.inputs = inputs
+        self.refusal = refusal
+
+    def run(self, env: Env, targets: Mapping[str, Target], record: RunRecord) -> None:
+        values = {name: read(env, name, record) for name in self.inputs if name in env}
+        try:
+            results = self.segment.run(values)
+        except ShaderloomError as error:
+            raise type(error)(
+                f"{error.reason}; wgpu: {self.refusal.reason}", origin=self.refusal.origin, hint=error.hint
+            ) from error
+        env.update((name, Held(value, "cpu")) for name, value in results.items())
+        record.steps.append("cpu")
+
+    def close(self) -> None:
+        pass
+
+
+class ReadStep:
+    """Brings values to the host, to be compiled in from here on."""
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        self.names = names
+
+    def run(self, env: Env, targets: Mapping[str, Target], record: RunRecord) -> None:
+        for name in self.names:
+            read(env, name, record)
+
+    def close(self) -> None:
+        pass
+
+
+class AliasStep:
+    """Gives values other names: what leaves a branch.  Nothing is copied."""
+
+    def __init__(self, pairs: tuple[tuple[str, str], ...]) -> None:
+        self.pairs = pairs
+
+    def run(self, env: Env, targets: Mapping[str, Target], record: RunRecord) -> None:
+        for source, target in self.pairs:
+            env[target] = env[source]
+
+    def close(self) -> None:
+        pass
