@@ -127,6 +127,9 @@ class GraphBuilder:
         if known is not None:
             return [self._known_value(label, dtype, array) for label, (dtype, _), array in zip(labels, inferred, known)]
         self._check_operands(definition, node)
+        for dtype, _ in inferred:
+            if not dtype.on_device:
+                raise UnsupportedError(f"{definition.name} gives elements of type {dtype}", origin=self.origin)
         outputs = [(label, dtype, tuple(shape)) for label, (dtype, shape) in zip(labels, inferred)]
         made = self.graph.add_node(
             definition.name, inputs, attributes, outputs, domain=definition.domain, origins=self.origins, blocks=blocks

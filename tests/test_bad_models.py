@@ -238,27 +238,6 @@ BAD_GRAPHS: dict[str, tuple[Callable[[], onnx.ModelProto], type[ShaderloomError]
         "",
     ),
     "opset from the future": (lambda: make([node("Relu", ["x"], ["y"])], opset=900), ShaderloomError, "900"),
-    "If on elements": (
-        lambda: make(
-            [
-                node("ReduceMax", ["x"], ["m"], keepdims=0),
-                node("Cast", ["m"], ["c"], to=TensorProto.BOOL),
-                node(
-                    "If",
-                    ["c"],
-                    ["y"],
-                    then_branch=helper.make_graph(
-                        [node("Relu", ["x"], ["t"])], "t", [], [onnx.ValueInfoProto(name="t")]
-                    ),
-                    else_branch=helper.make_graph(
-                        [node("Neg", ["x"], ["e"])], "e", [], [onnx.ValueInfoProto(name="e")]
-                    ),
-                ),
-            ]
-        ),
-        UnsupportedError,
-        "If",
-    ),
     "initializer with too few bytes": (lambda: _short_initializer(), ModelError, "w"),
     "negative size": (lambda: _negative_size(), ModelError, "w"),
 }
