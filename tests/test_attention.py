@@ -10,7 +10,7 @@ from onnx import helper
 
 from shaderloom.compiler.driver import CompileOptions, lower
 from shaderloom.compiler.frontend import load_model
-from shaderloom.compiler.specialise import bind_shapes
+from shaderloom.compiler.specialise import bind_shapes, specialise
 from shaderloom.runtime.device_profile import WEB
 from shaderloom.runtime.plan import Plan
 
@@ -199,7 +199,7 @@ def refusals(model, feeds) -> set[str]:
     imported = load_model(model.SerializeToString())
     bound = bind_shapes(imported, {name: array.shape for name, array in feeds.items()})
     trace: list = []
-    lower(imported, bound, WEB, CompileOptions(), trace=trace)
+    lower(specialise(imported, bound.shapes), WEB, CompileOptions(), trace=trace)
     return {entry.refused for entry in trace if entry.rule == "softmax-product"}
 
 
