@@ -49,9 +49,13 @@ class TileAttention:
 
 @dataclass(frozen=True, slots=True)
 class RowAttention:
-    """A workgroup has one query; its ``threads`` take a key each, then share the vectors of the result."""
+    """A workgroup has one query; its ``threads`` take a key each, then share the vectors of the result.
+
+    ``registers``: each thread keeps the whole query to itself, for drivers on which workgroup memory is expensive.
+    """
 
     threads: int
+    registers: bool = False
 
     def __post_init__(self) -> None:
         if self.threads & (self.threads - 1) or not 8 <= self.threads <= 256:
@@ -79,7 +83,7 @@ def attention_tile(profile: DeviceProfile, batch: int, m: int, n: int, key_size:
     vectors = ceil(key_size / LANES), ceil(value_size / LANES)
     memory = profile.limit("max-compute-workgroup-storage-size")
     if m <= FEW_ROWS:
-        return RowAttention(_row_threads(profile, n, vectors[1]))
+        return RowAttention(_row_threads(profile, n, vectors[1]), profile.kind == "cpu" and vectors[0] <= 32)
     fitting = [tile for tile in _TILES if tile.workgroup_bytes(*vectors) <= memory]
     busy = [tile for tile in fitting if batch * ceil(m / tile.block) >= _MULTIPROCESSORS]
     if busy:

@@ -33,6 +33,8 @@ from .rewrite import is_static
 
 #: Work of an inlined prologue, in simple operations, that a consumer may repeat
 LIGHT_WORK = 8
+#: The same where each repetition stands beside the loads of a whole column of weights: a product of few rows
+ROW_WORK = 24
 #: Work that several consumers may repeat each
 SHARED_WORK = 2
 #: Families that read each operand element many times
@@ -80,12 +82,19 @@ class Group:
     constant: bool  #: depends on constants alone: runs once, when weights are made
     inlined: list[Node] = field(default_factory=list)  #: prologue nodes, in topological order
     reads: list[Value] = field(default_factory=list)  #: materialised values, graph inputs and constants that it loads
+    also: list[Value] = field(default_factory=list)  #: further results of a map, of the same shape and type
+
+    @property
+    def outputs(self) -> list[Value]:
+        """Everything that the kernel writes."""
+        return [self.output, *self.also]
 
     @property
     def nodes(self) -> list[Node]:
         """All nodes that this kernel computes, in topological order."""
-        own = self.region.own if self.region else [self.output.producer] if self.output.producer else []
-        return self.inlined + own
+        if self.region:
+            return self.inlined + self.region.own
+        return self.inlined + [value.producer for value in self.outputs if value.producer]
 
 
 @dataclass
@@ -361,6 +370,8 @@ class _Fuser:
                 family = "windowed"
             if family == "reduce" and len(region.reductions) == 1 and region.exit.producer in region.reductions:
                 family = "map"
+            if family == "gemm" and user is region.anchor and operand is user.operand(0) and _has_few_rows(region):
+                family = "row"
             return {region.anchor.id: family}
         if any(value in self.materialise for value in user.outputs):
             return {user.id: "map"}
@@ -400,7 +411,7 @@ class _Fuser:
         if any(self.inlined_in.get(kernel, 0) >= INLINE_LIMIT for kernel in kernels):
             return f"the consumer inlines {INLINE_LIMIT} nodes already"
         families = set(kernels.values())
-        reused = not families.isdisjoint({*REUSING_FAMILIES, "reduce", "window", "windowed"})
+        reused = not families.isdisjoint({*REUSING_FAMILIES, "row", "reduce", "window", "windowed"})
         if definition.is_view:
             many = len(definition.data_inputs(node)) > 2
             if many and reused:
@@ -409,16 +420,17 @@ class _Fuser:
         work = self._work(node)
         if len(kernels) > 1 and work > SHARED_WORK:
             return "several kernels would compute it again"
-        if reused and work > LIGHT_WORK:
+        light = ROW_WORK if families.isdisjoint({*REUSING_FAMILIES, "reduce", "window", "windowed"}) else LIGHT_WORK
+        if reused and work > light:
             return "its work would be repeated for every use of an element"
         if "windowed" in families and work > WINDOW_WORK:
             return "its work would be repeated for every position of a window"
         return None
 
     def _work(self, node: Node) -> int:
-        """Simple operations to compute one element, inlined operands included; not counted on beyond LIGHT_WORK."""
+        """Simple operations to compute one element, inlined operands included; not counted on beyond ROW_WORK."""
         total, stack = 0, [node]
-        while stack and total <= LIGHT_WORK:
+        while stack and total <= ROW_WORK:
             current = stack.pop()
             total += self._own_work(current)
             for value in current.inputs:
@@ -541,13 +553,49 @@ class _Fuser:
             reads, inlined = self._operands(value)
             pending[value] = Group(0, family or "map", region, value, value in self.constant, inlined, reads)
         ordered = _topological(pending)
+        if self.enabled:
+            ordered = self._join_outputs(ordered)
         for number, group in enumerate(ordered):
             group.index = number
         for group in ordered:
             for read in group.reads:
                 if read.producer is not None and group.output.producer is not None:
                     self.refuse(read.producer, group.nodes[0], "both need a kernel of their own")
-        return Fusion(ordered, {group.output: group for group in ordered}, list(self.reasons.values()))
+        made = {value: group for group in ordered for value in group.outputs}
+        return Fusion(ordered, made, list(self.reasons.values()))
+
+    def _join_outputs(self, ordered: list[Group]) -> list[Group]:
+        """Maps that write outputs of the model, of one shape and from a common operand, become one kernel.
+
+        Caches of keys and values are such pairs.  Only outputs: their place in memory is their own and their layout
+        that of ONNX, so that nothing is lost by writing them together.
+        """
+        place: dict[Value, int] = {group.output: number for number, group in enumerate(ordered)}
+        open_groups: list[Group] = []
+        gone: set[int] = set()
+        for number, group in enumerate(ordered):
+            if group.family != "map" or group.region or group.constant or group.output not in self.outputs:
+                continue
+            first = next((other for other in open_groups if self._may_join(other, group, place)), None)
+            if first is None:
+                open_groups.append(group)
+                continue
+            first.also.append(group.output)
+            first.reads = list(dict.fromkeys([*first.reads, *group.reads]))
+            first.inlined = sorted({*first.inlined, *group.inlined}, key=self.rank.__getitem__)
+            gone.add(number)
+        return [group for number, group in enumerate(ordered) if number not in gone]
+
+    def _may_join(self, first: Group, group: Group, place: dict[Value, int]) -> bool:
+        output = group.output
+        if first.output.shape != output.shape or first.output.dtype is not output.dtype:
+            return False
+        if not any(not value.is_constant for value in set(first.reads) & set(group.reads)):
+            return False
+        if any(place.get(value, -1) >= place[first.output] for value in group.reads):
+            return False
+        bound = len({*first.reads, *group.reads}) + len(first.outputs) + 1
+        return bound <= self.max_operands and len({*first.inlined, *group.inlined}) <= INLINE_LIMIT
 
 
 def _topological(groups: dict[Value, Group]) -> list[Group]:
@@ -574,6 +622,10 @@ def _topological(groups: dict[Value, Group]) -> list[Group]:
 def _is_literal(value: Value) -> bool:
     """Whether kernels hold the value in their text (known, and one element at most), or never read it: it has none."""
     return (value.known is not None and value.known.size <= 1) or value.elements == 0
+
+
+def _has_few_rows(region: Region) -> bool:
+    return len(region.domain) >= 2 and ix.bounds(region.domain[-2])[1] <= FEW_ROWS
 
 
 def _read_for_every_block(region: Region, user: Node, operand: Value) -> bool:

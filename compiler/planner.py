@@ -312,13 +312,14 @@ class Planner:
         read: dict[Value, set[int]] = {}
         for call, group in enumerate(self.running):
             made = self.made[group.output]
-            root = self._root(group.output)
-            first.setdefault(root, call)
-            last[root] = call
-            written.setdefault(root, set()).add(call)
+            roots = [self._root(value) for value in group.outputs]
+            for root in roots:
+                first.setdefault(root, call)
+                last[root] = call
+                written.setdefault(root, set()).add(call)
             for value in made.built.operands:
                 operand_root = self._root(value)
-                if operand_root is not root and operand_root in first:
+                if operand_root not in roots and operand_root in first:
                     last[operand_root] = call
                     read.setdefault(operand_root, set()).add(call)
         blocks = [root for root in first if root not in self.outputs]
@@ -416,7 +417,7 @@ class Planner:
         """Bytes of activation memory; upper bounds where dimensions are declared dynamic."""
         outputs = sum(ix.bounds(stored_bytes(value))[1] for value in self.outputs)
         arenas = sum(ix.bounds(size)[1] for size in placement.arenas)
-        naive = sum(ix.bounds(stored_bytes(group.output))[1] for group in self.running)
+        naive = sum(ix.bounds(stored_bytes(value))[1] for group in self.running for value in group.outputs)
         return {
             "planned_bytes": arenas + outputs,
             "naive_bytes": naive,

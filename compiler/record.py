@@ -7,9 +7,10 @@ The rows are JSON values for ``Plan.report``.  They explain a plan and change no
     a weight a constant that it is made from, in brackets), graph path of the ONNX nodes, dtype, logical shape, layout,
     and kind: ``input``, ``weight``, ``activation`` or ``output``
 ``call_records``
-    one row for each call: ``operands`` (numbers of tensors in binding order, the result last), ``family``, the ONNX
-    nodes by their part in the kernel (``prologue``, ``anchor``, ``epilogue``), ``in_place`` (the number of the tensor
-    that the result overwrites and that the kernel reads at the result's binding, or None), and the sizes of its loops
+    one row for each call: ``operands`` (numbers of tensors in binding order, the result last), ``also`` (those of them
+    that are further results; plans of older versions have no such entry), ``family``, the ONNX nodes by their part in
+    the kernel (``prologue``, ``anchor``, ``epilogue``), ``in_place`` (the number of the tensor that the result
+    overwrites and that the kernel reads at the result's binding, or None), and the sizes of its loops
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ class CallRecorder:
             {
                 "family": group.family,
                 "operands": [self._number(value) for value in built.operands],
+                "also": [self._number(value) for value in group.also],
                 "in_place": None if in_place is None else self._number(in_place),
                 "prologue": origins_of([*group.inlined, *before]),
                 "anchor": origins_of([anchor] if anchor else []),

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .comparison import Difference, NotFinite, compare, not_finite
-from .observation import Observation, observe, operands_of, output_tensor
+from .observation import Observation, observe, operands_of, output_tensor, results_of
 from .references import OnnxModel, Reference
 from .runtime.caps import Caps, MemoryAccount
 from .runtime.executor import Executor
@@ -237,7 +237,7 @@ class Checker:
         for number, observation in observed.items():
             record = plan.report["call_records"][number]
             operands = operands_of(record)
-            writers[record["operands"][-1]] = number
+            writers.update(dict.fromkeys(results_of(record), number))
             here = not_finite(observation.array)
             if here is None:
                 continue

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .comparison import Difference, compare, not_finite
-from .observation import Observation, observe, operands_of
+from .observation import Observation, observe, operands_of, writers_of
 
 if TYPE_CHECKING:
     from .check import Checker, Compilation, Row
@@ -90,7 +90,7 @@ class Diagnostician:
         """Calls from the last right tensors to a wrong one, in order."""
         plan = self.compiled.plan
         records, tensors = plan.report["call_records"], plan.report["tensors"]
-        writers = {record["operands"][-1]: number for number, record in enumerate(records)}
+        writers = writers_of(records)
         found: set[int] = set()
         pending = [call]
         while pending:
@@ -302,7 +302,8 @@ class LocalCheck:
         error = compare(moved, expected).error
         return error if np.isfinite(error) else 0.0
 
-    def _compute(self, group: Group) -> np.ndarray:
+    def _compute(self, group: Group, result: Value | None = None) -> np.ndarray:
+        """The group's output, or another of its results."""
         from .compiler.interpret import run_node
 
         arrays: dict[Value, np.ndarray] = {}
@@ -313,7 +314,7 @@ class LocalCheck:
                 for value in node.inputs
             ]
             arrays.update(zip(node.outputs, run_node(node, operands, self._sizes)))
-        return arrays[group.output]
+        return arrays[group.output if result is None else result]
 
     def _moved(self, array: np.ndarray) -> np.ndarray:
         """The operand, scaled a little while :meth:`noise` computes."""
@@ -331,7 +332,7 @@ class LocalCheck:
         if value in self._numbers:
             return self._observed[self._numbers[value]].array
         if value not in self._weights:
-            self._weights[value] = self._compute(self._fusion.materialised[value])
+            self._weights[value] = self._compute(self._fusion.materialised[value], value)
         return self._weights[value]
 
 

@@ -54,18 +54,29 @@ class Observation:
 
 def operands_of(record: Mapping[str, Any]) -> list[int]:
     """Numbers of the tensors that a call reads, the one that its result overwrites included."""
-    overwritten = record["in_place"]
-    return [*record["operands"][:-1], *([] if overwritten is None else [overwritten])]
+    overwritten, further = record["in_place"], record.get("also", ())
+    read = [operand for operand in record["operands"][:-1] if operand not in further]
+    return [*read, *([] if overwritten is None else [overwritten])]
+
+
+def results_of(record: Mapping[str, Any]) -> list[int]:
+    """Numbers of the tensors that a call writes, the main one first."""
+    return [record["operands"][-1], *record.get("also", ())]
+
+
+def writers_of(records: Sequence[Mapping[str, Any]]) -> dict[int, int]:
+    """The call that writes each tensor."""
+    return {tensor: number for number, record in enumerate(records) for tensor in results_of(record)}
 
 
 def output_range(plan: Plan, call: int) -> Range:
-    """The range that a call writes."""
+    """The range of a call's main result."""
     record = plan.report["call_records"][call]
     return plan.calls[call].ranges[len(record["operands"]) - 1]
 
 
 def output_tensor(plan: Plan, call: int) -> dict[str, Any]:
-    """The row of the tensor that a call writes."""
+    """The row of a call's main result."""
     return plan.report["tensors"][plan.report["call_records"][call]["operands"][-1]]
 
 

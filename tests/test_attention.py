@@ -146,6 +146,16 @@ def test_dynamic_queries(device):
         assert relative_error(found, reference(model.SerializeToString(), feeds)[0]) <= 1e-5
 
 
+@pytest.mark.parametrize("form", ["plain", "grouped", "capped"])
+@pytest.mark.parametrize("size", [3, 8, 64])
+def test_one_query_on_software_drivers(each_device, form: str, size: int):
+    model, feeds = attention(FORMS[form], queries=1, keys=70, size=size)
+    plan = compile_for(model, feeds, replace(each_device.profile, kind="cpu"))
+    assert templates(plan) == ["attention_row"]
+    (found,) = run_plan(each_device, plan, model, feeds)
+    assert relative_error(found, reference(model.SerializeToString(), feeds)[0]) <= 1e-5
+
+
 OPERATORS = {"Attention", "MultiHeadAttention", "GroupQueryAttention"}
 CASES = [operator for operator in all_cases() if operator.definition.name in OPERATORS]
 

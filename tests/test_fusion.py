@@ -6,6 +6,7 @@ Everything is compiled for the least device there is: WebGPU's default limits, n
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -305,6 +306,13 @@ def test_constants_alone_are_computed_when_weights_are_made():
 
 # -- whole models ----------------------------------------------------------------------------------------------------
 
+
+def decoder_shapes(sequence: int, past: int) -> dict[str, tuple[int, ...]]:
+    """Inputs of decoder_kv: ``sequence`` tokens behind ``past`` ones."""
+    caches = {f"past.{layer}.{kind}": (1, 2, past, 32) for layer in range(4) for kind in "kv"}
+    return {"input_ids": (1, sequence), **caches}
+
+
 #: model -> (input shapes, run-time calls); second passes of split reductions are not counted
 MODEL_CALLS: dict[str, tuple[dict[str, tuple[int, ...]], int]] = {
     "squeezenet1_1": ({"input": (1, 3, 224, 224)}, 30),
@@ -313,7 +321,9 @@ MODEL_CALLS: dict[str, tuple[dict[str, tuple[int, ...]], int]] = {
     "resnet50": ({"input": (1, 3, 224, 224)}, 56),
     "efficientnet_b0": ({"input": (1, 3, 224, 224)}, 99),
     "vit_tiny_patch16_224": ({"input": (1, 3, 224, 224)}, 87),
-    "bert_small_dynamic": ({"input_ids": (1, 32), "attention_mask": (1, 32)}, 39),
+    "bert_small_dynamic": ({"input_ids": (1, 32), "attention_mask": (1, 32)}, 31),
+    "gpt2_small": ({"input_ids": (1, 64)}, 31),
+    "decoder_kv": (decoder_shapes(1, 512), 35),  # 8 for each of 4 layers
 }
 
 
@@ -324,6 +334,17 @@ def test_calls_of_a_model(name: str):
     plan = compile_model(imported, bind_shapes(imported, shapes), WEB, CompileOptions(verify=True))
     count = sum(len(stage.calls) for stage in plan.stages)
     assert count <= most, f"{name} takes {count} calls"
+
+
+@pytest.mark.parametrize("kind", ["cpu", "discrete"])
+@pytest.mark.parametrize("past", [0, 512])
+def test_a_decoder_takes_eight_calls_a_layer(kind: str, past: int):
+    """One token; also with a past of any length in one plan.  Besides: the embedding, the last norm, the logits."""
+    imported = load_model(filled_model("decoder_kv"))
+    profile = replace(WEB, kind=kind)
+    for dynamic in (None, {"past": (0, 2048)}):
+        plan = compile_model(imported, bind_shapes(imported, decoder_shapes(1, past), dynamic), profile)
+        assert len(plan.stages[0].calls) <= 4 * 8 + 3 + (2 if dynamic else 0)
 
 
 @pytest.mark.parametrize("name", ["squeezenet1_1", "mobilenet_v2", "resnet18", "resnet50", "efficientnet_b0"])

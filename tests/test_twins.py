@@ -176,8 +176,59 @@ def resizing() -> tuple[onnx.ModelProto, Feeds]:
     return make(nodes, feeds, ["y"], constants), feeds
 
 
+def decoder_step() -> tuple[onnx.ModelProto, Feeds]:
+    """One token behind a cache that is an output too, grouped heads, and a gated unit."""
+    feeds = {"x": normal(2, 1, 24), "past_k": normal(2, 2, 9, 8), "past_v": normal(2, 2, 9, 8) / 2}
+    nodes = []
+    for name, heads in (("q", "four"), ("k", "two"), ("v", "two")):
+        nodes += [
+            node("MatMul", ["x", f"w{name}"], [f"m{name}"]),
+            node("Reshape", [f"m{name}", heads], [f"r{name}"]),
+            node("Transpose", [f"r{name}"], [f"t{name}"], perm=[0, 2, 1, 3]),
+        ]
+    for name in "kv":
+        nodes += [
+            node("Concat", [f"past_{name}", f"t{name}"], [f"present_{name}"], axis=2),
+            node("Unsqueeze", [f"present_{name}", "axis"], [f"u{name}"]),
+            node("Expand", [f"u{name}", "wide"], [f"e{name}"]),
+            node("Reshape", [f"e{name}", "all"], [f"g{name}"]),
+        ]
+    nodes += [
+        node("Transpose", ["gk"], ["kt"], perm=[0, 1, 3, 2]),
+        node("MatMul", ["tq", "kt"], ["s"]),
+        node("Div", ["s", "root"], ["ss"]),
+        node("Softmax", ["ss"], ["p"], axis=-1),
+        node("MatMul", ["p", "gv"], ["o"]),
+        node("Transpose", ["o"], ["ot"], perm=[0, 2, 1, 3]),
+        node("Reshape", ["ot", "joined"], ["oj"]),
+        node("MatMul", ["oj", "wo"], ["om"]),
+        node("Add", ["om", "x"], ["h"]),
+        node("MatMul", ["h", "wg"], ["gate"]),
+        node("MatMul", ["h", "wu"], ["up"]),
+        node("Sigmoid", ["gate"], ["sigmoid"]),
+        node("Mul", ["gate", "sigmoid"], ["silu"]),
+        node("Mul", ["silu", "up"], ["gated"]),
+        node("MatMul", ["gated", "wd"], ["down"]),
+        node("Add", ["down", "h"], ["y"]),
+    ]
+    columns = {"q": 32, "k": 16, "v": 16, "g": 40, "u": 40}
+    constants = {
+        **{f"w{name}": normal(24, size) / 4 + number / 9 for number, (name, size) in enumerate(columns.items())},
+        "wo": normal(32, 24) / 4,
+        "wd": normal(40, 24) / 4,
+        "root": np.array(2.8, np.float32),
+        "two": np.array([0, 0, 2, 8]),
+        "four": np.array([0, 0, 4, 8]),
+        "axis": np.array([2]),
+        "wide": np.array([2, 2, 2, 10, 8]),
+        "all": np.array([2, 4, 10, 8]),
+        "joined": np.array([0, 0, 32]),
+    }
+    return make(nodes, feeds, ["y", "present_k", "present_v"], constants), feeds
+
+
 GRAPHS: dict[str, Callable[[], tuple[onnx.ModelProto, Feeds]]] = {
-    build.__name__: build for build in (residual_network, attention_block, integers_and_bools, resizing)
+    build.__name__: build for build in (residual_network, attention_block, decoder_step, integers_and_bools, resizing)
 }
 OPTIONS: dict[str, dict[str, Any]] = {
     "fusion off": {"fusion": False},

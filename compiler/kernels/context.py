@@ -147,9 +147,11 @@ class GroupContext:
         return ex.load(self.name(value), value.dtype.name, position, value.dtype.compute)
 
     def name(self, value: Value) -> str:
-        """Name of the operand bound for ``value``: ``y`` for the output, ``x0``, ``x1`` ... for the others."""
+        """Name of the operand bound for ``value``: ``y`` for the output, ``y1`` ... for further ones, or ``x0`` ..."""
         if value is self.group.output or value is self.in_place:
             return "y"
+        if value in self.group.also:
+            return f"y{1 + self.group.also.index(value)}"
         if value not in self._names:
             self._names[value] = f"x{len(self._names)}"
         return self._names[value]
@@ -201,18 +203,17 @@ class GroupContext:
         """Write the group's output directly, at logical coordinates (map kernels)."""
         return self._store(self.group.output, tuple(where), value, condition)
 
-    def store_at(self, position: Dim, value: Expr) -> Store:
-        """Write the group's output directly, at a position in memory (map kernels)."""
-        return self._store_at(self.group.output, position, value, None)
+    def store_at(self, position: Dim, value: Expr, output: Value) -> Store:
+        """Write one of the group's outputs directly, at a position in memory (map kernels)."""
+        return self._store_at(output, position, value, None)
 
     def _store(self, output: Value, where: tuple[Dim, ...], value: Expr, condition: Expr | None) -> Store:
         return self._store_at(output, output.layout.position(output.shape, where), value, condition)
 
-    @staticmethod
-    def _store_at(output: Value, position: Dim, value: Expr, condition: Expr | None) -> Store:
+    def _store_at(self, output: Value, position: Dim, value: Expr, condition: Expr | None) -> Store:
         if not output.dtype.on_device:
             raise LimitError(f"{output.dtype} tensors have no storage on the device", tensor=output.name)
-        return Store("y", output.dtype.name, position, value, condition)
+        return Store(self.name(output), output.dtype.name, position, value, condition)
 
     # -- row programs: reductions, softmax, normalisation -----------------------------------------------------------
 
@@ -275,19 +276,16 @@ class GroupContext:
                 read.update((str(node.payload.operand), None) for node in ex.loads(expression))
         operands: list[Operand] = []
         bound: list[Value] = []
-        for number, name in enumerate(sorted((name for name in read if name != "y"), key=lambda item: int(item[1:]))):
+        loaded = sorted((name for name in read if name.startswith("x")), key=lambda name: int(name[1:]))
+        for number, name in enumerate(loaded):
             value = values[name]
             operands.append(Operand(f"x{number}", "read", value.dtype.name))
             bound.append(value)
-        renamed = {
-            name: f"x{number}"
-            for number, name in enumerate(
-                sorted((name for name in read if name != "y"), key=lambda item: int(item[1:]))
-            )
-        }
+        renamed = {name: f"x{number}" for number, name in enumerate(loaded)}
         hooks = [_rename(hook, renamed) for hook in hooks]
-        operands.append(Operand("y", "read_write", self.group.output.dtype.name))
-        bound.append(self.group.output)
+        for output in (*self.group.also, self.group.output):
+            operands.append(Operand(self.name(output), "read_write", output.dtype.name))
+            bound.append(output)
         self._check_limits(operands, workgroup, grid, workgroup_bytes)
         spec = KernelSpec(
             template,

@@ -42,13 +42,15 @@ def build(context: GroupContext) -> Built:
     thread = ix.variable("q", 0, max(ix.bounds(threads)[1] - 1, 0))
     flat: Dim = lanes_of(thread) if lanes == 4 else thread
     where = _logical(unflatten(flat, [size for _, size in axes]), [axis for axis, _ in axes])
-    value = context.evaluate(output.producer, where) if output.producer else context.load(output, where)
-    value = _zero_padding(value, where, shape, axes)
-    # The position is `flat` itself: arithmetic cannot always put it together again from symbolic coordinates.
-    # The last thread may compute up to three elements past the end: buffers are padded to 16 bytes.
-    store = context.store_at(flat, value)
-    hook = Hook("store", ("q",), lanes, (), None, (store,))
-    work = sum(1 for node in ex.walk(value) if node.args)
+    stores = []
+    for each in context.group.outputs:
+        value = context.evaluate(each.producer, where) if each.producer else context.load(each, where)
+        value = _zero_padding(value, where, shape, axes)
+        # The position is `flat` itself: arithmetic cannot always put it together again from symbolic coordinates.
+        # The last thread may compute up to three elements past the end: buffers are padded to 16 bytes.
+        stores.append(context.store_at(flat, value, each))
+    hook = Hook("store", ("q",), lanes, (), None, tuple(stores))
+    work = sum(1 for store in stores for node in ex.walk(store.value) if node.args)
     return context.built(
         "map",
         config,

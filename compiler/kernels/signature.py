@@ -51,12 +51,13 @@ def signature(group: Group, materialised: Mapping[Value, Group], in_place: Value
     if region is not None:
         shape = (
             len(region.nodes),
+            0 if region.scores is None else len(region.scores.nodes),
             number(region.exit),
             tuple((number(value), where) for value, where in region.coordinates.items()),
             region.domain,
             tuple(number(node.outputs[0]) for node in region.reductions),
         )
-    ends = (number(group.output), number(in_place))
+    ends = (*map(number, group.outputs), number(in_place))
     values = tuple(numbers)
     key = (group.family, group.constant, nodes, shape, ends, tuple(_value_key(value, materialised) for value in values))
     try:

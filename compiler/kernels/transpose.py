@@ -36,7 +36,12 @@ class TransposeConfig:
 def build_if_applicable(context: GroupContext) -> Built | None:
     """The tiled kernel of a map group, or None where the plain one is as good."""
     output = context.group.output
-    if context.profile.kind == "cpu" or context.group.region is not None or output.producer is None:
+    if (
+        context.profile.kind == "cpu"
+        or context.group.region is not None
+        or output.producer is None
+        or context.group.also
+    ):
         return None
     if output.dtype.packing > 1 or not output.layout.is_dense or output.rank < 2:
         return None

@@ -12,7 +12,7 @@ from ..builder import DEFAULT_LIMITS, Limits
 from ..ir import Graph
 from ..ir import verify as verify_graph
 from ..rewrite import Rule, Trace, apply_rules
-from . import attention, padding, products, scales, simplify, views
+from . import attention, padding, products, scales, siblings, simplify, views
 from .common_subexpressions import eliminate_common_subexpressions
 from .dead_code import remove_dead_code
 
@@ -66,6 +66,7 @@ PASSES: tuple[Pass, ...] = (
     Pass("attention", _attention),
     _rules("padding", padding.RULES),
     _rules("scales", scales.RULES),
+    Pass("siblings", lambda graph, context: siblings.join_siblings(graph, context.limits, context.trace)),
     _rules("products", products.RULES + views.RULES),
     Pass("common-subexpressions-again", lambda graph, _: eliminate_common_subexpressions(graph)),
 )

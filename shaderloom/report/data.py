@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ..compiler.alternatives import alternatives
-from ..observation import operands_of
+from ..observation import operands_of, writers_of
 from ..profiling import PlanProfile
 from ..runtime.device_profile import WEB
 from ..runtime.plan import Kernel, KernelCall, Plan, evaluate
@@ -65,7 +65,7 @@ class _Collector:
         self.tensors: Sequence[Mapping[str, Any]] = plan.report["tensors"]
         self.kernels = _kernel_order(plan)
         self.numbers = {kernel.key: number for number, kernel in enumerate(self.kernels)}
-        self.writers = {record["operands"][-1]: number for number, record in enumerate(self.records)}
+        self.writers = writers_of(self.records)
         self.readers: dict[int, list[int]] = defaultdict(list)
         for number, record in enumerate(self.records):
             for operand in dict.fromkeys(operands_of(record)):
@@ -238,7 +238,7 @@ class _Collector:
         """Blocks of activation memory: tensor, buffer, offset, bytes, first and last call."""
         blocks = []
         for tensor, writer in sorted(self.writers.items(), key=lambda item: item[1]):
-            written = self.calls[writer].ranges[len(self.records[writer]["operands"]) - 1]
+            written = self.calls[writer].ranges[self.records[writer]["operands"].index(tensor)]
             last = max(self.readers.get(tensor, [writer]), default=writer)
             if self.tensors[tensor]["kind"] == "output":
                 last = len(self.calls) - 1

@@ -1,0 +1,154 @@
+"""Matrix products that read one activation become one product with their weights side by side.
+
+Queries, keys and values are three products of one tensor, gates and their partners two.  One product of all reads the
+activation once, fills a GPU better and is one call; its parts are slices, which consumers read in place.  Constant
+addends of the columns join the same way, so that they stay in the product's kernel.
+
+What would be lost is the rest of the epilogues: arithmetic behind a part moves to whoever reads it.  So products join
+where views alone follow each of them, or where two of them meet again (gated units: one product and one elementwise
+kernel in place of two products).  Whether they do depends on no size of the activation: plans for different shapes
+share the joined weight.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .. import index as ix
+from ..builder import DEFAULT_LIMITS, GraphBuilder, Limits
+from ..ir import Graph, Node, Value
+from ..ops.registry import registry
+from ..rewrite import Application, Facts, Trace, merge_origins
+from .patterns import split_constant, varies_along, view
+
+#: Elementwise steps within which two products must meet
+MEETING = 6
+
+
+@dataclass(frozen=True)
+class _Sibling:
+    """A product, the constant that is added to its columns (if any), and the last of the two nodes."""
+
+    product: Node
+    addend: Value | None
+    last: Node
+
+    @property
+    def columns(self) -> int:
+        return ix.number(self.product.output.shape[-1])
+
+
+def join_siblings(graph: Graph, limits: Limits = DEFAULT_LIMITS, trace: Trace | None = None) -> int:
+    """Join what can be joined; gives the number of products that are gone."""
+    facts = Facts(graph, limits)
+    families: dict[tuple[Value, tuple[ix.Dim, ...]], list[_Sibling]] = {}
+    for node in graph.nodes:
+        sibling = _sibling(node, facts)
+        if sibling is not None:
+            weight = node.operand(1)
+            families.setdefault((node.operand(0), (*weight.shape[:-1], sibling.addend is None)), []).append(sibling)
+    joined = 0
+    for members in families.values():
+        if len(members) < 2:
+            continue
+        origins = merge_origins([node for each in members for node in {each.product, each.last}])
+        refused = _refusal(members, facts)
+        if trace is not None:
+            trace.append(Application("join-siblings", origins, "MatMul", refused))
+        if refused is None:
+            _join(GraphBuilder(graph, origins, limits), graph, members)
+            joined += len(members) - 1
+    if joined:
+        graph.sort()
+        graph.remove_dead()
+    return joined
+
+
+def _sibling(node: Node, facts: Facts) -> _Sibling | None:
+    """A product of an activation with a constant matrix, and its bias."""
+    if node.op != "MatMul" or node.domain != "loom":
+        return None
+    left, right = node.operand(0), node.operand(1)
+    sizes = (*right.shape, node.output.shape[-1])
+    if facts.is_constant(left) or not facts.is_constant(right) or not all(isinstance(size, int) for size in sizes):
+        return None
+    if any(size != 1 for size in right.shape[:-2]) or not node.output.dtype.is_float:
+        return None
+    if facts.single_use(node.output):
+        user = node.output.uses[0][0]
+        parts = split_constant(user, facts) if user.op == "Add" and not user.domain else None
+        if parts is not None and parts[0] is node.output and len(user.outputs) == 1:
+            whole = parts[1].shape[-1:] == (node.output.shape[-1],)
+            if whole and varies_along(parts[1], node.output.rank, node.output.rank - 1):
+                return _Sibling(node, parts[1], user)
+    return _Sibling(node, None, node)
+
+
+def _refusal(members: list[_Sibling], facts: Facts) -> str | None:
+    for each in members:
+        result = each.last.output
+        if each.columns % 4:
+            return "the parts would not begin at whole vectors"
+        if facts.is_output(result):
+            return "a result is an output of the model"
+        reason = _weight_reason(each.product.operand(1), facts)
+        if reason is not None:
+            return reason
+    if all(registry.of(user).is_view for each in members for user in each.last.output.users) or _meet(members):
+        return None
+    return "arithmetic behind a product is faster in its own kernel"
+
+
+def _weight_reason(weight: Value, facts: Facts) -> str | None:
+    """Why a weight must stay as it is, if it must."""
+    pending = [weight]
+    while pending:
+        value = pending.pop()
+        large = ix.bounds(value.elements)[1] > facts.limits.fold_elements
+        if large and not facts.single_use(value):
+            return "a weight is needed elsewhere too"
+        if large and not value.dtype.is_float:
+            return "weights of fewer bits stay as they are"
+        if value.producer is not None:
+            pending += [operand for operand in value.producer.inputs if operand is not None]
+    return None
+
+
+def _meet(members: list[_Sibling]) -> bool:
+    """Whether two products are operands of one elementwise result, by way of values that nothing else reads."""
+    if len(members) != 2:
+        return False
+    one, other = (_ahead(each.last.output) for each in members)
+    return not one.isdisjoint(other)
+
+
+def _ahead(value: Value) -> set[Node]:
+    """The elementwise nodes behind ``value``, as far as each leads to the next alone."""
+    found: set[Node] = set()
+    users = set(value.users)
+    while len(found) < MEETING and users and all(registry.of(user).is_elementwise for user in users):
+        found |= users
+        following = {user for node in users for user in node.output.users} - found
+        if len(users) > 1 and len(following) > 1:
+            break
+        users = following
+    return found
+
+
+def _join(builder: GraphBuilder, graph: Graph, members: list[_Sibling]) -> None:
+    products = [each.product for each in members]
+    weight = builder.op("Concat", *(product.operand(1) for product in products), axis=-1)
+    whole = builder.op("MatMul", products[0].operand(0), weight, domain="loom")
+    addends = [view(builder, each.addend, (each.columns,)) for each in members if each.addend is not None]
+    if addends:
+        whole = builder.op("Add", whole, builder.op("Concat", *addends, axis=0))
+    start = 0
+    for each in members:
+        result = each.last.output
+        starts = (*(0,) * (whole.rank - 1), start)
+        part = builder.op(
+            "StridedSlice", whole, domain="loom", starts=starts, steps=(1,) * whole.rank, sizes=result.shape
+        )
+        part.name = result.name
+        graph.replace_uses(result, part)
+        start += each.columns
