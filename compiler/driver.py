@@ -7,12 +7,14 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from ..runtime.device_profile import DeviceProfile
+from ..runtime.dtypes import check_precision
 from ..runtime.errors import InputError
 from ..runtime.plan import Plan, Symbol
 from .builder import DEFAULT_LIMITS, Limits
 from .collection import paused_collection
 from .frontend.model import ImportedModel, ImportedNode
 from .fusion import Fusion, fuse
+from .half_storage import store_halves
 from .ir import Graph, verify
 from .passes.expand import expand
 from .passes.layout import assign_layouts
@@ -36,6 +38,12 @@ class CompileOptions:
     in_place: bool = True
     disabled_passes: tuple[str, ...] = ()
     verify: bool = False  #: check the IR's invariants between passes
+    precision: str = "float32"  #: "float16" stores float32 values as float16 where they fit
+    #: magnitudes that a run was seen to reach and that do not fit float16: (ONNX node as text, magnitude)
+    reached: tuple[tuple[str, float], ...] = ()
+
+    def __post_init__(self) -> None:
+        check_precision(self.precision)
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> CompileOptions:
@@ -46,12 +54,14 @@ class CompileOptions:
                 raise InputError(f"unknown compiler option '{name}'", hint=f"known are {', '.join(sorted(known))}")
         values = dict(options)
         passes = values.pop("disabled_passes", ())
+        precision = check_precision(values.pop("precision", "float32"))
+        reached = tuple((str(node), float(magnitude)) for node, magnitude in values.pop("reached", ()))
         if isinstance(passes, str) or not all(isinstance(name, str) for name in passes):
             raise InputError("disabled_passes is a list of names of passes", hint='write it like ["views"]')
         for name, value in values.items():
             if not isinstance(value, bool):
                 raise InputError(f"the compiler option '{name}' is true or false, not {value!r}", hint=f"{name}=false")
-        values["disabled_passes"] = tuple(passes)
+        values.update(disabled_passes=tuple(passes), precision=precision, reached=reached)
         return cls(**values)
 
 
@@ -61,6 +71,7 @@ class Lowered:
 
     graph: Graph
     fusion: Fusion
+    storage: dict[str, Any] | None = None  #: what became of values in half precision
 
 
 def lower(
@@ -104,7 +115,11 @@ def lower(
     fusion = fuse(graph, enabled=options.fusion, max_operands=buffers)
     assign_layouts(graph, fusion, enabled=options.channels_last)
     stage("layout", graph)
-    return Lowered(graph, fusion)
+    if options.precision == "float32":
+        return Lowered(graph, fusion)
+    storage = store_halves(graph, fusion, profile, dict(options.reached))
+    stage("storage", graph)
+    return Lowered(graph, fusion, storage)
 
 
 def compile_model(
@@ -172,6 +187,8 @@ def make_plan(
     planner = make_planner(lowered.graph, lowered.fusion, profile, symbols, in_place=options.in_place)
     plan = planner.plan()
     plan.report.update(_report(nodes, lowered))
+    if lowered.storage is not None:
+        plan.report["precision"] = lowered.storage
     return plan
 
 

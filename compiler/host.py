@@ -95,7 +95,10 @@ def evaluate_constant(value: Value) -> np.ndarray:
             continue
         node = current.producer
         assert node is not None
-        arrays[current] = _run(node, [None if operand is None else arrays[operand] for operand in node.inputs])
+        result = _run(node, [None if operand is None else arrays[operand] for operand in node.inputs])
+        with np.errstate(over="ignore"):
+            # a weight may be stored in another type than the node computes
+            arrays[current] = result.astype(numpy_dtype(current.dtype), copy=False)
         for operand in {operand for operand in node.inputs if operand is not None}:
             waiting[operand] -= 1
             if not waiting[operand]:

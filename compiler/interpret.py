@@ -36,8 +36,14 @@ Sizes = Mapping[str, int]  #: declared dynamic dimensions -> their sizes in this
 _POISON = {"f": float("nan"), "i": -0x5A5A, "u": 0xA5, "b": True}
 
 
-def run_graph(graph: Graph, feeds: Mapping[str, np.ndarray], sizes: Sizes | None = None) -> list[np.ndarray]:
-    """The outputs of ``graph`` for inputs by name.
+def run_graph(
+    graph: Graph,
+    feeds: Mapping[str, np.ndarray],
+    sizes: Sizes | None = None,
+    *,
+    on_value: Callable[[Value, np.ndarray], None] | None = None,
+) -> list[np.ndarray]:
+    """The outputs of ``graph`` for inputs by name; ``on_value`` is told every result.
 
     ``sizes`` gives declared dynamic dimensions; those that are a size of an input on their own need not be given.
     """
@@ -57,6 +63,8 @@ def run_graph(graph: Graph, feeds: Mapping[str, np.ndarray], sizes: Sizes | None
             if array.shape != expected:
                 raise InternalError(f"{node!r} gives shape {array.shape}, {expected} was inferred", origin=node.origin)
             arrays[value.id] = array
+            if on_value is not None:
+                on_value(value, array)
     return [arrays[value.id] for value in graph.outputs]
 
 

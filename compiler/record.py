@@ -4,8 +4,9 @@ The rows are JSON values for ``Plan.report``.  They explain a plan and change no
 
 ``tensors``
     every tensor that a call of the run binds: name (that of the ONNX tensor whose elements it holds, else "", or for
-    a weight a constant that it is made from, in brackets), graph path of the ONNX nodes, dtype, logical shape, layout,
-    and kind: ``input``, ``weight``, ``activation`` or ``output``
+    a weight a constant that it is made from, in brackets), graph path of the ONNX nodes, the ONNX node whose result it
+    is ("" for inputs and constants), dtype, logical shape, layout, and kind: ``input``, ``weight``, ``activation`` or
+    ``output``
 ``call_records``
     one row for each call: ``operands`` (numbers of tensors in binding order, the result last), ``also`` (those of them
     that are further results; plans of older versions have no such entry), ``family``, the ONNX nodes by their part in
@@ -65,6 +66,7 @@ class CallRecorder:
         return {
             "name": value.name or (_source_name(value) if kind == "weight" else ""),
             "graph": origin.graph if origin else "main",
+            "node": str(origin or ""),
             "dtype": value.dtype.name,
             "shape": [ix.serialise(dim) for dim in value.shape],
             "layout": describe_layout(value.layout),

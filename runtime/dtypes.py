@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from .errors import UnsupportedError
+from .errors import InputError, UnsupportedError
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +98,26 @@ UINT32 = BY_NAME["uint32"]
 INT64 = BY_NAME["int64"]
 UINT64 = BY_NAME["uint64"]
 BOOL = BY_NAME["bool"]
+
+#: How float32 models may be stored; see ``compiler/half_storage.py``
+PRECISIONS = ("float32", "float16")
+
+FLOAT16_LARGEST = 65504.0
+FLOAT16_SMALLEST_NORMAL = 2.0**-14  #: below it float16 loses bits
+#: What a run was seen to reach may be exceeded so many times by another
+RANGE_MARGIN = 4.0
+
+
+def fits_float16(reached: float) -> bool:
+    """Whether values that a run was seen to reach lie in float16's range, with a margin, and not all below it."""
+    return reached == 0.0 or FLOAT16_SMALLEST_NORMAL <= reached <= FLOAT16_LARGEST / RANGE_MARGIN
+
+
+def check_precision(name: str) -> str:
+    """``name`` if it is one of :data:`PRECISIONS`, else :class:`InputError`."""
+    if name not in PRECISIONS:
+        raise InputError(f"there is no precision '{name}'", hint=f"there are {', '.join(PRECISIONS)}")
+    return name
 
 
 def from_onnx(code: int) -> DType:

@@ -18,7 +18,7 @@ from .runtime.bundle_reader import Bundle
 from .runtime.caps import Caps
 from .runtime.device import Device, open_device
 from .runtime.device_profile import DeviceProfile
-from .runtime.errors import DeviceError, InputError, LimitError
+from .runtime.errors import DeviceError, InputError, InternalError, LimitError
 from .session import InferenceSession
 
 
@@ -101,6 +101,16 @@ class BundlePlans:
             known = "; ".join(map(str, self._records))
             raise InputError(f"the bundle was not compiled for {key}", hint=f"it was for {known}")
         return Compiled(self._bundle.plan(record), True, (time.perf_counter() - start) * 1e3)
+
+    @property
+    def calibration(self) -> None:
+        """Precision is decided when a bundle is compiled."""
+        return None
+
+    def compile_reference(
+        self, key: ShapeKey, shapes: Mapping[str, tuple[int, ...]], profile: DeviceProfile
+    ) -> Compiled:
+        raise InternalError("a bundle has one precision")
 
     def close(self) -> None:
         self._bundle.close()

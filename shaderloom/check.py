@@ -136,7 +136,7 @@ class Checker:
         key = repr(sorted(options.items()))
         if key not in self._compilations:
             self.progress("compiling", 0, 0)
-            chosen = CompileOptions.of({**self.model.options, **options})
+            chosen = CompileOptions.of({**self.model.compiler_options, **options})
             bound = bind_shapes(
                 self.model.imported, {name: array.shape for name, array in self.feeds.items()}, self.model.dynamic
             )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from .feeds import Dynamic, ShapeKey
 from .header import ModelHeader
@@ -12,6 +12,9 @@ from .runtime.caps import Caps
 from .runtime.device_profile import DeviceProfile
 from .runtime.loader import ReadSource
 from .runtime.plan import Plan
+
+if TYPE_CHECKING:
+    from .calibration import Calibration
 
 #: Told what is being done, how much of it is done, and how much there is (0: not known)
 Progress = Callable[[str, int, int], None]
@@ -46,12 +49,23 @@ class PlanSource(Protocol):
         """Gives the bytes of the weights."""
         ...
 
+    @property
+    def calibration(self) -> Calibration | None:
+        """What plans in half precision need to have seen; None where plans need nothing."""
+        ...
+
     def default_shapes(self) -> Mapping[str, tuple[int, ...]] | None:
         """Input shapes that need not be given; None if some sizes must be."""
         ...
 
     def compile(self, key: ShapeKey, shapes: Mapping[str, tuple[int, ...]], profile: DeviceProfile) -> Compiled:
         """The plan for a shape key, of which ``shapes`` are one instance."""
+        ...
+
+    def compile_reference(
+        self, key: ShapeKey, shapes: Mapping[str, tuple[int, ...]], profile: DeviceProfile
+    ) -> Compiled:
+        """The same plan in full precision, for the calibration; asked for only where there is one."""
         ...
 
     def close(self) -> None: ...

@@ -20,13 +20,13 @@ import numpy as np
 
 from .comparison import Difference, compare, not_finite
 from .observation import Observation, observe, operands_of, writers_of
+from .runtime.dtypes import FLOAT16_LARGEST
 
 if TYPE_CHECKING:
     from .check import Checker, Compilation, Row
     from .compiler.fusion import Group
     from .compiler.ir import Value
 
-FLOAT16_LARGEST = 65504.0
 #: Last bits by which sums of a few hundred terms differ when they are added in another order
 NOISE_FACTOR = 128.0
 

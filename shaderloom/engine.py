@@ -6,11 +6,12 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .compiled import Compiled, PlanSource, Progress
 from .feeds import ShapeKey, shape_key
+from .random_inputs import random_feeds
 from .runtime.attachment import Target
 from .runtime.buffers import StagingPool
 from .runtime.caps import MemoryAccount
@@ -19,6 +20,7 @@ from .runtime.errors import ClosedError, InputError
 from .runtime.executor import Executor
 from .runtime.loader import WeightPool
 from .runtime.ports import Feed
+from .runtime.tensor import Tensor
 
 #: Concrete input shapes that are remembered with their plan
 SEEN_SHAPES = 256
@@ -92,6 +94,7 @@ class WgpuEngine:
         self._seen: dict[tuple[tuple[str, tuple[int, ...]], ...], Ready] = {}
         self._lock = threading.RLock()
         self._closed = False
+        self._assumed = False  #: the calibration rests on made-up inputs
         self._attach(device)
 
     def _attach(self, device: Device) -> None:
@@ -115,7 +118,7 @@ class WgpuEngine:
         """Outputs by name; see :meth:`Executor.run`."""
         shapes = {name: feed.shape for name, feed in feeds.items()}
         while True:
-            ready = self._find(shapes)
+            ready = self._find(shapes, feeds)
             start = time.perf_counter()
             try:
                 results = ready.executor.run(feeds, targets)
@@ -128,28 +131,34 @@ class WgpuEngine:
             ready.stats.runs += 1
             return results
 
-    def _find(self, shapes: dict[str, tuple[int, ...]]) -> Ready:
+    def _find(self, shapes: dict[str, tuple[int, ...]], feeds: Mapping[str, Feed]) -> Ready:
         """As :meth:`ready`; shapes that were seen are not checked again."""
         quick = tuple(shapes.items())
         with self._lock:
+            if self._assumed:  # a plan that rests on made-up inputs; now there are real ones
+                self.calibrate(feeds)
             ready = self._seen.get(quick)
             if ready is None:
-                ready = self._seen[quick] = self.ready(shapes)
+                ready = self._seen[quick] = self.ready(shapes, feeds)
                 if len(self._seen) > SEEN_SHAPES:
                     del self._seen[next(iter(self._seen))]
                 return ready
             self._use(ready)
             return ready
 
-    def ready(self, shapes: Mapping[str, Sequence[int]]) -> Ready:
-        """The plan for these shapes with its executor: the one that is there, or a new one."""
+    def ready(self, shapes: Mapping[str, Sequence[int]], feeds: Mapping[str, Feed] | None = None) -> Ready:
+        """The plan for these shapes with its executor: the one that is there, or a new one.
+
+        A new one in half precision is calibrated with ``feeds``; without them it is with random inputs until the first
+        run.
+        """
         key = shape_key(self.source.header, shapes, self.source.dynamic)
         with self._lock:
             if self._closed:
                 raise ClosedError("the session is closed")
             ready = self._ready.get(key)
             if ready is None:
-                ready = self._make(key, {name: tuple(shape) for name, shape in shapes.items()})
+                ready = self._make(key, {name: tuple(shape) for name, shape in shapes.items()}, feeds)
                 self.stats.last_key, self.last = ready.text, ready
             else:
                 self._use(ready)
@@ -160,8 +169,68 @@ class WgpuEngine:
         self._ready.move_to_end(ready.key)
         self.stats.last_key, self.last = ready.text, ready
 
-    def _make(self, key: ShapeKey, shapes: Mapping[str, tuple[int, ...]]) -> Ready:
+    def calibrate(self, feeds: Mapping[str, Feed]) -> None:
+        """Look at what a run with ``feeds`` reaches; plans that now need other types are made again when asked for.
+
+        Raises :class:`InputError` where plans do not depend on it.
+        """
+        calibration = self.source.calibration
+        if calibration is None:
+            raise InputError(
+                "the session has no precision to calibrate", hint="SessionOptions.precision = 'float16' asks for it"
+            )
+        with self._lock:
+            if self._closed:
+                raise ClosedError("the session is closed")
+            before = calibration.option()
+            self._assumed = False
+            calibration.forget_assumed()
+            shapes = {name: tuple(feed.shape) for name, feed in feeds.items()}
+            self._measure(shape_key(self.source.header, shapes, self.source.dynamic), shapes, feeds)
+            if calibration.option() != before:
+                self._forget_plans()
+
+    def _measure(self, key: ShapeKey, shapes: Mapping[str, tuple[int, ...]], feeds: Mapping[str, Feed] | None) -> None:
+        """Run the plan in full precision once, with random inputs if there are no ``feeds``."""
+        from .calibration import measure
+
+        calibration = self.source.calibration
+        assert calibration is not None, "plans depend on it"
+        plan = self.source.compile_reference(key, shapes, self.device.profile).plan
+        if feeds is None:
+            arrays = random_feeds(self.source.header, shapes)
+        else:
+            arrays = {name: feed.numpy() if isinstance(feed, Tensor) else feed for name, feed in feeds.items()}
+        # its weights are of no use to the plans that follow
+        pool = WeightPool(self.device, self.source.sources, self.account, caps=self.source.caps)
+        try:
+            calibration.add(measure(self.device, plan, pool, arrays), assumed=feeds is None)
+        finally:
+            pool.close()
+        self._assumed = self._assumed or feeds is None
+
+    def _compile(
+        self, key: ShapeKey, shapes: Mapping[str, tuple[int, ...]], feeds: Mapping[str, Feed] | None
+    ) -> Compiled:
+        calibration = self.source.calibration
+        if calibration is None:
+            return self.source.compile(key, shapes, self.device.profile)
+        start = time.perf_counter()
+        if calibration.is_new:
+            self._measure(key, shapes, feeds)
         compiled = self.source.compile(key, shapes, self.device.profile)
+        if not calibration.covers(compiled.plan.report["precision"]["measured"]):
+            self._measure(key, shapes, feeds)
+            compiled = self.source.compile(key, shapes, self.device.profile)
+        return replace(compiled, milliseconds=(time.perf_counter() - start) * 1e3)
+
+    def _forget_plans(self) -> None:
+        while self._ready:
+            self._drop(self._ready.popitem()[1])
+        self.last = None
+
+    def _make(self, key: ShapeKey, shapes: Mapping[str, tuple[int, ...]], feeds: Mapping[str, Feed] | None) -> Ready:
+        compiled = self._compile(key, shapes, feeds)
         while len(self._ready) >= self._limit:  # before the new one takes memory
             self._drop(self._ready.popitem(last=False)[1])
             self.stats.evictions += 1

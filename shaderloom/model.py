@@ -13,19 +13,24 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .calibration import Calibration
 from .compiled import Compiled, Progress
 from .compiler.cache import DiskCache, compiler_version, open_cache
 from .feeds import Dynamic, ShapeKey, canonical_dynamic, check_dynamic, override_dimensions, static_shapes
 from .header import ModelHeader
+from .random_inputs import random_feeds
 from .runtime.bundle_files import is_bundle
 from .runtime.caps import Caps
 from .runtime.data_loader import DataLoader, load_whole
 from .runtime.device_profile import DeviceProfile
+from .runtime.dtypes import check_precision
 from .runtime.errors import InputError, ModelError, ShaderloomError, UnsupportedError
 from .runtime.plan import Plan
 from .runtime.source_files import FileState, SourceFiles
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from .compiler.frontend.model import ImportedModel
 
 
@@ -57,6 +62,8 @@ class Model:
         self.dynamic = dict(dynamic or {})
         self.caps = caps or Caps()
         self.options = dict(options or {})
+        half = check_precision(self.options.get("precision", "float32")) == "float16"
+        self._calibration = Calibration() if half and "reached" not in self.options else None
         self._loader = external_data_loader
         self._cache = open_cache(cache) if external_data_loader is None and not has_foreign_operators() else None
         self._keep_refused = keep_refused
@@ -93,14 +100,69 @@ class Model:
 
         ``shapes`` are the concrete input shapes that gave the key.
         """
+        return self._compile(key, shapes, profile, self.compiler_options)
+
+    @property
+    def compiler_options(self) -> dict[str, Any]:
+        """The options with what calibration has found so far."""
+        if self._calibration is None:
+            return self.options
+        return {**self.options, "reached": self._calibration.option()}
+
+    @property
+    def calibration(self) -> Calibration | None:
+        """Of a model in half precision, unless the options say what its values reach."""
+        return self._calibration
+
+    def calibrate_on_host(
+        self,
+        shapes: Mapping[str, tuple[int, ...]],
+        profile: DeviceProfile,
+        feeds: Mapping[str, np.ndarray] | None = None,
+    ) -> None:
+        """Calibrate without a device: run the float32 graph with numpy, on random inputs if there are no ``feeds``.
+
+        Does nothing for a model in full precision.
+        """
+        if self._calibration is None:
+            return
+        from .compiler.driver import CompileOptions, lower
+        from .compiler.half_storage import measure_on_host
+        from .compiler.specialise import bind_shapes, specialise
+
+        self._progress("running with numpy for the ranges of values", 0, 0)
+        if feeds is None:
+            feeds = random_feeds(self.header, shapes)
+        bound = bind_shapes(self.imported, shapes, self.dynamic)
+        graph = specialise(self.imported, bound.shapes)
+        lowered = lower(graph, profile, CompileOptions.of(self._full_precision))
+        self._calibration.add(measure_on_host(lowered.graph, lowered.fusion, feeds))
+
+    @property
+    def _full_precision(self) -> dict[str, Any]:
+        return {name: value for name, value in self.options.items() if name not in ("precision", "reached")}
+
+    def compile_reference(
+        self, key: ShapeKey, shapes: Mapping[str, tuple[int, ...]], profile: DeviceProfile
+    ) -> Compiled:
+        """The plan of the same model in float32."""
+        return self._compile(key, shapes, profile, self._full_precision)
+
+    def _compile(
+        self,
+        key: ShapeKey,
+        shapes: Mapping[str, tuple[int, ...]],
+        profile: DeviceProfile,
+        options: Mapping[str, Any],
+    ) -> Compiled:
         start = time.perf_counter()
-        entries = self._plan_entries(key, profile)
+        entries = self._plan_entries(key, profile, options)
         plan = self._stored_plan(entries)
         from_disk = plan is not None
         if plan is None:
             imported = self.imported
             self._progress(f"compiling for {key}", 0, 0)
-            plan = compile_imported(imported, shapes, self.dynamic, profile, self.options, self.caps)
+            plan = compile_imported(imported, shapes, self.dynamic, profile, options, self.caps)
             if self._cache is not None:
                 self._cache.put("plan", entries, plan.to_json())
         return Compiled(plan, from_disk, (time.perf_counter() - start) * 1e3)
@@ -110,15 +172,16 @@ class Model:
     ) -> Compiled:
         """The plan of a stage that ``stage`` tells from every other one: from the disk, else compiled and stored.
 
-        ``compile_it`` gets the compiler's options.
+        ``compile_it`` gets the compiler's options.  Stages are in full precision: nothing calibrates them.
         """
         start = time.perf_counter()
-        entries = {**self._plan_entries(ShapeKey(()), profile), "stage": stage}
+        options = self._full_precision
+        entries = {**self._plan_entries(ShapeKey(()), profile, options), "stage": stage}
         plan = self._stored_plan(entries)
         from_disk = plan is not None
         if plan is None:
             self._progress("compiling a stage", 0, 0)
-            plan = compile_it(self.options)
+            plan = compile_it(options)
             if self._cache is not None:
                 self._cache.put("plan", entries, plan.to_json())
         return Compiled(plan, from_disk, (time.perf_counter() - start) * 1e3)
@@ -152,7 +215,7 @@ class Model:
             self._cache.put("header", entries, header.to_json())
         return header
 
-    def _plan_entries(self, key: ShapeKey, profile: DeviceProfile) -> dict[str, Any]:
+    def _plan_entries(self, key: ShapeKey, profile: DeviceProfile, options: Mapping[str, Any]) -> dict[str, Any]:
         files = {
             name: [state.size, state.modified_ns, state.inode] for name, state in sorted(self.header.files.items())
         }
@@ -163,7 +226,7 @@ class Model:
             "dynamic": canonical_dynamic(self.dynamic),
             "profile": profile.to_json(),
             "compiler": compiler_version(),
-            "options": self.options,
+            "options": dict(options),
             "tensor_elements": self.caps.tensor_elements,
             "loop_iterations": self.caps.loop_iterations,
         }

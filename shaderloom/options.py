@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .notices import notify
+from .runtime.dtypes import check_precision
 from .runtime.errors import InputError
 
 
@@ -72,11 +73,13 @@ class SessionOptions:
     execution_mode: ExecutionMode
     enable_profiling: bool
     optimized_model_filepath: str
+    precision: str  #: "float32", or "float16" to store an f32 model's tensors in half precision; see docs/precision.md
 
     def __init__(self) -> None:
         values = {
             "graph_optimization_level": GraphOptimizationLevel.ORT_ENABLE_ALL,
             "log_severity_level": -1,  # as onnxruntime's default: warnings
+            "precision": "float32",
             **_CPU_ONLY,
             **_WITHOUT_EFFECT,
         }
@@ -95,7 +98,7 @@ class SessionOptions:
         values: dict[str, Any] = object.__getattribute__(self, "_values")
         if name not in values:
             raise AttributeError(f"SessionOptions has no option '{name}'")
-        values[name] = value
+        values[name] = check_precision(value) if name == "precision" else value
 
     def add_free_dimension_override_by_name(self, name: str, size: int) -> None:
         """Fix a named dimension of the inputs; the session then declares and demands this size."""
@@ -132,10 +135,13 @@ class SessionOptions:
         return dict(self._denotations)
 
     def compiler_options(self) -> dict[str, Any]:
-        """What the optimisation level means for the compiler."""
+        """What the optimisation level and the precision mean for the compiler."""
+        options: dict[str, Any] = {}
         if int(self.graph_optimization_level) == GraphOptimizationLevel.ORT_DISABLE_ALL:
-            return dict(_UNOPTIMISED)
-        return {}
+            options.update(_UNOPTIMISED)
+        if self.precision != "float32":
+            options["precision"] = self.precision
+        return options
 
     def onnxruntime_options(self) -> dict[str, Any]:
         """Options that differ from their defaults and that onnxruntime as the cpu provider obeys."""

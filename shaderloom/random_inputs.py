@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy as np
 from .runtime.errors import InputError
 
 if TYPE_CHECKING:
-    from .header import NodeArg
+    from .header import ModelHeader, NodeArg
 
 #: Kernels count elements with signed 32-bit integers
 MOST_ELEMENTS = 2**31 - 1
@@ -33,3 +34,12 @@ def random_array(port: NodeArg, shape: tuple[int, ...], generator: np.random.Gen
     if name.startswith(("int", "uint", "bool")):
         return generator.integers(0, 2, shape).astype(name)
     raise InputError(f"random values of type {name} are not possible", tensor=port.name)
+
+
+def random_feeds(
+    header: ModelHeader, shapes: Mapping[str, tuple[int, ...]], generator: np.random.Generator | None = None
+) -> dict[str, np.ndarray]:
+    """An array for each input in ``shapes``; the same ones every time unless there is a ``generator``."""
+    chosen = generator or np.random.default_rng(0)
+    ports = {port.name: port.to_node_arg() for port in (*header.inputs, *header.overridable)}
+    return {name: random_array(ports[name], tuple(shape), chosen) for name, shape in shapes.items()}

@@ -303,6 +303,15 @@ class InferenceSession:
         """Compile for these input shapes ahead of the first run; None takes the shapes that the model declares."""
         self._wgpu.ready(self._shapes(shapes))
 
+    def calibrate(self, input_feed: Mapping[str, Any]) -> None:
+        """Under ``precision="float16"``: look at what tensors reach on these inputs, too, and keep in float32 what does
+        not fit half precision.
+
+        The first run does this by itself with its own inputs.  What was seen for one input shape counts for all.
+        Raises :class:`InputError` for a session in full precision.
+        """
+        self._wgpu.calibrate(self._feeds(input_feed))
+
     def report(self, shapes: Mapping[str, Sequence[int]] | None = None) -> dict[str, Any]:
         """What was compiled for the shapes that ran last, or for ``shapes``: the plan's description with times.
 

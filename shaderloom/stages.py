@@ -82,7 +82,9 @@ def follow(
     def keep(name: str, graph: Graph) -> None:
         trail.steps.append(Step(name, graph.text()))
 
-    chosen = CompileOptions.of({**model.options, **(options or {})})
+    if model.calibration is not None and model.calibration.is_new:
+        model.calibrate_on_host({name: tuple(shape) for name, shape in shapes.items()}, profile)
+    chosen = CompileOptions.of({**model.compiler_options, **(options or {})})
     bound = bind_shapes(model.imported, shapes, model.dynamic)
     lowered: Lowered = lower(specialise(model.imported, bound.shapes), profile, chosen, on_stage=keep, trace=trace)
     trail.rewrites = [

@@ -43,6 +43,8 @@ def model_subject(model: Model, shapes: Shapes, profile: DeviceProfile) -> Subje
     from .feeds import shape_key
 
     key = shape_key(model.header, shapes, model.dynamic)
+    if model.calibration is not None and model.calibration.is_new:
+        model.calibrate_on_host(shapes, profile)
     plan = model.compile(key, shapes, profile).plan
     facts = {
         "kind": "model",

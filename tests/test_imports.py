@@ -35,7 +35,7 @@ LAYERS = (
     ("kernels", "codegen", "tuning"),  # kernels ask codegen for the type of an operand, codegen renders their specs
     ("passes",),  # the layout pass asks the kernels which layouts they can read
     ("planner", "record", "alternatives"),
-    ("driver", "host"),
+    ("driver", "host", "extremes", "reach", "half_storage"),
 )
 
 

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from ..stages import Step
     from ..subject import Subject
 
+#: Tensors that are named for one reason
+_SHOWN = 8
+
 
 def print_graph(step: Step, rewrites: list[dict[str, Any]], as_json: bool) -> None:
     """A graph, and in JSON the rewrites that were tried."""
@@ -107,7 +110,7 @@ def print_difference(difference: PlanDifference) -> None:
 
 
 def summary(facts: dict[str, Any]) -> list[str]:
-    """A plan in three lines: counts, memory, placement."""
+    """A plan in a few lines: counts, memory, placement, precision."""
     lines = [
         f"{facts.get('nodes', '?')} ONNX nodes, {len(facts['kernels'])} kernels, {facts['calls']} calls a run, "
         f"{facts['weight_transforms']} weight transforms"
@@ -123,6 +126,23 @@ def summary(facts: dict[str, Any]) -> list[str]:
         lines.append(
             "placement: " + ", ".join(f"{name} {count}" for name, count in placement.items() if name != "reasons")
         )
+    if isinstance(facts.get("precision"), dict):
+        lines += _precision(facts["precision"])
+    return lines
+
+
+def _precision(facts: dict[str, Any]) -> list[str]:
+    """What half precision did: counts, and what stays float32, by reason."""
+    lines = [
+        f"{facts['stored']}: {facts['activations']} activations and {facts['weights']} weights are stored so, "
+        f"{len(facts['kept'])} stay float32"
+    ]
+    by_reason: dict[str, list[str]] = {}
+    for row in facts["kept"]:
+        by_reason.setdefault(row["why"], []).append(row["tensor"] or row["node"] or "a weight")
+    for why, names in by_reason.items():
+        shown = ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
+        lines.append(f"  {why}: {shown}")
     return lines
 
 

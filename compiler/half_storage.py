@@ -1,0 +1,270 @@
+"""Half precision as storage: which values of a float32 model lie in memory as float16.
+
+Arithmetic stays in f32: kernels convert where they load and store, sums and normalisations never leave registers.  So
+this is a pass over fused groups with layouts, and it changes nothing but the ``dtype`` of values that exist in memory.
+Model inputs and outputs keep their types.  A weight is converted once, when weights are made.
+
+A value stays float32, with a reason in the report, if
+
+* it is a vector of weights (a bias, a scale): nothing is gained;
+* it is a position, computed from integers alone, or an integer is computed from it: every unit counts;
+* a weight's elements, or what a run was seen to reach, lie beyond float16, or all of them below its normal numbers;
+* a constant beyond the range may reach it (:mod:`.reach`), whatever that run has seen;
+* the kernel that computes it stores no half words, or would have to be a slower one.
+
+Values are named by the ONNX node whose result they are, so that what was seen for one input shape counts for others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..runtime.device_profile import DeviceProfile
+from ..runtime.dtypes import FLOAT16, FLOAT16_LARGEST, FLOAT16_SMALLEST_NORMAL, FLOAT32, fits_float16
+from ..runtime.errors import ShaderloomError
+from . import index as ix
+from .codegen.render import render
+from .extremes import extremes_of, weight_extremes
+from .fusion import Fusion, Group, constant_values
+from .interpret import run_graph
+from .ir import Graph, Value
+from .kernels.context import Built, GroupContext
+from .kernels.families import build
+from .kernels.signature import signature
+from .ops.cast import CastAttributes
+from .ops.registry import registry
+from .reach import NOWHERE, far_values
+
+#: weights of one axis and no more elements are vectors
+_VECTOR = 1 << 16
+
+#: families whose kernels store half words
+_FAMILIES = frozenset({"map", "gemm", "conv", "conv_transpose", "attention", "reduce", "window", "scan"})
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A value that stays float32: the ONNX node and tensor, and why."""
+
+    node: str
+    tensor: str
+    why: str
+
+
+def store_halves(graph: Graph, fusion: Fusion, profile: DeviceProfile, reached: Mapping[str, float]) -> dict[str, Any]:
+    """Turn float32 values in memory into float16 where they fit; gives the report, JSON values.
+
+    ``reached`` has the largest magnitude of values by :func:`name_of`, at least of those that do not fit.
+    """
+    return _Narrowing(graph, fusion, profile, reached).run()
+
+
+def name_of(value: Value) -> str:
+    """The ONNX node whose result a value is."""
+    origin = value.producer.origin if value.producer else None
+    return str(origin or "")
+
+
+def measure_on_host(graph: Graph, fusion: Fusion, feeds: Mapping[str, np.ndarray]) -> dict[str, float]:
+    """Run a float32 graph with numpy and give the largest finite magnitude of its values in memory, by node."""
+    found: dict[str, float] = {}
+    wanted = {group.output for group in fusion.groups if not group.constant and group.output.dtype is FLOAT32}
+
+    def look(value: Value, array: np.ndarray) -> None:
+        if value in wanted:
+            node = name_of(value)
+            found[node] = max(found.get(node, 0.0), extremes_of(array).magnitude)
+
+    run_graph(graph, feeds, on_value=look)
+    return found
+
+
+class _Narrowing:
+    def __init__(
+        self,
+        graph: Graph,
+        fusion: Fusion,
+        profile: DeviceProfile,
+        reached: Mapping[str, float],
+    ) -> None:
+        self.graph, self.fusion, self.profile, self.reached = graph, fusion, profile, reached
+        self.symbols = sorted({name for value in graph.inputs for dim in value.shape for name in ix.variables(dim)})
+        self.outputs = set(graph.outputs)
+        self.far = far_values(graph, FLOAT16_LARGEST)
+        self.exact = _positions(graph) | _behind_integers(graph)
+        self.kept: dict[Value, Kept] = {}
+        self.converted: list[Group] = []
+        self._packs: dict[Hashable, bool] = {}
+
+    def run(self) -> dict[str, Any]:
+        running = [group for group in self.fusion.groups if not group.constant]
+        weights = dict.fromkeys(value for group in running for value in group.reads if self._is_weight(value))
+        halves = weight_halves = 0
+        for value in weights:
+            if value.dtype is not FLOAT32 or value in self.outputs:
+                continue
+            why = self._why_weight_stays(value)
+            if why is not None:
+                self._keep(value, why)
+                continue
+            weight_halves += 1
+            if value.is_constant:
+                self._convert(value, running)
+            else:
+                value.dtype = FLOAT16
+        relying: dict[str, None] = {}
+        for group in running:
+            value = group.output
+            if value.dtype is not FLOAT32 or value in self.outputs:
+                continue
+            why = self._why_activation_stays(group)
+            if why is not None:
+                self._keep(value, why)
+                continue
+            value.dtype = FLOAT16
+            halves += 1
+            relying[name_of(value)] = None
+        self._finish()
+        return {
+            "stored": FLOAT16.name,
+            "activations": halves,
+            "weights": weight_halves,
+            "kept": [{"node": kept.node, "tensor": kept.tensor, "why": kept.why} for kept in self.kept.values()],
+            "measured": sorted(relying),
+        }
+
+    def _is_weight(self, value: Value) -> bool:
+        group = self.fusion.materialised.get(value)
+        return value.is_constant or (group is not None and group.constant)
+
+    def _keep(self, value: Value, why: str) -> None:
+        self.kept[value] = Kept(name_of(value), value.name, why)
+
+    # -- reasons -------------------------------------------------------------------------------------------------
+
+    def _why_weight_stays(self, value: Value) -> str | None:
+        if sum(size != 1 for size in value.shape) <= 1 and ix.bounds(value.elements)[1] <= _VECTOR:
+            return "a vector of weights: nothing is gained"
+        if value in self.exact:
+            return "positions and integers are exact"
+        group = self.fusion.materialised.get(value)
+        if group is not None and not self._stores_halves(group):
+            return f"its kernel ({group.family}) stores no half words"
+        magnitude = weight_extremes(value).magnitude
+        if magnitude > FLOAT16_LARGEST:
+            return f"a weight reaches {magnitude:.3g}, float16 ends at {FLOAT16_LARGEST:.0f}"
+        if 0.0 < magnitude < FLOAT16_SMALLEST_NORMAL:
+            return f"no weight exceeds {magnitude:.3g}: float16 has few bits left there"
+        return None
+
+    def _why_activation_stays(self, group: Group) -> str | None:
+        value = group.output
+        if value in self.exact:
+            return "positions and integers are exact"
+        if self.far.get(value, NOWHERE) != NOWHERE:
+            return f"a constant beyond {FLOAT16_LARGEST:.0f} may reach it"
+        reached = self.reached.get(name_of(value), 0.0)
+        if not fits_float16(reached):
+            if reached < 1.0:
+                return f"it was seen to reach {reached:.2g} only: float16 has few bits left there"
+            return f"it was seen to reach {reached:.2g}, float16 ends at {FLOAT16_LARGEST:.0f}"
+        if not self._stores_halves(group):
+            return f"its kernel ({group.family}) stores no half words, or would be slower"
+        return None
+
+    def _stores_halves(self, group: Group) -> bool:
+        """Whether the group's kernel is the same one with a float16 result."""
+        if group.family not in _FAMILIES:
+            return False
+        if group.family == "map":
+            return True
+        own = signature(group, self.fusion.materialised, None)
+        found = None if own is None else self._packs.get(own.key)
+        if found is None:
+            found = self._same_kernel(group)
+            if own is not None:
+                self._packs[own.key] = found
+        return found
+
+    def _same_kernel(self, group: Group) -> bool:
+        value = group.output
+        try:
+            full = self._build(group)
+            value.dtype = FLOAT16
+            half = self._build(group)
+            render(half.spec)  # refuses words that two threads would share
+        except ShaderloomError:  # a limit, which the planner reports
+            return False
+        finally:
+            value.dtype = FLOAT32
+        return (full.spec.template, full.spec.config) == (half.spec.template, half.spec.config)
+
+    def _build(self, group: Group) -> Built:
+        return build(GroupContext(group, self.fusion.materialised, self.profile, symbols=self.symbols))
+
+    # -- weights that are constants of the model -----------------------------------------------------------------
+
+    def _convert(self, value: Value, running: Sequence[Group]) -> None:
+        """Let the run read a converted copy of a constant: a group of its own, which runs once."""
+        readers = [group for group in running if value in group.reads]
+        origins = next((node.origins for group in readers for node in group.nodes if value in node.inputs), ())
+        attributes = CastAttributes(to=FLOAT16.onnx)
+        node = self.graph.add_node(
+            "Cast", [value], attributes, [(value.name, FLOAT16, value.shape)], domain="", origins=origins
+        )
+        copy = node.output
+        copy.layout = value.layout
+        for group in readers:
+            for reader in group.nodes:
+                static = registry.of(reader).static_inputs
+                for position, operand in enumerate(reader.inputs):
+                    if operand is value and position not in static:
+                        self.graph.set_input(reader, position, copy)
+            group.reads[group.reads.index(value)] = copy
+        made = Group(0, "map", None, copy, True, [], [value])
+        self.fusion.materialised[copy] = made
+        self.converted.append(made)
+
+    def _finish(self) -> None:
+        """Conversions run before everything else."""
+        if self.converted:
+            self.fusion.groups[:0] = self.converted
+            for number, group in enumerate(self.fusion.groups):
+                group.index = number
+            self.graph.sort()
+
+
+def _positions(graph: Graph) -> set[Value]:
+    """Values that are computed from integers of the input and constants alone, element by element: positions, masks.
+
+    What integers look up in a table of floats is ordinary data.
+    """
+    constant = constant_values(graph)
+    found = {value for value in graph.inputs if not value.dtype.is_float}
+    for node in graph.nodes:
+        definition = registry.of(node)
+        operands = [value for value in definition.data_inputs(node) if value not in constant]
+        if not definition.is_map and definition.family != "scan":
+            continue
+        if node.outputs[0] in constant or any(value not in found for value in operands):
+            continue
+        table = definition.gather is not None and any(
+            value in constant and value.dtype.is_float for value in definition.data_inputs(node)
+        )
+        if not table:
+            found.update(node.outputs)
+    return found
+
+
+def _behind_integers(graph: Graph) -> set[Value]:
+    """Float values that become wide integers by arithmetic on single elements."""
+    found: set[Value] = set()
+    for node in reversed(graph.nodes):
+        becomes = node.op == "Cast" and node.output.dtype.is_integer and node.output.dtype.bits >= 32
+        if becomes or (registry.of(node).is_map and any(value in found for value in node.outputs)):
+            found.update(value for value in node.inputs if value is not None and value.dtype is FLOAT32)
+    return found
