@@ -49,11 +49,21 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class PlanRecord:
-    """``shapes`` has the inputs that must be fed: numbers, or names of dynamic dimensions."""
+    """``shapes`` has the inputs that must be fed: numbers, or names of dynamic dimensions.
+
+    ``software`` is the key of the same plan with kernels for adapters that compute on the CPU; None if there is none.
+    """
 
     key: str
     file: str
     shapes: Mapping[str, tuple[int | str, ...]]
+    software: str | None = None
+
+    def for_software(self) -> PlanRecord:
+        """The plan to take on an adapter that computes on the CPU."""
+        if self.software is None:
+            return self
+        return PlanRecord(self.software, plan_file(self.software), self.shapes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +123,7 @@ class Manifest:
                         "key": plan.key,
                         "file": plan.file,
                         "shapes": {name: list(dims) for name, dims in plan.shapes.items()},
+                        **({"software": plan.software} if plan.software is not None else {}),
                     }
                     for plan in self.plans
                 ],
@@ -199,7 +210,9 @@ def _read_plan(item: Reader) -> PlanRecord:
     key = item.get("key").key()
     if item.get("file").text() != plan_file(key):
         raise ValueError(f"{item.where}.file is not '{plan_file(key)}'")
-    return PlanRecord(key, plan_file(key), item.mapping("shapes", lambda dims: tuple(map(_read_dim, dims.items()))))
+    shapes = item.mapping("shapes", lambda dims: tuple(map(_read_dim, dims.items())))
+    software = item.get("software").key() if "software" in item.object() else None
+    return PlanRecord(key, plan_file(key), shapes, software)
 
 
 def _read_part(item: Reader) -> Part:
@@ -236,7 +249,8 @@ def _check(manifest: Manifest) -> None:
     keys = [plan.key for plan in manifest.plans]
     if len(set(keys)) != len(keys):
         raise ValueError("it lists a plan twice")
-    for name in (*(plan.file for plan in manifest.plans), *(sample.file for sample in manifest.samples)):
+    plans = (*manifest.plans, *(plan.for_software() for plan in manifest.plans))
+    for name in (*(plan.file for plan in plans), *(sample.file for sample in manifest.samples)):
         if name not in manifest.files:
             raise ValueError(f"it does not list '{name}'")
     ports = {port.name for port in (*manifest.inputs, *manifest.overridable)}

@@ -90,6 +90,7 @@ class Bundle:
         self._checked.check_all(progress or (lambda what, done, total: None))
         for plan in self.manifest.plans:
             self.plan(plan)
+            self.plan(plan.for_software())
         for sample in self.manifest.samples:
             self.sample(sample)
 

@@ -105,15 +105,15 @@ class BundleWriter:
             self._open_bytes += len(piece)
         return key
 
-    def add_plan(self, plan: Plan, shapes: Mapping[str, Sequence[int | str]]) -> None:
-        """Write a plan whose weights were added, and its shaders."""
-        for kernel in plan.kernels:
-            if shader_file(kernel.key) not in self._files:
-                self._write(shader_file(kernel.key), [kernel.wgsl.encode()])
-        self._write(plan_file(plan.key), [bundle_plan.encode(plan)])
-        self._plans.append(
-            PlanRecord(plan.key, plan_file(plan.key), {name: tuple(dims) for name, dims in shapes.items()})
-        )
+    def add_plan(self, plan: Plan, shapes: Mapping[str, Sequence[int | str]], software: Plan | None = None) -> None:
+        """Write a plan whose weights were added, and its shaders; ``software`` is the same for adapters on the CPU."""
+        for each in (plan,) if software is None else (plan, software):
+            for kernel in each.kernels:
+                if shader_file(kernel.key) not in self._files:
+                    self._write(shader_file(kernel.key), [kernel.wgsl.encode()])
+            self._write(plan_file(each.key), [bundle_plan.encode(each)])
+        sizes = {name: tuple(dims) for name, dims in shapes.items()}
+        self._plans.append(PlanRecord(plan.key, plan_file(plan.key), sizes, None if software is None else software.key))
 
     def add_sample(
         self, key: str, inputs: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray], tolerance: float

@@ -71,6 +71,7 @@ def compile_bundle(
     shapes: Sequence[Shapes] = (),
     dynamic: Dynamic | None = None,
     target: str = "web",
+    software: bool | None = None,
     as_zip: bool = False,
     sample: bool = False,
     sample_inputs: Mapping[str, np.ndarray] | None = None,
@@ -81,14 +82,18 @@ def compile_bundle(
     """Write a bundle of ``model`` to ``path``.
 
     ``shapes`` has the input shapes of each shape key; inputs that one does not name keep the shape that the model
-    declares.  ``target`` is one of :data:`TARGETS`.  ``sample`` runs the model for each key on
-    ``device``, with ``sample_inputs`` where their shapes fit, else random ones, and keeps inputs and outputs.
+    declares.  ``target`` is one of :data:`TARGETS`.  ``software`` adds to each plan one with kernels for adapters that
+    compute on the CPU, which runners take there; by default for the target ``web``.  ``sample`` runs the model
+    for each key on ``device``, with ``sample_inputs`` where their shapes fit, else random ones, and keeps inputs and
+    outputs.
 
     The bundle's bytes depend on the model, the shapes, the target and the options alone, those of samples also on the
     device.  Raises the errors of the compiler; :class:`LimitError` names the kernel and the limit of the target.
     """
     report = progress or (lambda what, done, total: None)
     compiled_for = _profile(target, device)
+    if software is None:
+        software = target == "web"
     opened = Model(model, dynamic=dynamic, cache=False, options=options, progress=progress)
     try:
         destination = Path(path)
@@ -96,14 +101,24 @@ def compile_bundle(
             raise InputError("the bundle would replace the model", hint="choose another name")
         variants = _variants(opened, shapes)
         with BundleWriter(destination, as_zip=as_zip, progress=report) as writer:
-            plans = []
+            plans, alternatives = [], []
             for variant in variants:
                 report(f"compiling for {variant.key}", 0, 0)
-                plans.append(_compile(opened.imported, variant, opened, compiled_for, writer, report))
-                writer.add_plan(plans[-1], variant.key.to_json())
+                plan = _compile(opened.imported, variant, opened, compiled_for, writer, report)
+                plans.append(plan)
+                other = None
+                if software:
+                    report(f"compiling for {variant.key} on software adapters", 0, 0)
+                    on_cpu = replace(compiled_for, kind="cpu")
+                    other = _compile(opened.imported, variant, opened, on_cpu, writer, report)
+                if other is not None and other.key != plan.key:
+                    alternatives.append(other)
+                    writer.add_plan(plan, variant.key.to_json(), other)
+                else:
+                    writer.add_plan(plan, variant.key.to_json())
             if sample:
                 _add_samples(opened, variants, plans, writer, sample_inputs or {}, device, report)
-            return writer.finish(**_facts(opened, plans, compiled_for, target))
+            return writer.finish(**_facts(opened, [*plans, *alternatives], compiled_for, target))
     finally:
         opened.close()
 

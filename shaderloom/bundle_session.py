@@ -100,6 +100,8 @@ class BundlePlans:
         if record is None:
             known = "; ".join(map(str, self._records))
             raise InputError(f"the bundle was not compiled for {key}", hint=f"it was for {known}")
+        if profile.kind == "cpu":
+            record = record.for_software()
         return Compiled(self._bundle.plan(record), True, (time.perf_counter() - start) * 1e3)
 
     @property

@@ -59,8 +59,11 @@ def model_subject(model: Model, shapes: Shapes, profile: DeviceProfile) -> Subje
     return Subject(plan, profile, facts)
 
 
-def bundle_subject(path: Path, shapes: Shapes) -> Subject:
-    """One of a bundle's plans: that for ``shapes``, or the first.  Raises :class:`InputError` if there is none."""
+def bundle_subject(path: Path, shapes: Shapes, kind: str = "unknown") -> Subject:
+    """One of a bundle's plans: that for ``shapes``, or the first, as an adapter of this ``kind`` takes it.
+
+    Raises :class:`InputError` if there is none.
+    """
     from .runtime.bundle_reader import Bundle
 
     with Bundle(path) as bundle:
@@ -75,8 +78,8 @@ def bundle_subject(path: Path, shapes: Shapes) -> Subject:
                 for record in manifest.plans
             )
             raise InputError("the bundle has no plan for these shapes", hint=f"it has {listed}")
-        plan = bundle.plan(record)
-        profile = DeviceProfile("unknown", manifest.target, frozenset(manifest.features), dict(manifest.limits))
+        plan = bundle.plan(record.for_software() if kind == "cpu" else record)
+        profile = DeviceProfile(kind, manifest.target, frozenset(manifest.features), dict(manifest.limits))
         facts = {
             "kind": "bundle",
             "name": path.name,

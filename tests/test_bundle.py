@@ -33,7 +33,7 @@ from shaderloom.runtime.errors import InputError, InternalError, LimitError, Mod
 from shaderloom.runtime.plan import Plan, Range, Weight
 from shaderloom.runtime.plan_limits import check_limits, requirements
 
-from .support.bundles import files_of, small_bundle, small_model
+from .support.bundles import files_of, product_bundle, small_bundle, small_model
 from .support.plans import dynamic_plan, two_step_plan
 
 # -- bytes ------------------------------------------------------------------------------------------------------------
@@ -272,6 +272,24 @@ def test_the_manifest_says_what_the_bundle_needs(tmp_path):
         {"name": "x", "dtype": "float32", "dims": ["batch", "n", 8]},
         {"name": "bias", "dtype": "float32", "dims": [8]},
     ]
+
+
+def test_software_adapters_have_plans_of_their_own(tmp_path):
+    both = product_bundle(tmp_path / "both", 64, 65)
+    one = product_bundle(tmp_path / "one", 64, 65, software=False)
+    with Bundle(both) as bundle, Bundle(one) as other:
+        assert bundle.manifest.weights == other.manifest.weights, "weights are shared"
+        assert [record.key for record in bundle.manifest.plans] == [record.key for record in other.manifest.plans]
+        for record, alone in zip(bundle.manifest.plans, other.manifest.plans):
+            assert (record.for_software().key, alone.for_software()) == (record.software, alone)
+            plan, software = bundle.plan(record), bundle.plan(record.for_software())
+            assert plan.key != software.key
+            assert (plan.inputs, plan.outputs) == (software.inputs, software.outputs)
+            assert not any(kernel.workgroup_bytes for kernel in software.kernels)
+        assert set(other.manifest.files) < set(bundle.manifest.files)
+    assert product_bundle(tmp_path / "native", 64, target="native").name == "native"
+    with Bundle(tmp_path / "native") as bundle:
+        assert bundle.manifest.plans[0].software is None
 
 
 # -- weights on the host ----------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import onnx.parser
@@ -14,12 +15,17 @@ from typer.testing import CliRunner
 
 import shaderloom
 from shaderloom.bundle_compile import compile_bundle
+from shaderloom.bundle_session import BundlePlans
 from shaderloom.cli import app
+from shaderloom.feeds import shape_key
 from shaderloom.runtime.bundle_format import MANIFEST
+from shaderloom.runtime.bundle_reader import Bundle
 from shaderloom.runtime.bundle_writer import BundleWriter
+from shaderloom.runtime.caps import Caps
 from shaderloom.runtime.device import Device
+from shaderloom.runtime.device_profile import WEB
 
-from .support.bundles import change_manifest, feeds, files_of, seal, small_bundle, small_model
+from .support.bundles import change_manifest, feeds, files_of, product_bundle, seal, small_bundle, small_model
 
 
 def expected(n: int) -> list[np.ndarray]:
@@ -30,6 +36,16 @@ def agree(found, reference, tolerance: float = 1e-5) -> None:
     for mine, other in zip(found, reference, strict=True):
         assert (mine.dtype, mine.shape) == (other.dtype, other.shape)
         np.testing.assert_allclose(mine, other, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("kind", ["cpu", "discrete"])
+def test_the_kind_of_the_adapter_chooses_the_kernels(tmp_path, kind):
+    with Bundle(product_bundle(tmp_path / "b", 64)) as bundle:
+        source = BundlePlans(bundle, Caps())
+        shapes = {"x": (64, 64)}
+        chosen = source.compile(shape_key(source.header, shapes, {}), shapes, replace(WEB, kind=kind)).plan
+        (record,) = bundle.manifest.plans
+        assert chosen.key == (record.software if kind == "cpu" else record.key)
 
 
 @pytest.mark.parametrize("target", ["web", "web-software"])

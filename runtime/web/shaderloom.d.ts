@@ -53,6 +53,8 @@ export interface Progress {
 export interface LoadOptions {
   /** The caller's device; it must have the features and limits that the manifest asks for. */
   device?: GPUDevice;
+  /** Take kernels for adapters that compute on the CPU. Default: what the device's adapter says of itself. */
+  software?: boolean;
   onProgress?: (progress: Progress) => void;
 }
 

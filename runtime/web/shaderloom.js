@@ -49,12 +49,13 @@ export class ShaderloomError extends Error {
  * Open the bundle (a folder) at `url` and upload its weights.
  *
  * `device`: a GPUDevice of the caller's; without one the session makes its own and destroys it in `dispose()`.
+ * `software`: whether to take kernels for adapters that compute on the CPU; by default what the adapter says.
  * `onProgress({stage, done, total})`: bytes of weights ("weights") or pipelines ("pipelines").
  */
-export async function load(url, { device, onProgress = () => {} } = {}) {
+export async function load(url, { device, software, onProgress = () => {} } = {}) {
   const files = await BundleFiles.open(url);
   const opened = device ? useDevice(device, files.manifest) : await openDevice(files.manifest);
-  const session = new Session(files, opened, !device, onProgress);
+  const session = new Session(files, opened, !device, software ?? isSoftware(opened), onProgress);
   try {
     await session._uploadWeights();
   } catch (error) {
@@ -184,6 +185,13 @@ function lacks(manifest, offered) {
     if (!enough) told.push(`${name} of ${needed}${present === undefined ? "" : ` (it has ${present})`}`);
   }
   return told;
+}
+
+/** Whether a device computes on the CPU, as far as the browser tells. */
+function isSoftware(device) {
+  const info = device.adapterInfo ?? {};
+  const names = `${info.vendor} ${info.architecture} ${info.device} ${info.description}`;
+  return Boolean(info.isFallbackAdapter) || /swiftshader|llvmpipe|lavapipe|basic render/i.test(names);
 }
 
 function useDevice(device, manifest) {
@@ -324,7 +332,7 @@ function bindShapes(shapes, dynamic, feeds, dtypes) {
 
 /** A loaded bundle. Runs may overlap: each is one submission, and the device's queue keeps their order. */
 class Session {
-  constructor(files, device, ownsDevice, onProgress) {
+  constructor(files, device, ownsDevice, software, onProgress) {
     const { manifest } = files;
     this.manifest = manifest;
     this.device = device;
@@ -334,6 +342,7 @@ class Session {
     this.shapes = manifest.plans.map((plan) => plan.shapes);
     this._files = files;
     this._ownsDevice = ownsDevice;
+    this._software = software;
     this._onProgress = onProgress;
     const ports = [...manifest.inputs, ...(manifest.overridable ?? [])];
     this._dtypes = Object.fromEntries(ports.map((port) => [port.name, port.dtype]));
@@ -562,11 +571,13 @@ class Session {
     return this._plans.get(index);
   }
 
-  async _loadPlan(record) {
-    const plan = JSON.parse(await this._files.text(record.file));
+  async _loadPlan({ key, shapes, software }) {
+    if (this._software && software) key = software;
+    const file = `plan-${key}.json`;
+    const plan = JSON.parse(await this._files.text(file));
     const names = plan.inputs.map((port) => port.name).sort().join("\n");
-    if (plan.key !== record.key || names !== Object.keys(record.shapes).sort().join("\n")) {
-      throw new ShaderloomError("bundle", `'${record.file}' is not the plan that the manifest means`);
+    if (plan.key !== key || names !== Object.keys(shapes).sort().join("\n")) {
+      throw new ShaderloomError("bundle", `'${file}' is not the plan that the manifest means`);
     }
     let done = 0;
     const total = plan.kernels.length;

@@ -46,6 +46,13 @@ def command(
         str,
         typer.Option("--target", metavar="web|web-software|native|this-device", help="What the bundle must run on."),
     ] = "web",
+    software: Annotated[
+        bool | None,
+        typer.Option(
+            "--software/--no-software",
+            help="Add kernels for adapters that compute on the CPU, as in a browser without a GPU. Default: for web.",
+        ),
+    ] = None,
     f16: Annotated[bool, typer.Option("--f16", help="Store weights and activations in half precision.")] = False,
     as_zip: Annotated[bool, typer.Option("--zip", help="Write one file instead of a folder.")] = False,
     sample: Annotated[
@@ -82,6 +89,7 @@ def command(
             shapes=split_shapes(shapes),
             dynamic=parse_dynamic(dynamic),
             target=target,
+            software=software,
             as_zip=as_zip,
             sample=sample,
             sample_inputs=_read_inputs(parse_pairs(inputs, "--input")),

@@ -177,22 +177,24 @@ class Opening:
         from ..subject import bundle_subject, looks_like_bundle, model_subject
 
         if looks_like_bundle(path):
-            if options or self.dynamic:
-                raise InputError("the plans of a bundle are compiled already", hint="leave out --option and --dynamic")
+            self.check_bundle_options(options)
             return bundle_subject(path, self.shapes)
         opened, sizes = self.model(path, options)
         return model_subject(opened, sizes, self.profile)
+
+    def check_bundle_options(self, options: dict[str, Any]) -> None:
+        if options or self.dynamic:
+            raise InputError("the plans of a bundle are compiled already", hint="leave out --option and --dynamic")
 
     def write_html(self, target: Path, path: Path, options: dict[str, Any], measure: bool) -> None:
         """The report of a model or a bundle."""
         from .inspect_html import write_report
 
-        subject = self.subject(path, options)
         if not measure:
-            write_report(target, subject)
+            write_report(target, self.subject(path, options))
             return
         from ..session import InferenceSession
-        from ..subject import looks_like_bundle
+        from ..subject import bundle_subject, looks_like_bundle
         from .session import make_feeds
 
         if self.web and not looks_like_bundle(path):
@@ -200,8 +202,11 @@ class Opening:
         if looks_like_bundle(path):
             from ..bundle_session import load_bundle
 
+            self.check_bundle_options(options)
             session: InferenceSession = load_bundle(path, device=self.device)
+            subject = bundle_subject(path, self.shapes, session.device.profile.kind)
         else:
+            subject = self.subject(path, options)
             session = InferenceSession(
                 path, device=self.device, dynamic=self.dynamic, cache=self.cache, options=options
             )

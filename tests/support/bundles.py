@@ -97,3 +97,14 @@ def write_manifest(folder: Path, manifest: Any) -> None:
 def change_manifest(folder: Path, **fields: Any) -> None:
     """Replace fields of the manifest, with its digest."""
     write_manifest(folder, {**json.loads((folder / MANIFEST).read_bytes()), **fields})
+
+
+def product_bundle(path: Path, *rows: int, **options: Any) -> Path:
+    """A product with 64 x 64 weights, for which GPUs and adapters on the CPU want other kernels."""
+    weight = np.random.default_rng(0).standard_normal((64, 64)).astype(np.float32)
+    model = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["" : 17]> product (float[n, 64] x) => (float[n, 64] y) { y = MatMul(x, w) }"""
+    )
+    model.graph.initializer.append(onnx.numpy_helper.from_array(weight, "w"))
+    compile_bundle(model, path, shapes=[{"x": (n, 64)} for n in rows], **options)
+    return path

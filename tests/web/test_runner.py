@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from shaderloom.runtime.bundle_format import CHUNK
 from shaderloom.runtime.bundle_writer import BundleWriter
 from shaderloom.runtime.plan import evaluate
 
-from ..support.bundles import change_manifest, copy_bundle, seal
+from ..support.bundles import change_manifest, copy_bundle, product_bundle, seal
 from .chromium import Page, PageError
 
 RUNNER = Path(__file__).resolve().parents[2] / "runtime" / "web" / "shaderloom.js"
@@ -106,6 +107,25 @@ def test_shapes_are_chosen_by_sizes(open_bundle, static_bundle):
         for shaped in (False, True):
             assert_is_the_reference(run(page, n, shaped=shaped), n)
     assert page.messages == []
+
+
+@pytest.mark.parametrize("software", [None, True, False])
+def test_software_adapters_take_kernels_of_their_own(open_bundle, tmp_path, software):
+    path = product_bundle(tmp_path / "b", 64)
+    found = open_bundle(path).call(
+        """async (software) => {
+          const { load } = await import("/shaderloom.js");
+          const session = await load("/bundle/", { software });
+          const [plan] = await session.prepare(0);
+          const { y } = await session.run({ x: new Float32Array(64 * 64) });
+          return [plan.key, y.dims];
+        }""",
+        software,
+    )
+    record = json.loads((path / "manifest.json").read_bytes())["plans"][0]
+    assert record["key"] != record["software"]
+    # The browser of these tests computes on the CPU.
+    assert found == [record["key"] if software is False else record["software"], [64, 64]]
 
 
 def test_types_of_outputs(open_bundle, static_bundle):
