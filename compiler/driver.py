@@ -21,8 +21,9 @@ from .passes.layout import assign_layouts
 from .passes.operands import limit_operands
 from .passes.pipeline import run_passes
 from .passes.weights import relayout_weights
+from .passes.winograd import winograd_rule
 from .planner import Planner
-from .rewrite import Trace
+from .rewrite import Trace, apply_rules
 from .specialise import BoundShapes, specialise
 
 #: Called with the name of each stage or pass that ran, and the graph that it left
@@ -36,6 +37,7 @@ class CompileOptions:
     fusion: bool = True
     channels_last: bool = True
     in_place: bool = True
+    winograd: bool = True
     disabled_passes: tuple[str, ...] = ()
     verify: bool = False  #: check the IR's invariants between passes
     precision: str = "float32"  #: "float16" stores float32 values as float16 where they fit
@@ -106,6 +108,9 @@ def lower(
         limits=limits,
         profile=profile,
     )
+    if options.winograd and options.precision == "float32":  # transformed tiles are no place for half precision
+        apply_rules(graph, (winograd_rule(profile),), limits=limits, trace=trace)
+        stage("winograd", graph)
     if options.channels_last:
         relayout_weights(graph)
         stage("weights", graph)

@@ -411,7 +411,7 @@ class _Fuser:
         if any(self.inlined_in.get(kernel, 0) >= INLINE_LIMIT for kernel in kernels):
             return f"the consumer inlines {INLINE_LIMIT} nodes already"
         families = set(kernels.values())
-        reused = not families.isdisjoint({*REUSING_FAMILIES, "row", "reduce", "window", "windowed"})
+        reused = not families.isdisjoint({*REUSING_FAMILIES, "row", "reduce", "window", "windowed", "winograd_input"})
         if definition.is_view:
             many = len(definition.data_inputs(node)) > 2
             if many and reused:

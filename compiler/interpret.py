@@ -28,6 +28,7 @@ from .ops.registry import OpDef, registry
 from .ops.scatter import scatter_array
 from .ops.softmax_product import softmax_product_array
 from .ops.topk import TopIndicesAttributes, top_indices_array
+from .ops.winograd import input_array, output_array
 from .sources import numpy_dtype
 
 Sizes = Mapping[str, int]  #: declared dynamic dimensions -> their sizes in this run
@@ -306,6 +307,14 @@ def _scatter(node: Node, operands: Sequence[np.ndarray], sizes: Sizes) -> np.nda
     return scatter_array(operands[0], operands[1], operands[2], node.attributes)
 
 
+def _winograd_input(node: Node, operands: Sequence[np.ndarray], sizes: Sizes) -> np.ndarray:
+    return input_array(operands[0], node.attributes)
+
+
+def _winograd_output(node: Node, operands: Sequence[np.ndarray], sizes: Sizes) -> np.ndarray:
+    return output_array(operands[0], node.attributes)
+
+
 def _recurrent(node: Node, operands: Sequence[np.ndarray], sizes: Sizes) -> np.ndarray:
     present = iter(operands)
     return recurrent_array(node.attributes, [None if value is None else next(present) for value in node.inputs])
@@ -329,4 +338,6 @@ _FAMILIES: dict[str, Family] = {
     "scatter": _scatter,
     "recurrent": _recurrent,
     "attention": _attention,
+    "winograd_input": _winograd_input,
+    "winograd_output": _winograd_output,
 }

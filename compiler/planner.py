@@ -104,6 +104,7 @@ class Planner:
             if value.producer is not None and (value.elements == 0 if group is None else not group.constant):
                 self.outputs.setdefault(value, name)
         self.inputs = set(graph.inputs)
+        self.rooms: list[str] = []  #: buffers of outputs, in the order in which they are written first
         self.owner: dict[Value, Value] = {}  #: value -> value whose memory it lives in, after in-place sharing
         self.last_read: dict[Value, int] = {}  #: owner of a block of memory -> the last group that reads the block
         for group in self.running:
@@ -114,6 +115,7 @@ class Planner:
         for group in self.fusion.groups:
             self._make(group)
         placement, homes, tensors = self._place()
+        self._bind_shared_arenas(placement, homes)
         calls = tuple(self._call(self.made[group.output], homes, placement) for group in self.running)
         recorder = CallRecorder(self._kind_of)
         for group in self.running:
@@ -153,9 +155,7 @@ class Planner:
             shares = self._shareable(group, built) if self.share_memory and not group.constant else None
             if shares is not None:
                 built = self._build(group, shares)
-            kernel = self._rendered.get(built.spec)
-            if kernel is None:
-                kernel = self._rendered[built.spec] = render(built.spec)
+            kernel = self._render(built.spec)
         except ShaderloomError as error:
             node = group.nodes[-1]
             error.origin = error.origin or node.origin
@@ -165,6 +165,12 @@ class Planner:
         if shares is not None:
             root = self.owner[group.output] = self._root(shares)
             self.last_read[root] = max(self.last_read.get(root, -1), self.last_read.get(group.output, -1))
+
+    def _render(self, spec: KernelSpec) -> Kernel:
+        kernel = self._rendered.get(spec)
+        if kernel is None:
+            kernel = self._rendered[spec] = render(spec)
+        return kernel
 
     def _build(self, group: Group, in_place: Value | None) -> Built:
         """The group's kernel; a group that is like an earlier one gets its spec."""
@@ -330,15 +336,43 @@ class Planner:
             for root in blocks
         ]
         self._check_sizes(blocks)
-        placement = buffers.assign(tensors, self.profile.storage_alignment)
         homes = {root: number for number, root in enumerate(blocks)}
         end = len(self.running)
         produced = [
-            buffers.Tensor(stored_bytes(root), first[root], end, frozenset(), frozenset())
+            buffers.Tensor(
+                stored_bytes(root), first[root], end, frozenset(written[root]), frozenset(read.get(root, ()))
+            )
             for root in first
             if root in self.outputs
         ]
+        placement = buffers.assign(tensors, self.profile.storage_alignment, produced)
+        self.rooms = [f"output:{self.outputs[root]}" for root in first if root in self.outputs]
         return placement, homes, tensors + produced
+
+    def _bind_shared_arenas(self, placement: buffers.Placement, homes: Mapping[Value, int]) -> None:
+        """Bind for writing what a call reads from the arena that it writes: a buffer has one kind of use in a call."""
+
+        changed = False
+        for group in self.running:
+            made = self.made[group.output]
+            written, spec = self._range(group.output, homes, placement).buffer, made.built.spec
+            operands = tuple(
+                replace(operand, access="read_write")
+                if self._lives(value) and self._range(value, homes, placement).buffer == written
+                else operand
+                for operand, value in zip(spec.operands, made.built.operands, strict=True)
+            )
+            if operands != spec.operands:
+                changed = True
+                made.built = replace(made.built, spec=replace(spec, operands=operands))
+                made.kernel = self._render(made.built.spec)
+        if changed:
+            self.kernels = {made.kernel.key: made.kernel for made in self.made.values()}
+
+    def _lives(self, value: Value) -> bool:
+        """Whether a kernel of the run makes the value."""
+        group = self.fusion.materialised.get(value)
+        return group is not None and not group.constant
 
     def _check_sizes(self, values: Sequence[Value]) -> None:
         limit = self.profile.limit("max-storage-buffer-binding-size")
@@ -383,7 +417,7 @@ class Planner:
         if root in self.outputs:
             return Range(f"output:{self.outputs[root]}", 0, size)
         arena, offset = placement.place[homes[root]]
-        return Range(f"arena:{arena}", offset, size)
+        return Range(f"arena:{arena}" if arena >= 0 else self.rooms[-1 - arena], offset, size)
 
     def _kind_of(self, value: Value) -> str:
         """What a value is to the plan, for people."""

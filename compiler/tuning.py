@@ -175,10 +175,10 @@ Tile = RegisterTile | SubgroupTile | SharedTile | SplitTile
 #: Costs of lavapipe in nanoseconds for a subgroup of eight threads (docs/performance.md): a vector load, which goes
 #: lane by lane, one multiply-add of vectors, and starting a thread
 _CPU_LOAD, _CPU_MULTIPLY, _CPU_START = 120.0, 7.0, 2000.0
-_CPU_SUBGROUP = 8
-_CPU_CORES = 2
+CPU_SUBGROUP = 8
+CPU_CORES = 2
 #: A larger body must save its compile time, in nanoseconds for each accumulator, within so many runs
-_CPU_COMPILE, _CPU_RUNS = 20e6, 100
+_CPU_COMPILE, CPU_RUNS = 20e6, 300
 _CPU_ACCUMULATORS = 32
 
 
@@ -186,11 +186,11 @@ def _cpu_cost(problem: Problem, tile: RegisterTile) -> float:
     """Nanoseconds of some runs and of compiling once."""
     vectors = ceil(problem.n / LANES)
     across, down = ceil(ceil(vectors / tile.columns) / tile.across), ceil(ceil(problem.m / tile.rows) / tile.down)
-    subgroups = problem.batch * across * down * ceil(tile.threads / _CPU_SUBGROUP)
+    subgroups = problem.batch * across * down * ceil(tile.threads / CPU_SUBGROUP)
     loads = tile.rows / LANES + tile.columns
     step = loads * _CPU_LOAD + tile.rows * tile.columns * _CPU_MULTIPLY
-    run = subgroups * (step * problem.k + _CPU_START) / _CPU_CORES
-    return _CPU_RUNS * run + _CPU_COMPILE * tile.rows * tile.columns
+    run = subgroups * (step * problem.k + _CPU_START) / CPU_CORES
+    return CPU_RUNS * run + _CPU_COMPILE * tile.rows * tile.columns
 
 
 def _register_tiles(problem: Problem, subgroup: int) -> Iterator[RegisterTile]:
@@ -208,28 +208,39 @@ def _register_tiles(problem: Problem, subgroup: int) -> Iterator[RegisterTile]:
                 yield RegisterTile(rows, columns, across, max(threads // across, 1))
 
 
-#: The same of tiles that share loads by broadcasts; with half the words a load, and less text to compile
-_SUBGROUP_LOAD, _SUBGROUP_MULTIPLY = 60.0, 8.0
-_SUBGROUP_COMPILE_LOAD, _SUBGROUP_COMPILE_MULTIPLY = 20e6, 6e6
+@dataclass(frozen=True, slots=True)
+class _BroadcastCosts:
+    """The same of tiles that share loads by broadcasts, in nanoseconds for a subgroup (see docs/performance.md)."""
+
+    load: float
+    multiply: float
+    compile_load: float = 10e6
+    compile_multiply: float = 15e6
+
+
+#: Threads of a subgroup -> costs: lavapipe has eight (AVX2), SwiftShader four (SSE)
+_BROADCAST_COSTS = {8: _BroadcastCosts(101.0, 4.0), 4: _BroadcastCosts(84.0, 7.4, 10e6, 6e6)}
+_SUBGROUP_ACCUMULATORS = 64  #: compiling more takes LLVM many seconds
 
 
 def _subgroup_cost(problem: Problem, tile: SubgroupTile) -> float:
     """Nanoseconds of some runs and of compiling once."""
+    costs = _BROADCAST_COSTS.get(tile.subgroup, _BROADCAST_COSTS[CPU_SUBGROUP])
     vectors = ceil(problem.n / LANES)
     subgroups = problem.batch * ceil(vectors / tile.columns) * ceil(problem.m / (tile.rows * tile.subgroup))
     loads = tile.rows + ceil(LANES * tile.columns / tile.subgroup)
     multiplies = tile.rows * tile.columns
-    step = loads * _SUBGROUP_LOAD + LANES * multiplies * _SUBGROUP_MULTIPLY
-    run = subgroups * (step * problem.k / LANES + _CPU_START) / min(_CPU_CORES, subgroups)
-    return _CPU_RUNS * run + _SUBGROUP_COMPILE_LOAD * loads + _SUBGROUP_COMPILE_MULTIPLY * multiplies
+    step = loads * costs.load + LANES * multiplies * costs.multiply
+    run = subgroups * (step * problem.k / LANES + _CPU_START) / min(CPU_CORES, subgroups)
+    return CPU_RUNS * run + costs.compile_load * loads + costs.compile_multiply * multiplies
 
 
 def _subgroup_tiles(problem: Problem, subgroup: int) -> Iterator[SubgroupTile]:
     vectors = ceil(problem.n / LANES)
-    for rows in (1, 2, 3, 4, 7, 8):
-        for columns in (1, 2, 3, 4, 6, 8):
+    for rows in (1, 2, 3, 4, 5, 6, 7, 8):
+        for columns in (1, 2, 3, 4, 6, 8, 12, 16):
             useful = columns <= vectors and (rows == 1 or rows * subgroup < 2 * problem.m)
-            if useful and rows * columns <= _CPU_ACCUMULATORS:
+            if useful and rows * columns <= _SUBGROUP_ACCUMULATORS:
                 yield SubgroupTile(rows, columns, subgroup)
 
 
@@ -268,7 +279,7 @@ def _gpu_cost(problem: Problem, tile: SharedTile) -> float:
 def ranked(problem: Problem, profile: DeviceProfile) -> list[Tile]:
     """Configurations for ``problem`` that the profile's limits allow, best first; never empty."""
     if profile.kind == "cpu":
-        costs: dict[Tile, float] = {tile: _cpu_cost(problem, tile) for tile in _register_tiles(problem, _CPU_SUBGROUP)}
+        costs: dict[Tile, float] = {tile: _cpu_cost(problem, tile) for tile in _register_tiles(problem, CPU_SUBGROUP)}
         if profile.subgroup_size:
             subgroup_tiles = _subgroup_tiles(problem, profile.subgroup_size)
             costs.update((tile, _subgroup_cost(problem, tile)) for tile in subgroup_tiles)
@@ -317,7 +328,7 @@ class DepthwiseProblem:
 
 def depthwise_tile(problem: DepthwiseProblem, profile: DeviceProfile) -> DepthwiseTile:
     """As many columns a thread as lower the number of loads, while there are threads enough."""
-    threads = _CPU_SUBGROUP if profile.kind == "cpu" else 64
+    threads = CPU_SUBGROUP if profile.kind == "cpu" else 64
     enough = 1 if profile.kind == "cpu" else _GPU_MULTIPROCESSORS * threads  # threads that keep the device busy
     taps = range(problem.kernel)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -14,9 +15,13 @@ from onnx import helper, numpy_helper
 from shaderloom.compiler import buffers
 from shaderloom.compiler import index as ix
 from shaderloom.compiler.buffers import Placement, Tensor
+from shaderloom.compiler.driver import CompileOptions, compile_model
+from shaderloom.compiler.frontend import load_model
+from shaderloom.compiler.specialise import bind_shapes
+from shaderloom.runtime.device_profile import WEB, DeviceProfile
 from shaderloom.runtime.plan import Binding, Kernel, KernelCall, Plan, Range, Stage, evaluate
 
-from .support.models import filled_model
+from .support.models import filled_model, trained_model
 from .support.random_graphs import KINDS, random_graphs
 from .support.running import compile_for, run_plan
 
@@ -48,8 +53,11 @@ def lifetimes(draw: st.DrawFn) -> list[Tensor]:
     return tensors
 
 
-def assert_sound(tensors: Sequence[Tensor], placement: Placement) -> None:
-    """The oracle: marks every 16 bytes of every arena with the tensor that owns them, call by call."""
+def assert_sound(tensors: Sequence[Tensor], placement: Placement, *, apart: bool = True) -> None:
+    """The oracle: marks every 16 bytes of every arena with the tensor that owns them, call by call.
+
+    ``apart``: several arenas are there to keep what a call reads from what it writes.
+    """
     calls = max(tensor.last for tensor in tensors) + 1
     for call in range(calls):
         owners = [np.full(int(size) // 16, -1) for size in placement.arenas]
@@ -62,7 +70,8 @@ def assert_sound(tensors: Sequence[Tensor], placement: Placement) -> None:
                 cells[:] = number
         reads = {placement.place[number][0] for number, tensor in enumerate(tensors) if call in tensor.read}
         writes = {placement.place[number][0] for number, tensor in enumerate(tensors) if call in tensor.written}
-        assert not reads & writes, f"call {call} reads and writes arena {reads & writes}"
+        shared = reads & writes
+        assert not shared or not apart or len(placement.arenas) == 1, f"call {call} reads and writes arena {shared}"
 
 
 @settings(max_examples=300, deadline=None)
@@ -72,6 +81,21 @@ def test_tensors_that_live_together_never_overlap(tensors: list[Tensor]) -> None
     assert_sound(tensors, placement)
     assert sum(map(int, placement.arenas)) >= buffers.lower_bound(tensors)
     assert buffers.assign(tensors, ALIGNMENT) == placement
+
+
+@settings(max_examples=200, deadline=None)
+@given(lifetimes(), st.integers(1, 4))
+def test_buffers_of_outputs_hold_what_dies_before(tensors: list[Tensor], count: int) -> None:
+    """The last tensors are outputs, read at the end; others may lie in their buffers, within their size."""
+    end = max(tensor.last for tensor in tensors) + 1
+    inner, outputs = tensors[:-count], [replace(tensor, last=end) for tensor in tensors[-count:]]
+    placement = buffers.assign(inner, ALIGNMENT, outputs)
+    arenas = len(placement.arenas)
+    place = [(arena if arena >= 0 else arenas - 1 - arena, offset) for arena, offset in placement.place]
+    place += [(arenas + number, 0) for number in range(len(outputs))]
+    sizes = [*placement.arenas, *(tensor.size for tensor in outputs)]
+    assert_sound([*inner, *outputs], Placement(sizes, place), apart=False)
+    assert sum(map(int, sizes)) >= buffers.lower_bound([*inner, *outputs])
 
 
 @settings(max_examples=200, deadline=None)
@@ -95,8 +119,9 @@ def test_the_oracle_sees_mistakes() -> None:
     with pytest.raises(AssertionError, match="overlap"):
         assert_sound(tensors, Placement([512], [(0, 0), (0, 0)]))
     with pytest.raises(AssertionError, match="reads and writes"):
-        assert_sound(tensors, Placement([512], [(0, 0), (0, 256)]))
+        assert_sound(tensors, Placement([512, 256], [(0, 0), (0, 256)]))
     assert_sound(tensors, Placement([256, 256], [(0, 0), (1, 0)]))
+    assert_sound(tensors, Placement([512], [(0, 0), (0, 256)]))
 
 
 def test_lower_bound_is_the_largest_sum_of_live_tensors() -> None:
@@ -119,7 +144,8 @@ class Use:
     arena: str
     start: int
     end: int
-    writes: bool
+    writes: bool  #: whether the call writes here; it may also read, in place
+    access: str  #: how it binds the range
 
 
 def uses_of(plan: Plan) -> list[Use]:
@@ -127,9 +153,11 @@ def uses_of(plan: Plan) -> list[Use]:
     found = []
     for number, call in enumerate(call for stage in plan.stages for call in stage.calls):
         for binding, item in zip(kernels[call.kernel].bindings, call.ranges, strict=True):
-            if item.buffer.startswith("arena:"):
+            if item.buffer.startswith(("arena:", "output:")):
                 offset, size = evaluate(item.offset, {}), evaluate(item.size, {})
-                found.append(Use(number, item.buffer, offset, offset + size, binding.access == "read_write"))
+                writes = binding.name == "y"
+                assert not writes or binding.access == "read_write"
+                found.append(Use(number, item.buffer, offset, offset + size, writes, binding.access))
     return found
 
 
@@ -140,6 +168,8 @@ def dead_ranges(plan: Plan) -> dict[int, list[Use]]:
     for number, use in enumerate(uses):
         later = [other for other in uses[number + 1 :] if other.arena == use.arena and other.call > use.call]
         touching = [other for other in later if other.start < use.end and use.start < other.end]
+        if not touching and use.arena.startswith("output:"):
+            continue  # the caller reads it
         if not touching or (touching[0].writes and not _reads(plan, touching[0])):
             dead.setdefault(use.call, []).append(use)
     return dead
@@ -149,7 +179,7 @@ def _reads(plan: Plan, use: Use) -> bool:
     """Whether the kernel of a writing use may read that range: in-place kernels load from their output."""
     calls = [call for stage in plan.stages for call in stage.calls]
     kernel = next(kernel for kernel in plan.kernels if kernel.key == calls[use.call].kernel)
-    name = next(binding.name for binding in kernel.bindings if binding.access == "read_write")
+    name = "y"
     stores = sum(line.strip().startswith(f"{name}[") for line in kernel.wgsl.splitlines())
     return kernel.wgsl.count(f"{name}[") > stores
 
@@ -161,9 +191,12 @@ def assert_arenas_sound(plan: Plan) -> None:
     for use in uses_of(plan):
         by_call.setdefault(use.call, []).append(use)
     for call, uses in by_call.items():
-        read = {use.arena for use in uses if not use.writes}
-        written = {use.arena for use in uses if use.writes}
+        read = {use.arena for use in uses if use.access == "read"}
+        written = {use.arena for use in uses if use.access == "read_write"}
         assert not read & written, f"call {call} binds {read & written} both ways"
+        for use, other in itertools.combinations(uses, 2):
+            apart = use.arena != other.arena or use.end <= other.start or other.end <= use.start
+            assert apart or use.access == other.access == "read", f"call {call} writes a range that it binds twice"
         for use in uses:
             if not use.writes:
                 writers = {owner.get((use.arena, cell)) for cell in range(use.start // 16, use.end // 16)}
@@ -184,11 +217,6 @@ MODELS = {
 
 
 def model_plan(name: str, **options: object) -> Plan:
-    from shaderloom.compiler.driver import CompileOptions, compile_model
-    from shaderloom.compiler.frontend import load_model
-    from shaderloom.compiler.specialise import bind_shapes
-    from shaderloom.runtime.device_profile import WEB
-
     imported = load_model(filled_model(name))
     shapes = dict(MODELS[name])
     for port in imported.inputs:  # image models of one size only
@@ -205,8 +233,36 @@ def test_the_plan_of_a_model_is_sound(name: str, in_place: bool) -> None:
     report = plan.report
     assert report["planned_bytes"] <= report["naive_bytes"]
     assert report["planned_bytes"] >= report["lower_bound_bytes"]
-    assert report["planned_bytes"] <= 1.7 * report["lower_bound_bytes"]
+    assert report["planned_bytes"] <= 1.2 * report["lower_bound_bytes"]
     assert (report["in_place"] > 0) <= in_place
+
+
+#: Models that other runtimes are compared on, with the sizes of that comparison
+COMPARED: dict[str, dict[str, tuple[int, ...]]] = {
+    "squeezenet1_1": {"input": (1, 3, 224, 224)},
+    "mobilenet_v2": {"input": (1, 3, 224, 224)},
+    "resnet18": {"input": (1, 3, 224, 224)},
+    "resnet50": {"input": (1, 3, 224, 224)},
+    "efficientnet_b0": {"input": (1, 3, 224, 224)},
+    "vit_tiny_patch16_224": {"input": (1, 3, 224, 224)},
+    "bert_small": {"input_ids": (1, 128), "attention_mask": (1, 128)},
+    "gpt2_small": {"input_ids": (1, 64)},
+    "ppocr_det": {"x": (1, 3, 320, 480)},
+    "ppocr_cls": {"x": (1, 3, 48, 192)},
+    "ppocr_rec": {"x": (1, 3, 48, 320)},
+}
+LAVAPIPE = DeviceProfile(kind="cpu", driver="lavapipe", features=frozenset({"subgroup"}), subgroup_size=8)
+
+
+@pytest.mark.parametrize("profile", [WEB, LAVAPIPE], ids=["web", "lavapipe"])
+@pytest.mark.parametrize("name", COMPARED)
+def test_memory_stays_near_the_lower_bound(name: str, profile: DeviceProfile) -> None:
+    """Activation memory with outputs is at most 1.2 times the largest sum of tensors that live at one call."""
+    imported = load_model(trained_model(name) if name.startswith("ppocr") else filled_model(name))
+    plan = compile_model(imported, bind_shapes(imported, COMPARED[name]), profile, CompileOptions())
+    assert_arenas_sound(plan)
+    report = plan.report
+    assert report["lower_bound_bytes"] <= report["planned_bytes"] <= 1.2 * report["lower_bound_bytes"]
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "dynamic"])
@@ -285,10 +341,16 @@ def small_network():
     return model, {"x": rng.standard_normal((1, 4, 12, 12)).astype(np.float32) / 4}
 
 
-@pytest.mark.parametrize("fusion", [True, False])
-def test_nothing_reads_freed_memory(fusion: bool, each_device) -> None:
+@pytest.mark.parametrize(("fusion", "tight"), [(True, False), (True, True), (False, False)])
+def test_nothing_reads_freed_memory(fusion: bool, tight: bool, each_device, monkeypatch) -> None:
+    """Also where calls read and write one arena, and buffers of outputs hold activations."""
+    if tight:
+        monkeypatch.setattr(buffers, "_APART", 0.0)
     model, feeds = small_network()
     plan = compile_for(model, feeds, each_device.profile, fusion=fusion)
+    assert_arenas_sound(plan)
+    shared = [use for use in uses_of(plan) if not use.writes and use.access == "read_write"]
+    assert shared or not tight
     assert dead_ranges(plan)
     (before,) = run_plan(each_device, plan, model, feeds)
     (after,) = run_plan(each_device, poisoned(plan), model, feeds)

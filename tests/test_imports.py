@@ -26,13 +26,14 @@ HEAVY = {"onnx", "jinja2", "networkx", "google", "onnxruntime"}
 
 #: Layers of the compiler, lowest first; a module imports from its own layer or a lower one
 LAYERS = (
-    ("index", "expr", "layout", "collection"),
+    ("index", "expr", "layout", "collection", "winograd"),
     ("ir", "sources", "evaluate", "cache", "coordinates", "attention_tiles"),
     ("ops", "builder"),
     ("rewrite", "interpret"),
     ("frontend", "unrolling", "specialise", "staging"),
     ("fusion", "attention", "buffers"),
-    ("kernels", "codegen", "tuning"),  # kernels ask codegen for the type of an operand, codegen renders their specs
+    # kernels ask codegen for the type of an operand, codegen renders their specs
+    ("kernels", "codegen", "tuning", "tuning_winograd"),
     ("passes",),  # the layout pass asks the kernels which layouts they can read
     ("planner", "record", "alternatives"),
     ("driver", "host", "extremes", "reach", "half_storage"),

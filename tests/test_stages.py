@@ -92,7 +92,7 @@ def test_dump_has_a_file_for_every_stage(inspect, tmp_path):
     inspect("--dump", tmp_path / "two")
     names = sorted(path.name for path in (tmp_path / "one").iterdir())
     steps = [name.partition("-")[2].removesuffix(".txt") for name in names if name.endswith(".txt")]
-    assert steps[: len(PASS_NAMES) + 3] == ["specialise", "expand", *PASS_NAMES, "weights"]
+    assert steps[: len(PASS_NAMES) + 3] == ["specialise", "expand", *PASS_NAMES, "winograd"]
     assert steps[-1] == "layout"
     assert any(name.endswith(".wgsl") for name in names)
     for name in names:

@@ -166,10 +166,11 @@ def _paired_operands(spec: KernelSpec, wide: frozenset[object]) -> frozenset[obj
     """
     if LONG_WORDS not in spec.features:
         return frozenset()
+    stored = {store.operand for hook in spec.hooks for store in hook.stores}
     return frozenset(
         operand.name
         for operand in spec.operands
-        if operand.name in wide and operand.access == "read" and operand.dtype == "float32"
+        if operand.name in wide and operand.name not in stored and operand.dtype == "float32"
     )
 
 

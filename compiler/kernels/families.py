@@ -31,6 +31,8 @@ NAMES = (
     "scatter",
     "recurrent",
     "attention",
+    "winograd_input",
+    "winograd_output",
 )
 
 

@@ -52,3 +52,4 @@ from . import tensor_scatter as tensor_scatter
 from . import topk as topk
 from . import unpool as unpool
 from . import views as views
+from . import winograd as winograd

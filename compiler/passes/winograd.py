@@ -1,0 +1,72 @@
+"""Convolutions of 3 by 3 as products of transformed tiles, where the device profile says that it pays."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...runtime.device_profile import DeviceProfile
+from ..builder import GraphBuilder
+from ..ir import Node, Value
+from ..rewrite import Facts, Match, Rule
+from ..tuning_winograd import WinogradProblem, tile_outputs
+from ..winograd import TAPS, transform
+from .patterns import view
+
+#: Most entries of the matrix of one point: its transform has a thread for some of them, in one dimension of the grid
+_WEIGHT_ENTRIES = 1 << 20
+
+
+def winograd_rule(profile: DeviceProfile) -> Rule:
+    """The rewrite for one profile; a later pass must not look for convolutions."""
+
+    def match(node: Node, facts: Facts) -> Match | None:
+        attributes = node.attributes
+        plain = attributes.strides == attributes.dilations == (1, 1) and attributes.group == 1
+        if attributes.kernel != (TAPS, TAPS) or not plain or facts.is_constant(node.operand(0)):
+            return None
+        return Match((node,), {"value": node.operand(0), "weight": node.operand(1)})
+
+    def check(match: Match, facts: Facts) -> str | None:
+        value, weight, result = match["value"], match["weight"], match.root.output
+        if value.dtype.name != "float32":
+            return f"tiles of {value.dtype} are not transformed"
+        if not facts.is_constant(weight):
+            return "the weight is not constant"
+        if not all(isinstance(size, int) for size in (*value.shape, *result.shape)):
+            return "a size is declared dynamic"
+        if value.shape[1] % 4 or result.shape[1] % 4 or min(result.shape) == 0:
+            return "the channels are no whole vectors"
+        if value.shape[1] * result.shape[1] > _WEIGHT_ENTRIES:
+            return "the weight has too many channels"
+        if _outputs(match, profile) is None:
+            return "a direct sum is faster"
+        return None
+
+    def rewrite(builder: GraphBuilder, match: Match) -> Value:
+        outputs = _outputs(match, profile)
+        assert outputs is not None
+        value, weight, result = match["value"], match["weight"], match.root.output
+        spatial, begins = tuple(result.shape[2:]), tuple(match.root.attributes.pads[:2])
+        points = builder.op("WinogradInput", value, domain="loom", outputs=outputs, begins=begins, spatial=spatial)
+        products = builder.op("MatMul", points, _weight(builder, weight, outputs), domain="loom")
+        return builder.op(
+            "WinogradOutput", products, domain="loom", outputs=outputs, images=result.shape[0], spatial=spatial
+        )
+
+    return Rule("winograd", frozenset({"loom.Convolution"}), match, rewrite, check)
+
+
+def _outputs(match: Match, profile: DeviceProfile) -> int | None:
+    images, features, height, width = match.root.output.shape
+    return tile_outputs(WinogradProblem(images, height, width, match["value"].shape[1], features), profile)
+
+
+def _weight(builder: GraphBuilder, weight: Value, outputs: int) -> Value:
+    """[O, C, 3, 3] as [points, C, O]: one product of all filters with the two-dimensional transform."""
+    matrix = np.asarray(transform(outputs).weight)
+    both = builder.constant(np.kron(matrix, matrix).astype(np.float32))
+    features, channels = weight.shape[:2]
+    taps = builder.op("Transpose", view(builder, weight, (features, channels, TAPS**2)), perm=(2, 1, 0))
+    columns = view(builder, taps, (TAPS**2, channels * features))
+    transformed = builder.op("MatMul", both, columns, domain="loom")
+    return view(builder, transformed, (both.shape[0], channels, features))

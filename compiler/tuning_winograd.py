@@ -1,0 +1,56 @@
+"""Where Winograd's filtering pays, and with which tiles."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..runtime.device_profile import DeviceProfile
+from . import tuning
+from .winograd import TAPS, TILE_OUTPUTS, tiles
+
+#: Nanoseconds on lavapipe for eight threads (docs/performance.md): loading and storing a vector of a transform
+_LOAD, _STORE = 120.0, 160.0
+#: Compiling both transforms, in the unit of the cost of tiles
+_COMPILE = 400e6
+
+
+@dataclass(frozen=True, slots=True)
+class WinogradProblem:
+    """A convolution of 3 by 3: sizes of its result, and channels of its input."""
+
+    images: int
+    height: int
+    width: int
+    channels: int
+    features: int
+
+
+def tile_outputs(problem: WinogradProblem, profile: DeviceProfile) -> int | None:
+    """Results of a tile along each axis where the transforms pay, else None.
+
+    Only software drivers are modelled: there a load costs as much as many multiplications, and tiles of neighbouring
+    channels share what the direct sum loads for each tap.
+    """
+    if profile.kind != "cpu":
+        return None
+    pixels = problem.images * problem.height * problem.width
+    direct = _product_cost(tuning.Problem(pixels, problem.features, TAPS**2 * problem.channels), profile)
+    costs = {outputs: _cost(problem, outputs, profile) for outputs in TILE_OUTPUTS}
+    best = min(costs, key=lambda outputs: costs[outputs])
+    return best if costs[best] < direct else None
+
+
+def _product_cost(problem: tuning.Problem, profile: DeviceProfile) -> float:
+    cost = tuning.score(problem, tuning.ranked(problem, profile)[0], profile)
+    assert cost is not None
+    return cost
+
+
+def _cost(problem: WinogradProblem, outputs: int, profile: DeviceProfile) -> float:
+    points = (outputs + TAPS - 1) ** 2
+    covered = problem.images * tiles(problem.height, outputs) * tiles(problem.width, outputs)
+    product = _product_cost(tuning.Problem(covered, problem.features, problem.channels, points), profile)
+    moved_in = covered * problem.channels * points * (_LOAD + _STORE)
+    moved_out = covered * problem.features * (points * _LOAD + outputs**2 * _STORE)
+    subgroup = tuning.CPU_SUBGROUP * tuning.LANES
+    return product + tuning.CPU_RUNS * (moved_in + moved_out) / subgroup / tuning.CPU_CORES + _COMPILE
