@@ -210,21 +210,22 @@ def test_weights_that_do_not_fit(device) -> None:
     tiny *= 1e-6
     nodes = [
         helper.make_node("MatMul", ["x", "large"], ["a"]),
-        helper.make_node("MatMul", ["x", "tiny"], ["b"]),
-        helper.make_node("MatMul", ["x", "fine"], ["c"]),
+        helper.make_node("MatMul", ["z", "tiny"], ["b"]),
+        helper.make_node("MatMul", ["v", "fine"], ["c"]),
         helper.make_node("Concat", ["a", "b", "c"], ["y"], axis=1),
     ]
-    model = graph(nodes, {"large": large, "tiny": tiny, "fine": square(3)}, {"x": [6, 64]})
-    x = np.random.default_rng(0).standard_normal((6, 64)).astype(np.float32)
+    model = graph(nodes, {"large": large, "tiny": tiny, "fine": square(3)}, {name: [6, 64] for name in "xzv"})
+    generator = np.random.default_rng(0)
+    feeds = {name: generator.standard_normal((6, 64)).astype(np.float32) for name in "xzv"}
     with session(model, device) as half_session:
-        (result,) = half_session.run(None, {"x": x})
+        (result,) = half_session.run(None, feeds)
         reasons = kept(half_session.report())
     assert "1e+05" in reasons["large"]
     assert "few bits" in reasons["tiny"]
     assert "fine" not in reasons
-    for columns in (slice(0, 64), slice(64, 128), slice(128, 192)):
-        expected = x @ np.concatenate([large, tiny, square(3)], axis=1)[:, columns]
-        assert relative_error(result[:, columns], expected) <= 2e-3
+    for number, (name, weight) in enumerate((("x", large), ("z", tiny), ("v", square(3)))):
+        expected = feeds[name] @ weight
+        assert relative_error(result[:, 64 * number : 64 * (number + 1)], expected) <= 2e-3
 
 
 def test_positions_are_exact(device) -> None:
