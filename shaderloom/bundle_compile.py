@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 #: largest difference of a sample's outputs, relative to the largest expected magnitude
 TOLERANCE = 1e-4
+#: the same in half precision, where samples expect what the model gives in full precision
+HALF_TOLERANCE = 2e-2
 
 #: Desktop GPUs through wgpu: default limits but for larger buffers
 NATIVE = DeviceProfile(
@@ -49,6 +51,7 @@ _REPORTED = (
     "tensors",
     "call_records",
     "not_fused",
+    "precision",
 )
 
 TARGETS = ("web", "web-software", "native", "this-device")
@@ -76,6 +79,7 @@ def compile_bundle(
     sample: bool = False,
     sample_inputs: Mapping[str, np.ndarray] | None = None,
     device: Any = None,
+    precision: str = "float32",
     options: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
 ) -> Manifest:
@@ -87,19 +91,30 @@ def compile_bundle(
     for each key on ``device``, with ``sample_inputs`` where their shapes fit, else random ones, and keeps inputs and
     outputs.
 
-    The bundle's bytes depend on the model, the shapes, the target and the options alone, those of samples also on the
-    device.  Raises the errors of the compiler; :class:`LimitError` names the kernel and the limit of the target.
+    ``precision="float16"`` stores weights and tensors as halves where they fit: what they reach is found with numpy, on
+    the same inputs (see docs/precision.md).
+
+    The bundle's bytes depend on the model, the shapes, the target, the options and, in half precision, the inputs
+    alone, those of samples also on the device.  Raises the errors of the compiler; :class:`LimitError` names the kernel
+    and the limit of the target.
     """
     report = progress or (lambda what, done, total: None)
     compiled_for = _profile(target, device)
     if software is None:
         software = target == "web"
-    opened = Model(model, dynamic=dynamic, cache=False, options=options, progress=progress)
+    chosen = {**(options or {}), **({} if precision == "float32" else {"precision": precision})}
+    opened = Model(model, dynamic=dynamic, cache=False, options=chosen, progress=progress)
     try:
         destination = Path(path)
         if opened.path is not None and destination.absolute() == opened.path:
             raise InputError("the bundle would replace the model", hint="choose another name")
         variants = _variants(opened, shapes)
+        feeds = _sample_feeds(opened, variants, sample_inputs or {}) if sample or opened.calibration else []
+        if opened.calibration is not None:
+            profiles = [compiled_for, *([replace(compiled_for, kind="cpu")] if software else [])]  # kernels differ
+            for variant, values in zip(variants, feeds, strict=True):
+                for profile in profiles:
+                    opened.calibrate_on_host(variant.shapes, profile, values)
         with BundleWriter(destination, as_zip=as_zip, progress=report) as writer:
             plans, alternatives = [], []
             for variant in variants:
@@ -117,7 +132,7 @@ def compile_bundle(
                 else:
                     writer.add_plan(plan, variant.key.to_json())
             if sample:
-                _add_samples(opened, variants, plans, writer, sample_inputs or {}, device, report)
+                _add_samples(opened, variants, plans, writer, feeds, device, report)
             return writer.finish(**_facts(opened, [*plans, *alternatives], compiled_for, target))
     finally:
         opened.close()
@@ -178,9 +193,29 @@ def _compile(
         HostPlanner, keep=writer.add_weight, progress=lambda done, total: report("evaluating weights", done, total)
     )
     bound = bind_shapes(imported, variant.shapes, model.dynamic)
-    plan = compile_model(imported, bound, profile, model.options, make_planner=planner)
+    plan = compile_model(imported, bound, profile, model.compiler_options, make_planner=planner)
     check_limits(plan, profile)
     return replace(plan, report={name: plan.report[name] for name in _REPORTED if name in plan.report})
+
+
+def _sample_feeds(
+    model: Model, variants: Sequence[_Variant], inputs: Mapping[str, np.ndarray]
+) -> list[dict[str, np.ndarray]]:
+    """Inputs for each variant: those of the caller where their shapes fit, else random ones."""
+    generator = np.random.default_rng(0)
+    ports = {port.name: port.to_node_arg() for port in (*model.header.inputs, *model.header.overridable)}
+    for name in inputs:
+        if name not in ports:
+            raise InputError(f"the model has no input '{name}'", hint=f"its inputs are {', '.join(ports)}")
+    return [
+        {
+            name: inputs[name]
+            if name in inputs and inputs[name].shape == shape
+            else random_array(ports[name], shape, generator)
+            for name, shape in variant.shapes.items()
+        }
+        for variant in variants
+    ]
 
 
 def _add_samples(
@@ -188,32 +223,23 @@ def _add_samples(
     variants: Sequence[_Variant],
     plans: Sequence[Plan],
     writer: BundleWriter,
-    inputs: Mapping[str, np.ndarray],
+    inputs: Sequence[dict[str, np.ndarray]],
     device: Any,
     report: Progress,
 ) -> None:
+    """Run the model in full precision, and keep inputs and outputs."""
     from .session import InferenceSession
 
-    generator = np.random.default_rng(0)
-    ports = {port.name: port.to_node_arg() for port in (*model.header.inputs, *model.header.overridable)}
-    for name in inputs:
-        if name not in ports:
-            raise InputError(f"the model has no input '{name}'", hint=f"its inputs are {', '.join(ports)}")
     given = model.path if model.path is not None else model.data
+    tolerance = TOLERANCE if model.calibration is None else HALF_TOLERANCE
     with InferenceSession(
-        given, device=device, dynamic=model.dynamic, cache=False, options=model.options, progress=report
+        given, device=device, dynamic=model.dynamic, cache=False, options=model.full_precision, progress=report
     ) as session:
         names = [port.name for port in session.get_outputs()]
-        for variant, plan in zip(variants, plans, strict=True):
-            feeds = {
-                name: inputs[name]
-                if name in inputs and inputs[name].shape == shape
-                else random_array(ports[name], shape, generator)
-                for name, shape in variant.shapes.items()
-            }
+        for variant, plan, feeds in zip(variants, plans, inputs, strict=True):
             report(f"running a sample of {variant.key}", 0, 0)
             results = session.run(names, feeds)
-            writer.add_sample(plan.key, feeds, dict(zip(names, results)), TOLERANCE)
+            writer.add_sample(plan.key, feeds, dict(zip(names, results)), tolerance)
 
 
 def _facts(model: Model, plans: Sequence[Plan], profile: DeviceProfile, target: str) -> dict[str, Any]:

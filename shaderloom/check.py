@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 Feeds = Mapping[str, np.ndarray]
 
+#: Largest error over largest magnitude of a float32 model's tensors in half precision
+HALF_TOLERANCE = 2e-2
+
 
 @dataclass(frozen=True)
 class Compilation:
@@ -109,10 +112,15 @@ class Checker:
         feeds: Feeds,
         *,
         tolerance: float | None = None,
+        calibration: Feeds | None = None,
         progress: Callable[[str, int, int], None] | None = None,
     ) -> None:
+        """A model in half precision is calibrated with ``calibration``, or as a session with ``feeds``."""
         self.model, self.source, self.reference = model, source, reference
         self.device, self.feeds, self.tolerance = device, feeds, tolerance
+        if tolerance is None and model.calibration is not None:
+            self.tolerance = HALF_TOLERANCE
+        self._calibration_feeds = feeds if calibration is None else calibration
         self.progress = progress or (lambda what, done, total: None)
         self.pool = WeightPool(device, model.sources, MemoryAccount(Caps().device_memory))
         self._expected: dict[str, np.ndarray] = {}
@@ -135,6 +143,8 @@ class Checker:
 
         key = repr(sorted(options.items()))
         if key not in self._compilations:
+            if self.model.calibration is not None and self.model.calibration.is_new:
+                self._calibrate()
             self.progress("compiling", 0, 0)
             chosen = CompileOptions.of({**self.model.compiler_options, **options})
             bound = bind_shapes(
@@ -144,6 +154,18 @@ class Checker:
             plan = make_plan(self.model.imported.graph.nodes, bound.symbols, self.device.profile, chosen, lowered)
             self._compilations[key] = Compilation(lowered, plan, options)
         return self._compilations[key]
+
+    def _calibrate(self) -> None:
+        from .calibration import measure
+        from .feeds import shape_key
+
+        assert self.model.calibration is not None, "the model is in half precision"
+        self.progress("calibrating", 0, 0)
+        feeds = self._calibration_feeds
+        shapes = {name: array.shape for name, array in feeds.items()}
+        key = shape_key(self.model.header, shapes, self.model.dynamic)
+        plan = self.model.compile_reference(key, shapes, self.device.profile).plan
+        self.model.calibration.add(measure(self.device, plan, self.pool, feeds))
 
     def run(self, *, per_node: bool) -> CheckResult:
         """Compare the outputs; with ``per_node``, or if an output differs, also the tensors inside the graph."""

@@ -135,18 +135,19 @@ class Model:
             feeds = random_feeds(self.header, shapes)
         bound = bind_shapes(self.imported, shapes, self.dynamic)
         graph = specialise(self.imported, bound.shapes)
-        lowered = lower(graph, profile, CompileOptions.of(self._full_precision))
+        lowered = lower(graph, profile, CompileOptions.of(self.full_precision))
         self._calibration.add(measure_on_host(lowered.graph, lowered.fusion, feeds))
 
     @property
-    def _full_precision(self) -> dict[str, Any]:
+    def full_precision(self) -> dict[str, Any]:
+        """The options without those of half precision."""
         return {name: value for name, value in self.options.items() if name not in ("precision", "reached")}
 
     def compile_reference(
         self, key: ShapeKey, shapes: Mapping[str, tuple[int, ...]], profile: DeviceProfile
     ) -> Compiled:
         """The plan of the same model in float32."""
-        return self._compile(key, shapes, profile, self._full_precision)
+        return self._compile(key, shapes, profile, self.full_precision)
 
     def _compile(
         self,
@@ -175,7 +176,7 @@ class Model:
         ``compile_it`` gets the compiler's options.  Stages are in full precision: nothing calibrates them.
         """
         start = time.perf_counter()
-        options = self._full_precision
+        options = self.full_precision
         entries = {**self._plan_entries(ShapeKey(()), profile, options), "stage": stage}
         plan = self._stored_plan(entries)
         from_disk = plan is not None

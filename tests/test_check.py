@@ -220,6 +220,39 @@ def test_a_half_float_overflow(check, tmp_path):
     assert set(diagnosis.origins) == {"Mul (main node 1)", "MatMul (main node 2)"}
 
 
+GROWING = """
+grow (float[8,64] x) => (float[8,64] y) <float[64,64] w, float[64,64] v> {
+    a = MatMul (x, w)
+    b = Exp (a)
+    c = MatMul (b, v)
+    d = Abs (c)
+    e = Sqrt (d)
+    y = MatMul (e, w)
+}"""
+
+
+def test_an_overflow_of_a_float32_model_in_half_precision(check, device, tmp_path):
+    """Calibrated with small inputs: the kernel and the node that leave the range of float16 are named.  Calibrated with
+    the inputs that are checked nothing leaves it."""
+    feeds = {"x": feeds_of(build(GROWING))["x"] * 4}
+    assert check(GROWING, feeds=feeds, precision="float16").is_close
+    path = tmp_path / "model.onnx"
+    source = OnnxModel(path)
+    model = Model(path, cache=False, options={"precision": "float16"})
+    small = {"x": feeds["x"] * np.float32(0.01)}
+    reference = open_reference("onnxruntime", source)
+    with Checker(model, source, reference, device, feeds, calibration=small) as checker:
+        result = checker.run(per_node=True)
+    assert not result.is_close
+    watch = result.watches[0]
+    assert (watch.tensor, watch.dtype, watch.expected) == ("b", "float16", False)
+    assert "65504" in watch.what
+    assert set(watch.origins) == {"MatMul (main node 0)", "Exp (main node 1)"}
+    diagnosis = result.diagnosis
+    assert (diagnosis.kind, diagnosis.tensor, diagnosis.kernel) == ("overflow", "b", watch.kernel)
+    assert diagnosis.node == "Exp (main node 1)"
+
+
 def test_not_a_number_that_the_reference_has_too(check):
     feeds = {"x": np.where(np.arange(16384).reshape(2, 8192) == 9000, np.nan, 1.0).astype(np.float32)}
     result = check(ROWS, feeds=feeds)

@@ -6,10 +6,16 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
+from typer.testing import CliRunner
 
 import shaderloom
+from shaderloom.bundle_compile import compile_bundle
+from shaderloom.bundle_session import load_bundle
+from shaderloom.bundle_verify import verify_samples
+from shaderloom.cli import app
 from shaderloom.feeds import shape_key
 from shaderloom.model import Model
+from shaderloom.runtime.bundle_manifest import Manifest
 from shaderloom.runtime.errors import InputError
 from shaderloom.runtime.plan import Plan
 from tests.support.comparison import reference, relative_error
@@ -295,3 +301,77 @@ def test_bad_precision() -> None:
         options.precision = "int8"
     with pytest.raises(InputError, match="there is no precision"):
         shaderloom.InferenceSession(growing_model(), options={"precision": "half"}, cache=False)
+
+
+# -- bundles and the command line --------------------------------------------------------------------------------------
+
+
+def test_bundles_in_half_precision(tmp_path, device) -> None:
+    path, half_path = tmp_path / "full.shaderbundle", tmp_path / "half.shaderbundle"
+    model, feeds = growing_model(), {"x": growing_input(17)}
+    shapes = [{"x": (17, 64)}]
+    full = compile_bundle(model, path, shapes=shapes)
+    for target in (half_path, tmp_path / "again.shaderbundle"):
+        half_manifest = compile_bundle(
+            model, target, shapes=shapes, precision="float16", sample=True, sample_inputs=feeds, device=device
+        )
+    assert _weight_bytes(half_manifest) < 0.55 * _weight_bytes(full)
+    for file in sorted(half_path.rglob("*")):
+        if file.is_file():
+            again = tmp_path / "again.shaderbundle" / file.relative_to(half_path)
+            assert file.read_bytes() == again.read_bytes(), "the same model and inputs give the same bytes"
+    (expected,) = reference(model.SerializeToString(), feeds)
+    with load_bundle(half_path, device=device) as bundle:
+        (result,) = bundle.run(None, feeds)
+        assert relative_error(result, expected) <= TOLERANCE
+        assert "1.2e+05" in kept(bundle.report())["b"]
+        assert all(comparison.reason is None for comparison in verify_samples(bundle))
+
+
+def _weight_bytes(manifest: Manifest) -> int:
+    return sum(part.length for parts in manifest.weights.values() for part in parts)
+
+
+def test_weights_of_bundles_are_those_of_sessions(tmp_path, device) -> None:
+    """The host rounds as the device does, but for the last bit of a half."""
+    generator = np.random.default_rng(5)
+    weight = generator.standard_normal((10, 6, 3, 3)).astype(np.float32) / 7
+    scale, shift = generator.uniform(0.5, 2, 10).astype(np.float32), generator.standard_normal(10).astype(np.float32)
+    nodes = [
+        helper.make_node("Conv", ["x", "weight"], ["c"]),
+        helper.make_node("BatchNormalization", ["c", "scale", "shift", "shift", "scale"], ["n"]),
+        helper.make_node("Relu", ["n"], ["y"]),
+    ]
+    weights = {"weight": weight, "scale": scale, "shift": shift}
+    model = graph(nodes, weights, {"x": [1, 6, 9, 11]})
+    feeds = {"x": generator.standard_normal((1, 6, 9, 11)).astype(np.float32)}
+    compile_bundle(model, tmp_path / "b", precision="float16", sample_inputs=feeds)
+    with load_bundle(tmp_path / "b", device=device) as bundle, session(model, device) as half_session:
+        (stored,), (computed,) = bundle.run(None, feeds), half_session.run(None, feeds)
+    assert relative_error(stored, computed) <= 1e-3
+    (expected,) = reference(model.SerializeToString(), feeds)
+    assert relative_error(stored, expected) <= 2e-3
+
+
+def test_the_command_line(tmp_path, device, cache_folder, monkeypatch) -> None:
+    monkeypatch.setenv("SHADERLOOM_ADAPTER", device.name)
+    monkeypatch.setenv("COLUMNS", "200")
+    path, bundle = tmp_path / "model.onnx", tmp_path / "b.shaderbundle"
+    path.write_bytes(growing_model().SerializeToString())
+    np.save(tmp_path / "x.npy", growing_input(17))
+
+    def run(*arguments: object) -> str:
+        result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+        assert result.exit_code == 0, result.output
+        return result.output
+
+    given = ("--input", f"x={tmp_path / 'x.npy'}")
+    run("run", path, "--f16", *given, "--output", tmp_path / "out.npz")
+    (expected,) = reference(path, {"x": growing_input(17)})
+    assert relative_error(np.load(tmp_path / "out.npz")["y"], expected) <= TOLERANCE
+    text = run("inspect", path, "--f16", "--shape", "x=17x64")
+    assert "stay float32" in text and "float16: 2 activations and 2 weights" in text
+    run("check", path, "--f16", *given, "--per-node")
+    run("compile", path, "-o", bundle, "--f16", "--shape", "x=17x64", *given, "--sample")
+    run("verify", bundle)
+    assert "1.2e+05" in run("inspect", bundle)

@@ -12,6 +12,7 @@ from .common import (
     DebugOption,
     DeviceOption,
     DynamicOption,
+    HalfOption,
     JsonOption,
     ModelArgument,
     OptionOption,
@@ -23,6 +24,7 @@ from .common import (
     print_json,
     progress,
     readable_errors,
+    with_precision,
 )
 from .session import make_feeds
 
@@ -59,12 +61,21 @@ def command(
         typer.Option(
             "--tolerance",
             min=0.0,
-            help="Largest error over largest magnitude of a tensor. Default: 1e-4 for float32, 4e-3 for float16, and "
-            "four times what the reference's own optimisations change.",
+            help="Largest error over largest magnitude of a tensor. Default: 1e-4 for float32, 4e-3 for float16, 2e-2 "
+            "with --f16, and four times what the reference's own optimisations change.",
         ),
     ] = None,
     device: DeviceOption = None,
     options: OptionOption = None,
+    f16: HalfOption = False,
+    calibration: Annotated[
+        Path | None,
+        typer.Option(
+            "--calibration",
+            metavar="FILE.npz",
+            help="With --f16: decide by these inputs what stays float32, instead of by those that are checked.",
+        ),
+    ] = None,
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
@@ -82,6 +93,8 @@ def command(
 
       shaderloom check model.onnx --against expected.npz
     """
+    if calibration is not None and not f16:
+        raise InputError("--calibration is for half precision", hint="add --f16")
     from ..check import Checker
     from ..model import Model
     from ..references import OnnxModel, open_reference
@@ -97,8 +110,17 @@ def command(
             shapes_given = {**parse_shapes(shapes), **{name: array.shape for name, array in given.items()}}
             feeds = {**make_feeds(session, values, shapes_given, seed), **given}
             chosen = session.device
-        opened = Model(model, dynamic=sizes, cache=False, options=parse_options(options))
-        with Checker(opened, source, reference, chosen, feeds, tolerance=tolerance, progress=report) as checker:
+        opened = Model(model, dynamic=sizes, cache=False, options=with_precision(parse_options(options), f16))
+        with Checker(
+            opened,
+            source,
+            reference,
+            chosen,
+            feeds,
+            tolerance=tolerance,
+            calibration=_read_inputs(calibration) or None,
+            progress=report,
+        ) as checker:
             result = checker.run(per_node=per_node)
     if as_json:
         print_json(to_json(result))

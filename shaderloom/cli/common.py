@@ -33,6 +33,9 @@ OptionOption = Annotated[
     list[str] | None,
     typer.Option("--option", metavar="NAME=JSON", help="Option of the compiler, like fusion=false; repeatable."),
 ]
+HalfOption = Annotated[
+    bool, typer.Option("--f16", help="Store weights and activations in half precision where they fit.")
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON to standard output and nothing else.")]
 CacheOption = Annotated[bool, typer.Option("--cache/--no-cache", help="Use the disk cache of compiled plans.")]
 DebugOption = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
@@ -115,6 +118,11 @@ def parse_options(texts: Sequence[str] | None) -> dict[str, Any]:
         except ValueError:
             options[name] = value
     return options
+
+
+def with_precision(options: dict[str, Any], f16: bool) -> dict[str, Any]:
+    """Options of the compiler with what ``--f16`` asks for."""
+    return {**options, "precision": "float16"} if f16 else options
 
 
 def print_json(value: Mapping[str, Any] | Sequence[Any]) -> None:

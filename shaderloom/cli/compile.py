@@ -8,11 +8,12 @@ from typing import Annotated, Any
 
 import typer
 
-from ..runtime.errors import InputError, UnsupportedError
+from ..runtime.errors import InputError
 from .common import (
     DebugOption,
     DeviceOption,
     DynamicOption,
+    HalfOption,
     JsonOption,
     ModelArgument,
     count_text,
@@ -53,14 +54,16 @@ def command(
             help="Add kernels for adapters that compute on the CPU, as in a browser without a GPU. Default: for web.",
         ),
     ] = None,
-    f16: Annotated[bool, typer.Option("--f16", help="Store weights and activations in half precision.")] = False,
+    f16: HalfOption = False,
     as_zip: Annotated[bool, typer.Option("--zip", help="Write one file instead of a folder.")] = False,
     sample: Annotated[
         bool, typer.Option("--sample", help="Run on this machine and keep inputs and outputs as a self-test.")
     ] = False,
     inputs: Annotated[
         list[str] | None,
-        typer.Option("--input", metavar="NAME=FILE.npy", help="Input of the samples whose shape it has."),
+        typer.Option(
+            "--input", metavar="NAME=FILE.npy", help="Input of the samples, and of calibration, whose shape it has."
+        ),
     ] = None,
     device: DeviceOption = None,
     as_json: JsonOption = False,
@@ -74,12 +77,12 @@ def command(
 
       shaderloom compile rec.onnx -o rec.shaderbundle --shape x=1x3x48x320 --shape x=1x3x48x480
 
+      shaderloom compile squeezenet.onnx -o half.shaderbundle --f16 --input input=picture.npy
+
       shaderloom compile bert.onnx -o bert.shaderbundle --shape ids=1x128 --dynamic sequence=1:512
     """
-    if f16:
-        raise UnsupportedError("this version has no half-precision mode", hint="leave --f16 out")
-    if inputs and not sample:
-        raise InputError("--input is for samples", hint="add --sample")
+    if inputs and not (sample or f16):
+        raise InputError("--input is for samples and for the ranges of half precision", hint="add --sample or --f16")
     from ..bundle_compile import compile_bundle
 
     with progress(quiet=as_json) as report:
@@ -94,6 +97,7 @@ def command(
             sample=sample,
             sample_inputs=_read_inputs(parse_pairs(inputs, "--input")),
             device=device,
+            precision="float16" if f16 else "float32",
             progress=report,
         )
     summary: dict[str, Any] = {

@@ -17,6 +17,7 @@ from .common import (
     DebugOption,
     DeviceOption,
     DynamicOption,
+    HalfOption,
     JsonOption,
     OptionOption,
     ShapeOption,
@@ -26,6 +27,7 @@ from .common import (
     print_json,
     progress,
     readable_errors,
+    with_precision,
 )
 
 if TYPE_CHECKING:
@@ -95,6 +97,7 @@ def command(
         bool, typer.Option("--web", help="Compile for WebGPU's default limits instead of a device of this machine.")
     ] = False,
     options: OptionOption = None,
+    f16: HalfOption = False,
     cache: CacheOption = True,
     as_json: JsonOption = False,
     debug: DebugOption = False,
@@ -121,11 +124,12 @@ def command(
 
       shaderloom inspect resnet50.onnx --json | jq '.kernels[].template'
     """
+    chosen = with_precision(parse_options(options), f16)
     with progress(quiet=as_json) as report:
         opening = Opening(parse_shapes(shapes), device, web, parse_dynamic(dynamic), cache, report)
         if other is not None:
             before = opening.describe(other, parse_options(other_options))
-            show_difference(before, opening.describe(model, parse_options(options)), as_json)
+            show_difference(before, opening.describe(model, chosen), as_json)
             return
         if other_options:
             raise InputError("--diff-option is an option of OTHER", hint="give --diff OTHER too")
@@ -133,18 +137,18 @@ def command(
             from .session import keep_model
 
             keep_model(html, model)
-            opening.write_html(html, model, parse_options(options), measure)
+            opening.write_html(html, model, chosen, measure)
             if not as_json:
                 typer.echo(f"wrote {html}")
             return
         if dump is not None or after is not None or stage in GRAPH_STAGES:
-            opened, sizes = opening.model(model, parse_options(options))
+            opened, sizes = opening.model(model, chosen)
             if dump is not None:
                 show_dump(opened, sizes, opening.profile, dump, as_json)
             else:
                 show_trail(opened, sizes, opening.profile, stage, after, as_json)
         else:
-            show_plan(opening.subject(model, parse_options(options)), stage, kernel, as_json)
+            show_plan(opening.subject(model, chosen), stage, kernel, as_json)
 
 
 @dataclass

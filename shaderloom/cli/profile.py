@@ -13,6 +13,7 @@ from .common import (
     DebugOption,
     DeviceOption,
     DynamicOption,
+    HalfOption,
     JsonOption,
     ShapeOption,
     parse_dynamic,
@@ -46,6 +47,7 @@ def command(
         Path | None,
         typer.Option("--trace", metavar="FILE.json", help="Write a trace that Perfetto and Chrome open."),
     ] = None,
+    f16: HalfOption = False,
     device: DeviceOption = None,
     cache: CacheOption = True,
     as_json: JsonOption = False,
@@ -69,7 +71,9 @@ def command(
 
     with (
         progress(quiet=as_json) as report,
-        open_session(model, device=device, dynamic=parse_dynamic(dynamic), cache=cache, progress=report) as session,
+        open_session(
+            model, device=device, dynamic=parse_dynamic(dynamic), cache=cache, progress=report, f16=f16
+        ) as session,
     ):
         feeds = make_feeds(session, parse_pairs(inputs, "--input"), parse_shapes(shapes), seed)
         session.run(None, feeds)  # the first run pays for what later ones find ready

@@ -15,6 +15,7 @@ from .common import (
     DebugOption,
     DeviceOption,
     DynamicOption,
+    HalfOption,
     JsonOption,
     ShapeOption,
     parse_dynamic,
@@ -45,6 +46,7 @@ def command(
     ] = None,
     seed: Annotated[int, typer.Option("--seed", help="Seed of random inputs.")] = 0,
     repeat: Annotated[int, typer.Option("--repeat", min=1, help="Runs; the median time is shown.")] = 1,
+    f16: HalfOption = False,
     device: DeviceOption = None,
     cache: CacheOption = True,
     as_json: JsonOption = False,
@@ -62,9 +64,13 @@ def command(
     """
     with (
         progress(quiet=as_json) as report,
-        open_session(model, device=device, dynamic=parse_dynamic(dynamic), cache=cache, progress=report) as session,
+        open_session(
+            model, device=device, dynamic=parse_dynamic(dynamic), cache=cache, progress=report, f16=f16
+        ) as session,
     ):
         feeds = make_feeds(session, parse_pairs(inputs, "--input"), parse_shapes(shapes), seed)
+        if f16:
+            session.calibrate(feeds)
         session.prepare({name: array.shape for name, array in feeds.items()})
         names = [port.name for port in session.get_outputs()]
         times = []

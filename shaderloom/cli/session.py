@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..runtime.errors import InputError
-from .common import unreadable
+from .common import unreadable, with_precision
 
 if TYPE_CHECKING:
     import numpy as np
@@ -23,7 +23,13 @@ def keep_model(target: Path, model: Path) -> None:
 
 
 def open_session(
-    model: Path, *, device: str | None, dynamic: dict[str, tuple[int, int]], cache: bool, progress: Progress
+    model: Path,
+    *,
+    device: str | None,
+    dynamic: dict[str, tuple[int, int]],
+    cache: bool,
+    progress: Progress,
+    f16: bool = False,
 ) -> InferenceSession:
     """A session of the model or the bundle."""
     from ..runtime.bundle_files import is_bundle
@@ -33,10 +39,14 @@ def open_session(
 
         if dynamic:
             raise InputError("--dynamic is decided when a bundle is compiled", hint="leave it out")
+        if f16:
+            raise InputError("--f16 is decided when a bundle is compiled", hint="leave it out")
         return load_bundle(model, device=device, progress=progress)
     from ..session import InferenceSession
 
-    return InferenceSession(model, device=device, dynamic=dynamic, cache=cache, progress=progress)
+    return InferenceSession(
+        model, device=device, dynamic=dynamic, cache=cache, progress=progress, options=with_precision({}, f16)
+    )
 
 
 def make_feeds(

@@ -43,9 +43,11 @@ RUN = """async () => {
 }"""
 
 
-def bundle_of(name: str, path: Path, device) -> Path:
+def bundle_of(name: str, path: Path, device, precision: str = "float32") -> Path:
     locate, shapes = MODELS[name]
-    compile_bundle(locate(name), path, shapes=[shapes] if shapes else (), sample=True, device=device)
+    compile_bundle(
+        locate(name), path, shapes=[shapes] if shapes else (), sample=True, device=device, precision=precision
+    )
     return path
 
 
@@ -66,6 +68,17 @@ def test_results_are_those_of_the_python_session(open_bundle, device, tmp_path, 
     for result in results:
         assert result["agrees"], result
         assert result["same"], "two runs differ"
+    assert page.messages == []
+
+
+@pytest.mark.parametrize("name", ["ppocr_cls", "bert_small"])
+def test_half_precision_agrees_with_the_full_one(open_bundle, device, tmp_path, name):
+    """The samples have the results of the float32 model."""
+    page = open_bundle(bundle_of(name, tmp_path / "b", device, "float16"))
+    results = page.call(RUN, timeout=PATIENCE)
+    assert results
+    for result in results:
+        assert result["agrees"] and result["same"], result
     assert page.messages == []
 
 
