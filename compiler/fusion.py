@@ -28,6 +28,7 @@ from .attention_tiles import FEW_ROWS
 from .coordinates import broadcast_coordinates
 from .index import Dim
 from .ir import Graph, Node, Shape, Value
+from .narrow import narrow_values
 from .ops.registry import Registry, registry
 from .rewrite import is_static
 
@@ -177,6 +178,7 @@ class _Fuser:
         self.rank = {node: position for position, node in enumerate(graph.nodes)}
         self.outputs = set(graph.outputs)
         self.constant = constant_values(graph)
+        self.narrow = narrow_values(graph, self.constant, operators) if enabled else set()
         self.reasons: dict[tuple[int, int], tuple[Node, Node, str]] = {}
         self.region_of: dict[Node, Region] = {}
         self.scores_of: dict[Node, Scores] = {}  #: of regions, also while they grow
@@ -386,7 +388,7 @@ class _Fuser:
         value = node.outputs[0]
         kernels: dict[int, str] = {}
         for user in self._readers(value):
-            if (user.outputs[0] in self.constant) != (value in self.constant):
+            if value not in self.narrow and self._at_run_time(user) != self._at_run_time(node):
                 self.materialise.add(value)  # a weight, read at run time
                 return
             kernels.update(self._kernels_of(user, value))
@@ -400,6 +402,10 @@ class _Fuser:
         for user in value.users:
             self.refuse(node, user, reason)
 
+    def _at_run_time(self, node: Node) -> bool:
+        """Whether the node is computed by kernels that run with the model."""
+        return node.outputs[0] not in self.constant or node.outputs[0] in self.narrow
+
     def _why_materialise(self, node: Node, value: Value, kernels: dict[int, str]) -> str | None:
         definition = self.operators.of(node)
         if value in self.outputs:
@@ -410,6 +416,8 @@ class _Fuser:
             return "fusion is off"
         if any(self.inlined_in.get(kernel, 0) >= INLINE_LIMIT for kernel in kernels):
             return f"the consumer inlines {INLINE_LIMIT} nodes already"
+        if value in self.narrow:
+            return None
         families = set(kernels.values())
         reused = not families.isdisjoint({*REUSING_FAMILIES, "row", "reduce", "window", "windowed", "winograd_input"})
         if definition.is_view:

@@ -31,7 +31,7 @@ LAYERS = (
     ("ops", "builder"),
     ("rewrite", "interpret"),
     ("frontend", "unrolling", "specialise", "staging"),
-    ("fusion", "attention", "buffers"),
+    ("fusion", "attention", "narrow", "buffers"),
     # kernels ask codegen for the type of an operand, codegen renders their specs
     ("kernels", "codegen", "tuning", "tuning_winograd"),
     ("passes",),  # the layout pass asks the kernels which layouts they can read

@@ -2,6 +2,8 @@
 
 The layout of a weight is a function of its consumer's kind and of the weight's own shape, never of the input's shape,
 so plans for different shapes share it.  The Relayout nodes made here run once, when weights are made.
+
+Of a narrow weight (:mod:`..narrow`) the constants that it is computed from get the layout, so that they stay narrow.
 """
 
 from __future__ import annotations
@@ -14,7 +16,10 @@ from ..fusion import constant_values
 from ..ir import Graph, Value
 from ..kernels.families import weight_layouts
 from ..layout import Layout, Shape
+from ..narrow import is_cheap, narrow_values
 from ..ops.registry import registry
+from ..ops.views import permutation
+from .dead_code import remove_dead_code
 
 
 def without_idle_padding(layout: Layout, shape: Shape) -> Layout:
@@ -26,19 +31,60 @@ def without_idle_padding(layout: Layout, shape: Shape) -> Layout:
 def relayout_weights(graph: Graph) -> None:
     """Insert ``loom.Relayout`` before constant operands, once per (value, layout)."""
     constant = constant_values(graph)
-    made: dict[tuple[Value, Layout], Value] = {}
+    weights = _Weights(graph, narrow_values(graph, constant))
     for node in list(graph.nodes):
         family = registry.of(node).family
         if family is None:
             continue
         for position, layout in weight_layouts(family, node).items():
             value = node.operand(position)
-            if value not in constant or without_idle_padding(layout, value.shape) == value.layout:
-                continue
-            key = (value, layout)
-            if key not in made:
-                builder = GraphBuilder(graph, value.producer.origins if value.producer else node.origins)
-                made[key] = builder.op("Relayout", value, domain="loom", layout=layout)
-                made[key].layout = layout
-            graph.set_input(node, position, made[key])
+            if value in constant:
+                graph.set_input(node, position, weights.laid_out(value, layout))
     graph.sort()
+    remove_dead_code(graph)
+
+
+class _Weights:
+    """Constant values in other layouts, each made once."""
+
+    def __init__(self, graph: Graph, narrow: set[Value]) -> None:
+        self.graph = graph
+        self.narrow = narrow
+        self.made: dict[tuple[Value, Layout], Value] = {}
+
+    def laid_out(self, value: Value, layout: Layout) -> Value:
+        """``value`` so that what lies in memory has ``layout``; the value itself where it has it already."""
+        if without_idle_padding(layout, value.shape) == value.layout:
+            return value
+        key = (value, layout)
+        if key not in self.made:
+            self.made[key] = self._narrow(value, layout) if value in self.narrow else self._moved(value, layout)
+        return self.made[key]
+
+    def _builder(self, value: Value) -> GraphBuilder:
+        return GraphBuilder(self.graph, value.producer.origins if value.producer else value.users[0].origins)
+
+    def _moved(self, value: Value, layout: Layout) -> Value:
+        made = self._builder(value).op("Relayout", value, domain="loom", layout=layout)
+        made.layout = layout
+        return made
+
+    def _narrow(self, value: Value, layout: Layout) -> Value:
+        """The same computation from operands that lie in memory as the result would."""
+        node = value.producer
+        assert node is not None and is_cheap(node)
+        if node.op == "Transpose":
+            order = permutation(node)
+            padding = tuple(sorted((order[axis], multiple) for axis, multiple in layout.padding))
+            below = Layout(tuple(order[axis] for axis in layout.order), padding)
+            operands = [self.laid_out(node.operand(0), below)]
+        elif registry.of(node).element is not None:
+            operands = [
+                self.laid_out(operand, layout) if operand.shape == value.shape else operand
+                for operand in (each for each in node.inputs if each is not None)
+            ]
+        else:
+            return value  # a view that mixes axes: its operand stays as it is
+        if operands == list(node.inputs):
+            return value
+        return self._builder(value).emit(registry.of(node), operands, node.attributes)[0]
