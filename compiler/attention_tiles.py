@@ -11,6 +11,8 @@ LANES = 4
 
 #: Rows of queries that are so few that a workgroup takes one each
 FEW_ROWS = 4
+#: Bytes of keys and values for which a workgroup takes several times as long as a call costs, and parts at the most
+_PART_BYTES, _PARTS = 512 << 10, 8
 _MULTIPROCESSORS = 128  #: of a large GPU
 
 
@@ -97,6 +99,15 @@ def _row_threads(profile: DeviceProfile, n: int, value_vectors: int) -> int:
     while threads < value_vectors or (threads < most and threads < n):
         threads *= 2
     return threads
+
+
+def attention_parts(profile: DeviceProfile, batch: int, m: int, n: int, value_size: int) -> int:
+    """Among how many workgroups the keys of one query are split; the second pass must pay for its call."""
+    if profile.kind == "cpu" or m > FEW_ROWS:
+        return 1
+    large = n * 2 * 4 * value_size // _PART_BYTES
+    free = 2 * _MULTIPROCESSORS // max(batch * m, 1)
+    return max(min(large, free, _PARTS), 1)
 
 
 def attention_reason(profile: DeviceProfile, m: int) -> str | None:

@@ -638,7 +638,7 @@ def _has_few_rows(region: Region) -> bool:
 
 def _read_for_every_block(region: Region, user: Node, operand: Value) -> bool:
     """Whether an attention reads an element of ``operand`` once for each of several blocks of queries: keys, values."""
-    if ix.bounds(region.domain[-2])[1] <= FEW_ROWS:
+    if region.anchor.attributes.parts > 1 or ix.bounds(region.domain[-2])[1] <= FEW_ROWS:
         return False
     many = user.operand(1) if user is region.anchor or (region.scores and user is region.scores.product) else None
     return operand is many

@@ -156,6 +156,44 @@ def test_one_query_on_software_drivers(each_device, form: str, size: int):
     assert relative_error(found, reference(model.SerializeToString(), feeds)[0]) <= 1e-5
 
 
+@pytest.mark.parametrize(("keys", "size"), [(1100, 128), (2100, 63), (1500, 256)])
+@pytest.mark.parametrize("form", ["plain", "masked by Where", "grouped"])
+def test_keys_in_parts(device, form: str, keys: int, size: int):
+    """One query and many keys: the keys are split among workgroups, a second pass puts the parts together."""
+    model, feeds = attention(FORMS[form], batch=1, queries=1, keys=keys, size=size)
+    plan = compile_for(model, feeds, replace(device.profile, kind="discrete"))
+    assert templates(plan) == ["attention_row", "map"]
+    (call, _) = plan.stages[0].calls
+    assert call.grid[2] > 1
+    first, again = (run_plan(device, plan, model, feeds)[0] for _ in range(2))
+    assert relative_error(first, reference(model.SerializeToString(), feeds)[0]) <= 1e-5
+    np.testing.assert_array_equal(first, again)
+
+
+@pytest.mark.parametrize("low", [-1e9, -np.inf])
+def test_rows_without_keys_in_parts(each_device, low: float):
+    form = Form(mask="b1mn", mask_kind="Where", low=low)
+    model, feeds = attention(form, queries=2, keys=1100, size=128)
+    feeds["mask"][0] = False
+    feeds["mask"][1, :, :, :900] = False  # whole parts without a key
+    check(each_device, model, feeds, calls=2)
+
+
+def test_dynamic_keys_in_parts(device):
+    form = Form(layout="heads", merge=False)
+    dims = {"k": (1, 2, "K", 64), "v": (1, 2, "K", 64)}
+    model, feeds = attention(form, batch=1, queries=1, size=64, dims=dims)
+    plan = compile_for(model, feeds, replace(device.profile, kind="discrete"), dynamic={"K": (0, 4000)})
+    assert templates(plan) == ["attention_row", "map"]
+    for keys in (0, 1, 3, 65, 1000, 4000):
+        _, feeds = attention(form, batch=1, queries=1, keys=keys, size=64)
+        (found,) = run_plan(device, plan, model, feeds)
+        if keys:
+            assert relative_error(found, reference(model.SerializeToString(), feeds)[0]) <= 1e-5
+        else:
+            assert not found.any()
+
+
 OPERATORS = {"Attention", "MultiHeadAttention", "GroupQueryAttention"}
 CASES = [operator for operator in all_cases() if operator.definition.name in OPERATORS]
 
@@ -236,10 +274,18 @@ def test_software_drivers_keep_products_for_many_queries():
 # -- text ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["attention_row", "attention_tile"])
+#: name -> queries, keys, kind of device
+GOLDEN = {
+    "attention_tile": (20, 40, "discrete"),
+    "attention_row": (1, 40, "discrete"),
+    "attention_row_cpu": (1, 40, "cpu"),
+    "attention_parts": (1, 9000, "discrete"),
+}
+
+
+@pytest.mark.parametrize("name", GOLDEN)
 def test_golden(name: str):
-    model, feeds = attention(Form(mask="b1mn"), batch=1, queries=1 if name.endswith("row") else 20, keys=40, size=32)
-    plan = compile_for(model, feeds, WEB)
-    (kernel,) = plan.kernels
-    assert kernel.template == name
-    check_golden(f"wgsl/{name}.wgsl", kernel.wgsl)
+    queries, keys, kind = GOLDEN[name]
+    model, feeds = attention(Form(mask="b1mn"), batch=1, queries=queries, keys=keys, size=32)
+    plan = compile_for(model, feeds, replace(WEB, kind=kind))
+    check_golden(f"wgsl/{name}.wgsl", "\n".join(kernel.wgsl for kernel in plan.kernels))

@@ -8,6 +8,7 @@ weighted sum of the values, and scales the two sums down when a higher score com
 ``score(batch, m, n, product)``                          a score, from the product of a query and a key
 ``load_v(batch, n, step)``                               four neighbouring elements of a value
 ``store(batch, m, step, value)``                         four neighbouring results, pushed through the epilogue
+``store_part(batch, m, part, step, value)``              instead: four elements of the result of a part of the keys
 
 Whatever reshapes heads, repeats them for groups of queries, turns them or joins caches is in the loads; scales, caps
 and masks are in the score.
@@ -56,7 +57,7 @@ def build(context: GroupContext) -> Built:
     batch, m, n = (ix.bounds(size)[1] for size in (hooks.batch_size, hooks.m_size, hooks.n_size))
     tile = attention_tiles.attention_tile(context.profile, batch, m, n, hooks.key_size, hooks.value_size)
     vectors = hooks.key_vectors, hooks.value_vectors
-    dims = {"m": hooks.m_size, "n": hooks.n_size}
+    dims = {"m": hooks.m_size, "n": hooks.n_size, "chunk": ix.ceildiv(hooks.n_size, hooks.parts)}
     flops = ix.product([2, hooks.batch_size, hooks.m_size, hooks.n_size, hooks.key_size + hooks.value_size])
     if isinstance(tile, RowAttention):
         return context.built(
@@ -65,7 +66,7 @@ def build(context: GroupContext) -> Built:
             hooks.all(),
             dims=dims,
             workgroup=(tile.threads, 1, 1),
-            grid=(hooks.m_size, hooks.batch_size, 1),
+            grid=(hooks.m_size, hooks.batch_size, hooks.parts),
             workgroup_bytes=tile.workgroup_bytes(*vectors),
             flops=flops,
             parameters=hooks.parameters,
@@ -93,10 +94,11 @@ class Hooks:
         assert context.group.region is not None
         self.scores = context.group.region.scores
         self.node = node
-        *batch, m, d = node.output.shape
+        self.parts: int = node.attributes.parts
+        *batch, m = node.output.shape[:-1] if self.parts == 1 else node.output.shape[:-2]
         self.batch_shape: Shape = tuple(batch)
         self.batch_size, self.m_size, self.n_size = ix.product(batch), m, node.operand(1).shape[-2]
-        self.value_size = ix.number(d)
+        self.value_size = ix.number(node.operand(1).shape[-1])
         self.key_size = 0 if self.scores is None else ix.number(self.scores.product.operand(0).shape[-1])
         self.batch = ix.coordinate("batch", self.batch_size)
         self.m, self.n = ix.coordinate("m", self.m_size), ix.coordinate("n", self.n_size)
@@ -116,6 +118,7 @@ class Hooks:
             "key_vectors": self.key_vectors,
             "value_vectors": self.value_vectors,
             "zero_rows": self.node.attributes.zero_rows,
+            "parts": self.parts,
             "may_be_empty": ix.bounds(self.n_size)[0] < 1,
         }
 
@@ -187,6 +190,10 @@ class Hooks:
         return Hook("load_v", ("batch", "n", "step"), LANES, (), value)
 
     def _store(self) -> Hook:
+        if self.parts > 1:
+            part, wide = ix.coordinate("part", self.parts), lanes_of(ix.coordinate("step", self.value_vectors + 1))
+            stores = self.context.stores((*self.heads, self.m, part, wide), ex.register("value", "f32"))
+            return Hook("store_part", ("batch", "m", "part", "step"), LANES, (("value", VECTOR),), None, stores)
         wide = lanes_of(ix.coordinate("step", self.value_vectors))
         inside = None if self.value_size % LANES == 0 else ex.in_range(wide, 0, self.value_size)
         stores = self.context.stores((*self.heads, self.m, wide), ex.register("value", "f32"), inside)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from ...runtime.device_profile import DeviceProfile
 from .. import index as ix
-from ..attention_tiles import attention_reason
+from ..attention_tiles import attention_parts, attention_reason
 from ..builder import GraphBuilder
 from ..ir import Node, Value
 from ..rewrite import Facts, Match, Rule
@@ -137,10 +137,24 @@ def _check(profile: DeviceProfile, match: Match, facts: Facts) -> str | None:
     return attention_reason(profile, ix.bounds(root.output.shape[-2])[1])
 
 
-def _rewrite(builder: GraphBuilder, match: Match) -> Value:
+def _rewrite(profile: DeviceProfile, builder: GraphBuilder, match: Match) -> Value:
     softmax: _Softmax = match["softmax"]
-    scores = view(builder, softmax.scores, match["shape"])
-    return builder.op("SoftmaxProduct", scores, match.root.operand(1), domain="loom", zero_rows=softmax.zero_rows)
+    scores, values, result = view(builder, softmax.scores, match["shape"]), match.root.operand(1), match.root.output
+    *heads, queries, size = result.shape
+    batch, m, n = (ix.bounds(extent)[1] for extent in (ix.product(heads), queries, values.shape[-2]))
+    parts = attention_parts(profile, batch, m, n, ix.number(size))
+    if parts > 1:
+        split = builder.op("SoftmaxProduct", scores, values, domain="loom", zero_rows=softmax.zero_rows, parts=parts)
+        return builder.op(
+            "MergeParts",
+            split,
+            domain="loom",
+            size=size,
+            dtype=result.dtype.name,
+            zero_rows=softmax.zero_rows,
+            keys=values.shape[-2],
+        )
+    return builder.op("SoftmaxProduct", scores, values, domain="loom", zero_rows=softmax.zero_rows)
 
 
 def rules(profile: DeviceProfile) -> tuple[Rule, ...]:
@@ -150,7 +164,7 @@ def rules(profile: DeviceProfile) -> tuple[Rule, ...]:
             "softmax-product",
             frozenset({"loom.MatMul"}),
             _match,
-            _rewrite,
+            lambda builder, match: _rewrite(profile, builder, match),
             lambda match, facts: _check(profile, match, facts),
         ),
     )

@@ -40,10 +40,11 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   var highest = -3.4028234e38;
   var total = 0.0;
   var sum = vec4<f32>();
-  for (var start = 0; start < 40; start += 64) {
+  let stop = 40;
+  for (var start = 0; start < stop; start += 64) {
     let n = start + local;
     var power = -3.4028234e38;
-    if (n < 40) {
+    if (n < stop) {
       var product = vec4<f32>();
       for (var step = 0; step < 8; step++) {
         product = fma(query[step], load_k(batch, n, step), product);
@@ -61,13 +62,13 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let before = highest;
     highest = max(highest, powers[0]);
     workgroupBarrier();
-    powers[local] = select(0.0, exp(power - highest), n < 40);
+    powers[local] = select(0.0, exp(power - highest), n < stop);
     workgroupBarrier();
     let factor = exp(before - highest);
     total *= factor;
     sum *= factor;
     if (slice < 8) {
-      let count = min(64, 40 - start);
+      let count = min(64, stop - start);
       for (var key = slice; key < count; key += 8) {
         let weight = powers[key];
         total += weight;

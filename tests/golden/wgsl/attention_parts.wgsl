@@ -1,0 +1,125 @@
+@group(0) @binding(0) var<storage, read> x0: array<vec4<f32>>;
+@group(0) @binding(1) var<storage, read> x1: array<vec4<f32>>;
+@group(0) @binding(2) var<storage, read> x2: array<f32>;
+@group(0) @binding(3) var<storage, read> x3: array<vec4<f32>>;
+@group(0) @binding(4) var<storage, read_write> y: array<vec4<f32>>;
+fn load_q(batch: i32, m: i32, step: i32) -> vec4<f32> {
+  let t1 = x0[(batch * 8 + step)];
+  return t1;
+}
+fn load_k(batch: i32, n: i32, step: i32) -> vec4<f32> {
+  let t1 = x1[(batch * 8 + n * 16 + step)];
+  return t1;
+}
+fn score(batch: i32, m: i32, n: i32, product: f32) -> f32 {
+  return ((product * 0.1767766922712326f) + x2[n]);
+}
+fn load_v(batch: i32, n: i32, step: i32) -> vec4<f32> {
+  let t1 = x3[(batch * 8 + n * 16 + step)];
+  return t1;
+}
+fn store_part(batch: i32, m: i32, part: i32, step: i32, value: vec4<f32>) {
+  y[(batch * 36 + part * 9 + step)] = value;
+}
+
+var<workgroup> query: array<vec4<f32>, 8>;
+var<workgroup> powers: array<f32, 256>;
+var<workgroup> sums: array<vec4<f32>, 256>;
+
+@compute @workgroup_size(256)
+fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) index: u32) {
+  let local = i32(index);
+  let m = i32(group.x);
+  let batch = i32(group.y);
+  let vector = local % 8;
+  let slice = local / 8;
+  for (var step = local; step < 8; step += 256) {
+    query[step] = load_q(batch, m, step);
+  }
+  workgroupBarrier();
+  var highest = -3.4028234e38;
+  var total = 0.0;
+  var sum = vec4<f32>();
+  let part = i32(group.z);
+  let stop = min((part + 1) * 2250, 9000);
+  for (var start = part * 2250; start < stop; start += 256) {
+    let n = start + local;
+    var power = -3.4028234e38;
+    if (n < stop) {
+      var product = vec4<f32>();
+      for (var step = 0; step < 8; step++) {
+        product = fma(query[step], load_k(batch, n, step), product);
+      }
+      power = score(batch, m, n, (product.x + product.y) + (product.z + product.w));
+    }
+    powers[local] = power;
+    workgroupBarrier();
+    for (var half = 128; half > 0; half /= 2) {
+      if (local < half) {
+        powers[local] = max(powers[local], powers[local + half]);
+      }
+      workgroupBarrier();
+    }
+    let before = highest;
+    highest = max(highest, powers[0]);
+    workgroupBarrier();
+    powers[local] = select(0.0, exp(power - highest), n < stop);
+    workgroupBarrier();
+    let factor = exp(before - highest);
+    total *= factor;
+    sum *= factor;
+    if (slice < 32) {
+      let count = min(256, stop - start);
+      for (var key = slice; key < count; key += 32) {
+        let weight = powers[key];
+        total += weight;
+        sum = fma(vec4<f32>(weight), load_v(batch, start + key, vector), sum);
+      }
+    }
+    workgroupBarrier();
+  }
+  powers[local] = total;
+  sums[local] = sum;
+  workgroupBarrier();
+  if (slice == 0) {
+    for (var other = 1; other < 32; other++) {
+      total += powers[local + other * 8];
+      sum += sums[local + other * 8];
+    }
+    store_part(batch, m, part, vector, sum);
+    if (vector == 0) {
+      store_part(batch, m, part, 8, vec4<f32>(highest, total, 0.0, 0.0));
+    }
+  }
+}
+
+@group(0) @binding(0) var<storage, read> x0: array<vec4<f32>>;
+@group(0) @binding(1) var<storage, read_write> y: array<vec4<f32>>;
+fn isnan_1(x: f32) -> bool {
+  return (bitcast<u32>(x) & u32(0x7fffffffu)) > u32(0x7f800000u);
+}
+fn max_f32_1(a: f32, b: f32) -> f32 {
+  return select(select(a, b, b > a), b, isnan_1(b));
+}
+fn store(q: i32) {
+  let i1 = q >> 3u;
+  let t2 = max_f32_1(max_f32_1(max_f32_1(x0[(8 + i1 * 36)][0], x0[(17 + i1 * 36)][0]), x0[(26 + i1 * 36)][0]), x0[(35 + i1 * 36)][0]);
+  let i3 = q & 7;
+  let t4 = x0[(i3 + i1 * 36)];
+  let t5 = x0[(9 + i3 + i1 * 36)];
+  let t6 = ((vec4<f32>(0.0f) + (vec4<f32>(exp((x0[(8 + i1 * 36)][0] - t2))) * t4)) + (vec4<f32>(exp((x0[(17 + i1 * 36)][0] - t2))) * t5));
+  let t7 = x0[(18 + i3 + i1 * 36)];
+  let t8 = x0[(27 + i3 + i1 * 36)];
+  let t9 = ((t6 + (vec4<f32>(exp((x0[(26 + i1 * 36)][0] - t2))) * t7)) + (vec4<f32>(exp((x0[(35 + i1 * 36)][0] - t2))) * t8));
+  let t10 = ((0.0f + (exp((x0[(8 + i1 * 36)][0] - t2)) * x0[(8 + i1 * 36)][1])) + (exp((x0[(17 + i1 * 36)][0] - t2)) * x0[(17 + i1 * 36)][1]));
+  let t11 = ((t10 + (exp((x0[(26 + i1 * 36)][0] - t2)) * x0[(26 + i1 * 36)][1])) + (exp((x0[(35 + i1 * 36)][0] - t2)) * x0[(35 + i1 * 36)][1]));
+  y[q] = (t9 / vec4<f32>(t11));
+}
+
+@compute @workgroup_size(64)
+fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
+  let q = i32(id.x + id.y * groups.x * 64u);
+  if (q < 16) {
+    store(q);
+  }
+}
