@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import onnx
@@ -131,19 +132,48 @@ class PendingNode:
 
 
 def applied(
-    op: str, scope: ProgramScope, inputs: Sequence[str], outputs: Sequence[str], origin: Origin, **attributes: object
+    op: str,
+    scope: ProgramScope,
+    inputs: Sequence[str],
+    outputs: Sequence[str],
+    origin: Origin,
+    domain: str = "",
+    **attributes: Any,
 ) -> PendingNode:
     """A node that no file has, on qualified names."""
-    definition = registry.get(op)
+    definition = registry.get(op, domain)
     proto = onnx.helper.make_node(op, list(inputs), list(outputs), **attributes)
     typed = definition.attributes(**attributes) if attributes else definition.attributes()
-    node = ImportedNode(op, "", definition, tuple(inputs), tuple(outputs), typed, origin, proto=proto)
+    node = ImportedNode(op, domain, definition, tuple(inputs), tuple(outputs), typed, origin, proto=proto)
     return PendingNode(node, scope, tuple(inputs), tuple(outputs), made=True)
 
 
 def same(scope: ProgramScope, source: str, target: str, origin: Origin) -> PendingNode:
     """An Identity that gives a value another name."""
     return applied("Identity", scope, [source], [target], origin)
+
+
+class _Stages:
+    """The nodes that an operator is split into; see :class:`~.ops.registry.Stages`."""
+
+    def __init__(self, item: PendingNode) -> None:
+        self.item = item
+        self.nodes: list[PendingNode] = []
+        self._base = f"{item.scope.prefix}{item.node.op}_{item.origin.index}"
+
+    def apply(self, op: str, *inputs: str, domain: str = "", **attributes: Any) -> str:
+        output = f"{self._base}.{len(self.nodes)}"
+        made = applied(op, self.item.scope, inputs, [output], self.item.origin, domain, **attributes)
+        self.nodes.append(made)
+        return output
+
+    def constant(self, array: np.ndarray) -> str:
+        name = f"{self._base}.constant{list(array.reshape(-1))}"
+        self.item.scope.constants[name] = InlineSource(array)
+        return name
+
+    def name(self, value: str, output: str) -> None:
+        self.nodes.append(same(self.item.scope, value, output, self.item.origin))
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +197,7 @@ class Advance:
     wanted: set[str] = field(default_factory=set)
     refused: dict[PendingNode, ShaderloomError] = field(default_factory=dict)
     loops: set[PendingNode] = field(default_factory=set)
+    split: list[PendingNode] = field(default_factory=list)  #: nodes that others stand for now
     values: dict[str, Value] = field(default_factory=dict)
 
     def finish(self, outputs: Sequence[str]) -> Graph:
@@ -260,7 +291,11 @@ class _Advancing:
             try:
                 self._apply(item)
             except NotKnownError as error:
-                self._not_known(item, error)
+                parts = self._parts(item)
+                if parts:
+                    queue.extendleft(reversed(parts))
+                else:
+                    self._not_known(item, error)
             except LimitError:
                 if not item.is_loop:
                     raise
@@ -328,6 +363,18 @@ class _Advancing:
             builder = GraphBuilder(self.result.graph, limits=self.limits)
             found = self.result.values[name] = builder.add_constant(name, source)
         return found
+
+    def _parts(self, item: PendingNode) -> list[PendingNode]:
+        """The stages that the node is split into, if it is one of those and a device can hold its operands."""
+        definition = item.node.definition
+        if definition is None or definition.split is None:
+            return []
+        if not all(self.result.values[name].dtype.on_device for name in item.inputs if name):
+            return []
+        stages = _Stages(item)
+        definition.split(stages, item.inputs, item.outputs, item.node.attributes)
+        self.result.split.append(item)
+        return stages.nodes
 
     def _not_known(self, item: PendingNode, error: NotKnownError) -> None:
         result = self.result

@@ -23,6 +23,7 @@ from . import grid_sample as grid_sample
 from . import grouped_query_attention as grouped_query_attention
 from . import indexing as indexing
 from . import matmul as matmul
+from . import nonzero as nonzero
 from . import normalization as normalization
 from . import norms as norms
 from . import padding as padding

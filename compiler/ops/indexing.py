@@ -1,4 +1,4 @@
-"""Reading at indices that are known only at run time: Gather, GatherElements, GatherND; and OneHot, Trilu, Compress.
+"""Reading at indices that are known only at run time: Gather, GatherElements, GatherND; and OneHot, Trilu.
 
 An index of the model counts from the end when it is negative.  One that is out of range is an error of the model that
 no kernel can report; it is clamped, so that no kernel reads outside of its operand.
@@ -17,7 +17,7 @@ from ..expr import Expr
 from ..index import Dim
 from ..ir import Node, Value
 from . import common
-from .registry import Builder, Case, Inferred, Read, Tensor, register
+from .registry import Case, Inferred, Read, Tensor, register
 
 
 def run_time_index(value: Expr, size: Dim) -> Dim:
@@ -64,18 +64,18 @@ class AxisAttributes:
     axis: int = 0
 
 
-def _gather_axis(node: Node) -> int:
+def gather_axis(node: Node) -> int:
     return common.normalise_axis(node, node.attributes.axis, node.operand(0).rank)
 
 
 def _infer_gather(node: Node) -> Inferred:
     data, indices = node.operand(0), _check_indices(node)
-    axis = _gather_axis(node)
+    axis = gather_axis(node)
     return [(data.dtype, (*data.shape[:axis], *indices.shape, *data.shape[axis + 1 :]))]
 
 
 def _read_gathered(node: Node, coordinates: Sequence[Dim], read: Read) -> Expr:
-    data, axis = node.operand(0), _gather_axis(node)
+    data, axis = node.operand(0), gather_axis(node)
     after = axis + node.operand(1).rank
     index = _read_index(node, read, coordinates[axis:after], data.shape[axis])
     return read(0, [*coordinates[:axis], index, *coordinates[after:]])
@@ -88,10 +88,10 @@ def _plain_indices(indices: np.ndarray) -> np.ndarray:
 
 
 def _fold_gather(node: Node, data: np.ndarray, indices: np.ndarray) -> np.ndarray:
-    size = data.shape[_gather_axis(node)]
+    size = data.shape[gather_axis(node)]
     plain = _plain_indices(indices)
     common.require(bool(((plain >= -size) & (plain < size)).all()), node, f"an index is out of range for size {size}")
-    return data.take(plain, _gather_axis(node))
+    return data.take(plain, gather_axis(node))
 
 
 register(
@@ -120,18 +120,18 @@ register(
 def _infer_gather_elements(node: Node) -> Inferred:
     data, indices = node.operand(0), _check_indices(node)
     common.require(data.rank == indices.rank, node, f"data of rank {data.rank}, indices of rank {indices.rank}")
-    _gather_axis(node)
+    gather_axis(node)
     return [(data.dtype, indices.shape)]
 
 
 def _read_gathered_elements(node: Node, coordinates: Sequence[Dim], read: Read) -> Expr:
-    data, axis = node.operand(0), _gather_axis(node)
+    data, axis = node.operand(0), gather_axis(node)
     index = _read_index(node, read, coordinates, data.shape[axis])
     return read(0, [*coordinates[:axis], index, *coordinates[axis + 1 :]])
 
 
 def _fold_gather_elements(node: Node, data: np.ndarray, indices: np.ndarray) -> np.ndarray:
-    axis = _gather_axis(node)
+    axis = gather_axis(node)
     plain = _plain_indices(indices)
     window = tuple(slice(None) if at == axis else slice(size) for at, size in enumerate(indices.shape))
     return np.take_along_axis(data[window], plain, axis)
@@ -333,52 +333,5 @@ register(
         Case((Tensor((2, 3, 4), "int64", -9, 9), Tensor((), "int64", data=-1, constant=True)), {"upper": 0}),
         Case((Tensor((4, 3)), Tensor((), "int64", data=2, constant=True))),
         Case((Tensor((3, 3), "bool"), Tensor((), "int64", data=9, constant=True)), {"upper": 1}),
-    ),
-)
-
-
-# -- Compress --------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class CompressAttributes:
-    axis: int | None = None
-
-
-def _kept(node: Node) -> np.ndarray:
-    condition = node.operand(1).known
-    common.require(condition is not None, node, "the condition of Compress must be known at compile time")
-    assert condition is not None
-    return np.flatnonzero(condition)
-
-
-def _infer_compress(node: Node) -> Inferred:
-    value = node.operand(0)
-    kept = _kept(node)
-    if node.attributes.axis is None:
-        return [(value.dtype, (len(kept),))]
-    axis = _gather_axis(node)
-    return [(value.dtype, (*value.shape[:axis], len(kept), *value.shape[axis + 1 :]))]
-
-
-def _expand_compress(builder: Builder, node: Node) -> Sequence[Value]:
-    value, axis = node.operand(0), node.attributes.axis
-    if axis is None:
-        value, axis = builder.op("Reshape", value, builder.constant(np.array([-1]))), 0
-    return [builder.op("Gather", value, builder.constant(_kept(node)), axis=axis)]
-
-
-register(
-    name="Compress",
-    attributes=CompressAttributes,
-    infer=_infer_compress,
-    expand=_expand_compress,
-    fold=lambda node, data, condition: np.compress(condition, data, node.attributes.axis),
-    static_inputs=(1,),
-    cases=(
-        Case((Tensor((3, 4)), Tensor((3,), "bool", data=[True, False, True], constant=True)), {"axis": 0}),
-        Case((Tensor((3, 4), "int64", -9, 9), Tensor((2,), "bool", data=[False, True], constant=True)), {"axis": -1}),
-        Case((Tensor((2, 3), "uint8", 0, 255), Tensor((5,), "bool", data=[0, 1, 1, 0, 1], constant=True))),
-        Case((Tensor((3, 4)), Tensor((3,), "bool", data=[0, 0, 1], constant=True)), {"axis": 0}, opset=9),
     ),
 )

@@ -57,6 +57,22 @@ class Builder(Protocol):
         ...
 
 
+class Stages(Protocol):
+    """What a split uses to write nodes of a program; values go by name."""
+
+    def apply(self, op: str, *inputs: str, domain: str = "", **attributes: Any) -> str:
+        """A node with one output, whose name is given."""
+        ...
+
+    def constant(self, array: np.ndarray) -> str:
+        """A small constant."""
+        ...
+
+    def name(self, value: str, output: str) -> None:
+        """Let ``output``, an output of the operator that is split, be ``value``."""
+        ...
+
+
 Inferred = Sequence[tuple[DType, Shape]]
 Infer = Callable[[Node], Inferred]
 Expand = Callable[[Builder, Node], Sequence[Value]]
@@ -64,6 +80,8 @@ Element = Callable[[Node, Sequence[Expr]], Expr]
 Gather = Callable[[Node, Sequence[Dim], Read], Expr]
 StoreMap = Callable[[Node, Sequence[Dim]], Sequence[Dim]]
 Fold = Callable[..., Any]
+#: ``split(stages, inputs, outputs, attributes)`` writes the operator as nodes of a program
+Split = Callable[[Stages, Sequence[str], Sequence[str], Any], None]
 
 
 @dataclass(slots=True)
@@ -132,6 +150,9 @@ class OpDef:
     reads: int = 1
     #: position of inputs whose *values* must be known at compile time (shapes, axes, pads ...)
     static_inputs: tuple[int, ...] = ()
+    #: for operators whose result's shape depends on elements: how to compute it in stages (:mod:`~..staging`), used
+    #: where :class:`NotKnownError` is raised
+    split: Split | None = None
 
     def __post_init__(self) -> None:
         lowerings = [self.expand, self.element, self.gather, self.family]

@@ -72,6 +72,8 @@ class ProgramBuilder:
         waiting: set[PendingNode] = set()
         while True:
             found = self._advance(state, env, refused, waiting)
+            for item in found.split:
+                self._place(item, "wgpu", "in stages: how many elements it gives is counted first")
             if found.refused and self.segments is None:
                 raise refusal_of(found.refused, self.imported if state.block is self.main else None)
             here = tuple(sorted(name for name in found.wanted if name in env and name not in state.known))
