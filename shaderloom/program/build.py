@@ -27,10 +27,13 @@ from ..runtime.errors import (
 from ..runtime.executor import Executor
 from .loops import LoopStep
 from .segments import SegmentMaker
-from .steps import AliasStep, Block, CpuStep, DeviceStep, Env, ReadStep, State, Step, reads_of
+from .steps import AliasStep, Block, CpuStep, DeviceStep, Env, FoldStep, ReadStep, State, Step, reads_of
+from .values import Held
 
 #: Values with more elements are not compiled in, even if the compiler knows them
 KNOWN_ELEMENTS = DEFAULT_LIMITS.fold_elements
+#: What the host computes between stages: from values of at most so many elements, by at most so many nodes
+FOLDED_ELEMENTS, FOLDED_NODES = 64, 32
 
 
 class ProgramBuilder:
@@ -79,6 +82,9 @@ class ProgramBuilder:
             here = tuple(sorted(name for name in found.wanted if name in env and name not in state.known))
             if here:
                 return ReadStep(here), state.block.state(state.pending, state.known | set(here))
+            folded = self._fold_step(state, found, env)
+            if folded is not None:
+                return folded
             if found.done:
                 try:
                     return self._device_step(state, found, env)
@@ -124,6 +130,67 @@ class ProgramBuilder:
         self._place(item, "folded", f"the condition is known when its stage is compiled: {side} stands in its place")
         self._branches[key] = nodes
         return nodes
+
+    # -- the compiler ------------------------------------------------------------------------------------------------
+
+    def _fold_step(self, state: State, found: Advance, env: Env) -> tuple[Step, State] | None:
+        """Conditions and counts that follow from small values on the host: computed here, without the device."""
+        wanted = set(found.wanted)
+        for item in found.loops:
+            wanted.update(item.inputs[:2] if item.node.op == "Loop" else ())
+        nodes: list[PendingNode] = []
+        names: list[str] = []
+        for name in sorted(wanted):
+            needed = self._ancestors(name, found, env)
+            if needed and self.fold(needed, [name], env) is not None:
+                names.append(name)
+                nodes += [item for item in needed if item not in nodes]
+        if not names:
+            return None
+        ordered = [item for item in found.done if item in nodes]
+        left = tuple(
+            item for item in (*found.done, *found.pending) if not all(name in names for name in item.outputs if name)
+        )
+        for item in ordered:
+            self._place(item, "folded", "computed on the host from small inputs of a run")
+        return FoldStep(ordered, tuple(names), self), state.block.state(left, state.known | set(names))
+
+    def _ancestors(self, name: str, found: Advance, env: Env) -> list[PendingNode]:
+        """The nodes that a value comes from, if there are few and all that they read is small and on the host.
+
+        Integers and bools only: floats would be rounded otherwise than on the device.
+        """
+        needed, nodes = {name}, []
+        for item in reversed(found.done):
+            if needed.intersection(item.outputs):
+                nodes.append(item)
+                needed.update(item.reads)
+        for read_name in needed:
+            held = env.get(read_name)
+            if held is not None and not (held.on_host and _is_small_integer(held)):
+                return []
+        return nodes[::-1] if len(nodes) <= FOLDED_NODES else []
+
+    def fold(self, nodes: Sequence[PendingNode], names: Sequence[str], env: Env) -> dict[str, np.ndarray] | None:
+        """The values of ``names`` by the operators' rules of folding; None if those do not tell."""
+        reads = {name for item in nodes for name in item.reads if name in env}
+        found = advance(
+            "host",
+            nodes,
+            {name: env[name].operand(True) for name in reads},
+            self.scope.constants,
+            self.limits,
+            self._open_branch,
+            refused={},
+            waiting=(),
+        )
+        values: dict[str, np.ndarray] = {}
+        for name in names:
+            value = found.values.get(name)
+            if value is None or value.known is None or value.known.dtype == object:
+                return None
+            values[name] = value.known
+        return values
 
     # -- the device --------------------------------------------------------------------------------------------------
 
@@ -253,6 +320,11 @@ class ProgramBuilder:
     def _place_folded(self, found: Advance) -> None:
         for item in found.done:
             self._place(item, *LETTERS["f"])
+
+
+def _is_small_integer(held: Held) -> bool:
+    dtype = held.dtype
+    return dtype is not None and not dtype.is_float and held.host.size <= FOLDED_ELEMENTS
 
 
 def refusal_of(refused: dict[PendingNode, ShaderloomError], model: ImportedModel | None) -> ShaderloomError:

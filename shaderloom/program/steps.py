@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ..compiler.staging import PendingNode
 from ..cpu_segment import CpuSegment
 from ..runtime.attachment import Target
 from ..runtime.device import Device
-from ..runtime.errors import ShaderloomError
+from ..runtime.errors import InternalError, ShaderloomError
 from ..runtime.executor import Executor
 from ..runtime.tensor import Tensor
 from .values import Crossing, Held
+
+if TYPE_CHECKING:
+    from .build import ProgramBuilder
 
 Env = dict[str, Held]
 
@@ -176,6 +179,24 @@ class ReadStep:
     def run(self, env: Env, targets: Mapping[str, Target], record: RunRecord) -> None:
         for name in self.names:
             read(env, name, record)
+
+    def close(self) -> None:
+        pass
+
+
+class FoldStep:
+    """Small values that the host computes: conditions and counts that follow from what the caller feeds."""
+
+    def __init__(self, nodes: Sequence[PendingNode], names: tuple[str, ...], program: ProgramBuilder) -> None:
+        self.nodes = nodes
+        self.names = names
+        self.program = program
+
+    def run(self, env: Env, targets: Mapping[str, Target], record: RunRecord) -> None:
+        values = self.program.fold(self.nodes, self.names, env)
+        if values is None:
+            raise InternalError(f"the host cannot compute {', '.join(self.names)} for these values")
+        env.update((name, Held(value, "compiler")) for name, value in values.items())
 
     def close(self) -> None:
         pass
