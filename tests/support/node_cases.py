@@ -116,46 +116,8 @@ def arrays_of(protos: Sequence[Any]) -> list[np.ndarray]:
     ]
 
 
-def with_constants(model: onnx.ModelProto, values: Mapping[str, np.ndarray]) -> onnx.ModelProto:
-    """The model with these inputs as initializers."""
-    changed = onnx.ModelProto.FromString(model.SerializeToString())
-    kept = [value for value in changed.graph.input if value.name not in values]
-    changed.graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in values.items())
-    del changed.graph.input[:]
-    changed.graph.input.extend(kept)
-    return changed
-
-
 def run_model(model: onnx.ModelProto, feeds: Mapping[str, np.ndarray], device: Device) -> list[np.ndarray]:
-    """The outputs of a model on ``device``.
-
-    What an operator must know while compiling (a shape, axes, k) is an input in the suites; if that is why a model is
-    refused, those inputs, its other integers and its scalars become initializers.
-    """
-    try:
-        return _run(model, feeds, device)
-    except ShaderloomError as error:
-        if "known" not in str(error):
-            raise
-    names = static_inputs(model) | {
-        name for name, array in feeds.items() if array.dtype.kind in "iub" or not array.ndim
-    }
-    fixed = {name: array for name, array in feeds.items() if name in names}
-    free = {name: array for name, array in feeds.items() if name not in names}
-    return _run(with_constants(model, fixed), free, device)
-
-
-def static_inputs(model: onnx.ModelProto) -> set[str]:
-    """What operators read while compiling."""
-    found = set()
-    for node in nodes_of(model.graph):
-        definition = registry.find(node.op_type, node.domain)
-        if definition is not None:
-            found |= {node.input[position] for position in definition.static_inputs if position < len(node.input)}
-    return found
-
-
-def _run(model: onnx.ModelProto, feeds: Mapping[str, np.ndarray], device: Device) -> list[np.ndarray]:
+    """The outputs of a model on ``device``."""
     with shaderloom.InferenceSession(model.SerializeToString(), device=device, cache=False) as session:
         return session.run(None, dict(feeds))
 
