@@ -260,6 +260,7 @@ def _measure_models(arguments: argparse.Namespace, environment: dict[str, str]) 
                 key: {"median": statistics.median(times), "least": min(times), "most": max(times), "runs": len(times)}
                 for key, times in result.pop("times").items()
             }
+            _refuse_early_returns(result)
             results.append(result)
             arguments.json.parent.mkdir(parents=True, exist_ok=True)
             arguments.json.write_text(json.dumps({"models": results}))
@@ -268,6 +269,18 @@ def _measure_models(arguments: argparse.Namespace, environment: dict[str, str]) 
         for worker in workers:
             worker.end()
     return results, {worker.name: worker.facts for worker in workers}
+
+
+def _refuse_early_returns(result: dict[str, Any]) -> None:
+    """Times of runs that were not waited for are none: many runs to the last byte cannot take much longer a run."""
+    settled = result["facts"].get("gpu_shaderloom", {}).get("settled_ms", 0.0)
+    summary = result["summary"].get("gpu_shaderloom/device")
+    if summary and summary["median"] < 0.6 * settled:
+        result["errors"]["gpu_shaderloom/device"] = (
+            f"runs return before the device has finished: {summary['median']:.3f} ms each, {settled:.3f} ms to the end"
+        )
+        result["correct"] = False
+        del result["summary"]["gpu_shaderloom/device"]
 
 
 def _difference(ours: Path, theirs: Path) -> float:

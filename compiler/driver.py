@@ -20,6 +20,7 @@ from .passes.expand import expand
 from .passes.layout import assign_layouts
 from .passes.operands import limit_operands
 from .passes.pipeline import run_passes
+from .passes.split import split_products
 from .passes.weights import relayout_weights
 from .passes.winograd import winograd_rule
 from .planner import Planner
@@ -38,6 +39,7 @@ class CompileOptions:
     channels_last: bool = True
     in_place: bool = True
     winograd: bool = True
+    split_products: bool = True  #: on GPUs
     disabled_passes: tuple[str, ...] = ()
     verify: bool = False  #: check the IR's invariants between passes
     precision: str = "float32"  #: "float16" stores float32 values as float16 where they fit
@@ -111,6 +113,9 @@ def lower(
     if options.winograd and options.precision == "float32":  # transformed tiles are no place for half precision
         apply_rules(graph, (winograd_rule(profile),), limits=limits, trace=trace)
         stage("winograd", graph)
+    if options.split_products:
+        split_products(graph, profile, limits=limits, trace=trace)
+        stage("split", graph)
     if options.channels_last:
         relayout_weights(graph)
         stage("weights", graph)

@@ -8,7 +8,7 @@ without a change to the kernels, which hold no numbers of their own.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 
 from ..runtime.device_profile import DeviceProfile
@@ -64,7 +64,8 @@ class SharedTile:
     """A workgroup computes ``block_m`` times ``block_n`` results from tiles in workgroup memory, ``block_k`` deep.
 
     A thread computes ``rows`` times ``columns`` vectors of four.  Where the results are too few for a GPU, ``parts``
-    threads share the terms of each; the first adds their sums in order, through the memory of B's tile.
+    threads share the terms of each; the first adds their sums in order, through the memory of B's tile.  ``padding``
+    elements follow each column of A's tile, so that threads that store neighbouring terms meet different memory banks.
     """
 
     block_m: int
@@ -73,6 +74,7 @@ class SharedTile:
     rows: int
     columns: int
     parts: int = 1
+    padding: int = 0
 
     def __post_init__(self) -> None:
         if self.block_m % self.rows or self.block_n % (self.columns * LANES) or self.block_k % LANES:
@@ -81,6 +83,8 @@ class SharedTile:
             raise ValueError(f"{self} has {self.threads} threads")
         if self.parts > 1 and (self.block_k % self.parts or self.block_k < self.block_m):
             raise ValueError(f"the tiles of {self} do not divide into parts, or hold no partial sums")
+        if self.padding % LANES:
+            raise ValueError(f"columns of {self} do not begin at whole vectors")
         for loads in (self.block_m * self.block_k, self.block_n * self.block_k):  # also when loads of A are scalars
             if loads % (LANES * self.threads):
                 raise ValueError(f"the {self.threads} threads of {self} do not share {loads} loads evenly")
@@ -101,7 +105,12 @@ class SharedTile:
 
     @property
     def workgroup_bytes(self) -> int:
-        return 4 * self.block_k * (self.block_m + self.block_n)
+        return 4 * self.block_k * (self.column_a + self.block_n)
+
+    @property
+    def column_a(self) -> int:
+        """Elements from one column of A's tile to the next."""
+        return self.block_m + self.padding
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +124,7 @@ class SplitTile:
     def __post_init__(self) -> None:
         if not 1 <= self.rows <= 8:
             raise ValueError(f"{self.rows} rows are too many for one thread")
-        if self.parts & (self.parts - 1) or not 1 <= self.across * self.parts <= 256:
+        if self.parts & (self.parts - 1) or not 1 <= self.across * self.parts <= 1024:
             raise ValueError(f"a workgroup of {self.across} by {self.parts} threads")
 
     @property
@@ -246,31 +255,45 @@ def _subgroup_tiles(problem: Problem, subgroup: int) -> Iterator[SubgroupTile]:
 
 # -- GPUs --------------------------------------------------------------------------------------------------------------
 
-#: Tiles of GPUs that are tried; of equals the first is taken
-SHARED_TILES = (
-    SharedTile(64, 64, 16, 8, 2),
-    SharedTile(32, 64, 16, 4, 1),
-    SharedTile(32, 32, 32, 4, 1, 2),
-    SharedTile(64, 128, 16, 8, 2),
-    SharedTile(128, 128, 16, 8, 2),
-    SharedTile(128, 64, 16, 8, 2),
-    SharedTile(64, 64, 16, 4, 1),
-    SharedTile(32, 64, 32, 4, 1, 2),
-    SharedTile(32, 32, 16, 4, 1),
-    SharedTile(32, 32, 64, 4, 1, 4),
-)
-_GPU_MULTIPROCESSORS = 128  #: of a large GPU
-_GPU_THREADS = 128  #: threads that hide a multiprocessor's latency
-_GPU_LOAD = 8.0  #: a read of a word of workgroup memory against a multiply-add
+#: Workgroups on a multiprocessor, and below for each tile the microseconds of _MEASURED_STEPS steps along k when so
+#: many share every multiprocessor; measured on an H200 (docs/performance.md)
+_SHARING = (1, 2, 3, 4, 8)
+_MEASURED_STEPS = 1536
+_GPU_MULTIPROCESSORS = 132  #: of a large GPU
+SHARED_TILES: dict[SharedTile, tuple[float, ...]] = {
+    SharedTile(16, 64, 32, 4, 1, 2, 4): (25.2, 42.4, 56.2, 72.6, 142.1),
+    SharedTile(32, 32, 32, 4, 1, 2, 4): (24.7, 41.3, 55.9, 72.4, 138.6),
+    SharedTile(32, 32, 16, 4, 1, 1, 4): (38.0, 39.8, 57.1, 70.4, 132.1),
+    SharedTile(32, 64, 32, 8, 1, 2, 4): (35.5, 58.0, 78.1, 149.4, 224.6),
+    SharedTile(32, 64, 32, 8, 2, 2, 4): (52.2, 57.9, 88.6, 113.0, 211.1),
+    SharedTile(32, 64, 16, 4, 1, 1, 4): (40.8, 65.1, 89.6, 119.0, 231.8),
+    SharedTile(32, 128, 32, 8, 2, 2, 4): (57.0, 94.0, 182.7, 185.0, 355.0),
+    SharedTile(64, 32, 16, 4, 1, 1, 4): (41.1, 69.7, 96.1, 124.2, 240.8),
+    SharedTile(64, 64, 16, 8, 2, 1, 4): (84.9, 91.5, 150.7, 165.6, 327.0),
+    SharedTile(64, 64, 16, 4, 2, 1, 4): (63.1, 107.8, 153.0, 195.9, 378.4),
+    SharedTile(64, 64, 64, 8, 2, 4, 4): (61.4, 115.9, 171.3, 228.6, 447.5),
+    SharedTile(64, 128, 16, 8, 2, 1, 4): (91.3, 165.1, 228.6, 438.6, 652.4),
+    SharedTile(128, 128, 16, 8, 2, 1, 4): (160.8, 295.8, 443.6, 579.3, 1135.6),
+    SharedTile(128, 128, 16, 8, 2): (167.6, 303.1, 591.0, 595.6, 1172.9),
+}
 
 
 def _gpu_cost(problem: Problem, tile: SharedTile) -> float:
-    """Work of one workgroup, or its share of all, whichever takes longer (fitted to docs/performance.md)."""
+    """Microseconds of a product: of the multiprocessor that has the most workgroups."""
     workgroups = problem.batch * ceil(problem.m / tile.block_m) * ceil(problem.n / tile.block_n)
-    loads = 1.0 / (tile.rows * LANES) + 1.0 / (tile.columns * LANES * LANES)
-    work = tile.block_m * tile.block_n * (1.0 + _GPU_LOAD * loads)
-    alone = work / min(1.0, tile.threads / _GPU_THREADS)
-    return max(alone, work * workgroups / _GPU_MULTIPROCESSORS)
+    steps = (ceil(problem.k / tile.block_k) + 1) * tile.block_k  # the first tiles are waited for
+    return _sharing_time(SHARED_TILES[tile], ceil(workgroups / _GPU_MULTIPROCESSORS)) * steps / _MEASURED_STEPS
+
+
+def _sharing_time(times: tuple[float, ...], sharing: int) -> float:
+    """What ``sharing`` workgroups of a multiprocessor take, between the numbers that were measured and beyond."""
+    if sharing >= _SHARING[-1]:
+        return times[-1] * sharing / _SHARING[-1]
+    upper = next(place for place, number in enumerate(_SHARING) if number >= sharing)
+    if upper == 0:
+        return times[0]
+    low, high = _SHARING[upper - 1], _SHARING[upper]
+    return times[upper - 1] + (times[upper] - times[upper - 1]) * (sharing - low) / (high - low)
 
 
 # -- ranking -----------------------------------------------------------------------------------------------------------
@@ -290,15 +313,63 @@ def ranked(problem: Problem, profile: DeviceProfile) -> list[Tile]:
 
 
 def _gpu_tiles(problem: Problem, profile: DeviceProfile) -> list[Tile]:
-    memory = profile.limit("max-compute-workgroup-storage-size")
     if problem.m <= 8:
-        rows = max(problem.m, 1)
+        return [_split_tile(problem, profile)]
+    shared = sorted(_shared_tiles(profile), key=lambda tile: _gpu_cost(problem, tile))
+    return [*shared] or [RegisterTile(4, 1, 8, 8)]
+
+
+def _shared_tiles(profile: DeviceProfile) -> list[SharedTile]:
+    memory = profile.limit("max-compute-workgroup-storage-size")
+    return [tile for tile in SHARED_TILES if tile.workgroup_bytes <= memory]
+
+
+#: Workgroups and threads of one that keep a GPU's memory busy (1x4096x4096: docs/performance.md)
+_SPLIT_WORKGROUPS, _SPLIT_THREADS = 256, 512
+
+
+def _split_tile(problem: Problem, profile: DeviceProfile) -> SplitTile:
+    """Two workgroups a multiprocessor, if the columns give so many; every thread has a few terms."""
+    memory = profile.limit("max-compute-workgroup-storage-size")
+    most = min(_SPLIT_THREADS, profile.limit("max-compute-invocations-per-workgroup"))
+    rows, vectors = max(problem.m, 1), ceil(problem.n / LANES)
+    tile = SplitTile(rows, 8, 1)
+    for across in (8, 4, 2):
         parts = 1
-        while parts < 32 and problem.k >= 32 * parts and SplitTile(rows, 8, parts * 2).workgroup_bytes <= memory:
+        while 2 * parts * across <= most and problem.k >= 32 * parts:
+            if SplitTile(rows, across, parts * 2).workgroup_bytes > memory:
+                break
             parts *= 2
-        return [SplitTile(rows, 8, parts)]
-    shared = [tile for tile in SHARED_TILES if tile.workgroup_bytes <= memory]
-    return [*sorted(shared, key=lambda tile: _gpu_cost(problem, tile))] or [RegisterTile(4, 1, 8, 8)]
+        if across == 8 or across * parts >= 64:  # less than two subgroups would be idle lanes
+            tile = SplitTile(rows, across, parts)
+        if problem.batch * ceil(vectors / across) >= _SPLIT_WORKGROUPS:
+            break
+    return tile
+
+
+#: Into how many parts the terms of a product may be split among workgroups; microseconds of the second pass, and of a
+#: byte that it moves
+SPLITS = (2, 4, 8)
+_SPLIT_PASS, _SPLIT_BYTE = 4.5, 0.5e-6
+_SPLIT_GAIN = 0.9  #: what must be left of the time
+_SPLIT_LEAST = 32  #: least extent of a part
+
+
+def split_parts(problem: Problem, extent: int, profile: DeviceProfile) -> int:
+    """Into how many parts the terms of a product are worth splitting (1: none); they divide ``extent``."""
+    if profile.kind == "cpu" or problem.m <= 8:
+        return 1
+    tiles = _shared_tiles(profile)
+
+    def cost(parts: int) -> float:
+        part = replace(problem, batch=problem.batch * parts, k=problem.k // parts)
+        time = min((_gpu_cost(part, tile) for tile in tiles), default=0.0)
+        moved = 8.0 * parts * problem.batch * problem.m * problem.n
+        return time if parts == 1 else time + _SPLIT_PASS + moved * _SPLIT_BYTE
+
+    possible = [parts for parts in SPLITS if extent % (LANES * parts) == 0 and extent // parts >= _SPLIT_LEAST]
+    best = min(possible, key=lambda parts: (cost(parts), parts), default=1)
+    return best if cost(best) < _SPLIT_GAIN * cost(1) else 1
 
 
 def _fits_grid(problem: Problem, tile: Tile, profile: DeviceProfile) -> bool:

@@ -133,7 +133,7 @@ def map_for_reading(device: Device, buffer: OwnedBuffer, size: int, submission: 
     """Wait for a submission (None: for all) and map the first ``size`` bytes; valid until :func:`unmap`."""
     with device.guarded("mapping a result"):
         if native.AVAILABLE:
-            return native.map_read(device.gpu, buffer.gpu, size, submission)
+            return native.map_read(device.gpu, buffer.gpu, size, submission, spin=device.spins)
         buffer.gpu.map_async("READ_NOSYNC", 0, size).sync_wait()
         view: memoryview = buffer.gpu.read_mapped(0, size, copy=False)
         return view

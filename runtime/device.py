@@ -267,10 +267,15 @@ class Device:
         with self.guarded(what):
             return native.submit_recorded(self.queue, recorded)
 
+    @property
+    def spins(self) -> bool:
+        """Whether waiting threads ask again and again at first; a software driver needs their cores."""
+        return self.profile.kind != "cpu"
+
     def wait(self, submission: int | None = None) -> None:
         """Block until a submission has finished, or without its number everything submitted so far."""
         if native.AVAILABLE:
-            native.wait(self.gpu, submission)
+            native.wait(self.gpu, submission, spin=self.spins)
         else:
             marker = self.create_buffer(16, 0x1 | 0x8, "wait")
             with self.guarded("waiting"):

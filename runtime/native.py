@@ -10,7 +10,8 @@ Every user of this module checks :data:`AVAILABLE` (or catches :class:`MissingSy
 from __future__ import annotations
 
 import queue
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from . import native_types
@@ -104,10 +105,32 @@ def create_trusted_module(device: Any, wgsl: str) -> Any:
     return GPUShaderModule("", handle, device)
 
 
-def wait(device: Any, submission: int | None = None) -> None:
-    """Block until the device has finished a submission, or all of them, and run the callbacks that are due."""
+#: Seconds for which a thread asks a GPU again and again before it sleeps: waking up takes up to 0.1 ms
+SPIN_SECONDS = 0.002
+
+
+def is_idle(device: Any) -> bool:
+    """Whether the device has finished everything submitted so far; runs the callbacks that are due.
+
+    wgpu-native returns a Rust ``bool`` where its header says a word of 32 bits: only the lowest byte is an answer.
+    """
+    return bool(int(lib.wgpuDevicePoll(device._internal, False, ffi.NULL)) & 0xFF)
+
+
+def wait(
+    device: Any, submission: int | None = None, *, spin: bool = False, done: Callable[[], object] = lambda: False
+) -> None:
+    """Block until the device has finished a submission, or all of them, and run the callbacks that are due.
+
+    With ``spin`` the thread asks for a short while before it sleeps, until nothing is left to do or ``done`` says so.
+    """
     if not AVAILABLE:
         raise MissingSymbolError("wgpuDevicePoll")
+    if spin:
+        end = time.perf_counter() + SPIN_SECONDS
+        while time.perf_counter() < end:
+            if is_idle(device) or done():
+                return
     index = ffi.NULL if submission is None else ffi.new("WGPUSubmissionIndex *", submission)
     lib.wgpuDevicePoll(device._internal, True, index)
 
@@ -138,7 +161,7 @@ def _submit(queue: Any, handles: Sequence[Any]) -> int:
 _kept: set[Any] = set()
 
 
-def map_read(device: Any, buffer: Any, size: int, submission: int | None) -> memoryview:
+def map_read(device: Any, buffer: Any, size: int, submission: int | None, *, spin: bool = False) -> memoryview:
     """Map the first ``size`` bytes of a buffer once a submission has finished (None: all); valid until :func:`unmap`.
 
     wgpu-native calls back inside :func:`wait`.  An interrupt from the keyboard would be raised in a callback written in
@@ -156,7 +179,7 @@ def map_read(device: Any, buffer: Any, size: int, submission: int | None) -> mem
     info.callback = ffi.cast("WGPUBufferMapCallback", callback)
     _kept.add(callback)  # an interrupt below leaves it there: it is called when the buffer goes
     libf.wgpuBufferMapAsync(buffer._internal, lib.WGPUMapMode_Read, 0, size, info[0])
-    wait(device, submission)
+    wait(device, submission, spin=spin, done=finished.qsize)
     while True:
         try:
             status = finished.get(timeout=_MAP_PATIENCE)  # another thread may be inside the callback

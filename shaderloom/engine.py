@@ -68,7 +68,7 @@ class WgpuEngine:
     """Runs a source of plans on one device.  Thread-safe.
 
     ``plans`` are kept ready; the least recently used goes, its weights stay.  ``checked`` keeps bounds checks of
-    shaders that this process has made; all others keep them anyway.
+    shaders that this process has made, None only those on software drivers; all others keep them anyway.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class WgpuEngine:
         device: Device,
         *,
         plans: int = 16,
-        checked: bool = True,
+        checked: bool | None = None,
         use_native: bool | None = None,
         progress: Progress | None = None,
     ) -> None:
@@ -86,7 +86,7 @@ class WgpuEngine:
         self.source = source
         self.stats = SessionStats()
         self.last: Ready | None = None
-        self.checked = checked
+        self._wanted_checks = checked
         self.use_native = use_native
         self._limit = plans
         self._progress = progress
@@ -100,6 +100,8 @@ class WgpuEngine:
     def _attach(self, device: Device) -> None:
         progress = self._progress
         self.device = device
+        wanted = self._wanted_checks
+        self.checked = device.profile.kind == "cpu" if wanted is None else wanted
         self.account = MemoryAccount(self.source.caps.device_memory)
         self.staging = StagingPool(device, self.account)
         self.pool = WeightPool(

@@ -61,10 +61,9 @@ class InferenceSession:
     ``plans``
         how many plans are kept ready; the least recently used goes, its weights stay.
     ``bounds_checks``
-        False compiles shaders without run-time bounds checks, which cost up to a quarter of the time on GPUs.  Indices
-        that come from data are clamped all the same, but the last thread of a kernel may read past the end of an
-        operand: only for devices whose driver keeps accesses inside the bound buffer.  Shaders from the disk cache
-        always have the checks: only what this process has generated is trusted.
+        True or False: whether shaders are compiled with run-time bounds checks.  None leaves them out on GPUs, where
+        they cost up to a quarter of the time: the compiler keeps every access of generated code inside its operand.
+        Shaders from the disk cache and from bundles always have them: only what this process has generated is trusted.
     ``options``
         passed to the compiler.
 
@@ -88,7 +87,7 @@ class InferenceSession:
         external_data_loader: DataLoader | None = None,
         cache: bool | str | os.PathLike[str] | DiskCache = True,
         plans: int = 16,
-        bounds_checks: bool = True,
+        bounds_checks: bool | None = None,
         use_native: bool | None = None,
         options: Mapping[str, Any] | None = None,
         progress: Progress | None = None,
@@ -139,7 +138,7 @@ class InferenceSession:
         device: str | int | Device | Any,
         *,
         plans: int,
-        checked: bool,
+        checked: bool | None,
         use_native: bool | None,
         progress: Progress | None,
         preferred_output_location: str | Mapping[str, str] | None = None,

@@ -32,7 +32,8 @@ _offer_swiftshader()
 if not os.environ.get("XDG_RUNTIME_DIR"):  # wgpu complains when it is unset
     os.environ["XDG_RUNTIME_DIR"] = tempfile.gettempdir()
 
-ADAPTERS = ("llvmpipe", "SwiftShader")
+#: Parts of the names of the devices that are tested in turn; on a machine with a GPU, the GPU's
+ADAPTERS = tuple(os.environ.get("SHADERLOOM_TEST_ADAPTERS", "llvmpipe,SwiftShader").split(","))
 
 
 def open_adapter(name: str, **options: bool):
@@ -54,13 +55,13 @@ def device():
 
 @pytest.fixture(scope="session", params=ADAPTERS)
 def each_device(request: pytest.FixtureRequest):
-    """Each software device in turn."""
+    """Each device in turn."""
     return open_adapter(request.param)
 
 
 @pytest.fixture(scope="session", params=ADAPTERS)
 def web_device(request: pytest.FixtureRequest):
-    """Each software device with WebGPU's default limits and without optional features, as in a browser."""
+    """Each device with WebGPU's default limits and without optional features, as in a browser."""
     return open_adapter(request.param, web_limits=True, features=False)
 
 

@@ -16,6 +16,7 @@ from onnx import helper, numpy_helper
 
 from shaderloom.compiler.driver import CompileOptions, compile_model, lower
 from shaderloom.compiler.frontend import load_model
+from shaderloom.compiler.rewrite import Trace
 from shaderloom.compiler.specialise import bind_shapes, specialise
 from shaderloom.runtime.device_profile import WEB
 from shaderloom.runtime.plan import Plan
@@ -331,9 +332,16 @@ MODEL_CALLS: dict[str, tuple[dict[str, tuple[int, ...]], int]] = {
 def test_calls_of_a_model(name: str):
     shapes, most = MODEL_CALLS[name]
     imported = load_model(filled_model(name))
-    plan = compile_model(imported, bind_shapes(imported, shapes), WEB, CompileOptions(verify=True))
-    count = sum(len(stage.calls) for stage in plan.stages)
-    assert count <= most, f"{name} takes {count} calls"
+    bound = bind_shapes(imported, shapes)
+    counts = {}
+    for split in (False, True):
+        plan = compile_model(imported, bound, WEB, CompileOptions(verify=True, split_products=split))
+        counts[split] = len(plan.calls)
+    assert counts[False] <= most, f"{name} takes {counts[False]} calls"
+    trace: Trace = []
+    lower(specialise(imported, bound.shapes), WEB, CompileOptions(), trace=trace)
+    second_passes = sum(application.refused is None and application.rule.startswith("split-") for application in trace)
+    assert counts[True] - second_passes <= most, f"{name} takes {counts[True]} calls with {second_passes} second passes"
 
 
 @pytest.mark.parametrize("kind", ["cpu", "discrete"])

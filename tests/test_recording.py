@@ -10,6 +10,7 @@ from onnx import helper
 
 import shaderloom
 from shaderloom.runtime import recording
+from shaderloom.runtime.attachment import Attacher
 
 from .support.kernels import make_model
 
@@ -70,3 +71,33 @@ def test_commands_that_wait_go_with_the_session(session):
         session.run(None, {"x": array(0)})
     session.close()
     gc.collect()
+
+
+def test_a_steady_run_needs_no_more_than_its_submission(session, device, monkeypatch):
+    x, y = (shaderloom.Tensor.from_numpy(array(seed), device) for seed in (0, 1))
+    session.run(["y"], {"x": x}, outputs={"y": y})
+    attached = []
+    monkeypatch.setattr(Attacher, "attach", lambda *arguments: attached.append(arguments))
+    for seed in range(3):
+        x.update(array(seed))
+        (result,) = session.run(["y"], {"x": x}, outputs={"y": y})
+        assert result is y
+        np.testing.assert_allclose(y.numpy(), np.exp(array(seed)), rtol=1e-5)
+    assert not attached
+    monkeypatch.undo()
+    other = shaderloom.Tensor.from_numpy(array(5), device)
+    session.run(["y"], {"x": other}, outputs={"y": y})
+    np.testing.assert_allclose(y.numpy(), np.exp(array(5)), rtol=1e-5)
+    np.testing.assert_allclose(session.run(None, {"x": array(6)})[0], np.exp(array(6)), rtol=1e-5)
+
+
+def test_a_steady_run_is_not_repeated_with_a_disposed_tensor(session, device):
+    x, y = (shaderloom.Tensor.from_numpy(array(seed), device) for seed in (0, 1))
+    for _ in range(3):
+        session.run(["y"], {"x": x}, outputs={"y": y})
+    y.dispose()
+    with pytest.raises(shaderloom.ClosedError, match="disposed"):
+        session.run(["y"], {"x": x}, outputs={"y": y})
+    again = shaderloom.Tensor.from_numpy(array(2), device)
+    session.run(["y"], {"x": x}, outputs={"y": again})
+    np.testing.assert_allclose(again.numpy(), np.exp(array(0)), rtol=1e-5)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import onnx
@@ -14,6 +16,7 @@ import pytest
 
 import shaderloom
 from shaderloom.compiler.ops.registry import registry
+from shaderloom.runtime.device import Device
 
 MIXED = """
 <ir_version: 8, opset_import: ["" : 17]>
@@ -92,6 +95,28 @@ def test_both_paths_to_the_device_and_unchecked_shaders_agree(device, model):
     for other in results[1:]:
         for mine, theirs in zip(results[0], other):
             np.testing.assert_array_equal(mine, theirs)
+
+
+@pytest.mark.parametrize("kind", ["cpu", "discrete"])
+@pytest.mark.parametrize("wanted", [None, True, False])
+def test_shaders_of_this_process_alone_go_unchecked(device, model, cache_folder, monkeypatch, kind, wanted):
+    asked = []
+    original = Device.create_module
+
+    def create_module(self, wgsl, *, checked, label, max_bytes):
+        asked.append(checked)
+        return original(self, wgsl, checked=checked, label=label, max_bytes=max_bytes)
+
+    monkeypatch.setattr(Device, "create_module", create_module)
+    monkeypatch.setattr(device, "profile", replace(device.profile, kind=kind))
+    expected = [kind == "cpu" if wanted is None else wanted, True]  # fresh, then from the disk
+    for checked in expected:
+        gc.collect()  # pipelines of the session before
+        with shaderloom.InferenceSession(model, device=device, bounds_checks=wanted) as session:
+            session.run(None, feeds(6))
+        assert asked
+        assert set(asked) == {checked}
+        asked.clear()
 
 
 def test_unknown_compiler_options_are_refused(device, model):

@@ -23,6 +23,7 @@ from ..fusion import Group
 from ..index import Dim
 from ..ir import Node, Shape, Value
 from ..ops.registry import Registry, registry
+from .accesses import Accesses
 from .spec import LONG_WORDS, Grid, Hook, KernelSpec, Operand, Store, Workgroup
 
 
@@ -64,6 +65,7 @@ class GroupContext:
         self.operators = operators
         self.in_place = in_place  #: operand whose memory the output takes over
         self._names: dict[Value, str] = {}
+        self._accesses = Accesses()
         self._memo: dict[tuple[Value, tuple[Dim, ...]], Expr] = {}
         self._stop: dict[Value, tuple[tuple[Dim, ...], Expr]] = {}  #: region values that are registers
 
@@ -144,7 +146,9 @@ class GroupContext:
         if not value.dtype.on_device:
             raise LimitError(f"{value.dtype} tensors have no storage on the device", tensor=value.name)
         position = value.layout.position(value.shape, where)
-        return ex.load(self.name(value), value.dtype.name, position, value.dtype.compute)
+        load = ex.load(self.name(value), value.dtype.name, position, value.dtype.compute)
+        self._accesses.loaded(load, value, where)
+        return load
 
     def name(self, value: Value) -> str:
         """Name of the operand bound for ``value``: ``y`` for the output, ``y1`` ... for further ones, or ``x0`` ..."""
@@ -208,7 +212,9 @@ class GroupContext:
         return self._store_at(output, position, value, None)
 
     def _store(self, output: Value, where: tuple[Dim, ...], value: Expr, condition: Expr | None) -> Store:
-        return self._store_at(output, output.layout.position(output.shape, where), value, condition)
+        position = output.layout.position(output.shape, where)
+        self._accesses.stored(position, output, where)
+        return self._store_at(output, position, value, condition)
 
     def _store_at(self, output: Value, position: Dim, value: Expr, condition: Expr | None) -> Store:
         if not output.dtype.on_device:
@@ -265,8 +271,10 @@ class GroupContext:
         parameters: Mapping[str, Any] | None = None,
         features: tuple[str, ...] = (),
     ) -> Built:
-        """Bind every tensor that the hooks touch, check the device's limits, and make the spec."""
+        """Bind every tensor that the hooks touch, keep accesses inside, check the device's limits, make the spec."""
         values = {name: value for value, name in self._names.items()}
+        outputs = (*self.group.also, self.group.output)
+        hooks = self._accesses.bounded(hooks, {**values, **{self.name(output): output for output in outputs}})
         read: dict[str, None] = {}
         for hook in hooks:
             expressions = [store.value for store in hook.stores] + [s.condition for s in hook.stores if s.condition]
@@ -283,7 +291,7 @@ class GroupContext:
             bound.append(value)
         renamed = {name: f"x{number}" for number, name in enumerate(loaded)}
         hooks = [_rename(hook, renamed) for hook in hooks]
-        for output in (*self.group.also, self.group.output):
+        for output in outputs:
             operands.append(Operand(self.name(output), "read_write", output.dtype.name))
             bound.append(output)
         self._check_limits(operands, workgroup, grid, workgroup_bytes)

@@ -15,6 +15,10 @@ from ..index import Dim
 from .context import Built, GroupContext, lanes_of, linear_grid, unflatten
 from .spec import Hook
 
+#: A GPU starts about one workgroup in a nanosecond, which bounds the rate of many small ones; few spread better
+WORKGROUP, LARGE_WORKGROUP = 64, 256
+MANY_THREADS = 1 << 17
+
 
 @dataclass(frozen=True, slots=True)
 class MapConfig:
@@ -37,9 +41,10 @@ def build(context: GroupContext) -> Built:
     axes = layout.physical_axes(shape)
     elements = ix.product([size for _, size in axes])
     lanes = 4 if output.dtype.itemsize <= 4 else 1
-    config = MapConfig(lanes, 64)
     threads = ix.ceildiv(elements, lanes)
-    thread = ix.variable("q", 0, max(ix.bounds(threads)[1] - 1, 0))
+    many = context.profile.kind != "cpu" and ix.bounds(threads)[1] >= MANY_THREADS
+    config = MapConfig(lanes, LARGE_WORKGROUP if many else WORKGROUP)
+    thread = ix.coordinate("q", threads)
     flat: Dim = lanes_of(thread) if lanes == 4 else thread
     where = _logical(unflatten(flat, [size for _, size in axes]), [axis for axis, _ in axes])
     stores = []

@@ -199,6 +199,10 @@ def _shared(context: GroupContext, hooks: Hooks, tile: tuning.SharedTile) -> Bui
     )
 
 
+#: Steps of a thread whose loads are in flight together, where they divide the sum
+_SPLIT_UNROLL = (2, 1)
+
+
 def _split(context: GroupContext, hooks: Hooks, tile: tuning.SplitTile) -> Built:
     product = hooks.product
     return context.built(
@@ -210,7 +214,11 @@ def _split(context: GroupContext, hooks: Hooks, tile: tuning.SplitTile) -> Built
         grid=(ix.ceildiv(hooks.vectors, tile.across), ix.ceildiv(product.m, tile.rows), product.batch),
         workgroup_bytes=tile.workgroup_bytes,
         flops=product.flops,
-        parameters={**hooks.parameters, "whole_rows": divides(tile.rows, product.m)},
+        parameters={
+            **hooks.parameters,
+            "whole_rows": divides(tile.rows, product.m),
+            "unroll": next((steps for steps in _SPLIT_UNROLL if divides(steps * tile.parts, hooks.steps)), 1),
+        },
     )
 
 

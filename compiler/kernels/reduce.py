@@ -35,12 +35,17 @@ from .spec import Hook, Store
 BLOCK = 128
 #: Partial results that a thread keeps apart
 PARTIALS = 4
+#: Steps of a thread along a row that are written out rather than counted, on GPUs
+MOST_STEPS = 16
 _COMBINE = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}
 
 
 @dataclass(frozen=True, slots=True)
 class ReduceConfig:
-    """``rows`` x ``strips`` threads form a workgroup; ``block`` columns of a thread make a partial sum (0: all)."""
+    """``rows`` x ``strips`` threads form a workgroup; ``block`` columns of a thread make a partial sum (0: all).
+
+    ``steps``, if not 0, is how many columns every thread has: no thread has fewer.
+    """
 
     variant: str
     rows: int
@@ -49,8 +54,11 @@ class ReduceConfig:
     column_lanes: int = 1
     partials: int = PARTIALS
     block: int = 0
+    steps: int = 0
 
     def __post_init__(self) -> None:
+        if self.steps and (self.variant != "workgroup" or self.block or not 1 <= self.steps <= MOST_STEPS):
+            raise ValueError(f"{self.steps} steps cannot be written out")
         if self.variant not in ("serial", "workgroup", "words"):
             raise ValueError(f"unknown variant {self.variant!r}")
         if self.strips & (self.strips - 1) or self.strips < 1 or (self.strips > 1) != (self.variant == "workgroup"):
@@ -129,8 +137,10 @@ def choose(
     row_count, strips = share(profile, many, long, columns_are_contiguous)
     steps = -(-long // strips)
     block = BLOCK * PARTIALS if steps > 2 * BLOCK * PARTIALS else 0
-    variant = "serial" if strips == 1 else "workgroup"
-    return ReduceConfig(variant, row_count, strips, row_lanes, column_lanes, PARTIALS, block)
+    if strips == 1:
+        return ReduceConfig("serial", row_count, strips, row_lanes, column_lanes, PARTIALS, block)
+    even = profile.kind != "cpu" and columns == strips * steps and steps <= MOST_STEPS
+    return ReduceConfig("workgroup", row_count, strips, row_lanes, column_lanes, PARTIALS, block, steps if even else 0)
 
 
 def share(profile: DeviceProfile, rows: int, columns: int, columns_are_contiguous: bool) -> tuple[int, int]:

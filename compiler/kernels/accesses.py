@@ -1,0 +1,203 @@
+"""Every access of a kernel lies inside its operand, also without the bounds checks of the shader's compiler.
+
+A hook's parameters are in the range of their variables: the template sees to that.  From there on an access is inside
+if
+
+* its position has bounds that lie inside the operand's memory, padding to 16 bytes included; or
+* it was made for logical coordinates, each of which is inside its axis; a condition that guards the access counts.
+
+What neither shows gets a bound of its own: a load the nearest position inside, a store a condition.  Such are the last
+thread of a map kernel, which computes up to three elements that nobody reads, and windows that reach over the border.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from ...runtime.dtypes import padded_bytes
+from .. import expr as ex
+from .. import index as ix
+from ..codegen.wgsl import LANES, depends_on_lane, is_aligned, lane_variable, split_lane
+from ..expr import Expr
+from ..index import Dim
+from ..ir import Value
+from .spec import Hook, Store
+
+Coordinates = tuple[Dim, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """A condition that holds where an access is executed: ``left < right``, or ``left >= right``."""
+
+    is_less: bool
+    left: Dim
+    right: Dim
+
+
+Facts = tuple[Fact, ...]
+
+
+def facts_of(condition: Expr | None) -> Facts:
+    """What the comparisons of coordinates in a conjunction tell."""
+    found: list[Fact] = []
+    stack = [] if condition is None else [condition]
+    while stack:
+        node = stack.pop()
+        if node.op == "and":
+            stack.extend(node.args)
+        elif node.op in ("lt", "ge", "gt", "le") and node.args[0].dtype == "i32":
+            left, right = (_number(argument) for argument in node.args)
+            if left is None or right is None:
+                continue
+            if node.op in ("gt", "le"):
+                left, right = right, left
+            found.append(Fact(node.op in ("lt", "gt"), left, right))
+    return tuple(found)
+
+
+def _number(node: Expr) -> Dim | None:
+    if node.op == "coordinate":
+        position: Dim = node.payload
+        return position
+    return int(node.payload) if node.op == "const" else None
+
+
+def is_inside(coordinate: Dim, size: Dim, facts: Facts) -> bool:
+    """Whether ``0 <= coordinate < size``."""
+    low = ix.bounds(coordinate)[0] >= 0 or any(
+        not fact.is_less and ix.bounds(_shifted(coordinate, fact))[0] >= 0 for fact in facts
+    )
+    return low and (
+        ix.always_less(coordinate, size)
+        or any(fact.is_less and ix.always_less(_shifted(coordinate, fact), ix.add(size, 1)) for fact in facts)
+    )
+
+
+def _shifted(coordinate: Dim, fact: Fact) -> Dim:
+    """The coordinate with the right side of a comparison in place of its left side."""
+    return ix.add(ix.add(coordinate, ix.multiply(fact.left, -1)), fact.right)
+
+
+class Accesses:
+    """Collects where the loads and stores of one kernel are made for, and bounds those that are not known inside."""
+
+    def __init__(self) -> None:
+        self._loads: dict[Expr, set[tuple[Value, Coordinates]]] = {}
+        self._stores: dict[Dim, set[tuple[Value, Coordinates]]] = {}
+
+    def loaded(self, load: Expr, value: Value, where: Coordinates) -> None:
+        self._loads.setdefault(load, set()).add((value, where))
+
+    def stored(self, position: Dim, value: Value, where: Coordinates) -> None:
+        self._stores.setdefault(position, set()).add((value, where))
+
+    def bounded(self, hooks: Iterable[Hook], values: Mapping[str, Value]) -> list[Hook]:
+        """The hooks with every access inside; ``values`` are the tensors behind the operands."""
+        return [self._hook(hook, values) for hook in hooks]
+
+    def _hook(self, hook: Hook, values: Mapping[str, Value]) -> Hook:
+        result = None if hook.result is None else self._expression(hook.result, (), values)
+        stores = tuple(self._store(store, values) for store in hook.stores)
+        if result is hook.result and all(new is old for new, old in zip(stores, hook.stores)):
+            return hook
+        return replace(hook, result=result, stores=stores)
+
+    def _store(self, store: Store, values: Mapping[str, Value]) -> Store:
+        condition = None if store.condition is None else self._expression(store.condition, (), values)
+        facts = facts_of(condition)
+        value = self._expression(store.value, facts, values)
+        position = self._position(store.position, facts, values)
+        made_for = self._stores.get(store.position, set())
+        if not self._is_inside(position, values[store.operand], made_for, facts):
+            inside = ex.in_range(position, 0, _memory(values[store.operand]))
+            condition = inside if condition is None else ex.binary("and", condition, inside)
+        if (value, position, condition) == (store.value, store.position, store.condition):
+            return store
+        return replace(store, value=value, position=position, condition=condition)
+
+    def _expression(self, value: Expr, facts: Facts, values: Mapping[str, Value]) -> Expr:
+        """``value`` where ``facts`` hold, with its loads inside; a guard's condition counts for what it protects."""
+        done: dict[Expr, Expr] = {}
+        stack = [value]
+        while stack:
+            node = stack[-1]
+            if node in done:
+                stack.pop()
+                continue
+            needed = (node.args[0], node.args[2]) if node.op == "guard" else node.args
+            waiting = [argument for argument in needed if argument not in done]
+            if waiting:
+                stack.extend(waiting)
+                continue
+            stack.pop()
+            if node.op == "guard":
+                condition = done[node.args[0]]
+                guarded = self._expression(node.args[1], (*facts, *facts_of(condition)), values)
+                done[node] = ex.rebuild(node, (condition, guarded, done[node.args[2]]))
+            elif node.op == "load":
+                done[node] = self._load(node, facts, values)
+            elif node.op == "coordinate":
+                done[node] = ex.coordinate(self._position(node.payload, facts, values))
+            else:
+                done[node] = ex.rebuild(node, tuple(done[argument] for argument in node.args))
+        return done[value]
+
+    def _load(self, node: Expr, facts: Facts, values: Mapping[str, Value]) -> Expr:
+        payload = node.payload
+        value = values[str(payload.operand)]
+        position = self._position(payload.position, facts, values)
+        if not self._is_inside(position, value, self._loads.get(node, set()), facts):
+            position = _nearest(position, _memory(value))
+        if position == payload.position:
+            return node
+        return ex.load(payload.operand, payload.dtype, position, node.dtype)
+
+    def _position(self, position: Dim, facts: Facts, values: Mapping[str, Value]) -> Dim:
+        """The same with the loads of its run-time integers inside."""
+        if not ex.opaque_in(position):
+            return position
+
+        def on_atom(atom: ix.Atom) -> Dim | None:
+            if atom.kind != "opaque":
+                return None
+            inner = self._expression(atom.payload, facts, values)
+            return None if inner is atom.payload else ex.as_index(inner, atom.low, atom.high)
+
+        return ix.transform(position, on_atom)
+
+    @staticmethod
+    def _is_inside(position: Dim, value: Value, made_for: set[tuple[Value, Coordinates]], facts: Facts) -> bool:
+        memory = _memory(value)
+        low, high = ix.bounds(position)
+        if low >= 0 and high < ix.bounds(memory)[0]:
+            return True
+        if value.dtype.itemsize <= LANES and is_aligned(position):
+            base, _ = split_lane(position)
+            assert base is not None
+            vectors = ix.ceildiv(value.layout.stored_elements(value.shape), LANES)
+            if is_inside(ix.floordiv(base, LANES), vectors, facts):
+                return True
+        if is_inside(position, memory, facts):
+            return True
+        return any(
+            all(is_inside(coordinate, size, facts) for coordinate, size in zip(where, other.shape, strict=True))
+            for other, where in made_for
+        )
+
+
+def _memory(value: Value) -> Dim:
+    """Elements that the memory of a tensor has room for."""
+    elements = value.layout.stored_elements(value.shape)
+    return elements if isinstance(elements, ix.Index) else padded_bytes(elements, value.dtype) * 8 // value.dtype.bits
+
+
+def _nearest(position: Dim, memory: Dim) -> Dim:
+    """The position inside that is nearest; four aligned neighbours stay so."""
+    if not isinstance(memory, ix.Index) and memory % LANES == 0 and depends_on_lane(position) and is_aligned(position):
+        base, _ = split_lane(position)
+        assert base is not None
+        vector = ix.maximum(ix.minimum(ix.floordiv(base, LANES), memory // LANES - 1), 0)
+        return ix.add(ix.multiply(vector, LANES), lane_variable())
+    return ix.maximum(ix.minimum(position, ix.add(memory, -1)), 0)

@@ -1,0 +1,93 @@
+"""Products whose terms are shared among workgroups, where their results are too few for a GPU.
+
+A sum over k becomes ``parts`` sums over a part of k, computed as so many batches (groups of a convolution), and a
+reduction that adds them in order.  The reduction takes what the product's kernel would have taken: bias, activation,
+residual.  This is a rewrite of the graph, so every kernel, layout and fusion works on the result as on any other
+product.  Only for f32: sums of parts are stored.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from ...runtime.device_profile import DeviceProfile
+from .. import tuning
+from ..builder import DEFAULT_LIMITS, GraphBuilder, Limits
+from ..ir import Graph, Node, Shape, Value
+from ..ops.registry import registry
+from ..rewrite import Facts, Match, Rule, Trace, apply_rules
+from .patterns import view
+
+
+def split_products(
+    graph: Graph, profile: DeviceProfile, *, limits: Limits = DEFAULT_LIMITS, trace: Trace | None = None
+) -> int:
+    """Split what the profile's device would run faster; gives the number of changes."""
+    return apply_rules(graph, rules(profile), limits=limits, trace=trace)
+
+
+def rules(profile: DeviceProfile) -> tuple[Rule, ...]:
+    def match_matrices(node: Node, facts: Facts) -> Match | None:
+        left, right = node.operand(0), node.operand(1)
+        if left.rank != 2 or right.rank != 2 or not _applies(node, facts):
+            return None
+        (m, k), n = left.shape, right.shape[1]
+        parts = tuning.split_parts(tuning.Problem(m, n, k), k, profile)  # type: ignore[arg-type]  # _applies: numbers
+        return Match((node,), {"parts": parts}) if parts > 1 else None
+
+    def match_convolution(node: Node, facts: Facts) -> Match | None:
+        if node.attributes.group != 1 or not _applies(node, facts):
+            return None
+        weight, result = node.operand(1), node.output
+        outputs, channels, *kernel = weight.shape
+        problem = tuning.Problem(
+            _count((result.shape[0], *result.shape[2:])), _count((outputs,)), _count((channels, *kernel))
+        )
+        parts = tuning.split_parts(problem, _count((channels,)), profile)
+        return Match((node,), {"parts": parts}) if parts > 1 else None
+
+    return (
+        Rule("split-matrix-product", frozenset({"loom.MatMul"}), match_matrices, _split_matrices),
+        Rule("split-convolution", frozenset({"loom.Convolution"}), match_convolution, _split_convolution),
+    )
+
+
+def _applies(node: Node, facts: Facts) -> bool:
+    """Whether it runs with every input, on f32, and all sizes are numbers."""
+    values = (node.operand(0), node.operand(1), node.output)
+    if node.output.dtype.name != "float32" or facts.is_constant(node.output):
+        return False
+    return all(isinstance(size, int) and size > 0 for value in values for size in value.shape)
+
+
+def _count(shape: Shape) -> int:
+    result = 1
+    for size in shape:
+        assert isinstance(size, int), "only products with known sizes are split"
+        result *= size
+    return result
+
+
+def _split_matrices(builder: GraphBuilder, match: Match) -> Value:
+    node, parts = match.root, match["parts"]
+    left, right = node.operand(0), node.operand(1)
+    m, k = left.shape
+    share = _count((k,)) // parts
+    rows = builder.op("Transpose", view(builder, left, (m, parts, share)), perm=(1, 0, 2))
+    product = builder.op("MatMul", rows, view(builder, right, (parts, share, right.shape[1])), domain="loom")
+    return builder.op("Reduce", product, domain="loom", kind="sum", axes=(0,), keepdims=False)
+
+
+def _split_convolution(builder: GraphBuilder, match: Match) -> Value:
+    """Group ``g`` of the new convolution has the g-th part of the channels and all outputs."""
+    node, parts = match.root, match["parts"]
+    value, weight, result = node.operand(0), node.operand(1), node.output
+    outputs, channels, *kernel = weight.shape
+    share = _count((channels,)) // parts
+    apart = view(builder, weight, (outputs, parts, share, *kernel))
+    axes = (1, 0, *range(2, 3 + len(kernel)))
+    grouped = view(builder, builder.op("Transpose", apart, perm=axes), (_count((outputs,)) * parts, share, *kernel))
+    attributes = dataclasses.replace(node.attributes, group=parts)
+    product = builder.emit(registry.of(node), [value, grouped], attributes)[0]
+    stacked = view(builder, product, (result.shape[0], parts, *result.shape[1:]))
+    return builder.op("Reduce", stacked, domain="loom", kind="sum", axes=(1,), keepdims=False)
