@@ -30,6 +30,7 @@ def main() -> None:
     models.add_argument("--runs", type=int, default=10, help="rounds (10)")
     models.add_argument("--seconds", type=float, default=20.0, help="most time of one runtime in these rounds (20)")
     models.add_argument("--peers", action="store_true", help="install the other runtimes into build/bench and run them")
+    models.add_argument("--cold-only", action="store_true", help="one start of each runtime, without a warm second")
     compiling = commands.add_parser("compile", help="the compiler's own time, and how it grows")
     compiling.add_argument("--models", type=_names(MODELS), default=list(MODELS), metavar="A,B")
     compiling.add_argument("--sizes", type=lambda text: tuple(map(int, text.split(","))), default=compile_speed.SIZES)
@@ -39,7 +40,7 @@ def main() -> None:
     if arguments.command == "models":
         run_models(
             arguments.models, _drivers(arguments.drivers), _runtimes(arguments.runtimes, arguments.peers),
-            arguments.runs, arguments.seconds, page=True,
+            arguments.runs, arguments.seconds, page=True, warm=not arguments.cold_only,
         )  # fmt: skip
     elif arguments.command == "compile":
         run_compile(arguments.models, arguments.sizes, arguments.repeat, page=True)
@@ -94,7 +95,14 @@ def _runtimes(names: list[str] | None, peers: bool) -> list[Runtime]:
 
 
 def run_models(
-    names: list[str], drivers: list[Driver], runtimes: list[Runtime], rounds: int, seconds: float, *, page: bool
+    names: list[str],
+    drivers: list[Driver],
+    runtimes: list[Runtime],
+    rounds: int,
+    seconds: float,
+    *,
+    page: bool,
+    warm: bool = True,
 ) -> None:
     for driver in drivers:
         results = []
@@ -102,13 +110,15 @@ def run_models(
         for name in names:
             with console.status("") as status:
                 measured = measure(
-                    MODELS[name], usable, driver, rounds=rounds, seconds=seconds, tell=lambda text: status.update(text)
-                )
+                    MODELS[name], usable, driver, rounds=rounds, seconds=seconds, warm=warm,
+                    tell=lambda text: status.update(text),
+                )  # fmt: skip
             results += measured
             if page:
                 report.save_models(measured)
                 report.write_page()
-        print(f"## {driver.title}\n\n{report.run_table(results)}\n{report.start_table(results)}")
+        tables = (report.run_table(results), report.comparison(results), report.start_table(results))
+        print(f"## {driver.title}\n\n" + "\n".join(tables))
         for result in results:
             if result.error:
                 console.print(f"{result.model} on {RUNTIMES[result.runtime].title}: {result.error}", markup=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
+import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from itertools import pairwise
@@ -85,7 +86,13 @@ def _driver_section(title: str, machine: str, results: Sequence[Result]) -> str:
     devices = sorted(
         {f"{RUNTIMES[r.runtime].title} {r.facts['version']} on {r.facts['device']}" for r in results if r.facts}
     )
-    lines = [f"## {title}\n", f"{machine}, {span}. {'; '.join(devices)}.\n", run_table(results), start_table(results)]
+    lines = [
+        f"## {title}\n",
+        f"{machine}, {span}. {'; '.join(devices)}.\n",
+        run_table(results),
+        comparison(results),
+        start_table(results),
+    ]
     failed = [
         f"* {result.model} on {RUNTIMES[result.runtime].title}: {result.error}" for result in results if result.error
     ]
@@ -113,16 +120,38 @@ def _run_cell(result: Result | None) -> str:
     return f"{number(result.median_ms)} ({number(result.least_ms)} to {number(result.most_ms)})"
 
 
+def comparison(results: Sequence[Result]) -> str:
+    """How many times the time of ours each other runtime takes, on the models that both run."""
+    medians = {(result.model, result.runtime): result.median_ms for result in results if result.median_ms is not None}
+    lines = []
+    for name, runtime in RUNTIMES.items():
+        ratios = {
+            model: taken / medians[model, "shaderloom"]
+            for (model, other), taken in medians.items()
+            if other == name != "shaderloom" and (model, "shaderloom") in medians
+        }
+        if ratios:
+            least = min(ratios, key=lambda model: ratios[model])
+            mean = statistics.geometric_mean(ratios.values())
+            lines.append(
+                f"* {runtime.title} takes {mean:.2f} times as long as Shaderloom in the geometric mean of "
+                f"{len(ratios)} models, at least {ratios[least]:.2f} times ({least})."
+            )
+    return "\n".join(lines) + "\n"
+
+
 def start_table(results: Sequence[Result]) -> str:
     """Starts, memory and error, a row for each model and runtime."""
     rows = []
     for result in sorted(
         results, key=lambda item: (list(MODELS).index(item.model), list(RUNTIMES).index(item.runtime))
     ):
-        if result.cold is None or result.warm is None:
+        if result.cold is None:
             continue
         seconds = [
-            f"{start[key]:.2f}" for start in (result.cold, result.warm) for key in ("start_s", "create_s", "first_s")
+            "" if start is None else f"{start[key]:.2f}"
+            for start in (result.cold, result.warm)
+            for key in ("start_s", "create_s", "first_s")
         ]
         peak = "" if result.peak_mb is None else f"{result.peak_mb:.0f}"
         difference = "" if result.difference is None else f"{result.difference:.1e}"

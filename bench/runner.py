@@ -134,8 +134,9 @@ def measure(
     rounds: int,
     seconds: float,
     tell: Callable[[str], None],
+    warm: bool = True,
 ) -> list[Result]:
-    """One model on several runtimes, the reference first.
+    """One model on several runtimes, the reference first; without ``warm`` the process of the cold start stays.
 
     Each runs ``rounds`` times, in turns; one that has used ``seconds`` stops early, but not before its third run.
     """
@@ -153,7 +154,7 @@ def measure(
                 result = results[runtime.name]
                 try:
                     result.cold, result.warm, workers[runtime.name] = _start(
-                        runtime, model.name, path, feeds, names, driver, scratch
+                        runtime, model.name, path, feeds, names, driver, scratch, warm
                     )
                 except (WorkerError, subprocess.CalledProcessError) as error:
                     result.error = _text(error)
@@ -176,9 +177,9 @@ def _output_names(path: Path) -> list[str]:
 
 
 def _start(
-    runtime: Runtime, name: str, path: Path, feeds: Feeds, names: list[str], driver: Driver, scratch: Path
-) -> tuple[dict[str, float], dict[str, float], Worker]:
-    """A cold start in caches of its own, then a second process, which stays."""
+    runtime: Runtime, name: str, path: Path, feeds: Feeds, names: list[str], driver: Driver, scratch: Path, warm: bool
+) -> tuple[dict[str, float], dict[str, float] | None, Worker]:
+    """A cold start in caches of its own, then with ``warm`` a second process, which stays."""
     caches = scratch / f"{runtime.name}-caches"
     caches.mkdir()
     # where Mesa, platformdirs and others keep what they may reuse
@@ -191,17 +192,18 @@ def _start(
         job.model = str(_converted(runtime, name, job))
     command = [str(runtime.python().absolute()), "-m", f"bench.workers.{runtime.worker}", json.dumps(asdict(job))]
     starts = []
-    for attempt in ("cold", "warm"):
+    attempts = ("cold", "warm") if warm else ("cold",)
+    for attempt in attempts:
         worker = Worker(command, environment)
         try:
             starts.append(worker.opened())
-            if attempt == "cold":
+            if attempt != attempts[-1]:
                 worker.finish()
                 worker.kill()
         except BaseException:
             worker.kill()
             raise
-    return starts[0], starts[1], worker
+    return starts[0], starts[1] if warm else None, worker
 
 
 def _converted(runtime: Runtime, name: str, job: Job) -> Path:

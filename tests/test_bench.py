@@ -86,3 +86,21 @@ def test_growth_beyond_n_log_n_is_told() -> None:
     assert exceeds_linearithmic(compile_time(2000, 1.0), compile_time(8000, 16.0))
     text = report.compile_tables([], [compile_time(2000, 1.0), compile_time(8000, 16.0)])
     assert "Faster than n log n grew: chain from 2000 to 8000 nodes." in text
+
+
+def test_runtimes_are_compared_where_both_ran() -> None:
+    def result(model: str, runtime: str, median: float | None) -> Result:
+        return Result(model, runtime, "lavapipe", "2026-01-01", median_ms=median, least_ms=median, most_ms=median)
+
+    text = report.comparison(
+        [
+            result("resnet18", "shaderloom", 2.0),
+            result("resnet18", "ncnn", 8.0),
+            result("resnet50", "shaderloom", 3.0),
+            result("resnet50", "ncnn", 3.0),
+            result("resnet50", "wonnx", None),
+            result("bert_small", "ncnn", 5.0),
+        ]
+    )
+    assert "ncnn Vulkan takes 2.00 times" in text and "of 2 models, at least 1.00 times (resnet50)" in text
+    assert text.count("*") == 1
