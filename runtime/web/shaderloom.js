@@ -148,7 +148,10 @@ async function request(base, name) {
   } catch (error) {
     throw new ShaderloomError("bundle", `'${name}' cannot be fetched: ${error.message}`, { cause: error });
   }
-  if (!response.ok) throw new ShaderloomError("bundle", `'${name}' cannot be fetched: status ${response.status}`);
+  if (!response.ok) {
+    const hint = name === "manifest.json" ? `; ${base} must be the folder of a bundle (a zip has to be unpacked)` : "";
+    throw new ShaderloomError("bundle", `'${name}' cannot be fetched: status ${response.status}${hint}`);
+  }
   return response;
 }
 

@@ -206,8 +206,10 @@ class GraphView {
     const call = this.data.calls[number];
     context.globalAlpha = this.found && call && !this.found.has(number) ? 0.25 : 1;
     context.fillStyle = call ? this.colourOf(call) : colour("raised");
-    context.strokeStyle = number === selection.call ? colour("accent") : colour("line");
-    context.lineWidth = number === selection.call ? 3 : 1;
+    const isFound = Boolean(call && this.found?.has(number));
+    context.strokeStyle = number === selection.call || isFound ? colour("accent") : colour("line");
+    // What was searched for has to be seen from afar, too.
+    context.lineWidth = isFound ? Math.max(3, 2 / this.view.zoom) : number === selection.call ? 3 : 1;
     context.beginPath();
     context.roundRect(box.x, box.y, box.width, box.height, call ? 6 : 13);
     context.fill();

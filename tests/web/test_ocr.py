@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterator
-from dataclasses import asdict, replace
+from dataclasses import asdict
 
 import numpy as np
 import onnxruntime
 import pytest
 from PIL import Image
 
-import shaderloom.bundle_compile
 from examples.ocr import components, detect, geometry, images, pipeline, recognise
 from examples.ocr.session import to_network_input
 from examples.web_ocr.bundles import SHAPES, build_bundles
 from examples.web_ocr.site import PAGE, serve
-from shaderloom.runtime.device_profile import WEB
 from shaderloom.serve.files import folder_resources
 from shaderloom.serve.site import Site
 
@@ -182,10 +180,8 @@ def test_pictures_are_fitted_into_the_sizes_of_the_detector(page, size, expected
     assert (fit["networkWidth"], fit["networkHeight"], fit["width"], fit["height"]) == expected
 
 
-def test_the_page_reads_the_default_picture_as_python_does(browser, tmp_path, monkeypatch):
-    """With kernels for software drivers, as Chromium has one here: those for GPUs take it minutes to compile."""
+def test_the_page_reads_the_default_picture_as_python_does(browser, tmp_path):
     paths = pipeline.ModelPaths(*(trained_model(name) for name in ("ppocr_det", "ppocr_cls", "ppocr_rec")))
-    monkeypatch.setattr(shaderloom.bundle_compile, "WEB", replace(WEB, kind="cpu"))
     shapes = {
         "detection": [(1, 3, 320, 640)],
         "angle": SHAPES["angle"],

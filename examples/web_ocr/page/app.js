@@ -99,6 +99,10 @@ function element(name, properties, ...children) {
   return made;
 }
 
+/** A duration in milliseconds for people. The first run of a shape compiles its shaders, which may take long. */
+const durationText = (milliseconds) =>
+  milliseconds < 1000 ? `${milliseconds.toFixed(0)} ms` : `${(milliseconds / 1000).toFixed(1)} s`;
+
 function show(lines) {
   const items = lines.map(({ text, score, upsideDown }) => element("li", {},
     element("span", { className: "text", textContent: text }),
@@ -110,7 +114,7 @@ function show(lines) {
   $("lines").replaceChildren(...(items.length ? items : [element("li", { textContent: "No text was found." })]));
   $("times").replaceChildren(...Object.entries(pipeline.times).flatMap(([name, { milliseconds, runs }]) => [
     element("dt", { textContent: MODELS[name] }),
-    element("dd", { textContent: `${milliseconds.toFixed(0)} ms in ${runs} ${runs === 1 ? "run" : "runs"}` }),
+    element("dd", { textContent: `${durationText(milliseconds)} in ${runs} ${runs === 1 ? "run" : "runs"}` }),
   ]));
 }
 
