@@ -165,6 +165,8 @@ class _Narrowing:
         value = group.output
         if value in self.exact:
             return "positions and integers are exact"
+        if group.family == "attention" and group.region and group.region.anchor.attributes.parts > 1:
+            return "the scores of a part of an attention are exact"
         if self.far.get(value, NOWHERE) != NOWHERE:
             return f"a constant beyond {FLOAT16_LARGEST:.0f} may reach it"
         reached = self.reached.get(name_of(value), 0.0)

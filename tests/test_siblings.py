@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx
 import pytest
 from onnx import helper
 
 from shaderloom.compiler.driver import CompileOptions, lower
 from shaderloom.compiler.frontend import load_model
-from shaderloom.compiler.specialise import bind_shapes
+from shaderloom.compiler.specialise import bind_shapes, specialise
 from shaderloom.runtime.device_profile import WEB
 
 from .support.comparison import reference, relative_error
@@ -65,7 +66,7 @@ def products(model, feeds, **options) -> int:
     """Matrix products in the canonical graph."""
     imported = load_model(model.SerializeToString())
     bound = bind_shapes(imported, {name: array.shape for name, array in feeds.items()})
-    graph = lower(imported, bound, WEB, CompileOptions(verify=True, **options)).graph
+    graph = lower(specialise(imported, bound.shapes), WEB, CompileOptions(verify=True, **options)).graph
     return sum(each.op == "MatMul" for each in graph.nodes)
 
 
@@ -73,7 +74,7 @@ def refusals(model, feeds) -> list[str | None]:
     imported = load_model(model.SerializeToString())
     bound = bind_shapes(imported, {name: array.shape for name, array in feeds.items()})
     trace: list = []
-    lower(imported, bound, WEB, CompileOptions(), trace=trace)
+    lower(specialise(imported, bound.shapes), WEB, CompileOptions(), trace=trace)
     return [entry.refused for entry in trace if entry.rule == "join-siblings"]
 
 
@@ -131,3 +132,54 @@ def test_shared_weights_are_not_copied():
     constants = {"w": weights(160, 160), "u": weights(160, 160) + 1, "s": np.array([480])}
     model = make_model(nodes, feeds, ["y", "z", "y2"], constants=constants)
     assert refusals(model, feeds) == ["a weight is needed elsewhere too"]
+
+
+def narrow_heads(kind: str, rows: int = 3):
+    """Three products with weights of 8 or 16 bits, as exporters write them."""
+    feeds = {"x": weights(1, rows, 160)}
+    constants, nodes, outputs = {}, [], []
+    for number, size in enumerate((160, 120, 120)):
+        generator = np.random.default_rng(number)
+        integers = generator.integers(-127, 128, (160, size)).astype(np.int8)
+        constants[f"scale{number}"] = generator.uniform(0.005, 0.02, size).astype(np.float32)
+        constants[f"q{number}"] = integers
+        if kind == "DequantizeLinear":
+            constants[f"zero{number}"] = generator.integers(-3, 4, size).astype(np.int8)
+            nodes.append(node(kind, [f"q{number}", f"scale{number}", f"zero{number}"], [f"w{number}"], axis=1))
+        elif kind == "Transpose":
+            constants[f"q{number}"] = np.ascontiguousarray(integers.T)
+            constants[f"scale{number}"] = constants[f"scale{number}"].reshape(size, 1)
+            nodes.append(node("Cast", [f"q{number}"], [f"c{number}"], to=1))
+            nodes.append(node("Mul", [f"c{number}", f"scale{number}"], [f"m{number}"]))
+            nodes.append(node("Transpose", [f"m{number}"], [f"w{number}"], perm=[1, 0]))
+        else:
+            constants[f"q{number}"] = weights(160, size).astype(np.float16) + np.float16(number)
+            nodes.append(node("Cast", [f"q{number}"], [f"w{number}"], to=1))
+        constants[f"s{number}"] = np.array([0, 0, 4, size // 4])
+        nodes.append(node("MatMul", ["x", f"w{number}"], [f"p{number}"]))
+        nodes.append(node("Reshape", [f"p{number}", f"s{number}"], [f"y{number}"]))
+        outputs.append(f"y{number}")
+    used = {name for each in nodes for name in each.input}
+    return make_model(nodes, feeds, outputs, constants={k: v for k, v in constants.items() if k in used}), feeds
+
+
+@pytest.mark.parametrize("kind", ["DequantizeLinear", "Transpose", "Cast"])
+def test_narrow_weights_join_and_stay_narrow(device, kind: str):
+    model, feeds = narrow_heads(kind)
+    assert products(model, feeds) == 1
+    expected = reference(model.SerializeToString(), feeds)
+    for found, wanted in zip(run_model(device, model, feeds), expected, strict=True):
+        assert relative_error(found, wanted) <= 1e-5
+    narrow = 400 * 160 * (2 if kind == "Cast" else 1)
+    plan = compile_for(model, feeds, WEB)
+    assert sum(weight.bytes for weight in plan.weights) <= 1.1 * narrow + 4096
+
+
+def test_weights_of_different_scales_stay_apart():
+    """One scale for a whole matrix: it would have to become one for each column."""
+    model, feeds = narrow_heads("DequantizeLinear")
+    for each in list(model.graph.initializer):
+        if each.name.startswith(("scale", "zero")):
+            array = onnx.numpy_helper.to_array(each).reshape(-1)[0]
+            each.CopyFrom(onnx.numpy_helper.from_array(np.asarray(array), each.name))
+    assert refusals(model, feeds) == ["weights of fewer bits are dequantised in different ways"]

@@ -19,6 +19,7 @@ from ..builder import DEFAULT_LIMITS, GraphBuilder, Limits
 from ..ir import Graph, Node, Value
 from ..ops.registry import registry
 from ..rewrite import Application, Facts, Trace, merge_origins
+from .constants import join_constants, may_join
 from .patterns import split_constant, varies_along, view
 
 #: Elementwise steps within which two products must meet
@@ -94,6 +95,9 @@ def _refusal(members: list[_Sibling], facts: Facts) -> str | None:
         reason = _weight_reason(each.product.operand(1), facts)
         if reason is not None:
             return reason
+    weights = [each.product.operand(1) for each in members]
+    if any(map(_is_narrow, weights)) and not may_join(weights, -1):
+        return "weights of fewer bits are dequantised in different ways"
     if all(registry.of(user).is_view for each in members for user in each.last.output.users) or _meet(members):
         return None
     return "arithmetic behind a product is faster in its own kernel"
@@ -107,11 +111,21 @@ def _weight_reason(weight: Value, facts: Facts) -> str | None:
         large = ix.bounds(value.elements)[1] > facts.limits.fold_elements
         if large and not facts.single_use(value):
             return "a weight is needed elsewhere too"
-        if large and not value.dtype.is_float:
-            return "weights of fewer bits stay as they are"
         if value.producer is not None:
             pending += [operand for operand in value.producer.inputs if operand is not None]
     return None
+
+
+def _is_narrow(weight: Value) -> bool:
+    """Whether a weight is computed from constants of fewer bits."""
+    pending = [weight]
+    while pending:
+        value = pending.pop()
+        if value.dtype.bits < weight.dtype.bits and ix.bounds(value.elements) == ix.bounds(weight.elements):
+            return True
+        if value.producer is not None:
+            pending += [operand for operand in value.producer.inputs if operand is not None]
+    return False
 
 
 def _meet(members: list[_Sibling]) -> bool:
@@ -137,7 +151,7 @@ def _ahead(value: Value) -> set[Node]:
 
 def _join(builder: GraphBuilder, graph: Graph, members: list[_Sibling]) -> None:
     products = [each.product for each in members]
-    weight = builder.op("Concat", *(product.operand(1) for product in products), axis=-1)
+    weight = join_constants(builder, [product.operand(1) for product in products], -1)
     whole = builder.op("MatMul", products[0].operand(0), weight, domain="loom")
     addends = [view(builder, each.addend, (each.columns,)) for each in members if each.addend is not None]
     if addends:
