@@ -181,6 +181,8 @@ class Specialiser:
 
     def _body(self, body: ImportedGraph, values: Sequence[Value], scope: Scope) -> list[Value]:
         """Run a body with the values of its inputs."""
+        if len(values) != len(body.inputs):
+            raise ModelError(f"a body takes {len(body.inputs)} values, but the node has {len(values)} for it")
         inner = Scope(body, scope)
         inner.values.update((port.name, value) for port, value in zip(body.inputs, values, strict=True))
         self.run(inner)

@@ -119,6 +119,8 @@ def unroll_loop(builder: GraphBuilder, node: ImportedNode, inputs: Sequence[Valu
     most = None if limit is None else _known(node, limit, "the number of steps")
     values = [value for value in carried if value is not None]
     stacked = len(body.outputs) - 1 - len(values)
+    if stacked < 0:
+        raise ModelError(f"the body of Loop has {len(body.outputs)} outputs for {len(values)} carried values")
     rows: list[list[Value]] = [[] for _ in range(stacked)]
     running = condition is None or bool(_known(node, condition, "the condition"))
     step = 0

@@ -404,3 +404,23 @@ def test_texts_that_are_no_utf8(text: bytes, tmp_path: Path) -> None:
         with pytest.raises(ModelError, match=r"the field '\w+' of a \w+ is not UTF-8: b'\\xff") as caught:
             InferenceSession(source, providers=["wgpu"])
         check(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("operands", "outputs", "message"),
+    [
+        ("n, c", "bool go, float[2] b", "a body takes 3 values, but the node has 2 for it"),
+        ("n, c, x, x", "bool go, float[2] b, float[2] b", "a body takes 3 values, but the node has 4 for it"),
+        ("n, c, x", "bool go", "the body of Loop has 1 outputs for 1 carried values"),
+    ],
+)
+def test_loops_whose_bodies_take_or_give_something_else(operands: str, outputs: str, message: str) -> None:
+    model = onnx.parser.parse_model(
+        f"""<ir_version: 8, opset_import: ["" : 17]> g (float[2] x) => (float[2] y) <int64 n = {{3}}, bool c = {{1}}> {{
+            y = Loop<body = body (int64 i, bool keep, float[2] a) => ({outputs})
+                {{ go = Identity(keep) b = Add(a, a) }}>({operands})
+        }}"""
+    )
+    with pytest.raises(ModelError, match=message) as caught:
+        open_and_run(model, None, {"x": np.ones(2, np.float32)})
+    check(caught.value)
