@@ -1,8 +1,9 @@
 """Recurrent layers: a loop over time inside one kernel.
 
 A workgroup has one sequence of the batch in one direction; its threads share the units of the hidden state, which lies
-in workgroup memory.  The products of the inputs with their weights are made beforehand for all steps at once; what is
-left is the product of the state with the recurrence weights, the activations and the new state.
+in workgroup memory.  States that are each unit's own lie there too or, where it is too small, in memory of the thread:
+with 16 KiB an LSTM may have 4,096 units.  The products of the inputs with their weights are made beforehand for all
+steps at once; what is left is the product of the state with the recurrence weights, the activations and the new state.
 
 The result has the output of every step, then the last hidden state, and for an LSTM the last cell state:
 [steps + 1 (+ 1), directions, batch, units].
@@ -14,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ...runtime.errors import LimitError
 from .. import expr as ex
 from .. import index as ix
 from ..expr import Expr
@@ -24,21 +26,24 @@ from ..ops.activation_functions import activation
 from .context import Built, GroupContext
 from .spec import Hook
 
-#: Arrays of one number a unit in workgroup memory
-_ARRAYS = {"rnn": 2, "gru": 3, "lstm": 3}
+#: llvmpipe counts the rounds of all loops of a thread and leaves them, without an error, after so many
+MOST_ROUNDS = 65_535
 #: Positions of the operands of ``loom.Recurrent``
 GATES, RECURRENCE, LENGTHS, HIDDEN, CELL, PEEPHOLES, RESET_BIAS = range(7)
 
 
 @dataclass(frozen=True, slots=True)
 class RecurrentConfig:
-    """``threads`` share the units of one sequence."""
+    """``threads`` share the units of one sequence; ``unroll`` terms of a sum are written out."""
 
     threads: int
+    unroll: int
 
     def __post_init__(self) -> None:
         if not 1 <= self.threads <= 256:
             raise ValueError(f"a workgroup of {self.threads} threads")
+        if not 1 <= self.unroll <= 32:
+            raise ValueError(f"{self.unroll} terms in a round")
 
 
 def weight_layouts(node: Node) -> dict[int, Layout]:
@@ -86,8 +91,12 @@ def build(context: GroupContext) -> Built:
     if attributes.linear_before_reset:
         hooks.append(Hook("reset_bias", ("direction", "unit"), 1, (), read(RESET_BIAS, direction, unit)))
     most = max(ix.bounds(units)[1], 1)
-    config = RecurrentConfig(64 if context.profile.kind == "cpu" or most <= 64 else 256)
-    arrays = _ARRAYS[attributes.kind]
+    few = most <= 64 or (context.profile.kind == "cpu" and most < 256)
+    config = RecurrentConfig(64 if few else 256, 16 if most >= 64 else 4)
+    _check_rounds(context, ix.bounds(steps)[1], most, config)
+    shared = 2 if attributes.kind == "gru" and not attributes.linear_before_reset else 1
+    owned = 2 if attributes.kind == "lstm" else 1
+    private = 4 * (shared + owned) * most > context.profile.limit("max-compute-workgroup-storage-size")
     work = ix.product([2, steps, directions, batch, gate_rows, units])
     return context.built(
         "recurrent",
@@ -96,11 +105,13 @@ def build(context: GroupContext) -> Built:
         dims={"steps": steps, "units": units},
         workgroup=(config.threads, 1, 1),
         grid=(batch, directions, 1),
-        workgroup_bytes=4 * arrays * most,
+        workgroup_bytes=4 * (shared if private else shared + owned) * most,
         flops=work,
         parameters={
             "kind": attributes.kind,
             "most_units": most,
+            "unroll": config.unroll,
+            "private": private,
             "reverse": _reverse(attributes.direction),
             "linear_before_reset": attributes.linear_before_reset,
             "input_forget": attributes.input_forget,
@@ -108,6 +119,23 @@ def build(context: GroupContext) -> Built:
             "quantised": attributes.quantised,
         },
     )
+
+
+def _check_rounds(context: GroupContext, steps: int, units: int, config: RecurrentConfig) -> None:
+    """Refuse what a software driver would silently compute wrong: see :data:`MOST_ROUNDS`."""
+    if context.profile.kind != "cpu":
+        return
+    whole, rest = divmod(units, config.unroll)
+    sums = 2 if context.anchor.attributes.kind == "gru" or context.anchor.attributes.quantised else 1
+    own = -(-units // config.threads)
+    rounds = steps * (own * (sums * (whole + rest + 2) + 4) + whole + rest)
+    if rounds > MOST_ROUNDS:
+        raise LimitError(
+            f"a layer of {units} units runs {steps} steps in one call; the loops of a software driver end after "
+            f"{MOST_ROUNDS:,} rounds",
+            origin=context.anchor.origin,
+            hint="run fewer steps at a time, and feed the last state to the next run; or use a GPU",
+        )
 
 
 def _sizes(node: Node) -> tuple[Dim, Dim, Dim, Dim]:
