@@ -325,7 +325,7 @@ def _shared_tiles(profile: DeviceProfile) -> list[SharedTile]:
 
 
 #: Workgroups and threads of one that keep a GPU's memory busy (1x4096x4096: docs/performance.md)
-_SPLIT_WORKGROUPS, _SPLIT_THREADS = 256, 512
+_SPLIT_WORKGROUPS, _SPLIT_THREADS = 128, 512
 
 
 def _split_tile(problem: Problem, profile: DeviceProfile) -> SplitTile:

@@ -24,6 +24,7 @@ _DEPENDENCIES: dict[str, tuple[str, ...]] = {
     "f32_to_i64": ("neg_i64",),
     "f32_to_u64": ("f32_to_i64",),
     "floor_mod_f32": ("isinf",),
+    "floor_mod_i32": ("fmod_i32",),
     "min_f32": ("isnan",),
     "max_f32": ("isnan",),
     "pow": ("isnan", "not_a_number", "infinity"),

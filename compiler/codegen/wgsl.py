@@ -485,8 +485,8 @@ class Emitter:
             return self._extremum(node, arguments, lanes)
         if op == "mod" and dtype == "f32":
             return self._call("floor_mod_f32", arguments, lanes)
-        if op == "mod" and dtype == "i32":
-            return self._call("floor_mod_i32", arguments, lanes)
+        if op in ("mod", "fmod") and dtype == "i32":
+            return self._call("floor_mod_i32" if op == "mod" else "fmod_i32", arguments, lanes)
         if op in ("mod", "fmod"):
             return f"({arguments[0]} % {arguments[1]})"
         if op in ("lt", "le", "gt", "ge") and dtype == "bool":
@@ -516,7 +516,10 @@ class Emitter:
         return f"{helper}_{suffix}({', '.join(arguments)})"
 
     def _extremum(self, node: Expr, arguments: list[str], lanes: int) -> str:
-        """Minimum or maximum where NaN wins, as in ONNX; a comparison that NaN fails does it for free."""
+        """Minimum or maximum where NaN wins, as in ONNX.
+
+        A comparison that NaN fails would do for the standard, but drivers make a minimum of it: bits decide.
+        """
         op = node.op
         if node.args[0].dtype != "f32":
             return f"{op}({arguments[0]}, {arguments[1]})"
@@ -527,7 +530,8 @@ class Emitter:
         elif node.args[1].op != "const":
             return self._call(f"{op}_f32", arguments, lanes)
         value = self._short(left) if self._is_atomic(left) else self._name(left)
-        return f"select({value}, {right}, {value} {sign} {right})"
+        chosen = f"select({value}, {right}, {value} {sign} {right})"
+        return f"select({chosen}, {value}, {self._call('isnan', [value], lanes)})"
 
     def _cast(self, node: Expr, argument: str, lanes: int) -> str:
         source, target = node.args[0].dtype, node.dtype

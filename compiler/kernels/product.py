@@ -200,7 +200,7 @@ def _shared(context: GroupContext, hooks: Hooks, tile: tuning.SharedTile) -> Bui
 
 
 #: Steps of a thread whose loads are in flight together, where they divide the sum
-_SPLIT_UNROLL = (2, 1)
+_SPLIT_UNROLL = (4, 2, 1)
 
 
 def _split(context: GroupContext, hooks: Hooks, tile: tuning.SplitTile) -> Built:
