@@ -113,4 +113,5 @@ def test_rows_alone_fill_the_device_where_they_can(n, k):
     assert isinstance(tile, tuning.SplitTile)
     assert tile.parts == 1 or 16 * tile.parts <= k
     if n * k >= 4096 * 4096:
-        assert -(-n // (4 * tile.across)) >= 256
+        assert -(-n // (4 * tile.across)) >= 128
+        assert tile.threads >= 256

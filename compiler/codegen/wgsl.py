@@ -518,20 +518,19 @@ class Emitter:
     def _extremum(self, node: Expr, arguments: list[str], lanes: int) -> str:
         """Minimum or maximum where NaN wins, as in ONNX.
 
-        A comparison that NaN fails would do for the standard, but drivers make a minimum of it: bits decide.
+        The built-in functions may lose NaN.  A comparison that NaN fails does so too: some drivers take it for a sign
+        that there is none.  So bits decide.
         """
         op = node.op
         if node.args[0].dtype != "f32":
             return f"{op}({arguments[0]}, {arguments[1]})"
-        sign = "<" if op == "max" else ">"
         left, right = arguments
         if node.args[0].op == "const":
             left, right = right, left
         elif node.args[1].op != "const":
             return self._call(f"{op}_f32", arguments, lanes)
         value = self._short(left) if self._is_atomic(left) else self._name(left)
-        chosen = f"select({value}, {right}, {value} {sign} {right})"
-        return f"select({chosen}, {value}, {self._call('isnan', [value], lanes)})"
+        return f"select({op}({value}, {right}), {value}, {self._call('isnan', [value], lanes)})"
 
     def _cast(self, node: Expr, argument: str, lanes: int) -> str:
         source, target = node.args[0].dtype, node.dtype

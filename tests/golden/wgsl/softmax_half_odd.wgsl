@@ -6,7 +6,7 @@ fn isnan_1(x: f32) -> bool {
   return (bitcast<u32>(x) & u32(0x7fffffffu)) > u32(0x7f800000u);
 }
 fn max_f32_1(a: f32, b: f32) -> f32 {
-  return select(select(a, b, b > a), b, isnan_1(b));
+  return select(select(max(a, b), b, isnan_1(b)), a, isnan_1(a));
 }
 fn pack_float16_4(x: vec4<f32>) -> vec2<u32> {
   let bits = bitcast<vec4<u32>>(x);

@@ -6,7 +6,7 @@ fn isnan_4(x: vec4<f32>) -> vec4<bool> {
   return (bitcast<vec4<u32>>(x) & vec4<u32>(0x7fffffffu)) > vec4<u32>(0x7f800000u);
 }
 fn max_f32_4(a: vec4<f32>, b: vec4<f32>) -> vec4<f32> {
-  return select(select(a, b, b > a), b, isnan_4(b));
+  return select(select(max(a, b), b, isnan_4(b)), a, isnan_4(a));
 }
 fn find_row_0(row: i32) -> i32 {
   return row;

@@ -6,13 +6,13 @@ fn isnan_1(x: f32) -> bool {
   return (bitcast<u32>(x) & u32(0x7fffffffu)) > u32(0x7f800000u);
 }
 fn max_f32_1(a: f32, b: f32) -> f32 {
-  return select(select(a, b, b > a), b, isnan_1(b));
+  return select(select(max(a, b), b, isnan_1(b)), a, isnan_1(a));
 }
 fn isnan_4(x: vec4<f32>) -> vec4<bool> {
   return (bitcast<vec4<u32>>(x) & vec4<u32>(0x7fffffffu)) > vec4<u32>(0x7f800000u);
 }
 fn max_f32_4(a: vec4<f32>, b: vec4<f32>) -> vec4<f32> {
-  return select(select(a, b, b > a), b, isnan_4(b));
+  return select(select(max(a, b), b, isnan_4(b)), a, isnan_4(a));
 }
 fn find_row_0(row: i32) -> i32 {
   return row;
