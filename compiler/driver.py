@@ -14,7 +14,7 @@ from .builder import DEFAULT_LIMITS, Limits
 from .collection import paused_collection
 from .frontend.model import ImportedModel, ImportedNode
 from .fusion import Fusion, fuse
-from .half_storage import store_halves
+from .half_storage import restore_halves, store_halves, widen_halves
 from .ir import Graph, verify
 from .passes.expand import expand
 from .passes.layout import assign_layouts
@@ -122,8 +122,10 @@ def lower(
     buffers = profile.limit("max-storage-buffers-per-shader-stage")
     limit_operands(graph, buffers - 1, limits)
     stage("operands", graph)
+    declared = widen_halves(graph)
     fusion = fuse(graph, enabled=options.fusion, max_operands=buffers)
     assign_layouts(graph, fusion, enabled=options.channels_last)
+    restore_halves(graph, fusion, profile, declared)
     stage("layout", graph)
     if options.precision == "float32":
         return Lowered(graph, fusion)

@@ -24,7 +24,15 @@ from typing import Any
 import numpy as np
 
 from ..runtime.device_profile import DeviceProfile
-from ..runtime.dtypes import FLOAT16, FLOAT16_LARGEST, FLOAT16_SMALLEST_NORMAL, FLOAT32, fits_float16
+from ..runtime.dtypes import (
+    BFLOAT16,
+    FLOAT16,
+    FLOAT16_LARGEST,
+    FLOAT16_SMALLEST_NORMAL,
+    FLOAT32,
+    DType,
+    fits_float16,
+)
 from ..runtime.errors import ShaderloomError
 from . import index as ix
 from .codegen.render import render
@@ -83,6 +91,76 @@ def measure_on_host(graph: Graph, fusion: Fusion, feeds: Mapping[str, np.ndarray
     return found
 
 
+def widen_halves(graph: Graph) -> dict[Value, DType]:
+    """Let the 16-bit floats inside a model count as float32 while kernels are chosen; gives the types that they had.
+
+    Kernels compute them in f32 anyway, and a float32 result may join the kernel of a product, where a packed one must
+    own whole words.  :func:`restore_halves` turns what lies in memory back.  Inputs, outputs and constants keep their
+    types.
+    """
+    outputs = set(graph.outputs)
+    found = {}
+    for node in graph.nodes:
+        for value in node.outputs:
+            if value.dtype in (FLOAT16, BFLOAT16) and value not in outputs:
+                found[value] = value.dtype
+                value.dtype = FLOAT32
+    return found
+
+
+def restore_halves(graph: Graph, fusion: Fusion, profile: DeviceProfile, declared: Mapping[Value, DType]) -> None:
+    """Give values in memory the types that the model declares, where the same kernel can store them."""
+    if not declared:
+        return
+    choice = _KernelChoice(graph, fusion, profile)
+    for group in fusion.groups:
+        for value in group.outputs:
+            dtype = declared.get(value)
+            if dtype is not None and choice.is_same(group, dtype):
+                value.dtype = dtype
+    for value, dtype in declared.items():
+        if value not in fusion.materialised:
+            value.dtype = dtype
+
+
+class _KernelChoice:
+    """Whether the kernels of groups stay the same with results of other types."""
+
+    def __init__(self, graph: Graph, fusion: Fusion, profile: DeviceProfile) -> None:
+        self.fusion, self.profile = fusion, profile
+        self.symbols = sorted({name for value in graph.inputs for dim in value.shape for name in ix.variables(dim)})
+        self._known: dict[Hashable, bool] = {}
+
+    def is_same(self, group: Group, dtype: DType) -> bool:
+        """Whether the group, whose result is float32, has the same kernel with a result of ``dtype``."""
+        if group.family == "map":
+            return True
+        own = signature(group, self.fusion.materialised, None)
+        key = None if own is None else (own.key, dtype.name)
+        found = self._known.get(key)
+        if found is None:
+            found = self._compare(group, dtype)
+            if key is not None:
+                self._known[key] = found
+        return found
+
+    def _compare(self, group: Group, dtype: DType) -> bool:
+        value = group.output
+        try:
+            full = self._build(group)
+            value.dtype = dtype
+            half = self._build(group)
+            render(half.spec)  # refuses words that two threads would share
+        except ShaderloomError:  # a limit, which the planner reports
+            return False
+        finally:
+            value.dtype = FLOAT32
+        return (full.spec.template, full.spec.config) == (half.spec.template, half.spec.config)
+
+    def _build(self, group: Group) -> Built:
+        return build(GroupContext(group, self.fusion.materialised, self.profile, symbols=self.symbols))
+
+
 class _Narrowing:
     def __init__(
         self,
@@ -91,14 +169,13 @@ class _Narrowing:
         profile: DeviceProfile,
         reached: Mapping[str, float],
     ) -> None:
-        self.graph, self.fusion, self.profile, self.reached = graph, fusion, profile, reached
-        self.symbols = sorted({name for value in graph.inputs for dim in value.shape for name in ix.variables(dim)})
+        self.graph, self.fusion, self.reached = graph, fusion, reached
+        self.choice = _KernelChoice(graph, fusion, profile)
         self.outputs = set(graph.outputs)
         self.far = far_values(graph, FLOAT16_LARGEST)
         self.exact = _positions(graph) | _behind_integers(graph)
         self.kept: dict[Value, Kept] = {}
         self.converted: list[Group] = []
-        self._packs: dict[Hashable, bool] = {}
 
     def run(self) -> dict[str, Any]:
         running = [group for group in self.fusion.groups if not group.constant]
@@ -180,33 +257,7 @@ class _Narrowing:
 
     def _stores_halves(self, group: Group) -> bool:
         """Whether the group's kernel is the same one with a float16 result."""
-        if group.family not in _FAMILIES:
-            return False
-        if group.family == "map":
-            return True
-        own = signature(group, self.fusion.materialised, None)
-        found = None if own is None else self._packs.get(own.key)
-        if found is None:
-            found = self._same_kernel(group)
-            if own is not None:
-                self._packs[own.key] = found
-        return found
-
-    def _same_kernel(self, group: Group) -> bool:
-        value = group.output
-        try:
-            full = self._build(group)
-            value.dtype = FLOAT16
-            half = self._build(group)
-            render(half.spec)  # refuses words that two threads would share
-        except ShaderloomError:  # a limit, which the planner reports
-            return False
-        finally:
-            value.dtype = FLOAT32
-        return (full.spec.template, full.spec.config) == (half.spec.template, half.spec.config)
-
-    def _build(self, group: Group) -> Built:
-        return build(GroupContext(group, self.fusion.materialised, self.profile, symbols=self.symbols))
+        return group.family in _FAMILIES and self.choice.is_same(group, FLOAT16)
 
     # -- weights that are constants of the model -----------------------------------------------------------------
 

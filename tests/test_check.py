@@ -213,11 +213,11 @@ def test_a_half_float_overflow(check, tmp_path):
     assert not result.is_close
     watch = result.watches[0]
     assert "65504" in watch.what and watch.expected is False
-    assert watch.tensor == "l", "e is computed in the kernel that reads it"
+    assert watch.tensor == "e", "it is computed in the kernel of the first product"
     diagnosis = result.diagnosis
-    assert (diagnosis.kind, diagnosis.tensor, diagnosis.kernel) == ("overflow", "l", watch.kernel)
+    assert (diagnosis.kind, diagnosis.tensor, diagnosis.kernel) == ("overflow", "e", watch.kernel)
     assert diagnosis.node == "Mul (main node 1)"
-    assert set(diagnosis.origins) == {"Mul (main node 1)", "MatMul (main node 2)"}
+    assert set(diagnosis.origins) == {"MatMul (main node 0)", "Mul (main node 1)"}
 
 
 GROWING = """

@@ -11,6 +11,9 @@ fn max_f32_1(a: f32, b: f32) -> f32 {
 fn pack_float16_4(x: vec4<f32>) -> vec2<u32> {
   let bits = bitcast<vec4<u32>>(x);
   let magnitude = bits & vec4<u32>(0x7fffffffu);
+  if (max(max(magnitude.x, magnitude.y), max(magnitude.z, magnitude.w)) < 0x477ff000u) {
+    return vec2<u32>(pack2x16float(x.xy), pack2x16float(x.zw));
+  }
   let beyond = magnitude >= vec4<u32>(0x477ff000u);
   let inside = select(x, vec4<f32>(0.0), beyond);
   let limit = select(vec4<u32>(0x7c00u), vec4<u32>(0x7e00u), magnitude > vec4<u32>(0x7f800000u));
