@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -74,3 +75,9 @@ def of_plan(model: ImportedModel, letters: str) -> list[Placement]:
             for node, letter in zip(model.graph.nodes, letters)
         },
     )
+
+
+def count_placements(rows: Sequence[Placement]) -> str:
+    """How many nodes each provider has, for people."""
+    counts = Counter(row.provider for row in rows)
+    return ", ".join(f"{counts[name]} {name}" for name in ("wgpu", "cpu", "folded") if counts[name])

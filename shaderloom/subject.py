@@ -9,11 +9,12 @@ import hashlib
 import importlib.metadata
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .inspection import describe_plan
+from .placement import Placement, of_plan
 from .runtime.bundle_files import is_bundle
 from .runtime.device_profile import DeviceProfile
 from .runtime.errors import InputError
@@ -27,15 +28,17 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 @dataclass(frozen=True)
 class Subject:
-    """``profile`` is what the plan was compiled for."""
+    """``profile`` is what the plan was compiled for; ``placements`` are the model's nodes (of a bundle: none)."""
 
     plan: Plan
     profile: DeviceProfile
     facts: dict[str, Any]
+    placements: tuple[Placement, ...] = ()
 
     def describe(self) -> dict[str, Any]:
-        """The plan with its shaders' texts, as JSON values."""
-        return {"subject": self.facts, **describe_plan(self.plan, text=True)}
+        """The plan with its shaders' texts, and where each node runs, as JSON values."""
+        nodes = {"placements": [asdict(row) for row in self.placements]} if self.placements else {}
+        return {"subject": self.facts, **describe_plan(self.plan, text=True), **nodes}
 
 
 def model_subject(model: Model, shapes: Shapes, profile: DeviceProfile) -> Subject:
@@ -46,17 +49,22 @@ def model_subject(model: Model, shapes: Shapes, profile: DeviceProfile) -> Subje
     if model.calibration is not None and model.calibration.is_new:
         model.calibrate_on_host(shapes, profile)
     plan = model.compile(key, shapes, profile).plan
-    facts = {
+    placements = of_plan(model.imported, plan.report.get("placed", ""))
+    return Subject(plan, profile, model_facts(model, key.to_json(), plan, profile), tuple(placements))
+
+
+def model_facts(model: Model, shape_key: Mapping[str, Any], plan: Plan, profile: DeviceProfile) -> dict[str, Any]:
+    """What identifies a plan of a model."""
+    return {
         "kind": "model",
         "name": model.path.name if model.path else "model",
         "sha256": _digest(model.path) if model.path else hashlib.sha256(model.data or b"").hexdigest(),
-        "shape_key": key.to_json(),
+        "shape_key": dict(shape_key),
         "plan_key": plan.key,
         "options": dict(model.options),
         "profile": profile.to_json(),
         "versions": _versions("onnx", "wgpu", "numpy"),
     }
-    return Subject(plan, profile, facts)
 
 
 def bundle_subject(path: Path, shapes: Shapes, kind: str = "unknown") -> Subject:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..runtime.errors import DeviceError, InputError
+from ..runtime.errors import DeviceError, InputError, NotKnownError, UnsupportedError
 from . import inspect_output as output
 from .common import (
     CacheOption,
@@ -33,6 +33,7 @@ from .common import (
 if TYPE_CHECKING:
     from ..compiled import Progress
     from ..model import Model
+    from ..program.look import Look
     from ..runtime.device_profile import DeviceProfile
     from ..subject import Subject
 
@@ -46,6 +47,7 @@ class Stage(StrEnum):
     fused = "fused"
     plan = "plan"
     wgsl = "wgsl"
+    placement = "placement"
 
 
 GRAPH_STAGES = (Stage.graph, Stage.canonical, Stage.layout, Stage.fused)
@@ -61,7 +63,8 @@ def command(
         typer.Option(
             "--stage",
             help="graph: operators with shapes; canonical: after all rewrites; layout: with the order of axes in "
-            "memory; fused: kernels with their operators; plan: calls and memory; wgsl: shader text.",
+            "memory; fused: kernels with their operators; plan: calls and memory; wgsl: shader text; placement: where "
+            "each node runs, and why.",
         ),
     ] = Stage.plan,
     after: Annotated[
@@ -122,6 +125,8 @@ def command(
 
       shaderloom inspect resnet50.onnx --diff resnet50.onnx --diff-option fusion=false
 
+      shaderloom inspect detector.onnx --stage placement
+
       shaderloom inspect resnet50.onnx --json | jq '.kernels[].template'
     """
     chosen = with_precision(parse_options(options), f16)
@@ -147,6 +152,8 @@ def command(
                 show_dump(opened, sizes, opening.profile, dump, as_json)
             else:
                 show_trail(opened, sizes, opening.profile, stage, after, as_json)
+        elif stage is Stage.placement:
+            output.print_placement(opening.look(model, chosen), as_json)
         else:
             show_plan(opening.subject(model, chosen), stage, kernel, as_json)
 
@@ -184,7 +191,32 @@ class Opening:
             self.check_bundle_options(options)
             return bundle_subject(path, self.shapes)
         opened, sizes = self.model(path, options)
-        return model_subject(opened, sizes, self.profile)
+        try:
+            return model_subject(opened, sizes, self.profile)
+        except (NotKnownError, UnsupportedError) as error:
+            error.hint = (
+                f"{error.hint}; " if error.hint else ""
+            ) + "the model is no single plan: --stage placement and --html show its stages"
+            raise
+
+    def look(self, path: Path, options: dict[str, Any]) -> Look:
+        """Where the nodes of a model run; one that is no single plan runs once, on random inputs."""
+        from ..program.look import look_at
+        from ..subject import looks_like_bundle
+        from .session import make_feeds
+
+        if looks_like_bundle(path):
+            raise InputError(f"'{path}' is a bundle: it does not hold the model's nodes", hint="inspect the model")
+        if self.web:
+            raise InputError("stages are compiled for a device of this machine", hint="leave out --web")
+        return look_at(
+            path,
+            lambda session: make_feeds(session, {}, self.shapes, 0),
+            device=self.device,
+            dynamic=self.dynamic,
+            cache=self.cache,
+            options=options,
+        )
 
     def check_bundle_options(self, options: dict[str, Any]) -> None:
         if options or self.dynamic:
@@ -195,7 +227,13 @@ class Opening:
         from .inspect_html import write_report
 
         if not measure:
-            write_report(target, self.subject(path, options))
+            try:
+                subject = self.subject(path, options)
+            except (NotKnownError, UnsupportedError):
+                if self.web:
+                    raise
+                subject = self.look(path, options).largest()
+            write_report(target, subject)
             return
         from ..session import InferenceSession
         from ..subject import bundle_subject, looks_like_bundle

@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from ..placement import count_placements
 from ..runtime.errors import InputError
 from .common import format_bytes, print_json
 
 if TYPE_CHECKING:
     from ..difference import PlanDifference
+    from ..program.look import Look
     from ..runtime.plan import Plan
     from ..stages import Step
     from ..subject import Subject
@@ -85,6 +87,22 @@ def print_plan(subject: Subject, choice: str | None, as_json: bool) -> None:
     typer.echo()
     for line in summary(facts):
         typer.echo(line)
+
+
+def print_placement(look: Look, as_json: bool) -> None:
+    """Where each node runs, the steps of a run, and the values that went between providers."""
+    if as_json:
+        print_json(look.to_json())
+        return
+    width = max([len(row.node) for row in look.placements], default=4)
+    for row in look.placements:
+        operator = f"{row.domain}.{row.op_type}" if row.domain else row.op_type
+        typer.echo(f"{row.provider:6}  {row.node:{min(width, 48)}}  {operator:20}  {row.reason}".rstrip())
+    typer.echo(f"\n{count_placements(look.placements)}")
+    if look.steps:
+        typer.echo(f"a run takes {len(look.steps)} steps: {', '.join(look.steps)}")
+    for crossing in look.crossings:
+        typer.echo(f"  '{crossing.tensor}' goes to {crossing.to}: {format_bytes(crossing.bytes)}")
 
 
 def print_difference(difference: PlanDifference) -> None:

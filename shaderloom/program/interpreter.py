@@ -13,6 +13,7 @@ from ..compiler.sources import InlineSource
 from ..placement import Placement, describe
 from ..runtime.attachment import Target
 from ..runtime.errors import InputError
+from ..runtime.plan import Plan
 from ..runtime.tensor import Tensor
 from .build import ProgramBuilder
 from .steps import Block, DeviceStep, Env, RunRecord, State
@@ -114,6 +115,10 @@ class Program(ProgramBuilder):
         if held.dtype is None:
             raise InputError("a value of this type cannot stay on a device", tensor=name)
         return Tensor.from_numpy(held.read(), self.engine.device)
+
+    def plans(self) -> list[Plan]:
+        """The plans of stages that are ready, in the order in which they were made."""
+        return [step.executor.plan for _, _, step in self._kept]
 
     # -- reports -----------------------------------------------------------------------------------------------------
 

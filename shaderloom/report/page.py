@@ -11,6 +11,7 @@ import json
 from importlib import resources
 from typing import Any
 
+from ..placement import count_placements
 from ..profiling import PlanProfile
 from ..runtime.roofline import Roofline
 from ..subject import Subject
@@ -48,6 +49,8 @@ def render_report(
         time="" if profile is None else _scaled(profile.nanoseconds, ("ns", "µs", "ms", "s")),
         device=device,
         identity=_identity(subject, device),
+        placements=subject.placements,
+        placed=count_placements(subject.placements),
         style=safe(text("style.css")),
         script=safe(f'"use strict";\n{script}'),
         data=_packed(data),

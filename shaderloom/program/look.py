@@ -1,0 +1,73 @@
+"""A model that may be no single plan, seen from outside: placement, steps, and the plans of its stages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from ..inspection import describe_plan
+from ..placement import Placement
+from ..runtime.device_profile import DeviceProfile
+from ..runtime.errors import UnsupportedError
+from ..runtime.plan import Plan
+from ..session import InferenceSession
+from ..subject import Subject, model_facts
+from .values import Crossing
+
+
+@dataclass(frozen=True)
+class Look:
+    """What one run on given inputs shows.  ``plans`` are those of the stages, in the order in which they were made."""
+
+    placements: tuple[Placement, ...]
+    steps: tuple[str, ...]
+    crossings: tuple[Crossing, ...]
+    plans: tuple[Plan, ...]
+    profile: DeviceProfile
+    facts: dict[str, Any]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "subject": self.facts,
+            "placements": [asdict(row) for row in self.placements],
+            "steps": list(self.steps),
+            "crossings": [asdict(row) for row in self.crossings],
+            "stages": [describe_plan(plan) for plan in self.plans],
+        }
+
+    def largest(self) -> Subject:
+        """The stage with most calls, for a report.  Raises :class:`UnsupportedError` if nothing runs on the device."""
+        if not self.plans:
+            raise UnsupportedError("no node of the model runs on the device", hint="--stage placement says why")
+        plan = max(self.plans, key=lambda plan: len(plan.calls))
+        name = f"{self.facts['name']}, stage {self.plans.index(plan) + 1} of {len(self.plans)}"
+        return Subject(plan, self.profile, {**self.facts, "name": name, "plan_key": plan.key}, self.placements)
+
+
+def look_at(model: Path, make_feeds: Callable[[InferenceSession], Mapping[str, Any]], **options: Any) -> Look:
+    """Run a model once with both providers.  ``options`` are those of :class:`InferenceSession`."""
+    with InferenceSession(model, providers=["wgpu", "cpu"], **options) as session:
+        feeds = make_feeds(session)
+        session.run(None, feeds)
+        chain = session._chain
+        engine = session._wgpu
+        if chain.runs_program:
+            plans = chain.program().plans()
+            shapes = {name: list(getattr(value, "shape", ())) for name, value in feeds.items()}
+        else:
+            assert engine.last is not None, "the model ran"
+            plans = [engine.last.compiled.plan]
+            shapes = dict(engine.last.key.to_json())
+        source: Any = engine.source
+        profile = session.device.profile
+        facts = model_facts(source, shapes, plans[0], profile) if plans else {"name": model.name}
+        return Look(
+            tuple(session.placement()),
+            tuple(session.stats.steps),
+            tuple(session.stats.crossings),
+            tuple(plans),
+            profile,
+            facts,
+        )
