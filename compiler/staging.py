@@ -11,19 +11,16 @@ the values at hand.  A node waits when
 
 An If whose condition is known is replaced by the nodes of the branch that is taken; nobody looks at the other one.
 
-Values have *qualified* names: those of the main graph are as in the file, those of nested graphs begin with the path of
-the graph.
+Values go by the qualified names of :mod:`.program_nodes`.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
-import onnx
 
 from ..runtime.dtypes import DType
 from ..runtime.errors import (
@@ -31,149 +28,21 @@ from ..runtime.errors import (
     LimitError,
     ModelError,
     NotKnownError,
-    Origin,
     ShaderloomError,
     ShapeError,
     UnsupportedError,
 )
 from . import index as ix
 from .builder import GraphBuilder, Limits, empty_array, is_empty
-from .frontend.model import ImportedGraph, ImportedNode
-from .frontend.order import names_read
+from .frontend.model import ImportedGraph, ImportedModel
 from .ir import Graph, Value
-from .ops.registry import registry
+from .program_nodes import PendingNode, ProgramScope, SplitStages, branch_nodes
 from .sources import InlineSource, TensorSource
 from .specialise import Scope, Specialiser
 from .unrolling import body_of
 
 #: Values of at most this many elements may be read back to be known
 READABLE = 1 << 20
-
-
-class ProgramScope:
-    """The names of one graph in a program.  ``prefix`` makes them unique."""
-
-    def __init__(self, graph: ImportedGraph, outer: ProgramScope | None = None, prefix: str = "") -> None:
-        self.graph = graph
-        self.outer = outer
-        self.prefix = prefix
-        self.constants: dict[str, TensorSource] = {} if outer is None else outer.constants
-        self.foreign: dict[str, onnx.TensorProto | onnx.SparseTensorProto] = {} if outer is None else outer.foreign
-        self._own = {
-            *(port.name for port in graph.inputs),
-            *graph.constants,
-            *graph.foreign,
-            *(name for node in graph.nodes for name in node.outputs),
-        }
-        self.constants.update((prefix + name, source) for name, source in graph.constants.items())
-        self.foreign.update((prefix + name, proto) for name, proto in graph.foreign.items())
-
-    def find(self, name: str) -> str | None:
-        """The qualified name, None if nothing here or around it has the name."""
-        if name in self._own:
-            return self.prefix + name
-        return None if self.outer is None else self.outer.find(name)
-
-    def qualify(self, name: str) -> str:
-        """As :meth:`find`, ``""`` for an omitted operand; raises :class:`ModelError` for a name that nothing has."""
-        if not name:
-            return ""
-        found = self.find(name)
-        if found is None:
-            raise ModelError("a node reads a value that nothing defines", tensor=name)
-        return found
-
-    def nodes(self) -> list[PendingNode]:
-        """The nodes of the graph, in order."""
-        return [PendingNode.of(node, self) for node in self.graph.nodes]
-
-
-@dataclass(frozen=True, eq=False)
-class PendingNode:
-    """A node of a program with qualified names; ``captured`` are those that its nested graphs read.
-
-    ``made`` tells a node that no file has: its ``proto`` has qualified names already.
-    """
-
-    node: ImportedNode
-    scope: ProgramScope
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    captured: tuple[str, ...] = ()
-    made: bool = False
-
-    @classmethod
-    def of(cls, node: ImportedNode, scope: ProgramScope) -> PendingNode:
-        captured: list[str] = []
-        if node.proto is not None and any(item.HasField("g") or item.graphs for item in node.proto.attribute):
-            own = set(node.outputs)
-            found = (scope.find(name) for name in dict.fromkeys(names_read(node.proto)) if name not in own)
-            captured = [name for name in found if name is not None]
-        inputs = tuple(map(scope.qualify, node.inputs))
-        kept = tuple(name for name in captured if name not in inputs)
-        return cls(node, scope, inputs, tuple(map(scope.qualify, node.outputs)), kept)
-
-    @property
-    def reads(self) -> Iterator[str]:
-        yield from (name for name in self.inputs if name)
-        yield from self.captured
-
-    @property
-    def origin(self) -> Origin:
-        return self.node.origin
-
-    @property
-    def is_loop(self) -> bool:
-        return self.node.definition is None and self.node.refusal is None and self.node.op in ("Loop", "Scan")
-
-    @property
-    def is_branch(self) -> bool:
-        return self.node.definition is None and self.node.refusal is None and self.node.op == "If"
-
-
-def applied(
-    op: str,
-    scope: ProgramScope,
-    inputs: Sequence[str],
-    outputs: Sequence[str],
-    origin: Origin,
-    domain: str = "",
-    **attributes: Any,
-) -> PendingNode:
-    """A node that no file has, on qualified names."""
-    definition = registry.get(op, domain)
-    proto = onnx.helper.make_node(op, list(inputs), list(outputs), **attributes)
-    typed = definition.attributes(**attributes) if attributes else definition.attributes()
-    node = ImportedNode(op, domain, definition, tuple(inputs), tuple(outputs), typed, origin, proto=proto)
-    return PendingNode(node, scope, tuple(inputs), tuple(outputs), made=True)
-
-
-def same(scope: ProgramScope, source: str, target: str, origin: Origin) -> PendingNode:
-    """An Identity that gives a value another name."""
-    return applied("Identity", scope, [source], [target], origin)
-
-
-class _Stages:
-    """The nodes that an operator is split into; see :class:`~.ops.registry.Stages`."""
-
-    def __init__(self, item: PendingNode) -> None:
-        self.item = item
-        self.nodes: list[PendingNode] = []
-        self._base = f"{item.scope.prefix}{item.node.op}_{item.origin.index}"
-
-    def apply(self, op: str, *inputs: str, domain: str = "", **attributes: Any) -> str:
-        output = f"{self._base}.{len(self.nodes)}"
-        made = applied(op, self.item.scope, inputs, [output], self.item.origin, domain, **attributes)
-        self.nodes.append(made)
-        return output
-
-    def constant(self, array: np.ndarray) -> str:
-        name = f"{self._base}.constant{list(array.reshape(-1))}"
-        self.item.scope.constants[name] = InlineSource(array)
-        return name
-
-    def name(self, value: str, output: str) -> None:
-        self.nodes.append(same(self.item.scope, value, output, self.item.origin))
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +66,7 @@ class Advance:
     wanted: set[str] = field(default_factory=set)
     refused: dict[PendingNode, ShaderloomError] = field(default_factory=dict)
     loops: set[PendingNode] = field(default_factory=set)
+    unknown: dict[PendingNode, ShaderloomError] = field(default_factory=dict)  #: why nodes wait that are not refused
     split: list[PendingNode] = field(default_factory=list)  #: nodes that others stand for now
     values: dict[str, Value] = field(default_factory=dict)
 
@@ -211,7 +81,7 @@ class Advance:
         return graph
 
 
-#: Opens the branch of an If that is taken: its nodes, and one for each output
+#: Opens the branch of an If that is taken; see :func:`branch_nodes`
 OpenBranch = Callable[[PendingNode, bool], list[PendingNode]]
 
 
@@ -292,9 +162,12 @@ class _Advancing:
                 self._apply(item)
             except NotKnownError as error:
                 parts = self._parts(item)
+                _forget_frames(error)
                 if parts:
+                    self.result.unknown[item] = error
                     queue.extendleft(reversed(parts))
                 else:
+                    self.result.unknown[item] = error
                     self._not_known(item, error)
             except LimitError:
                 if not item.is_loop:
@@ -303,7 +176,7 @@ class _Advancing:
                 self._wait(item)
             except (UnsupportedError, ShapeError) as error:
                 error.origin = error.origin or item.origin
-                result.refused[item] = error
+                result.refused[item] = _forget_frames(error)
                 self._wait(item)
         return result
 
@@ -321,6 +194,9 @@ class _Advancing:
             value.known = value.constant.read()
         if value.known is None:
             self.result.wanted.add(name)
+            self.result.unknown[item] = NotKnownError(
+                "the condition of If is computed from elements of the model's inputs", origin=item.origin
+            )
             return None
         if value.known.size != 1:
             raise ShapeError("the condition of If is not one element", origin=item.origin)
@@ -371,7 +247,7 @@ class _Advancing:
             return []
         if not all(self.result.values[name].dtype.on_device for name in item.inputs if name):
             return []
-        stages = _Stages(item)
+        stages = SplitStages(item)
         definition.split(stages, item.inputs, item.outputs, item.node.attributes)
         self.result.split.append(item)
         return stages.nodes
@@ -408,6 +284,12 @@ class _Advancing:
         }
 
 
+def _forget_frames(error: ShaderloomError) -> ShaderloomError:
+    """Errors that are kept must not keep the frames, and with them the values, of where they were raised."""
+    error.__traceback__ = error.__context__ = error.__cause__ = None
+    return error
+
+
 class _Names(Scope):
     """What the body of a Loop or Scan sees of the program around it."""
 
@@ -418,6 +300,19 @@ class _Names(Scope):
 
     def lookup(self, name: str, graph: Graph, limits: Limits) -> Value:
         return self._lookup(self._scope.qualify(name))
+
+
+def survey(model: ImportedModel, shapes: Mapping[str, tuple[int, ...]], limits: Limits) -> list[ShaderloomError]:
+    """Why the model is no single plan for these input shapes: an error for each node that is refused, or that must
+    wait for values of a run; those behind them are left out.
+    """
+    scope = ProgramScope(model.graph)
+    operands = {port.name: Operand(port.dtype, tuple(shapes[port.name])) for port in model.inputs}
+    found = advance("main", scope.nodes(), operands, scope.constants, limits, branch_nodes, refused={}, waiting=())
+    errors = {**found.unknown, **found.refused}
+    for item, error in errors.items():
+        error.origin = error.origin or item.origin
+    return list(errors.values())
 
 
 def refusal_in(graph: ImportedGraph) -> ShaderloomError | None:

@@ -126,6 +126,15 @@ def pinned(storages: Iterable[Storage]) -> Iterator[None]:
             storage.unpin()
 
 
+def _is_finalised(buffer: OwnedBuffer) -> bool:
+    """Whether wgpu has let go of the buffer already.
+
+    The collector of cycles finalises everything that it found at once, in any order: a tensor in a cycle gives its
+    buffer back here, and the buffer's own finaliser runs, too.
+    """
+    return buffer.gpu is None or getattr(buffer.gpu, "_internal", buffer.gpu) is None
+
+
 class OutputPool:
     """Buffers for outputs that stay on the device.  A disposed output's buffer serves a later run.
 
@@ -147,7 +156,7 @@ class OutputPool:
                 buffer = free.pop()
             except IndexError:  # another thread was faster
                 break
-            if buffer.size == size:
+            if buffer.size == size and not _is_finalised(buffer):
                 return Storage.of_owned(buffer, lambda back: self._give_back(name, back))
             buffer.destroy()
         return Storage.of_owned(make(), lambda back: self._give_back(name, back))

@@ -19,7 +19,7 @@ from .random_inputs import random_array
 from .runtime.bundle_manifest import Manifest, PortRecord
 from .runtime.bundle_writer import BundleWriter
 from .runtime.device_profile import WEB, WEB_LIMITS, DeviceProfile
-from .runtime.errors import InputError
+from .runtime.errors import InputError, NotKnownError, ShaderloomError, UnsupportedError
 from .runtime.plan import Plan
 from .runtime.plan_limits import check_limits, requirements
 
@@ -193,9 +193,31 @@ def _compile(
         HostPlanner, keep=writer.add_weight, progress=lambda done, total: report("evaluating weights", done, total)
     )
     bound = bind_shapes(imported, variant.shapes, model.dynamic)
-    plan = compile_model(imported, bound, profile, model.compiler_options, make_planner=planner)
+    try:
+        plan = compile_model(imported, bound, profile, model.compiler_options, make_planner=planner)
+    except (NotKnownError, UnsupportedError) as error:
+        raise _refusal(imported, variant, error) from error
     check_limits(plan, profile)
     return replace(plan, report={name: plan.report[name] for name in _REPORTED if name in plan.report})
+
+
+def _refusal(imported: ImportedModel, variant: _Variant, error: ShaderloomError) -> ShaderloomError:
+    """The error, or one that names all nodes that keep the model from being one plan."""
+    from .compiler.builder import DEFAULT_LIMITS
+    from .compiler.staging import survey
+
+    try:
+        errors = survey(imported, variant.shapes, DEFAULT_LIMITS)
+    except ShaderloomError:
+        return error
+    if len(errors) < 2:
+        return error
+    listed = "; ".join(f"{each.origin}: {each.reason}" for each in errors)
+    return UnsupportedError(
+        f"a bundle holds what is known ahead of time, and {len(errors)} nodes need more: {listed}",
+        origin=errors[0].origin,
+        hint=NotKnownError.remedy,
+    )
 
 
 def _sample_feeds(

@@ -406,3 +406,18 @@ def test_eight_threads_of_a_hundred_runs(device, sessions):
     for session in opened:
         session.close()
     assert failures == []
+
+
+def test_a_tensor_in_a_cycle_does_not_spoil_the_pool_of_outputs(device):
+    """The collector finalises a tensor and its buffer at once; the buffer must not serve a later run."""
+    text = '<ir_version: 8, opset_import: ["" : 17]> g (float[4] x) => (float[4] y) { y = Neg(x) }'
+    x = np.arange(4, dtype=np.float32)
+    with shaderloom.InferenceSession(
+        onnx.parser.parse_model(text), device=device, cache=False, preferred_output_location="gpu-buffer"
+    ) as session:
+        for _ in range(3):
+            cycle: list = [session.run(None, {"x": x})[0]]
+            cycle.append(cycle)
+            del cycle
+            gc.collect()
+            np.testing.assert_array_equal(session.run(None, {"x": x})[0].numpy(), -x)

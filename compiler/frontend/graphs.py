@@ -167,6 +167,7 @@ class GraphImporter:
         for name in proto.output:
             if name:
                 self._define(name, "an output")
+        error.__traceback__ = error.__context__ = None  # it is kept, and must not keep the importer
         domain = "" if proto.domain == "ai.onnx" else proto.domain
         inputs, outputs = tuple(proto.input), tuple(proto.output)
         return ImportedNode(proto.op_type, domain, None, inputs, outputs, {}, origin, proto=proto, refusal=error)

@@ -7,17 +7,20 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from onnx import numpy_helper
 
 from ..compiler.builder import DEFAULT_LIMITS, Limits
 from ..compiler.driver import compile_graph
 from ..compiler.frontend.model import ImportedModel
-from ..compiler.staging import Advance, PendingNode, ProgramScope, advance, same
+from ..compiler.program_nodes import PendingNode, ProgramScope, branch_nodes
+from ..compiler.sources import InlineSource
+from ..compiler.staging import Advance, advance
 from ..engine import WgpuEngine
 from ..model import Model, merge_refusals
 from ..placement import LETTERS
 from ..runtime.errors import (
+    InputError,
     InternalError,
-    ModelError,
     NotKnownError,
     Origin,
     ShaderloomError,
@@ -113,20 +116,8 @@ class ProgramBuilder:
         key = (item, taken)
         if key in self._branches:
             return self._branches[key]
+        nodes = branch_nodes(item, taken)
         side = "then_branch" if taken else "else_branch"
-        block = item.node.blocks.get(side)
-        if block is None:
-            raise ModelError(f"If needs the attribute '{side}'", origin=item.origin)
-        graph = block.graph
-        scope = ProgramScope(graph, item.scope, f"{item.scope.prefix}If_{item.origin.index}.{side}/")
-        nodes = scope.nodes()
-        if len(graph.outputs) < len(item.outputs):
-            raise ModelError(f"the branch has {len(graph.outputs)} outputs", origin=item.origin)
-        nodes += [
-            same(item.scope, scope.qualify(port.name), name, item.origin)
-            for port, name in zip(graph.outputs, item.outputs)
-            if name
-        ]
         self._place(item, "folded", f"the condition is known when its stage is compiled: {side} stands in its place")
         self._branches[key] = nodes
         return nodes
@@ -278,6 +269,7 @@ class ProgramBuilder:
             return
         if self.segments is None:
             raise error
+        error.__traceback__ = error.__context__ = None  # the frames hold values
         refused.update(dict.fromkeys(guilty or found.done, error))
 
     # -- the host ----------------------------------------------------------------------------------------------------
@@ -309,6 +301,22 @@ class ProgramBuilder:
             self._loops[item] = LoopStep(item, self)
         self._place(item, "wgpu", "its steps run one after another; how many is known at run time")
         return self._loops[item]
+
+    # -- constants ---------------------------------------------------------------------------------------------------
+
+    def constant(self, name: str) -> Held:
+        """A constant of the model as a value."""
+        source = self.scope.constants.get(name)
+        if source is not None:
+            return Held(source.read(), "compiler")
+        foreign = self.scope.foreign[name]
+        assert self.imported.restore is not None, "a model that was read has its payloads"
+        if hasattr(foreign, "values"):
+            raise InputError("a sparse initializer cannot be an output", tensor=name)
+        return Held(numpy_helper.to_array(self.imported.restore(foreign)), "compiler")
+
+    def add_constant(self, name: str, array: np.ndarray) -> None:
+        self.scope.constants[name] = InlineSource(array)
 
     # -- reports -----------------------------------------------------------------------------------------------------
 

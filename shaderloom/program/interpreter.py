@@ -7,9 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from onnx import numpy_helper
 
-from ..compiler.sources import InlineSource
 from ..placement import Placement, describe
 from ..runtime.attachment import Target
 from ..runtime.errors import InputError
@@ -54,20 +52,6 @@ class Program(ProgramBuilder):
             for _, _, step in self._kept:
                 step.close()
             self._kept.clear()
-
-    def constant(self, name: str) -> Held:
-        """A constant of the model as a value."""
-        source = self.scope.constants.get(name)
-        if source is not None:
-            return Held(source.read(), "compiler")
-        foreign = self.scope.foreign[name]
-        assert self.imported.restore is not None, "a model that was read has its payloads"
-        if hasattr(foreign, "values"):
-            raise InputError("a sparse initializer cannot be an output", tensor=name)
-        return Held(numpy_helper.to_array(self.imported.restore(foreign)), "compiler")
-
-    def add_constant(self, name: str, array: np.ndarray) -> None:
-        self.scope.constants[name] = InlineSource(array)
 
     def _run_block(self, block: Block, env: Env, targets: Mapping[str, Target], record: RunRecord) -> dict[str, Held]:
         """The outputs of a block by name."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..compiler.staging import PendingNode, ProgramScope, applied
+from ..compiler.program_nodes import PendingNode, ProgramScope, applied
 from ..compiler.unrolling import body_of
 from ..runtime.attachment import Target
 from ..runtime.dtypes import numpy_dtype

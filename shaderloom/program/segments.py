@@ -9,8 +9,8 @@ import onnx
 
 from ..compiler.frontend.model import ImportedModel
 from ..compiler.frontend.order import names_read
+from ..compiler.program_nodes import PendingNode, ProgramScope
 from ..compiler.sources import TensorSource
-from ..compiler.staging import PendingNode, ProgramScope
 from ..cpu_segment import CpuSegment, SegmentSource, renamed
 from ..runtime.dtypes import from_onnx
 from ..runtime.errors import ShaderloomError, UnsupportedError
@@ -69,9 +69,9 @@ class SegmentMaker:
         read = list(dict.fromkeys(name for item in chosen for name in file_reads(item) if name not in made))
         initializers, sparse = {}, {}
         for name in read:
-            source = self._scope.constants.get(name)
-            if source is not None:
-                initializers[name] = _tensor(name, source)
+            constant = self._scope.constants.get(name)
+            if constant is not None:
+                initializers[name] = _tensor(name, constant)
             foreign = self._scope.foreign.get(name)
             if isinstance(foreign, onnx.TensorProto):
                 assert self._model.restore is not None, "a model that was read has the payloads"

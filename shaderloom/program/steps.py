@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ..compiler.staging import PendingNode
+from ..compiler.program_nodes import PendingNode
 from ..cpu_segment import CpuSegment
 from ..runtime.attachment import Target
 from ..runtime.device import Device
