@@ -77,18 +77,24 @@ def test_magika_names_the_kinds_of_20_files(device) -> None:
     assert len({label for _, label in named}) > 1
 
 
-def test_silero_hears_speech_in_20_frames(device) -> None:
-    """64 samples before each frame of 512, and the state of the run before."""
-    path, signal = trained_model("silero_16k"), speech(64 + 20 * 512)
+@pytest.mark.parametrize(("name", "rate"), [("silero_16k", 16000), ("silero_both", 16000), ("silero_both", 8000)])
+def test_silero_hears_speech_in_20_frames(name: str, rate: int, device) -> None:
+    """Frames of 32 ms with 4 ms before each, and the state of the run before; silero_both branches on the rate."""
+    step, before = rate * 32 // 1000, rate * 4 // 1000
+    path, signal = trained_model(name), speech(before + 20 * step, rate=rate)
     state = np.zeros((2, 1, 128), np.float32)
     with shaderloom.InferenceSession(path, device=device, cache=False) as session:
         for frame in range(20):
-            feeds = {"input": signal[None, frame * 512 : frame * 512 + 576], "state": state, "sr": np.array(16000)}
+            begin = frame * step
+            feeds = {"input": signal[None, begin : begin + before + step], "state": state, "sr": np.array(rate)}
             results, expected = session.run(None, feeds), reference(path, feeds)
             assert_model_close(results, path, feeds)
             assert (results[0] > 0.5) == (expected[0] > 0.5)
             state = results[1]
-        assert_all_on_device(session.report())
+        if name == "silero_16k":
+            assert_all_on_device(session.report())
+        else:
+            assert {placement.provider for placement in session.placement()} <= {"wgpu", "folded"}
 
 
 def test_rawi_sets_the_signs_of_20_lines(device) -> None:

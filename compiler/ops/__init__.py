@@ -30,6 +30,7 @@ from . import padding as padding
 from . import pooling as pooling
 from . import quantize as quantize
 from . import quantized_contributed as quantized_contributed
+from . import quantized_gemm as quantized_gemm
 from . import quantized_products as quantized_products
 from . import quantized_recurrent as quantized_recurrent
 from . import random_numbers as random_numbers
