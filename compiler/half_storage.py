@@ -40,6 +40,7 @@ from .extremes import extremes_of, weight_extremes
 from .fusion import Fusion, Group, constant_values
 from .interpret import run_graph
 from .ir import Graph, Value
+from .kernels import transpose
 from .kernels.context import Built, GroupContext
 from .kernels.families import build
 from .kernels.signature import signature
@@ -133,8 +134,6 @@ class _KernelChoice:
 
     def is_same(self, group: Group, dtype: DType) -> bool:
         """Whether the group, whose result is float32, has the same kernel with a result of ``dtype``."""
-        if group.family == "map":
-            return True
         own = signature(group, self.fusion.materialised, None)
         key = None if own is None else (own.key, dtype.name)
         found = self._known.get(key)
@@ -146,6 +145,8 @@ class _KernelChoice:
 
     def _compare(self, group: Group, dtype: DType) -> bool:
         value = group.output
+        if group.family == "map":  # all but those that go through tiles; weights are made once
+            return group.constant or transpose.build_if_applicable(self._context(group)) is None
         try:
             full = self._build(group)
             value.dtype = dtype
@@ -158,7 +159,10 @@ class _KernelChoice:
         return (full.spec.template, full.spec.config) == (half.spec.template, half.spec.config)
 
     def _build(self, group: Group) -> Built:
-        return build(GroupContext(group, self.fusion.materialised, self.profile, symbols=self.symbols))
+        return build(self._context(group))
+
+    def _context(self, group: Group) -> GroupContext:
+        return GroupContext(group, self.fusion.materialised, self.profile, symbols=self.symbols)
 
 
 class _Narrowing:

@@ -61,6 +61,8 @@ def _node_reach(node: Node, found: Mapping[Value, Reach], limit: float) -> Reach
     if definition.family in ("reduce", "window") and node.attributes.kind in ("max", "min"):
         # of a row that has ordinary elements too: the largest is not far below
         return low and node.attributes.kind == "min", high and node.attributes.kind == "max"
+    if definition.family == "attention":  # means of the values, whatever the scores are
+        return operands[1]
     if definition.gather is not None or definition.family in ("reduce", "window"):
         return low, high
     return (low or high, low or high)

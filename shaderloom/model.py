@@ -135,7 +135,7 @@ class Model:
             feeds = random_feeds(self.header, shapes)
         bound = bind_shapes(self.imported, shapes, self.dynamic)
         graph = specialise(self.imported, bound.shapes)
-        lowered = lower(graph, profile, CompileOptions.of(self.full_precision))
+        lowered = lower(graph, profile, CompileOptions.of(self._reference_options))
         self._calibration.add(measure_on_host(lowered.graph, lowered.fusion, feeds))
 
     @property
@@ -143,11 +143,16 @@ class Model:
         """The options without those of half precision."""
         return {name: value for name, value in self.options.items() if name not in ("precision", "reached")}
 
+    @property
+    def _reference_options(self) -> dict[str, Any]:
+        """Full precision with the kernels of half precision."""
+        return {**self.full_precision, "winograd": False}
+
     def compile_reference(
         self, key: ShapeKey, shapes: Mapping[str, tuple[int, ...]], profile: DeviceProfile
     ) -> Compiled:
         """The plan of the same model in float32."""
-        return self._compile(key, shapes, profile, self.full_precision)
+        return self._compile(key, shapes, profile, self._reference_options)
 
     def _compile(
         self,
