@@ -19,6 +19,7 @@ from .support.cases import OperatorCase, all_cases, difference
 from .support.comparison import reference, relative_error
 from .support.golden import check_golden
 from .support.running import compile_for, run_plan
+from .support.watching import count_outside
 
 FORMS = {
     "plain": Form(),
@@ -192,6 +193,15 @@ def test_dynamic_keys_in_parts(device):
             assert relative_error(found, reference(model.SerializeToString(), feeds)[0]) <= 1e-5
         else:
             assert not found.any()
+
+
+@pytest.mark.parametrize("form", ["plain", "grouped", "two masks"])
+@pytest.mark.parametrize(("queries", "keys", "size"), [(1, 5, 3), (1, 1100, 130), (7, 9, 8), (33, 70, 63)])
+def test_no_access_is_outside_its_operand(device, form: str, queries: int, keys: int, size: int):
+    """Shaders of this process may run without bounds checks."""
+    model, feeds = attention(FORMS[form], queries=queries, keys=keys, size=size)
+    plan = compile_for(model, feeds, replace(device.profile, kind="discrete"))
+    assert count_outside(device, plan, model, feeds) == 0
 
 
 OPERATORS = {"Attention", "MultiHeadAttention", "GroupQueryAttention"}
