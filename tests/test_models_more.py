@@ -97,6 +97,26 @@ def test_silero_hears_speech_in_20_frames(name: str, rate: int, device) -> None:
             assert {placement.provider for placement in session.placement()} <= {"wgpu", "folded"}
 
 
+@pytest.mark.parametrize(("rate", "size"), [(16000, 512), (8000, 256)])
+def test_silero_of_both_rates_takes_the_branch_of_the_rate(rate: int, size: int, device) -> None:
+    """The rate is an input: an If around the whole model, whose condition the host computes."""
+    path, ahead = trained_model("silero_both"), size // 8
+    signal = speech(ahead + 20 * size)
+    state = np.zeros((2, 1, 128), np.float32)
+    with shaderloom.InferenceSession(path, device=device, cache=False) as session:
+        for frame in range(20):
+            piece = signal[None, frame * size : (frame + 1) * size + ahead]
+            feeds = {"input": piece, "state": state, "sr": np.array(rate)}
+            results, expected = session.run(None, feeds), reference(path, feeds)
+            assert_model_close(results, path, feeds)
+            assert (results[0] > 0.5) == (expected[0] > 0.5)
+            state = results[1]
+        assert session.stats.misses == 1
+        assert session.stats.steps == ["wgpu"]
+        assert session.stats.crossings == []
+        assert {row.provider for row in session.placement()} == {"wgpu", "folded"}
+
+
 def test_rawi_sets_the_signs_of_20_lines(device) -> None:
     path = trained_model("rawi")
     with shaderloom.InferenceSession(path, device=device, cache=False) as session:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import warnings
 
 import ml_dtypes
@@ -270,3 +271,45 @@ def test_a_failure_on_the_cpu_names_the_node_and_both_reasons(open_session):
 def test_a_placement_is_plain_data():
     row = Placement("n", "Add", "", "wgpu")
     assert (row.node, row.op_type, row.domain, row.provider, row.reason) == ("n", "Add", "", "wgpu", "")
+
+
+# -- inspect -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def inspect(tmp_path):
+    from typer.testing import CliRunner
+
+    from shaderloom.cli import app
+
+    def run(text: str, *arguments: str) -> str:
+        path = tmp_path / "model.onnx"
+        onnx.save(parse(text), path)
+        result = CliRunner().invoke(app, ["inspect", str(path), "--shape", "x=5", "--no-cache", *arguments])
+        assert result.exit_code == 0, result.output
+        return result.stdout
+
+    return run
+
+
+def test_inspect_prints_placements(device, inspect):
+    text = inspect(DOUBLE, "--stage", "placement")
+    assert "Cast gives elements of type float64" in text
+    assert "3 wgpu, 4 cpu" in text
+    assert "'e' goes to wgpu" in text
+    found = json.loads(inspect(DOUBLE, "--stage", "placement", "--json"))
+    assert [row["provider"] for row in found["placements"]] == ["wgpu", "cpu", "cpu", "cpu", "cpu", "wgpu", "wgpu"]
+    assert found["steps"] == ["wgpu", "cpu", "wgpu"]
+    assert len(found["stages"]) == 2
+    assert [row["tensor"] for row in found["crossings"]] == ["a", "e"]
+
+
+def test_inspect_of_one_plan_has_placements(device, inspect, tmp_path):
+    text = "g (float[n] x) => (float[n] y) { a = Neg(x)  y = Exp(a) }"
+    found = json.loads(inspect(text, "--json"))
+    assert [(row["op_type"], row["provider"]) for row in found["placements"]] == [("Neg", "wgpu"), ("Exp", "wgpu")]
+    page = tmp_path / "page.html"
+    inspect(text, "--html", str(page))
+    assert "Where each ONNX node runs: 2 wgpu" in page.read_text()
+    inspect(DOUBLE, "--html", str(page))
+    assert "3 wgpu, 4 cpu" in page.read_text()
