@@ -79,9 +79,24 @@ def expression_reach(value: Expr, registers: Mapping[str, Reach], limit: float) 
             return registers.get(node.payload, NOWHERE)
         if not args or node.op in _BOUNDED or node.op in ex.COMPARISONS:
             return NOWHERE
+        if node.op == "select":
+            kind = _choice(node)
+            return _RULES[kind](args[1:]) if kind else _either(args[1:])
         return _RULES.get(node.op, _anywhere)(args)
 
     return ex.fold(value, visit)
+
+
+def _choice(node: Expr) -> str:
+    """``max`` or ``min`` if a select takes the larger or the smaller of its values (or one that is NaN), else ""."""
+    condition, chosen, other = node.args
+    tests = condition.args if condition.op == "or" else (condition,)
+    for test in tests:
+        if test.op not in ("lt", "le", "gt", "ge") or {chosen, other} != set(test.args):
+            continue
+        takes_left = chosen is test.args[0]
+        return "max" if takes_left == (test.op in ("gt", "ge")) else "min"
+    return ""
 
 
 def _anywhere(args: tuple[Reach, ...]) -> Reach:
@@ -103,7 +118,6 @@ _RULES: dict[str, Callable[[tuple[Reach, ...]], Reach]] = {
     "div": lambda args: _anywhere(args[:1]),
     "max": lambda args: (args[0][0] and args[1][0], args[0][1] or args[1][1]),
     "min": lambda args: (args[0][0] or args[1][0], args[0][1] and args[1][1]),
-    "select": lambda args: _either(args[1:]),
     "guard": lambda args: _either(args[1:]),
     **{name: lambda args: args[0] for name in _SAME},
 }
