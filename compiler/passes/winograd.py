@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ...runtime.device_profile import DeviceProfile
+from .. import index as ix
 from ..builder import GraphBuilder
 from ..ir import Node, Value
 from ..rewrite import Facts, Match, Rule
@@ -34,7 +35,7 @@ def winograd_rule(profile: DeviceProfile) -> Rule:
             return "the weight is not constant"
         if not all(isinstance(size, int) for size in (*value.shape, *result.shape)):
             return "a size is declared dynamic"
-        if value.shape[1] % 4 or result.shape[1] % 4 or min(result.shape) == 0:
+        if value.shape[1] % 4 or result.shape[1] % 4 or 0 in result.shape:
             return "the channels are no whole vectors"
         if value.shape[1] * result.shape[1] > _WEIGHT_ENTRIES:
             return "the weight has too many channels"
@@ -57,8 +58,9 @@ def winograd_rule(profile: DeviceProfile) -> Rule:
 
 
 def _outputs(match: Match, profile: DeviceProfile) -> int | None:
-    images, features, height, width = match.root.output.shape
-    return tile_outputs(WinogradProblem(images, height, width, match["value"].shape[1], features), profile)
+    images, features, height, width = map(ix.number, match.root.output.shape)
+    channels = ix.number(match["value"].shape[1])
+    return tile_outputs(WinogradProblem(images, height, width, channels, features), profile)
 
 
 def _weight(builder: GraphBuilder, weight: Value, outputs: int) -> Value:
