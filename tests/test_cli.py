@@ -147,6 +147,28 @@ def test_wrong_usage_is_one_line(arguments, line):
     assert found.startswith(line) and found.endswith("--help]")
 
 
+@pytest.mark.parametrize("command", [["devices"], ["cache", "info"]])
+def test_an_interrupt_is_one_line(command, monkeypatch):
+    def interrupt(*arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("shaderloom.runtime.device.list_adapters", interrupt)
+    monkeypatch.setattr("shaderloom.compiler.cache.open_cache", interrupt)
+    result = CliRunner().invoke(app, command)
+    assert (result.exit_code, result.stdout, result.stderr.strip()) == (130, "", "error: interrupted")
+
+
+def test_an_interrupt_while_commands_are_read(monkeypatch, capsys):
+    def interrupt():
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)  # main() replaces it
+    monkeypatch.setattr("shaderloom.cli.app", interrupt)
+    with pytest.raises(SystemExit) as caught:
+        main()
+    assert (caught.value.code, capsys.readouterr().err) == (130, "error: interrupted\n")
+
+
 def test_a_reader_that_stops_is_no_error(tmp_path):
     path = tmp_path / "model.onnx"
     path.write_bytes(two_step_model().SerializeToString())

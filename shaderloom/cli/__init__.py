@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from . import cache, check, compile, devices, inspect, profile, repro, run, serve, verify
-from .usage import Commands
+from .usage import INTERRUPTED, Commands
 
 app = typer.Typer(
     name="shaderloom",
@@ -60,7 +60,11 @@ def main() -> None:
     if sys.platform == "linux":
         os.environ.setdefault("XDG_RUNTIME_DIR", tempfile.gettempdir())
     warnings.showwarning = _print_warning  # type: ignore[assignment]  # its other parameters are not needed
-    app()
+    try:
+        app()
+    except KeyboardInterrupt:  # while the command line was still being read
+        typer.echo("error: interrupted", err=True)
+        sys.exit(INTERRUPTED)
 
 
 def _print_warning(message: Warning | str, *_: Any) -> None:

@@ -12,6 +12,9 @@ from typer.core import TyperGroup
 #: What the parser raises.  typer may carry the library that defines it inside, so it is found by what is public.
 UsageError: Any = typer.BadParameter.__mro__[1]
 
+#: Exit status after Ctrl-C, as of every program that a signal ends
+INTERRUPTED = 130
+
 
 class Commands(TyperGroup):
     """A group that ends the process itself, whatever happened."""
@@ -31,9 +34,10 @@ class Commands(TyperGroup):
             status = super().main(args, prog_name, complete_var, False, windows_expand_args, **extra)
         except UsageError as error:
             _refuse(error)
-        except typer.Abort:  # Ctrl-C
+        except (typer.Abort, KeyboardInterrupt):
+            status = INTERRUPTED
+        if status == INTERRUPTED:
             typer.echo("error: interrupted", err=True)
-            sys.exit(130)
         sys.exit(status if isinstance(status, int) else 0)
 
 

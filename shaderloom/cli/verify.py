@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from .common import DebugOption, DeviceOption, JsonOption, print_json, progress, readable_errors
+from .common import DebugOption, DeviceOption, JsonOption, count_text, print_json, progress, readable_errors
 
 
 @readable_errors
@@ -57,7 +57,9 @@ def command(
         for result in results:
             told = result.reason or f"agrees ({result.error:.2g} of its largest magnitude)"
             typer.echo(f"{result.sample}: output '{result.output}' {told}")
-        samples = f"{len(manifest.samples)} samples run on {name}" if manifest.samples else "no samples to run"
+        samples = (
+            f"{count_text(len(manifest.samples), 'sample')} run on {name}" if manifest.samples else "no samples to run"
+        )
         typer.echo(f"{len(manifest.files) + 2} files are intact; {samples}")
     if failed:
         raise typer.Exit(1)
