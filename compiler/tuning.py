@@ -137,21 +137,6 @@ class SplitTile:
 
 
 @dataclass(frozen=True, slots=True)
-class DepthwiseTile:
-    """Four channels of ``columns`` neighbouring results a thread; ``across`` threads along the channels."""
-
-    columns: int
-    across: int
-    down: int
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.columns <= 16:
-            raise ValueError(f"a thread cannot hold {self.columns} columns")
-        if not 1 <= self.across * self.down <= 256:
-            raise ValueError(f"a workgroup of {self.across} by {self.down} threads")
-
-
-@dataclass(frozen=True, slots=True)
 class ElementTile:
     """One thread computes ``lanes`` neighbouring results by itself: the general fallback."""
 
@@ -259,7 +244,7 @@ def _subgroup_tiles(problem: Problem, subgroup: int) -> Iterator[SubgroupTile]:
 #: many share every multiprocessor; measured on an H200 (docs/performance.md)
 _SHARING = (1, 2, 3, 4, 8)
 _MEASURED_STEPS = 1536
-_GPU_MULTIPROCESSORS = 132  #: of a large GPU
+GPU_MULTIPROCESSORS = 132  #: of a large GPU
 SHARED_TILES: dict[SharedTile, tuple[float, ...]] = {
     SharedTile(16, 64, 32, 4, 1, 2, 4): (25.2, 42.4, 56.2, 72.6, 142.1),
     SharedTile(32, 32, 32, 4, 1, 2, 4): (24.7, 41.3, 55.9, 72.4, 138.6),
@@ -282,7 +267,7 @@ def _gpu_cost(problem: Problem, tile: SharedTile) -> float:
     """Microseconds of a product: of the multiprocessor that has the most workgroups."""
     workgroups = problem.batch * ceil(problem.m / tile.block_m) * ceil(problem.n / tile.block_n)
     steps = (ceil(problem.k / tile.block_k) + 1) * tile.block_k  # the first tiles are waited for
-    return _sharing_time(SHARED_TILES[tile], ceil(workgroups / _GPU_MULTIPROCESSORS)) * steps / _MEASURED_STEPS
+    return _sharing_time(SHARED_TILES[tile], ceil(workgroups / GPU_MULTIPROCESSORS)) * steps / _MEASURED_STEPS
 
 
 def _sharing_time(times: tuple[float, ...], sharing: int) -> float:
@@ -383,40 +368,6 @@ def _fits_grid(problem: Problem, tile: Tile, profile: DeviceProfile) -> bool:
     else:
         rows = tile.rows * tile.down
     return ceil(problem.m / rows) <= limit
-
-
-@dataclass(frozen=True, slots=True)
-class DepthwiseProblem:
-    """``lines`` of ``width`` results with ``vectors`` of four channels each; a window of ``kernel`` along a line."""
-
-    vectors: int
-    lines: int
-    width: int
-    stride: int
-    dilation: int
-    kernel: int
-
-
-def depthwise_tile(problem: DepthwiseProblem, profile: DeviceProfile) -> DepthwiseTile:
-    """As many columns a thread as lower the number of loads, while there are threads enough."""
-    threads = CPU_SUBGROUP if profile.kind == "cpu" else 64
-    enough = 1 if profile.kind == "cpu" else _GPU_MULTIPROCESSORS * threads  # threads that keep the device busy
-    taps = range(problem.kernel)
-
-    def cost(columns: int) -> int:
-        inputs = {column * problem.stride + tap * problem.dilation for column in range(columns) for tap in taps}
-        started = problem.vectors * problem.lines * ceil(problem.width / columns)
-        return max(started, enough) * (len(inputs) + problem.kernel)
-
-    limit = profile.limit("max-compute-workgroups-per-dimension")
-    across = 1
-    while across < threads and across < problem.vectors:
-        across *= 2
-    down = threads // across
-    fitting = [
-        columns for columns in (1, 2, 4, 7, 8) if ceil(problem.lines * ceil(problem.width / columns) / down) <= limit
-    ]
-    return DepthwiseTile(min(fitting or [8], key=lambda columns: (cost(columns), columns)), across, down)
 
 
 def score(problem: Problem, tile: Tile, profile: DeviceProfile) -> float | None:

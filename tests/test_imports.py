@@ -33,7 +33,7 @@ LAYERS = (
     ("frontend", "unrolling", "specialise", "program_nodes", "staging"),
     ("fusion", "attention", "narrow", "buffers"),
     # kernels ask codegen for the type of an operand, codegen renders their specs
-    ("kernels", "codegen", "tuning", "tuning_winograd"),
+    ("kernels", "codegen", "tuning", "tuning_winograd", "tuning_depthwise"),
     ("passes",),  # the layout pass asks the kernels which layouts they can read
     ("planner", "record", "alternatives"),
     ("driver", "host", "extremes", "reach", "half_storage"),

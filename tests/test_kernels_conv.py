@@ -7,6 +7,10 @@ import onnx
 import pytest
 from onnx import helper
 
+from shaderloom.compiler.kernels import depthwise
+from shaderloom.compiler.tuning_depthwise import DepthwiseProblem, DepthwiseTile, Extent, depthwise_tile
+from shaderloom.runtime.device_profile import WEB, DeviceProfile
+
 from .support.kernels import make_model, run_kernels
 from .support.running import run_model
 
@@ -81,6 +85,25 @@ def test_depthwise(device, kind, shape, multiplier, kernel, attributes):
     node = helper.make_node("Conv", ["x", "w", "b"], ["y"], group=shape[1], **attributes)
     constants = {"w": random(outputs, 1, *kernel, seed=1), "b": random(outputs)}
     assert "depthwise" in compare(device, [node], {"x": random(*shape)}, constants, kind)
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(2, 1), (2, 4), (4, 4), (7, 2)])
+@pytest.mark.parametrize(
+    ("shape", "kernel", "attributes"),
+    [
+        ((2, 8, 14, 14), (3, 3), {"pads": [1, 1, 1, 1]}),
+        ((1, 7, 9, 11), (3, 3), {"strides": [2, 2], "pads": [1, 0, 0, 1]}),
+        ((3, 5, 3, 5), (5, 5), {"pads": [2, 2, 2, 2]}),
+        ((1, 12, 9, 9), (3, 2), {"dilations": [2, 3], "strides": [1, 2]}),
+        ((1, 4, 1, 3), (1, 3), {"pads": [0, 1, 0, 1], "strides": [2, 1]}),
+    ],
+)
+def test_depthwise_tiles_of_several_rows(device, monkeypatch, rows, columns, shape, kernel, attributes):
+    tile = DepthwiseTile(columns, 2, 4, rows)
+    monkeypatch.setattr(depthwise, "depthwise_tile", lambda problem, profile: tile)
+    node = helper.make_node("Conv", ["x", "w", "b"], ["y"], group=shape[1], **attributes)
+    constants = {"w": random(shape[1], 1, *kernel, seed=1), "b": random(shape[1])}
+    assert compare(device, [node], {"x": random(*shape)}, constants, "cpu") == ["depthwise_rows"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -166,3 +189,11 @@ def test_dynamic_sizes(device, kind, size):
     model = make_model([node], feeds, ["y"], dims=dims, constants=constants)
     ran = run_kernels(device, model, feeds, kind=kind, dynamic={"images": (1, 16), "height": (4, 64)})
     check(ran.outputs["y"], reference(model, feeds)[0])
+
+
+def test_depthwise_tiles_by_device():
+    """Software drivers share loads among rows too; other devices keep one row a thread."""
+    problem = DepthwiseProblem(24, 112, Extent(112, 3, 1, 1), Extent(112, 3, 1, 1))
+    assert depthwise_tile(problem, DeviceProfile(kind="cpu")).rows > 1
+    assert depthwise_tile(problem, WEB).rows == 1
+    assert depthwise_tile(DepthwiseProblem(24, 56, Extent(56, 3, 1, 1), None), DeviceProfile(kind="cpu")).rows == 1

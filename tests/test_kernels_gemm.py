@@ -10,6 +10,7 @@ import pytest
 from onnx import helper
 
 from shaderloom.compiler import tuning
+from shaderloom.compiler.tuning_depthwise import DepthwiseTile
 from shaderloom.runtime.device_profile import WEB
 
 from .support.kernels import make_model, run_kernels
@@ -148,7 +149,8 @@ def test_dynamic_rows(device, kind, rows):
         lambda: tuning.SharedTile(64, 64, 6, 8, 2),
         lambda: tuning.SplitTile(16, 8, 8),
         lambda: tuning.SplitTile(1, 8, 3),
-        lambda: tuning.DepthwiseTile(17, 8, 1),
+        lambda: DepthwiseTile(17, 8, 1),
+        lambda: DepthwiseTile(4, 8, 1, rows=9),
         lambda: tuning.ElementTile(2),
     ],
 )

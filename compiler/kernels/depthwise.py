@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from .. import expr as ex
 from .. import index as ix
-from .. import tuning
 from ..codegen.stores import owns_words
 from ..codegen.wgsl import LANES
 from ..index import Dim
+from ..tuning_depthwise import DepthwiseProblem, Extent, depthwise_tile
 from .context import Built, GroupContext, lanes_of, unflatten
 from .padded import read_padded
 from .product import column, divides
@@ -41,11 +41,17 @@ def build(context: GroupContext) -> Built | None:
     vectors = ix.ceildiv(channels, LANES)
     line_sizes = (result.shape[0], *result.shape[2:-1])
     lines = ix.product(list(line_sizes))
-    work = tuning.DepthwiseProblem(
-        ix.bounds(vectors)[1], ix.bounds(lines)[1], ix.bounds(width)[1], strides[last], dilations[last], kernel[last]
-    )
-    tile = tuning.depthwise_tile(work, context.profile)
+    extents = [
+        Extent(ix.bounds(size)[1], *window)
+        for size, *window in zip(result.shape[2:], kernel, strides, dilations, strict=True)
+    ]
+    rows = extents[0] if len(extents) == 2 else None
+    work = DepthwiseProblem(ix.bounds(vectors)[1], ix.bounds(lines)[1], extents[-1], rows)
+    tile = depthwise_tile(work, context.profile)
     tiles = ix.ceildiv(width, tile.columns)
+    if tile.rows > 1:
+        line_sizes = (result.shape[0], ix.ceildiv(result.shape[2], tile.rows))
+        lines = ix.product(list(line_sizes))
 
     where = column(vectors, channels, "channel")
     image = ix.coordinate("image", result.shape[0])
@@ -53,8 +59,11 @@ def build(context: GroupContext) -> Built | None:
         ix.variable(f"input_{axis}", -attributes.pads[axis], ix.bounds(size)[1] + attributes.pads[last + 1 + axis] - 1)
         for axis, size in enumerate(value.shape[2:])
     ]
-    if not divides(tile.columns, width):  # the last tile reaches beyond the padded input
-        inputs[last] = ix.variable(f"input_{last}", -attributes.pads[last], ix.UNBOUNDED // 2)
+    for axis, results in ((last, tile.columns), (last - 1, tile.rows)):
+        if results > 1 and not divides(
+            results, result.shape[2 + axis]
+        ):  # the last tile reaches beyond the padded input
+            inputs[axis] = ix.variable(f"input_{axis}", -attributes.pads[axis], ix.UNBOUNDED // 2)
     taps = [ix.variable(f"tap_{axis}", 0, size - 1) for axis, size in enumerate(kernel)]
     outputs = [ix.coordinate(f"output_{axis}", size) for axis, size in enumerate(result.shape[2:])]
 
@@ -78,15 +87,14 @@ def build(context: GroupContext) -> Built | None:
             stores,
         ),
     ]
-    needed = {c * strides[last] + tap * dilations[last] for c in range(tile.columns) for tap in range(kernel[last])}
     return context.built(
-        "depthwise",
+        "depthwise" if tile.rows == 1 else "depthwise_rows",
         tile,
         hooks,
-        dims={"vectors": vectors, "lines": lines, "tiles": tiles, "width": width},
+        dims={"vectors": vectors, "lines": lines, "tiles": tiles, "width": width, "height": result.shape[-2]},
         workgroup=(tile.across, tile.down, 1),
         grid=(ix.ceildiv(vectors, tile.across), ix.ceildiv(ix.multiply(lines, tiles), tile.down), 1),
-        flops=ix.product([2, *kernel, channels, lines, width]),
+        flops=ix.product([2, *kernel, channels, result.shape[0], *result.shape[2:]]),
         parameters={
             "type": "vec4<f32>",
             "axes": last + 1,
@@ -94,10 +102,17 @@ def build(context: GroupContext) -> Built | None:
             "strides": strides,
             "dilations": dilations,
             "begins": attributes.pads[: last + 1],
-            "needed": tuple(sorted(needed)),
+            "needed": _needed(tile.columns, kernel[last], strides[last], dilations[last]),
             "whole_tiles": divides(tile.columns, width),
+            "needed_rows": _needed(tile.rows, kernel[last - 1], strides[last - 1], dilations[last - 1]),
+            "whole_rows": divides(tile.rows, result.shape[-2]),
         },
     )
+
+
+def _needed(results: int, kernel: int, stride: int, dilation: int) -> tuple[int, ...]:
+    """Distances from the first input of the first of ``results`` neighbouring windows to every input of them all."""
+    return tuple(sorted({at * stride + tap * dilation for at in range(results) for tap in range(kernel)}))
 
 
 def _line_hooks(sizes: tuple[Dim, ...], lines: Dim) -> list[Hook]:
