@@ -1,6 +1,6 @@
-"""The node cases of the ONNX backend suite on the default device.
+"""The node cases of the ONNX backend suite on the default device, against the list of what is expected of them.
 
-Cases that are expected to be refused or to differ must do so: a pass that nobody expected is an error, too.
+Cases that a device refuses run with cpu behind it.  A pass that nobody expected is an error, too.
 """
 
 from __future__ import annotations
@@ -9,39 +9,32 @@ from collections import Counter
 
 import pytest
 
-from .support.node_cases import NOT_COMPARABLE, REFUSED, Outcome, node_cases, run_case, why_left_out
+from .conformance import expected
+from .conformance.cases import node_cases
+from .conformance.running import run_case
 
 PARTS = 16
-#: Fewer cases than this that pass mean that something common to many of them is broken
-LEAST = 1_500
-
-
-def _unexpected(outcome: Outcome) -> bool:
-    if outcome.name in NOT_COMPARABLE:
-        return outcome.kind != "wrong"
-    if outcome.name in REFUSED:
-        return outcome.kind != "refused" or REFUSED[outcome.name] not in outcome.reason
-    return outcome.kind not in ("passed", "left out")
+#: As many pass at least: on a device alone, and with the host behind it
+LEAST_WGPU, LEAST = 1_400, 1_855
 
 
 @pytest.mark.parametrize("number", range(PARTS))
 def test_node_cases(number: int, device):
     outcomes = [run_case(case, device) for case in node_cases()[number::PARTS]]
-    counted = Counter(outcome.kind for outcome in outcomes)
-    print(dict(counted))
-    unexpected = [f"{each.name} is {each.kind}: {each.reason}" for each in outcomes if _unexpected(each)]
+    print(dict(Counter(outcome.kind for outcome in outcomes)))
+    unexpected = [text for outcome in outcomes if (text := expected.unexpected(outcome)) is not None]
     assert not unexpected, "\n".join(unexpected)
-    assert counted["passed"] > LEAST // PARTS // 2
 
 
-def test_most_cases_concern_a_device():
-    concerned = [case.name for case in node_cases() if why_left_out(case.model) is None]
-    assert len(concerned) - len(REFUSED) - len(NOT_COMPARABLE) >= LEAST
+def test_most_cases_pass():
+    """As :func:`test_node_cases` holds, the list says how many pass."""
+    kinds = Counter(group.kind for key, group in expected.by_case().items() if key.startswith("node/"))
+    on_device = len(node_cases()) - kinds.total()
+    assert on_device >= LEAST_WGPU
+    assert on_device + kinds["on_cpu"] >= LEAST
 
 
-def test_tables_name_cases_that_concern_us():
-    """What is in a table exists, and is not left out for another reason anyway."""
-    cases = {case.name: case for case in node_cases()}
-    for name in (*REFUSED, *NOT_COMPARABLE):
-        assert name in cases, f"the suite has no {name}"
-        assert why_left_out(cases[name].model) is None, f"{name} is left out: {why_left_out(cases[name].model)}"
+def test_the_list_names_cases_that_exist():
+    names = {case.key for case in node_cases()}
+    listed = {key for key in expected.by_case() if key.startswith("node/")}
+    assert listed <= names

@@ -19,6 +19,9 @@ from onnx import TensorProto, helper
 
 FOLDER = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "ort_web_ops"
 
+#: Tolerances of that suite
+ABSOLUTE, RELATIVE = 1e-3, 1e-5
+
 #: Files whose cases are wrong data, or of operators that no runtime has any more
 UNSOUND = frozenset({"image-scaler", "reshape-pack"})
 _COMMENT = re.compile(r'("(?:\\.|[^"\\])*")|//[^\n]*|/\*.*?\*/', re.DOTALL)
