@@ -72,6 +72,8 @@ def apply(op: str, dtype: str, args: tuple[Array, ...]) -> Array:
     """One operation on arrays of compute types; ``dtype`` is the compute type of the result."""
     if op == "cast":
         return convert(args[0], NUMPY_TYPES[dtype])
+    if op == "bitcast":
+        return np.ascontiguousarray(args[0]).view(NUMPY_TYPES[dtype]).reshape(np.shape(args[0]))
     if op in ("select", "guard"):
         return np.where(*args)
     if op in _INEXACT and dtype in ex.FLOATS:

@@ -12,6 +12,7 @@ Result types are *compute* types (``f32 i32 u32 i64 u64 bool``; see :mod:`shader
 ``coordinate``        payload: :class:`~.index.Dim`; an integer of the iteration space, type i32
 ``register``          payload: name of a template variable (an accumulator, a reduced value)
 ``cast``              one argument, converts to the node's type with ONNX's rules
+``bitcast``           one argument, the same 32 bits as another type (f32, i32, u32)
 ``select``            condition, value if true, value if false; both values are computed
 ``guard``             the same, but the value is computed only where the condition holds (its loads may be out of range)
 everything else       see ``UNARY``, ``BINARY`` and ``COMPARISONS``
@@ -152,6 +153,12 @@ def cast(value: Expr, dtype: str) -> Expr:
     if value.op == "const":
         return _cast_const(value.payload, dtype)
     return _make("cast", (value,), dtype)
+
+
+def bitcast(value: Expr, dtype: str) -> Expr:
+    """The bits of a 32-bit value as another type of 32 bits."""
+    assert {value.dtype, dtype} <= {"f32", "i32", "u32"}, (value.dtype, dtype)
+    return value if value.dtype == dtype else _make("bitcast", (value,), dtype)
 
 
 def _cast_const(value: bool | int | float, dtype: str) -> Expr:
@@ -311,6 +318,8 @@ def rebuild(node: Expr, args: tuple[Expr, ...]) -> Expr:
         return unary(node.op, *args)
     if node.op == "cast":
         return cast(args[0], node.dtype)
+    if node.op == "bitcast":
+        return bitcast(args[0], node.dtype)
     if node.op == "select":
         return select(*args)
     if node.op == "guard":
@@ -433,7 +442,7 @@ def describe(value: Expr) -> str:
             return f"({ix.text(node.payload)})"
         if node.op == "register":
             return str(node.payload)
-        name = f"cast<{node.dtype}>" if node.op == "cast" else node.op
+        name = f"{node.op}<{node.dtype}>" if node.op in ("cast", "bitcast") else node.op
         return f"{name}({', '.join(args)})"
 
     return fold(value, visit)

@@ -5,6 +5,7 @@ A step is a copy of the body, so fusion and folding see through it; what depends
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -53,8 +54,10 @@ def unroll_scan(builder: GraphBuilder, node: ImportedNode, inputs: Sequence[Valu
     scanned = attributes.get("num_scan_inputs")
     if scanned is None:
         raise ModelError("Scan needs the attribute 'num_scan_inputs'", origin=node.origin)
-    if "directions" in attributes or len(body.inputs) != len(inputs):
-        raise UnsupportedError("Scan in the form of opset 8 is not supported", origin=node.origin)
+    if "directions" in attributes or len(body.inputs) == len(inputs) - 1:
+        return _batched_scan(builder, node, inputs, run)
+    if len(body.inputs) != len(inputs):
+        raise ModelError(f"the body of Scan has {len(body.inputs)} inputs, not {len(inputs)}", origin=node.origin)
     present = [value for value in inputs if value is not None]
     states, sequences = present[: len(present) - scanned], present[len(present) - scanned :]
     stacked = len(body.outputs) - len(states)
@@ -87,6 +90,33 @@ def unroll_scan(builder: GraphBuilder, node: ImportedNode, inputs: Sequence[Valu
             for row, axis, backwards in zip(rows, out_axes, out_directions)
         ),
     ]
+
+
+def _batched_scan(
+    builder: GraphBuilder, node: ImportedNode, inputs: Sequence[Value | None], run: RunBody
+) -> list[Value]:
+    """Scan as opset 8 had it: an optional first input of lengths, then operands with a batch axis before the sequence's.
+
+    Each entry of the batch is scanned on its own; results are stacked along the batch axis.
+    """
+    if inputs and inputs[0] is not None:
+        raise UnsupportedError(
+            "Scan of opset 8 with lengths of sequences is not supported",
+            origin=node.origin,
+            hint="leave sequence_lens out, or export with opset 9 or newer",
+        )
+    attributes = dict(node.attributes)
+    attributes["scan_input_directions"] = attributes.pop("directions", None)
+    newer = dataclasses.replace(node, attributes=attributes)
+    operands = [value for value in inputs[1:] if value is not None]
+    sizes = {value.shape[0] for value in operands if value.rank}
+    if len(sizes) != 1 or isinstance(next(iter(sizes)), ix.Index):
+        raise ShapeError("the size of the batch of Scan must be known and one", origin=node.origin)
+    entries = [
+        unroll_scan(builder, newer, [_element(builder, value, 0, entry) for value in operands], run)
+        for entry in range(ix.number(sizes.pop()))
+    ]
+    return [_stack(builder, list(rows), 0, node) for rows in zip(*entries)]
 
 
 def _axis(axis: int, rank: int, origin: Origin) -> int:

@@ -49,12 +49,6 @@ REFUSED: dict[str, tuple[str, str, type[ShaderloomError], str]] = {
         SHAPE,
         "input 4 must have one number for each of 3 channels",
     ),
-    "training": (
-        "float[1, 3, 5] a, float[3] s",
-        "BatchNormalization<training_mode = 1>(a, s, s, s, s)",
-        SUPPORT,
-        "training mode",
-    ),
     "groups": (
         "float[1, 5, 5] a, float[5] s",
         "GroupNormalization<num_groups = 2>(a, s, s)",

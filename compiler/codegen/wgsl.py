@@ -469,6 +469,8 @@ class Emitter:
             return self._wide_operation(node, arguments)
         if op == "cast":
             return self._cast(node, arguments[0], lanes)
+        if op == "bitcast":
+            return f"bitcast<{self._type(node.dtype, lanes)}>({arguments[0]})"
         if op == "select":
             return f"select({arguments[2]}, {arguments[1]}, {arguments[0]})"
         if op == "neg":
@@ -538,8 +540,11 @@ class Emitter:
             zero = self._splat({"f32": "0.0f", "i32": "0", "u32": "0u"}[source], lanes, source)
             # naga compares floats in order: NaN != 0 would be false
             return f"(!({argument} == {zero}))" if source == "f32" else f"({argument} != {zero})"
-        wgsl_type = WGSL_TYPES[target]
-        return f"{wgsl_type}({argument})" if lanes == 1 else f"vec4<{wgsl_type}>({argument})"
+        return f"{self._type(target, lanes)}({argument})"
+
+    @staticmethod
+    def _type(dtype: str, lanes: int) -> str:
+        return WGSL_TYPES[dtype] if lanes == 1 else f"vec4<{WGSL_TYPES[dtype]}>"
 
     def _wide_operation(self, node: Expr, arguments: list[str]) -> str:
         """64-bit integers: two words, helpers of their own; one lane at a time."""

@@ -4,6 +4,7 @@ from . import activations as activations
 from . import attention as attention
 from . import attention_contributed as attention_contributed
 from . import attention_core as attention_core
+from . import bitcast as bitcast
 from . import block_quantized as block_quantized
 from . import cast as cast
 from . import col2im as col2im
@@ -13,6 +14,7 @@ from . import convolution as convolution
 from . import cumulative as cumulative
 from . import deform_conv as deform_conv
 from . import determinant as determinant
+from . import dropout as dropout
 from . import einsum as einsum
 from . import elementwise as elementwise
 from . import embedding as embedding
@@ -51,6 +53,7 @@ from . import softmax_product as softmax_product
 from . import static_views as static_views
 from . import symbolic as symbolic
 from . import tensor_scatter as tensor_scatter
+from . import tfidf as tfidf
 from . import topk as topk
 from . import unpool as unpool
 from . import views as views

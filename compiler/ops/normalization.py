@@ -88,25 +88,36 @@ class BatchNormalizationAttributes:
 
 
 def _inference_form(raw: RawNode) -> None:
-    """Before version 14 further outputs asked for training; before 9 ``spatial=0`` normalised single elements."""
+    """Before version 14 further outputs asked for training; before 9 ``spatial=0`` normalised single elements.
+
+    Before 7 ``is_test`` told inference, and ``consumed_inputs`` what could be overwritten.
+    """
     if not raw.attributes.pop("spatial", 1):
-        raise UnsupportedError("BatchNormalization with spatial=0 is not supported")
-    if any(raw.outputs[1:]):
-        raise UnsupportedError("BatchNormalization in training mode is not supported")
+        raise UnsupportedError("BatchNormalization with spatial=0 is not supported", hint="supported is spatial=1")
+    trains = not raw.attributes.pop("is_test", 1)
+    raw.attributes.pop("consumed_inputs", None)
+    if trains or any(raw.outputs[1:]):
+        raise UnsupportedError(
+            "BatchNormalization in the training mode of opsets before 14 is not supported",
+            hint="supported are inference, and training_mode=1 of opset 14",
+        )
 
 
 def _infer_batch(node: Node) -> Inferred:
-    if node.attributes.training_mode:
-        raise UnsupportedError("BatchNormalization in training mode is not supported", origin=node.origin)
     value = node.operand(0)
     channels: Dim = value.shape[1] if value.rank > 1 else 1
     for position in range(1, 5):
         _check_vector(node, position, channels)
-    return [(value.dtype, value.shape)]
+    result = (value.dtype, value.shape)
+    if not node.attributes.training_mode:
+        return [result]
+    return [result, *((node.operand(position).dtype, (channels,)) for position in (3, 4))]
 
 
 def _expand_batch(builder: Builder, node: Node) -> Sequence[Value]:
     """x * s + (bias - mean * s) with s = scale / sqrt(variance + epsilon): s and the addend are constants."""
+    if node.attributes.training_mode:
+        return _train_batch(builder, node)
     value = node.operand(0)
     scale, bias, average, variance = (node.operand(position) for position in range(1, 5))
     inverse = inverse_deviation(builder, in_type(builder, variance, FLOAT32), node.attributes.epsilon)
@@ -122,6 +133,27 @@ def _expand_batch(builder: Builder, node: Node) -> Sequence[Value]:
     return [in_type(builder, result, value.dtype)]
 
 
+def _train_batch(builder: Builder, node: Node) -> Sequence[Value]:
+    """Statistics of this batch, and the running ones moved towards them.  Computed in f32."""
+    attributes: BatchNormalizationAttributes = node.attributes
+    value = in_type(builder, node.operand(0), FLOAT32)
+    scale, bias = (in_type(builder, node.operand(position), FLOAT32) for position in (1, 2))
+    axes = [axis for axis in range(value.rank) if axis != 1]
+    average, difference, variance = deviations(builder, value, axes)
+    standard = builder.op("Mul", difference, inverse_deviation(builder, variance, attributes.epsilon))
+    result = scaled(
+        builder, standard, along_axis_1(builder, scale, value.rank), along_axis_1(builder, bias, value.rank)
+    )
+    results = [in_type(builder, result, node.operand(0).dtype)]
+    for position, statistic in ((3, average), (4, variance)):
+        running = node.operand(position)
+        flat = builder.op("Reshape", statistic, builder.op("Shape", running))
+        old = builder.op("Mul", in_type(builder, running, FLOAT32), builder.scalar(attributes.momentum, flat))
+        new = builder.op("Mul", flat, builder.scalar(1 - attributes.momentum, flat))
+        results.append(in_type(builder, builder.op("Add", old, new), running.dtype))
+    return results
+
+
 def _batch_case(shape: tuple[int, ...], dtype: str = "float32", opset: int | None = None, **attributes: float) -> Case:
     channels = (shape[1],)
     inputs = (
@@ -131,7 +163,8 @@ def _batch_case(shape: tuple[int, ...], dtype: str = "float32", opset: int | Non
         Tensor(channels, dtype, constant=True),
         Tensor(channels, dtype, 0.3, 2.0, constant=True),
     )
-    return Case(inputs, dict(attributes), opset=opset, tolerance=3e-3 if dtype == "float16" else 1e-5)
+    outputs = 3 if attributes.get("training_mode") else 1
+    return Case(inputs, dict(attributes), outputs, opset, tolerance=3e-3 if dtype == "float16" else 1e-5)
 
 
 register(
@@ -145,6 +178,8 @@ register(
         _batch_case((2, 3, 5, 7), opset=9),
         _batch_case((2, 3, 5, 7), opset=7),
         _batch_case((2, 3, 5, 7), "float16", opset=15),
+        _batch_case((2, 3, 5, 7), training_mode=1),
+        _batch_case((17, 3), training_mode=1, momentum=0.3),
     ),
     attributes=BatchNormalizationAttributes,
     adapters=((13, _inference_form),),

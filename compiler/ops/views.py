@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ...runtime import dtypes
-from ...runtime.errors import ShapeError, UnsupportedError
+from ...runtime.errors import ShapeError
 from .. import index as ix
 from ..expr import Expr
 from ..index import Dim
@@ -312,47 +312,5 @@ register(
         Case((Tensor((), "int64", -9, 9),)),
         Case((Tensor((5,), "bool"),), opset=7),
         Case((Tensor((0, 2), "uint8"),)),
-    ),
-)
-
-
-@dataclass(frozen=True, slots=True)
-class DropoutAttributes:
-    seed: int | None = None
-
-
-def _infer_dropout(node: Node) -> Inferred:
-    training = node.optional(2)
-    if training is not None and bool(common.known(node, training, "training_mode").reshape(-1)[0]):
-        raise UnsupportedError("Dropout in training mode is not supported", origin=node.origin)
-    value = node.operand(0)
-    return [(value.dtype, value.shape), (dtypes.BOOL, value.shape)]
-
-
-def _expand_dropout(builder: Builder, node: Node) -> Sequence[Value]:
-    """In inference nothing is dropped: the data as it is, and a mask that is true everywhere."""
-    data = node.operand(0)
-    kept = builder.constant(np.asarray(True))
-    mask = builder.op("Expand", kept, builder.op("Shape", data))
-    return [builder.op("Identity", data), mask]
-
-
-def _drop_ratio(raw: RawNode) -> None:
-    """Versions before 12 have the ratio, which inference does not use, as an attribute."""
-    raw.attributes.pop("ratio", None)
-
-
-register(
-    name="Dropout",
-    attributes=DropoutAttributes,
-    infer=_infer_dropout,
-    expand=_expand_dropout,
-    static_inputs=(2,),
-    adapters=((10, _drop_ratio),),
-    cases=(
-        Case((Tensor((2, 3)),)),
-        Case((Tensor((2, 3)), Tensor((), data=0.3, constant=True), Tensor((), "bool", data=False, constant=True))),
-        Case((Tensor((2, 3)),), outputs=2),
-        Case((Tensor((4,)),), {"ratio": 0.25}, opset=7),
     ),
 )

@@ -224,19 +224,3 @@ def _real_case(name: str, model: str, filled: bool, feeds: Callable[[], dict[str
         return Loaded(path, (data,), 0.0, max(1e-4, 4 * spread) * largest)
 
     return ConformanceCase("real", name, model, frozenset({"FLOAT"}), load)
-
-
-def input_names(model: onnx.ModelProto) -> list[str]:
-    initialized = {tensor.name for tensor in model.graph.initializer}
-    return [port.name for port in model.graph.input if port.name not in initialized]
-
-
-def nodes_of(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
-    """The nodes of a graph and of the graphs inside them."""
-    for node in graph.node:
-        yield node
-        for attribute in node.attribute:
-            if attribute.type == onnx.AttributeProto.GRAPH:
-                yield from nodes_of(attribute.g)
-
-

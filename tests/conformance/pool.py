@@ -20,9 +20,7 @@ START = 300.0
 Record = dict[str, Any]  #: the fields of an outcome, and ``seconds`` of processor time
 
 
-def run_all(
-    wanted: Mapping[str, Sequence[str]], device: str, limit: float, done: Callable[[Record], None]
-) -> str:
+def run_all(wanted: Mapping[str, Sequence[str]], device: str, limit: float, done: Callable[[Record], None]) -> str:
     """Run cases (suite -> names); ``done`` gets each result.  Gives the name of the device.
 
     ``limit`` is in seconds, for each case.  Raises RuntimeError if no worker can be started.

@@ -43,7 +43,7 @@ def _head(cases: Sequence[ConformanceCase], outcomes: Mapping[str, Outcome], dev
         "# Conformance\n\n"
         f"What `./dev conformance` found on **{device}**, with onnx {version('onnx')} and wgpu {version('wgpu')}: "
         "suites of cases that others wrote, run through `shaderloom.backend`.\n\n"
-        "`wgpu`: passed with `providers=[\"wgpu\"]`, every node on the device or folded while compiling. `cpu`: refused "
+        '`wgpu`: passed with `providers=["wgpu"]`, every node on the device or folded while compiling. `cpu`: refused '
         'by the device with a reason, and passed with `providers=["wgpu", "cpu"]`. `refused`: by both. `differs`: '
         "results that are not those of the suite; each one is explained below. `failed`: anything else.\n\n"
         "The list of exceptions is a file of the tests (`tests/conformance/expected.toml`): a case that passes or fails "
@@ -58,7 +58,9 @@ def _totals(cases: Sequence[ConformanceCase], outcomes: Mapping[str, Outcome]) -
 def _exceptions(cases: Sequence[ConformanceCase], outcomes: Mapping[str, Outcome]) -> str:
     present = {case.key for case in cases}
     rows = ["## Exceptions", "", "| cases | kind | reason | examples |", "|---:|---|---|---|"]
-    for group in sorted(expected.groups(), key=lambda group: (list(expected.KINDS).index(group.kind), -len(group.cases))):
+    for group in sorted(
+        expected.groups(), key=lambda group: (list(expected.KINDS).index(group.kind), -len(group.cases))
+    ):
         found = [key for key in group.cases if key in present or group.kind == "unsound"]
         if found:
             kind = {"on_cpu": "cpu"}.get(group.kind, group.kind)

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import ml_dtypes
 import numpy as np
-import onnx
-from onnx import numpy_helper
 
+from shaderloom import InferenceSession
 from shaderloom.backend import ShaderloomBackend
-from shaderloom.compiler.ops.registry import registry
 from shaderloom.runtime.device import Device
 from shaderloom.runtime.errors import ShaderloomError
 
-from .cases import ConformanceCase, Loaded, input_names, nodes_of
+from .cases import ConformanceCase, Loaded
 
 WGPU = ("wgpu",)
 BOTH = ("wgpu", "cpu")
@@ -71,50 +69,13 @@ def run_with(case: ConformanceCase, device: Device, providers: Sequence[str]) ->
 
 
 def _run(loaded: Loaded, inputs: Sequence[Any], device: Device, providers: Sequence[str]) -> tuple[Any, ...]:
-    """The outputs.
-
-    What an operator must know while compiling (a shape, axes, k) is an input in the suites; if that is why a model is
-    refused, those inputs, its other integers and its scalars become initializers.
-    """
+    """The outputs."""
     options: dict[str, Any] = {"providers": list(providers), "cache": False, "device": device}
-    if isinstance(loaded.model, Path):
-        from shaderloom import InferenceSession
-
+    if isinstance(loaded.model, Path):  # the checker of onnx would read it once more
         with InferenceSession(loaded.model, **options) as session:
             names = [port.name for port in session.get_inputs()]
             return tuple(session.run(None, dict(zip(names, inputs))))
-    try:
-        return ShaderloomBackend.run_model(loaded.model, list(inputs), **options)
-    except ShaderloomError as error:
-        if "known" not in str(error):
-            raise
-    feeds = dict(zip(input_names(loaded.model), inputs))
-    names = (static_inputs(loaded.model) & set(feeds)) | {
-        name for name, array in feeds.items() if isinstance(array, np.ndarray) and (array.dtype.kind in "iub" or not array.ndim)
-    }
-    fixed = {name: array for name, array in feeds.items() if name in names}
-    free = [array for name, array in feeds.items() if name not in names]
-    return ShaderloomBackend.run_model(with_constants(loaded.model, fixed), free, **options)
-
-
-def static_inputs(model: onnx.ModelProto) -> set[str]:
-    """What operators read while compiling."""
-    found = set()
-    for node in nodes_of(model.graph):
-        definition = registry.find(node.op_type, node.domain)
-        if definition is not None:
-            found |= {node.input[position] for position in definition.static_inputs if position < len(node.input)}
-    return found
-
-
-def with_constants(model: onnx.ModelProto, arrays: Mapping[str, np.ndarray]) -> onnx.ModelProto:
-    """The model with these inputs as initializers."""
-    changed = onnx.ModelProto.FromString(model.SerializeToString())
-    kept = [value for value in changed.graph.input if value.name not in arrays]
-    changed.graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in arrays.items())
-    del changed.graph.input[:]
-    changed.graph.input.extend(kept)
-    return changed
+    return ShaderloomBackend.run_model(loaded.model, list(inputs), **options)
 
 
 def difference(actual: Any, expected: Any, relative: float, absolute: float) -> str | None:

@@ -1,0 +1,76 @@
+"""Dropout: nothing in inference, a random mask in training mode."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...runtime import dtypes
+from ..ir import Node, Value
+from .common import FLOATS
+from .normalization import in_type
+from .registry import Builder, Case, Inferred, RawNode, Tensor, register
+
+
+@dataclass(frozen=True, slots=True)
+class DropoutAttributes:
+    seed: int | None = None
+
+
+def _infer_dropout(node: Node) -> Inferred:
+    value = node.operand(0)
+    return [(value.dtype, value.shape), (dtypes.BOOL, value.shape)]
+
+
+def _trains(node: Node) -> bool:
+    """Training mode: of training, what is left in exported models is a mode of a few operators."""
+    training = node.optional(2)
+    return training is not None and training.known is not None and bool(training.known.reshape(-1)[0])
+
+
+def _expand_dropout(builder: Builder, node: Node) -> Sequence[Value]:
+    """In inference nothing is dropped: the data as it is, and a mask that is true everywhere."""
+    data = node.operand(0)
+    if _trains(node):
+        return _drop(builder, node)
+    kept = builder.constant(np.asarray(True))
+    mask = builder.op("Expand", kept, builder.op("Shape", data))
+    return [builder.op("Identity", data), mask]
+
+
+def _drop(builder: Builder, node: Node) -> Sequence[Value]:
+    """Each element is kept with the probability 1 - ratio, and then divided by it."""
+    data, ratio = node.operand(0), node.optional(1)
+    ratio = builder.constant(np.asarray(0.5, np.float32)) if ratio is None else in_type(builder, ratio, dtypes.FLOAT32)
+    seed = None if node.attributes.seed is None else float(node.attributes.seed)
+    drawn = builder.op("RandomUniform", shape=data.shape, seed=seed)
+    mask = builder.op("GreaterOrEqual", drawn, ratio)
+    kept = builder.op("Sub", builder.constant(np.asarray(1, np.float32)), ratio)
+    scaled = builder.op("Div", in_type(builder, data, dtypes.FLOAT32), kept)
+    zero = builder.constant(np.asarray(0, np.float32))
+    return [in_type(builder, builder.op("Where", mask, scaled, zero), data.dtype), mask]
+
+
+def _drop_ratio(raw: RawNode) -> None:
+    """Versions before 12 have the ratio, which inference does not use, as an attribute."""
+    raw.attributes.pop("ratio", None)
+
+
+register(
+    name="Dropout",
+    attributes=DropoutAttributes,
+    infer=_infer_dropout,
+    expand=_expand_dropout,
+    static_inputs=(2,),
+    types=(FLOATS, FLOATS, frozenset({"bool"})),
+    adapters=((10, _drop_ratio),),
+    cases=(
+        Case((Tensor((2, 3)),)),
+        Case((Tensor((2, 3)), Tensor((), data=0.3, constant=True), Tensor((), "bool", data=False, constant=True))),
+        Case((Tensor((2, 3)),), outputs=2),
+        Case((Tensor((2, 3)), Tensor((), data=0.0, constant=True), Tensor((), "bool", data=True, constant=True))),
+        Case((Tensor((4,)),), {"ratio": 0.25}, opset=7),
+    ),
+)
