@@ -95,7 +95,7 @@ def unroll_scan(builder: GraphBuilder, node: ImportedNode, inputs: Sequence[Valu
 def _batched_scan(
     builder: GraphBuilder, node: ImportedNode, inputs: Sequence[Value | None], run: RunBody
 ) -> list[Value]:
-    """Scan as opset 8 had it: an optional first input of lengths, then operands with a batch axis before the sequence's.
+    """Scan as opset 8 had it: an optional input of lengths, then operands with a batch axis before the sequence's.
 
     Each entry of the batch is scanned on its own; results are stacked along the batch axis.
     """

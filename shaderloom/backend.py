@@ -1,9 +1,9 @@
 """Shaderloom as a backend of ONNX: the interface by which onnx's own test suite, and tools like it, run models.
 
-A *device* is ``"WGPU"`` or ``"GPU"`` (the best adapter), ``"WGPU:2"`` or ``"WGPU:llvmpipe"`` (an adapter by its index or a
-part of its name), ``"CPU"``, or a preference of two: ``"WGPU+CPU"``.  The keyword ``providers`` has precedence, so that a
-caller who knows only the names of onnx can choose as well: :class:`onnx.backend.test.BackendTest` asks for "CPU" and
-"CUDA", and passes ``test_kwargs`` on.
+A *device* is ``"WGPU"`` or ``"GPU"`` (the best adapter), ``"WGPU:2"`` or ``"WGPU:llvmpipe"`` (an adapter by its index
+or a part of its name), ``"CPU"``, or a preference of two: ``"WGPU+CPU"``.  The keyword ``providers`` has precedence, so
+that a caller who knows only the names of onnx can choose as well: :class:`onnx.backend.test.BackendTest` asks for "CPU"
+and "CUDA", and passes ``test_kwargs`` on.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ class PreparedModel(BackendRep):
     def run(self, inputs: Any, **kwargs: Any) -> tuple[Any, ...]:
         """The outputs as a named tuple.
 
-        ``inputs`` is a sequence in the order of the model's inputs (those without an initializer), a mapping by name, or
-        the only input.  Raises :class:`InputError` for a wrong number of them.
+        ``inputs`` is a sequence in the order of the model's inputs (those without an initializer), a mapping by name,
+        or the only input.  Raises :class:`InputError` for a wrong number of them.
         """
         if kwargs:
             raise InputError(f"run takes no option '{next(iter(kwargs))}'")
@@ -116,8 +116,8 @@ class ShaderloomBackend(Backend):
     ) -> tuple[Any, ...]:
         """Run one node.
 
-        ``inputs`` are arrays for the inputs that the node names, or a mapping by name.  ``opset_version`` is the version
-        of the node's domain: by default the newest of the standard, or 1 of another domain.
+        ``inputs`` are arrays for the inputs that the node names, or a mapping by name.  ``opset_version`` is that of
+        the node's domain: by default the newest of the standard, or 1 of another domain.
         """
         version = kwargs.pop("opset_version", None)
         names = [name for name in dict.fromkeys(node.input) if name]
@@ -128,8 +128,12 @@ class ShaderloomBackend(Backend):
             if len(given) != len(names):
                 raise InputError(f"the node has {len(names)} inputs, {len(given)} were given")
             feeds = {name: np.asarray(array) for name, array in zip(names, given)}
-        model = node_model(node, feeds, version, outputs_info)
-        return cls.run_model(model, feeds, device, **kwargs)
+        # not run_model: the checker wants shapes of outputs, which inference need not find
+        prepared = PreparedModel(cls._session(node_model(node, feeds, version, outputs_info), device, kwargs))
+        try:
+            return prepared.run(feeds)
+        finally:
+            prepared.close()
 
     @classmethod
     def supports_device(cls, device: str) -> bool:

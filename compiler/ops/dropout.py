@@ -9,7 +9,7 @@ import numpy as np
 
 from ...runtime import dtypes
 from ..ir import Node, Value
-from .common import FLOATS
+from .common import FLOATS, known
 from .normalization import in_type
 from .registry import Builder, Case, Inferred, RawNode, Tensor, register
 
@@ -21,13 +21,14 @@ class DropoutAttributes:
 
 def _infer_dropout(node: Node) -> Inferred:
     value = node.operand(0)
+    _trains(node)  # refuses a mode that is not known
     return [(value.dtype, value.shape), (dtypes.BOOL, value.shape)]
 
 
 def _trains(node: Node) -> bool:
     """Training mode: of training, what is left in exported models is a mode of a few operators."""
     training = node.optional(2)
-    return training is not None and training.known is not None and bool(training.known.reshape(-1)[0])
+    return training is not None and bool(known(node, training, "training_mode").reshape(-1)[0])
 
 
 def _expand_dropout(builder: Builder, node: Node) -> Sequence[Value]:

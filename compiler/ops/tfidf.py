@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -53,7 +54,7 @@ def _pools(node: Node) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
     attributes: TfIdfVectorizerAttributes = node.attributes
     bounds = [*attributes.ngram_counts, len(attributes.pool_int64s)]
     done = 0
-    for length, (start, stop) in enumerate(zip(bounds, bounds[1:]), 1):
+    for length, (start, stop) in enumerate(pairwise(bounds), 1):
         grams = np.asarray(attributes.pool_int64s[start:stop], np.int64).reshape(-1, length)
         columns = np.asarray(attributes.ngram_indexes[done : done + len(grams)], np.int64)
         done += len(grams)

@@ -12,14 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from ...runtime import dtypes
 from ...runtime.errors import ShapeError
 from .. import index as ix
 from ..expr import Expr
 from ..index import Dim
-from ..ir import Node, Shape, Value
+from ..ir import Node, Shape
 from . import common
-from .registry import Builder, Case, Inferred, RawNode, Read, Tensor, register
+from .registry import Case, Inferred, Read, Tensor, register
 from .regroup import reindex
 
 

@@ -1,4 +1,4 @@
-"""A process that runs cases and says how each one went, a line of JSON at a time; :mod:`.pool` starts and watches it."""
+"""A process that runs cases and says how each one went, a line of JSON at a time; :mod:`.pool` starts it."""
 
 from __future__ import annotations
 
