@@ -29,7 +29,7 @@ def _where_negative(value: Expr, negative: Expr) -> Expr:
 
 
 _FUNCTIONS: dict[str, Callable[[Expr, Expr, Expr], Expr]] = {
-    "relu": lambda x, alpha, beta: _where_negative(x, number(0.0)),
+    "relu": lambda x, alpha, beta: ex.binary("max", x, number(0.0)),
     "tanh": lambda x, alpha, beta: ex.unary("tanh", x),
     "sigmoid": lambda x, alpha, beta: sigmoid(x),
     "affine": lambda x, alpha, beta: alpha * x + beta,

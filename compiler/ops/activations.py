@@ -32,7 +32,7 @@ def sigmoid(value: Expr) -> Expr:
 def softplus(value: Expr) -> Expr:
     """log(1 + exp(x)) as max(x, 0) + log(1 + exp(-|x|)), which never overflows."""
     tail = ex.unary("log", number(1.0) + exponential(-ex.unary("abs", value)))
-    return ex.select(ex.compare("lt", value, number(0.0)), number(0.0), value) + tail
+    return ex.binary("max", value, number(0.0)) + tail
 
 
 def gelu(value: Expr) -> Expr:
@@ -57,8 +57,7 @@ _WIDE = [Case((exactly(-100.0, -20.0, -1e-4, 0.0, 1e-4, 20.0, 100.0),)), Case((e
 
 
 def _relu(node: Node, args: Sequence[Expr]) -> Expr:
-    zero = ex.const(0, args[0].dtype)
-    return ex.select(ex.compare("lt", args[0], zero), zero, args[0])
+    return ex.binary("max", args[0], ex.const(0, args[0].dtype))
 
 
 define(

@@ -143,10 +143,13 @@ define(
 
 def clamp(value: Expr, low: Expr | None, high: Expr | None) -> Expr:
     """``low`` where below it, then ``high`` where above it: NaN stays, and ``high`` wins when the bounds cross."""
-    if low is not None:
-        value = ex.select(ex.compare("lt", value, low), low, value)
-    if high is not None:
-        value = ex.select(ex.compare("gt", value, high), high, value)
+    for operation, comparison, bound in (("max", "lt", low), ("min", "gt", high)):
+        if bound is None:
+            continue
+        if bound.op == "const" and bound.payload == bound.payload:
+            value = ex.binary(operation, value, bound)
+        else:  # a bound that is NaN is none
+            value = ex.select(ex.compare(comparison, value, bound), bound, value)
     return value
 
 

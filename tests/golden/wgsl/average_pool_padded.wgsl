@@ -1,5 +1,8 @@
 @group(0) @binding(0) var<storage, read> x0: array<f32>;
 @group(0) @binding(1) var<storage, read_write> y: array<f32>;
+fn isnan_1(x: f32) -> bool {
+  return (bitcast<u32>(x) & u32(0x7fffffffu)) > u32(0x7f800000u);
+}
 fn element(batch: i32, channel: i32, input_0: i32, input_1: i32) -> f32 {
   return x0[(channel * 72 + input_0 * 8 + input_1)];
 }
@@ -13,7 +16,7 @@ fn finish(value: f32, count: i32) -> f32 {
   return (value / f32(count));
 }
 fn store(batch: i32, channel: i32, output_0: i32, output_1: i32, value: f32) {
-  y[(channel * 56 + output_0 * 8 + output_1)] = select(value, 0.0f, (value < 0.0f));
+  y[(channel * 56 + output_0 * 8 + output_1)] = select(max(value, 0.0f), value, isnan_1(value));
 }
 fn find_batch(element: i32) -> i32 {
   return 0;

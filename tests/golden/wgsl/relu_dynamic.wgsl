@@ -2,9 +2,12 @@
 @group(0) @binding(1) var<storage, read_write> y: array<vec4<f32>>;
 struct Symbols { s_n: i32 }
 @group(0) @binding(2) var<uniform> symbols: Symbols;
+fn isnan_4(x: vec4<f32>) -> vec4<bool> {
+  return (bitcast<vec4<u32>>(x) & vec4<u32>(0x7fffffffu)) > vec4<u32>(0x7f800000u);
+}
 fn store(q: i32) {
   let t1 = x0[q];
-  y[q] = select(t1, vec4<f32>(0.0f), (t1 < vec4<f32>(0.0f)));
+  y[q] = select(max(t1, vec4<f32>(0.0f)), t1, isnan_4(t1));
 }
 
 @compute @workgroup_size(64)
