@@ -35,7 +35,11 @@ def tile_outputs(problem: WinogradProblem, profile: DeviceProfile) -> int | None
         return None
     pixels = problem.images * problem.height * problem.width
     direct = _product_cost(tuning.Problem(pixels, problem.features, TAPS**2 * problem.channels), profile)
-    costs = {outputs: _cost(problem, outputs, profile) for outputs in TILE_OUTPUTS}
+    limit = profile.limit("max-storage-buffer-binding-size")
+    fitting = [outputs for outputs in TILE_OUTPUTS if _points_bytes(problem, outputs) <= limit]
+    costs = {outputs: _cost(problem, outputs, profile) for outputs in fitting}
+    if not costs:
+        return None
     best = min(costs, key=lambda outputs: costs[outputs])
     return best if costs[best] < direct else None
 
@@ -46,9 +50,20 @@ def _product_cost(problem: tuning.Problem, profile: DeviceProfile) -> float:
     return cost
 
 
+def _covered(problem: WinogradProblem, outputs: int) -> int:
+    """Tiles of all images."""
+    return problem.images * tiles(problem.height, outputs) * tiles(problem.width, outputs)
+
+
+def _points_bytes(problem: WinogradProblem, outputs: int) -> int:
+    """Size of the larger of the two tensors between the transforms and the products: each is bound as a whole."""
+    points = (outputs + TAPS - 1) ** 2
+    return 4 * points * _covered(problem, outputs) * max(problem.channels, problem.features)
+
+
 def _cost(problem: WinogradProblem, outputs: int, profile: DeviceProfile) -> float:
     points = (outputs + TAPS - 1) ** 2
-    covered = problem.images * tiles(problem.height, outputs) * tiles(problem.width, outputs)
+    covered = _covered(problem, outputs)
     product = _product_cost(tuning.Problem(covered, problem.features, problem.channels, points), profile)
     moved_in = covered * problem.channels * points * (_LOAD + _STORE)
     moved_out = covered * problem.features * (points * _LOAD + outputs**2 * _STORE)

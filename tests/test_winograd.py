@@ -126,6 +126,16 @@ def test_tile_sizes():
     assert tile_outputs(WinogradProblem(1, 56, 56, 64, 64), WEB) is None
 
 
+def test_no_tensor_is_larger_than_a_binding():
+    """dnsmos: a sound of nine seconds is a picture of 900 by 161 with 128 channels."""
+    for height in (56, 100, 300, 450, 900, 2000, 4000):
+        outputs = tile_outputs(WinogradProblem(1, height, 161, 128, 128), LAVAPIPE)
+        if outputs is not None:
+            tiles = -(-height // outputs) * -(-161 // outputs)
+            assert 4 * (outputs + 2) ** 2 * tiles * 128 <= LAVAPIPE.limit("max-storage-buffer-binding-size")
+    assert tile_outputs(WinogradProblem(1, 4000, 161, 128, 128), LAVAPIPE) is None
+
+
 def test_the_interpreter_agrees(monkeypatch):
     """Values and shapes of the rewritten graph, without a device."""
     for outputs in TILE_OUTPUTS:
