@@ -71,7 +71,8 @@ def test_models_in_half_precision(name: str, device) -> None:
     assert report["calls"] == len(full.calls), "conversions cost no kernels"
     assert report["weight_bytes"] < 0.55 * full.report["weight_bytes"]
     assert report["device_bytes"]["weights"] == report["weight_bytes"]
-    assert report["planned_bytes"] < full.report["planned_bytes"]
+    # of all tensors: where two float32 ones decide how much memory is planned, as in ppocr_rec, halves save none
+    assert report["naive_bytes"] < full.report["naive_bytes"]
     assert [port["dtype"] for port in report["outputs"]] == [port.dtype for port in full.outputs]
 
 
