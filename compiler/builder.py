@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from ..runtime.dtypes import DType
+from ..runtime.dtypes import BY_NAME, DType
 from ..runtime.errors import (
     InternalError,
     LimitError,
@@ -51,6 +51,9 @@ class Limits:
 
 
 DEFAULT_LIMITS = Limits()
+
+#: Names of the element types that a device holds
+ON_DEVICE = frozenset(name for name, dtype in BY_NAME.items() if dtype.on_device)
 
 
 class GraphBuilder:
@@ -182,6 +185,7 @@ class GraphBuilder:
                     f"{definition.name} does not support element type {value.dtype} for input {position}",
                     origin=self.origin,
                     tensor=value.name or None,
+                    hint=f"supported are {', '.join(sorted(supported or ON_DEVICE))}",
                 )
 
     @staticmethod

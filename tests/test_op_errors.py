@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
-from onnx import parser
+from onnx import helper, parser
+from onnx.defs import onnx_opset_version
 
 import shaderloom.compiler.ops  # noqa: F401  (fills the registry)
 from shaderloom.compiler.frontend import load_model
+from shaderloom.compiler.ops.common import FLOATS
+from shaderloom.compiler.ops.registry import NoAttributes, OpDef, registry
 from shaderloom.compiler.specialise import bind_shapes, specialise
 from shaderloom.runtime.errors import ShaderloomError, ShapeError, UnsupportedError
 
@@ -75,3 +80,62 @@ def _specialise(text: str) -> None:
     model = load_model(parser.parse_model(text))
     shapes = {port.name: [dim if isinstance(dim, int) else 0 for dim in port.dims or ()] for port in model.inputs}
     specialise(model, bind_shapes(model, shapes).shapes)
+
+
+FLOATING = [
+    definition
+    for definition in registry.all()
+    if not definition.domain and definition.element is not None and definition.types == (FLOATS,)
+]
+
+
+@pytest.mark.parametrize("definition", FLOATING, ids=lambda definition: definition.name)
+def test_a_missing_type_names_the_supported_ones(definition: OpDef):
+    case = definition.cases[0]
+    operands = ", ".join(f"int32[3] x{position}" for position in range(len(case.inputs)))
+    names = ", ".join(f"x{position}" for position in range(len(case.inputs)))
+    with pytest.raises(UnsupportedError) as caught:
+        _specialise(
+            f'<ir_version: 10, opset_import: ["" : {onnx_opset_version()}]> g ({operands}) => (float y) '
+            f"{{ [at] y = {definition.name}({names}) }}"
+        )
+    text = str(caught.value)
+    assert f"at {definition.name} 'at'" in text and "int32 for input 0" in text
+    assert "supported are bfloat16, float16, float32" in text
+
+
+WITH_ATTRIBUTES = [
+    definition
+    for definition in registry.all()
+    if not definition.domain and definition.attributes is not NoAttributes and len(definition.cases[0].inputs) == 1
+]
+
+
+@pytest.mark.parametrize("definition", WITH_ATTRIBUTES, ids=lambda definition: definition.name)
+def test_a_missing_attribute_names_the_nearest(definition: OpDef):
+    """The name of an attribute with a letter more."""
+    case = definition.cases[0]
+    name = dataclasses.fields(definition.attributes)[0].name
+    node = helper.make_node(definition.name, ["x"], ["y"], "at", **{**case.attributes, f"{name}z": 1})
+    ports = [helper.make_tensor_value_info(each, 1, [3]) for each in "xy"]
+    opset = helper.make_opsetid("", case.opset or onnx_opset_version())
+    model = helper.make_model(
+        helper.make_graph([node], "g", ports[:1], ports[1:]), opset_imports=[opset], ir_version=10
+    )
+    with pytest.raises(UnsupportedError) as caught:
+        load_model(model)
+    text = str(caught.value)
+    assert f"at {definition.name} 'at'" in text and f"attribute '{name}z' of {definition.name}" in text
+    assert f"the nearest supported attribute is {name}" in text
+
+
+@pytest.mark.parametrize(("wrong", "right"), [("Sofmax", "Softmax"), ("LayerNormalisation", "LayerNormalization")])
+def test_a_missing_operator_names_the_nearest(wrong: str, right: str):
+    with pytest.raises(UnsupportedError) as caught:
+        _specialise(
+            '<ir_version: 10, opset_import: ["" : 21, "own" : 3]> g (float[3] x) => (float y) '
+            f"{{ [at] y = own.{wrong}(x) }}"
+        )
+    text = str(caught.value)
+    assert f"at {wrong} 'at'" in text and f"'own.{wrong}' is not supported (opset 3)" in text
+    assert f"the nearest supported operator is {right}" in text

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import functools
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -66,13 +67,16 @@ def typed_attributes(definition: OpDef, values: dict[str, Any], origin: Origin) 
     arguments: dict[str, Any] = {}
     for name, value in values.items():
         if name not in fields:
-            raise UnsupportedError(f"attribute '{name}' of {definition.name} is not supported", origin=origin)
+            raise UnsupportedError(
+                f"attribute '{name}' of {definition.name} is not supported", origin=origin, hint=_nearest(name, fields)
+            )
         expected = fields[name][0]
         converted = _convert(value, expected)
         if converted is _WRONG:
             raise UnsupportedError(
                 f"attribute '{name}' of {definition.name} must be {_describe(expected)}, not {type(value).__name__}",
                 origin=origin,
+                hint=f"{_describe(type(value))} {value!r:.60} was given",
             )
         arguments[name] = converted
     for name, (_, required) in fields.items():
@@ -82,6 +86,15 @@ def typed_attributes(definition: OpDef, values: dict[str, Any], origin: Origin) 
         return definition.attributes(**arguments)
     except ValueError as error:  # from the dataclass's own checks
         raise UnsupportedError(f"attributes of {definition.name}: {error}", origin=origin) from None
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    """Supported attributes: the one with the most similar name, or all."""
+    names = sorted(known)
+    close = difflib.get_close_matches(name, names, n=1)
+    if close:
+        return f"the nearest supported attribute is {close[0]}"
+    return f"supported are {', '.join(names)}" if names else "the operator has no attributes"
 
 
 _WRONG = object()
