@@ -298,6 +298,11 @@ class _Fuser:
         if not is_reduction and user.outputs[0].dtype.packing > 1:
             self.refuse(producer, user, f"two threads would write one word of a {user.outputs[0].dtype} result")
             return None
+        if user.outputs[0].dtype.packing > 1 and any(value.dtype.bits == 64 for value in coordinates):
+            self.refuse(
+                producer, user, f"a reduction of 64-bit integers owns no words of a {user.outputs[0].dtype} result"
+            )
+            return None
         return self._joins_elementwise(user, producer, inner, coordinates, domain, is_reduction)
 
     def _binds(self, user: Node, coordinates: dict[Value, Shape]) -> bool:

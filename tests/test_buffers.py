@@ -155,7 +155,7 @@ def uses_of(plan: Plan) -> list[Use]:
         for binding, item in zip(kernels[call.kernel].bindings, call.ranges, strict=True):
             if item.buffer.startswith(("arena:", "output:")):
                 offset, size = evaluate(item.offset, {}), evaluate(item.size, {})
-                writes = binding.name == "y"
+                writes = binding.name.startswith("y")
                 assert not writes or binding.access == "read_write"
                 found.append(Use(number, item.buffer, offset, offset + size, writes, binding.access))
     return found

@@ -87,7 +87,7 @@ def test_failures_leave_nothing(device, model, monkeypatch, fault):
     elif fault == "compile":
 
         def fail(*arguments):
-            raise shaderloom.UnsupportedError("not today")
+            raise shaderloom.LimitError("not today")
 
         monkeypatch.setattr("shaderloom.model.compile_imported", fail)
     else:

@@ -61,7 +61,8 @@ def test_image_model(name: str, device) -> None:
     path, feeds = filled_model(name), {"input": photograph(224)}
     results, report = run(path, feeds, device)
     assert_all_on_device(report)
-    assert report["calls"] <= FILLED_CALLS[name]
+    transforms = sum("Winograd" in call["label"] for call in report["call_list"])
+    assert report["calls"] - transforms <= FILLED_CALLS[name]
     assert_model_close(results, path, feeds)
 
 

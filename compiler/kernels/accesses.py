@@ -111,7 +111,7 @@ class Accesses:
         position = self._position(store.position, facts, values)
         made_for = self._stores.get(store.position, set())
         if not self._is_inside(position, values[store.operand], made_for, facts):
-            inside = ex.in_range(position, 0, _memory(values[store.operand]))
+            inside = _guard(position, values[store.operand])
             condition = inside if condition is None else ex.binary("and", condition, inside)
         if (value, position, condition) == (store.value, store.position, store.condition):
             return store
@@ -173,18 +173,30 @@ class Accesses:
         low, high = ix.bounds(position)
         if low >= 0 and high < ix.bounds(memory)[0]:
             return True
-        if value.dtype.itemsize <= LANES and is_aligned(position):
-            base, _ = split_lane(position)
-            assert base is not None
-            vectors = ix.ceildiv(value.layout.stored_elements(value.shape), LANES)
-            if is_inside(ix.floordiv(base, LANES), vectors, facts):
-                return True
+        vector = _vector(position, value)
+        if vector is not None and is_inside(*vector, facts):
+            return True
         if is_inside(position, memory, facts):
             return True
         return any(
             all(is_inside(coordinate, size, facts) for coordinate, size in zip(where, other.shape, strict=True))
             for other, where in made_for
         )
+
+
+def _vector(position: Dim, value: Value) -> tuple[Dim, Dim] | None:
+    """For four aligned neighbours their number, and how many fours the padded memory holds."""
+    if value.dtype.itemsize > LANES or not is_aligned(position):
+        return None
+    base, _ = split_lane(position)
+    assert base is not None
+    return ix.floordiv(base, LANES), ix.ceildiv(value.layout.stored_elements(value.shape), LANES)
+
+
+def _guard(position: Dim, value: Value) -> Expr:
+    """The condition of a store; the same for four aligned neighbours, so that one thread still owns their words."""
+    vector = _vector(position, value)
+    return ex.in_range(position, 0, _memory(value)) if vector is None else ex.in_range(vector[0], 0, vector[1])
 
 
 def _memory(value: Value) -> Dim:
