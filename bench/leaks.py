@@ -6,6 +6,7 @@ python -m bench.leaks [--device NAME] [--runs N] [--sessions N]
 from __future__ import annotations
 
 import argparse
+import ctypes
 import gc
 import tempfile
 from collections.abc import Callable
@@ -35,7 +36,10 @@ class Growth:
 
 
 def resident_bytes() -> int:
-    """Resident memory that is not a file's."""
+    """Resident memory that is not a file's and that is in use: the C library first returns what has been freed."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:  # glibc
+        trim(0)
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("RssAnon:"):
             return int(line.split()[1]) * 1024
@@ -76,6 +80,13 @@ def main() -> None:
     model = chain(5).SerializeToString()
     x = np.zeros((16, 16), np.float32)
     results = []
+
+    def open_and_close() -> None:
+        with shaderloom.InferenceSession(model, device=device, cache=folder) as opened:
+            opened.run(None, {"x": x})
+
+    with tempfile.TemporaryDirectory() as folder:
+        results.append(measure("sessions opened and closed", arguments.sessions, open_and_close))
     with shaderloom.InferenceSession(model, device=device, cache=False) as session:
         tensor = shaderloom.Tensor.from_numpy(x, device)
 
@@ -89,12 +100,6 @@ def main() -> None:
         session.synchronize()
         results.append(measure("runs, arrays in and out", arguments.runs, array_run))
 
-    def open_and_close() -> None:
-        with shaderloom.InferenceSession(model, device=device, cache=folder) as opened:
-            opened.run(None, {"x": x})
-
-    with tempfile.TemporaryDirectory() as folder:
-        results.append(measure("sessions opened and closed", arguments.sessions, open_and_close))
     save("leaks", {"device": device.name, "results": [asdict(item) for item in results]})
 
 

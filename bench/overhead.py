@@ -113,11 +113,8 @@ def main() -> None:
     if arguments.here:
         print(json.dumps(measure_here(arguments.rounds)))
         return
-    names = (
-        arguments.drivers.split(",") if arguments.drivers else [name for name in DRIVERS if DRIVERS[name].is_present]
-    )
-    if len(names) > 1 and not arguments.drivers:
-        names.remove("system")  # one of the others
+    present = [name for name, driver in DRIVERS.items() if driver.manifests and driver.is_present]
+    names = arguments.drivers.split(",") if arguments.drivers else present or ["system"]
     devices = []
     for name in names:
         printed = subprocess.run(

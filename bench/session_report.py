@@ -84,6 +84,7 @@ def _leaks(part: dict[str, Any]) -> str:
     ]
     return (
         "## What many runs leave behind\n\n"
-        "Growth of resident memory (kB) and of the number of Python objects after the first twentieth.\n\n"
+        "Growth of resident memory in use (kB, after the C library has returned what was freed) and of the number of\n"
+        "Python objects after the first twentieth.\n\n"
         + table(["what", "repeats", "growth", "objects", "objects of the device"], rows)
     )
