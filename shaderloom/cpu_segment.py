@@ -5,7 +5,7 @@ reference evaluator.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -27,9 +27,9 @@ class SegmentSource:
     opsets: Sequence[onnx.OperatorSetIdProto]
     ir_version: int
     functions: Sequence[onnx.FunctionProto] = ()
-    sparse: Mapping[str, onnx.SparseTensorProto] = ()  # type: ignore[assignment]
+    sparse: Mapping[str, onnx.SparseTensorProto] = field(default_factory=dict)
     #: types of values where the value itself does not tell (an empty sequence)
-    types: Mapping[str, onnx.TypeProto] = ()  # type: ignore[assignment]
+    types: Mapping[str, onnx.TypeProto] = field(default_factory=dict)
 
     def model(self, inputs: Mapping[str, onnx.TypeProto]) -> onnx.ModelProto:
         """The segment as a model with these inputs."""

@@ -237,6 +237,15 @@ class WgpuEngine:
             self._drop(self._ready.popitem(last=False)[1])
             self.stats.evictions += 1
         start = time.perf_counter()
+        executor = self.executor_for(compiled)
+        prepare_ms = (time.perf_counter() - start) * 1e3
+        stats = KeyStats(compiled.milliseconds, compiled.from_disk, prepare_ms)
+        self.stats.keys[str(key)] = stats
+        self._ready[key] = ready = Ready(key, str(key), compiled, executor, stats)
+        return ready
+
+    def executor_for(self, compiled: Compiled) -> Executor:
+        """An executor of a new plan with what the session shares, counted in its statistics."""
         executor = Executor(
             self.device,
             compiled.plan,
@@ -247,14 +256,10 @@ class WgpuEngine:
             checked=self.checked or compiled.from_disk,
             use_native=self.use_native,
         )
-        prepare_ms = (time.perf_counter() - start) * 1e3
-        stats = KeyStats(compiled.milliseconds, compiled.from_disk, prepare_ms)
         self.stats.misses += 1
         self.stats.disk_hits += compiled.from_disk
         self.stats.compile_ms += compiled.milliseconds
-        self.stats.keys[str(key)] = stats
-        self._ready[key] = ready = Ready(key, str(key), compiled, executor, stats)
-        return ready
+        return executor
 
     def _drop(self, ready: Ready) -> None:
         for shapes in [shapes for shapes, other in self._seen.items() if other is ready]:

@@ -27,7 +27,6 @@ from ..runtime.errors import (
     ShapeError,
     UnsupportedError,
 )
-from ..runtime.executor import Executor
 from .loops import LoopStep
 from .segments import SegmentMaker
 from .steps import AliasStep, Block, CpuStep, DeviceStep, Env, FoldStep, ReadStep, State, Step, reads_of
@@ -218,23 +217,10 @@ class ProgramBuilder:
             self.engine.device.profile,
             lambda options: compile_graph(graph, nodes, self.engine.device.profile, options, limits=self.limits),
         )
-        engine = self.engine
-        executor = Executor(
-            engine.device,
-            compiled.plan,
-            engine.pool,
-            caps=self.source.caps,
-            account=engine.account,
-            staging=engine.staging,
-            checked=engine.checked or compiled.from_disk,
-            use_native=engine.use_native,
-        )
-        engine.stats.misses += 1
-        engine.stats.disk_hits += compiled.from_disk
-        engine.stats.compile_ms += compiled.milliseconds
+        executor = self.engine.executor_for(compiled)
         for item, letter in zip(found.done, compiled.plan.report.get("placed", "")):
             self._place(item, *LETTERS[letter])
-        return DeviceStep(executor, outputs, engine.device), following
+        return DeviceStep(executor, outputs, self.engine.device), following
 
     @staticmethod
     def _host_alone(name: str, readers: Sequence[PendingNode], found: Advance) -> bool:
