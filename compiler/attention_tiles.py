@@ -82,6 +82,28 @@ _TILES = (
 
 def attention_tile(profile: DeviceProfile, batch: int, m: int, n: int, key_size: int, value_size: int) -> AttentionTile:
     """The form for ``batch`` heads of ``m`` queries and ``n`` keys; sizes of dynamic dimensions are upper bounds."""
+    return attention_tiles(profile, batch, m, n, key_size, value_size)[0]
+
+
+def attention_tiles(
+    profile: DeviceProfile, batch: int, m: int, n: int, key_size: int, value_size: int
+) -> list[AttentionTile]:
+    """The form that a rule chooses, then the others that the device can run."""
+    best = _best_tile(profile, batch, m, n, key_size, value_size)
+    vectors = ceil(key_size / LANES), ceil(value_size / LANES)
+    memory = profile.limit("max-compute-workgroup-storage-size")
+    if isinstance(best, RowAttention):
+        threads = {best.threads // 2, best.threads * 2} if profile.kind != "cpu" else {best.threads * 2}
+        most = min(256, profile.limit("max-compute-invocations-per-workgroup"))
+        others: list[AttentionTile] = [
+            RowAttention(number, best.registers) for number in sorted(threads) if max(8, vectors[1]) <= number <= most
+        ]
+    else:
+        others = list(_TILES)
+    return [best, *(tile for tile in others if tile != best and tile.workgroup_bytes(*vectors) <= memory)]
+
+
+def _best_tile(profile: DeviceProfile, batch: int, m: int, n: int, key_size: int, value_size: int) -> AttentionTile:
     vectors = ceil(key_size / LANES), ceil(value_size / LANES)
     memory = profile.limit("max-compute-workgroup-storage-size")
     if m <= FEW_ROWS:

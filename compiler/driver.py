@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from ..runtime.device_profile import DeviceProfile
@@ -11,6 +11,7 @@ from ..runtime.dtypes import check_precision
 from ..runtime.errors import InputError
 from ..runtime.plan import Plan, Symbol
 from .builder import DEFAULT_LIMITS, Limits
+from .choices import Choices
 from .collection import paused_collection
 from .frontend.model import ImportedModel, ImportedNode
 from .fusion import Fusion, fuse
@@ -76,6 +77,7 @@ class Lowered:
     graph: Graph
     fusion: Fusion
     storage: dict[str, Any] | None = None  #: what became of values in half precision
+    choices: Choices = field(default_factory=Choices)  #: what was asked so far, and what answers it
 
 
 def lower(
@@ -86,11 +88,13 @@ def lower(
     limits: Limits = DEFAULT_LIMITS,
     on_stage: OnStage | None = None,
     trace: Trace | None = None,
+    choices: Choices | None = None,
 ) -> Lowered:
     """Everything from a specialised graph to fused groups with layouts; ``trace`` collects the rewrites that matched.
 
-    ``graph`` is changed.
+    ``graph`` is changed.  ``choices`` has measured configurations; without it the cost models decide.
     """
+    choices = choices or Choices()
 
     def stage(name: str, graph: Graph) -> None:
         if options.verify:
@@ -111,10 +115,10 @@ def lower(
         profile=profile,
     )
     if options.winograd and options.precision == "float32":  # transformed tiles are no place for half precision
-        apply_rules(graph, (winograd_rule(profile),), limits=limits, trace=trace)
+        apply_rules(graph, (winograd_rule(profile, choices),), limits=limits, trace=trace)
         stage("winograd", graph)
     if options.split_products:
-        split_products(graph, profile, limits=limits, trace=trace)
+        split_products(graph, profile, limits=limits, trace=trace, choices=choices)
         stage("split", graph)
     if options.channels_last:
         relayout_weights(graph)
@@ -128,10 +132,10 @@ def lower(
     restore_halves(graph, fusion, profile, declared)
     stage("layout", graph)
     if options.precision == "float32":
-        return Lowered(graph, fusion)
+        return Lowered(graph, fusion, choices=choices)
     storage = store_halves(graph, fusion, profile, dict(options.reached))
     stage("storage", graph)
-    return Lowered(graph, fusion, storage)
+    return Lowered(graph, fusion, storage, choices)
 
 
 def compile_model(
@@ -143,13 +147,15 @@ def compile_model(
     limits: Limits = DEFAULT_LIMITS,
     on_stage: OnStage | None = None,
     make_planner: Callable[..., Planner] = Planner,
+    choices: Choices | None = None,
 ) -> Plan:
     """Compile ``model`` for the input shapes in ``bound``.
 
     ``make_planner`` takes the arguments of :class:`Planner`; see :mod:`.host` for one that evaluates weights.
+    ``choices`` has measured configurations.
 
-    Deterministic: the same model, shapes, profile and options give the same plan in any process.  Raises the errors of
-    the family :class:`~shaderloom.runtime.errors.ShaderloomError`, with the ONNX node at fault.
+    Deterministic: the same model, shapes, profile, options and measurements give the same plan in any process.  Raises
+    the errors of the family :class:`~shaderloom.runtime.errors.ShaderloomError`, with the ONNX node at fault.
     """
     if not isinstance(options, CompileOptions):
         options = CompileOptions.of(options or {})
@@ -164,6 +170,7 @@ def compile_model(
         limits=limits,
         on_stage=on_stage,
         make_planner=make_planner,
+        choices=choices,
     )
 
 
@@ -177,12 +184,13 @@ def compile_graph(
     limits: Limits = DEFAULT_LIMITS,
     on_stage: OnStage | None = None,
     make_planner: Callable[..., Planner] = Planner,
+    choices: Choices | None = None,
 ) -> Plan:
     """Compile a specialised graph, made from ``nodes``; it is changed.  See :func:`compile_model`."""
     if not isinstance(options, CompileOptions):
         options = CompileOptions.of(options or {})
     with paused_collection():
-        lowered = lower(graph, profile, options, limits=limits, on_stage=on_stage)
+        lowered = lower(graph, profile, options, limits=limits, on_stage=on_stage, choices=choices)
         return make_plan(nodes, symbols, profile, options, lowered, make_planner=make_planner)
 
 
@@ -196,9 +204,12 @@ def make_plan(
     make_planner: Callable[..., Planner] = Planner,
 ) -> Plan:
     """The second half of :func:`compile_graph`: from fused groups with layouts to a plan."""
-    planner = make_planner(lowered.graph, lowered.fusion, profile, symbols, in_place=options.in_place)
+    planner = make_planner(
+        lowered.graph, lowered.fusion, profile, symbols, in_place=options.in_place, choices=lowered.choices
+    )
     plan = planner.plan()
     plan.report.update(_report(nodes, lowered))
+    plan.report["choices"] = [answer.to_json() for answer in lowered.choices.answers.values()]
     if lowered.storage is not None:
         plan.report["precision"] = lowered.storage
     return plan

@@ -33,6 +33,7 @@ from ..runtime.plan import (
 from . import buffers
 from . import expr as ex
 from . import index as ix
+from .choices import Answer, Choices
 from .codegen.render import render
 from .fusion import Fusion, Group
 from .index import Dim
@@ -83,19 +84,27 @@ class Planner:
     """Makes the plan of one graph; use once."""
 
     def __init__(
-        self, graph: Graph, fusion: Fusion, profile: DeviceProfile, symbols: Sequence[Symbol], *, in_place: bool = True
+        self,
+        graph: Graph,
+        fusion: Fusion,
+        profile: DeviceProfile,
+        symbols: Sequence[Symbol],
+        *,
+        in_place: bool = True,
+        choices: Choices | None = None,
     ) -> None:
         self.graph = graph
         self.fusion = fusion
         self.profile = profile
         self.symbols = tuple(symbols)
         self.share_memory = in_place
+        self.choices = choices or Choices()
         self.kernels: dict[str, Kernel] = {}
         self.sources: dict[str, SourceRef] = {}
         self.weights: dict[str, Weight] = {}
         self.made: dict[Value, _Made] = {}
         self._weight_keys: dict[Value, str] = {}
-        self._built: dict[Hashable, tuple[KernelSpec, tuple[int, ...], Dim]] = {}  #: by signature
+        self._built: dict[Hashable, tuple[KernelSpec, tuple[int, ...], Dim, tuple[Answer, ...]]] = {}  #: by signature
         self._rendered: dict[KernelSpec, Kernel] = {}
         self.running = [group for group in fusion.groups if not group.constant]
         self.outputs: dict[Value, str] = {}  #: computed output values, by the name of the first output that they are
@@ -177,13 +186,16 @@ class Planner:
         own = signature(group, self.fusion.materialised, in_place)
         found = None if own is None else self._built.get(own.key)
         if own is not None and found is not None:
-            spec, places, flops = found
-            return Built(spec, tuple(own.values[place] for place in places), flops)
+            spec, places, flops, answers = found
+            return Built(spec, tuple(own.values[place] for place in places), flops, answers)
         names = [ix.DIMENSION_PREFIX + symbol.name for symbol in self.symbols]
-        built = build(GroupContext(group, self.fusion.materialised, self.profile, symbols=names, in_place=in_place))
+        context = GroupContext(
+            group, self.fusion.materialised, self.profile, symbols=names, in_place=in_place, choices=self.choices
+        )
+        built = build(context)
         if own is not None:
             places = tuple(own.values.index(value) for value in built.operands)
-            self._built[own.key] = (built.spec, places, built.flops)
+            self._built[own.key] = (built.spec, places, built.flops, built.answers)
         return built
 
     def _root(self, value: Value) -> Value:

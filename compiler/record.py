@@ -11,7 +11,8 @@ The rows are JSON values for ``Plan.report``.  They explain a plan and change no
     one row for each call: ``operands`` (numbers of tensors in binding order, the result last), ``also`` (those of them
     that are further results; plans of older versions have no such entry), ``family``, the ONNX nodes by their part in
     the kernel (``prologue``, ``anchor``, ``epilogue``), ``in_place`` (the number of the tensor that the result
-    overwrites and that the kernel reads at the result's binding, or None), and the sizes of its loops
+    overwrites and that the kernel reads at the result's binding, or None), the sizes of its loops, and ``choice``: the
+    key of the problem that its configuration was chosen for, and where the choice came from; None where there was none
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ class CallRecorder:
                 "anchor": origins_of([anchor] if anchor else []),
                 "epilogue": origins_of(node for node in own if node is not anchor),
                 "dims": {name: ix.bounds(size)[1] for name, size in built.spec.dims},
+                "choice": built.answers[-1].to_json() if built.answers else None,
             }
         )
 

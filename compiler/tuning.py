@@ -299,7 +299,7 @@ def ranked(problem: Problem, profile: DeviceProfile) -> list[Tile]:
 
 def _gpu_tiles(problem: Problem, profile: DeviceProfile) -> list[Tile]:
     if problem.m <= 8:
-        return [_split_tile(problem, profile)]
+        return _split_tiles(problem, profile)
     shared = sorted(_shared_tiles(profile), key=lambda tile: _gpu_cost(problem, tile))
     return [*shared] or [RegisterTile(4, 1, 8, 8)]
 
@@ -311,6 +311,20 @@ def _shared_tiles(profile: DeviceProfile) -> list[SharedTile]:
 
 #: Workgroups and threads of one that keep a GPU's memory busy (1x4096x4096: docs/performance.md)
 _SPLIT_WORKGROUPS, _SPLIT_THREADS = 128, 512
+
+
+def _split_tiles(problem: Problem, profile: DeviceProfile) -> list[Tile]:
+    """The rule's tile, then every other one with as many threads at most."""
+    best = _split_tile(problem, profile)
+    memory = profile.limit("max-compute-workgroup-storage-size")
+    most = profile.limit("max-compute-invocations-per-workgroup")
+    others = [
+        SplitTile(best.rows, across, parts)
+        for across in (8, 4, 16, 32, 2)
+        for parts in (64, 32, 16, 8, 128, 4)
+        if 64 <= across * parts <= min(_SPLIT_THREADS, most) and problem.k >= 16 * parts
+    ]
+    return [best, *(tile for tile in others if tile != best and tile.workgroup_bytes <= memory)]
 
 
 def _split_tile(problem: Problem, profile: DeviceProfile) -> SplitTile:
@@ -352,9 +366,16 @@ def split_parts(problem: Problem, extent: int, profile: DeviceProfile) -> int:
         moved = 8.0 * parts * problem.batch * problem.m * problem.n
         return time if parts == 1 else time + _SPLIT_PASS + moved * _SPLIT_BYTE
 
-    possible = [parts for parts in SPLITS if extent % (LANES * parts) == 0 and extent // parts >= _SPLIT_LEAST]
+    possible = possible_parts(problem, extent, profile)
     best = min(possible, key=lambda parts: (cost(parts), parts), default=1)
     return best if cost(best) < _SPLIT_GAIN * cost(1) else 1
+
+
+def possible_parts(problem: Problem, extent: int, profile: DeviceProfile) -> list[int]:
+    """Numbers of parts, more than one, into which a kernel for the profile's device may split ``extent``."""
+    if profile.kind == "cpu" or problem.m <= 8:
+        return []
+    return [parts for parts in SPLITS if extent % (LANES * parts) == 0 and extent // parts >= _SPLIT_LEAST]
 
 
 def _fits_grid(problem: Problem, tile: Tile, profile: DeviceProfile) -> bool:

@@ -61,6 +61,11 @@ _COLUMNS, _ROWS = (1, 2, 4, 7, 8), (1, 2, 4, 7)
 
 def depthwise_tile(problem: DepthwiseProblem, profile: DeviceProfile) -> DepthwiseTile:
     """The tile with the fewest loads while there are threads enough; on software drivers also of several rows."""
+    return depthwise_tiles(problem, profile)[0]
+
+
+def depthwise_tiles(problem: DepthwiseProblem, profile: DeviceProfile) -> list[DepthwiseTile]:
+    """All that fit, best first; never empty."""
     software = profile.kind == "cpu"
     threads = CPU_SUBGROUP if software else 64
     limit = profile.limit("max-compute-workgroups-per-dimension")
@@ -77,8 +82,8 @@ def depthwise_tile(problem: DepthwiseProblem, profile: DeviceProfile) -> Depthwi
         )
 
     cost = _cpu_cost if software else _gpu_cost
-    best = min(filter(fits, shapes), default=(1, 8), key=lambda shape: (cost(problem, *shape), shape))
-    return DepthwiseTile(best[1], across, down, best[0])
+    best = sorted(filter(fits, shapes), key=lambda shape: (cost(problem, *shape), shape)) or [(1, 8)]
+    return [DepthwiseTile(columns, across, down, rows) for rows, columns in best]
 
 
 def _places(problem: DepthwiseProblem, rows: int, columns: int) -> int:

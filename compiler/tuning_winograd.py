@@ -44,6 +44,12 @@ def tile_outputs(problem: WinogradProblem, profile: DeviceProfile) -> int | None
     return best if costs[best] < direct else None
 
 
+def possible_outputs(problem: WinogradProblem, profile: DeviceProfile) -> list[int | None]:
+    """All forms that the device can run, the direct sum (None) first."""
+    limit = profile.limit("max-storage-buffer-binding-size")
+    return [None, *(outputs for outputs in TILE_OUTPUTS if _points_bytes(problem, outputs) <= limit)]
+
+
 def _product_cost(problem: tuning.Problem, profile: DeviceProfile) -> float:
     cost = tuning.score(problem, tuning.ranked(problem, profile)[0], profile)
     assert cost is not None

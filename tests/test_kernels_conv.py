@@ -100,7 +100,7 @@ def test_depthwise(device, kind, shape, multiplier, kernel, attributes):
 )
 def test_depthwise_tiles_of_several_rows(device, monkeypatch, rows, columns, shape, kernel, attributes):
     tile = DepthwiseTile(columns, 2, 4, rows)
-    monkeypatch.setattr(depthwise, "depthwise_tile", lambda problem, profile: tile)
+    monkeypatch.setattr(depthwise, "depthwise_tiles", lambda problem, profile: [tile])
     node = helper.make_node("Conv", ["x", "w", "b"], ["y"], group=shape[1], **attributes)
     constants = {"w": random(shape[1], 1, *kernel, seed=1), "b": random(shape[1])}
     assert compare(device, [node], {"x": random(*shape)}, constants, "cpu") == ["depthwise_rows"]

@@ -24,6 +24,7 @@ from .. import expr as ex
 from .. import index as ix
 from ..attention import Scores, product_coordinates
 from ..attention_tiles import RowAttention, TileAttention
+from ..choices import problem_key
 from ..codegen.wgsl import LANES
 from ..coordinates import broadcast_coordinates
 from ..expr import Expr
@@ -31,6 +32,7 @@ from ..index import Dim
 from ..ir import Node, Shape, Value
 from ..layout import Layout, contiguous
 from .context import Built, GroupContext, lanes_of, unflatten
+from .facts import extent
 from .spec import Hook
 
 VECTOR = "vec4<f32>"
@@ -55,7 +57,19 @@ def build(context: GroupContext) -> Built:
     """The kernel of a SoftmaxProduct with its scores and its fused consumers."""
     hooks = Hooks(context)
     batch, m, n = (ix.bounds(size)[1] for size in (hooks.batch_size, hooks.m_size, hooks.n_size))
-    tile = attention_tiles.attention_tile(context.profile, batch, m, n, hooks.key_size, hooks.value_size)
+    key = problem_key(
+        "attention",
+        batch=extent(hooks.batch_size),
+        m=extent(hooks.m_size),
+        n=extent(hooks.n_size),
+        key=hooks.key_size,
+        value=hooks.value_size,
+        parts=hooks.parts,
+        a=hooks.node.operand(1).dtype.name,
+        y=context.group.output.dtype.name,
+    )
+    sizes = (batch, m, n, hooks.key_size, hooks.value_size)
+    tile = context.choose(key, attention_tiles.attention_tiles(context.profile, *sizes))
     vectors = hooks.key_vectors, hooks.value_vectors
     dims = {"m": hooks.m_size, "n": hooks.n_size, "chunk": ix.ceildiv(hooks.n_size, hooks.parts)}
     flops = ix.product([2, hooks.batch_size, hooks.m_size, hooks.n_size, hooks.key_size + hooks.value_size])

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from ...runtime.device_profile import DeviceProfile
 from ...runtime.errors import InternalError, LimitError
 from .. import expr as ex
 from .. import index as ix
+from ..choices import Answer, Choices
 from ..codegen.wgsl import LANE, LANES, depends_on_lane, is_aligned, lane_variable
 from ..coordinates import broadcast_coordinates
 from ..expr import Expr
@@ -25,6 +26,8 @@ from ..ir import Node, Shape, Value
 from ..ops.registry import Registry, registry
 from .accesses import Accesses
 from .spec import LONG_WORDS, Grid, Hook, KernelSpec, Operand, Store, Workgroup
+
+Choice = TypeVar("Choice")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +41,12 @@ class Phase:
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """A spec and the values behind its operands, in the order of ``spec.operands``."""
+    """A spec, the values behind its operands (in the order of ``spec.operands``), and how it was configured."""
 
     spec: KernelSpec
     operands: tuple[Value, ...]
     flops: Dim
+    answers: tuple[Answer, ...] = ()
 
 
 class GroupContext:
@@ -57,13 +61,16 @@ class GroupContext:
         symbols: Sequence[str] = (),
         in_place: Value | None = None,
         operators: Registry = registry,
+        choices: Choices | None = None,
     ) -> None:
         self.group = group
+        self.choices = choices or Choices()
         self.profile = profile
         self.symbols = tuple(symbols)
         self.materialised = materialised
         self.operators = operators
         self.in_place = in_place  #: operand whose memory the output takes over
+        self._answers: dict[str, Answer] = {}
         self._names: dict[Value, str] = {}
         self._accesses = Accesses()
         self._memo: dict[tuple[Value, tuple[Dim, ...]], Expr] = {}
@@ -257,6 +264,12 @@ class GroupContext:
 
     # -- the spec ------------------------------------------------------------------------------------------------
 
+    def choose(self, key: str, candidates: Sequence[Choice]) -> Choice:
+        """The configuration for the problem ``key`` among ``candidates``, of which the model's best comes first."""
+        chosen = self.choices.choose(key, candidates)
+        self._answers[key] = self.choices.answers[key]
+        return chosen
+
     def built(
         self,
         template: str,
@@ -308,7 +321,7 @@ class GroupContext:
             workgroup_bytes,
             tuple(sorted((parameters or {}).items())),
         )
-        return Built(spec, tuple(bound), flops)
+        return Built(spec, tuple(bound), flops, tuple(self._answers.values()))
 
     def _features(self) -> tuple[str, ...]:
         """Optional features that the text may use: those that pay on this kind of device."""

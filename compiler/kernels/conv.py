@@ -11,6 +11,7 @@ from ..ir import Node
 from ..layout import Layout, channels_last
 from . import depthwise
 from .context import Built, GroupContext, unflatten
+from .facts import window_of
 from .padded import read_padded
 from .product import Product, build_product
 
@@ -64,4 +65,5 @@ def product_of(context: GroupContext) -> Product:
         )
 
     k = ix.product([*attributes.kernel, channels])
-    return Product(attributes.group, ix.product(list(pixels)), outputs, k, output, terms)
+    pixel_count = ix.product(list(pixels))
+    return Product(attributes.group, pixel_count, outputs, k, output, terms, window_of(attributes))

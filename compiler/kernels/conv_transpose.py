@@ -11,6 +11,7 @@ from ..index import Dim
 from ..ir import Node
 from ..layout import Layout, channels_last
 from .context import Built, GroupContext, unflatten
+from .facts import window_of
 from .padded import read_padded
 from .product import Product, build_product
 
@@ -72,4 +73,5 @@ def product_of(context: GroupContext) -> Product:
         )
 
     k = ix.product([*attributes.kernel, channels])
-    return Product(attributes.group, ix.product(list(pixels)), outputs, k, output, terms)
+    pixel_count, window = ix.product(list(pixels)), f"transposed-{window_of(attributes)}"
+    return Product(attributes.group, pixel_count, outputs, k, output, terms, window)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from .. import expr as ex
 from .. import index as ix
+from ..choices import problem_key
 from ..codegen.stores import owns_words
 from ..codegen.wgsl import LANES
 from ..index import Dim
-from ..tuning_depthwise import DepthwiseProblem, Extent, depthwise_tile
+from ..tuning_depthwise import DepthwiseProblem, Extent, depthwise_tiles
 from .context import Built, GroupContext, lanes_of, unflatten
+from .facts import extent, window_of
 from .padded import read_padded
 from .product import column, divides
 from .spec import Hook
@@ -47,7 +49,19 @@ def build(context: GroupContext) -> Built | None:
     ]
     rows = extents[0] if len(extents) == 2 else None
     work = DepthwiseProblem(ix.bounds(vectors)[1], ix.bounds(lines)[1], extents[-1], rows)
-    tile = depthwise_tile(work, context.profile)
+    key = problem_key(
+        "depthwise",
+        vectors=extent(vectors),
+        lines=extent(lines),
+        width=extent(width),
+        window=window_of(attributes),
+        multiplier=extent(multiplier),
+        a=value.dtype.name,
+        b=weight.dtype.name,
+        y=context.group.output.dtype.name,
+        epilogue=len(context.group.nodes) - 1,
+    )
+    tile = context.choose(key, depthwise_tiles(work, context.profile))
     tiles = ix.ceildiv(width, tile.columns)
     if tile.rows > 1:
         line_sizes = (result.shape[0], ix.ceildiv(result.shape[2], tile.rows))

@@ -18,11 +18,13 @@ from typing import Any
 from .. import expr as ex
 from .. import index as ix
 from .. import tuning
+from ..choices import problem_key
 from ..codegen.stores import owns_words
 from ..codegen.wgsl import LANES, VECTOR_TYPES, WGSL_TYPES
 from ..expr import Expr
 from ..index import Dim
 from .context import Built, GroupContext, lanes_of, linear_grid, unflatten
+from .facts import epilogue, extent, loaded_types
 from .spec import Hook, Store
 
 
@@ -40,6 +42,7 @@ class Product:
     k: Dim
     output: Callable[[Dim, Dim, Dim], tuple[Dim, ...]]
     terms: Callable[[Sequence[Dim], Dim], tuple[Expr, Expr]]
+    window: str = "none"  #: of a convolution: kernel, strides and dilations, as part of the problem's key
 
     @property
     def flops(self) -> Dim:
@@ -85,6 +88,27 @@ class Hooks:
     def parameters(self) -> dict[str, Any]:
         return {"type": self.type, "fused": self.dtype == "f32", "k_lanes": self.k_lanes}
 
+    @property
+    def key(self) -> str:
+        """The problem's key: sizes, what is loaded for each factor and with how many lanes, and the epilogue."""
+        product, stores = self.product, self.stores()
+        return problem_key(
+            "gemm",
+            batch=extent(product.batch),
+            m=extent(product.m),
+            n=extent(product.n),
+            k=extent(product.k),
+            window=product.window,
+            a=f"{loaded_types(*self._results(self.load_a()))}x{self.k_lanes}",
+            b=loaded_types(*self._results(self.load_b())),
+            y=self.context.group.output.dtype.name,
+            epilogue=epilogue(stores),
+        )
+
+    @staticmethod
+    def _results(hook: Hook) -> tuple[Expr, ...]:
+        return () if hook.result is None else (hook.result,)
+
     def _a(self, k: Dim) -> Expr:
         if self.product.k == 0:
             return ex.const(0, self.dtype)
@@ -129,7 +153,7 @@ def build_product(context: GroupContext, product: Product) -> Built:
     hooks = Hooks(context, product)
     if not hooks.is_vectorizable:
         return build_elements(context, product.k, product.terms, product.flops)
-    tile = tuning.ranked(product.problem, context.profile)[0]
+    tile = context.choose(hooks.key, tuning.ranked(product.problem, context.profile))
     if isinstance(tile, tuning.SharedTile):
         return _shared(context, hooks, tile)
     if isinstance(tile, tuning.SplitTile):

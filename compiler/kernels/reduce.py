@@ -22,12 +22,14 @@ from ...runtime.dtypes import DType
 from ...runtime.errors import UnsupportedError
 from .. import expr as ex
 from .. import index as ix
+from ..choices import problem_key
 from ..codegen.wgsl import LANES, VECTOR_TYPES, WGSL_TYPES, is_aligned
 from ..expr import Expr
 from ..index import Dim
 from ..ops.common import wrap
 from ..ops.reduction import identity
 from .context import Built, GroupContext, Phase, lanes_of, linear_grid, unflatten
+from .facts import extent, loaded_types
 from .rows import Rows, domain_variables, exit_to_domain, memory_order
 from .spec import Hook, Store
 
@@ -94,7 +96,20 @@ def build(context: GroupContext) -> Built:
         return _build_words(context, rows, 1, column_lanes if row_lanes == 1 else 1)
     threads = ix.product(rows.row_sizes(row_lanes)) if rows.row_axes else 1
     columns = ix.ceildiv(rows.columns, column_lanes)
-    config = choose(context.profile, threads, columns, rows.columns_are_contiguous, row_lanes, column_lanes)
+    key = problem_key(
+        "reduce",
+        rows=extent(threads),
+        columns=extent(columns),
+        lanes=f"{row_lanes}x{column_lanes}",
+        contiguous=int(rows.columns_are_contiguous),
+        phases="+".join(phase.kind for phase in phases),
+        a=loaded_types(*(phase.value for phase in phases)),
+        y=context.group.output.dtype.name,
+        stores="row" if context.exit_is_row else "element",
+        loads=len(ex.loads(store.value)),
+    )
+    shape = (threads, columns, rows.columns_are_contiguous, row_lanes, column_lanes)
+    config = context.choose(key, configurations(context.profile, *shape))
     where = rows.coordinates(row_lanes, column_lanes)
     phases, store = context.row_program(where)
     types = _register_types(phases, row_lanes)
@@ -133,8 +148,33 @@ def choose(
     profile: DeviceProfile, rows: Dim, columns: Dim, columns_are_contiguous: bool, row_lanes: int, column_lanes: int
 ) -> ReduceConfig:
     """The configuration for ``rows`` threads of rows (or groups of rows) and ``columns`` steps each."""
+    return configurations(profile, rows, columns, columns_are_contiguous, row_lanes, column_lanes)[0]
+
+
+def configurations(
+    profile: DeviceProfile, rows: Dim, columns: Dim, columns_are_contiguous: bool, row_lanes: int, column_lanes: int
+) -> list[ReduceConfig]:
+    """The configuration that a rule chooses, then the others of the same scheme with other workgroups."""
     many, long = max(ix.bounds(rows)[1], 1), max(ix.bounds(columns)[1], 1)
-    row_count, strips = share(profile, many, long, columns_are_contiguous)
+    best = share(profile, many, long, columns_are_contiguous)
+    widest = min(_power_of_two_above(many), 64)
+    limit = min(256, profile.limit("max-compute-invocations-per-workgroup"))
+    others = [
+        (row_count, strips)
+        for strips in (1, 8, 16, 32, 64, 128, 256)
+        for row_count in (1, 2, 4, 8, 16, 32, 64)
+        if row_count <= widest and strips < 2 * long and 8 <= row_count * strips <= limit
+    ]
+    return [
+        _configuration(profile, columns, long, shared, row_lanes, column_lanes)
+        for shared in (best, *(each for each in others if each != best))
+    ]
+
+
+def _configuration(
+    profile: DeviceProfile, columns: Dim, long: int, shared: tuple[int, int], row_lanes: int, column_lanes: int
+) -> ReduceConfig:
+    row_count, strips = shared
     steps = -(-long // strips)
     block = BLOCK * PARTIALS if steps > 2 * BLOCK * PARTIALS else 0
     if strips == 1:

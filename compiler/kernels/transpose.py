@@ -10,10 +10,12 @@ from dataclasses import dataclass
 
 from .. import expr as ex
 from .. import index as ix
+from ..choices import problem_key
 from ..codegen.wgsl import WGSL_TYPES
 from ..expr import Expr
 from ..index import Dim
 from .context import Built, GroupContext, linear_grid, unflatten
+from .facts import extent
 from .rows import domain_variables, strides
 from .spec import Hook
 
@@ -31,6 +33,9 @@ class TransposeConfig:
     def __post_init__(self) -> None:
         if self.tile % self.down or not 1 <= self.tile * self.down <= 256:
             raise ValueError(f"{self.tile} x {self.down} threads for a tile of {self.tile}")
+
+
+CONFIGURATIONS = (TransposeConfig(), TransposeConfig(32, 4), TransposeConfig(16, 16), TransposeConfig(16, 8))
 
 
 def build_if_applicable(context: GroupContext) -> Built | None:
@@ -66,8 +71,16 @@ def build_if_applicable(context: GroupContext) -> Built | None:
     def staged(node: Expr) -> Expr | None:
         return ex.register("value", loaded.dtype) if node is loaded else None
 
-    config = TransposeConfig()
     wgsl_type = WGSL_TYPES[loaded.dtype]
+    key = problem_key(
+        "transpose",
+        read=extent(shape[read_along]),
+        write=extent(shape[written_along]),
+        rest=extent(rest),
+        a=loaded.payload.dtype,
+        y=output.dtype.name,
+    )
+    config = context.choose(key, CONFIGURATIONS)
     parameters = ("along_read", "along_write", "rest")
     store = context.store(where, ex.replace(value, staged))
     hooks = [

@@ -13,26 +13,44 @@ import dataclasses
 from ...runtime.device_profile import DeviceProfile
 from .. import tuning
 from ..builder import DEFAULT_LIMITS, GraphBuilder, Limits
+from ..choices import Choices, problem_key
 from ..ir import Graph, Node, Shape, Value
 from ..ops.registry import registry
 from ..rewrite import Facts, Match, Rule, Trace, apply_rules
 from .patterns import view
 
+#: Family of the problems into how many parts to split
+FAMILY = "split"
+
 
 def split_products(
-    graph: Graph, profile: DeviceProfile, *, limits: Limits = DEFAULT_LIMITS, trace: Trace | None = None
+    graph: Graph,
+    profile: DeviceProfile,
+    *,
+    limits: Limits = DEFAULT_LIMITS,
+    trace: Trace | None = None,
+    choices: Choices | None = None,
 ) -> int:
     """Split what the profile's device would run faster; gives the number of changes."""
-    return apply_rules(graph, rules(profile), limits=limits, trace=trace)
+    return apply_rules(graph, rules(profile, choices or Choices()), limits=limits, trace=trace)
 
 
-def rules(profile: DeviceProfile) -> tuple[Rule, ...]:
+def rules(profile: DeviceProfile, choices: Choices) -> tuple[Rule, ...]:
+    def parts_of(problem: tuning.Problem, extent: int, window: str) -> int:
+        modelled = tuning.split_parts(problem, extent, profile)
+        possible = [1, *tuning.possible_parts(problem, extent, profile)]
+        key = problem_key(FAMILY, m=problem.m, n=problem.n, k=problem.k, extent=extent, window=window)
+        if possible == [modelled]:
+            return modelled
+        return choices.choose(key, [modelled, *(parts for parts in possible if parts != modelled)])
+
     def match_matrices(node: Node, facts: Facts) -> Match | None:
         left, right = node.operand(0), node.operand(1)
         if left.rank != 2 or right.rank != 2 or not _applies(node, facts):
             return None
         (m, k), n = left.shape, right.shape[1]
-        parts = tuning.split_parts(tuning.Problem(m, n, k), k, profile)  # type: ignore[arg-type]  # _applies: numbers
+        m, n, k = _count((m,)), _count((n,)), _count((k,))
+        parts = parts_of(tuning.Problem(m, n, k), k, "none")
         return Match((node,), {"parts": parts}) if parts > 1 else None
 
     def match_convolution(node: Node, facts: Facts) -> Match | None:
@@ -43,7 +61,7 @@ def rules(profile: DeviceProfile) -> tuple[Rule, ...]:
         problem = tuning.Problem(
             _count((result.shape[0], *result.shape[2:])), _count((outputs,)), _count((channels, *kernel))
         )
-        parts = tuning.split_parts(problem, _count((channels,)), profile)
+        parts = parts_of(problem, _count((channels,)), "x".join(map(str, kernel)))
         return Match((node,), {"parts": parts}) if parts > 1 else None
 
     return (

@@ -7,18 +7,23 @@ import numpy as np
 from ...runtime.device_profile import DeviceProfile
 from .. import index as ix
 from ..builder import GraphBuilder
+from ..choices import Choices, problem_key
 from ..ir import Node, Value
 from ..rewrite import Facts, Match, Rule
-from ..tuning_winograd import WinogradProblem, tile_outputs
+from ..tuning_winograd import WinogradProblem, possible_outputs, tile_outputs
 from ..winograd import TAPS, transform
 from .patterns import view
+
+#: Family of the problems whether and how to transform
+FAMILY = "winograd"
 
 #: Most entries of the matrix of one point: its transform has a thread for some of them, in one dimension of the grid
 _WEIGHT_ENTRIES = 1 << 20
 
 
-def winograd_rule(profile: DeviceProfile) -> Rule:
-    """The rewrite for one profile; a later pass must not look for convolutions."""
+def winograd_rule(profile: DeviceProfile, choices: Choices | None = None) -> Rule:
+    """The rewrite for one profile."""
+    choices = choices or Choices()
 
     def match(node: Node, facts: Facts) -> Match | None:
         attributes = node.attributes
@@ -39,12 +44,12 @@ def winograd_rule(profile: DeviceProfile) -> Rule:
             return "the channels are no whole vectors"
         if value.shape[1] * result.shape[1] > _WEIGHT_ENTRIES:
             return "the weight has too many channels"
-        if _outputs(match, profile) is None:
+        if _outputs(match, profile, choices) is None:
             return "a direct sum is faster"
         return None
 
     def rewrite(builder: GraphBuilder, match: Match) -> Value:
-        outputs = _outputs(match, profile)
+        outputs = _outputs(match, profile, choices)
         assert outputs is not None
         value, weight, result = match["value"], match["weight"], match.root.output
         spatial, begins = tuple(result.shape[2:]), tuple(match.root.attributes.pads[:2])
@@ -57,10 +62,13 @@ def winograd_rule(profile: DeviceProfile) -> Rule:
     return Rule("winograd", frozenset({"loom.Convolution"}), match, rewrite, check)
 
 
-def _outputs(match: Match, profile: DeviceProfile) -> int | None:
+def _outputs(match: Match, profile: DeviceProfile, choices: Choices) -> int | None:
     images, features, height, width = map(ix.number, match.root.output.shape)
     channels = ix.number(match["value"].shape[1])
-    return tile_outputs(WinogradProblem(images, height, width, channels, features), profile)
+    problem = WinogradProblem(images, height, width, channels, features)
+    key = problem_key(FAMILY, images=images, height=height, width=width, channels=channels, features=features)
+    modelled = tile_outputs(problem, profile)
+    return choices.choose(key, [modelled, *(each for each in possible_outputs(problem, profile) if each != modelled)])
 
 
 def _weight(builder: GraphBuilder, weight: Value, outputs: int) -> Value:
