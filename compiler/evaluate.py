@@ -30,6 +30,7 @@ ReadLoad = Callable[[Load, tuple[Array, ...]], Array]
 """Gives the elements of a load's operand at the values of its coordinates."""
 
 _erf = np.frompyfunc(math.erf, 1, 1)
+_erfc = np.frompyfunc(math.erfc, 1, 1)
 
 
 def evaluate_expr(
@@ -164,7 +165,9 @@ _FLOAT_FUNCTIONS: dict[str, Callable[..., Array]] = {
 _INEXACT: dict[str, Callable[..., Array]] = {
     "pow": np.power,
     "exp": np.exp,
+    "expm1": np.expm1,
     "log": np.log,
+    "log1p": np.log1p,
     "sin": np.sin,
     "cos": np.cos,
     "tan": np.tan,
@@ -178,6 +181,7 @@ _INEXACT: dict[str, Callable[..., Array]] = {
     "acosh": np.arccosh,
     "atanh": np.arctanh,
     "erf": lambda value: np.asarray(_erf(value)).astype(np.float64),
+    "erfc": lambda value: np.asarray(_erfc(value)).astype(np.float64),
 }
 
 _INTEGER_FUNCTIONS: dict[str, Callable[..., Array]] = {"div": _truncated_quotient}

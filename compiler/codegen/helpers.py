@@ -27,13 +27,33 @@ _DEPENDENCIES: dict[str, tuple[str, ...]] = {
     "floor_mod_i32": ("fmod_i32",),
     "min_f32": ("isnan",),
     "max_f32": ("isnan",),
-    "pow": ("isnan", "not_a_number", "infinity"),
-    "sin": ("quarter_turns",),
-    "cos": ("quarter_turns",),
-    "tan": ("sin", "cos"),
+    "pow": ("isnan", "isinf", "not_a_number", "infinity", "positive_pow"),
+    "positive_pow": ("leading",),
+    "exp": ("isnan",),
+    "log": ("log_near", "log_limits"),
+    "log1p": ("log_near", "log_limits"),
+    "log_limits": ("not_a_number", "infinity"),
+    "expm1": ("exp",),
+    "sinh": ("exp",),
+    "cosh": ("exp",),
+    "tanh": ("isnan",),
+    "asinh": ("log1p",),
+    "acosh": ("log1p", "isnan", "not_a_number"),
+    "atanh": ("log1p", "isnan", "not_a_number"),
+    "erf": ("erfc_tail", "isnan"),
+    "erfc": ("erfc_tail", "isnan"),
+    "sin": ("reduce_angle", "sine"),
+    "cos": ("reduce_angle", "sine"),
+    "tan": ("reduce_angle", "sine"),
+    "reduce_angle": ("angle", "far_angle", "isnan"),
+    "far_angle": ("angle", "mul_i64", "add_i64", "neg_i64", "not_a_number"),
     "asin": ("half_asin", "not_a_number"),
     "acos": ("half_asin", "not_a_number"),
 }
+
+
+#: Helpers that exist for scalars alone
+_SCALAR = frozenset({"infinity", "not_a_number", "far_angle", "mul_i64", "add_i64", "neg_i64"})
 
 
 def with_dependencies(wanted: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
@@ -42,7 +62,7 @@ def with_dependencies(wanted: Iterable[tuple[str, str]]) -> list[tuple[str, str]
 
     def add(name: str, suffix: str) -> None:
         for dependency in _DEPENDENCIES.get(name, ()):
-            add(dependency, "1" if dependency in ("infinity", "not_a_number") else suffix)
+            add(dependency, "1" if dependency in _SCALAR else suffix)
         ordered[name, suffix] = None
 
     for name, suffix in sorted(wanted):

@@ -50,8 +50,12 @@ _INFIX = {
     "gt": ">",
     "ge": ">=",
 }
-_BUILTIN = frozenset("abs exp log sqrt sinh cosh asinh acosh floor ceil trunc round".split())
-_HELPERS = frozenset("sin cos tan asin acos atan tanh atanh erf pow isnan isinf sign".split())
+_BUILTIN = frozenset("abs sqrt floor ceil trunc round".split())
+#: Built-in functions of most of these names lose NaN, or have large errors, on one driver or another
+_HELPERS = frozenset(
+    "exp expm1 log log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf erfc "
+    "pow isnan isinf sign".split()
+)
 _INLINE_LENGTH = 88  #: longer sub-expressions get a name of their own
 
 Rendered = Union[str, tuple[str, str, str, str]]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from .. import expr as ex
 from ..expr import Expr
-from .activations import exponential, number, sigmoid, softplus
+from .activations import number, sigmoid, softplus
 
 #: Defaults of alpha and beta; None: the function does not have it
 DEFAULTS: dict[str, tuple[float | None, float | None]] = {
@@ -39,7 +39,7 @@ _FUNCTIONS: dict[str, Callable[[Expr, Expr, Expr], Expr]] = {
     "hardsigmoid": lambda x, alpha, beta: ex.binary(
         "max", ex.binary("min", alpha * x + beta, number(1.0)), number(0.0)
     ),
-    "elu": lambda x, alpha, beta: _where_negative(x, alpha * (exponential(x) - number(1.0))),
+    "elu": lambda x, alpha, beta: _where_negative(x, alpha * ex.unary("expm1", x)),
     "softsign": lambda x, alpha, beta: x / (number(1.0) + ex.unary("abs", x)),
     "softplus": lambda x, alpha, beta: softplus(x),
 }

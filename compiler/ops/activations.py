@@ -31,19 +31,28 @@ def sigmoid(value: Expr) -> Expr:
 
 def softplus(value: Expr) -> Expr:
     """log(1 + exp(x)) as max(x, 0) + log(1 + exp(-|x|)), which never overflows."""
-    tail = ex.unary("log", number(1.0) + exponential(-ex.unary("abs", value)))
+    tail = ex.unary("log1p", exponential(-ex.unary("abs", value)))
     return ex.binary("max", value, number(0.0)) + tail
 
 
 def gelu(value: Expr) -> Expr:
-    """0.5 x (1 + erf(x / sqrt 2))."""
-    return number(0.5) * value * (number(1.0) + ex.unary("erf", value * number(math.sqrt(0.5))))
+    """0.5 x (1 + erf(x / sqrt 2)), as 0.5 x erfc(-x / sqrt 2): the sum would cancel for negative x."""
+    return number(0.5) * value * ex.unary("erfc", value * number(-math.sqrt(0.5)))
 
 
 def gelu_tanh(value: Expr) -> Expr:
-    """The approximation 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))."""
-    inner = number(math.sqrt(2.0 / math.pi)) * (value + number(0.044715) * value * value * value)
-    return number(0.5) * value * (number(1.0) + ex.unary("tanh", inner))
+    """The approximation 0.5 x (1 + tanh(u)), u = sqrt(2 / pi) (x + 0.044715 x^3), as x / (1 + exp(-2 u))."""
+    inner = number(-2.0 * math.sqrt(2.0 / math.pi)) * (value + number(0.044715) * value * value * value)
+    return value / (number(1.0) + exponential(inner))
+
+
+def mish(value: Expr) -> Expr:
+    """x tanh(log(1 + exp(x))).  With e = exp(-|x|) it is x n / (n + d), n = 1 + 2 e, d = 2 e^2 for positive x, and
+    n = e (e + 2), d = 2 for negative: nothing overflows or cancels."""
+    power = exponential(-ex.unary("abs", value))
+    negative = below(value, 0.0)
+    part = ex.select(negative, power * (power + number(2.0)), number(1.0) + number(2.0) * power)
+    return value * (part / (part + ex.select(negative, number(2.0), number(2.0) * power * power)))
 
 
 def below(value: Expr, limit: float) -> Expr:
@@ -90,14 +99,15 @@ define(
 )
 define(
     "HardSwish",
-    lambda node, args: args[0] * clamp(args[0] * number(1.0 / 6.0) + number(0.5), number(0.0), number(1.0)),
+    # x / 6 + 1/2 would lose the digits of x + 3 where they cancel
+    lambda node, args: args[0] * clamp((args[0] + number(3.0)) * number(1.0 / 6.0), number(0.0), number(1.0)),
     unary_cases(-5.0, 5.0, _WIDE),
     infer=same_as_input(),
     types=(FLOATS,),
 )
 define(
     "Mish",
-    lambda node, args: args[0] * ex.unary("tanh", softplus(args[0])),
+    lambda node, args: mish(args[0]),
     unary_cases(-5.0, 5.0, _WIDE[:1]),
     infer=same_as_input(),
     types=(FLOATS,),
@@ -134,12 +144,12 @@ class AlphaAttributes:
 
 
 def _elu(node: Node, args: Sequence[Expr]) -> Expr:
-    return ex.select(below(args[0], 0.0), number(node.attributes.alpha) * (exponential(args[0]) - number(1.0)), args[0])
+    return ex.select(below(args[0], 0.0), number(node.attributes.alpha) * ex.unary("expm1", args[0]), args[0])
 
 
 def _celu(node: Node, args: Sequence[Expr]) -> Expr:
     alpha = node.attributes.alpha
-    negative = number(alpha) * (exponential(args[0] / number(alpha)) - number(1.0))
+    negative = number(alpha) * ex.unary("expm1", args[0] / number(alpha))
     return ex.select(below(args[0], 0.0), negative, args[0])
 
 
@@ -175,7 +185,7 @@ class SeluAttributes:
 
 def _selu(node: Node, args: Sequence[Expr]) -> Expr:
     attributes: SeluAttributes = node.attributes
-    negative = number(attributes.alpha) * (exponential(args[0]) - number(1.0))
+    negative = number(attributes.alpha) * ex.unary("expm1", args[0])
     return number(attributes.gamma) * ex.select(ex.compare("le", args[0], number(0.0)), negative, args[0])
 
 

@@ -1,24 +1,23 @@
 @group(0) @binding(0) var<storage, read> x0: array<vec4<f32>>;
 @group(0) @binding(1) var<storage, read> x1: array<vec4<f32>>;
 @group(0) @binding(2) var<storage, read_write> y: array<vec4<f32>>;
-fn erf_4(x: vec4<f32>) -> vec4<f32> {
-  let magnitude = abs(x);
-  let square = x * x;
-  let near = magnitude * (1.12837917 + square * (-0.376126389 + square * (0.112837917 + square * (-0.0268661706
-      + square * (0.00522397763 + square * (-0.000854832702 + square * (0.00012055333 + square * (-1.49256504e-05
-      + square * (1.64621144e-06 + square * -1.63658447e-07)))))))));
-  let p = 1.0 / (1.0 + 0.3275911 * magnitude);
-  let far = 1.0 - p * (0.254829592 + p * (-0.284496736 + p * (1.421413741 + p * (-1.453152027 + p * 1.061405429))))
-      * exp(-square);
-  let result = select(far, near, magnitude < vec4<f32>(1.0));
-  return select(result, -result, x < vec4<f32>(0.0));
+fn erfc_tail_4(m: vec4<f32>) -> vec4<f32> {
+  let p = 1.0 / (1.0 + 0.3 * m);
+  return exp(-m * m) * (p * (0.16918783 + p * (0.17071779 + p * (0.1483234 + p * (0.21497995 + p * (-0.09476284
+      + p * (0.5478656 + p * (-0.51239353 + p * (0.48561436 + p * -0.12953262)))))))));
+}
+fn isnan_4(x: vec4<f32>) -> vec4<bool> {
+  return (bitcast<vec4<u32>>(x) & vec4<u32>(0x7fffffffu)) > vec4<u32>(0x7f800000u);
+}
+fn erfc_4(x: vec4<f32>) -> vec4<f32> {
+  let tail = erfc_tail_4(abs(x));
+  return select(select(tail, 2.0 - tail, x < vec4<f32>(0.0)), x, isnan_4(x));
 }
 fn store(q: i32) {
   let t1 = x0[q];
-  let t2 = ((vec4<f32>(0.5f) * t1) * (vec4<f32>(1.0f) + erf_4((t1 * vec4<f32>(0.7071067690849304f)))));
-  let i3 = q & 1;
-  let t4 = x1[i3];
-  y[q] = (t2 * t4);
+  let i2 = q & 1;
+  let t3 = x1[i2];
+  y[q] = (((vec4<f32>(0.5f) * t1) * erfc_4((t1 * vec4<f32>((-0.7071067690849304f))))) * t3);
 }
 
 @compute @workgroup_size(64)

@@ -1,10 +1,15 @@
 @group(0) @binding(0) var<storage, read> x0: array<vec2<u32>>;
 @group(0) @binding(1) var<storage, read_write> y: array<vec2<u32>>;
-var<private> infinity_bits: u32 = 0x7f800000u;
-fn infinity_1() -> f32 { return bitcast<f32>(infinity_bits); }
 fn isnan_1(x: f32) -> bool {
   return (bitcast<u32>(x) & u32(0x7fffffffu)) > u32(0x7f800000u);
 }
+fn exp_1(x: f32) -> f32 { return select(exp(x), x, isnan_1(x)); }
+fn isnan_4(x: vec4<f32>) -> vec4<bool> {
+  return (bitcast<vec4<u32>>(x) & vec4<u32>(0x7fffffffu)) > vec4<u32>(0x7f800000u);
+}
+fn exp_4(x: vec4<f32>) -> vec4<f32> { return select(exp(x), x, isnan_4(x)); }
+var<private> infinity_bits: u32 = 0x7f800000u;
+fn infinity_1() -> f32 { return bitcast<f32>(infinity_bits); }
 fn max_f32_1(a: f32, b: f32) -> f32 {
   return select(select(max(a, b), b, isnan_1(b)), a, isnan_1(a));
 }
@@ -41,7 +46,7 @@ fn phase_r1(row_0: i32, column: i32, r0: f32) -> f32 {
   let i2 = (column + row_0 * 7) >> 2u;
   let i3 = i1 & 1;
   let i4 = (column + row_0 * 7) & 1;
-  return exp((unpack_float16_1(x0[i2][i3], i4) - r0));
+  return exp_1((unpack_float16_1(x0[i2][i3], i4) - r0));
 }
 fn initial_r1() -> f32 {
   return 0.0f;
@@ -55,7 +60,7 @@ fn find_row_0(element: i32) -> i32 {
 }
 fn store(word: i32, r0: vec4<f32>, r1: vec4<f32>) {
   let t1 = unpack_float16_4(x0[word]);
-  y[word] = pack_float16_4((exp((t1 - r0)) / r1));
+  y[word] = pack_float16_4((exp_4((t1 - r0)) / r1));
 }
 
 struct Registers {

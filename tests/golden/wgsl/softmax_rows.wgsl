@@ -1,10 +1,11 @@
 @group(0) @binding(0) var<storage, read> x0: array<vec4<f32>>;
 @group(0) @binding(1) var<storage, read_write> y: array<vec4<f32>>;
-var<private> infinity_bits: u32 = 0x7f800000u;
-fn infinity_1() -> f32 { return bitcast<f32>(infinity_bits); }
 fn isnan_4(x: vec4<f32>) -> vec4<bool> {
   return (bitcast<vec4<u32>>(x) & vec4<u32>(0x7fffffffu)) > vec4<u32>(0x7f800000u);
 }
+fn exp_4(x: vec4<f32>) -> vec4<f32> { return select(exp(x), x, isnan_4(x)); }
+var<private> infinity_bits: u32 = 0x7f800000u;
+fn infinity_1() -> f32 { return bitcast<f32>(infinity_bits); }
 fn max_f32_4(a: vec4<f32>, b: vec4<f32>) -> vec4<f32> {
   return select(select(max(a, b), b, isnan_4(b)), a, isnan_4(a));
 }
@@ -23,7 +24,7 @@ fn combine_r0(left: vec4<f32>, right: vec4<f32>) -> vec4<f32> {
 }
 fn phase_r1(row_0: i32, column: i32, r0: vec4<f32>) -> vec4<f32> {
   let t1 = x0[(column * 16 + row_0)];
-  return exp((t1 - r0));
+  return exp_4((t1 - r0));
 }
 fn initial_r1() -> f32 {
   return 0.0f;
@@ -33,7 +34,7 @@ fn combine_r1(left: vec4<f32>, right: vec4<f32>) -> vec4<f32> {
 }
 fn store(row_0: i32, column: i32, r0: vec4<f32>, r1: vec4<f32>) {
   let t1 = x0[(column * 16 + row_0)];
-  y[(column * 16 + row_0)] = (exp((t1 - r0)) / r1);
+  y[(column * 16 + row_0)] = (exp_4((t1 - r0)) / r1);
 }
 
 var<workgroup> shared_f32: array<vec4<f32>, 256>;

@@ -1,5 +1,9 @@
 @group(0) @binding(0) var<storage, read> x0: array<vec4<f32>>;
 @group(0) @binding(1) var<storage, read_write> y: array<vec4<f32>>;
+fn isnan_4(x: vec4<f32>) -> vec4<bool> {
+  return (bitcast<vec4<u32>>(x) & vec4<u32>(0x7fffffffu)) > vec4<u32>(0x7f800000u);
+}
+fn exp_4(x: vec4<f32>) -> vec4<f32> { return select(exp(x), x, isnan_4(x)); }
 var<private> infinity_bits: u32 = 0x7f800000u;
 fn infinity_1() -> f32 { return bitcast<f32>(infinity_bits); }
 fn isnan_1(x: f32) -> bool {
@@ -7,9 +11,6 @@ fn isnan_1(x: f32) -> bool {
 }
 fn max_f32_1(a: f32, b: f32) -> f32 {
   return select(select(max(a, b), b, isnan_1(b)), a, isnan_1(a));
-}
-fn isnan_4(x: vec4<f32>) -> vec4<bool> {
-  return (bitcast<vec4<u32>>(x) & vec4<u32>(0x7fffffffu)) > vec4<u32>(0x7f800000u);
 }
 fn max_f32_4(a: vec4<f32>, b: vec4<f32>) -> vec4<f32> {
   return select(select(max(a, b), b, isnan_4(b)), a, isnan_4(a));
@@ -32,7 +33,7 @@ fn join_r0(left: f32, right: f32) -> f32 {
 }
 fn phase_r1(row_0: i32, column: i32, r0: f32) -> vec4<f32> {
   let t1 = x0[(column + row_0 * 75)];
-  return exp((t1 - vec4<f32>(r0)));
+  return exp_4((t1 - vec4<f32>(r0)));
 }
 fn initial_r1() -> f32 {
   return 0.0f;
@@ -45,7 +46,7 @@ fn join_r1(left: f32, right: f32) -> f32 {
 }
 fn store(row_0: i32, column: i32, r0: f32, r1: f32) {
   let t1 = x0[(column + row_0 * 75)];
-  y[(column + row_0 * 75)] = (exp((t1 - vec4<f32>(r0))) / vec4<f32>(r1));
+  y[(column + row_0 * 75)] = (exp_4((t1 - vec4<f32>(r0))) / vec4<f32>(r1));
 }
 
 var<workgroup> shared_f32: array<f32, 64>;
