@@ -234,7 +234,7 @@ class _Fuser:
             coordinates[node.outputs[0]] = where
             if len(growth.live) == 1:
                 (only,) = growth.live
-                if self._may_exit(only):
+                if self._may_exit(only, root, coordinates[only], is_reduction):
                     best = (len(members), only)
         count, exit_value = best
         members = members[:count]
@@ -255,9 +255,18 @@ class _Fuser:
             self.refuse(producer, anchor, reason)
         return None
 
-    def _may_exit(self, value: Value) -> bool:
-        """A view as last member pays only when its result is needed in memory as it is, or arithmetic follows."""
+    def _may_exit(self, value: Value, root: Value, where: Shape, is_reduction: bool) -> bool:
+        """Whether a region may store ``value``, which is at the coordinates ``where`` of its domain.
+
+        A view as last member pays only when its result is needed in memory as it is, or arithmetic follows.  A packed
+        result needs threads that own its words: those of a reduction do where rows and columns are axes of the result,
+        others only if the root has words of that size too.
+        """
         assert value.producer is not None
+        if value.dtype.packing > 1:
+            owned = all(map(_is_axis, where)) if is_reduction else value.dtype.packing == root.dtype.packing
+            if not owned:
+                return False
         return not self.operators.of(value.producer).is_view or value in self.outputs
 
     def _next_member(
@@ -651,6 +660,12 @@ def _read_for_every_block(region: Region, user: Node, operand: Value) -> bool:
 
 def _high(size: Dim) -> int:
     return max(ix.bounds(size)[1] - 1, 0)
+
+
+def _is_axis(coordinate: ix.Dim) -> bool:
+    """Whether a coordinate is a single variable, or a number."""
+    names = ix.variables(coordinate) if isinstance(coordinate, ix.Index) else ()
+    return len(names) < 2 and all(coordinate == ix.variable(name, *ix.bounds(coordinate)) for name in names)
 
 
 def _reduced(node: Node, names: Shape) -> Shape:

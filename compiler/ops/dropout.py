@@ -16,13 +16,17 @@ from .registry import Builder, Case, Inferred, RawNode, Tensor, register
 
 @dataclass(frozen=True, slots=True)
 class DropoutAttributes:
+    """``mask_of_data``: the mask has the type of the data, as before version 10."""
+
     seed: int | None = None
+    mask_of_data: bool = False
 
 
 def _infer_dropout(node: Node) -> Inferred:
     value = node.operand(0)
     _trains(node)  # refuses a mode that is not known
-    return [(value.dtype, value.shape), (dtypes.BOOL, value.shape)]
+    mask = value.dtype if node.attributes.mask_of_data else dtypes.BOOL
+    return [(value.dtype, value.shape), (mask, value.shape)]
 
 
 def _trains(node: Node) -> bool:
@@ -36,7 +40,7 @@ def _expand_dropout(builder: Builder, node: Node) -> Sequence[Value]:
     data = node.operand(0)
     if _trains(node):
         return _drop(builder, node)
-    kept = builder.constant(np.asarray(True))
+    kept = builder.scalar(1.0, data) if node.attributes.mask_of_data else builder.constant(np.asarray(True))
     mask = builder.op("Expand", kept, builder.op("Shape", data))
     return [builder.op("Identity", data), mask]
 
@@ -59,6 +63,10 @@ def _drop_ratio(raw: RawNode) -> None:
     raw.attributes.pop("ratio", None)
 
 
+def _give_mask_type(raw: RawNode) -> None:
+    raw.attributes["mask_of_data"] = 1
+
+
 register(
     name="Dropout",
     attributes=DropoutAttributes,
@@ -66,7 +74,7 @@ register(
     expand=_expand_dropout,
     static_inputs=(2,),
     types=(FLOATS, FLOATS, frozenset({"bool"})),
-    adapters=((10, _drop_ratio),),
+    adapters=((7, _give_mask_type), (10, _drop_ratio)),
     cases=(
         Case((Tensor((2, 3)),)),
         Case((Tensor((2, 3)), Tensor((), data=0.3, constant=True), Tensor((), "bool", data=False, constant=True))),

@@ -9,8 +9,9 @@ import numpy as np
 from ...runtime.dtypes import FLOAT32
 from ..ir import Node, Value
 from . import common
+from .attention_core import view
 from .quantize import BYTES, centred, dequantize, dynamic_parameters, quantize
-from .recurrent import LSTMAttributes, infer_layer, input_rows, layer_of, run_layer
+from .recurrent import Layer, LSTMAttributes, infer_layer, input_rows, layer_of, run_layer
 from .registry import Builder, Case, Inferred, Tensor, register
 
 _FLOAT32 = frozenset({"float32"})
@@ -35,9 +36,23 @@ def _of_columns(builder: Builder, parameter: Value) -> Value:
     return builder.op("Unsqueeze", parameter, builder.constant(np.array(axes, np.int64)))
 
 
+def _without_padding(builder: Builder, node: Node, layer: Layer, rows: Value) -> Value:
+    """``rows`` with zeros behind the longest sequence: padding must not widen the range, which holds 0 anyway."""
+    lengths = node.optional(4)
+    if lengths is None:
+        return rows
+    one = builder.constant(np.asarray(1, np.int32))
+    ones = builder.op("Broadcast", one, domain="loom", shape=(layer.steps, 1, 1))
+    number = builder.op("CumSum", ones, builder.constant(np.asarray(0, np.int64)))
+    longest = builder.op("ReduceMax", lengths, keepdims=0)
+    steps = view(builder, rows, layer.steps, layer.batch, layer.inputs)
+    kept = builder.op("Where", builder.op("LessOrEqual", number, longest), steps, builder.scalar(0.0, rows))
+    return view(builder, kept, *rows.shape)
+
+
 def _expand(builder: Builder, node: Node) -> Sequence[Value]:
     layer = layer_of(node, "lstm", weight_axis=1)
-    rows = input_rows(builder, node, layer)
+    rows = _without_padding(builder, node, layer, input_rows(builder, node, layer))
     scale, zero = dynamic_parameters(builder, rows)
     integers = centred(builder, quantize(builder, rows, scale, zero, zero.dtype), zero)
     weight_scale, weight_zero, state_scale, state_zero = (
@@ -51,10 +66,10 @@ def _expand(builder: Builder, node: Node) -> Sequence[Value]:
 
 
 def _case(
-    weight: str, zero: int, *, columns: bool = False, steps: int = 3, batch: int = 1, **attributes: object
+    weight: str, zero: int, *, columns: bool = False, steps: int = 3, length: int | None = None, **attributes: object
 ) -> Case:
     """Signed weights of 7 bits: onnxruntime's sums saturate at 16 bits on some processors."""
-    inputs, units = 6, 5
+    inputs, units, batch = 6, 5, 1
     directions = 2 if attributes.get("direction") == "bidirectional" else 1
     low, high = (0, 127) if weight == "uint8" else (-64, 63)
     parameters = (directions, 4 * units) if columns else (directions,)
@@ -65,7 +80,7 @@ def _case(
         Tensor((directions, inputs, 4 * units), weight, low, high, constant=True),
         Tensor((directions, units, 4 * units), weight, low, high, constant=True),
         Tensor((directions, 8 * units), constant=True),
-        None,
+        None if length is None else Tensor((batch,), "int32", data=[length]),
         Tensor((directions, batch, units), low=-0.5, high=0.5),
         Tensor((directions, batch, units)),
         None,
@@ -82,6 +97,7 @@ register(
         _case("int8", 0),
         _case("uint8", 60, direction="bidirectional"),
         _case("int8", 0, columns=True, direction="reverse", steps=5),
+        _case("int8", 0, direction="bidirectional", steps=6, length=2),
     ),
     attributes=LSTMAttributes,
     expand=_expand,
