@@ -157,6 +157,18 @@ class Device:
         profile = _profile(gpu, description, features, limits)
         return cls(gpu, profile, description.identity)
 
+    def twin(self) -> Device:
+        """Another device of the same adapter with the same features and limits, for the caller alone.
+
+        Raises :class:`DeviceError` if the adapter gives none.
+        """
+        profile = self.profile
+        with self.guarded("requesting another device of the adapter"):
+            gpu = self.gpu.adapter.request_device_sync(
+                required_features=list(self.gpu.features), required_limits=dict(profile.limits)
+            )
+        return Device(gpu, profile, self.name)
+
     def __repr__(self) -> str:
         return f"<Device {self.name}>"
 

@@ -20,6 +20,7 @@ from .attachment import Attacher, Attachment, Target
 from .bind_groups import BindGroups
 from .buffers import COPY_DST, TENSOR, UNIFORM, OwnedBuffer, StagingPool, as_bytes, grown, write
 from .caps import Caps, MemoryAccount
+from .compile_ahead import CompileAhead
 from .device import Device
 from .dispatch import Binder, BufferCopy, Dispatch
 from .dtypes import BY_NAME, numpy_dtype
@@ -91,13 +92,23 @@ class Executor:
         self._steady: SteadyRun | None = None
         self._lock = threading.RLock()
         self._closed = False
+        called = dict.fromkeys(call.kernel for call in self._calls)
+        ahead = CompileAhead(
+            device,
+            [kernel for kernel in plan.kernels if kernel.key in called],
+            checked=checked,
+            max_wgsl_bytes=caps.wgsl_bytes,
+        )
         try:
+            ahead.start()
             pool.prepare(plan, checked=checked, use_native=self._use_native)
             for call in self._calls:  # compile shaders now: the first run must not
                 self._binder.pipeline(call)
+            ahead.finish()
             if not plan.symbols:
                 self._allocate_arenas(self._sizes_of(()))
         except BaseException:
+            ahead.stop()
             self.close()
             raise
 
