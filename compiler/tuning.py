@@ -299,7 +299,7 @@ def ranked(problem: Problem, profile: DeviceProfile) -> list[Tile]:
 
 def _gpu_tiles(problem: Problem, profile: DeviceProfile) -> list[Tile]:
     if problem.m <= 8:
-        return _split_tiles(problem, profile)
+        return split_tiles(problem, profile)
     shared = sorted(_shared_tiles(profile), key=lambda tile: _gpu_cost(problem, tile))
     return [*shared] or [RegisterTile(4, 1, 8, 8)]
 
@@ -313,7 +313,7 @@ def _shared_tiles(profile: DeviceProfile) -> list[SharedTile]:
 _SPLIT_WORKGROUPS, _SPLIT_THREADS = 128, 512
 
 
-def _split_tiles(problem: Problem, profile: DeviceProfile) -> list[Tile]:
+def split_tiles(problem: Problem, profile: DeviceProfile) -> list[Tile]:
     """The rule's tile, then every other one with as many threads at most."""
     best = _split_tile(problem, profile)
     memory = profile.limit("max-compute-workgroup-storage-size")

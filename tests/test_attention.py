@@ -195,6 +195,16 @@ def test_dynamic_keys_in_parts(device):
             assert not found.any()
 
 
+@pytest.mark.parametrize("queries", [1, 20])
+def test_a_score_that_is_no_number_spoils_its_row_alone(queries: int, each_device):
+    model, feeds = attention(Form(mask="mn"), queries=queries, keys=37)
+    feeds["mask"][0, 5] = np.nan
+    for kind in ("cpu", "discrete"):
+        plan = compile_for(model, feeds, replace(each_device.profile, kind=kind))
+        (found,) = run_plan(each_device, plan, model, feeds)
+        assert np.isnan(found[:, 0]).all() and np.isfinite(found[:, 1:]).all()
+
+
 @pytest.mark.parametrize("form", ["plain", "grouped", "two masks"])
 @pytest.mark.parametrize(("queries", "keys", "size"), [(1, 5, 3), (1, 1100, 130), (7, 9, 8), (33, 70, 63)])
 def test_no_access_is_outside_its_operand(device, form: str, queries: int, keys: int, size: int):

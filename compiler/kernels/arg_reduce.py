@@ -15,6 +15,7 @@ from ..codegen.wgsl import WGSL_TYPES
 from ..expr import Expr
 from .context import Built, GroupContext, linear_grid
 from .reduce import share
+from .rounds import within
 from .rows import Rows, domain_variables, memory_order
 from .spec import Hook
 
@@ -42,7 +43,9 @@ def build(context: GroupContext) -> Built:
     trial = context.read(operand, domain_variables(operand.shape))
     rows = Rows.split(operand.shape, (attributes.axis,), memory_order([trial], operand.shape))
     many, long = (max(ix.bounds(size)[1], 1) for size in (rows.rows, rows.columns))
-    config = ArgReduceConfig(*share(context.profile, many, long, rows.columns_are_contiguous))
+    shared = share(context.profile, many, long, rows.columns_are_contiguous)
+    (shared, *_) = within(context.profile, [shared, (1, 64), (1, 256)], lambda each: -(-long // each[1]))
+    config = ArgReduceConfig(*shared)
     where = rows.coordinates()
     value = context.read(operand, where)
     names = tuple(f"row_{i}" for i in range(len(rows.row_axes)))
@@ -71,6 +74,7 @@ def build(context: GroupContext) -> Built:
         dims={"rows": rows.rows, "columns": rows.columns},
         workgroup=(size, 1, 1),
         grid=linear_grid(ix.ceildiv(rows.rows, config.rows), 1, context.profile),
+        rounds=-(-long // config.strips),
         workgroup_bytes=0 if config.strips == 1 else size * (4 + element_bytes),
         flops=ix.multiply(operand.elements, 1 + sum(1 for inner in ex.walk(value) if inner.args)),
         parameters={

@@ -33,6 +33,7 @@ from ..ir import Node, Shape, Value
 from ..layout import Layout, contiguous
 from .context import Built, GroupContext, lanes_of, unflatten
 from .facts import extent
+from .rounds import most, within
 from .spec import Hook
 
 VECTOR = "vec4<f32>"
@@ -69,7 +70,8 @@ def build(context: GroupContext) -> Built:
         y=context.group.output.dtype.name,
     )
     sizes = (batch, m, n, hooks.key_size, hooks.value_size)
-    tile = context.choose(key, attention_tiles.attention_tiles(context.profile, *sizes))
+    tiles = within(context.profile, attention_tiles.attention_tiles(context.profile, *sizes), hooks.rounds)
+    tile = context.choose(key, tiles)
     vectors = hooks.key_vectors, hooks.value_vectors
     dims = {"m": hooks.m_size, "n": hooks.n_size, "chunk": ix.ceildiv(hooks.n_size, hooks.parts)}
     flops = ix.product([2, hooks.batch_size, hooks.m_size, hooks.n_size, hooks.key_size + hooks.value_size])
@@ -82,6 +84,8 @@ def build(context: GroupContext) -> Built:
             workgroup=(tile.threads, 1, 1),
             grid=(hooks.m_size, hooks.batch_size, hooks.parts),
             workgroup_bytes=tile.workgroup_bytes(*vectors),
+            rounds=hooks.rounds(tile),
+            calls=2 * most(hooks.n_size),
             flops=flops,
             parameters=hooks.parameters,
         )
@@ -94,6 +98,8 @@ def build(context: GroupContext) -> Built:
         workgroup=(tile.threads, 1, 1),
         grid=(ix.ceildiv(hooks.m_size, tile.block), hooks.batch_size, 1),
         workgroup_bytes=tile.workgroup_bytes(*vectors),
+        rounds=hooks.rounds(tile),
+        calls=2 * most(hooks.n_size),
         flops=flops,
         parameters=hooks.parameters,
     )
@@ -135,6 +141,17 @@ class Hooks:
             "parts": self.parts,
             "may_be_empty": ix.bounds(self.n_size)[0] < 1,
         }
+
+    def rounds(self, tile: attention_tiles.AttentionTile) -> int:
+        """Rounds of the loops of a thread."""
+        keys = most(ix.ceildiv(self.n_size, self.parts))
+        if isinstance(tile, TileAttention):
+            copies = (tile.block + 2 * -(-keys // tile.keys) * tile.keys) * max(self.key_vectors, self.value_vectors)
+            return copies // tile.threads + -(-keys // tile.keys) * (3 + self.key_vectors + 2 * tile.keys)
+        slices = max(tile.threads // self.value_vectors, 1)
+        product = 0 if tile.registers else self.key_vectors
+        block = 1 + tile.threads.bit_length() + -(-tile.threads // slices) + product
+        return -(-keys // tile.threads) * block + slices + -(-self.key_vectors // tile.threads)
 
     def all(self) -> list[Hook]:
         if self.scores is None:

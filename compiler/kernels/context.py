@@ -24,6 +24,7 @@ from ..fusion import Group
 from ..index import Dim
 from ..ir import Node, Shape, Value
 from ..ops.registry import Registry, registry
+from . import rounds as loop_rounds
 from .accesses import Accesses
 from .spec import LONG_WORDS, Grid, Hook, KernelSpec, Operand, Store, Workgroup
 
@@ -279,12 +280,18 @@ class GroupContext:
         dims: Mapping[str, Dim],
         workgroup: Workgroup,
         grid: Grid,
+        rounds: int,
+        calls: int | None = None,
         workgroup_bytes: int = 0,
         flops: Dim = 0,
         parameters: Mapping[str, Any] | None = None,
         features: tuple[str, ...] = (),
     ) -> Built:
-        """Bind every tensor that the hooks touch, keep accesses inside, check the device's limits, make the spec."""
+        """Bind every tensor that the hooks touch, keep accesses inside, check the device's limits, make the spec.
+
+        ``rounds`` is an upper bound of the rounds that all loops of the template make in one thread, ``calls`` of the
+        times that they call each hook, where that is not once a round.
+        """
         values = {name: value for value, name in self._names.items()}
         outputs = (*self.group.also, self.group.output)
         hooks = self._accesses.bounded(hooks, {**values, **{self.name(output): output for output in outputs}})
@@ -308,6 +315,7 @@ class GroupContext:
             operands.append(Operand(self.name(output), "read_write", output.dtype.name))
             bound.append(output)
         self._check_limits(operands, workgroup, grid, workgroup_bytes)
+        self._check_rounds(rounds + max(rounds if calls is None else calls, 1) * loop_rounds.of_hooks(hooks))
         spec = KernelSpec(
             template,
             config,
@@ -326,6 +334,17 @@ class GroupContext:
     def _features(self) -> tuple[str, ...]:
         """Optional features that the text may use: those that pay on this kind of device."""
         return (LONG_WORDS,) if self.profile.kind == "cpu" and LONG_WORDS in self.profile.features else ()
+
+    def _check_rounds(self, rounds: int) -> None:
+        limit = loop_rounds.most_rounds(self.profile)
+        if limit is not None and rounds > limit:
+            node = self.group.nodes[-1] if self.group.family == "map" else self.anchor
+            raise LimitError(
+                f"{rounds:,} rounds of the loops of {node.op} in one thread; those of a software driver end after "
+                f"{limit:,} rounds",
+                origin=node.origin,
+                hint="use shorter axes or fewer steps at a time, the provider 'cpu' for this node, or a GPU",
+            )
 
     def _check_limits(self, operands: list[Operand], workgroup: Workgroup, grid: Grid, workgroup_bytes: int) -> None:
         node = self.group.nodes[-1]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from .. import expr as ex
 from .. import index as ix
 from ..choices import problem_key
@@ -108,6 +110,7 @@ def build(context: GroupContext) -> Built | None:
         dims={"vectors": vectors, "lines": lines, "tiles": tiles, "width": width, "height": result.shape[-2]},
         workgroup=(tile.across, tile.down, 1),
         grid=(ix.ceildiv(vectors, tile.across), ix.ceildiv(ix.multiply(lines, tiles), tile.down), 1),
+        rounds=2 * math.prod(kernel),
         flops=ix.product([2, *kernel, channels, result.shape[0], *result.shape[2:]]),
         parameters={
             "type": "vec4<f32>",

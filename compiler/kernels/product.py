@@ -11,6 +11,7 @@ template and a tile and makes the hooks:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -25,6 +26,7 @@ from ..expr import Expr
 from ..index import Dim
 from .context import Built, GroupContext, lanes_of, linear_grid, unflatten
 from .facts import epilogue, extent, loaded_types
+from .rounds import most, most_rounds, within
 from .spec import Hook, Store
 
 
@@ -138,6 +140,18 @@ class Hooks:
     def store(self) -> Hook:
         return Hook("store", ("batch", "m", "n"), LANES, (("value", self.type),), None, self.stores())
 
+    def rounds(self, tile: tuning.Tile) -> int:
+        """Rounds of the loops of a thread."""
+        steps = most(self.steps)
+        if isinstance(tile, tuning.SharedTile):
+            return -(-most(self.product.k) // tile.block_k)
+        if isinstance(tile, tuning.SplitTile):
+            return -(-steps // (tile.parts * self.unroll(tile))) + tile.parts.bit_length()
+        return steps + (tile.rows if isinstance(tile, tuning.SubgroupTile) else 0)
+
+    def unroll(self, tile: tuning.SplitTile) -> int:
+        return next((steps for steps in _SPLIT_UNROLL if divides(steps * tile.parts, self.steps)), 1)
+
     @property
     def is_vectorizable(self) -> bool:
         """Whether the results have a vector type, and packed ones fill words of their own."""
@@ -153,7 +167,10 @@ def build_product(context: GroupContext, product: Product) -> Built:
     hooks = Hooks(context, product)
     if not hooks.is_vectorizable:
         return build_elements(context, product.k, product.terms, product.flops)
-    tile = context.choose(hooks.key, tuning.ranked(product.problem, context.profile))
+    tiles = tuning.ranked(product.problem, context.profile)
+    if any(hooks.rounds(tile) > (most_rounds(context.profile) or math.inf) for tile in tiles):
+        tiles = within(context.profile, [*tiles, *tuning.split_tiles(product.problem, context.profile)], hooks.rounds)
+    tile = context.choose(hooks.key, tiles)
     if isinstance(tile, tuning.SharedTile):
         return _shared(context, hooks, tile)
     if isinstance(tile, tuning.SplitTile):
@@ -173,6 +190,8 @@ def _register(context: GroupContext, hooks: Hooks, tile: tuning.RegisterTile) ->
         dims={"m": product.m, "vectors": hooks.vectors, "steps": hooks.steps},
         workgroup=(tile.across, tile.down, 1),
         grid=(ix.ceildiv(across, tile.across), ix.ceildiv(down, tile.down), product.batch),
+        rounds=hooks.rounds(tile),
+        calls=LANES * most(hooks.steps),
         flops=product.flops,
         parameters={
             **hooks.parameters,
@@ -192,6 +211,8 @@ def _subgroup(context: GroupContext, hooks: Hooks, tile: tuning.SubgroupTile) ->
         dims={"m": product.m, "vectors": hooks.vectors, "steps": hooks.steps},
         workgroup=(tile.subgroup, 1, 1),
         grid=(ix.ceildiv(hooks.vectors, tile.columns), ix.ceildiv(product.m, rows), product.batch),
+        rounds=hooks.rounds(tile),
+        calls=LANES * most(hooks.steps),
         flops=product.flops,
         parameters={
             **hooks.parameters,
@@ -212,6 +233,8 @@ def _shared(context: GroupContext, hooks: Hooks, tile: tuning.SharedTile) -> Bui
         workgroup=(tile.threads, 1, 1),
         grid=(ix.ceildiv(product.n, tile.block_n), ix.ceildiv(product.m, tile.block_m), product.batch),
         workgroup_bytes=tile.workgroup_bytes,
+        rounds=hooks.rounds(tile),
+        calls=LANES * most(hooks.steps),
         flops=product.flops,
         parameters={
             **hooks.parameters,
@@ -237,11 +260,13 @@ def _split(context: GroupContext, hooks: Hooks, tile: tuning.SplitTile) -> Built
         workgroup=(tile.across, tile.parts, 1),
         grid=(ix.ceildiv(hooks.vectors, tile.across), ix.ceildiv(product.m, tile.rows), product.batch),
         workgroup_bytes=tile.workgroup_bytes,
+        rounds=hooks.rounds(tile),
+        calls=LANES * most(hooks.steps),
         flops=product.flops,
         parameters={
             **hooks.parameters,
             "whole_rows": divides(tile.rows, product.m),
-            "unroll": next((steps for steps in _SPLIT_UNROLL if divides(steps * tile.parts, hooks.steps)), 1),
+            "unroll": hooks.unroll(tile),
         },
     )
 
@@ -283,6 +308,7 @@ def build_elements(
         dims={"threads": threads, "k": k},
         workgroup=(tile.workgroup, 1, 1),
         grid=linear_grid(threads, tile.workgroup, context.profile),
+        rounds=most(k),
         flops=flops,
         parameters={"type": sum_type},
     )

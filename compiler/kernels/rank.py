@@ -13,6 +13,7 @@ from .. import index as ix
 from ..codegen.wgsl import WGSL_TYPES
 from ..expr import Expr
 from .context import Built, GroupContext, linear_grid, unflatten
+from .rounds import most
 from .rows import Rows, domain_variables, memory_order
 from .spec import Hook
 
@@ -66,6 +67,7 @@ def build(context: GroupContext) -> Built:
         dims={"threads": threads, "columns": rows.columns, "k": attributes.k},
         workgroup=(config.workgroup, 1, 1),
         grid=linear_grid(threads, config.workgroup, context.profile),
+        rounds=most(rows.columns),
         flops=ix.multiply(threads, ix.multiply(rows.columns, 2)),
         parameters={"row_names": names},
     )

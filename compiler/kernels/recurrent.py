@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...runtime.errors import LimitError
 from .. import expr as ex
 from .. import index as ix
 from ..expr import Expr
@@ -26,8 +25,6 @@ from ..ops.activation_functions import activation
 from .context import Built, GroupContext
 from .spec import Hook
 
-#: llvmpipe counts the rounds of all loops of a thread and leaves them, without an error, after so many
-MOST_ROUNDS = 65_535
 #: Positions of the operands of ``loom.Recurrent``
 GATES, RECURRENCE, LENGTHS, HIDDEN, CELL, PEEPHOLES, RESET_BIAS = range(7)
 
@@ -93,7 +90,6 @@ def build(context: GroupContext) -> Built:
     most = max(ix.bounds(units)[1], 1)
     few = most <= 64 or (context.profile.kind == "cpu" and most < 256)
     config = RecurrentConfig(64 if few else 256, 16 if most >= 64 else 4)
-    _check_rounds(context, ix.bounds(steps)[1], most, config)
     shared = 2 if attributes.kind == "gru" and not attributes.linear_before_reset else 1
     owned = 2 if attributes.kind == "lstm" else 1
     private = 4 * (shared + owned) * most > context.profile.limit("max-compute-workgroup-storage-size")
@@ -106,6 +102,8 @@ def build(context: GroupContext) -> Built:
         workgroup=(config.threads, 1, 1),
         grid=(batch, directions, 1),
         workgroup_bytes=4 * (shared if private else shared + owned) * most,
+        rounds=_rounds(node, ix.bounds(steps)[1], most, config),
+        calls=1,
         flops=work,
         parameters={
             "kind": attributes.kind,
@@ -121,21 +119,11 @@ def build(context: GroupContext) -> Built:
     )
 
 
-def _check_rounds(context: GroupContext, steps: int, units: int, config: RecurrentConfig) -> None:
-    """Refuse what a software driver would silently compute wrong: see :data:`MOST_ROUNDS`."""
-    if context.profile.kind != "cpu":
-        return
+def _rounds(node: Node, steps: int, units: int, config: RecurrentConfig) -> int:
     whole, rest = divmod(units, config.unroll)
-    sums = 2 if context.anchor.attributes.kind == "gru" or context.anchor.attributes.quantised else 1
+    sums = 2 if node.attributes.kind == "gru" or node.attributes.quantised else 1
     own = -(-units // config.threads)
-    rounds = steps * (own * (sums * (whole + rest + 2) + 4) + whole + rest)
-    if rounds > MOST_ROUNDS:
-        raise LimitError(
-            f"a layer of {units} units runs {steps} steps in one call; the loops of a software driver end after "
-            f"{MOST_ROUNDS:,} rounds",
-            origin=context.anchor.origin,
-            hint="run fewer steps at a time, and feed the last state to the next run; or use a GPU",
-        )
+    return steps * (own * (sums * (whole + rest + 2) + 4) + whole + rest)
 
 
 def _sizes(node: Node) -> tuple[Dim, Dim, Dim, Dim]:

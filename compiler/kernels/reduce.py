@@ -30,6 +30,7 @@ from ..ops.common import wrap
 from ..ops.reduction import identity
 from .context import Built, GroupContext, Phase, lanes_of, linear_grid, unflatten
 from .facts import extent, loaded_types
+from .rounds import most, within
 from .rows import Rows, domain_variables, exit_to_domain, memory_order
 from .spec import Hook, Store
 
@@ -109,7 +110,13 @@ def build(context: GroupContext) -> Built:
         loads=len(ex.loads(store.value)),
     )
     shape = (threads, columns, rows.columns_are_contiguous, row_lanes, column_lanes)
-    config = context.choose(key, configurations(context.profile, *shape))
+    walks = len(phases), 0 if context.exit_is_row else 1
+    possible = within(
+        context.profile,
+        configurations(context.profile, *shape),
+        lambda each: _rounds(each, columns, *walks),
+    )
+    config = context.choose(key, possible)
     where = rows.coordinates(row_lanes, column_lanes)
     phases, store = context.row_program(where)
     types = _register_types(phases, row_lanes)
@@ -132,6 +139,8 @@ def build(context: GroupContext) -> Built:
         dims={"rows": threads, "columns": columns},
         workgroup=(size, 1, 1),
         grid=linear_grid(ix.ceildiv(threads, config.rows), 1, context.profile),
+        rounds=_rounds(config, columns, *walks),
+        calls=-(-most(columns) // config.strips),
         workgroup_bytes=0 if serial else sum({shape.element: size * _bytes(shape.type) for shape in shapes}.values()),
         flops=ix.multiply(ix.product(region.domain), _work(phases, store, context.exit_is_row)),
         parameters={
@@ -142,6 +151,13 @@ def build(context: GroupContext) -> Built:
             "halves": tuple(1 << level for level in reversed(range(config.strips.bit_length() - 1))),
         },
     )
+
+
+def _rounds(config: ReduceConfig, columns: Dim, phases: int, stores: int) -> int:
+    """Rounds of a thread that walks its columns once for each phase, and ``stores`` times to store them."""
+    steps = -(-most(columns) // config.strips)
+    blocks = -(-steps // config.block) if config.block else 1
+    return phases * (steps // config.partials + blocks * (config.partials + 1)) + stores * steps
 
 
 def choose(
@@ -363,6 +379,8 @@ def _build_words(context: GroupContext, rows: Rows, row_lanes: int, column_lanes
         dims={"elements": elements, "words": words, "columns": columns},
         workgroup=(config.rows, 1, 1),
         grid=linear_grid(words, config.rows, context.profile),
+        rounds=LANES * _rounds(config, columns, len(phases), 0),
+        calls=LANES * most(columns),
         flops=ix.multiply(ix.product(region.domain), _work(phases, store, context.exit_is_row)),
         parameters={"phases": _shapes(context, phases, 1, column_lanes), "row_names": _row_names(rows)},
     )

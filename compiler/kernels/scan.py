@@ -12,6 +12,7 @@ from .. import expr as ex
 from .. import index as ix
 from ..codegen.wgsl import WGSL_TYPES
 from .context import Built, GroupContext, linear_grid
+from .rounds import within
 from .rows import Rows, domain_variables, memory_order
 from .spec import Hook
 
@@ -32,6 +33,11 @@ class ScanConfig:
             raise ValueError(f"a workgroup of {self.rows} x {self.strips} threads")
 
 
+def _rounds(config: ScanConfig, columns: int) -> int:
+    run = -(-columns // config.strips)
+    return run if config.strips == 1 else 2 * run + config.strips
+
+
 def build(context: GroupContext) -> Built:
     """The kernel of a Cumulate with its fused consumers."""
     node = context.anchor
@@ -43,6 +49,9 @@ def build(context: GroupContext) -> Built:
     names = tuple(f"row_{i}" for i in range(len(rows.row_axes)))
     many, long = (max(ix.bounds(size)[1], 1) for size in (rows.rows, rows.columns))
     config = ScanConfig(1, 64) if long > _LONG and many < 1024 else ScanConfig(64, 1)
+    (config, *_) = within(
+        context.profile, [config, ScanConfig(1, 64), ScanConfig(1, 256)], lambda each: _rounds(each, long)
+    )
     wgsl_type = WGSL_TYPES[value.dtype]
     both = (("left", wgsl_type), ("right", wgsl_type))
     left, right = (ex.register(name, value.dtype) for name, _ in both)
@@ -70,6 +79,7 @@ def build(context: GroupContext) -> Built:
         dims={"rows": rows.rows, "columns": rows.columns, "run": ix.ceildiv(rows.columns, config.strips)},
         workgroup=(config.rows * config.strips, 1, 1),
         grid=linear_grid(ix.ceildiv(rows.rows, config.rows), 1, context.profile),
+        rounds=_rounds(config, long),
         workgroup_bytes=0 if config.strips == 1 else config.strips * (8 if wgsl_type.startswith("vec2") else 4),
         flops=operand.elements,
         parameters={

@@ -15,6 +15,7 @@ from ..expr import Expr
 from ..index import Dim
 from ..ops.indexing import run_time_index
 from .context import Built, GroupContext, linear_grid, unflatten
+from .rounds import most, within
 from .spec import Hook
 
 _COMBINE = {"add": "add", "mul": "mul", "max": "max", "min": "min"}
@@ -22,9 +23,10 @@ _COMBINE = {"add": "add", "mul": "mul", "max": "max", "min": "min"}
 
 @dataclass(frozen=True, slots=True)
 class ScatterConfig:
-    """One thread an element of the result, ``workgroup`` threads a group."""
+    """One thread an element of the result, ``workgroup`` threads a group; ``unroll`` updates in a round."""
 
     workgroup: int = 64
+    unroll: int = 1
 
 
 def build(context: GroupContext) -> Built:
@@ -59,7 +61,9 @@ def build(context: GroupContext) -> Built:
             context.stores(where, ex.register("value", data.dtype.compute)),
         ),
     ]
-    config = ScatterConfig()
+    (config, *_) = within(
+        context.profile, [ScatterConfig(), ScatterConfig(unroll=16)], lambda each: -(-most(steps) // each.unroll)
+    )
     return context.built(
         "scatter",
         config,
@@ -67,6 +71,8 @@ def build(context: GroupContext) -> Built:
         dims={"threads": threads, "steps": steps},
         workgroup=(config.workgroup, 1, 1),
         grid=linear_grid(threads, config.workgroup, context.profile),
+        rounds=-(-most(steps) // config.unroll),
+        calls=most(steps),
         flops=ix.add(ix.multiply(threads, steps), updates.elements),
         parameters={"names": names},
     )

@@ -96,6 +96,7 @@ def build_if_applicable(context: GroupContext) -> Built | None:
         workgroup=(config.tile, config.down, 1),
         grid=linear_grid(ix.multiply(tiles, rest), 1, context.profile),
         workgroup_bytes=config.tile * (config.tile + 1) * (8 if wgsl_type.startswith("vec2") else 4),
+        rounds=0,
         flops=ix.multiply(output.elements, sum(1 for node in ex.walk(value) if node.args)),
         parameters={"value_type": wgsl_type},
     )

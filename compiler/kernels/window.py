@@ -127,6 +127,8 @@ def build(context: GroupContext) -> Built:
         },
         workgroup=(config.workgroup, 1, 1),
         grid=linear_grid(threads, config.workgroup, context.profile),
+        rounds=(LANES if words else 1) * _rounds(attributes.kernel),
+        calls=(LANES if words else 1) * ix.number(taps),
         flops=ix.multiply(
             ix.product(domain), ix.multiply(taps, 1 + sum(1 for inner in ex.walk(element) if inner.args))
         ),
@@ -138,6 +140,14 @@ def build(context: GroupContext) -> Built:
             "count_include_pad": attributes.count_include_pad,
         },
     )
+
+
+def _rounds(kernel: tuple[int, ...]) -> int:
+    """Rounds of nested loops over a window."""
+    rounds = 0
+    for size in reversed(kernel):
+        rounds = size * (1 + rounds)
+    return rounds
 
 
 def _size(shape: tuple[Dim, ...], axis: int, lanes: int) -> Dim:

@@ -66,6 +66,7 @@ def build(context: GroupContext) -> Built:
         dims={"threads": threads, "vectors": channels},
         workgroup=(config.workgroup, 1, 1),
         grid=linear_grid(threads, config.workgroup, context.profile),
+        rounds=64,
         flops=ix.product([threads, LANES, 4, matrices.size**3]),
         parameters={"matrix": matrices.data, "size": matrices.size, "begins": attributes.begins},
     )

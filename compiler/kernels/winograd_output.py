@@ -52,6 +52,7 @@ def build(context: GroupContext) -> Built:
         dims={"threads": threads, "vectors": channels, "height": height, "width": width},
         workgroup=(config.workgroup, 1, 1),
         grid=linear_grid(threads, config.workgroup, context.profile),
+        rounds=64,
         flops=ix.product([threads, LANES, 2, matrices.outputs, matrices.size, matrices.size + matrices.outputs]),
         parameters={
             "matrix": matrices.result,

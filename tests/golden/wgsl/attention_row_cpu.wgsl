@@ -75,7 +75,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let before = highest;
     highest = max(highest, powers[0]);
     workgroupBarrier();
-    powers[local] = select(0.0, exp(power - highest), n < stop);
+    powers[local] = select(0.0, select(exp(power - highest), power, (bitcast<u32>(power) & 0x7fffffffu) > 0x7f800000u), n < stop);
     workgroupBarrier();
     let factor = exp(before - highest);
     total *= factor;

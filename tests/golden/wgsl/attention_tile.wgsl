@@ -93,13 +93,13 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
       highest1 = max(highest1, powers[(row + 1) * 33 + key]);
     }
     workgroupBarrier();
-    powers[(row + 0) * 33 + column + 0] = select(0.0, exp(score0_0 - highest0), inside0);
-    powers[(row + 0) * 33 + column + 16] = select(0.0, exp(score0_1 - highest0), inside1);
+    powers[(row + 0) * 33 + column + 0] = select(0.0, select(exp(score0_0 - highest0), score0_0, (bitcast<u32>(score0_0) & 0x7fffffffu) > 0x7f800000u), inside0);
+    powers[(row + 0) * 33 + column + 16] = select(0.0, select(exp(score0_1 - highest0), score0_1, (bitcast<u32>(score0_1) & 0x7fffffffu) > 0x7f800000u), inside1);
     let factor0 = exp(before0 - highest0);
     total0 *= factor0;
     sum0_0 *= factor0;
-    powers[(row + 1) * 33 + column + 0] = select(0.0, exp(score1_0 - highest1), inside0);
-    powers[(row + 1) * 33 + column + 16] = select(0.0, exp(score1_1 - highest1), inside1);
+    powers[(row + 1) * 33 + column + 0] = select(0.0, select(exp(score1_0 - highest1), score1_0, (bitcast<u32>(score1_0) & 0x7fffffffu) > 0x7f800000u), inside0);
+    powers[(row + 1) * 33 + column + 16] = select(0.0, select(exp(score1_1 - highest1), score1_1, (bitcast<u32>(score1_1) & 0x7fffffffu) > 0x7f800000u), inside1);
     let factor1 = exp(before1 - highest1);
     total1 *= factor1;
     sum1_0 *= factor1;
