@@ -11,7 +11,7 @@ never wrong, and it cannot break a limit of the device.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, is_dataclass
 from typing import Any, TypeVar
 
@@ -44,10 +44,11 @@ class Answer:
     nanoseconds: float | None = None  #: None where nothing was measured
     analytic_nanoseconds: float | None = None
     candidates: tuple[Any, ...] = field(default=(), repr=False)
+    nodes: dict[str, None] = field(default_factory=dict, repr=False)  #: ONNX nodes, where a pass asked
 
     def to_json(self) -> dict[str, Any]:
         """The row of a plan's report."""
-        row: dict[str, Any] = {"problem": self.key, "source": self.source}
+        row: dict[str, Any] = {"problem": self.key, "source": self.source, "candidates": len(self.candidates)}
         if self.nanoseconds is not None:
             row.update(ns=self.nanoseconds, analytic_ns=self.analytic_nanoseconds)
         return row
@@ -78,8 +79,16 @@ class Choices:
         self._known = known or {}
         self.answers: dict[str, Answer] = {}  #: by key, in the order of the questions
 
-    def choose(self, key: str, candidates: Sequence[Choice]) -> Choice:
-        """One of ``candidates``, of which there must be one: the measured best, else the first."""
+    def choose(self, key: str, candidates: Sequence[Choice], nodes: Iterable[object] = ()) -> Choice:
+        """One of ``candidates``, of which there must be one: the measured best, else the first.
+
+        A pass gives the ONNX ``nodes`` for which it asks.
+        """
+        chosen = self._choose(key, candidates)
+        self.answers[key].nodes.update(dict.fromkeys(map(str, nodes)))
+        return chosen
+
+    def _choose(self, key: str, candidates: Sequence[Choice]) -> Choice:
         present = self.answers.get(key)
         if present is not None:
             return next((item for item in candidates if encode(item) == present.choice), candidates[0])

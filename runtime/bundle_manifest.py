@@ -86,7 +86,11 @@ class PortRecord:
 
 @dataclass(frozen=True)
 class Manifest:
-    """``features`` and ``limits`` have the names of :mod:`.device_profile`; the file has WebGPU's."""
+    """``features`` and ``limits`` have the names of :mod:`.device_profile`; the file has WebGPU's.
+
+    ``choices`` counts the configurations of kernels by where they came from: ``analytic`` (a cost model), ``shipped``
+    or ``tuned`` (measured).
+    """
 
     producer: Mapping[str, str]
     target: str
@@ -102,6 +106,7 @@ class Manifest:
     weights: Mapping[str, tuple[Part, ...]]
     samples: tuple[SampleRecord, ...]
     files: Mapping[str, FileRecord] = field(repr=False)
+    choices: Mapping[str, int] = field(default_factory=dict)
 
     def to_bytes(self) -> bytes:
         """The content of ``manifest.json``."""
@@ -137,6 +142,7 @@ class Manifest:
                 "samples": [
                     {"plan": sample.plan, "file": sample.file, "tolerance": sample.tolerance} for sample in self.samples
                 ],
+                "choices": dict(self.choices),
                 "files": {
                     name: {"size": record.size, "sha256": list(record.chunks)} for name, record in self.files.items()
                 },
@@ -168,6 +174,7 @@ class Manifest:
             weights=root.mapping("weights", lambda item: item.sequence("parts", _read_part)),
             samples=root.sequence("samples", _read_sample),
             files=files,
+            choices=root.mapping("choices", Reader.number) if "choices" in root.object() else {},
         )
         _check(manifest)
         return manifest

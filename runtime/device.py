@@ -440,4 +440,4 @@ def _profile(gpu: Any, adapter: AdapterDescription, features: frozenset[str], li
     subgroup_size = 0
     if adapter.kind == "cpu" and "subgroup" in features:
         subgroup_size = measure_subgroup_size(gpu)
-    return DeviceProfile(adapter.kind, adapter.identity, features, limits, subgroup_size)
+    return DeviceProfile(adapter.kind, adapter.identity, features, limits, subgroup_size, adapter.name)

@@ -40,6 +40,8 @@ class DeviceProfile:
     limits: dict[str, int] = field(default_factory=lambda: dict(WEB_LIMITS))
     #: threads of a subgroup, measured on software drivers where it does not vary; 0: not known
     subgroup_size: int = 0
+    #: name of the adapter; "" for profiles of no adapter in particular.  ``driver`` begins with it
+    adapter: str = ""
 
     def limit(self, name: str) -> int:
         return self.limits[name]

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -32,6 +32,8 @@ from .ports import Feed, PortSize, bind_symbols, port_sizes
 from .recording import Recording, Replay
 from .steady import SteadyRun
 from .storage import OutputPool
+
+Measured = TypeVar("Measured")
 
 #: Combinations of symbol values whose sizes and dispatches are kept
 KEPT_SYMBOLS = 32
@@ -180,6 +182,12 @@ class Executor:
 
     def profile(self, feeds: Mapping[str, Feed]) -> timing.Profile:
         """Run once and measure every call by itself; see :class:`timing.Profile`."""
+        return self.measured(
+            feeds, lambda dispatches: timing.measure(self.device, dispatches, use_native=self._use_native)
+        )
+
+    def measured(self, feeds: Mapping[str, Feed], measure: Callable[[list[Dispatch]], Measured]) -> Measured:
+        """What ``measure`` makes of the calls of a run, bound and with the inputs written; it runs them itself."""
         with self._lock:
             values, sizes = self._bind(feeds)
             attachment = self._attacher.attach(feeds, {}, sizes.inputs, sizes.outputs)
@@ -188,7 +196,7 @@ class Executor:
                 dispatches = self._groups.dispatches(values, sizes.symbols, attachment, self._resolve)
                 if attachment.copies_in:
                     self._submit(attachment, [], sizes)
-                return timing.measure(self.device, dispatches, use_native=self._use_native)
+                return measure(dispatches)
             finally:
                 attachment.unpin()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -52,6 +53,7 @@ _REPORTED = (
     "call_records",
     "not_fused",
     "precision",
+    "choices",
 )
 
 TARGETS = ("web", "web-software", "native", "this-device")
@@ -95,8 +97,8 @@ def compile_bundle(
     the same inputs (see docs/precision.md).
 
     The bundle's bytes depend on the model, the shapes, the target, the options and, in half precision, the inputs
-    alone, those of samples also on the device.  Raises the errors of the compiler; :class:`LimitError` names the kernel
-    and the limit of the target.
+    alone, those of samples also on the device, and those for the target ``this-device`` on what was measured there.
+    Raises the errors of the compiler; :class:`LimitError` names the kernel and the limit of the target.
     """
     report = progress or (lambda what, done, total: None)
     compiled_for = _profile(target, device)
@@ -194,7 +196,8 @@ def _compile(
     )
     bound = bind_shapes(imported, variant.shapes, model.dynamic)
     try:
-        plan = compile_model(imported, bound, profile, model.compiler_options, make_planner=planner)
+        options, choices = model.compiler_options, model.choices(profile)
+        plan = compile_model(imported, bound, profile, options, make_planner=planner, choices=choices)
     except (NotKnownError, UnsupportedError) as error:
         raise _refusal(imported, variant, error) from error
     check_limits(plan, profile)
@@ -285,7 +288,13 @@ def _facts(model: Model, plans: Sequence[Plan], profile: DeviceProfile, target: 
         "dynamic": {name: (low, high) for name, (low, high) in model.dynamic.items()},
         "features": tuple(sorted(features)),
         "limits": limits,
+        "choices": _sources(plans),
     }
+
+
+def _sources(plans: Sequence[Plan]) -> dict[str, int]:
+    """How many configurations of the plans came from where."""
+    return dict(sorted(Counter(row["source"] for plan in plans for row in plan.report.get("choices", ())).items()))
 
 
 def _record(port: HeaderPort) -> PortRecord:

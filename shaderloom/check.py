@@ -150,8 +150,10 @@ class Checker:
             bound = bind_shapes(
                 self.model.imported, {name: array.shape for name, array in self.feeds.items()}, self.model.dynamic
             )
-            lowered = lower(specialise(self.model.imported, bound.shapes), self.device.profile, chosen)
-            plan = make_plan(self.model.imported.graph.nodes, bound.symbols, self.device.profile, chosen, lowered)
+            profile = self.device.profile
+            graph = specialise(self.model.imported, bound.shapes)
+            lowered = lower(graph, profile, chosen, choices=self.model.choices(profile))
+            plan = make_plan(self.model.imported.graph.nodes, bound.symbols, profile, chosen, lowered)
             self._compilations[key] = Compilation(lowered, plan, options)
         return self._compilations[key]
 

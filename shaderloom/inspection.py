@@ -23,8 +23,15 @@ def describe_plan(plan: Plan, *, text: bool = False) -> dict[str, Any]:
     calls = [call for stage in plan.stages for call in stage.calls]
     used = {call.kernel: call for call in reversed(calls)}  # kernel key -> its first call
     kernels = {kernel.key: kernel for kernel in plan.kernels}
+    chosen = {
+        call.kernel: record.get("choice")
+        for call, record in reversed(list(zip(calls, plan.report.get("call_records", []))))
+    }
     derived: dict[str, Any] = {
-        "kernels": [_describe_kernel(kernels[key], calls) for key in dict.fromkeys(call.kernel for call in calls)],
+        "kernels": [
+            {**_describe_kernel(kernels[key], calls), "choice": chosen.get(key)}
+            for key in dict.fromkeys(call.kernel for call in calls)
+        ],
         "weight_kernels": [_brief(kernel) for kernel in plan.kernels if kernel.key not in used],
         "calls": len(calls),
         "call_list": [_describe_call(call) for call in calls],

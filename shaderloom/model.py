@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING, Any
 from .calibration import Calibration
 from .compiled import Compiled, Progress
 from .compiler.cache import DiskCache, compiler_version, open_cache
+from .compiler.choices import ANALYTIC, Choices
 from .feeds import Dynamic, ShapeKey, canonical_dynamic, check_dynamic, override_dimensions, static_shapes
 from .header import ModelHeader
+from .notices import notify
 from .random_inputs import random_feeds
 from .runtime.bundle_files import is_bundle
 from .runtime.caps import Caps
@@ -27,6 +29,7 @@ from .runtime.dtypes import check_precision
 from .runtime.errors import InputError, ModelError, ShaderloomError, UnsupportedError
 from .runtime.plan import Plan
 from .runtime.source_files import FileState, SourceFiles
+from .tuner.known import Knowledge, driver_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -49,12 +52,14 @@ class Model:
         dimensions: tuple[Mapping[str, int], Mapping[str, int]] = ({}, {}),
         progress: Progress | None = None,
         keep_refused: bool = False,
+        tune: float = 0.0,
     ) -> None:
         """Open a model.  ``options`` are passed to the compiler and must be JSON values; they are part of cache keys.
 
         ``dimensions`` fixes named dimensions of the inputs, by name and by denotation.  With an
         ``external_data_loader`` nothing is kept on the disk: nobody knows whether the data is still the same.  With
-        ``keep_refused`` nodes that the compiler cannot read are left to another provider.
+        ``keep_refused`` nodes that the compiler cannot read are left to another provider.  ``tune`` is how many seconds
+        each new shape may spend on measuring configurations (see docs/tuning.md); 0 measures none.
 
         Raises :class:`ModelError` or :class:`UnsupportedError` for a bad model and :class:`InputError` for bad options.
         """
@@ -67,6 +72,9 @@ class Model:
         self._loader = external_data_loader
         self._cache = open_cache(cache) if external_data_loader is None and not has_foreign_operators() else None
         self._keep_refused = keep_refused
+        self._tune_seconds = tune
+        self._tuned: set[ShapeKey] = set()
+        self._knowledge = Knowledge.of_user()
         self._progress = progress or (lambda what, done, total: None)
         self._imported: ImportedModel | None = None
         self._identity = self._identify()
@@ -100,7 +108,42 @@ class Model:
 
         ``shapes`` are the concrete input shapes that gave the key.
         """
-        return self._compile(key, shapes, profile, self.compiler_options)
+        compiled = self._compile(key, shapes, profile, self.compiler_options)
+        if self._tune_seconds and key not in self._tuned and _is_unmeasured(compiled.plan):
+            self._tuned.add(key)
+            if self._tune(shapes, profile):
+                compiled = self._compile(key, shapes, profile, self.compiler_options)
+        return compiled
+
+    def choices(self, profile: DeviceProfile) -> Choices:
+        """The measured configurations that a compilation for a device goes by."""
+        return Choices(self._knowledge.for_device(profile))
+
+    def _tune(self, shapes: Mapping[str, tuple[int, ...]], profile: DeviceProfile) -> bool:
+        """Measure what a plan for these shapes is asked; whether that found anything.  What goes wrong is told."""
+        if self._loader is not None or has_foreign_operators() or not profile.adapter:
+            notify("this model cannot be tuned: another process could not read or compile it", once="tune foreign")
+            return False
+        from .tuner.parent import tune
+
+        model = self.data if self.path is None else self.path
+        assert model is not None, "one of the two is given"
+        try:
+            result = tune(
+                model,
+                shapes,
+                adapter=profile.adapter,
+                driver=driver_of(profile),
+                dynamic=self.dynamic,
+                options=self.compiler_options,
+                budget=self._tune_seconds,
+                progress=self._progress,
+            )
+        except ShaderloomError as error:
+            notify(f"tuning failed: {error}", once=f"tune {error.reason}")
+            return False
+        self._knowledge.reload()
+        return bool(result.rows)
 
     @property
     def compiler_options(self) -> dict[str, Any]:
@@ -135,7 +178,7 @@ class Model:
             feeds = random_feeds(self.header, shapes)
         bound = bind_shapes(self.imported, shapes, self.dynamic)
         graph = specialise(self.imported, bound.shapes)
-        lowered = lower(graph, profile, CompileOptions.of(self._reference_options))
+        lowered = lower(graph, profile, CompileOptions.of(self._reference_options), choices=self.choices(profile))
         self._calibration.add(measure_on_host(lowered.graph, lowered.fusion, feeds))
 
     @property
@@ -163,33 +206,33 @@ class Model:
     ) -> Compiled:
         start = time.perf_counter()
         entries = self._plan_entries(key, profile, options)
-        plan = self._stored_plan(entries)
+        choices = self.choices(profile)
+        plan = self._stored_plan(entries, choices)
         from_disk = plan is not None
         if plan is None:
             imported = self.imported
             self._progress(f"compiling for {key}", 0, 0)
-            plan = compile_imported(imported, shapes, self.dynamic, profile, options, self.caps)
-            if self._cache is not None:
-                self._cache.put("plan", entries, plan.to_json())
+            plan = compile_imported(imported, shapes, self.dynamic, profile, options, self.caps, choices)
+            self._store_plan(entries, choices, plan)
         return Compiled(plan, from_disk, (time.perf_counter() - start) * 1e3)
 
     def compile_stage(
-        self, stage: Mapping[str, Any], profile: DeviceProfile, compile_it: Callable[[Mapping[str, Any]], Plan]
+        self, stage: Mapping[str, Any], profile: DeviceProfile, compile_it: Callable[[Mapping[str, Any], Choices], Plan]
     ) -> Compiled:
         """The plan of a stage that ``stage`` tells from every other one: from the disk, else compiled and stored.
 
-        ``compile_it`` gets the compiler's options.  Stages are in full precision: nothing calibrates them.
+        ``compile_it`` gets the compiler's options and choices.  Stages are in full precision: nothing calibrates them.
         """
         start = time.perf_counter()
         options = self.full_precision
         entries = {**self._plan_entries(ShapeKey(()), profile, options), "stage": stage}
-        plan = self._stored_plan(entries)
+        choices = self.choices(profile)
+        plan = self._stored_plan(entries, choices)
         from_disk = plan is not None
         if plan is None:
             self._progress("compiling a stage", 0, 0)
-            plan = compile_it(options)
-            if self._cache is not None:
-                self._cache.put("plan", entries, plan.to_json())
+            plan = compile_it(options, choices)
+            self._store_plan(entries, choices, plan)
         return Compiled(plan, from_disk, (time.perf_counter() - start) * 1e3)
 
     def close(self) -> None:
@@ -237,16 +280,26 @@ class Model:
             "loop_iterations": self.caps.loop_iterations,
         }
 
-    def _stored_plan(self, entries: Mapping[str, Any]) -> Plan | None:
-        if self._cache is None:
+    def _stored_plan(self, entries: Mapping[str, Any], choices: Choices) -> Plan | None:
+        """The plan on the disk, if what is measured today answers its questions as they were answered then."""
+        stored = None if self._cache is None else self._cache.get("plan", entries)
+        if not isinstance(stored, dict) or not isinstance(stored.get("choices"), dict):
             return None
-        stored = self._cache.get("plan", entries)
-        if stored is None:
+        if not choices.is_current(stored["choices"]):
             return None
         try:
-            return Plan.from_json(stored)
+            return Plan.from_json(stored.get("plan"))
         except ValueError:
             return None
+
+    def _store_plan(self, entries: Mapping[str, Any], choices: Choices, plan: Plan) -> None:
+        if self._cache is not None:
+            self._cache.put("plan", entries, {"choices": choices.transcript(), "plan": plan.to_json()})
+
+
+def _is_unmeasured(plan: Plan) -> bool:
+    """Whether the cost model alone chose a configuration that has others."""
+    return any(row["source"] == ANALYTIC and row["candidates"] > 1 for row in plan.report.get("choices", ()))
 
 
 def locate(model: Any) -> tuple[Path | None, bytes | None]:
@@ -325,6 +378,7 @@ def compile_imported(
     profile: DeviceProfile,
     options: Mapping[str, Any],
     caps: Caps,
+    choices: Choices | None = None,
 ) -> Plan:
     """Run the compiler on a parsed model for concrete input shapes."""
     from .compiler.builder import DEFAULT_LIMITS, Limits
@@ -334,4 +388,5 @@ def compile_imported(
     limits = Limits(
         tensor_elements=min(caps.tensor_elements, DEFAULT_LIMITS.tensor_elements), loop_steps=caps.loop_iterations
     )
-    return compile_model(imported, bind_shapes(imported, shapes, dynamic), profile, options, limits=limits)
+    bound = bind_shapes(imported, shapes, dynamic)
+    return compile_model(imported, bound, profile, options, limits=limits, choices=choices)

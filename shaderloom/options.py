@@ -14,6 +14,9 @@ from .notices import notify
 from .runtime.dtypes import check_precision
 from .runtime.errors import InputError
 
+#: Seconds that ``tune=True`` may take for each new shape of the inputs
+TUNING_SECONDS = 60.0
+
 
 class GraphOptimizationLevel(enum.IntEnum):
     """``ORT_DISABLE_ALL`` turns fusion, layouts and sharing of memory off; all other levels are full optimisation."""
@@ -73,6 +76,7 @@ class SessionOptions:
     execution_mode: ExecutionMode
     enable_profiling: bool
     optimized_model_filepath: str
+    tune: bool | float  #: measure configurations of kernels for new shapes: True, or seconds; see docs/tuning.md
     precision: str  #: "float32", or "float16" to store an f32 model's tensors in half precision; see docs/precision.md
 
     def __init__(self) -> None:
@@ -80,6 +84,7 @@ class SessionOptions:
             "graph_optimization_level": GraphOptimizationLevel.ORT_ENABLE_ALL,
             "log_severity_level": -1,  # as onnxruntime's default: warnings
             "precision": "float32",
+            "tune": False,
             **_CPU_ONLY,
             **_WITHOUT_EFFECT,
         }
@@ -98,7 +103,8 @@ class SessionOptions:
         values: dict[str, Any] = object.__getattribute__(self, "_values")
         if name not in values:
             raise AttributeError(f"SessionOptions has no option '{name}'")
-        values[name] = check_precision(value) if name == "precision" else value
+        check = _CHECKED.get(name)
+        values[name] = value if check is None else check(value)
 
     def add_free_dimension_override_by_name(self, name: str, size: int) -> None:
         """Fix a named dimension of the inputs; the session then declares and demands this size."""
@@ -125,6 +131,11 @@ class SessionOptions:
         )
 
     # What the session asks
+
+    @property
+    def tuning_seconds(self) -> float:
+        """How long each new shape may be tuned; 0 for not at all."""
+        return TUNING_SECONDS if self.tune is True else float(self.tune)
 
     @property
     def free_dimensions(self) -> Mapping[str, int]:
@@ -165,6 +176,18 @@ class SessionOptions:
             notify(
                 f"the session config entry '{key}' has no effect", once=f"entry {key}", severity=self.log_severity_level
             )
+
+
+def _tuning(value: bool | float) -> bool | float:
+    if isinstance(value, bool):
+        return value
+    if not isinstance(value, (int, float)) or not 0 <= value < float("inf"):
+        raise InputError(f"tune is True, False or a number of seconds, not {value!r}")
+    return value
+
+
+#: Options whose values are checked when they are set
+_CHECKED = {"precision": check_precision, "tune": _tuning}
 
 
 def _size(size: int) -> int:

@@ -111,6 +111,7 @@ class InferenceSession:
                 external_data_loader=external_data_loader,
                 progress=progress,
                 keep_refused=any(name == "cpu" for name, _ in wanted),
+                tune=settings.tuning_seconds,
             )
             self._engine = WgpuEngine(
                 source, opened, plans=plans, checked=bounds_checks, use_native=use_native, progress=progress

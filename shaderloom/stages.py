@@ -86,7 +86,14 @@ def follow(
         model.calibrate_on_host({name: tuple(shape) for name, shape in shapes.items()}, profile)
     chosen = CompileOptions.of({**model.compiler_options, **(options or {})})
     bound = bind_shapes(model.imported, shapes, model.dynamic)
-    lowered: Lowered = lower(specialise(model.imported, bound.shapes), profile, chosen, on_stage=keep, trace=trace)
+    lowered: Lowered = lower(
+        specialise(model.imported, bound.shapes),
+        profile,
+        chosen,
+        on_stage=keep,
+        trace=trace,
+        choices=model.choices(profile),
+    )
     trail.rewrites = [
         {
             "rule": item.rule,

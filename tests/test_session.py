@@ -32,7 +32,7 @@ def compiled(monkeypatch):
     """Puts the hand-written plan in place of the compiler; gives the list of shapes that were compiled."""
     shapes_seen = []
 
-    def compile_and_count(imported, shapes, dynamic, profile, options, caps):
+    def compile_and_count(imported, shapes, dynamic, profile, options, caps, choices):
         shapes_seen.append(shapes["x"])
         return compile_two_step(imported, shapes, dynamic, profile, options, caps)
 

@@ -181,9 +181,13 @@ def configurations(
         for row_count in (1, 2, 4, 8, 16, 32, 64)
         if row_count <= widest and strips < 2 * long and 8 <= row_count * strips <= limit
     ]
+
+    def distance(shared: tuple[int, int]) -> tuple[int, tuple[int, int]]:
+        return sum(abs(one.bit_length() - other.bit_length()) for one, other in zip(shared, best)), shared
+
     return [
         _configuration(profile, columns, long, shared, row_lanes, column_lanes)
-        for shared in (best, *(each for each in others if each != best))
+        for shared in (best, *sorted((each for each in others if each != best), key=distance))
     ]
 
 

@@ -36,13 +36,13 @@ def split_products(
 
 
 def rules(profile: DeviceProfile, choices: Choices) -> tuple[Rule, ...]:
-    def parts_of(problem: tuning.Problem, extent: int, window: str) -> int:
+    def parts_of(node: Node, problem: tuning.Problem, extent: int, window: str) -> int:
         modelled = tuning.split_parts(problem, extent, profile)
         possible = [1, *tuning.possible_parts(problem, extent, profile)]
         key = problem_key(FAMILY, m=problem.m, n=problem.n, k=problem.k, extent=extent, window=window)
         if possible == [modelled]:
             return modelled
-        return choices.choose(key, [modelled, *(parts for parts in possible if parts != modelled)])
+        return choices.choose(key, [modelled, *(parts for parts in possible if parts != modelled)], node.origins)
 
     def match_matrices(node: Node, facts: Facts) -> Match | None:
         left, right = node.operand(0), node.operand(1)
@@ -50,7 +50,7 @@ def rules(profile: DeviceProfile, choices: Choices) -> tuple[Rule, ...]:
             return None
         (m, k), n = left.shape, right.shape[1]
         m, n, k = _count((m,)), _count((n,)), _count((k,))
-        parts = parts_of(tuning.Problem(m, n, k), k, "none")
+        parts = parts_of(node, tuning.Problem(m, n, k), k, "none")
         return Match((node,), {"parts": parts}) if parts > 1 else None
 
     def match_convolution(node: Node, facts: Facts) -> Match | None:
@@ -61,7 +61,7 @@ def rules(profile: DeviceProfile, choices: Choices) -> tuple[Rule, ...]:
         problem = tuning.Problem(
             _count((result.shape[0], *result.shape[2:])), _count((outputs,)), _count((channels, *kernel))
         )
-        parts = parts_of(problem, _count((channels,)), "x".join(map(str, kernel)))
+        parts = parts_of(node, problem, _count((channels,)), "x".join(map(str, kernel)))
         return Match((node,), {"parts": parts}) if parts > 1 else None
 
     return (

@@ -68,7 +68,8 @@ def _outputs(match: Match, profile: DeviceProfile, choices: Choices) -> int | No
     problem = WinogradProblem(images, height, width, channels, features)
     key = problem_key(FAMILY, images=images, height=height, width=width, channels=channels, features=features)
     modelled = tile_outputs(problem, profile)
-    return choices.choose(key, [modelled, *(each for each in possible_outputs(problem, profile) if each != modelled)])
+    others = [each for each in possible_outputs(problem, profile) if each != modelled]
+    return choices.choose(key, [modelled, *others], match.root.origins)
 
 
 def _weight(builder: GraphBuilder, weight: Value, outputs: int) -> Value:

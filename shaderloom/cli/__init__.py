@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from . import cache, check, compile, devices, inspect, profile, repro, run, serve, verify
+from . import cache, check, compile, devices, inspect, profile, repro, run, serve, tune, verify
 from .usage import INTERRUPTED, Commands
 
 app = typer.Typer(
@@ -45,6 +45,7 @@ def root(
 app.command("run")(run.command)
 app.command("inspect")(inspect.command)
 app.command("profile")(profile.command)
+app.command("tune")(tune.command)
 app.command("check")(check.command)
 app.command("repro")(repro.command)
 app.command("compile")(compile.command)

@@ -215,7 +215,9 @@ class ProgramBuilder:
         compiled = self.source.compile_stage(
             entries,
             self.engine.device.profile,
-            lambda options: compile_graph(graph, nodes, self.engine.device.profile, options, limits=self.limits),
+            lambda options, choices: compile_graph(
+                graph, nodes, self.engine.device.profile, options, limits=self.limits, choices=choices
+            ),
         )
         executor = self.engine.executor_for(compiled)
         for item, letter in zip(found.done, compiled.plan.report.get("placed", "")):

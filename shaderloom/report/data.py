@@ -158,6 +158,7 @@ class _Collector:
             "flops": flops,
             "bytes": moved,
             "alternatives": self._alternatives(call, record, grid, flops),
+            "choice": record.get("choice"),
             "limits": self._limits(call, grid),
         }
         measured = self.times.get(number)

@@ -132,7 +132,7 @@ def dynamic_plan(low: int = 0, high: int = 1000) -> Plan:
     )
 
 
-def compile_two_step(imported, shapes, dynamic, profile, options, caps) -> Plan:
+def compile_two_step(imported, shapes, dynamic, profile, options, caps, choices=None) -> Plan:
     """Stands in for the compiler on :func:`two_step_model`: the plan written by hand, its weight from the file."""
     (count,) = shapes["x"]
     reference = imported.graph.constants["bias"].to_ref()

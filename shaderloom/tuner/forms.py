@@ -1,0 +1,162 @@
+"""Choices of the graph: whether to transform a convolution, into how many parts to split a product.
+
+Such a choice changes which calls there are, so whole plans are run: one for each rank of candidates, in which every
+problem takes its candidate of that rank.  Problems do not touch each other: the calls that compute a problem's ONNX
+nodes have its time.  What was chosen is taken if the plan that has it all gives the outputs of the first plan, and
+takes less time as a whole.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..compiler.choices import TUNED, Answer, Choices, Encoded, Known, encode
+from ..compiler.tuning import CPU_RUNS
+from ..runtime.device import Device
+from ..runtime.dispatch import Dispatch
+from ..runtime.executor import Executor
+from ..runtime.loader import WeightPool
+from ..runtime.plan import Plan
+from .database import Entry, Refusal
+from .search import LEAST_GAIN
+from .timer import Timer
+
+ROUNDS = 3
+#: Runs of a whole model with and without what was chosen
+_WHOLE_RUNS = 9
+#: Largest difference of an output, in relation to its largest value, between forms of one model
+TOLERANCE = 1e-3
+
+Compile = Callable[[Choices], Plan]
+Feeds = Mapping[str, np.ndarray]
+
+
+@dataclass
+class FormOutcome:
+    """Entries by key, and what was refused."""
+
+    entries: dict[str, Entry]
+    refused: dict[str, list[Refusal]]
+
+
+def search_forms(
+    device: Device,
+    timer: Timer,
+    questions: Sequence[Answer],
+    known: Mapping[str, Known],
+    compile_with: Compile,
+    pool: WeightPool,
+    feeds: Feeds,
+    *,
+    announce: Callable[[Mapping[str, Encoded]], None],
+    in_time: Callable[[], bool],
+) -> FormOutcome:
+    """Measure the candidates of ``questions``, all of one family; ranks for which the time does not suffice are left
+    out.
+    """
+    plan = compile_with(Choices(known))
+    times = {0: _costs(device, timer, plan, pool, feeds, questions)}
+    chosen: list[dict[str, Encoded]] = [{answer.key: encode(answer.candidates[0]) for answer in questions}]
+    for rank in range(1, max(len(answer.candidates) for answer in questions)):
+        if not in_time():
+            break
+        forced = {answer.key: encode(answer.candidates[rank]) for answer in questions if rank < len(answer.candidates)}
+        announce(forced)
+        choices = Choices({**known, **_known(forced)})
+        times[rank] = _costs(device, timer, compile_with(choices), pool, feeds, questions)
+        chosen.append(forced)
+    best: dict[str, int] = {}
+    for answer in questions:
+        least = times[0][answer.key]
+        best[answer.key] = 0
+        for rank in range(1, len(chosen)):
+            if answer.key in chosen[rank] and times[rank][answer.key] < min(
+                (1 - LEAST_GAIN) * times[0][answer.key], least
+            ):
+                best[answer.key], least = rank, times[rank][answer.key]
+    outcome = FormOutcome({}, {})
+    taken = {key: chosen[rank][key] for key, rank in best.items() if rank}
+    if taken:
+        announce(taken)
+        other = compile_with(Choices({**known, **_known(taken)}))
+        with _executor(device, plan, pool) as before, _executor(device, other, pool) as after:
+            wrong = _wrong(after.run(feeds), before.run(feeds))
+            is_faster = _is_faster(timer, after, before, feeds)
+        if wrong is not None:
+            outcome.refused = {key: [Refusal(choice, wrong)] for key, choice in taken.items()}
+        if wrong is not None or not is_faster:
+            best = dict.fromkeys(best, 0)
+    for key, rank in best.items():
+        outcome.entries[key] = Entry(chosen[rank][key], times[rank][key], chosen[0][key], times[0][key])
+    return outcome
+
+
+def _known(forced: Mapping[str, Encoded]) -> dict[str, Known]:
+    return {key: Known(choice, TUNED, 0.0, 0.0) for key, choice in forced.items()}
+
+
+def _executor(device: Device, plan: Plan, pool: WeightPool) -> Executor:
+    return Executor(device, plan, pool, checked=device.profile.kind == "cpu")
+
+
+def _is_faster(timer: Timer, after: Executor, before: Executor, feeds: Feeds) -> bool:
+    """Whether whole runs are: more calls may cost more than each of them saves."""
+    times: tuple[list[float], list[float]] = [], []
+    for _ in range(_WHOLE_RUNS):
+        for executor, found in zip((after, before), times):
+            found.append(timer.run(lambda executor=executor: executor.run(feeds)))
+    return statistics.median(times[0]) < statistics.median(times[1])
+
+
+def _costs(
+    device: Device,
+    timer: Timer,
+    plan: Plan,
+    pool: WeightPool,
+    feeds: Feeds,
+    questions: Sequence[Answer],
+) -> dict[str, float]:
+    """Nanoseconds of one run of each problem's calls, and on software drivers its share of compiling them."""
+
+    def measure(dispatches: list[Dispatch]) -> dict[str, float]:
+        wanted = {answer.key: set(answer.nodes) for answer in questions}
+        costs = dict.fromkeys(wanted, 0.0)
+        compiled: set[str] = set()
+        for dispatch in dispatches:
+            first = timer.first([dispatch])
+            keys = [key for key, nodes in wanted.items() if nodes.intersection(dispatch.call.origins)]
+            if not keys:
+                continue
+            once = timer.once([dispatch])
+            passes = timer.repeats(once)
+            cost = statistics.median(timer.steady([dispatch], passes) for _ in range(ROUNDS))
+            if timer.software and dispatch.call.kernel not in compiled:
+                compiled.add(dispatch.call.kernel)
+                cost += max(first - once, 0.0) / CPU_RUNS
+            for key in keys:
+                costs[key] += cost / len(keys)
+        return costs
+
+    with _executor(device, plan, pool) as executor:
+        if not timer.software:
+            executor.run(feeds)
+        return executor.measured(feeds, measure)
+
+
+def _wrong(outputs: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarray]) -> str | None:
+    for name, array in outputs.items():
+        other = expected[name]
+        if array.dtype.kind not in "fc":
+            continue  # whole numbers are thresholds of what the floats are
+        if not np.array_equal(np.isfinite(array), np.isfinite(other)):
+            return f"other elements of the output '{name}' are finite"
+        finite = np.isfinite(array)
+        scale = float(np.abs(other[finite]).max(initial=0.0)) or 1.0
+        worst = float(np.abs(array[finite] - other[finite]).max(initial=0.0)) / scale
+        if worst > TOLERANCE:
+            return f"the output '{name}' differs by {worst:.1e} of its largest value"
+    return None

@@ -1,0 +1,167 @@
+"""Measuring the candidates of one task, and the decision.
+
+Every candidate is compiled, run over memory that was NaN, and compared with the first, which the cost model chose; what
+differs by more than rounding is refused.  Then all are timed in turns, the clearly slow ones only once, and medians
+count.  The best replaces the first only if it is faster by :data:`LEAST_GAIN`, and is so again when both are measured
+anew.
+
+On software drivers compiling a shader takes longer than many runs of it, so there the objective is the time of
+:data:`~shaderloom.compiler.tuning.CPU_RUNS` runs and of compiling once.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..compiler.choices import Encoded, encode
+from ..compiler.kernels.context import Built
+from ..compiler.tuning import CPU_RUNS
+from ..runtime.device import Device
+from ..runtime.errors import DeviceLost, ShaderloomError
+from .bed import Bed, Candidate
+from .database import Entry, Refusal
+from .timer import Timer
+
+LEAST_GAIN = 0.05  #: part of the time that must be saved
+ROUNDS = 3
+_HOPELESS = 1.5  #: times the best so far, after which a candidate is not measured again
+
+#: Told before a candidate is compiled: if it ends the process, this is the culprit
+Announce = Callable[[Encoded], None]
+
+
+@dataclass
+class Contender:
+    """A candidate that gives right results; nanoseconds of runs, and of compiling it."""
+
+    choice: Encoded
+    candidate: Candidate
+    compile_ns: float
+    first_ns: float
+    calls: int  #: in a run of the model
+    times: list[float] = field(default_factory=list)
+
+    @property
+    def ns(self) -> float:
+        return statistics.median(self.times)
+
+    def objective(self, software: bool) -> float:
+        return CPU_RUNS * self.calls * self.ns + self.compile_ns if software else self.ns
+
+
+@dataclass
+class Outcome:
+    """What came out for a problem, and what was refused on the way.  Without an entry nothing could be measured."""
+
+    entry: Entry | None
+    refused: list[Refusal]
+    measured: int = 0
+
+
+def search(
+    device: Device,
+    timer: Timer,
+    candidates: Sequence[Any],
+    build: Callable[[Any], Built],
+    symbols: Mapping[str, int],
+    *,
+    announce: Announce,
+    calls: int = 1,
+    refused: Sequence[Encoded] = (),
+) -> Outcome:
+    """Measure ``candidates``, of which the first is the cost model's choice; those in ``refused`` are left out.
+
+    A run of the model has so many ``calls`` of the kernel.
+
+    Raises :class:`DeviceLost`; every other error of a candidate is its own.
+    """
+    outcome = Outcome(None, [])
+    first = encode(candidates[0])
+    if first in refused:
+        return outcome
+    bed: Bed | None = None
+    try:
+        contenders: list[Contender] = []
+        expected: list[Any] = []
+        for item in candidates:
+            choice = encode(item)
+            if choice in refused:
+                continue
+            announce(choice)
+            try:
+                built = build(item)
+                bed = bed or Bed(device, built, symbols)
+                contender = _prepare(timer, bed, built, choice, calls)
+                results = contender.candidate.results(timer.once)
+            except DeviceLost:
+                raise
+            except ShaderloomError as error:
+                outcome.refused.append(Refusal(choice, error.reason))
+                if choice == first:
+                    return outcome
+                continue
+            if not expected:
+                expected = results
+            wrong = contender.candidate.difference(results, expected)
+            if wrong is not None:
+                outcome.refused.append(Refusal(choice, wrong))
+                continue
+            contenders.append(contender)
+        outcome.measured = len(contenders)
+        outcome.entry = _decide(timer, contenders)
+        return outcome
+    finally:
+        if bed is not None and not device.lost:
+            bed.close()
+
+
+def _prepare(timer: Timer, bed: Bed, built: Built, choice: Encoded, calls: int) -> Contender:
+    """Compile: at the latest the first run does."""
+    start = time.process_time_ns() if timer.software else time.perf_counter_ns()
+    candidate = bed.candidate(built, checked=timer.software)
+    if not candidate.dispatches:
+        raise ShaderloomError("it has no workgroups")
+    created = (time.process_time_ns() if timer.software else time.perf_counter_ns()) - start
+    first = timer.first(candidate.dispatches[:1])
+    again = timer.once(candidate.dispatches[:1])
+    return Contender(choice, candidate, max(created + first - again, 0.0), again, calls)
+
+
+def _decide(timer: Timer, contenders: Sequence[Contender]) -> Entry:
+    first = contenders[0]
+    timer.warm_up(first.candidate.dispatches)
+    _measure(timer, contenders, ROUNDS)
+    best = min(contenders, key=lambda item: item.objective(timer.software))
+    if best is not first and _saves(timer, best, first):
+        for item in (first, best):
+            item.times.clear()
+        _measure(timer, (first, best), ROUNDS)
+        if not _saves(timer, best, first):
+            best = first
+    else:
+        best = first
+    return Entry(best.choice, best.ns, first.choice, first.ns, best.compile_ns if timer.software else 0.0)
+
+
+def _saves(timer: Timer, one: Contender, other: Contender) -> bool:
+    return one.objective(timer.software) <= (1 - LEAST_GAIN) * other.objective(timer.software)
+
+
+def _measure(timer: Timer, contenders: Sequence[Contender], rounds: int) -> None:
+    running = list(contenders)
+    for number in range(rounds):
+        for item in running:
+            passes = timer.repeats(item.first_ns)
+            count = len(item.candidate.dispatches)
+            used = min(count, passes)
+            item.times.append(timer.steady(item.candidate.dispatches[:used], max(1, passes // count)) / used)
+            item.first_ns = item.ns
+        if number == 0:
+            least = min(item.objective(timer.software) for item in running)
+            running = [
+                item for item in running if item is contenders[0] or item.objective(timer.software) <= _HOPELESS * least
+            ]

@@ -1,0 +1,94 @@
+"""The kernels of a model whose configuration is a choice: one task for each problem, the most expensive first."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..compiler import index as ix
+from ..compiler import tuning
+from ..compiler.choices import TUNED, Answer, Choices, Known, encode
+from ..compiler.driver import Lowered
+from ..compiler.fusion import Group
+from ..compiler.kernels.context import Built, GroupContext
+from ..compiler.kernels.families import build
+from ..compiler.planner import stored_bytes
+from ..runtime.device_profile import DeviceProfile
+from ..runtime.plan import evaluate
+
+#: Operations that take as long as moving one byte, roughly, on any device
+_OPERATIONS_A_BYTE = 8
+
+
+@dataclass
+class Task:
+    """A problem: a group that has it, the answer at hand, and in how many calls of a run it appears."""
+
+    answer: Answer
+    group: Group
+    calls: int
+    work: float  #: estimate of all calls together, in bytes
+
+    @property
+    def key(self) -> str:
+        return self.answer.key
+
+
+class Builder:
+    """Builds kernels of one lowered graph with chosen configurations."""
+
+    def __init__(self, lowered: Lowered, profile: DeviceProfile, symbols: Mapping[str, int]) -> None:
+        self.lowered = lowered
+        self.profile = profile
+        self.symbols = symbols
+
+    def build(self, group: Group, choices: Choices) -> Built:
+        """The kernel of a group; raises the errors of the compiler."""
+        names = [ix.DIMENSION_PREFIX + name for name in self.symbols]
+        materialised = self.lowered.fusion.materialised
+        return build(GroupContext(group, materialised, self.profile, symbols=names, choices=choices))
+
+    def with_choice(self, task: Task, candidate: Any) -> Built:
+        """The kernel of a task with one of its candidates."""
+        known = Known(encode(candidate), TUNED, 0.0, 0.0)
+        return self.build(task.group, Choices({task.key: known}))
+
+    def tasks(self, known: Mapping[str, Known]) -> list[Task]:
+        """All problems with more than one candidate."""
+        found: dict[str, Task] = {}
+        for group in self.lowered.fusion.groups:
+            if group.constant:
+                continue
+            choices = Choices(known)
+            built = self.build(group, choices)
+            for answer in built.answers:
+                if len(answer.candidates) < 2:
+                    continue
+                work = self._work(built)
+                if answer.key in found:
+                    found[answer.key].calls += 1
+                    found[answer.key].work += work
+                else:
+                    found[answer.key] = Task(answer, group, 1, work)
+        return sorted(found.values(), key=lambda task: (-task.work, task.key))
+
+    def _work(self, built: Built) -> float:
+        moved = sum(evaluate(ix.serialise(stored_bytes(value)), self.symbols) for value in built.operands)
+        return moved + evaluate(ix.serialise(built.flops), self.symbols) / _OPERATIONS_A_BYTE
+
+
+def shortlist(candidates: Sequence[Any], count: int) -> list[Any]:
+    """The ``count`` candidates to measure: the model's order, but none that differs from an earlier one in little."""
+    chosen: list[Any] = []
+    seen: set[object] = set()
+    for candidate in candidates:
+        # how threads of register tiles lie matters less than how many results each has
+        alike = isinstance(candidate, tuning.RegisterTile)
+        kind = (candidate.rows, candidate.columns) if alike else repr(candidate)
+        if kind not in seen:
+            seen.add(kind)
+            chosen.append(candidate)
+        if len(chosen) == count:
+            break
+    return chosen

@@ -1,0 +1,195 @@
+"""The process that measures: a bad candidate may end it, not the program that tunes.
+
+It reads one JSON object, the :class:`Job`, from standard input and writes one line a message to standard output, after
+:data:`MARK`: ``trying`` before each candidate, ``entry`` and ``refused`` as results come, ``progress``, and ``done`` or
+``error`` at the end.  What libraries print has no mark.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from ..compiler.builder import DEFAULT_LIMITS
+from ..compiler.choices import TUNED, Answer, Choices, Encoded, Known
+from ..compiler.driver import CompileOptions, Lowered, compile_model, lower
+from ..compiler.specialise import bind_shapes, specialise
+from ..model import Model
+from ..random_inputs import random_feeds
+from ..runtime.caps import Caps, MemoryAccount
+from ..runtime.device import open_device
+from ..runtime.errors import DeviceLost, ShaderloomError
+from ..runtime.loader import WeightPool
+from .database import Entry
+from .forms import search_forms
+from .known import Knowledge, driver_of
+from .search import search
+from .tasks import Builder, Task, shortlist
+from .timer import Timer
+
+MARK = "@shaderloom-tuning "
+
+#: What a process that lost its device ends with
+LOST = 3
+
+
+@dataclass
+class Job:
+    """What to tune.  ``known`` are answers that stand: {key: choice}; ``refused`` candidates that must not be tried."""
+
+    model: str
+    shapes: dict[str, list[int]]
+    dynamic: dict[str, list[int]] = field(default_factory=dict)
+    options: dict[str, Any] = field(default_factory=dict)
+    device: str = ""
+    budget: float = 60.0
+    candidates: int = 8
+    forms: bool = True
+    known: dict[str, Encoded] = field(default_factory=dict)
+    refused: dict[str, list[Encoded]] = field(default_factory=dict)
+    shipped: bool = True
+
+    def to_text(self) -> str:
+        return json.dumps(asdict(self))
+
+
+def say(kind: str, **facts: Any) -> None:
+    print(MARK + json.dumps({"kind": kind, **facts}), flush=True)
+
+
+class Worker:
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.end = time.monotonic() + job.budget
+        self.device = open_device(job.device or None)
+        self.timer = Timer(self.device)
+        profile = self.device.profile
+        self.model = Model(
+            job.model,
+            cache=False,
+            options=job.options,
+            dynamic={name: (low, high) for name, (low, high) in job.dynamic.items()},
+        )
+        self.shapes = {name: tuple(shape) for name, shape in job.shapes.items()}
+        if self.model.calibration is not None and self.model.calibration.is_new:
+            self.model.calibrate_on_host(self.shapes, profile)
+        self.options = CompileOptions.of(self.model.compiler_options)
+        self.bound = bind_shapes(self.model.imported, self.shapes, self.model.dynamic)
+        self.symbols = {symbol.name: self.bound.sizes[symbol.name] for symbol in self.bound.symbols}
+        self.known = dict(Knowledge.of_user().for_device(profile)) if job.shipped else {}
+        self.known.update((key, Known(choice, TUNED, 0.0, 0.0)) for key, choice in job.known.items())
+
+    def run(self) -> None:
+        say(
+            "device",
+            adapter=self.device.profile.adapter,
+            driver=driver_of(self.device.profile),
+            method=self.timer.method,
+        )
+        if self.job.forms:
+            self._forms()
+        builder = Builder(self._lower(Choices(self.known)), self.device.profile, self.symbols)
+        tasks = builder.tasks(self.known)
+        say("tasks", calls={task.key: task.calls for task in tasks})
+        open_tasks = [task for task in tasks if task.key not in self.job.known]
+        for number, task in enumerate(open_tasks):
+            if not self._in_time():
+                say("done", left=len(open_tasks) - number)
+                return
+            say("progress", what=task.key, done=number, total=len(open_tasks))
+            self._task(builder, task)
+        say("done", left=0)
+
+    def _task(self, builder: Builder, task: Task) -> None:
+        outcome = search(
+            self.device,
+            self.timer,
+            shortlist(task.answer.candidates, self.job.candidates),
+            lambda candidate: builder.with_choice(task, candidate),
+            self.symbols,
+            announce=lambda choice: say("trying", choices={task.key: choice}),
+            calls=task.calls,
+            refused=self.job.refused.get(task.key, ()),
+        )
+        self._report({task.key: outcome.entry} if outcome.entry else {}, {task.key: outcome.refused})
+
+    def _report(self, entries: Mapping[str, Entry], refused: Mapping[str, Sequence[Any]]) -> None:
+        for key, items in refused.items():
+            for item in items:
+                say("refused", problem=key, choice=dict(item.choice), why=item.why)
+        for key, entry in entries.items():
+            say("entry", problem=key, entry=entry.to_json())
+
+    def _forms(self) -> None:
+        """Choices of the passes, family by family: what one chose decides what the next is asked."""
+        measured: set[str] = set()
+        while self._in_time():
+            choices = Choices(self.known)
+            self._lower(choices)
+            # a problem of which a form failed is left as it is
+            done = {*self.job.known, *self.job.refused, *measured}
+            questions = [
+                answer
+                for answer in choices.answers.values()
+                if answer.nodes and len(answer.candidates) > 1 and answer.key not in done
+            ]
+            if not questions:
+                break
+            family = questions[0].key.split()[0]
+            questions = [answer for answer in questions if answer.key.split()[0] == family]
+            say("progress", what=f"forms of the graph: {family}", done=0, total=0)
+            self._forms_of(questions)
+            measured.update(answer.key for answer in questions)
+        gc.collect()  # executors keep pipelines, whose compiling is to be measured
+
+    def _forms_of(self, questions: Sequence[Answer]) -> None:
+        pool = WeightPool(self.device, self.model.sources, MemoryAccount(Caps().device_memory))
+        try:
+            outcome = search_forms(
+                self.device,
+                self.timer,
+                questions,
+                self.known,
+                lambda chosen: compile_model(
+                    self.model.imported, self.bound, self.device.profile, self.options, choices=chosen
+                ),
+                pool,
+                random_feeds(self.model.header, self.shapes),
+                announce=lambda forced: say("trying", choices=dict(forced)),
+                in_time=self._in_time,
+            )
+        finally:
+            if not self.device.lost:
+                pool.close()
+        self._report(outcome.entries, outcome.refused)
+        self.known.update(
+            (key, Known(entry.choice, TUNED, entry.ns, entry.analytic_ns)) for key, entry in outcome.entries.items()
+        )
+
+    def _in_time(self) -> bool:
+        return time.monotonic() < self.end
+
+    def _lower(self, choices: Choices) -> Lowered:
+        graph = specialise(self.model.imported, self.bound.shapes, DEFAULT_LIMITS)
+        return lower(graph, self.device.profile, self.options, choices=choices)
+
+
+def main() -> None:
+    job = Job(**json.loads(sys.stdin.read()))
+    try:
+        Worker(job).run()
+    except DeviceLost as error:
+        print(error, file=sys.stderr)
+        sys.stdout.flush()
+        raise SystemExit(LOST) from None
+    except ShaderloomError as error:
+        say("error", text=str(error))
+
+
+if __name__ == "__main__":
+    main()
