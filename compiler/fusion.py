@@ -40,6 +40,8 @@ ROW_WORK = 24
 SHARED_WORK = 2
 #: Families that read each operand element many times
 REUSING_FAMILIES = frozenset({"gemm", "conv", "conv_transpose"})
+#: Families that compare elements with each other: they read each of them time and again
+COMPARING_FAMILIES = frozenset({"rank", "merge", "suppress"})
 #: Work that a convolution may repeat for every position of its window besides
 WINDOW_WORK = 2
 #: Nodes that a region may take, and that a kernel may inline: they bound the size of a shader
@@ -433,7 +435,8 @@ class _Fuser:
         if value in self.narrow:
             return None
         families = set(kernels.values())
-        reused = not families.isdisjoint({*REUSING_FAMILIES, "row", "reduce", "window", "windowed", "winograd_input"})
+        loops = {*REUSING_FAMILIES, *COMPARING_FAMILIES, "reduce", "window", "windowed"}
+        reused = not families.isdisjoint({*loops, "row", "winograd_input"})
         if definition.is_view:
             many = len(definition.data_inputs(node)) > 2
             if many and reused:
@@ -442,7 +445,7 @@ class _Fuser:
         work = self._work(node)
         if len(kernels) > 1 and work > SHARED_WORK:
             return "several kernels would compute it again"
-        light = ROW_WORK if families.isdisjoint({*REUSING_FAMILIES, "reduce", "window", "windowed"}) else LIGHT_WORK
+        light = ROW_WORK if families.isdisjoint(loops) else LIGHT_WORK
         if reused and work > light:
             return "its work would be repeated for every use of an element"
         if "windowed" in families and work > WINDOW_WORK:

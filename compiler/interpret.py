@@ -27,6 +27,8 @@ from .ops.reduction import arg_reduce_array, reduce_array
 from .ops.registry import OpDef, registry
 from .ops.scatter import scatter_array
 from .ops.softmax_product import softmax_product_array
+from .ops.sorting import merge_runs_array, permute_array
+from .ops.suppression import choose_boxes_array
 from .ops.topk import TopIndicesAttributes, top_indices_array
 from .ops.winograd import input_array, output_array
 from .sources import numpy_dtype
@@ -300,7 +302,20 @@ def _scan(node: Node, operands: Sequence[np.ndarray], sizes: Sizes) -> np.ndarra
 def _rank(node: Node, operands: Sequence[np.ndarray], sizes: Sizes) -> np.ndarray:
     attributes: TopIndicesAttributes = node.attributes
     k = int(ix.evaluate(attributes.k, sizes))
-    return top_indices_array(operands[0], attributes.axis, k, attributes.largest)
+    return top_indices_array(operands[0], attributes.axis, k, attributes.largest, attributes.run)
+
+
+def _merge(node: Node, operands: Sequence[np.ndarray], sizes: Sizes) -> np.ndarray:
+    return merge_runs_array(operands[0], operands[1], node.attributes)
+
+
+def _permute(node: Node, operands: Sequence[np.ndarray], sizes: Sizes) -> np.ndarray:
+    return permute_array(operands[0], operands[1])
+
+
+def _suppress(node: Node, operands: Sequence[np.ndarray], sizes: Sizes) -> np.ndarray:
+    present = iter(operands)
+    return choose_boxes_array(node, [None if value is None else next(present) for value in node.inputs])
 
 
 def _scatter(node: Node, operands: Sequence[np.ndarray], sizes: Sizes) -> np.ndarray:
@@ -335,6 +350,9 @@ _FAMILIES: dict[str, Family] = {
     "window": _pool,
     "scan": _scan,
     "rank": _rank,
+    "merge": _merge,
+    "permute": _permute,
+    "suppress": _suppress,
     "scatter": _scatter,
     "recurrent": _recurrent,
     "attention": _attention,

@@ -112,7 +112,8 @@ def applied(
 ) -> PendingNode:
     """A node that no file has, on qualified names."""
     definition = registry.get(op, domain)
-    proto = onnx.helper.make_node(op, list(inputs), list(outputs), **attributes)
+    given = {name: value for name, value in attributes.items() if value is not None}
+    proto = onnx.helper.make_node(op, list(inputs), list(outputs), **given)
     typed = definition.attributes(**attributes) if attributes else definition.attributes()
     node = ImportedNode(op, domain, definition, tuple(inputs), tuple(outputs), typed, origin, proto=proto)
     return PendingNode(node, scope, tuple(inputs), tuple(outputs), made=True)
@@ -136,6 +137,9 @@ class SplitStages:
         made = applied(op, self.item.scope, inputs, [output], self.item.origin, domain, **attributes)
         self.nodes.append(made)
         return output
+
+    def apply_to(self, outputs: Sequence[str], op: str, *inputs: str, domain: str = "", **attributes: Any) -> None:
+        self.nodes.append(applied(op, self.item.scope, inputs, outputs, self.item.origin, domain, **attributes))
 
     def constant(self, array: np.ndarray) -> str:
         name = f"{self._base}.constant{list(array.reshape(-1))}"

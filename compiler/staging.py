@@ -263,6 +263,16 @@ class _Advancing:
             self._wait(item)
             return
         wanted = self._unknown(item)
+        foreign = [name for name in wanted if not self.result.values[name].dtype.on_device]
+        if foreign:
+            dtype = self.result.values[foreign[0]].dtype
+            result.refused[item] = UnsupportedError(
+                f"{item.node.op} reads elements of type {dtype}, which no device holds",
+                origin=item.origin,
+                tensor=foreign[0],
+            )
+            self._wait(item)
+            return
         if not wanted:  # nothing that could be read would help
             error.origin = error.origin or item.origin
             result.refused[item] = error

@@ -86,6 +86,8 @@ class Accesses:
     def __init__(self) -> None:
         self._loads: dict[Expr, set[tuple[Value, Coordinates]]] = {}
         self._stores: dict[Dim, set[tuple[Value, Coordinates]]] = {}
+        #: what became of expressions where facts hold: positions that are read share their parts
+        self._done: dict[Facts, dict[Expr, Expr]] = {}
 
     def loaded(self, load: Expr, value: Value, where: Coordinates) -> None:
         self._loads.setdefault(load, set()).add((value, where))
@@ -95,6 +97,7 @@ class Accesses:
 
     def bounded(self, hooks: Iterable[Hook], values: Mapping[str, Value]) -> list[Hook]:
         """The hooks with every access inside; ``values`` are the tensors behind the operands."""
+        self._done.clear()
         return [self._hook(hook, values) for hook in hooks]
 
     def _hook(self, hook: Hook, values: Mapping[str, Value]) -> Hook:
@@ -119,7 +122,7 @@ class Accesses:
 
     def _expression(self, value: Expr, facts: Facts, values: Mapping[str, Value]) -> Expr:
         """``value`` where ``facts`` hold, with its loads inside; a guard's condition counts for what it protects."""
-        done: dict[Expr, Expr] = {}
+        done = self._done.setdefault(facts, {})
         stack = [value]
         while stack:
             node = stack[-1]

@@ -1,7 +1,8 @@
 """Positions of the first ``k`` elements of each row in sorted order.
 
 Every element counts how many come before it: that is its place, and no other element has it.  All elements are
-independent, so the result is the same on every device; rows are short, as long ones are cut into parts beforehand.
+independent, so the result is the same on every device.  Elements are compared with those of their row, or with those
+of their run of a long row.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ def build(context: GroupContext) -> Built:
     threads = ix.multiply(rows.rows, rows.columns)
     thread = ix.variable("thread", 0, max(ix.bounds(threads)[1] - 1, 0))
     row, column = unflatten(thread, [rows.rows, rows.columns])
-    rank = ex.as_index(ex.register("rank", "i32"), 0, max(ix.bounds(attributes.k)[1] - 1, 0))
+    stored = node.output.shape[attributes.axis]
+    rank = ex.as_index(ex.register("rank", "i32"), 0, max(ix.bounds(stored)[1] - 1, 0))
     kept = tuple(rank if axis == attributes.axis else coordinate for axis, coordinate in enumerate(where))
     wgsl_type = WGSL_TYPES[value.dtype]
     both = (("one", wgsl_type), ("other", wgsl_type))
@@ -49,7 +51,7 @@ def build(context: GroupContext) -> Built:
         Hook("row_of", ("thread",), 1, (), ex.coordinate(row)),
         Hook("column_of", ("thread",), 1, (), ex.coordinate(column)),
         Hook("element", (*names, "column"), 1, (), value),
-        Hook("precedes", (), 1, both, _precedes(value.dtype, attributes.largest)),
+        Hook("precedes", (), 1, both, precedes(value.dtype, attributes.largest)),
         Hook(
             "store",
             names,
@@ -69,11 +71,11 @@ def build(context: GroupContext) -> Built:
         grid=linear_grid(threads, config.workgroup, context.profile),
         rounds=most(rows.columns),
         flops=ix.multiply(threads, ix.multiply(rows.columns, 2)),
-        parameters={"row_names": names},
+        parameters={"row_names": names, "run": attributes.run},
     )
 
 
-def _precedes(compute: str, largest: bool) -> Expr:
+def precedes(compute: str, largest: bool) -> Expr:
     """Whether ``one`` comes before ``other`` because of its value: NaN counts as larger than any number."""
     one, other = ex.register("one", compute), ex.register("other", compute)
     if not largest:

@@ -50,11 +50,14 @@ from . import shape as shape
 from . import slicing as slicing
 from . import softmax as softmax
 from . import softmax_product as softmax_product
+from . import sorting as sorting
 from . import static_views as static_views
+from . import suppression as suppression
 from . import symbolic as symbolic
 from . import tensor_scatter as tensor_scatter
 from . import tfidf as tfidf
 from . import topk as topk
+from . import unique as unique
 from . import unpool as unpool
 from . import views as views
 from . import winograd as winograd

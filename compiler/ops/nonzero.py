@@ -15,10 +15,32 @@ import numpy as np
 
 from ...runtime.dtypes import BOOL, INT32, INT64
 from ...runtime.errors import NotKnownError
+from .. import index as ix
 from ..ir import Node, Value
 from . import common
 from .indexing import gather_axis
 from .registry import Builder, Case, Inferred, NoAttributes, Stages, Tensor, register
+
+#: Rows of more elements than the first are summed in blocks of the second, so that no thread walks many
+LONG, BLOCK = 1 << 15, 1 << 10
+
+
+def running_counts(builder: Builder, ones: Value, *, exclusive: bool = False) -> Value:
+    """Running sums of a row of int32, whose size is a number."""
+    size = ix.number(ones.shape[0])
+    scan: dict[str, Any] = {"domain": "loom", "kind": "sum", "reverse": False}
+    if size <= LONG:
+        return builder.op("Cumulate", ones, axis=0, exclusive=exclusive, **scan)
+    blocks = -(-size // BLOCK)
+    padded = builder.op("Pad", ones, builder.constant(np.array([0, blocks * BLOCK - size])))
+    rows = builder.op("View", padded, domain="loom", shape=(blocks, BLOCK))
+    inside = builder.op("Cumulate", rows, axis=1, exclusive=exclusive, **scan)
+    totals = builder.op("ReduceSum", rows, builder.constant(np.array([1])), keepdims=0)
+    before = running_counts(builder, totals, exclusive=True)
+    sums = builder.op("Add", inside, builder.op("View", before, domain="loom", shape=(blocks, 1)))
+    flat = builder.op("View", sums, domain="loom", shape=(blocks * BLOCK,))
+    return builder.op("Slice", flat, *(builder.constant(np.array([number])) for number in (0, size)))
+
 
 # -- positions, once their number is known --------------------------------------------------------------------------
 
@@ -37,7 +59,7 @@ def _expand_at(builder: Builder, node: Node) -> Sequence[Value]:
         return builder.constant(np.array(value, np.int32))
 
     ones = builder.op("Cast", builder.op("Reshape", mask, builder.constant(np.array([-1]))), to=INT32.onnx)
-    running = builder.op("Cumulate", ones, domain="loom", kind="sum", axis=0, exclusive=False, reverse=False)
+    running = running_counts(builder, ones)
     target = builder.op("Range", number(1), number(count + 1), number(1))
     total = int(np.prod(sizes))
     position = number(0)  # how many elements are surely in front of the one that is looked for

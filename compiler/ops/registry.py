@@ -64,6 +64,10 @@ class Stages(Protocol):
         """A node with one output, whose name is given."""
         ...
 
+    def apply_to(self, outputs: Sequence[str], op: str, *inputs: str, domain: str = "", **attributes: Any) -> None:
+        """A node that computes outputs of the operator that is split; "" for one that nobody wants."""
+        ...
+
     def constant(self, array: np.ndarray) -> str:
         """A small constant."""
         ...

@@ -1,7 +1,8 @@
 """TopK: the kernel family ``rank`` gives positions, a gather the values.
 
-Ties are in the order of positions.  Long rows of which little is wanted are cut into parts: the best of the parts are
-the candidates for the best of all, in an order that keeps ties as they were.
+Ties are in the order of positions.  Long rows are cut into runs.  Where little is wanted, the best of the runs are the
+candidates for the best of all, in an order that keeps ties as they were; else sorted runs are merged
+(:mod:`.sorting`).
 """
 
 from __future__ import annotations
@@ -16,33 +17,49 @@ from .. import index as ix
 from ..index import Dim
 from ..ir import Node, Shape, Value
 from . import common
-from .reduction import identity
 from .registry import Builder, Case, Inferred, RawNode, Tensor, register
+from .sorting import merged
 
-#: Elements of a part, and how many times more elements than candidates a cut must leave behind to pay
-PART = 512
+#: Elements of a run, and how many times more elements than candidates a cut must leave behind to pay
+RUN = 512
 GAIN = 2
 
 
 @dataclass(frozen=True, slots=True)
 class TopIndicesAttributes:
-    """``axis`` counts from the front; ``k`` is at most the size of that axis."""
+    """``axis`` counts from the front; ``k`` is at most the size of that axis.
+
+    With ``run`` the axis is taken in runs of so many elements, ``k`` of each (of the last run, all if it has fewer).
+    Positions count from the start of the axis all the same.
+    """
 
     axis: int
     k: Dim
     largest: bool
+    run: int | None = None
 
 
 def _infer_indices(node: Node) -> Inferred:
-    return [(INT32, _kept_shape(node.operand(0).shape, node.attributes.axis, node.attributes.k))]
+    shape, attributes = node.operand(0).shape, node.attributes
+    axis, k = attributes.axis, attributes.k
+    if attributes.run is not None:
+        whole, rest = divmod(ix.number(shape[axis]), attributes.run)
+        k = whole * k + min(rest, k)
+    return [(INT32, _kept_shape(shape, axis, k))]
 
 
 def _kept_shape(shape: Shape, axis: int, k: Dim) -> Shape:
     return (*shape[:axis], k, *shape[axis + 1 :])
 
 
-def top_indices_array(array: np.ndarray, axis: int, k: int, largest: bool) -> np.ndarray:
+def top_indices_array(array: np.ndarray, axis: int, k: int, largest: bool, run: int | None = None) -> np.ndarray:
     """``loom.TopIndices`` with numpy: stable, NaN above all numbers."""
+    size = array.shape[axis]
+    if run is not None and size > run:
+        starts = range(0, size, run)
+        parts = [np.take(array, np.arange(start, min(start + run, size)), axis) for start in starts]
+        found = [top_indices_array(part, axis, min(k, part.shape[axis]), largest) for part in parts]
+        return np.concatenate([part + start for part, start in zip(found, starts)], axis).astype(np.int32)
     compute = array.astype(np.float32) if array.dtype.kind not in "iub" else array
     if largest:  # ranks make descending order ascending without overflow; equal elements have equal ranks
         _, ranks = np.unique(compute, return_inverse=True, equal_nan=True)
@@ -97,36 +114,19 @@ def _expand(builder: Builder, node: Node) -> Sequence[Value]:
 def top_indices(builder: Builder, value: Value, axis: int, k: Dim, largest: bool) -> Value:
     """int32 positions of the first ``k`` elements along ``axis`` in sorted order."""
     size = value.shape[axis]
-    if isinstance(size, int) and isinstance(k, int) and size > PART:
-        parts = -(-size // PART)
-        if parts * min(k, PART) * GAIN <= size:
-            return _from_parts(builder, value, axis, k, largest, parts)
-    return builder.op("TopIndices", value, domain="loom", axis=axis, k=k, largest=largest)
-
-
-def _from_parts(builder: Builder, value: Value, axis: int, k: int, largest: bool, parts: int) -> Value:
-    """The best of each part, and the best of those.  Padding is the worst value and comes last among equals."""
-    size, rank = ix.number(value.shape[axis]), value.rank
-    if parts * PART > size:
-        worst = builder.scalar(identity("max" if largest else "min", value.dtype), value)
-        pads = np.zeros(2 * rank, np.int64)
-        pads[rank + axis] = parts * PART - size
-        padded = builder.op("Pad", value, builder.constant(pads), worst)
-    else:
-        padded = value
-    shape = (*value.shape[:axis], parts, PART, *value.shape[axis + 1 :])
-    split = builder.op("View", padded, domain="loom", shape=shape)
-    best = min(k, PART)
-    local = builder.op("TopIndices", split, domain="loom", axis=axis + 1, k=best, largest=largest)
-    sides = [1] * (rank + 1)
-    sides[axis] = parts
-    starts = builder.constant((np.arange(parts, dtype=np.int32) * PART).reshape(sides))
-    positions = builder.op("Add", local, starts)
-    flat = (*value.shape[:axis], parts * best, *value.shape[axis + 1 :])
-    candidates = builder.op("View", positions, domain="loom", shape=flat)
-    values = builder.op("GatherElements", padded, candidates, axis=axis)
-    winners = top_indices(builder, values, axis, k, largest)
-    return builder.op("GatherElements", candidates, winners, axis=axis)
+    if not isinstance(size, int) or not isinstance(k, int) or size <= RUN:
+        return builder.op("TopIndices", value, domain="loom", axis=axis, k=k, largest=largest)
+    best = min(k, RUN)
+    runs = builder.op("TopIndices", value, domain="loom", axis=axis, k=best, largest=largest, run=RUN)
+    if ix.number(runs.shape[axis]) * GAIN <= size:
+        candidates = builder.op("GatherElements", value, runs, axis=axis)
+        winners = top_indices(builder, candidates, axis, k, largest)
+        return builder.op("GatherElements", runs, winners, axis=axis)
+    if best < RUN:
+        runs = builder.op("TopIndices", value, domain="loom", axis=axis, k=RUN, largest=largest, run=RUN)
+    order = merged(builder, value, runs, RUN, axis=axis, largest=largest)
+    first = (builder.constant(np.array([number])) for number in (0, k, axis))
+    return order if k == size else builder.op("Slice", order, *first)
 
 
 def _attribute_k(raw: RawNode) -> None:
@@ -149,6 +149,8 @@ register(
         Case((Tensor((2, 9), "int64", -(2**40), 2**40), _k(4)), {"largest": 0}, outputs=2),
         Case((Tensor((2, 1300), "int32", -100, 100), _k(9)), outputs=2),
         Case((Tensor((1100, 2), data=np.zeros((1100, 2))), _k(4)), {"axis": 0}, outputs=2),
+        Case((Tensor((1, 1300), "int32", -100, 100), _k(1300)), {"largest": 0}, outputs=2),
+        Case((Tensor((1537, 2), data=np.round(np.sin(np.arange(3074)), 1)), _k(700)), {"axis": 0}, outputs=2),
         Case((Tensor((4, 5), "float16"), _k(2)), outputs=2),
         Case((Tensor((4, 5), "uint8", 0, 9), _k(3)), outputs=2),
         Case((Tensor((3, 7)), _k(0)), outputs=2),
