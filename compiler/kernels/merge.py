@@ -15,7 +15,7 @@ from ..codegen.wgsl import WGSL_TYPES
 from ..index import Dim
 from .context import Built, GroupContext, linear_grid, unflatten
 from .rank import precedes
-from .recurrent import MOST_ROUNDS
+from .rounds import most, most_rounds
 from .rows import Rows, domain_variables, memory_order
 from .spec import Hook
 
@@ -47,7 +47,14 @@ def build(context: GroupContext) -> Built:
     if attributes.key_axis is not None:
         parts = keys.shape[attributes.key_axis]
         of_key.insert(attributes.key_axis, ix.coordinate("part", parts))
-    _check_rounds(context, attributes.run, ix.bounds(parts)[1])
+    searches = (2 * attributes.run).bit_length() + 1
+    rounds = searches * (most(parts) + 1)
+    limit = most_rounds(context.profile)
+    if limit is not None and rounds > limit:  # another provider may run the node
+        raise UnsupportedError(
+            f"slices of {most(parts):,} elements are sorted; the loops of a software driver end after {limit:,} rounds",
+            origin=node.origin,
+        )
     value = context.read(keys, of_key)
     wgsl_type = WGSL_TYPES[value.dtype]
     both = (("one", wgsl_type), ("other", wgsl_type))
@@ -65,7 +72,6 @@ def build(context: GroupContext) -> Built:
         Hook("store", (*names, "column"), 1, (("value", "i32"),), None, position),
     ]
     config = MergeConfig()
-    steps = (2 * attributes.run).bit_length()
     return context.built(
         "merge",
         config,
@@ -73,16 +79,7 @@ def build(context: GroupContext) -> Built:
         dims={"threads": threads, "columns": rows.columns, "parts": parts},
         workgroup=(config.workgroup, 1, 1),
         grid=linear_grid(threads, config.workgroup, context.profile),
-        flops=ix.multiply(threads, 2 * steps),
+        rounds=rounds,
+        flops=ix.multiply(threads, 2 * searches),
         parameters={"row_names": names, "run": attributes.run, "many_parts": parts != 1},
     )
-
-
-def _check_rounds(context: GroupContext, run: int, parts: int) -> None:
-    """Refuse what a software driver would silently compute wrong: see :data:`~.recurrent.MOST_ROUNDS`."""
-    steps = (2 * run).bit_length() + 1
-    if context.profile.kind == "cpu" and steps * (parts + 2) > MOST_ROUNDS:
-        raise UnsupportedError(
-            f"slices of {parts:,} elements are sorted; the loops of a software driver end after {MOST_ROUNDS:,} rounds",
-            origin=context.anchor.origin,
-        )

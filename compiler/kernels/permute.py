@@ -40,5 +40,6 @@ def build(context: GroupContext) -> Built:
         dims={"threads": threads},
         workgroup=(config.workgroup, 1, 1),
         grid=linear_grid(threads, config.workgroup, context.profile),
+        rounds=0,
         flops=threads,
     )

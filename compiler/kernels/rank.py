@@ -69,7 +69,7 @@ def build(context: GroupContext) -> Built:
         dims={"threads": threads, "columns": rows.columns, "k": attributes.k},
         workgroup=(config.workgroup, 1, 1),
         grid=linear_grid(threads, config.workgroup, context.profile),
-        rounds=most(rows.columns),
+        rounds=most(rows.columns if attributes.run is None else attributes.run),
         flops=ix.multiply(threads, ix.multiply(rows.columns, 2)),
         parameters={"row_names": names, "run": attributes.run},
     )

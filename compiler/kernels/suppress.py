@@ -82,6 +82,7 @@ def build(context: GroupContext) -> Built:
         workgroup=(config.block, 1, 1),
         grid=(classes, batches, 1),
         workgroup_bytes=workgroup_bytes,
+        rounds=attributes.rounds,
         flops=ix.product([16, batches, classes, size, config.block]),
         parameters={
             "words": words,

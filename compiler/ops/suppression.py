@@ -39,11 +39,15 @@ _FLOAT32 = frozenset({"float32"})
 
 @dataclass(frozen=True, slots=True)
 class ChooseBoxesAttributes:
-    """Of boxes in order of scores, ``block`` at a time, blocks from ``first`` to ``stop`` are decided."""
+    """Of boxes in order of scores, ``block`` at a time, blocks from ``first`` to ``stop`` are decided.
+
+    ``rounds`` is how many rounds the loops of a thread make at most.
+    """
 
     block: int
     first: int
     stop: int
+    rounds: int
 
 
 def _infer_choose(node: Node) -> Inferred:
@@ -127,7 +131,7 @@ def _expand_kept(builder: Builder, node: Node) -> Sequence[Value]:
     corners = _corners(builder, boxes, bool(node.attributes.center_point_box))
     block = 64 if size <= 64 else 256
     chosen = None
-    for first, stop in _calls(size, block, known):
+    for first, stop, rounds in _calls(size, block, known):
         chosen = builder.op(
             "ChooseBoxes",
             *(corners, scores, order, most, overlap, least, chosen),
@@ -135,23 +139,24 @@ def _expand_kept(builder: Builder, node: Node) -> Sequence[Value]:
             block=block,
             first=first,
             stop=stop,
+            rounds=rounds,
         )
     assert chosen is not None, "there are boxes"
     return [chosen]
 
 
-def _calls(size: int, block: int, most: int) -> list[tuple[int, int]]:
-    """Which blocks each call decides, so that no thread runs more than :data:`ROUNDS` rounds."""
+def _calls(size: int, block: int, most: int) -> list[tuple[int, int, int]]:
+    """Which blocks each call decides, and the rounds of its loops: at most :data:`ROUNDS` where it can."""
     blocks = -(-size // block)
     fixed = 4 * (-(-size // 32)) + 64
     calls, first, rounds = [], 0, fixed
     for number in range(blocks):
         own = number * block // 32 + min(number * block, most) + 3 * block
         if number > first and rounds + own > ROUNDS:
-            calls.append((first, number))
+            calls.append((first, number, rounds))
             first, rounds = number, fixed
         rounds += own
-    return [*calls, (first, blocks)]
+    return [*calls, (first, blocks, rounds)]
 
 
 def _given(node: Node, position: int) -> Value | None:
@@ -251,7 +256,7 @@ def suppression_array(
         corners = np.concatenate([np.minimum(one, other), np.maximum(one, other)], -1)
     order = np.argsort(-scores, axis=2, kind="stable").astype(np.int32)
     thresholds = [None if each is None or not each.size else each for each in (overlap, least)]
-    whole = Node(0, "ChooseBoxes", "loom", [], ChooseBoxesAttributes(max(scores.shape[2], 1), 0, 1), ())
+    whole = Node(0, "ChooseBoxes", "loom", [], ChooseBoxesAttributes(max(scores.shape[2], 1), 0, 1, 0), ())
     chosen = choose_boxes_array(whole, [corners, scores, order, most, *thresholds, None])
     where = np.argwhere(chosen)
     return np.stack([where[:, 0], where[:, 1], order[tuple(where.T)]], 1).astype(np.int64)
