@@ -83,6 +83,8 @@ class Advance:
 
 #: Opens the branch of an If that is taken; see :func:`branch_nodes`
 OpenBranch = Callable[[PendingNode, bool], list[PendingNode]]
+#: The nodes that stand for one that was split
+Parts = dict[PendingNode, list[PendingNode]]
 
 
 def advance(
@@ -95,13 +97,16 @@ def advance(
     *,
     refused: Mapping[PendingNode, ShaderloomError],
     waiting: Collection[PendingNode],
+    parts: Parts | None = None,
 ) -> Advance:
     """Specialise as many of ``nodes`` as possible into a graph called ``name``.
 
-    ``refused`` and ``waiting`` are nodes that turned out to be so after an earlier attempt.  Raises errors that no
-    other provider and no later stage can mend.
+    ``refused`` and ``waiting`` are nodes that turned out to be so after an earlier attempt.  ``parts`` keeps what nodes
+    were split into: they are the same nodes then whenever that happens.  Raises errors that no other provider and no
+    later stage can mend.
     """
-    return _Advancing(name, operands, constants, limits, open_branch, refused, waiting).run(nodes)
+    kept = {} if parts is None else parts
+    return _Advancing(name, operands, constants, limits, open_branch, refused, waiting, kept).run(nodes)
 
 
 class _Advancing:
@@ -114,7 +119,9 @@ class _Advancing:
         open_branch: OpenBranch,
         refused: Mapping[PendingNode, ShaderloomError],
         waiting: Collection[PendingNode],
+        parts: Parts,
     ) -> None:
+        self.parts = parts
         self.result = Advance(Graph(name), operands)
         self.constants = constants
         self.limits = limits
@@ -247,10 +254,12 @@ class _Advancing:
             return []
         if not all(self.result.values[name].dtype.on_device for name in item.inputs if name):
             return []
-        stages = SplitStages(item)
-        definition.split(stages, item.inputs, item.outputs, item.node.attributes)
+        if item not in self.parts:
+            stages = SplitStages(item)
+            definition.split(stages, item.inputs, item.outputs, item.node.attributes)
+            self.parts[item] = stages.nodes
         self.result.split.append(item)
-        return stages.nodes
+        return self.parts[item]
 
     def _not_known(self, item: PendingNode, error: NotKnownError) -> None:
         result = self.result

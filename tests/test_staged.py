@@ -5,8 +5,10 @@ Each is compared with onnxruntime; :func:`run` also looks at how many plans were
 
 from __future__ import annotations
 
+import gc
 import warnings
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import onnx
@@ -15,6 +17,9 @@ import pytest
 
 import shaderloom
 from shaderloom import notices
+from shaderloom.program.interpreter import STAGES
+from shaderloom.program.kept import STEPS, KeptSteps
+from shaderloom.program.steps import Block, DeviceStep, ReadStep
 from shaderloom.runtime.errors import LimitError, ShaderloomError
 
 onnxruntime = pytest.importorskip("onnxruntime")
@@ -516,3 +521,66 @@ def test_what_needs_one_plan_says_so(pair):
             use({"x": numbers(3)})
         assert caught.value.origin.op == "If"
         assert "must be known at compile time" in str(caught.value)
+
+
+# -- what is kept ------------------------------------------------------------------------------------------------------
+
+
+def test_kept_steps_are_bounded_by_number_plans_and_bytes():
+    block = Block("b", (), ())
+    state = block.state((), frozenset())
+    closed: list[object] = []
+
+    def step(plan: bool = False):
+        made = object.__new__(DeviceStep) if plan else ReadStep(())
+        made.close = lambda: closed.append(made)
+        return made
+
+    kept = KeptSteps(2, key_bytes=100)
+    for number in range(40):
+        kept.keep(state, (("x", ("float32", (number,))),), (step(), state))
+    assert len(kept) == 2 * STEPS
+    assert len(closed) == 40 - len(kept)
+    plans = [step(plan=True) for _ in range(3)]
+    kept.keep(state, (("p", (0,)),), (plans[0], state))
+    kept.keep(state, (("p", (1,)),), (plans[1], state))
+    assert kept.find(state, (("p", (0,)),)) is not None  # used: the other one goes
+    kept.keep(state, (("p", (2,)),), (plans[2], state))
+    assert kept.plans() == [plans[0], plans[2]]
+    assert kept.find(state, (("p", (1,)),)) is None
+    for number in range(5):
+        kept.keep(state, (("k", ("int64", (5,), bytes([number]) * 40)),), (step(), state))
+        assert kept.bytes <= 100
+    kept.keep(state, (("k", ("int64", (50,), bytes(400))),), (step(), state))
+    assert len(kept) == 1  # one that is too large alone still runs
+    kept.close()
+    assert len(kept) == kept.bytes == 0
+
+
+def test_many_shapes_leave_a_bounded_program(device):
+    """Every size makes states and steps of its own; the oldest go, and come back when they are wanted."""
+    model = parse("""g (float[n] x) => (int64[a, m] y, float[p] z) {
+        y = NonZero(x)  h = Sub(x, x)  c = Greater(x, h)  z = Compress(x, c) }""")
+    with shaderloom.InferenceSession(model, providers=WGPU, device=device, cache=False, plans=1) as session:
+        sizes = (*range(2, 22), 2, 3)
+        for size in sizes:
+            x = sparse(size, keep=0.7, seed=size)
+            y, z = session.run(None, {"x": x})
+            np.testing.assert_array_equal(y, np.stack(np.nonzero(x)))
+            np.testing.assert_array_equal(z, x[x > 0])
+        program = session._chain.program()
+        assert len(program.plans()) <= STAGES
+        assert len(program._kept) <= STAGES * STEPS
+        gc.collect()
+        assert len(program.main.states) <= 2 * len(program._kept) + 1
+        assert session.stats.evictions > 0
+
+
+def test_runs_of_several_threads_are_correct(device):
+    model = parse("g (float[n] x) => (int64[a, m] y) { y = NonZero(x) }")
+    with shaderloom.InferenceSession(model, providers=WGPU, device=device, cache=False) as session:
+        inputs = [sparse(size, seed=size) for size in (5, 9, 17, 9, 5, 17)]
+        with ThreadPoolExecutor(3) as pool:
+            results = list(pool.map(lambda x: session.run(None, {"x": x})[0], inputs * 2))
+        for x, y in zip(inputs * 2, results, strict=True):
+            np.testing.assert_array_equal(y, np.stack(np.nonzero(x)))

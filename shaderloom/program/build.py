@@ -14,7 +14,7 @@ from ..compiler.driver import compile_graph
 from ..compiler.frontend.model import ImportedModel
 from ..compiler.program_nodes import PendingNode, ProgramScope, branch_nodes
 from ..compiler.sources import InlineSource
-from ..compiler.staging import Advance, advance
+from ..compiler.staging import Advance, Parts, advance
 from ..engine import WgpuEngine
 from ..model import Model, merge_refusals
 from ..placement import LETTERS
@@ -58,6 +58,7 @@ class ProgramBuilder:
         #: (graph, index) of a node -> (provider, reason)
         self.placed: dict[tuple[str, int], tuple[Origin, str, str, str]] = {}
         self._branches: dict[tuple[PendingNode, bool], list[PendingNode]] = {}
+        self._parts: Parts = {}
         self._loops: dict[PendingNode, LoopStep] = {}
         self._count = 0
 
@@ -108,6 +109,7 @@ class ProgramBuilder:
             self._open_branch,
             refused=refused,
             waiting=waiting,
+            parts=self._parts,
         )
 
     def _open_branch(self, item: PendingNode, taken: bool) -> list[PendingNode]:

@@ -14,7 +14,8 @@ from ..runtime.errors import InputError
 from ..runtime.plan import Plan
 from ..runtime.tensor import Tensor
 from .build import ProgramBuilder
-from .steps import Block, DeviceStep, Env, RunRecord, State
+from .kept import KeptSteps
+from .steps import Block, Env, RunRecord
 from .values import Held
 
 if TYPE_CHECKING:
@@ -27,15 +28,16 @@ STAGES = 8
 
 
 class Program(ProgramBuilder):
-    """The program of one model on one device.  Runs of several threads take turns."""
+    """The program of one model on one device.
+
+    Runs of several threads take turns from the first step to the last: each decides by values that it has read back.
+    """
 
     def __init__(self, source: Model, engine: WgpuEngine, cpu: CpuEngine | None, *, plans: int = 16) -> None:
         super().__init__(source, engine, None if cpu is None else cpu.options, self._run_block)
         self.last = RunRecord()
-        self._kept: list[tuple[State, Any, DeviceStep]] = []
-        self._limit = plans * STAGES
+        self._kept = KeptSteps(plans * STAGES)
         self._lock = threading.RLock()
-        self._clock = 0
 
     def run(self, feeds: Mapping[str, Any], targets: Mapping[str, Target]) -> dict[str, Any]:
         """Outputs by name; see :meth:`WgpuEngine.run`."""
@@ -49,41 +51,26 @@ class Program(ProgramBuilder):
 
     def close(self) -> None:
         with self._lock:
-            for _, _, step in self._kept:
-                step.close()
-            self._kept.clear()
+            self._kept.close()
 
     def _run_block(self, block: Block, env: Env, targets: Mapping[str, Target], record: RunRecord) -> dict[str, Held]:
         """The outputs of a block by name."""
         state = block.state(block.nodes, frozenset())
         while state.pending:
             key = tuple((name, env[name].describe(name in state.known)) for name in state.live if name in env)
-            found = state.steps.get(key)
+            found = self._kept.find(state, key)
             if found is None:
                 found = self.build(state, env)
-                state.steps[key] = found
-                if isinstance(found[0], DeviceStep):
-                    self._keep(state, key, found[0])
+                before = self._kept.evicted
+                self._kept.keep(state, key, found)
+                self.engine.stats.evictions += self._kept.evicted - before
             step, following = found
-            if isinstance(step, DeviceStep):
-                self._clock += 1
-                step.last_used = self._clock
             step.run(env, targets, record)
             state = following
             live = set(state.live)
             for name in [name for name in env if name not in live]:
                 del env[name]
         return {name: env[name] if name in env else self.constant(name) for name in block.outputs}
-
-    def _keep(self, state: State, key: Any, step: DeviceStep) -> None:
-        """Count a plan; the one that was not used for the longest time goes."""
-        self._kept.append((state, key, step))
-        if len(self._kept) > self._limit:
-            oldest = min(self._kept, key=lambda entry: entry[2].last_used or self._clock + 1)
-            self._kept.remove(oldest)
-            oldest[0].steps.pop(oldest[1], None)
-            oldest[2].close()
-            self.engine.stats.evictions += 1
 
     def _deliver(self, name: str, held: Held, target: Target) -> Any:
         """A result where the caller wants it."""
@@ -101,8 +88,8 @@ class Program(ProgramBuilder):
         return Tensor.from_numpy(held.read(), self.engine.device)
 
     def plans(self) -> list[Plan]:
-        """The plans of stages that are ready, in the order in which they were made."""
-        return [step.executor.plan for _, _, step in self._kept]
+        """The plans of stages that are ready, in the order in which they ran last."""
+        return [step.executor.plan for step in self._kept.plans()]
 
     # -- reports -----------------------------------------------------------------------------------------------------
 

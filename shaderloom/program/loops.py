@@ -23,6 +23,9 @@ from .values import Crossing, Held
 if TYPE_CHECKING:
     from .build import ProgramBuilder
 
+#: Numbers of steps whose stacking a loop keeps
+STACKINGS = 32
+
 
 class LoopStep:
     """One Loop or Scan."""
@@ -157,6 +160,8 @@ class LoopStep:
         names = [f"{self.scope.prefix}row{number}" for number in range(len(row))]
         block = self.stack_block.get((len(row), axis))
         if block is None:
+            if len(self.stack_block) >= STACKINGS:
+                self.stack_block.clear()
             block = self.stack_block[len(row), axis] = self._stacking(names, axis)
         result = self.program.run_block(block, dict(zip(names, row)), {}, record)
         return result[block.outputs[0]]

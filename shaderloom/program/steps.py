@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
+from weakref import WeakValueDictionary
 
 from ..compiler.program_nodes import PendingNode
 from ..cpu_segment import CpuSegment
@@ -33,25 +34,26 @@ class RunRecord:
 class State:
     """A place in a block: the nodes that still have to run, and the values that are compiled in.
 
-    ``live`` are the names that those nodes, or the outputs of the block, read.  ``steps`` are the next steps by what
-    the values are then.
+    ``live`` are the names that those nodes, or the outputs of the block, read.  The next step depends on what the
+    values are then (:mod:`.kept`).
     """
 
     block: Block
     pending: tuple[PendingNode, ...]
     known: frozenset[str]
     live: tuple[str, ...]
-    steps: dict[Any, tuple[Step, State]] = field(default_factory=dict)
 
 
 @dataclass(eq=False)
 class Block:
-    """A graph as a program: the main graph, or the body of a loop."""
+    """A graph as a program: the main graph, or the body of a loop.  ``states`` are those that a step or a run holds."""
 
     name: str
     nodes: tuple[PendingNode, ...]
     outputs: tuple[str, ...]
-    states: dict[tuple[tuple[int, ...], frozenset[str]], State] = field(default_factory=dict)
+    states: WeakValueDictionary[tuple[tuple[int, ...], frozenset[str]], State] = field(
+        default_factory=WeakValueDictionary
+    )
 
     def state(self, pending: tuple[PendingNode, ...], known: frozenset[str]) -> State:
         """The one state of these nodes and known values."""
@@ -115,7 +117,6 @@ class DeviceStep:
             if alias.source.startswith("input:")
         }
         self.works = any(stage.calls for stage in executor.plan.stages)
-        self.last_used = 0
 
     def run(self, env: Env, targets: Mapping[str, Target], record: RunRecord) -> None:
         feeds: dict[str, Any] = {}
