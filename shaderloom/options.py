@@ -6,7 +6,7 @@ What an option does here is in ``docs/onnxruntime-api.md``.  One that is accepte
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -187,7 +187,7 @@ def _tuning(value: bool | float) -> bool | float:
 
 
 #: Options whose values are checked when they are set
-_CHECKED = {"precision": check_precision, "tune": _tuning}
+_CHECKED: dict[str, Callable[[Any], Any]] = {"precision": check_precision, "tune": _tuning}
 
 
 def _size(size: int) -> int:

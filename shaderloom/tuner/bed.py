@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -138,12 +139,12 @@ class Candidate:
                 tuple(ranges),
                 (ix.serialise(grid[0]), ix.serialise(grid[1]), ix.serialise(grid[2])),
             )
-            dispatch = binder.dispatch(call, bed.symbols, lambda name, number=number: self._resolve(name, number))
+            dispatch = binder.dispatch(call, bed.symbols, partial(self._resolve, number))
             if dispatch is not None:
                 self.dispatches.append(dispatch)
         self._binder = binder
 
-    def _resolve(self, name: str, number: int) -> tuple[Any, int]:
+    def _resolve(self, number: int, name: str) -> tuple[Any, int]:
         if name == "symbols":
             return self.bed._uniform, 0
         buffers = self.bed._buffers[self.bed._values[int(name)]]

@@ -11,6 +11,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -64,7 +65,9 @@ def search_forms(
     for rank in range(1, max(len(answer.candidates) for answer in questions)):
         if not in_time():
             break
-        forced = {answer.key: encode(answer.candidates[rank]) for answer in questions if rank < len(answer.candidates)}
+        forced: dict[str, Encoded] = {
+            answer.key: encode(answer.candidates[rank]) for answer in questions if rank < len(answer.candidates)
+        }
         announce(forced)
         choices = Choices({**known, **_known(forced)})
         times[rank] = _costs(device, timer, compile_with(choices), pool, feeds, questions)
@@ -108,7 +111,7 @@ def _is_faster(timer: Timer, after: Executor, before: Executor, feeds: Feeds) ->
     times: tuple[list[float], list[float]] = [], []
     for _ in range(_WHOLE_RUNS):
         for executor, found in zip((after, before), times):
-            found.append(timer.run(lambda executor=executor: executor.run(feeds)))
+            found.append(timer.run(partial(executor.run, feeds)))
     return statistics.median(times[0]) < statistics.median(times[1])
 
 

@@ -78,9 +78,9 @@ class Knowledge:
         for table in shipped().tables:
             if card(profile.adapter) in map(card, table.adapters):
                 found.update(_answers(table, SHIPPED))
-        table = self.user.find(profile.adapter, driver_of(profile))
-        if table is not None:
-            found.update(_answers(table, TUNED))
+        mine = self.user.find(profile.adapter, driver_of(profile))
+        if mine is not None:
+            found.update(_answers(mine, TUNED))
         return found
 
 
