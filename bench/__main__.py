@@ -10,9 +10,9 @@ from pathlib import Path
 
 from rich.console import Console
 
-from . import compile_speed, report
+from . import compile_speed, gpu_picture, report
 from .models import MODELS
-from .runner import measure
+from .runner import Result, measure
 from .runtimes import DRIVERS, RUNTIMES, Driver, Runtime
 
 SHORT_MODELS = ("squeezenet1_1", "ppocr_rec")
@@ -31,6 +31,7 @@ def main() -> None:
     models.add_argument("--seconds", type=float, default=20.0, help="most time of one runtime in these rounds (20)")
     models.add_argument("--peers", action="store_true", help="install the other runtimes into build/bench and run them")
     models.add_argument("--cold-only", action="store_true", help="one start of each runtime, without a warm second")
+    commands.add_parser("page", help="write the pages and pictures again from what is stored")
     compiling = commands.add_parser("compile", help="the compiler's own time, and how it grows")
     compiling.add_argument("--models", type=_names(MODELS), default=list(MODELS), metavar="A,B")
     compiling.add_argument("--sizes", type=lambda text: tuple(map(int, text.split(","))), default=compile_speed.SIZES)
@@ -44,6 +45,9 @@ def main() -> None:
         )  # fmt: skip
     elif arguments.command == "compile":
         run_compile(arguments.models, arguments.sizes, arguments.repeat, page=True)
+    elif arguments.command == "page":
+        report.write_page()
+        gpu_picture.draw()
     else:
         run_models(list(SHORT_MODELS), _drivers(None)[:1], _runtimes(None, False), 5, 5.0, page=False)
         run_compile(list(SHORT_MODELS), SHORT_SIZES, 1, page=False)
@@ -78,20 +82,24 @@ def _runtimes(names: list[str] | None, peers: bool) -> list[Runtime]:
         for runtime in RUNTIMES.values()
         if (runtime.name in names if names is not None else peers or not runtime.is_peer) or not runtime.drivers
     ]
-    ready = []
     for runtime in chosen:
         if not peers and not runtime.is_installed:
             raise SystemExit(f"{runtime.title} is not installed: add --peers")
-        if peers:
-            with console.status(f"installing {runtime.title}"):
-                try:
-                    runtime.install()
-                except (subprocess.CalledProcessError, OSError) as error:
-                    said = str(getattr(error, "stderr", error)).strip()[-300:]
-                    console.print(f"{runtime.title} cannot be installed: {said}")
-                    continue
-        ready.append(runtime)
-    return ready
+    return chosen
+
+
+def _installed(runtimes: list[Runtime]) -> tuple[list[Runtime], dict[str, str]]:
+    """Those that are installed by now, and why the others cannot be."""
+    ready, refused = [], {}
+    for runtime in runtimes:
+        with console.status(f"installing {runtime.title}"):
+            try:
+                runtime.install()
+                ready.append(runtime)
+            except (subprocess.CalledProcessError, OSError) as error:
+                said = str(getattr(error, "stderr", error)).strip()[-300:]
+                refused[runtime.name] = f"cannot be installed: {said}"
+    return ready, refused
 
 
 def run_models(
@@ -106,13 +114,17 @@ def run_models(
 ) -> None:
     for driver in drivers:
         results = []
-        usable = [runtime for runtime in runtimes if not runtime.drivers or driver.name in runtime.drivers]
+        accepted = [runtime for runtime in runtimes if not runtime.drivers or driver.name in runtime.drivers]
+        usable, refused = _installed(accepted)
         for name in names:
             with console.status("") as status:
                 measured = measure(
                     MODELS[name], usable, driver, rounds=rounds, seconds=seconds, warm=warm,
                     tell=lambda text: status.update(text),
                 )  # fmt: skip
+            measured += [
+                Result(name, runtime, driver.name, measured[0].date, error) for runtime, error in refused.items()
+            ]
             results += measured
             if page:
                 report.save_models(measured)

@@ -341,6 +341,7 @@ def page(results: dict[str, Any]) -> str:
             [result["model"], *cells, str(facts.get("calls", "")), "-" if difference is None else f"{difference:.1e}"]
         )
     parts.append(_table(heads, rows))
+    parts.append(f"![Time of each model]({PAGE.stem}.png)\n")
     parts += _ratios(results["models"])
     errors = [f"* {r['model']}, {name}: {text}" for r in results["models"] for name, text in r["errors"].items()]
     if errors:

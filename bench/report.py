@@ -1,4 +1,4 @@
-"""Results as JSON under ``build/bench``, as tables in ``docs/benchmarks.md``, and as pictures beside it."""
+"""Results as JSON in ``bench/results``, as tables in ``docs/benchmarks.md``, and as pictures beside it."""
 
 from __future__ import annotations
 
@@ -13,16 +13,20 @@ from typing import Any
 
 from .compile_speed import STAGES, CompileTime, exceeds_linearithmic
 from .models import MODELS
+from .plotting import draw_bars, pyplot
 from .runner import Result
-from .runtimes import BUILD, DRIVERS, RUNTIMES
+from .runtimes import DRIVERS, OURS, RUNTIMES
 
 PAGE = Path("docs") / "benchmarks.md"
+#: What was measured; kept with the project, so that a part that is measured again replaces its part of the page alone
+RESULTS = Path("bench") / "results"
 HEAD = """# Benchmarks
 
 Written by `./dev bench models` and `./dev bench compile`; do not edit. Batch 1, f32, numpy arrays in and out. Every
 runtime has a process of its own, and they take turns, one run each a round; figures are medians with the least and the
-most. *Cold* is the time from the start of the process to the first output with empty caches, *warm* the same in a
-second process. *Difference* is the largest difference from onnxruntime on the CPU over its largest output.
+most. Ratios are of medians in the same rounds, also where the figures of a table were measured in several parts. *Cold*
+is the time from the start of the process to the first output with empty caches, *warm* the same in a second process.
+*Difference* is the largest difference from onnxruntime on the CPU over its largest output.
 """
 
 
@@ -45,30 +49,54 @@ def processor() -> str:
 def save_models(results: Sequence[Result]) -> None:
     """Add to what is stored for the driver; a model measured again replaces its figures."""
     for name in {result.driver for result in results}:
-        path = BUILD / f"models-{name}.json"
+        path = RESULTS / f"models-{name}.json"
         mine = [asdict(result) for result in results if result.driver == name]
         measured = {(item["model"], item["runtime"]) for item in mine}
         kept = [item for item in _load(path).get("results", []) if (item["model"], item["runtime"]) not in measured]
         _store(path, {"processor": processor(), "results": kept + mine})
 
 
+def load_models(driver: str) -> list[Result]:
+    """What is stored for a driver; results without the time of ours take it from the same run."""
+    results = [Result(**item) for item in _load(RESULTS / f"models-{driver}.json").get("results", [])]
+    ours = {(result.model, result.date): result.median_ms for result in results if result.runtime in OURS}
+    for result in results:
+        if result.ours_ms is None:
+            result.ours_ms = ours.get((result.model, result.date))
+    return results
+
+
 def save_compile(models: Sequence[CompileTime], graphs: Sequence[CompileTime], date: str) -> None:
-    content = {"models": [asdict(item) for item in models], "graphs": [asdict(item) for item in graphs]}
-    _store(BUILD / "compile.json", {"processor": processor(), "date": date, **content})
+    """Add to what is stored; a model, or a graph of a size, that was measured again replaces its figures."""
+    path = RESULTS / "compile.json"
+    content: dict[str, Any] = {"processor": processor(), "date": date}
+    for key, times in (("models", models), ("graphs", graphs)):
+        mine = [asdict(item) for item in times]
+        measured = {_identity(item) for item in mine}
+        kept = [item for item in _load(path).get(key, []) if _identity(item) not in measured]
+        content[key] = sorted(kept + mine, key=_identity)
+    _store(path, content)
+
+
+def _identity(item: dict[str, Any]) -> tuple[int, str, int]:
+    """Of a measured model or graph; models in the order of the list, graphs by name and size."""
+    name = item["name"]
+    return (list(MODELS).index(name), name, 0) if name in MODELS else (len(MODELS), name, item["nodes"])
 
 
 def write_page() -> None:
     """The page and its pictures, from everything that is stored."""
+    PAGE.parent.mkdir(exist_ok=True)
     parts = [HEAD]
     for name, driver in DRIVERS.items():
-        stored = _load(BUILD / f"models-{name}.json")
+        stored = _load(RESULTS / f"models-{name}.json")
         if stored:
-            results = [Result(**item) for item in stored["results"]]
+            results = load_models(name)
             parts.append(_driver_section(driver.title, stored["processor"], results))
             picture = PAGE.with_name(f"benchmarks-{name}.png")
             if draw_models(results, driver.title, picture):
                 parts.append(f"![Median time of each model]({picture.name})\n")
-    stored = _load(BUILD / "compile.json")
+    stored = _load(RESULTS / "compile.json")
     if stored:
         models, graphs = ([CompileTime(**item) for item in stored[key]] for key in ("models", "graphs"))
         parts.append(f"## Compiling\n\n{stored['processor']}, {stored['date']}.\n")
@@ -76,7 +104,6 @@ def write_page() -> None:
         picture = PAGE.with_name("benchmarks-compile.png")
         if graphs and draw_compile(graphs, picture):
             parts.append(f"![Time to compile by number of nodes]({picture.name})\n")
-    PAGE.parent.mkdir(exist_ok=True)
     PAGE.write_text("\n".join(parts))
 
 
@@ -86,12 +113,14 @@ def _driver_section(title: str, machine: str, results: Sequence[Result]) -> str:
     devices = sorted(
         {f"{RUNTIMES[r.runtime].title} {r.facts['version']} on {r.facts['device']}" for r in results if r.facts}
     )
+    share = compile_share(results)
     lines = [
         f"## {title}\n",
         f"{machine}, {span}. {'; '.join(devices)}.\n",
         run_table(results),
         comparison(results),
         start_table(results),
+        *([share] if share else []),
     ]
     failed = [
         f"* {result.model} on {RUNTIMES[result.runtime].title}: {result.error}" for result in results if result.error
@@ -121,23 +150,44 @@ def _run_cell(result: Result | None) -> str:
 
 
 def comparison(results: Sequence[Result]) -> str:
-    """How many times the time of ours each other runtime takes, on the models that both run."""
-    medians = {(result.model, result.runtime): result.median_ms for result in results if result.median_ms is not None}
+    """How many times the time of ours each other runtime takes, where both ran in the same rounds.
+
+    Says it plainly where the CPU is faster than the driver.
+    """
     lines = []
     for name, runtime in RUNTIMES.items():
         ratios = {
-            model: taken / medians[model, "shaderloom"]
-            for (model, other), taken in medians.items()
-            if other == name != "shaderloom" and (model, "shaderloom") in medians
+            result.model: result.median_ms / result.ours_ms
+            for result in results
+            if result.runtime == name and name not in OURS and result.median_ms and result.ours_ms
         }
         if ratios:
             least = min(ratios, key=lambda model: ratios[model])
             mean = statistics.geometric_mean(ratios.values())
             lines.append(
                 f"* {runtime.title} takes {mean:.2f} times as long as Shaderloom in the geometric mean of "
-                f"{len(ratios)} models, at least {ratios[least]:.2f} times ({least})."
+                f"{count(len(ratios), 'model')}, at least {ratios[least]:.2f} times ({least})."
+            )
+        if not runtime.drivers and ratios and max(ratios.values()) < 1:
+            lines.append(
+                "* **The CPU is the faster choice here**, for every model: a software driver computes on the same "
+                'cores as `providers=["cpu"]`, which runs onnxruntime where it is installed.'
             )
     return "\n".join(lines) + "\n"
+
+
+def count(number: int, noun: str) -> str:
+    return f"{number} {noun}" + ("" if number == 1 else "s")
+
+
+def compile_share(results: Sequence[Result]) -> str:
+    """The compiler's part of Shaderloom's cold and warm starts; empty where no warm start was measured."""
+    parts = [
+        f"{result.model} {cold:,.0f} and {warm:,.0f} ms ({warm / cold:.0%})"
+        for result in results
+        if (cold := result.cold_compile_ms) and result.warm and (warm := (result.facts or {}).get("compile_ms"))
+    ]
+    return f"Parsing, passes and code in Shaderloom's cold and warm starts: {', '.join(parts)}.\n" if parts else ""
 
 
 def start_table(results: Sequence[Result]) -> str:
@@ -210,45 +260,26 @@ def number(value: float | None) -> str:
 
 
 def draw_models(results: Sequence[Result], title: str, target: Path) -> bool:
-    """Bars by model and runtime on a logarithmic axis.  False where matplotlib is not installed."""
-    pyplot = _pyplot()
-    if pyplot is None:
-        return False
-    models = [name for name in MODELS if any(result.model == name and result.median_ms for result in results)]
-    runtimes = [name for name in RUNTIMES if any(result.runtime == name and result.median_ms for result in results)]
-    figure, axes = pyplot.subplots(figsize=(10, 4.5), layout="constrained")
-    width = 0.8 / max(len(runtimes), 1)
-    for position, runtime in enumerate(runtimes):
-        mine = {result.model: result for result in results if result.runtime == runtime and result.median_ms}
-        places = [index for index, model in enumerate(models) if model in mine]
-        shown = [mine[models[index]] for index in places]
-        medians = [result.median_ms or 0.0 for result in shown]
-        spread = [
-            [result.median_ms - result.least_ms for result in shown],  # type: ignore[operator]
-            [result.most_ms - result.median_ms for result in shown],  # type: ignore[operator]
-        ]
-        offset = (position - (len(runtimes) - 1) / 2) * width
-        axes.bar(
-            [place + offset for place in places], medians, width, yerr=spread, label=RUNTIMES[runtime].title,
-            error_kw={"linewidth": 0.8},
-        )  # fmt: skip
-    axes.set_yscale("log")
-    axes.set_ylabel("milliseconds a run")
-    axes.set_title(title)
-    axes.set_xticks(range(len(models)), models, rotation=20, ha="right")
-    axes.legend()
-    axes.grid(axis="y", alpha=0.3)
-    figure.savefig(target, dpi=110)
-    pyplot.close(figure)
-    return True
+    """Bars by model and runtime.  False where matplotlib is not installed."""
+    cells = {(result.runtime, result.model): result for result in results if result.median_ms is not None}
+    bars = {
+        runtime.title: {
+            model: (cell.median_ms, (cell.least_ms, cell.most_ms))
+            for model in MODELS
+            if (cell := cells.get((name, model)))
+        }
+        for name, runtime in RUNTIMES.items()
+        if any(key[0] == name for key in cells)
+    }
+    return draw_bars(bars, title, target)  # type: ignore[arg-type]  # one that has a median has the others
 
 
 def draw_compile(graphs: Sequence[CompileTime], target: Path) -> bool:
     """Time over nodes on logarithmic axes, a line for each shape of graph."""
-    pyplot = _pyplot()
-    if pyplot is None:
+    plot = pyplot()
+    if plot is None:
         return False
-    figure, axes = pyplot.subplots(figsize=(7, 4.5), layout="constrained")
+    figure, axes = plot.subplots(figsize=(7, 4.5), layout="constrained")
     for shape in dict.fromkeys(item.name for item in graphs):
         mine = [item for item in graphs if item.name == shape]
         axes.plot([item.nodes for item in mine], [item.processor_s for item in mine], marker="o", label=shape)
@@ -259,19 +290,8 @@ def draw_compile(graphs: Sequence[CompileTime], target: Path) -> bool:
     axes.legend()
     axes.grid(alpha=0.3)
     figure.savefig(target, dpi=110)
-    pyplot.close(figure)
+    plot.close(figure)
     return True
-
-
-def _pyplot() -> Any:
-    try:
-        import matplotlib
-    except ImportError:
-        return None
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    return pyplot
 
 
 def _load(path: Path) -> dict[str, Any]:
@@ -280,4 +300,4 @@ def _load(path: Path) -> dict[str, Any]:
 
 def _store(path: Path, content: dict[str, Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(content, indent=1))
+    path.write_text(json.dumps(content, indent=1) + "\n")

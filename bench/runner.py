@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from .models import Feeds, Model
-from .runtimes import BUILD, Driver, Runtime
+from .runtimes import BUILD, OURS, Driver, Runtime
 from .workers.protocol import MARK, Job
 
 #: A process that says nothing for so many seconds has failed
@@ -124,6 +124,8 @@ class Result:
     peak_mb: float | None = None
     difference: float | None = None  #: largest difference from onnxruntime on the CPU, over its largest output
     facts: dict[str, Any] | None = None
+    ours_ms: float | None = None  #: Shaderloom's median in the same rounds
+    cold_compile_ms: float | None = None  #: the compiler's part of the cold start, for runtimes that tell
 
 
 def measure(
@@ -153,9 +155,11 @@ def measure(
                 tell(f"{model.name}: starting {runtime.title}")
                 result = results[runtime.name]
                 try:
-                    result.cold, result.warm, workers[runtime.name] = _start(
+                    starts, facts, workers[runtime.name] = _start(
                         runtime, model.name, path, feeds, names, driver, scratch, warm
                     )
+                    result.cold, result.warm = starts[0], starts[1] if warm else None
+                    result.cold_compile_ms = facts.get("compile_ms")
                 except (WorkerError, subprocess.CalledProcessError) as error:
                     result.error = _text(error)
             _take_turns(workers, results, rounds, seconds, lambda text: tell(f"{model.name}: {text}"))
@@ -164,6 +168,9 @@ def measure(
                     message = worker.finish()
                     results[name].peak_mb, results[name].facts = message["peak_mb"], message["facts"]
             _compare(results, scratch)
+            ours = next((result.median_ms for result in results.values() if result.runtime in OURS), None)
+            for result in results.values():
+                result.ours_ms = ours
         finally:
             for worker in workers.values():
                 worker.kill()
@@ -178,8 +185,11 @@ def _output_names(path: Path) -> list[str]:
 
 def _start(
     runtime: Runtime, name: str, path: Path, feeds: Feeds, names: list[str], driver: Driver, scratch: Path, warm: bool
-) -> tuple[dict[str, float], dict[str, float] | None, Worker]:
-    """A cold start in caches of its own, then with ``warm`` a second process, which stays."""
+) -> tuple[list[dict[str, float]], dict[str, Any], Worker]:
+    """A cold start in caches of its own, then with ``warm`` a second process; the last one stays.
+
+    Gives what each start took, the facts of a cold process that ended, and the process that stays.
+    """
     caches = scratch / f"{runtime.name}-caches"
     caches.mkdir()
     # where Mesa, platformdirs and others keep what they may reuse
@@ -191,19 +201,19 @@ def _start(
     if runtime.converts:
         job.model = str(_converted(runtime, name, job))
     command = [str(runtime.python().absolute()), "-m", f"bench.workers.{runtime.worker}", json.dumps(asdict(job))]
-    starts = []
+    starts, facts = [], {}
     attempts = ("cold", "warm") if warm else ("cold",)
     for attempt in attempts:
         worker = Worker(command, environment)
         try:
             starts.append(worker.opened())
             if attempt != attempts[-1]:
-                worker.finish()
+                facts = worker.finish()["facts"]
                 worker.kill()
         except BaseException:
             worker.kill()
             raise
-    return starts[0], starts[1] if warm else None, worker
+    return starts, facts, worker
 
 
 def _converted(runtime: Runtime, name: str, job: Job) -> Path:

@@ -152,3 +152,6 @@ RUNTIMES = {
         ),
     )
 }
+
+#: The runtimes that the others are compared with; a driver has one of them
+OURS = ("shaderloom", "shaderloom-web")

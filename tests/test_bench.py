@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import math
 import sys
 
 import onnx
 import pytest
 
-from bench import report
+from bench import gpu_picture, report
 from bench.compile_speed import CompileTime, exceeds_linearithmic
 from bench.graphs import SHAPES
 from bench.runner import Result, Worker, WorkerError
@@ -88,19 +90,90 @@ def test_growth_beyond_n_log_n_is_told() -> None:
     assert "Faster than n log n grew: chain from 2000 to 8000 nodes." in text
 
 
-def test_runtimes_are_compared_where_both_ran() -> None:
-    def result(model: str, runtime: str, median: float | None) -> Result:
-        return Result(model, runtime, "lavapipe", "2026-01-01", median_ms=median, least_ms=median, most_ms=median)
+def measured(model: str, runtime: str, median: float | None, ours: float | None = None, **others) -> Result:
+    result = Result(model, runtime, "lavapipe", "2026-01-01", median_ms=median, least_ms=median, most_ms=median)
+    return dataclasses.replace(result, ours_ms=ours, **others)
 
+
+def test_runtimes_are_compared_where_both_ran_in_the_same_rounds() -> None:
     text = report.comparison(
         [
-            result("resnet18", "shaderloom", 2.0),
-            result("resnet18", "ncnn", 8.0),
-            result("resnet50", "shaderloom", 3.0),
-            result("resnet50", "ncnn", 3.0),
-            result("resnet50", "wonnx", None),
-            result("bert_small", "ncnn", 5.0),
+            measured("resnet18", "shaderloom", 2.5, 2.5),  # of a later run than the others
+            measured("resnet18", "ncnn", 8.0, 2.0),
+            measured("resnet50", "shaderloom", 3.0, 3.0),
+            measured("resnet50", "ncnn", 3.0, 3.0),
+            measured("resnet50", "wonnx", None, 3.0),
+            measured("bert_small", "ncnn", 5.0),
         ]
     )
     assert "ncnn Vulkan takes 2.00 times" in text and "of 2 models, at least 1.00 times (resnet50)" in text
     assert text.count("*") == 1
+
+
+def test_bundles_in_a_browser_are_ours_too() -> None:
+    text = report.comparison(
+        [measured("bert_small", "shaderloom-web", 2.0, 2.0), measured("bert_small", "onnxruntime-web", 12.0, 2.0)]
+    )
+    assert "onnxruntime-web WebGPU takes 6.00 times" in text and "of 1 model," in text
+
+
+@pytest.mark.parametrize(("cpu", "told"), [((4.0, 1.0), True), ((4.0, 9.0), False)])
+def test_where_the_cpu_is_faster_the_page_says_so(cpu: tuple[float, float], told: bool) -> None:
+    results = [measured(model, "onnxruntime-cpu", time, 5.0) for model, time in zip(("resnet18", "resnet50"), cpu)]
+    assert ("The CPU is the faster choice" in report.comparison(results)) is told
+
+
+def test_parts_of_a_table_measured_at_different_times_are_one_table(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(report, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(report, "PAGE", tmp_path / "docs" / "benchmarks.md")
+    report.save_models([measured("resnet18", "shaderloom", 2.0, 2.0), measured("resnet18", "ncnn", 8.0, 2.0)])
+    report.save_models([measured("resnet18", "shaderloom", 4.0, 4.0), measured("resnet18", "wonnx", 40.0, 4.0)])
+    report.save_models([measured("resnet50", "shaderloom", 5.0, 5.0)])
+    report.write_page()
+    text = report.PAGE.read_text()
+    assert "| resnet18 | 4.00 (4.00 to 4.00) | 8.00 (8.00 to 8.00) | 40.0 (40.0 to 40.0) |" in text
+    assert "| resnet50 | 5.00 (5.00 to 5.00) |  |  |" in text
+    assert "ncnn Vulkan takes 4.00 times" in text and "wonnx takes 10.00 times" in text
+
+
+def test_what_was_stored_without_the_time_of_ours_finds_it_by_its_run(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(report, "RESULTS", tmp_path)
+    report.save_models([measured("resnet18", "shaderloom", 2.0), measured("resnet18", "ncnn", 8.0)])
+    other = dataclasses.replace(measured("resnet18", "wonnx", 9.0), date="2026-01-02")
+    report.save_models([other])
+    assert [result.ours_ms for result in report.load_models("lavapipe")] == [2.0, 2.0, None]
+
+
+def test_the_share_of_the_compiler_in_starts() -> None:
+    starts = {"cold": {"start_s": 9.0}, "warm": {"start_s": 1.0}, "facts": {"compile_ms": 20.0}}
+    text = report.compile_share([measured("resnet18", "shaderloom", 1.0, cold_compile_ms=400.0, **starts)])
+    assert "resnet18 400 and 20 ms (5%)" in text
+    assert report.compile_share([measured("resnet18", "shaderloom", 1.0, cold_compile_ms=400.0)]) == ""
+
+
+def test_the_picture_of_a_gpu_is_of_the_page_s_first_table() -> None:
+    page = """# Benchmarks
+
+| model | Shaderloom, arrays | torch | calls | difference |
+|---|---|---|---|---|
+| mlp batch 1 | 0.450 (0.400) | 1,234.5 (1.0) | 31 | 1e-7 |
+| decoder | 0.2 (0.1) | - | 4 | 1e-7 |
+
+| kernel | us |
+|---|---|
+| gemm | 3 |
+"""
+    heads, rows = gpu_picture.first_table(page)
+    assert heads == ["Shaderloom, arrays", "torch"]
+    assert rows == [["mlp batch 1", "0.450 (0.400)", "1,234.5 (1.0)"], ["decoder", "0.2 (0.1)", "-"]]
+    assert gpu_picture.first_table("nothing") == ([], [])
+
+
+def test_compile_times_of_a_part_replace_that_part(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(report, "RESULTS", tmp_path)
+    model = dataclasses.replace(compile_time(80, 1.0), name="resnet18")
+    report.save_compile([model], [compile_time(2000, 1.0), compile_time(500, 1.0)], "2026-01-01")
+    report.save_compile([], [compile_time(500, 3.0)], "2026-01-02")
+    stored = json.loads((tmp_path / "compile.json").read_text())
+    assert [item["name"] for item in stored["models"]] == ["resnet18"]
+    assert [(item["nodes"], item["wall_s"]) for item in stored["graphs"]] == [(500, 3.0), (2000, 1.0)]
