@@ -20,7 +20,18 @@ from ..ir import Node, Shape, Value
 from . import common
 from .registry import Builder, Case, Inferred, RawNode, Tensor, register
 from .resize_antialias import resample
-from .resize_positions import Axis, evaluate_map, fits, nearest_table, positions, rational_map, rounded
+from .resize_positions import (
+    Axis,
+    evaluate_map,
+    fits,
+    is_rational,
+    nearest_table,
+    positions,
+    rational_map,
+    real_map,
+    rounded,
+    rounded_real,
+)
 from .sampling import AxisMap, RealMap
 
 COORDINATE_MODES = (
@@ -97,12 +108,14 @@ def _scaled(node: Node, size: Dim, scale: float) -> Dim:
     if not isinstance(size, ix.Index):
         return int(np.floor(np.float32(size) * np.float32(scale)))
     low, high = ix.bounds(size)
-    fraction = Fraction(scale).limit_denominator(1000)
     if high - low < _LARGEST_RANGE:
         sizes = np.arange(low, high + 1)
         expected = np.floor(sizes.astype(np.float32) * np.float32(scale))
-        if np.array_equal(sizes * fraction.numerator // fraction.denominator, expected):
-            return ix.floordiv(ix.multiply(size, fraction.numerator), fraction.denominator)
+        for most in (1000, 1 << 17):
+            fraction = Fraction(scale).limit_denominator(most)
+            fits = high * fraction.numerator < 1 << 31
+            if fits and np.array_equal(sizes * fraction.numerator // fraction.denominator, expected):
+                return ix.floordiv(ix.multiply(size, fraction.numerator), fraction.denominator)
     raise ShapeError(f"the size {ix.text(size)} scaled by {scale} is not an integer expression", origin=node.origin)
 
 
@@ -217,11 +230,11 @@ def _nearest_map(builder: Builder, node: Node, value: Value, at: int, axis: Axis
     attributes: ResizeAttributes = node.attributes
     shrinks = axis.scale is not None and axis.scale < 1
     mode = attributes.coordinate_transformation_mode
-    exact = rational_map(mode, axis)
-    axis_map = rounded(attributes.nearest_mode, exact, shrinks)
+    axis_map = rounded(attributes.nearest_mode, rational_map(mode, axis), shrinks)
     if isinstance(axis.before, ix.Index) or isinstance(axis.after, ix.Index):
-        common.require(fits(axis_map, axis), node, "positions of Resize do not fit into 32 bits")
-        return axis_map, value
+        if is_rational(mode, axis) and fits(axis_map, axis):
+            return axis_map, value
+        return rounded_real(attributes.nearest_mode, _real_map(node, axis), shrinks), value
     table = nearest_table(mode, attributes.nearest_mode, axis)
     if fits(axis_map, axis) and np.array_equal(evaluate_map(axis_map, axis), table):
         return axis_map, value
@@ -231,14 +244,14 @@ def _nearest_map(builder: Builder, node: Node, value: Value, at: int, axis: Axis
 def _interpolation_map(node: Node, axis: Axis) -> AxisMap:
     mode = node.attributes.coordinate_transformation_mode
     axis_map = rational_map(mode, axis)
-    if fits(axis_map, axis):
-        return axis_map
-    for size in (axis.before, axis.after):
-        common.concrete(node, size, "a size whose positions do not fit into 32 bits")
-    found = positions(mode, axis).astype(np.float64)
-    if len(found) == 1:
-        return RealMap(0.0, float(found[0]))
-    return RealMap(float((found[-1] - found[0]) / (len(found) - 1)), float(found[0]))
+    return axis_map if is_rational(mode, axis) and fits(axis_map, axis) else _real_map(node, axis)
+
+
+def _real_map(node: Node, axis: Axis) -> RealMap:
+    try:
+        return real_map(node.attributes.coordinate_transformation_mode, axis)
+    except ix.Undecidable as error:
+        raise ShapeError(str(error), origin=node.origin) from error
 
 
 def _resize_10(raw: RawNode) -> None:

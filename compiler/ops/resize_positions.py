@@ -1,11 +1,13 @@
 """Where Resize samples along one axis: source positions of output coordinates, and the element nearest to each.
 
-Positions follow ONNX's formulas as exact fractions.  ``positions`` repeats the float32 arithmetic of onnxruntime on the
-host, to decide which element is nearest where rounding matters.
+Positions follow ONNX's formulas as exact fractions: of integers where those are small enough, otherwise as a
+:class:`RealMap`.  A scale that is no fraction of small integers is never rounded to one.  ``positions`` repeats the
+float32 arithmetic of onnxruntime on the host, to decide which element is nearest where rounding matters.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from dataclasses import dataclass
 from fractions import Fraction
@@ -15,7 +17,7 @@ import numpy as np
 from .. import index as ix
 from ..index import Dim
 from . import common
-from .sampling import RationalMap
+from .sampling import RationalMap, RealMap
 
 _TIE = 1e-6  #: a position this close to the middle between two elements is in the middle
 _NUMERATOR_LIMIT = 1 << 30  #: of positions: they are signed 32-bit integers, with room for sums
@@ -42,9 +44,61 @@ def _scale_fraction(axis: Axis) -> tuple[Dim, Dim]:
             return axis.after, axis.before
         exact = Fraction(ix.number(axis.after), ix.number(axis.before))
         return exact.numerator, exact.denominator
-    largest = max(ix.bounds(axis.before)[1], ix.bounds(axis.after)[1], 1)
-    fraction = Fraction(axis.scale).limit_denominator(max(min(1 << 15, _NUMERATOR_LIMIT // (8 * largest)), 1))
+    fraction = _short_fraction(axis)
     return fraction.numerator, fraction.denominator
+
+
+def _short_fraction(axis: Axis) -> Fraction:
+    """The scale as a fraction whose positions fit into 32 bits."""
+    assert axis.scale is not None
+    largest = max(ix.bounds(axis.before)[1], ix.bounds(axis.after)[1], 1)
+    return Fraction(axis.scale).limit_denominator(max(min(1 << 15, _NUMERATOR_LIMIT // (8 * largest)), 1))
+
+
+def _bound_fraction(bound: float) -> Fraction:
+    return Fraction(bound).limit_denominator(1 << 12)
+
+
+def is_rational(mode: str, axis: Axis) -> bool:
+    """Whether the fraction of :func:`rational_map` is that of the float32 numbers that the model gives."""
+    if mode == "tf_crop_and_resize":
+        return all(np.float32(float(_bound_fraction(bound))) == np.float32(bound) for bound in axis.roi)
+    if mode == "align_corners" or axis.scale is None or axis.from_sizes:
+        return True
+    return bool(np.float32(float(_short_fraction(axis))) == np.float32(axis.scale))
+
+
+def real_map(mode: str, axis: Axis) -> RealMap:
+    """The same positions for any scale and region.
+
+    Raises :class:`~..index.Undecidable` where the sizes of a declared dimension would have to be known.
+    """
+    largest = max(ix.bounds(axis.after)[1] - 1, 0)
+    if common.is_size(axis.after, 1) and mode in ("align_corners", "pytorch_half_pixel"):
+        return RealMap.of(Fraction(0), Fraction(0), 0)
+    half = Fraction(1, 2)
+    if mode in ("align_corners", "tf_crop_and_resize"):
+        span, steps = _number(axis.before) - 1, _number(axis.after) - 1
+        start, end = (Fraction(bound) for bound in (axis.roi if mode == "tf_crop_and_resize" else (0.0, 1.0)))
+        if steps == 0:
+            return RealMap.of(Fraction(0), (start + end) * half * span, 0)
+        return RealMap.of((end - start) * span / steps, start * span, largest)
+    if axis.scale is None or axis.from_sizes:
+        factor = Fraction(_number(axis.before), _number(axis.after))
+    else:
+        factor = 1 / Fraction(axis.scale)
+    offset = Fraction(0) if mode == "asymmetric" else factor * half
+    if mode not in ("asymmetric", "tf_half_pixel_for_nn"):
+        offset -= half
+    if mode == "half_pixel_symmetric":
+        offset += (_number(axis.before) - _number(axis.after) * factor) * half
+    return RealMap.of(factor, offset, largest)
+
+
+def _number(size: Dim) -> int:
+    if isinstance(size, ix.Index):
+        raise ix.Undecidable(f"positions that depend on {ix.text(size)} and on a scale that is no simple fraction")
+    return int(size)
 
 
 def rational_map(mode: str, axis: Axis) -> RationalMap:
@@ -73,7 +127,7 @@ def rational_map(mode: str, axis: Axis) -> RationalMap:
 
 def _cropped_map(axis: Axis) -> RationalMap:
     """tf_crop_and_resize: the region ``roi`` of the input, in parts of the distance between the outermost pixels."""
-    start, end = (Fraction(bound).limit_denominator(1 << 12) for bound in axis.roi)
+    start, end = (_bound_fraction(bound) for bound in axis.roi)
     span = ix.add(axis.before, -1)
     denominator = math.lcm(start.denominator, end.denominator)
     first, last = int(start * denominator), int(end * denominator)
@@ -131,6 +185,15 @@ def rounded(nearest_mode: str, axis_map: RationalMap, shrinks: bool) -> Rational
     if nearest_mode == "round_prefer_ceil":
         return RationalMap(doubled, ix.add(offset, axis_map.divisor), divisor)
     return RationalMap(doubled, ix.add(offset, ix.add(axis_map.divisor, -1)), divisor)
+
+
+def rounded_real(nearest_mode: str, exact: RealMap, shrinks: bool) -> RealMap:
+    """The same of a real map: no position lies in the middle, or on an element, but by rounding."""
+    if nearest_mode == "floor" or (nearest_mode == "legacy" and not shrinks):
+        return exact
+    more = 1 - _TIE if nearest_mode in ("ceil", "legacy") else 0.5
+    offset = exact.offset + more
+    return dataclasses.replace(exact, whole=exact.whole + math.floor(offset), offset=offset - math.floor(offset))
 
 
 def nearest_table(mode: str, nearest_mode: str, axis: Axis) -> np.ndarray:

@@ -3,13 +3,15 @@
 The source position of output coordinate ``c`` along an axis is ``(multiplier * c + offset) / divisor``.  Positions are
 kept as fractions of integers, so that the sampled element is exact on every device (WGSL's division is not correctly
 rounded) and known to the index arithmetic: for a factor of two it is plainly ``c // 2``.  A position whose fraction
-does not fit into 32 bits is a :class:`RealMap` instead.
+does not fit into 32 bits is a :class:`RealMap` instead: its fraction is right to about 2^-22 however large it is.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
 from .. import expr as ex
 from .. import index as ix
@@ -34,10 +36,35 @@ class RationalMap:
 
 @dataclass(frozen=True, slots=True)
 class RealMap:
-    """The position ``factor * c + offset`` in float32."""
+    """The position ``(high + low) * c + whole + offset``, 0 <= ``offset`` < 1.
 
-    factor: float
+    ``high`` has so few bits that its products with all ``c`` are exact in float32; ``low`` is the rest of the factor.
+    """
+
+    high: float
+    low: float
+    whole: int
     offset: float
+
+    @staticmethod
+    def of(factor: Fraction, offset: Fraction, largest: int) -> RealMap:
+        """The position ``factor * c + offset`` for 0 <= c <= ``largest``."""
+        bits = max(24 - largest.bit_length(), 1)
+        _, exponent = math.frexp(factor)
+        unit = Fraction(2) ** (exponent - bits)
+        high = math.floor(factor / unit) * unit
+        whole = math.floor(offset)
+        return RealMap(float(high), float(factor - high), whole, float(offset - whole))
+
+    def position(self, at: Dim) -> tuple[Expr, Expr]:
+        """The floor of the position, as i32, and the fraction above it."""
+        coordinate = ex.cast(ex.coordinate(at), "f32")
+        exact = coordinate * ex.const(self.high, "f32")
+        floor = ex.unary("floor", exact)
+        rest = (exact - floor) + (coordinate * ex.const(self.low, "f32") + ex.const(self.offset, "f32"))
+        more = ex.unary("floor", rest)
+        number = ex.cast(floor, "i32") + (ex.cast(more, "i32") + ex.const(self.whole, "i32"))
+        return number, rest - more
 
 
 AxisMap = RationalMap | RealMap | None  #: None: the axis is not sampled
@@ -88,8 +115,10 @@ def _read_nearest(node: Node, coordinates: Sequence[Dim], read: Read) -> Expr:
     where = []
     for at, size, axis_map in zip(coordinates, node.operand(0).shape, attributes.maps):
         if axis_map is not None:
-            assert isinstance(axis_map, RationalMap)
-            at = _clamp(ix.floordiv(axis_map.numerator(at), axis_map.divisor), size)
+            if isinstance(axis_map, RealMap):
+                at = _clamped(axis_map.position(at)[0], size)
+            else:
+                at = _clamp(ix.floordiv(axis_map.numerator(at), axis_map.divisor), size)
         where.append(at)
     return _within(node, coordinates, read(0, where))
 
@@ -152,21 +181,23 @@ def _position(
             lambda place: ex.in_range(ix.add(floor, place), 0, size),
             fraction,
         )
-    real = ex.cast(ex.coordinate(at), "f32") * ex.const(axis_map.factor, "f32") + ex.const(axis_map.offset, "f32")
-    whole = ex.unary("floor", real)
-    number = ex.cast(whole, "i32")
+    number, fraction = axis_map.position(at)
     zero, last = ex.const(0, "i32"), ex.coordinate(ix.add(size, -1))
 
     def element(place: int) -> Dim:
-        shifted = number + ex.const(place, "i32")
-        clamped = ex.binary("min", ex.binary("max", shifted, zero), last)
-        return ex.as_index(clamped, 0, max(ix.bounds(size)[1] - 1, 0))
+        return _clamped(number + ex.const(place, "i32"), size)
 
     def inside(place: int) -> Expr:
         shifted = number + ex.const(place, "i32")
         return ex.binary("and", ex.compare("ge", shifted, zero), ex.compare("le", shifted, last))
 
-    return element, inside, real - whole
+    return element, inside, fraction
+
+
+def _clamped(position: Expr, size: Dim) -> Dim:
+    """An i32 position, clamped, as a coordinate of an axis of ``size``."""
+    clamped = ex.binary("min", ex.binary("max", position, ex.const(0, "i32")), ex.coordinate(ix.add(size, -1)))
+    return ex.as_index(clamped, 0, max(ix.bounds(size)[1] - 1, 0))
 
 
 def _cubic_weights(fraction: Expr, a: float) -> list[Expr]:
