@@ -181,12 +181,11 @@ class GraphBuilder:
                 continue
             supported = definition.types[min(position, len(definition.types) - 1)] if definition.types else None
             if not value.dtype.on_device or (supported is not None and value.dtype.name not in supported):
-                raise UnsupportedError(
-                    f"{definition.name} does not support element type {value.dtype} for input {position}",
-                    origin=self.origin,
-                    tensor=value.name or None,
-                    hint=f"supported are {', '.join(sorted(supported or ON_DEVICE))}",
+                error = UnsupportedError.of_type(
+                    definition.name, position, value.dtype.name, supported or ON_DEVICE, origin=self.origin
                 )
+                error.tensor = value.name or None
+                raise error
 
     @staticmethod
     def _read_static(value: Value) -> bool:

@@ -125,7 +125,28 @@ def from_onnx(code: int) -> DType:
     try:
         return _BY_ONNX[code]
     except KeyError:
-        raise UnsupportedError(f"element type {code} is not supported") from None
+        name = f" ({_NAMES[code]})" if code in _NAMES else ""
+        known = [row.name for row in _ROWS if row.on_device]
+        error = UnsupportedError(
+            f"element type {code}{name} is not supported", hint=f"supported are {', '.join(sorted(known))}"
+        )
+        error.fault, error.supported = f"element type {code}{name}", tuple(known)
+        raise error from None
+
+
+#: Types of the standard without a row, for errors
+_NAMES = {
+    17: "float8e4m3fn",
+    18: "float8e4m3fnuz",
+    19: "float8e5m2",
+    20: "float8e5m2fnuz",
+    21: "uint4",
+    22: "int4",
+    23: "float4e2m1",
+    24: "float8e8m0",
+    25: "uint2",
+    26: "int2",
+}
 
 
 def from_numpy(dtype: np.dtype | type | str) -> DType:

@@ -7,7 +7,9 @@ where the trouble sits (an :class:`Origin`), the *reason*, and a *hint*: what th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,17 +17,27 @@ class Origin:
     """Where an IR node came from: one node of the ONNX file.
 
     ``graph`` is the path of (sub)graphs from the main graph down, e.g. ``"main"`` or ``"main/If_3.then_branch"``;
-    ``index`` is the node's position in that graph's node list.
+    ``index`` is the node's position in that graph's node list.  ``domain`` and ``opset``, which the importer knows, are
+    for errors; they do not make another node.
     """
 
     graph: str
     index: int
     op: str
     name: str = ""
+    domain: str = field(default="", compare=False)
+    opset: int = field(default=0, compare=False)
 
     def __str__(self) -> str:
         label = f" '{self.name}'" if self.name else ""
         return f"{self.op}{label} ({self.graph} node {self.index})"
+
+    @property
+    def described(self) -> str:
+        """With the domain and the opset that the model imports, where they are known."""
+        label = f" '{self.name}'" if self.name else ""
+        version = f"; {self.domain or 'ai.onnx'} opset {self.opset}" if self.opset else ""
+        return f"{self.op}{label} ({self.graph} node {self.index}{version})"
 
 
 def printable(text: str) -> str:
@@ -59,10 +71,36 @@ class ShaderloomError(Exception):
             self.stage = stage
 
     def __str__(self) -> str:
-        where = f" at {self.origin}" if self.origin else ""
+        where = f" at {self.origin.described}" if self.origin else ""
         tensor = f", tensor '{self.tensor}'" if self.tensor else ""
         hint = f" [{self.hint or self.remedy}]" if self.hint or self.remedy else ""
         return printable(f"{self.stage}{where}{tensor}: {self.reason}{hint}")
+
+
+def _shown(value: object) -> str:
+    return value if isinstance(value, str) else repr(value)
+
+
+def _wider(dtype: str) -> str:
+    """The type that most likely takes the elements of another: the usual one of the same kind."""
+    if dtype.startswith(("float", "bfloat")):
+        return "float32"
+    return "int64" if dtype in ("uint32", "uint64") else "int32"
+
+
+def close_to(name: str, other: str) -> bool:
+    """Whether a name is likely meant by another: the same in other letters, or a misspelling."""
+    left, right = name.casefold(), other.casefold()
+    return left == right or difflib.SequenceMatcher(None, left, right).ratio() >= 0.6
+
+
+def nearest_first(name: str, known: Iterable[str]) -> list[str]:
+    """Names by how much they resemble another one, then by the alphabet."""
+
+    def likeness(other: str) -> tuple[float, str]:
+        return -difflib.SequenceMatcher(None, name.casefold(), other.casefold()).ratio(), other
+
+    return sorted(known, key=likeness)
 
 
 class ModelError(ShaderloomError):
@@ -80,10 +118,47 @@ class BundleError(ShaderloomError):
 
 
 class UnsupportedError(ShaderloomError):
-    """A valid model uses an operator, attribute, type or shape that no provider of the session supports."""
+    """A valid model uses an operator, attribute, type or shape that no provider of the session supports.
+
+    ``fault`` names what is at fault with its value (``attribute 'mode' = 'wrap'``, ``element type float64 for input
+    1``), and ``supported`` what may stand there instead, the nearest first.  They are empty where a refusal is about
+    something else.
+    """
 
     stage = "support"
     remedy = "export the model without it, or add the operator: shaderloom.register_operator"
+    fault: str | None = None
+    supported: tuple[str, ...] = ()
+
+    @classmethod
+    def of_attribute(
+        cls, op: str, name: str, value: object, supported: Iterable[object] = (), *, origin: Origin | None = None
+    ) -> UnsupportedError:
+        """The refusal of an attribute's value, with the values that are supported."""
+        fault = f"attribute '{name}' = {value!r:.60}"
+        return cls._of(fault, f"{op} does not support {fault}", [_shown(each) for each in supported], value, origin)
+
+    @classmethod
+    def of_type(
+        cls, op: str, position: int, dtype: str, supported: Iterable[str], *, origin: Origin | None = None
+    ) -> UnsupportedError:
+        """The refusal of an operand's element type; a Cast in front of it is what the reader can do."""
+        fault = f"element type {dtype} for input {position}"
+        error = cls._of(fault, f"{op} does not support {fault}", list(supported), _wider(dtype), origin)
+        if error.supported:
+            error.hint = f"{error.hint}; put a Cast to {error.supported[0]} before it"
+        return error
+
+    @classmethod
+    def _of(
+        cls, fault: str, reason: str, supported: list[str], value: object, origin: Origin | None
+    ) -> UnsupportedError:
+        ordered = nearest_first(_shown(value), supported)
+        error = cls(reason, origin=origin, hint=f"supported are {', '.join(sorted(ordered))}" if ordered else None)
+        if ordered and close_to(_shown(value), ordered[0]):
+            error.hint = f"{error.hint}; the nearest is {ordered[0]}"
+        error.fault, error.supported = fault, tuple(ordered)
+        return error
 
 
 class ShapeError(ShaderloomError):

@@ -13,7 +13,7 @@ from shaderloom.compiler.frontend import load_model
 from shaderloom.compiler.ops.common import FLOATS
 from shaderloom.compiler.ops.registry import NoAttributes, OpDef, registry
 from shaderloom.compiler.specialise import bind_shapes, specialise
-from shaderloom.runtime.errors import ShaderloomError, ShapeError, UnsupportedError
+from shaderloom.runtime.errors import ModelError, ShaderloomError, ShapeError, UnsupportedError
 
 SHAPE, SUPPORT = ShapeError, UnsupportedError
 
@@ -24,7 +24,7 @@ REFUSED: dict[str, tuple[str, str, type[ShaderloomError], str]] = {
     "double": ("double[2] a", "Sqrt(a)", SUPPORT, "does not support element type float64"),
     "clip": ("float[2] a, float[2] b", "Clip(a, b)", SHAPE, "bounds must be scalars"),
     "prelu": ("float[2] a, float[3, 2] b", "PRelu(a, b)", SHAPE, "does not broadcast to the input"),
-    "shift": ("uint8[2] a, uint8[2] b", 'BitShift<direction = "UP">(a, b)', SHAPE, "neither LEFT nor RIGHT"),
+    "shift": ("uint8[2] a, uint8[2] b", 'BitShift<direction = "UP">(a, b)', SUPPORT, "supported are LEFT, RIGHT"),
     "matmul": ("float[2, 3] a, float[4, 5] b", "MatMul(a, b)", SHAPE, "the inner sizes differ"),
     "matmul scalar": ("float a, float[4, 5] b", "MatMul(a, b)", SHAPE, "rank at least 1"),
     "gemm rank": ("float[2, 3, 4] a, float[4, 5] b", "Gemm(a, b)", SHAPE, "matrices"),
@@ -43,7 +43,12 @@ REFUSED: dict[str, tuple[str, str, type[ShaderloomError], str]] = {
         SHAPE,
         "kernel_shape",
     ),
-    "auto_pad": ("float[1, 3, 5, 5] a, float[4, 3, 3, 3] b", 'Conv<auto_pad = "MOST">(a, b)', SHAPE, "MOST"),
+    "auto_pad": (
+        "float[1, 3, 5, 5] a, float[4, 3, 3, 3] b",
+        'Conv<auto_pad = "MOST">(a, b)',
+        SUPPORT,
+        "'auto_pad' = 'MOST'",
+    ),
     "pads": ("float[1, 3, 5, 5] a, float[4, 3, 3, 3] b", "Conv<pads = [1, 1]>(a, b)", SHAPE, "do not fit 2 axes"),
     "stride": ("float[1, 3, 5] a", "MaxPool<kernel_shape = [2], strides = [0]>(a)", SHAPE, "must be positive"),
     "pool rank": ("float[3, 5] a", "MaxPool<kernel_shape = [2]>(a)", SHAPE, "needs spatial axes"),
@@ -139,3 +144,100 @@ def test_a_missing_operator_names_the_nearest(wrong: str, right: str):
     text = str(caught.value)
     assert f"at {wrong} 'at'" in text and f"'own.{wrong}' is not supported (opset 3)" in text
     assert f"the nearest supported operator is {right}" in text
+
+
+# -- what every refusal says -----------------------------------------------------------------------------------------
+
+#: what is wrong -> opset, inputs, node, all that the error says
+COMPLETE: dict[str, tuple[int, str, str, tuple[str, ...]]] = {
+    "unknown operator": (
+        21,
+        "float[3] x",
+        "Sofmax(x)",
+        ("ai.onnx opset 21", "operator 'Sofmax'", "the nearest supported operator is Softmax of ai.onnx"),
+    ),
+    "operator of another domain": (
+        21,
+        "float[3] x",
+        "BiasGelu(x, x)",
+        ("ai.onnx opset 21", "operator 'BiasGelu'", "BiasGelu of com.microsoft"),
+    ),
+    "misspelt operator of a domain": (
+        21,
+        "float[3] x",
+        "com.microsoft.BiasGelo(x, x)",
+        ("com.microsoft opset 1", "operator 'com.microsoft.BiasGelo'", "BiasGelu of com.microsoft"),
+    ),
+    "unknown domain": (
+        21,
+        "float[3] x",
+        "own.Zzz(x)",
+        ("own opset 3", "operator 'own.Zzz'", "supported domains are ai.onnx, com.microsoft"),
+    ),
+    "operator of a newer opset": (
+        17,
+        "float[3] x",
+        "Gelu(x)",
+        ("ai.onnx opset 17", "'Gelu' is not part of opset 17", "from opset 20 on", "version_converter"),
+    ),
+    "misspelt attribute": (
+        21,
+        "float[3] x",
+        "Softmax<axes = 1>(x)",
+        ("ai.onnx opset 21", "attribute 'axes' of Softmax", "1 was given", "the nearest supported attribute is axis"),
+    ),
+    "value of an attribute": (
+        21,
+        "float[3] x, int64[2] pads",
+        'Pad<mode = "refelct">(x, pads)',
+        ("ai.onnx opset 21", "attribute 'mode' = 'refelct'", "constant, edge, reflect, wrap", "the nearest is reflect"),
+    ),
+    "type of an attribute": (
+        21,
+        "float[3] x",
+        'Softmax<axis = "last">(x)',
+        ("ai.onnx opset 21", "attribute 'axis' of Softmax must be int, not str", "'last'"),
+    ),
+    "type of an operand": (
+        21,
+        "double[3] x",
+        "Sqrt(x)",
+        ("ai.onnx opset 21", "tensor 'x'", "element type float64 for input 0", "float16, float32", "a Cast to float32"),
+    ),
+    "type that no device holds": (
+        21,
+        "float[3] x",
+        "Cast<to = 18>(x)",
+        ("ai.onnx opset 21", "element type 18 (float8e4m3fnuz)", "supported are bfloat16"),
+    ),
+    "missing input": (
+        21,
+        "float[1, 3, 5] x",
+        'Conv(x, "", x)',
+        ("ai.onnx opset 21", "input 1 of Conv is missing (W)", "only optional inputs may be left out"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", COMPLETE)
+def test_a_refusal_names_all_that_is_at_fault(name: str):
+    """Stage, node, operator, domain, opset, the part at fault with its value, and the nearest supported form."""
+    opset, inputs, body, parts = COMPLETE[name]
+    with pytest.raises((UnsupportedError, ModelError)) as caught:
+        _specialise(
+            f'<ir_version: 10, opset_import: ["" : {opset}, "own" : 3, "com.microsoft" : 1]> '
+            f"g ({inputs}) => (float y) {{ [at] y = {body} }}"
+        )
+    error, text = caught.value, str(caught.value)
+    op = body.partition("(")[0].partition("<")[0].rpartition(".")[2]
+    assert text.startswith(f"{error.stage} at {op} 'at' (main node 0; ")
+    assert [part for part in parts if part not in text] == []
+    if isinstance(error, UnsupportedError):
+        assert error.fault is not None and error.fault in text
+
+
+def test_supported_values_are_ordered_by_likeness():
+    error = UnsupportedError.of_attribute("Pad", "mode", "Reflected", ("constant", "edge", "reflect", "wrap"))
+    assert error.supported[0] == "reflect" and error.fault == "attribute 'mode' = 'Reflected'"
+    assert UnsupportedError.of_type("Sqrt", 0, "uint32", ("float32", "int64")).supported[0] == "int64"
+    assert "nearest" not in str(UnsupportedError.of_attribute("Resize", "mode", "area", ("cubic", "linear")))

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from ...runtime.errors import ModelError, Origin, UnsupportedError
+from ...runtime.errors import ModelError, Origin, UnsupportedError, nearest_first
 from ..ops.registry import OpDef
 from ..sources import TensorSource
 
@@ -67,21 +67,34 @@ def typed_attributes(definition: OpDef, values: dict[str, Any], origin: Origin) 
     arguments: dict[str, Any] = {}
     for name, value in values.items():
         if name not in fields:
-            raise UnsupportedError(
-                f"attribute '{name}' of {definition.name} is not supported", origin=origin, hint=_nearest(name, fields)
+            error = UnsupportedError(
+                f"attribute '{name}' of {definition.name} is not supported ({value!r:.60} was given)",
+                origin=origin,
+                hint=_nearest(name, fields),
             )
+            error.fault, error.supported = f"attribute '{name}'", tuple(nearest_first(name, fields))
+            raise error
         expected = fields[name][0]
         converted = _convert(value, expected)
         if converted is _WRONG:
-            raise UnsupportedError(
+            choices = _choices(expected)
+            if any(type(each) is type(value) for each in choices):
+                raise UnsupportedError.of_attribute(definition.name, name, value, choices, origin=origin)
+            error = UnsupportedError(
                 f"attribute '{name}' of {definition.name} must be {_describe(expected)}, not {type(value).__name__}",
                 origin=origin,
                 hint=f"{_describe(type(value))} {value!r:.60} was given",
             )
+            error.fault, error.supported = f"attribute '{name}'", (_describe(expected),)
+            raise error
         arguments[name] = converted
     for name, (_, required) in fields.items():
         if required and name not in arguments:
-            raise ModelError(f"{definition.name} needs the attribute '{name}'", origin=origin)
+            raise ModelError(
+                f"{definition.name} needs the attribute '{name}'",
+                origin=origin,
+                hint=f"it is {_describe(fields[name][0])}",
+            )
     try:
         return definition.attributes(**arguments)
     except ValueError as error:  # from the dataclass's own checks
@@ -95,6 +108,15 @@ def _nearest(name: str, known: Iterable[str]) -> str:
     if close:
         return f"the nearest supported attribute is {close[0]}"
     return f"supported are {', '.join(names)}" if names else "the operator has no attributes"
+
+
+def _choices(expected: Any) -> tuple[Any, ...]:
+    """The values of an attribute's type, if they are listed."""
+    if typing.get_origin(expected) is typing.Literal:
+        return typing.get_args(expected)
+    if typing.get_origin(expected) in (typing.Union, types.UnionType):
+        return tuple(choice for each in typing.get_args(expected) for choice in _choices(each))
+    return ()
 
 
 _WRONG = object()
@@ -137,4 +159,7 @@ def _convert(value: Any, expected: Any) -> Any:
 
 
 def _describe(expected: Any) -> str:
+    choices = _choices(expected)
+    if choices:
+        return f"one of {', '.join(map(str, choices))}"
     return expected.__name__ if type(expected) is type else str(expected).replace("typing.", "")

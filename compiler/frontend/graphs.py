@@ -15,7 +15,7 @@ from ..sources import InlineSource, TensorSource
 from .attributes import read_attribute, typed_attributes
 from .model import DeclaredDim, ImportedBlock, ImportedGraph, ImportedNode, ImportedPort
 from .order import topological_order
-from .schemas import opset_of, signature
+from .schemas import hint_for, opset_of, signature
 from .tensors import TensorReader, constant_of_attributes
 
 #: operators that the specialiser resolves by itself
@@ -59,7 +59,9 @@ class GraphImporter:
         nodes = []
         for position in topological_order(self._proto.node, self._path):
             proto = self._proto.node[position]
-            origin = Origin(self._path, position, proto.op_type, proto.name)
+            domain = "" if proto.domain == "ai.onnx" else proto.domain
+            opset = self._opsets.get(domain, 0)
+            origin = Origin(self._path, position, proto.op_type, proto.name, domain, opset)
             try:
                 node = self._node(proto, origin)
             except UnsupportedError as error:
@@ -179,7 +181,9 @@ class GraphImporter:
         try:
             return registry.get(proto.op_type, domain)
         except UnsupportedError as error:
-            raise UnsupportedError(f"{error.reason} (opset {opset})", hint=error.hint) from None
+            refusal = UnsupportedError(f"{error.reason} (opset {opset})", hint=hint_for(proto.op_type, domain))
+            refusal.fault = error.fault
+            raise refusal from None
 
     @staticmethod
     def _check_operands(proto: onnx.NodeProto, domain: str, opset: int) -> int:
@@ -189,14 +193,18 @@ class GraphImporter:
             return opset
         op, given = proto.op_type, len(proto.input)
         if given < standard.min_inputs:
-            raise ModelError(f"{op} needs at least {standard.min_inputs} inputs, not {given}")
+            names = f" ({', '.join(standard.names[: standard.min_inputs])})" if standard.names else ""
+            raise ModelError(f"{op} needs at least {standard.min_inputs} inputs, not {given}{names}")
         if given > standard.max_inputs:
             raise ModelError(f"{op} takes at most {standard.max_inputs} inputs, not {given}")
         if len(proto.output) > standard.max_outputs:
             raise ModelError(f"{op} has at most {standard.max_outputs} outputs, not {len(proto.output)}")
         for position in standard.required:
             if position >= given or not proto.input[position]:
-                raise ModelError(f"input {position} of {op} is missing")
+                raise ModelError(
+                    f"input {position} of {op} is missing ({standard.names[position]})",
+                    hint="only optional inputs may be left out",
+                )
         names = {item.name for item in proto.attribute}
         for name in standard.required_attributes:
             if name not in names:
@@ -242,6 +250,7 @@ class GraphImporter:
                 tensor = value.type.tensor_type
                 dtype = dtypes.from_onnx(tensor.elem_type) if tensor.elem_type else None
             except UnsupportedError as error:
+                error.tensor = error.tensor or value.name
                 if not self._keep_refused:
                     raise
                 yield ImportedPort(value.name, None, None, refusal=error.reason)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import onnx.defs
 
 from ...runtime.errors import ModelError, UnsupportedError
+from ..ops.registry import registry
 
 _STANDARD_DOMAINS = ("", "ai.onnx.ml")
 
@@ -23,6 +24,7 @@ class Signature:
     max_outputs: int
     required: tuple[int, ...]
     required_attributes: tuple[str, ...]
+    names: tuple[str, ...] = ()  #: of the inputs
 
 
 @functools.cache
@@ -36,20 +38,38 @@ def signature(op: str, domain: str, opset: int) -> Signature | None:
     except onnx.defs.SchemaError:
         if domain not in _STANDARD_DOMAINS:
             return None
-        raise ModelError(f"operator '{op}' is not part of opset {opset}", hint=_first_version(op, domain)) from None
+        raise ModelError(f"operator '{op}' is not part of opset {opset}", hint=hint_for(op, domain)) from None
     option = onnx.defs.OpSchema.FormalParameterOption.Single
     required = tuple(position for position, item in enumerate(schema.inputs) if item.option == option)
     attributes = tuple(sorted(name for name, item in schema.attributes.items() if item.required))
-    return Signature(schema.since_version, schema.min_input, schema.max_input, schema.max_output, required, attributes)
+    return Signature(
+        schema.since_version,
+        schema.min_input,
+        schema.max_input,
+        schema.max_output,
+        required,
+        attributes,
+        tuple(item.name for item in schema.inputs),
+    )
 
 
-def _first_version(op: str, domain: str) -> str | None:
-    try:
-        newest = onnx.defs.get_schema(op, onnx.defs.onnx_opset_version(), domain)
-    except onnx.defs.SchemaError:
-        return None
-    state = "is deprecated" if newest.deprecated else f"has its newest form in opset {newest.since_version}"
-    return f"the operator {state}"
+def hint_for(op: str, domain: str) -> str:
+    """What an operator that an opset lacks may be: of a newer one, gone since, of another domain, or misspelt."""
+    versions = _versions().get((domain, op), ())
+    if versions and not versions[-1][1]:
+        since = f"it is part of {domain or 'ai.onnx'} from opset {versions[0][0]} on"
+        return f"{since}: onnx.version_converter raises the opset"
+    gone = f"it is deprecated since opset {versions[-1][0]}; " if versions else ""
+    return gone + registry.nearest(op, domain)
+
+
+@functools.cache
+def _versions() -> dict[tuple[str, str], tuple[tuple[int, bool], ...]]:
+    """(domain, operator) -> its versions, oldest first, and whether they are deprecated."""
+    found: dict[tuple[str, str], list[tuple[int, bool]]] = {}
+    for schema in onnx.defs.get_all_schemas_with_history():
+        found.setdefault((schema.domain, schema.name), []).append((schema.since_version, schema.deprecated))
+    return {key: tuple(sorted(versions)) for key, versions in found.items()}
 
 
 def read_opsets(imports: Iterable[onnx.OperatorSetIdProto]) -> Mapping[str, int]:

@@ -226,8 +226,7 @@ class GeluAttributes:
 
 
 def _infer_gelu(node: Node) -> Inferred:
-    approximate = node.attributes.approximate
-    common.require(approximate in ("none", "tanh"), node, f"approximate '{approximate}' is neither none nor tanh")
+    common.require_choice(node, "approximate", ("none", "tanh"))
     return same_as_input()(node)
 
 

@@ -90,8 +90,7 @@ def _shapes(node: Node) -> _Shapes:
 
 def _infer_attention(node: Node) -> Inferred:
     shapes, dtype = _shapes(node), node.operand(0).dtype
-    mode = node.attributes.qk_matmul_output_mode
-    common.require(mode in (0, 1, 2, 3), node, f"unknown qk_matmul_output_mode {mode}")
+    common.require_choice(node, "qk_matmul_output_mode", (0, 1, 2, 3))
     if node.operand(0).rank == 3:
         result: tuple[Dim, ...] = (shapes.batch, shapes.queries, ix.multiply(shapes.heads, shapes.value_size))
     else:

@@ -230,10 +230,10 @@ def _hidden_sizes(node: Node) -> tuple[Dim, Dim, Dim]:
 
 def _infer_attention(node: Node) -> Inferred:
     attributes: AttentionAttributes = node.attributes
-    if attributes.do_rotary:
-        raise UnsupportedError("Attention with do_rotary=1 is not supported", origin=node.origin)
-    if attributes.past_present_share_buffer or node.optional(6) is not None:
-        raise UnsupportedError("Attention with past_present_share_buffer=1 is not supported", origin=node.origin)
+    common.require_choice(node, "do_rotary", (0,))
+    common.require_choice(node, "past_present_share_buffer", (0,))
+    if node.optional(6) is not None:
+        raise UnsupportedError("Attention with past_sequence_length (input 6) is not supported", origin=node.origin)
     value, weights, past = node.operand(0), node.operand(1), node.optional(4)
     common.require(value.rank == 3 and weights.rank == 2, node, "input or weights of a wrong rank")
     batch, queries, inputs = value.shape
@@ -317,12 +317,8 @@ class RotaryEmbeddingAttributes:
 
 
 def _infer_rotary(node: Node) -> Inferred:
-    attributes: RotaryEmbeddingAttributes = node.attributes
-    for name, neutral in (("is_packed_batching", 0), ("scale", 1.0)):
-        if getattr(attributes, name) != neutral:
-            raise UnsupportedError(
-                f"RotaryEmbedding with {name}={getattr(attributes, name)} is not supported", origin=node.origin
-            )
+    common.require_choice(node, "is_packed_batching", (0,))
+    common.require_choice(node, "scale", (1.0,))
     value, positions, cosines = node.operand(0), node.operand(1), node.operand(2)
     common.require(value.rank in (3, 4), node, f"the input has rank {value.rank}")
     common.require(cosines.rank == 2 and cosines.shape == node.operand(3).shape, node, "the caches differ in shape")

@@ -66,10 +66,7 @@ register(
 
 def _check_bits(node: Node) -> int:
     bits: int = node.attributes.bits
-    if bits not in (2, 4, 8):
-        raise UnsupportedError(
-            f"{node.op} with bits={bits} is not supported", origin=node.origin, hint="2, 4 or 8 bits"
-        )
+    common.require_choice(node, "bits", (2, 4, 8))
     return bits
 
 
@@ -113,8 +110,7 @@ def _infer_matmul_nbits(node: Node) -> Inferred:
     common.require(block >= 16 and not block & (block - 1), node, f"block_size {block} is no power of two from 16 on")
     if node.optional(4) is not None:
         raise UnsupportedError("MatMulNBits with g_idx (input 4) is not supported", origin=node.origin)
-    if attributes.weight_prepacked:
-        raise UnsupportedError("MatMulNBits with weight_prepacked=1 is not supported", origin=node.origin)
+    common.require_choice(node, "weight_prepacked", (0,))
     fits = value.rank >= 1 and ix.equal(value.shape[-1], attributes.K)
     common.require(fits, node, f"A of shape {common.describe_shape(value.shape)} for K = {attributes.K}")
     wanted = (attributes.N, blocks, block * bits // 8)
@@ -222,11 +218,7 @@ def _infer_gather_block(node: Node) -> Inferred:
     gathered = common.normalise_axis(node, attributes.gather_axis, data.rank)
     quantised = common.normalise_axis(node, attributes.quantize_axis, data.rank)
     if quantised != data.rank - 1:
-        raise UnsupportedError(
-            f"GatherBlockQuantized of packed bytes with quantize_axis={attributes.quantize_axis} is not supported",
-            origin=node.origin,
-            hint="the last axis",
-        )
+        common.require_choice(node, "quantize_axis", (-1, data.rank - 1))
     common.require(gathered != quantised, node, "gather_axis and quantize_axis are one")
     wanted = (*shape[:-1], ix.ceildiv(shape[-1], attributes.block_size))
     common.require(scales.shape == wanted, node, f"scales of shape {common.describe_shape(scales.shape)}")

@@ -12,13 +12,13 @@ Conventions of every operator file:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
 
 from ...runtime.dtypes import DType
-from ...runtime.errors import NotKnownError, ShapeError
+from ...runtime.errors import NotKnownError, ShapeError, UnsupportedError
 from .. import expr as ex
 from .. import index as ix
 from ..expr import Expr
@@ -91,6 +91,13 @@ def require(condition: bool, node: Node, reason: str) -> None:
     """Raise :class:`ShapeError` with the node's origin unless ``condition`` holds."""
     if not condition:
         raise ShapeError(reason, origin=node.origin)
+
+
+def require_choice(node: Node, name: str, supported: Collection[Any]) -> None:
+    """Raise :class:`UnsupportedError` with the supported values unless the attribute has one of them."""
+    value = getattr(node.attributes, name)
+    if value not in supported:
+        raise UnsupportedError.of_attribute(node.op, name, value, supported, origin=node.origin)
 
 
 def known(node: Node, value: Value, what: str) -> np.ndarray:

@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...runtime.dtypes import BOOL
-from ...runtime.errors import ShapeError
 from .. import expr as ex
 from ..expr import Expr
 from ..ir import Node
-from .common import ANY, BOOLEAN, INTEGERS, NUMERIC, broadcast_inference, literal, wrap
+from .common import ANY, BOOLEAN, INTEGERS, NUMERIC, broadcast_inference, literal, require_choice, wrap
 from .elementwise import binary_element, define, exactly
 from .registry import Case, Element, Inferred, Tensor
 
@@ -71,8 +70,7 @@ class BitShiftAttributes:
 
 
 def _infer_shift(node: Node) -> Inferred:
-    if node.attributes.direction not in ("LEFT", "RIGHT"):
-        raise ShapeError(f"direction '{node.attributes.direction}' is neither LEFT nor RIGHT", origin=node.origin)
+    require_choice(node, "direction", ("LEFT", "RIGHT"))
     return broadcast_inference()(node)
 
 

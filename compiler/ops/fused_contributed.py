@@ -28,11 +28,7 @@ _PARAMETERS: dict[str, tuple[str, ...]] = {
 
 def _check_activation(node: Node, name: str) -> None:
     if name and name not in _PARAMETERS:
-        raise UnsupportedError(
-            f"{node.op} with activation '{name}' is not supported",
-            origin=node.origin,
-            hint=f"supported are {', '.join(_PARAMETERS)}",
-        )
+        raise UnsupportedError.of_attribute(node.op, "activation", name, _PARAMETERS, origin=node.origin)
 
 
 def _activated(builder: Builder, value: Value, name: str, parameters: Sequence[float]) -> Value:

@@ -36,10 +36,9 @@ def _modern_modes(raw: RawNode) -> None:
 
 
 def _infer(node: Node) -> Inferred:
-    attributes: GridSampleAttributes = node.attributes
     value, grid = node.operand(0), node.operand(1)
-    common.require(attributes.mode in _MODES, node, f"unknown mode '{attributes.mode}'")
-    common.require(attributes.padding_mode in _PADDINGS, node, f"unknown padding_mode '{attributes.padding_mode}'")
+    common.require_choice(node, "mode", _MODES)
+    common.require_choice(node, "padding_mode", _PADDINGS)
     common.require(
         value.rank >= 3 and grid.rank == value.rank, node, f"input of rank {value.rank}, grid of {grid.rank}"
     )

@@ -122,10 +122,8 @@ def _sizes(node: Node) -> _Sizes:
 def _infer(node: Node) -> Inferred:
     attributes: GroupQueryAttentionAttributes = node.attributes
     for name in ("k_quant_type", "v_quant_type"):
-        if getattr(attributes, name) != "NONE":
-            raise UnsupportedError(f"GroupQueryAttention with {name}={getattr(attributes, name)}", origin=node.origin)
-    if attributes.qk_output:
-        raise UnsupportedError(f"GroupQueryAttention with qk_output={attributes.qk_output}", origin=node.origin)
+        common.require_choice(node, name, ("NONE",))
+    common.require_choice(node, "qk_output", (0,))
     if attributes.do_rotary:
         common.require(node.optional(7) is not None and node.optional(8) is not None, node, "do_rotary needs caches")
     sizes, dtype = _sizes(node), node.operand(0).dtype

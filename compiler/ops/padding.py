@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...runtime.errors import UnsupportedError
 from .. import expr as ex
 from .. import index as ix
 from ..expr import Expr
@@ -70,8 +69,7 @@ def axis_pads(node: Node) -> list[AxisPad]:
 
 def _infer_pad(node: Node) -> Inferred:
     value = node.operand(0)
-    if node.attributes.mode not in MODES:
-        raise UnsupportedError(f"mode '{node.attributes.mode}' of Pad is not supported", origin=node.origin)
+    common.require_choice(node, "mode", MODES)
     pads = axis_pads(node)
     if node.attributes.mode != "constant":
         for axis, pad in enumerate(pads):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ...runtime.errors import UnsupportedError
 from .. import expr as ex
 from .. import index as ix
 from ..expr import Expr
@@ -29,8 +28,7 @@ def _check_image(node: Node) -> None:
     value, attributes = node.operand(0), node.attributes
     common.require(value.rank == 4, node, f"{node.op} needs rank 4, not {value.rank}")
     common.require(attributes.blocksize > 0, node, f"a block of {attributes.blocksize} pixels")
-    if attributes.mode not in ("DCR", "CRD"):
-        raise UnsupportedError(f"mode '{attributes.mode}' of {node.op} is not supported", origin=node.origin)
+    common.require_choice(node, "mode", ("DCR", "CRD"))
 
 
 def _exactly(node: Node, size: Dim, divisor: int) -> Dim:

@@ -179,7 +179,7 @@ def functions_of(node: Node, kind: str, directions: int) -> tuple[Function, ...]
     for name in names:
         defaults = DEFAULTS.get(name.lower())
         if defaults is None:
-            raise UnsupportedError(f"activation '{name}' of {node.op} is not supported", origin=node.origin)
+            raise UnsupportedError.of_attribute(node.op, "activations", name, DEFAULTS, origin=node.origin)
         alpha, beta = defaults
         if alpha is not None and alphas:
             alpha = alphas.pop(0)
@@ -192,8 +192,8 @@ def functions_of(node: Node, kind: str, directions: int) -> tuple[Function, ...]
 def layer_of(node: Node, kind: str, weight_axis: int = 2) -> Layer:
     """Check the operands; ``weight_axis`` is that of W's inputs."""
     attributes = node.attributes
-    common.require(attributes.direction in _DIRECTIONS, node, f"unknown direction '{attributes.direction}'")
-    common.require(attributes.layout in (0, 1), node, f"unknown layout {attributes.layout}")
+    common.require_choice(node, "direction", _DIRECTIONS)
+    common.require_choice(node, "layout", (0, 1))
     value, weight, recurrence = node.operand(0), node.operand(1), node.operand(2)
     shapes = [value.rank, weight.rank, recurrence.rank]
     common.require(shapes == [3, 3, 3], node, f"X, W and R of ranks {shapes}, not 3")

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ...runtime.dtypes import DType
-from ...runtime.errors import UnsupportedError
+from ...runtime.errors import UnsupportedError, close_to, nearest_first
 from ..expr import Expr
 from ..index import Dim
 from ..ir import Node, Shape, Value
@@ -208,7 +208,9 @@ class Registry:
         found = self.find(name, domain)
         if found is None:
             full = f"{domain}.{name}" if domain else name
-            raise UnsupportedError(f"operator '{full}' is not supported", hint=self._nearest(name))
+            error = UnsupportedError(f"operator '{full}' is not supported", hint=self.nearest(name, domain))
+            error.fault = f"operator '{full}'"
+            raise error
         return found
 
     def of(self, node: Node) -> OpDef:
@@ -218,13 +220,30 @@ class Registry:
     def all(self) -> Iterable[OpDef]:
         return self._table.values()
 
-    def _nearest(self, name: str) -> str:
-        import difflib
+    def nearest(self, name: str, domain: str) -> str:
+        """What may be meant by an operator that is not known: its name in another domain, or one spelt alike."""
+        public = [key for key in self._table if key[0] != "loom"]
+        same = [key for key in public if key[1] == name and key[0] != _domain(domain)]
+        # of names that are equally near, the one of the same domain, then of the standard
+        order = sorted(public, key=lambda key: (key[0] != _domain(domain), key[0] != ""))
+        likely = nearest_first(name, dict.fromkeys(known for _, known in order))[:1]
+        if same:
+            found = (
+                f"the nearest supported operator is {name} of {' and of '.join(sorted(_label(key[0]) for key in same))}"
+            )
+        elif likely and close_to(name, likely[0]):
+            owner = next(key[0] for key in order if key[1] == likely[0])
+            found = f"the nearest supported operator is {likely[0]} of {_label(owner)}"
+        elif any(key[0] == _domain(domain) for key in public):
+            found = f"no supported operator of {_label(_domain(domain))} is spelt alike"
+        else:
+            domains = sorted({_label(key[0]) for key in public})
+            found = f"supported domains are {', '.join(domains)}"
+        return f"{found}; shaderloom.register_operator adds one"
 
-        names = sorted({known for domain, known in self._table if domain != "loom"})
-        close = difflib.get_close_matches(name, names, n=1)
-        suggestion = f"the nearest supported operator is {close[0]}; " if close else ""
-        return f"{suggestion}shaderloom.register_operator adds one"
+
+def _label(domain: str) -> str:
+    return domain or "ai.onnx"
 
 
 def _domain(domain: str) -> str:

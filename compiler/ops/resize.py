@@ -130,8 +130,7 @@ def _keep_aspect_ratio(
     node: Node, order: Sequence[int], before: Sequence[Dim], sizes: Sequence[Dim], rois: Sequence[tuple[float, float]]
 ) -> dict[int, Axis]:
     policy = node.attributes.keep_aspect_ratio_policy
-    if policy not in ("not_larger", "not_smaller"):
-        raise UnsupportedError(f"keep_aspect_ratio_policy '{policy}' is not supported", origin=node.origin)
+    common.require_choice(node, "keep_aspect_ratio_policy", ("stretch", "not_larger", "not_smaller"))
     old = [common.concrete(node, size, "a size") for size in before]
     new = [common.concrete(node, size, "a size") for size in sizes]
     common.require(all(old), node, "an axis without elements has no aspect ratio")
@@ -145,13 +144,9 @@ def _keep_aspect_ratio(
 
 def _infer_resize(node: Node) -> Inferred:
     value, attributes = node.operand(0), node.attributes
-    for name, given, supported in (
-        ("mode", attributes.mode, ("nearest", "linear", "cubic")),
-        ("coordinate_transformation_mode", attributes.coordinate_transformation_mode, COORDINATE_MODES),
-        ("nearest_mode", attributes.nearest_mode, NEAREST_MODES),
-    ):
-        if given not in supported:
-            raise UnsupportedError(f"{name} '{given}' of Resize is not supported", origin=node.origin)
+    common.require_choice(node, "mode", ("nearest", "linear", "cubic"))
+    common.require_choice(node, "coordinate_transformation_mode", COORDINATE_MODES)
+    common.require_choice(node, "nearest_mode", NEAREST_MODES)
     shape = list(value.shape)
     for axis, resized in resized_axes(node).items():
         shape[axis] = resized.after

@@ -111,14 +111,11 @@ def _infer_roi_align(node: Node) -> Inferred:
     attributes: RoiAlignAttributes = node.attributes
     value, regions, batches = node.operand(0), node.operand(1), node.operand(2)
     if attributes.sampling_ratio == 0:
-        raise UnsupportedError(
-            "RoiAlign with sampling_ratio=0 takes as many samples as the elements of rois ask for",
-            origin=node.origin,
-            hint="a sampling_ratio of 1 or more",
-        )
-    modes = ("half_pixel", "output_half_pixel")
-    common.require(attributes.coordinate_transformation_mode in modes, node, "unknown coordinate_transformation_mode")
-    common.require(attributes.mode in ("avg", "max"), node, f"unknown mode '{attributes.mode}'")
+        error = UnsupportedError.of_attribute("RoiAlign", "sampling_ratio", 0, origin=node.origin)
+        error.hint = "0 takes as many samples as the elements of rois ask for; supported is any number from 1 on"
+        raise error
+    common.require_choice(node, "coordinate_transformation_mode", ("half_pixel", "output_half_pixel"))
+    common.require_choice(node, "mode", ("avg", "max"))
     common.require(value.rank == 4, node, f"X of rank {value.rank}")
     common.require(regions.rank == 2 and regions.shape[1] == 4, node, "rois are four numbers each")
     common.require(batches.shape == regions.shape[:1], node, "rois and batch_indices differ in number")

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...runtime.dtypes import FLOAT32, INT32, DType
-from ...runtime.errors import UnsupportedError
 from .. import index as ix
 from ..index import Dim
 from ..ir import Node, Value
@@ -95,9 +94,7 @@ def scatter(
 
 def _check_reduction(node: Node) -> str:
     reduction: str = node.attributes.reduction
-    common.require(reduction in _REDUCTIONS, node, f"unknown reduction '{reduction}'")
-    if reduction != "none" and node.operand(0).dtype.name == "bool":
-        raise UnsupportedError(f"{node.op} of bool with reduction '{reduction}'", origin=node.origin)
+    common.require_choice(node, "reduction", ("none",) if node.operand(0).dtype.name == "bool" else _REDUCTIONS)
     return reduction
 
 

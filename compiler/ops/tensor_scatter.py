@@ -26,7 +26,7 @@ def _infer(node: Node) -> Inferred:
     common.require_same_type(node, [past, update])
     axis = common.normalise_axis(node, attributes.axis, past.rank)
     common.require(axis > 0, node, "axis 0 is the batch")
-    common.require(attributes.mode in ("linear", "circular"), node, f"unknown mode '{attributes.mode}'")
+    common.require_choice(node, "mode", ("linear", "circular"))
     common.require(past.rank == update.rank, node, f"a cache of rank {past.rank}, an update of rank {update.rank}")
     for other, (size, outer) in enumerate(zip(update.shape, past.shape)):
         fits = not ix.less(outer, size) if other == axis else ix.equal(size, outer)

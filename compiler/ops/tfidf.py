@@ -42,7 +42,7 @@ def _infer(node: Node) -> Inferred:
             origin=node.origin,
             hint="supported is pool_int64s",
         )
-    common.require(attributes.mode in ("TF", "IDF", "TFIDF"), node, f"mode '{attributes.mode}' is unknown")
+    common.require_choice(node, "mode", ("TF", "IDF", "TFIDF"))
     common.require(value.rank in (1, 2), node, f"the input has rank {value.rank}, not 1 or 2")
     common.require(bool(attributes.ngram_indexes), node, "there are no n-grams")
     size = max(attributes.ngram_indexes) + 1

@@ -44,7 +44,7 @@ def resolve_pads(
         return tuple(pads) if pads else (0,) * (2 * count)
     if auto_pad == "VALID":
         return (0,) * (2 * count)
-    common.require(auto_pad in ("SAME_UPPER", "SAME_LOWER"), node, f"unknown auto_pad '{auto_pad}'")
+    common.require_choice(node, "auto_pad", ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"))
     begins, ends = [], []
     for size, extent, stride, dilation in zip(sizes, kernel, strides, dilations):
         if stride == 1:
