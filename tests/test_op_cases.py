@@ -145,3 +145,17 @@ def test_every_version_of_the_operator(definition: OpDef, opset: int):
         compared += 1
     if not compared:
         pytest.skip("onnxruntime runs none of the cases at this opset")
+
+
+@pytest.mark.parametrize(("opset", "mask"), [(8, np.float32), (10, np.bool_), (13, np.bool_)])
+def test_the_mask_of_a_dropout_has_the_type_of_its_version(opset: int, mask: type) -> None:
+    node = onnx.helper.make_node("Dropout", ["x"], ["y", "mask"])
+    ports = [onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [3])]
+    results = [onnx.ValueInfoProto(name=name) for name in ("y", "mask")]
+    graph = onnx.helper.make_graph([node], "g", ports, results)
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", opset)], ir_version=8)
+    imported = load_model(model)
+    lowered = specialise(imported, bind_shapes(imported, {"x": (3,)}).shapes)
+    expand(lowered)
+    _, found = run_graph(lowered, {"x": np.zeros(3, np.float32)})
+    assert found.dtype == mask and found.all()

@@ -9,6 +9,8 @@ from onnx.reference import ReferenceEvaluator
 
 import shaderloom
 
+from .support.running import compile_for, run_plan
+
 
 def run(device, text: str, feeds: dict[str, np.ndarray], **options) -> list[np.ndarray]:
     model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17]>\n{text}')
@@ -44,3 +46,55 @@ def test_a_result_whose_declared_length_may_be_zero(device, size):
         {"x": np.arange(size, dtype=np.float32), "bound": np.array(1.5, np.float32)},
         dynamic={"size": (2, 4)},
     )
+
+
+#: kernels whose threads own no words, or only words of rows, with a view behind them that crosses rows
+VIEWED = {
+    "scatter": (
+        "float16[2, 9] x, int64[2, 3] at, float16[2, 3] u",
+        "r = ScatterElements <axis = 1> (x, at, u) y = Reshape (r, shape)",
+        [3, 6],
+    ),
+    "transposed convolution": (
+        "float16[1, 3, 3, 5] x, float16[3, 3, 2, 2] w",
+        "r = ConvTranspose (x, w) y = Transpose <perm = [0, 2, 3, 1]> (r)",
+        None,
+    ),
+    "rows of several reductions": (
+        "float16[1, 6, 5] x",
+        "g = Reshape (x, shape) s = Softmax <axis = 2> (g) y = Transpose <perm = [0, 2, 1]> (s)",
+        [1, 2, 15],
+    ),
+    "attention": (
+        "float16[1, 6, 5] q, float16[1, 5, 6] k, float16[1, 6, 5] v",
+        "a = MatMul (q, k) s = Softmax <axis = 2> (a) r = MatMul (s, v) y = Reshape (r, shape)",
+        [5, 6],
+    ),
+}
+
+
+@pytest.mark.parametrize("fusion", [True, False])
+@pytest.mark.parametrize("name", VIEWED)
+def test_half_precision_behind_a_view(device, name, fusion):
+    inputs, body, shape = VIEWED[name]
+    constants = "" if shape is None else f"<int64[{len(shape)}] shape = {{{','.join(map(str, shape))}}}>"
+    model = onnx.parser.parse_model(
+        f'<ir_version: 8, opset_import: ["" : 17]> g ({inputs}) => (float16[n, m] y) {constants} {{ {body} }}'
+    )
+    del model.graph.output[0].type.tensor_type.shape.dim[:]
+    model.graph.output[0].type.tensor_type.ClearField("shape")
+    generator = np.random.default_rng(0)
+    feeds = {}
+    for port in model.graph.input:
+        sizes = [dim.dim_value for dim in port.type.tensor_type.shape.dim]
+        floats = port.type.tensor_type.elem_type == onnx.TensorProto.FLOAT16
+        feeds[port.name] = (
+            generator.uniform(-1, 1, sizes).astype(np.float16)
+            if floats
+            else generator.permuted(np.tile(np.arange(9), (2, 1)), axis=1)[:, : sizes[1]]
+        )
+    plan = compile_for(model, feeds, device.profile, fusion=fusion)
+    (result,) = run_plan(device, plan, model, feeds)
+    (expected,) = ReferenceEvaluator(model).run(None, feeds)
+    assert result.dtype == np.float16
+    np.testing.assert_allclose(result.astype(np.float32), expected.astype(np.float32), rtol=0, atol=1e-2)
