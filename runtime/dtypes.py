@@ -128,9 +128,9 @@ def from_onnx(code: int) -> DType:
         name = f" ({_NAMES[code]})" if code in _NAMES else ""
         known = [row.name for row in _ROWS if row.on_device]
         error = UnsupportedError(
-            f"element type {code}{name} is not supported", hint=f"supported are {', '.join(sorted(known))}"
+            f"element type {code} is not supported{name}", hint=f"supported are {', '.join(sorted(known))}"
         )
-        error.fault, error.supported = f"element type {code}{name}", tuple(known)
+        error.fault, error.supported = f"element type {code}", tuple(known)
         raise error from None
 
 

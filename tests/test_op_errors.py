@@ -208,7 +208,7 @@ COMPLETE: dict[str, tuple[int, str, str, tuple[str, ...]]] = {
         21,
         "float[3] x",
         "Cast<to = 18>(x)",
-        ("ai.onnx opset 21", "element type 18 (float8e4m3fnuz)", "supported are bfloat16"),
+        ("ai.onnx opset 21", "element type 18 is not supported (float8e4m3fnuz)", "supported are bfloat16"),
     ),
     "missing input": (
         21,
