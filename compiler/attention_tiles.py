@@ -11,8 +11,10 @@ LANES = 4
 
 #: Rows of queries that are so few that a workgroup takes one each
 FEW_ROWS = 4
-#: Bytes of keys and values for which a workgroup takes several times as long as a call costs, and parts at the most
-_PART_BYTES, _PARTS = 512 << 10, 8
+#: Nanoseconds of one query on a GPU (docs/performance.md): of a byte of its keys and values, of the call that merges
+#: parts, and of each part in it
+_BYTE, _MERGE, _MERGE_PART = 1 / 21, 5000.0, 250.0
+_PARTS = 16  #: at the most
 _MULTIPROCESSORS = 128  #: of a large GPU
 
 
@@ -127,9 +129,13 @@ def attention_parts(profile: DeviceProfile, batch: int, m: int, n: int, value_si
     """Among how many workgroups the keys of one query are split; the second pass must pay for its call."""
     if profile.kind == "cpu" or m > FEW_ROWS:
         return 1
-    large = n * 2 * 4 * value_size // _PART_BYTES
+    whole = n * 2 * 4 * value_size * _BYTE
     free = 2 * _MULTIPROCESSORS // max(batch * m, 1)
-    return max(min(large, free, _PARTS), 1)
+
+    def cost(parts: int) -> float:
+        return whole / parts + (_MERGE + _MERGE_PART * parts if parts > 1 else 0.0)
+
+    return min(range(1, max(min(free, _PARTS), 1) + 1), key=cost)
 
 
 def attention_reason(profile: DeviceProfile, m: int) -> str | None:

@@ -91,6 +91,36 @@ def test_a_steady_run_needs_no_more_than_its_submission(session, device, monkeyp
     np.testing.assert_allclose(session.run(None, {"x": array(6)})[0], np.exp(array(6)), rtol=1e-5)
 
 
+def test_a_steady_run_is_not_checked_again(session, device, monkeypatch):
+    """The same tensors were checked in the run before; whatever else is given is checked as ever."""
+    x, y = (shaderloom.Tensor.from_numpy(array(seed), device) for seed in (0, 1))
+    wrong = shaderloom.Tensor.from_numpy(array(0).astype(np.float16), device)
+    session.run(["y"], {"x": x}, outputs={"y": y})
+    checked = []
+    check_feeds = shaderloom.session.check_feeds
+    monkeypatch.setattr(
+        shaderloom.session, "check_feeds", lambda *rest, **more: checked.append(rest) or check_feeds(*rest, **more)
+    )
+    assert session.run(["y"], {"x": x}, outputs={"y": y}) == [y]
+    assert session.run(None, {"x": x}, outputs={"y": y}) == [y]
+    assert not checked
+    assert session.run(["y"], {"x": x}) is not None
+    assert len(checked) == 1
+    for names, feeds, outputs in (
+        (["y"], {"x": wrong}, {"y": y}),
+        (["y"], {"z": x}, {"y": y}),
+        (["z"], {"x": x}, {"z": y}),
+        (["y", "y"], {"x": x}, {"z": y}),
+        (["y"], [x], {"y": y}),
+        (["y"], {"x": x}, {"y": wrong}),
+    ):
+        with pytest.raises(shaderloom.InputError):
+            session.run(names, feeds, outputs=outputs)
+    session.close()
+    with pytest.raises(shaderloom.ClosedError):
+        session.run(["y"], {"x": x}, outputs={"y": y})
+
+
 def test_a_steady_run_is_not_repeated_with_a_disposed_tensor(session, device):
     x, y = (shaderloom.Tensor.from_numpy(array(seed), device) for seed in (0, 1))
     for _ in range(3):

@@ -23,7 +23,7 @@ from .. import expr as ex
 from ..kernels.spec import LONG_WORDS, Hook, KernelSpec, Operand
 from .helpers import with_dependencies
 from .stores import emit_store, owns_words
-from .wgsl import LANES, VECTOR_TYPES, WGSL_TYPES, Emitter, Functions, is_aligned, symbol_field
+from .wgsl import LANES, VECTOR_TYPES, WGSL_TYPES, Emitter, Functions, is_aligned, packed_words, symbol_field
 
 #: Longest shader text that is handed to a driver; long functions take naga minutes (settable by the caller's caps)
 MAX_WGSL_CHARACTERS = 1 << 20
@@ -89,12 +89,23 @@ def render(spec: KernelSpec) -> Kernel:
     symbols = frozenset(spec.symbols)
 
     hooks = []
+    packed: dict[str, tuple[str, str]] = {}
     for hook in spec.hooks:
         vector_registers = frozenset(name for name, wgsl_type in hook.registers if wgsl_type.startswith("vec4"))
         emitter = Emitter(
             buffers, wide, symbols, functions, vector_registers if hook.lanes == LANES else frozenset(), paired
         )
-        hooks.append(_render_hook(hook, spec, emitter, wide))
+        words = _held_words(hook, emitter)
+        if words is None:
+            hooks.append(_render_hook(hook, emitter, wide))
+            continue
+        kind, helper = words
+        packed[hook.name] = kind, f"{helper}_4"
+        functions.helpers[helper, "4"] = None
+        assert hook.result is not None
+        emitter.write(f"return {emitter.words(hook.result)};")
+        parameters = ", ".join(f"{name}: i32" for name in hook.parameters)
+        hooks.append("\n".join([f"fn {hook.name}({parameters}) -> {kind} {{", *emitter.lines, "}"]))
 
     sizes = _SizeEmitter(buffers, wide, symbols, functions)
     dims = dict(spec.dims)
@@ -109,6 +120,7 @@ def render(spec: KernelSpec) -> Kernel:
             config=spec.config,
             dim=dim,
             hooks={hook.name for hook in spec.hooks},
+            packed=packed,
             workgroup=spec.workgroup,
             declarations="@@declarations@@",
             **dict(spec.parameters),
@@ -189,7 +201,16 @@ def _declarations(
     return "\n".join(lines + hooks)
 
 
-def _render_hook(hook: Hook, spec: KernelSpec, emitter: Emitter, wide: frozenset[object]) -> str:
+def _held_words(hook: Hook, emitter: Emitter) -> tuple[str, str] | None:
+    """For a hook that returns packed words: their type and the helper that unpacks them."""
+    if not hook.held or hook.lanes != LANES or hook.registers or hook.result is None:
+        return None
+    if hook.result.op == "guard" and emitter.without_lane(hook.result.args[0]) is None:
+        return None
+    return packed_words(hook.result)
+
+
+def _render_hook(hook: Hook, emitter: Emitter, wide: frozenset[object]) -> str:
     parameters = [f"{name}: i32" for name in hook.parameters] + [f"{name}: {kind}" for name, kind in hook.registers]
     arrow = ""
     if hook.result is not None:

@@ -464,6 +464,19 @@ class Emitter:
             text = f"{helper}_4({text})"
         return self._name(text)
 
+    def words(self, value: Expr) -> str:
+        """The packed words of a value that has :func:`packed_words`; zeros where a guard fails."""
+        kind, _ = packed_words(value) or ("", "")
+        if value.op == "guard":
+            condition = self.without_lane(value.args[0])
+            assert condition is not None
+            zero = ex.const(0, value.dtype)
+            uniform = ex.guard(condition, value.args[1], zero)
+            return self._guard(uniform, lambda node: f"{kind}()" if node is zero else self.words(node), kind)
+        base, _ = split_lane(value.payload.position)
+        assert base is not None
+        return f"{self.buffers[value.payload.operand]}[{self._place(ix.floordiv(base, LANES))}]"
+
     # -- operations ----------------------------------------------------------------------------------------------
 
     def operation(self, node: Expr, arguments: list[str], lanes: int) -> str:
@@ -578,6 +591,23 @@ class Emitter:
         if op in ("add", "sub", "mul", "neg"):
             dtype = "i64"  # the same bits for signed and unsigned
         return self._call(f"{op}_{dtype}", arguments, 1)
+
+
+def packed_words(value: Expr) -> tuple[str, str] | None:
+    """The WGSL type of the words behind four neighbours of a packed operand, and the helper that unpacks them.
+
+    None for values that are more than that: a guard with zeros is all that may be around the load.
+    """
+    if value.op == "guard":
+        _, inside, otherwise = value.args
+        if otherwise.op != "const" or otherwise.payload != 0 or inside.op != "load":
+            return None
+        return packed_words(inside)
+    if value.op != "load" or not is_aligned(value.payload.position) or value.dtype not in VECTOR_TYPES:
+        return None
+    storage = BY_NAME[value.payload.dtype]
+    kinds = {2: "vec2<u32>", 4: "u32"}
+    return (kinds[storage.packing], f"unpack_{storage.name}") if storage.packing in kinds else None
 
 
 def depends_on_lane(value: Dim) -> bool:

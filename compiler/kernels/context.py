@@ -9,7 +9,7 @@ group's output.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from ...runtime.device_profile import DeviceProfile
@@ -426,7 +426,7 @@ def _rename(hook: Hook, names: Mapping[str, str]) -> Hook:
         for store in hook.stores
     )
     result = None if hook.result is None else rename(hook.result)
-    return Hook(hook.name, hook.parameters, hook.lanes, hook.registers, result, stores)
+    return replace(hook, result=result, stores=stores)
 
 
 def _rename_index(value: Dim, rename: Callable[[Expr], Expr]) -> Dim:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from .. import expr as ex
@@ -228,7 +228,7 @@ def _shared(context: GroupContext, hooks: Hooks, tile: tuning.SharedTile) -> Bui
     return context.built(
         "gemm_shared",
         tile,
-        [hooks.load_a(), hooks.load_b(), hooks.store()],
+        [replace(hooks.load_a(), held=True), replace(hooks.load_b(), held=True), hooks.store()],
         dims={"m": product.m, "vectors": hooks.vectors, "steps": hooks.steps, "k": product.k},
         workgroup=(tile.threads, 1, 1),
         grid=(ix.ceildiv(product.n, tile.block_n), ix.ceildiv(product.m, tile.block_m), product.batch),

@@ -15,6 +15,7 @@ length.  The order of additions depends on the configuration alone: results are 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ...runtime.device_profile import DeviceProfile
@@ -30,6 +31,7 @@ from ..ops.common import wrap
 from ..ops.reduction import identity
 from .context import Built, GroupContext, Phase, lanes_of, linear_grid, unflatten
 from .facts import extent, loaded_types
+from .kept import Kept, RowProgram, keep_shared
 from .rounds import most, within
 from .rows import Rows, domain_variables, exit_to_domain, memory_order
 from .spec import Hook, Store
@@ -40,6 +42,8 @@ BLOCK = 128
 PARTIALS = 4
 #: Steps of a thread along a row that are written out rather than counted, on GPUs
 MOST_STEPS = 16
+#: Workgroups that keep a GPU busy, and steps of a thread that take no longer than a workgroup needs to start
+_BUSY, _FEW_STEPS = 128, 12
 _COMBINE = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}
 
 
@@ -75,6 +79,15 @@ class ReduceConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class KeptShape:
+    """What a template knows of a kept value: its name and WGSL type, and the kept values that it is made of."""
+
+    name: str
+    type: str
+    uses: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class PhaseShape:
     """What a template knows of a phase: WGSL types of a partial result and of the register, and how to finish it."""
 
@@ -83,6 +96,8 @@ class PhaseShape:
     type: str
     element: str  #: compute type, names its workgroup array
     wraps: bool
+    kept: tuple[KeptShape, ...] = ()  #: what this phase computes and keeps for later ones
+    uses: tuple[str, ...] = ()  #: kept values that an element of this phase is made of
 
 
 def build(context: GroupContext) -> Built:
@@ -121,17 +136,23 @@ def build(context: GroupContext) -> Built:
     phases, store = context.row_program(where)
     types = _register_types(phases, row_lanes)
     lanes = max(row_lanes, column_lanes)
+    work = _work(phases, store, context.exit_is_row)
+    program = RowProgram(phases, store)
+    if config.steps:
+        program = keep_shared(phases, store, context.exit_is_row, config.steps, lanes)
+        phases, store = program.phases, program.store
     hooks = [
         *_row_hooks(rows, row_lanes),
-        *_phase_hooks(context, phases, _row_names(rows), types, row_lanes, column_lanes),
+        *_phase_hooks(context, program, _row_names(rows), types, row_lanes, column_lanes),
     ]
     if context.exit_is_row:
         hooks.append(Hook("store", _row_names(rows), row_lanes, types, None, (store,)))
     else:
-        hooks.append(Hook("store", (*_row_names(rows), "column"), lanes, types, None, (store,)))
+        registers = (*types, *_kept_types(program.used(store.value), lanes))
+        hooks.append(Hook("store", (*_row_names(rows), "column"), lanes, registers, None, (store,)))
     serial = config.variant == "serial"
     size = config.rows * config.strips
-    shapes = _shapes(context, phases, row_lanes, column_lanes)
+    shapes = _shapes(context, program, row_lanes, column_lanes)
     return context.built(
         "reduce_serial" if serial else "reduce_workgroup",
         config,
@@ -142,9 +163,10 @@ def build(context: GroupContext) -> Built:
         rounds=_rounds(config, columns, *walks),
         calls=-(-most(columns) // config.strips),
         workgroup_bytes=0 if serial else sum({shape.element: size * _bytes(shape.type) for shape in shapes}.values()),
-        flops=ix.multiply(ix.product(region.domain), _work(phases, store, context.exit_is_row)),
+        flops=ix.multiply(ix.product(region.domain), work),
         parameters={
             "phases": shapes,
+            "store_uses": () if context.exit_is_row else tuple(kept.name for kept in program.used(store.value)),
             "row_names": _row_names(rows),
             "stores_row": context.exit_is_row,
             "columns_are_contiguous": rows.columns_are_contiguous,
@@ -210,6 +232,8 @@ def share(profile: DeviceProfile, rows: int, columns: int, columns_are_contiguou
         return (min(16, widest), 1) if rows >= 16 or columns < 64 else (1, 64)
     # neighbouring threads take neighbouring rows where those are neighbours in memory
     row_count = 1 if columns_are_contiguous else min(32, widest)
+    while row_count > 1 and rows < row_count * _BUSY and columns * row_count > 256 * _FEW_STEPS:
+        row_count //= 2  # few long rows (the pool of a whole picture): more workgroups, each with more threads a row
     strips = 1
     while strips * row_count < 256 and 4 * strips < columns and (rows * strips < 1 << 16 or row_count * strips < 32):
         strips *= 2
@@ -278,21 +302,30 @@ def _bytes(wgsl_type: str) -> int:
     return 16 if wgsl_type.startswith("vec4") else 8 if wgsl_type.startswith("vec2") else 4
 
 
+def _kept_types(kept: Iterable[Kept], lanes: int) -> tuple[tuple[str, str], ...]:
+    return tuple((item.name, _type(item.value.dtype, lanes)) for item in kept)
+
+
 def _phase_hooks(
     context: GroupContext,
-    phases: list[Phase],
+    program: RowProgram,
     row_names: tuple[str, ...],
     types: tuple[tuple[str, str], ...],
     row_lanes: int,
     column_lanes: int,
 ) -> list[Hook]:
-    """For each phase: an element, how two partial results combine, what an empty one is, and the last step."""
+    """For each phase: what it keeps, an element, how partial results combine, what an empty one is, the last step."""
     lanes = max(row_lanes, column_lanes)
+    where = (*row_names, "column")
     hooks = []
-    for number, phase in enumerate(phases):
+    for number, phase in enumerate(program.phases):
         dtype = _dtype(context, number)
         start = ex.const(identity(phase.kind, dtype), phase.value.dtype)
-        hooks.append(Hook(f"phase_{phase.name}", (*row_names, "column"), lanes, types[:number], phase.value))
+        for kept in program.kept_by(number):
+            registers = (*types[:number], *_kept_types(program.used(kept.value), lanes))
+            hooks.append(Hook(f"keep_{kept.name}", where, lanes, registers, kept.value))
+        registers = (*types[:number], *_kept_types(program.used(phase.value), lanes))
+        hooks.append(Hook(f"phase_{phase.name}", where, lanes, registers, phase.value))
         hooks.append(Hook(f"initial_{phase.name}", (), 1, (), start))
         hooks += combine_hooks(f"{phase.name}", _COMBINE[phase.kind], phase.value.dtype, row_lanes, column_lanes)
         if _wraps(phase, dtype):
@@ -323,16 +356,26 @@ def _wraps(phase: Phase, dtype: DType) -> bool:
     return phase.kind in ("sum", "prod") and dtype.is_integer and dtype.bits < 32
 
 
-def _shapes(context: GroupContext, phases: list[Phase], row_lanes: int, column_lanes: int) -> tuple[PhaseShape, ...]:
+def _shapes(context: GroupContext, program: RowProgram, row_lanes: int, column_lanes: int) -> tuple[PhaseShape, ...]:
+    lanes = max(row_lanes, column_lanes)
+
+    def names(value: Expr) -> tuple[str, ...]:
+        return tuple(kept.name for kept in program.used(value))
+
     return tuple(
         PhaseShape(
             phase.name,
-            _type(phase.value.dtype, max(row_lanes, column_lanes)),
+            _type(phase.value.dtype, lanes),
             _type(phase.value.dtype, row_lanes),
             phase.value.dtype,
             _wraps(phase, _dtype(context, number)),
+            tuple(
+                KeptShape(kept.name, _type(kept.value.dtype, lanes), names(kept.value))
+                for kept in program.kept_by(number)
+            ),
+            names(phase.value),
         )
-        for number, phase in enumerate(phases)
+        for number, phase in enumerate(program.phases)
     )
 
 
@@ -350,7 +393,7 @@ def _work(phases: list[Phase], store: Store, stores_row: bool) -> int:
 def _build_words(context: GroupContext, rows: Rows, row_lanes: int, column_lanes: int) -> Built:
     region = context.group.region
     assert region is not None
-    phases, _ = context.row_program(rows.coordinates(row_lanes, column_lanes))
+    phases, final_store = context.row_program(rows.coordinates(row_lanes, column_lanes))
     if any(phase.value.dtype not in VECTOR_TYPES for phase in phases):
         raise UnsupportedError(
             f"a reduction of 64-bit integers to {context.group.output.dtype}", origin=context.anchor.origin
@@ -360,7 +403,8 @@ def _build_words(context: GroupContext, rows: Rows, row_lanes: int, column_lanes
     elements = ix.product([size for _, size in axes])
     words = ix.ceildiv(elements, LANES)
     types = _register_types(phases, 1)
-    hooks = _phase_hooks(context, phases, _row_names(rows), types, 1, column_lanes)
+    program = RowProgram(phases, final_store)
+    hooks = _phase_hooks(context, program, _row_names(rows), types, 1, column_lanes)
     element = ix.variable("element", 0, max(ix.bounds(elements)[1] - 1, 0))
     at = exit_to_domain(context, unflatten(element, [size for _, size in axes]), [axis for axis, _ in axes])
     hooks += [
@@ -386,5 +430,5 @@ def _build_words(context: GroupContext, rows: Rows, row_lanes: int, column_lanes
         rounds=LANES * _rounds(config, columns, len(phases), 0),
         calls=LANES * most(columns),
         flops=ix.multiply(ix.product(region.domain), _work(phases, store, context.exit_is_row)),
-        parameters={"phases": _shapes(context, phases, 1, column_lanes), "row_names": _row_names(rows)},
+        parameters={"phases": _shapes(context, program, 1, column_lanes), "row_names": _row_names(rows)},
     )

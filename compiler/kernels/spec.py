@@ -51,6 +51,9 @@ class Hook:
     ``parameters`` are i32 variables of its index arithmetic; ``registers`` are further parameters with their WGSL
     types (accumulators).  With ``lanes`` = 4 the expressions use the variable ``lane`` for four neighbours: the result
     is a ``vec4`` and registers of a ``vec4`` type differ by lane.  It returns ``result``, or performs ``stores``.
+
+    A ``held`` result waits in registers for a while.  If it is four neighbours of a packed operand as they are, the
+    function returns their words, and the template unpacks them when it needs them.
     """
 
     name: str
@@ -59,6 +62,7 @@ class Hook:
     registers: tuple[tuple[str, str], ...] = ()
     result: Expr | None = None
     stores: tuple[Store, ...] = ()
+    held: bool = False
 
 
 @dataclass(frozen=True, slots=True)

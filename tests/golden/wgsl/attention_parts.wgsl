@@ -19,7 +19,7 @@ fn load_v(batch: i32, n: i32, step: i32) -> vec4<f32> {
   return t1;
 }
 fn store_part(batch: i32, m: i32, part: i32, step: i32, value: vec4<f32>) {
-  y[(batch * 36 + part * 9 + step)] = value;
+  y[(batch * 144 + part * 9 + step)] = value;
 }
 
 var<workgroup> query: array<vec4<f32>, 8>;
@@ -41,8 +41,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   var total = 0.0;
   var sum = vec4<f32>();
   let part = i32(group.z);
-  let stop = min((part + 1) * 2250, 9000);
-  for (var start = part * 2250; start < stop; start += 256) {
+  let stop = min((part + 1) * 563, 9000);
+  for (var start = part * 563; start < stop; start += 256) {
     let n = start + local;
     var power = -3.4028234e38;
     if (n < stop) {
