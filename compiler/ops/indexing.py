@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ...runtime.errors import ShapeError
 from .. import expr as ex
 from .. import index as ix
 from ..expr import Expr
@@ -20,8 +21,29 @@ from . import common
 from .registry import Case, Inferred, Read, Tensor, register
 
 
+def check_known_indices(node: Node, sizes: Sequence[Dim]) -> None:
+    """Refuse known indices of input 1 that are out of range.
+
+    ``sizes`` are those of the axes that the components of an index tuple address; one size: every element is an index.
+    Indices are in range from ``-size`` to ``size - 1``; those that are known at run time only are clamped there.
+    """
+    known = node.operand(1).known
+    if known is None or known.size == 0:
+        return
+    columns = known.reshape(-1, len(sizes)).T if len(sizes) else []
+    for column, size in zip(columns, sizes):
+        most = ix.bounds(size)[1]
+        plain = np.array([element for element in column if not isinstance(element, ix.Index)], np.int64)
+        wrong = plain[(plain < -most) | (plain >= most)]
+        if wrong.size:
+            raise ShapeError(
+                f"index {wrong[0]} is out of range for an axis of {ix.text(size)} elements", origin=node.origin
+            )
+
+
 def run_time_index(value: Expr, size: Dim) -> Dim:
-    """The element ``value`` of an indices tensor as a coordinate of an axis of ``size``, wrapped and clamped."""
+    """The element ``value`` of an indices tensor as a coordinate of an axis of ``size``: negative ones count from the
+    end, and what is out of range then is clamped.  Of 64-bit indices the low 32 bits count."""
     number = ex.cast(value, "i32")
     zero = ex.const(0, "i32")
     if number.op == "const":
@@ -71,6 +93,7 @@ def gather_axis(node: Node) -> int:
 def _infer_gather(node: Node) -> Inferred:
     data, indices = node.operand(0), _check_indices(node)
     axis = gather_axis(node)
+    check_known_indices(node, [data.shape[axis]])
     return [(data.dtype, (*data.shape[:axis], *indices.shape, *data.shape[axis + 1 :]))]
 
 
@@ -120,7 +143,7 @@ register(
 def _infer_gather_elements(node: Node) -> Inferred:
     data, indices = node.operand(0), _check_indices(node)
     common.require(data.rank == indices.rank, node, f"data of rank {data.rank}, indices of rank {indices.rank}")
-    gather_axis(node)
+    check_known_indices(node, [data.shape[gather_axis(node)]])
     return [(data.dtype, indices.shape)]
 
 
@@ -176,6 +199,7 @@ def _infer_gather_nd(node: Node) -> Inferred:
         common.require(ix.equal(left, right), node, "batch axes of data and indices differ")
     addressed = _tuple_size(node)
     common.require(batch + addressed <= data.rank, node, f"tuples of {addressed} for data of rank {data.rank}")
+    check_known_indices(node, data.shape[batch : batch + addressed])
     return [(data.dtype, (*indices.shape[:-1], *data.shape[batch + addressed :]))]
 
 

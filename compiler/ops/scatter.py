@@ -16,6 +16,7 @@ from .. import index as ix
 from ..index import Dim
 from ..ir import Node, Value
 from . import common
+from .indexing import check_known_indices
 from .normalization import in_type
 from .registry import Builder, Case, Inferred, Tensor, register
 
@@ -115,6 +116,7 @@ def _infer_elements(node: Node) -> Inferred:
     axis = common.normalise_axis(node, node.attributes.axis, data.rank)
     for other, (size, outer) in enumerate(zip(indices.shape, data.shape)):
         common.require(other == axis or not ix.less(outer, size), node, f"the updates are longer along axis {other}")
+    check_known_indices(node, [data.shape[axis]])
     _check_reduction(node)
     return [(data.dtype, data.shape)]
 
@@ -208,6 +210,7 @@ def _infer_nd(node: Node) -> Inferred:
     wanted: tuple[Dim, ...] = (*indices.shape[:-1], *data.shape[addressed:])
     text = f"updates of shape {common.describe_shape(updates.shape)}, not {common.describe_shape(wanted)}"
     common.require(updates.shape == wanted, node, text)
+    check_known_indices(node, data.shape[:addressed])
     _check_reduction(node)
     return [(data.dtype, data.shape)]
 
