@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,6 +33,8 @@ class CallProfile:
     flops: int
     bytes: int
     roofline: float | None
+    stage: int | None = None  #: of a model in stages: which of its plans, from 1
+    steps: int = 1  #: how often the call ran: once a step in the body of a loop
 
     @property
     def flops_per_second(self) -> float:
@@ -43,7 +45,9 @@ class CallProfile:
         return self.bytes / max(self.nanoseconds, 1) * 1e9
 
     def to_json(self) -> dict[str, Any]:
+        staged = {} if self.stage is None else {"stage": self.stage, "steps": self.steps}
         return {
+            **staged,
             "call": self.position,
             "kernel": self.kernel,
             "template": self.template,
@@ -115,6 +119,43 @@ def summarise(
             )
         )
     return PlanProfile(profiles[0].method, len(profiles), tuple(rows))
+
+
+def summarise_stages(
+    runs: Sequence[Sequence[tuple[Plan, Profile]]],
+    feeds: Mapping[str, np.ndarray],
+    roofline: Roofline | None = None,
+) -> PlanProfile:
+    """As :func:`summarise`, of runs that may have taken several plans; those that ran several times are added up."""
+    if len({plan.key for plan, _ in runs[0]}) == 1 and all(len(run) == 1 for run in runs):
+        plan = runs[0][0][0]
+        return summarise(plan, [run[0][1] for run in runs], symbol_values(plan, feeds), roofline)
+    plans = {plan.key: plan for run in runs for plan, _ in run}
+    rows: list[CallProfile] = []
+    for number, plan in enumerate(plans.values(), 1):
+        executions = [[profile for each, profile in run if each.key == plan.key] for run in runs]
+        added = [_added(profiles) for profiles in executions if profiles]
+        steps = max(map(len, executions))
+        found = summarise(plan, added, {}, roofline) if added[0].calls else None
+        for row in found.calls if found is not None else ():
+            share = None if row.roofline is None else row.roofline * steps
+            rows.append(
+                replace(
+                    row, stage=number, steps=steps, flops=row.flops * steps, bytes=row.bytes * steps, roofline=share
+                )
+            )
+    total = max(sum(row.nanoseconds for row in rows), 1)
+    method = next((profile.method for run in runs for _, profile in run), "timestamps")
+    return PlanProfile(method, len(runs), tuple(replace(row, share=row.nanoseconds / total) for row in rows))
+
+
+def _added(profiles: Sequence[Profile]) -> Profile:
+    """One profile with the times of several executions of a plan added up."""
+    first = profiles[0]
+    times = [sum(profile.calls[number].nanoseconds for profile in profiles) for number in range(len(first.calls))]
+    return Profile(
+        first.method, tuple(replace(call, nanoseconds=time) for call, time in zip(first.calls, times, strict=True))
+    )
 
 
 def symbol_values(plan: Plan, feeds: Mapping[str, np.ndarray]) -> dict[str, int]:

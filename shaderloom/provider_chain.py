@@ -13,8 +13,10 @@ from .notices import WARNING, notify
 from .runtime.attachment import Target
 from .runtime.device import Device, open_device
 from .runtime.errors import ClosedError, InputError, NotKnownError, ShapeError, UnsupportedError
+from .runtime.plan import Plan
 from .runtime.ports import Feed
 from .runtime.tensor import Tensor
+from .runtime.timing import Profile
 
 if TYPE_CHECKING:
     from .model import Model
@@ -93,6 +95,21 @@ class ProviderChain:
         if engine is None or self._providers[0] == "cpu" or self._always or self._in_program:
             return None
         return engine.again(feeds, targets)
+
+    def profile(self, feeds: Mapping[str, Feed]) -> list[tuple[Plan, Profile]]:
+        """Run once on the device; the plans that ran, in order, with the time of every call."""
+        engine = self._engine
+        assert engine is not None, "the session has a device"
+        shapes = {name: feed.shape for name, feed in feeds.items()}
+        if not self._always and tuple(shapes.items()) not in self._in_program:
+            try:
+                executor = engine.ready(shapes).executor
+            except (UnsupportedError, ShapeError) as error:
+                if not hasattr(engine.source, "imported") or not isinstance(error, (NotKnownError, UnsupportedError)):
+                    raise
+            else:
+                return [(executor.plan, executor.profile(feeds))]
+        return self.program().profile(feeds)
 
     def program(self) -> Program:
         """The model as a program; made when first asked for."""

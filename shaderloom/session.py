@@ -337,9 +337,16 @@ class InferenceSession:
         }
 
     def profile(self, input_feed: Mapping[str, Any]) -> Profile:
-        """Run once and time every call on the device."""
+        """Run once and time every call on the device; of a model in stages, those of all stages in order."""
+        stages = [profile for _, profile in self.profile_stages(input_feed)]
+        method = stages[0].method if stages else "timestamps"
+        return Profile(method, tuple(call for stage in stages for call in stage.calls))
+
+    def profile_stages(self, input_feed: Mapping[str, Any]) -> list[tuple[Plan, Profile]]:
+        """Run once; every plan that ran, in order, with its times.  A model that is one plan gives one."""
         feeds = self._feeds(input_feed)
-        return self._wgpu.ready({name: feed.shape for name, feed in feeds.items()}).executor.profile(feeds)
+        _ = self._wgpu  # open, and with a device
+        return self._chain.profile(feeds)
 
     def plan_for(self, input_feed: Mapping[str, Any]) -> Plan:
         """The plan that a run with these inputs uses; compiled if it is new."""

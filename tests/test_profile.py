@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 
 import numpy as np
+import onnx
+import onnx.parser
 import pytest
 from typer.testing import CliRunner
 
 from shaderloom.cli import app
-from shaderloom.profiling import chrome_trace, summarise
+from shaderloom.profiling import chrome_trace, summarise, summarise_stages
 from shaderloom.runtime.roofline import Roofline, measure_roofline
 from shaderloom.runtime.timing import CallTime, Profile
 from shaderloom.session import InferenceSession
@@ -110,3 +112,33 @@ def test_roofline_is_finite(each_device):
     roofline = measure_roofline(each_device)
     assert roofline.bytes_per_second > 1e6
     assert roofline.flops_per_second > 1e6
+
+
+STAGED = """<ir_version: 8, opset_import: ["" : 18]> g (float[9] x, int64 n) => (int64[a, m] y, float[9] z) {
+    y = NonZero(x)
+    z = Loop (n, , x) <body = b (int64 i, bool c, float[9] s) => (bool d, float[9] t) {
+        d = Identity(c)  e = Sin(s)  t = Mul(e, s) }> }"""
+
+
+def test_calls_of_all_stages(device, cache_folder, tmp_path, monkeypatch):
+    path = tmp_path / "staged.onnx"
+    onnx.save(onnx.parser.parse_model(STAGED), path)
+    x = np.arange(9, dtype=np.float32) % 3
+    with InferenceSession(path, device=device) as session:
+        feeds = {"x": x, "n": np.array(4)}
+        runs = [session.profile_stages(feeds) for _ in range(2)]
+        result = summarise_stages(runs, feeds)
+        assert len(session.profile(feeds).calls) == sum(len(profile.calls) for _, profile in runs[0])
+        np.testing.assert_array_equal(session.run(["y"], feeds)[0], np.stack(np.nonzero(x)))
+    assert {call.stage for call in result.calls} >= {1, 2}
+    body = [call for call in result.calls if call.steps == 4]
+    assert body and any("Sin" in origin for call in body for origin in call.origins)
+    assert sum(call.share for call in result.calls) == pytest.approx(1.0)
+    np.save(tmp_path / "n.npy", np.array(4))
+    monkeypatch.chdir(tmp_path)
+    arguments = ["profile", str(path), "--input", "n=n.npy", "--repeat", "2"]
+    table = CliRunner().invoke(app, arguments)
+    assert table.exit_code == 0, table.output
+    assert "stage 1: " in table.output and "(4 times)" in table.output
+    facts = json.loads(CliRunner().invoke(app, [*arguments, "--json"]).stdout)
+    assert all(call["stage"] >= 1 for call in facts["calls"])

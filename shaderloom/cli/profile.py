@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ..runtime.errors import UnsupportedError
 from .common import (
     CacheOption,
     DebugOption,
@@ -66,7 +67,7 @@ def command(
     """
     if trace is not None:
         keep_model(trace, model)
-    from ..profiling import chrome_trace, summarise, symbol_values
+    from ..profiling import chrome_trace, summarise_stages
     from ..runtime.roofline import measure_roofline
 
     with (
@@ -77,14 +78,15 @@ def command(
     ):
         feeds = make_feeds(session, parse_pairs(inputs, "--input"), parse_shapes(shapes), seed)
         session.run(None, feeds)  # the first run pays for what later ones find ready
-        profiles = []
+        runs = []
         for number in range(repeat):
             report(f"run {number + 1} of {repeat}", number, repeat)
-            profiles.append(session.profile(feeds))
+            runs.append(session.profile_stages(feeds))
         report("measuring the device", 0, 0)
         roofline = measure_roofline(session.device)
-        plan = session.plan_for(feeds)
-        result = summarise(plan, profiles, symbol_values(plan, feeds), roofline)
+        if not runs[0]:
+            raise UnsupportedError("nothing of the model runs on the device", hint="inspect --stage placement says why")
+        result = summarise_stages(runs, feeds, roofline)
         name = session.device.name
     if trace is not None:
         try:
@@ -119,7 +121,9 @@ def _print(result: PlanProfile, roofline: Roofline, device: str, top: int) -> No
             f"{call.position:5} {call.nanoseconds / 1e6:10.3f} {call.share:6.1%} {call.flops_per_second / 1e9:9.2f} "
             f"{call.bytes_per_second / 1e9:8.2f} {reached:>7}  {call.kernel}  {call.template}"
         )
-        typer.echo(f"      {', '.join(call.origins)}")
+        stage = "" if call.stage is None else f"stage {call.stage}: "
+        times = "" if call.steps == 1 else f" ({call.steps} times)"
+        typer.echo(f"      {stage}{', '.join(call.origins)}{times}")
     if len(result.calls) > top:
         typer.echo(f"      {len(result.calls) - top} faster calls are not shown (--top)")
     typer.echo()

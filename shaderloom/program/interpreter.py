@@ -13,6 +13,7 @@ from ..runtime.attachment import Target
 from ..runtime.errors import InputError
 from ..runtime.plan import Plan
 from ..runtime.tensor import Tensor
+from ..runtime.timing import Profile
 from .build import ProgramBuilder
 from .kept import KeptSteps
 from .steps import Block, Env, RunRecord
@@ -41,8 +42,17 @@ class Program(ProgramBuilder):
 
     def run(self, feeds: Mapping[str, Any], targets: Mapping[str, Target]) -> dict[str, Any]:
         """Outputs by name; see :meth:`WgpuEngine.run`."""
+        return self._run(feeds, targets, RunRecord())
+
+    def profile(self, feeds: Mapping[str, Any]) -> list[tuple[Plan, Profile]]:
+        """Run once; the plans that ran, in order, with the time of every call.  A loop gives one entry a step."""
+        record = RunRecord(measured=[])
+        self._run(feeds, {}, record)
+        assert record.measured is not None
+        return record.measured
+
+    def _run(self, feeds: Mapping[str, Any], targets: Mapping[str, Target], record: RunRecord) -> dict[str, Any]:
         with self._lock:
-            record = RunRecord()
             env: Env = {name: Held(value, "caller") for name, value in feeds.items()}
             found = self._run_block(self.main, env, targets, record)
             results = {name: self._deliver(name, found[name], target) for name, target in targets.items()}

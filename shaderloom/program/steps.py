@@ -13,7 +13,9 @@ from ..runtime.attachment import Target
 from ..runtime.device import Device
 from ..runtime.errors import InternalError, ShaderloomError
 from ..runtime.executor import Executor
+from ..runtime.plan import Plan
 from ..runtime.tensor import Tensor
+from ..runtime.timing import Profile
 from .values import Crossing, Held
 
 if TYPE_CHECKING:
@@ -28,6 +30,8 @@ class RunRecord:
 
     steps: list[str] = field(default_factory=list)  #: kinds of the steps that did work
     crossings: list[Crossing] = field(default_factory=list)
+    #: plans that ran, in order, with the times of their calls, of a run that is measured; None: it is not
+    measured: list[tuple[Plan, Profile]] | None = None
 
 
 @dataclass(eq=False)
@@ -134,6 +138,8 @@ class DeviceStep:
         aliased = {name: env[source] for name, source in self.aliases.items()}
         if not self.works:  # what it gives was known when it was compiled; inputs are not looked at
             feeds = {port.name: env[port.name].tensor or env[port.name].host for port in self.executor.plan.inputs}
+        if record.measured is not None and self.works:
+            record.measured.append((self.executor.plan, self.executor.profile(feeds)))
         results = self.executor.run(feeds, wanted) if wanted else {}
         for name, value in results.items():
             folded = name in self.constant
