@@ -35,7 +35,7 @@ from . import index as ix
 from .ir import Graph, Node, Shape, Value
 from .ops.registry import OpDef, registry
 from .ops.symbolic import MAX_DIMENSIONS, DimensionsAttributes
-from .sources import InlineSource, TensorSource, numpy_dtype
+from .sources import InlineSource, PackedSource, TensorSource, numpy_dtype
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +98,11 @@ class GraphBuilder:
         """A constant; its elements are known when it is small."""
         shape = source.shape
         self._check_size(name, shape)
+        if isinstance(source, PackedSource):
+            if math.prod(shape) > self.limits.fold_elements:
+                packed = self.graph.add_constant(name, source.data.dtype, source.data.shape, source.data)
+                return self.op("Unpack", packed, domain="loom", to=source.dtype.onnx, shape=shape)
+            source = InlineSource(source.read(), source.dtype)
         value = self.graph.add_constant(name, source.dtype, shape, source)
         if math.prod(shape) <= self.limits.fold_elements:
             value.known = source.read()

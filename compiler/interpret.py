@@ -165,8 +165,8 @@ def _check_narrow(node: Node, array: np.ndarray, output: Value) -> None:
     """8- and 16-bit integers must have been wrapped by the operator: stores keep the low bits only."""
     dtype = output.dtype
     if dtype.is_integer and dtype.bits < 32 and array.size:
-        limits = np.iinfo(dtype.numpy)
-        if array.min() < limits.min or array.max() > limits.max:
+        low, high = dtype.integer_range
+        if array.min() < low or array.max() > high:
             raise InternalError(f"{node.op} does not wrap its result to {dtype}", origin=node.origin)
 
 

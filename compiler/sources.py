@@ -22,7 +22,7 @@ import numpy as np
 
 from ..runtime import dtypes
 from ..runtime.dtypes import DType
-from ..runtime.errors import ModelError
+from ..runtime.errors import InternalError, ModelError
 from ..runtime.plan import SourceRef
 from .ir import Source
 
@@ -45,12 +45,15 @@ class TensorSource(Source, Protocol):
 
 
 def numpy_dtype(dtype: DType) -> np.dtype:
-    """The numpy dtype that holds elements of ``dtype``."""
+    """The numpy dtype that holds elements of ``dtype`` in the compiler: numpy's own but for bfloat16.
+
+    Codes are uint8, integers narrower than a byte int8 or uint8 (:attr:`~shaderloom.runtime.dtypes.DType.storage`).
+    """
     if dtype is dtypes.BFLOAT16:
         import ml_dtypes
 
         return np.dtype(ml_dtypes.bfloat16)
-    return np.dtype(dtype.numpy)
+    return np.dtype(dtype.storage)
 
 
 def content_key(dtype: DType, shape: tuple[int, ...], data: bytes | memoryview) -> str:
@@ -72,11 +75,14 @@ def _as_array(data: bytes | memoryview | mmap.mmap, offset: int, dtype: DType, s
 
 
 class InlineSource:
-    """A small constant held in memory.  ``dtype`` tells the element type where numpy's does not (default: numpy's)."""
+    """A small constant held in memory.  ``dtype`` tells the element type where numpy's does not (default: numpy's).
+
+    Takes arrays of the compiler's dtypes and of the border's.
+    """
 
     def __init__(self, array: np.ndarray, dtype: DType | None = None) -> None:
         self.dtype: DType = dtype or dtypes.from_numpy(array.dtype)
-        self._array = np.array(array, numpy_dtype(self.dtype), order="C")
+        self._array = np.array(dtypes.from_border(array, self.dtype), numpy_dtype(self.dtype), order="C")
         self._array.flags.writeable = False
 
     @property
@@ -97,6 +103,48 @@ class InlineSource:
     def to_ref(self) -> SourceRef:
         data = self._array.tobytes()
         return SourceRef(self.key, None, 0, len(data), self.dtype.name, self.shape, data)
+
+
+class PackedSource:
+    """A constant of a type narrower than a byte, in the packed form in which ONNX stores it.
+
+    ``data`` holds the bytes.  A graph has them as a constant of uint8, and a node that unpacks
+    (:mod:`~.ops.unpacking`), so that device memory holds what the model holds.
+    """
+
+    def __init__(self, data: TensorSource, dtype: DType, shape: tuple[int, ...]) -> None:
+        self.data, self.dtype, self.shape = data, dtype, shape
+
+    @property
+    def length(self) -> int:
+        return self.data.length
+
+    @cached_property
+    def key(self) -> str:
+        return hashlib.sha256(f"packed {self.dtype.name}{list(self.shape)}:{self.data.key}".encode()).hexdigest()
+
+    def read(self) -> np.ndarray:
+        width, per_byte = self.dtype.width, 8 // self.dtype.width
+        shifts = np.arange(per_byte, dtype=np.uint8) * np.uint8(width)
+        codes = (self.data.read().reshape(-1, 1) >> shifts).reshape(-1)[: math.prod(self.shape)]
+        return dtypes.from_border(codes, self.dtype).reshape(self.shape)
+
+    def to_ref(self) -> SourceRef:
+        raise InternalError("packed elements are unpacked in the graph")
+
+
+def packed(source: TensorSource) -> bytes:
+    """The bytes of a constant as ONNX stores them."""
+    if isinstance(source, PackedSource):
+        return source.data.read().tobytes()
+    array = source.read()
+    if not source.dtype.narrow:
+        return array.tobytes()
+    width, per_byte = source.dtype.width, 8 // source.dtype.width
+    codes = np.zeros(-(-array.size // per_byte) * per_byte, np.uint8)
+    codes[: array.size] = array.reshape(-1).view(np.uint8) & np.uint8((1 << width) - 1)
+    shifts = np.arange(per_byte, dtype=np.uint8) * np.uint8(width)
+    return np.bitwise_or.reduce(codes.reshape(-1, per_byte) << shifts, axis=1).astype(np.uint8).tobytes()
 
 
 class BytesSource:

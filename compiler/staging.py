@@ -143,7 +143,8 @@ class _Advancing:
             value = GraphBuilder(graph, limits=self.limits).add_constant(
                 name, InlineSource(operand.known, operand.dtype)
             )
-            value.known = operand.known
+            assert value.constant is not None
+            value.known = value.constant.read()
             return value
         value = graph.add_input(name, operand.dtype, operand.shape)
         if is_empty(value.shape):

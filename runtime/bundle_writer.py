@@ -32,7 +32,7 @@ from .bundle_format import (
 from .bundle_integrity import digest_line
 from .bundle_manifest import FileRecord, Manifest, Part, PlanRecord, SampleRecord
 from .bundle_zip import write_zip
-from .dtypes import from_numpy
+from .dtypes import UINT8, from_numpy
 from .errors import InputError
 from .plan import Plan
 
@@ -121,10 +121,12 @@ class BundleWriter:
         """Write what the plan with this key gives for ``inputs``."""
         tensors = [(f"input:{name}", array) for name, array in inputs.items()]
         tensors += [(f"output:{name}", array) for name, array in outputs.items()]
-        little = [
-            (name, np.ascontiguousarray(array, array.dtype.newbyteorder("<")), from_numpy(array.dtype).name)
-            for name, array in tensors
-        ]
+        little = []
+        for name, array in tensors:
+            dtype = from_numpy(array.dtype)
+            if dtype.name not in safetensors.DTYPE_NAMES.values():  # codes, and integers narrower than a byte
+                array, dtype = array.view(np.uint8), UINT8
+            little.append((name, np.ascontiguousarray(array, array.dtype.newbyteorder("<")), dtype.name))
         head = safetensors.header((name, dtype, array.shape, array.nbytes) for name, array, dtype in little)
         self._write(sample_file(key), [head, *(array.tobytes() for _, array, _ in little)])
         self._samples.append(SampleRecord(key, sample_file(key), tolerance))

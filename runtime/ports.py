@@ -9,7 +9,7 @@ from typing import Any, Union
 
 import numpy as np
 
-from .dtypes import BY_NAME, numpy_dtype, padded_bytes
+from .dtypes import BY_NAME, numpy_dtype, padded_bytes, to_border
 from .errors import InputError, InternalError, LimitError
 from .plan import Constant, DimExpr, Plan, Port, evaluate
 from .tensor import Tensor, border_bytes
@@ -59,10 +59,10 @@ def bind_symbols(plan: Plan, feeds: Mapping[str, Any]) -> tuple[int, ...]:
         feed = feeds.get(port.name)
         if feed is None:
             raise InputError("no value was given", tensor=port.name)
-        expected = BY_NAME[port.dtype].numpy
+        dtype = BY_NAME[port.dtype]
         given = feed.element_type if isinstance(feed, Tensor) else feed.dtype.name
-        if given != expected:
-            raise InputError(f"has dtype {given}, expected {expected}", tensor=port.name)
+        if given != dtype.numpy and given != dtype.storage:
+            raise InputError(f"has dtype {given}, expected {dtype.numpy}", tensor=port.name)
         shape = feed.shape
         if shape == port.shape:
             continue
@@ -90,4 +90,7 @@ def constant_array(constant: Constant) -> np.ndarray:
     source = constant.source
     if source.data is None:
         raise InternalError(f"the constant output '{constant.output}' has no inline data")
-    return np.frombuffer(source.data, numpy_dtype(BY_NAME[source.dtype])).reshape(source.shape)
+    dtype = BY_NAME[source.dtype]
+    if dtype.narrow:  # the bits above the width may be set
+        return to_border(np.frombuffer(source.data, dtype.storage), dtype).reshape(source.shape)
+    return np.frombuffer(source.data, numpy_dtype(dtype)).reshape(source.shape)

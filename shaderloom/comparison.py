@@ -78,7 +78,7 @@ def compare(
 
 
 def _is_float(array: np.ndarray) -> bool:
-    return array.dtype.kind == "f" or array.dtype.name == "bfloat16"
+    return array.dtype.name.startswith(("float", "bfloat"))
 
 
 def _relative(got: np.ndarray, expected: np.ndarray) -> np.ndarray:

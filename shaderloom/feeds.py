@@ -10,7 +10,7 @@ from typing import Any, TypeGuard
 import numpy as np
 
 from .header import HeaderPort, ModelHeader
-from .runtime.dtypes import BY_NAME
+from .runtime.dtypes import BY_NAME, EXTENSIONS, DType, to_border
 from .runtime.errors import InputError, UnsupportedError
 from .runtime.ports import Feed
 from .runtime.tensor import Tensor
@@ -132,7 +132,8 @@ def _to_feed(port: HeaderPort, value: Any, host: bool) -> Feed:
         return value
     if port.dtype is None or not (host or BY_NAME[port.dtype].on_device):
         raise UnsupportedError(f"inputs of type {port.dtype} are not supported", tensor=port.name)
-    expected = BY_NAME[port.dtype].numpy
+    dtype = BY_NAME[port.dtype]
+    expected = dtype.numpy
     if isinstance(value, Tensor):
         if value.element_type != expected:
             raise InputError(f"has dtype {value.element_type}, expected {expected}", tensor=port.name)
@@ -140,6 +141,8 @@ def _to_feed(port: HeaderPort, value: Any, host: bool) -> Feed:
     if port.dtype == "string":
         return np.asarray(value, dtype=object)
     if isinstance(value, np.ndarray):
+        if dtype.name in EXTENSIONS and value.dtype.name in (dtype.storage, "uint8") and dtype.bits == 8:
+            return _of_storage(port, value, dtype)
         if value.dtype.name != expected:
             raise InputError(
                 f"has dtype {value.dtype.name}, expected {expected}",
@@ -155,7 +158,7 @@ def _to_feed(port: HeaderPort, value: Any, host: bool) -> Feed:
         raise InputError(f"is not an array: {error}", tensor=port.name) from None
     if array.dtype.name == expected:
         return array
-    if array.dtype.kind in "biuf" and expected != "bfloat16":
+    if array.dtype.kind in "biuf" and dtype.name not in EXTENSIONS:
         with np.errstate(all="ignore"):
             converted = array.astype(expected)
             exact = np.array_equal(converted.astype(array.dtype), array, equal_nan=array.dtype.kind == "f")
@@ -166,6 +169,14 @@ def _to_feed(port: HeaderPort, value: Any, host: bool) -> Feed:
         tensor=port.name,
         hint=f"pass a numpy array of dtype {expected}",
     )
+
+
+def _of_storage(port: HeaderPort, array: np.ndarray, dtype: DType) -> np.ndarray:
+    """Bits as uint8, or signed integers narrower than a byte as int8, as an array of the border's dtype."""
+    low, high = dtype.integer_range if array.dtype == np.int8 else (0, (1 << dtype.width) - 1)
+    if dtype.width < 8 and array.size and not (low <= int(array.min()) and int(array.max()) <= high):
+        raise InputError(f"has elements outside {low} to {high}, the range of {dtype}", tensor=port.name)
+    return to_border(np.ascontiguousarray(array), dtype)
 
 
 def override_dimensions(

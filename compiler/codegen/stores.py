@@ -44,8 +44,8 @@ def _emit_vector(store: Store, condition: Expr | None, emitter: Emitter) -> None
         value = str(emitter.vector(store.value))
         storage = BY_NAME[store.dtype]
         if storage.packing > 1:
-            emitter.functions.helpers[f"pack_{storage.name}", "4"] = None
-            value = f"pack_{storage.name}_4({value})"
+            emitter.functions.helpers[f"pack_{storage.format}", "4"] = None
+            value = f"pack_{storage.format}_4({value})"
         emitter.write(f"{store.operand}[{position}] = {value};")
 
     _guarded(condition, emitter, write)

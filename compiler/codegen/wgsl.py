@@ -354,7 +354,7 @@ class Emitter:
             text = f"{buffer}[{self._place(word_vector)}][{self.index(component)}]"
         else:
             text = f"{buffer}[{word}]"
-        helper = f"unpack_{storage.name}"
+        helper = f"unpack_{storage.format}"
         self.functions.helpers[helper, "1"] = None
         return f"{helper}_1({text}, {self.index(ix.modulo(position, per_word))})"
 
@@ -451,7 +451,7 @@ class Emitter:
         buffer = self.buffers[payload.operand]
         storage = BY_NAME[payload.dtype]
         if storage.packing == 4:
-            helper = f"unpack_{storage.name}"
+            helper = f"unpack_{storage.format}"
             self.functions.helpers[helper, "4"] = None
             return self._name(f"{helper}_4({buffer}[{quarter}])")
         text = f"{buffer}[{quarter}]"
@@ -459,7 +459,7 @@ class Emitter:
             self.functions.helpers["of_pairs", "4"] = None
             text = f"of_pairs_4({text})"
         if storage.packing == 2:
-            helper = f"unpack_{storage.name}"
+            helper = f"unpack_{storage.format}"
             self.functions.helpers[helper, "4"] = None
             text = f"{helper}_4({text})"
         return self._name(text)

@@ -13,7 +13,7 @@ import onnx
 from onnx import numpy_helper
 
 from ...runtime import dtypes
-from ...runtime.dtypes import DType
+from ...runtime.dtypes import UINT8, DType, packed_bytes
 from ...runtime.errors import ModelError, UnsupportedError
 from ..sources import (
     BytesSource,
@@ -22,6 +22,7 @@ from ..sources import (
     InlineSource,
     LoadedSource,
     MappedFile,
+    PackedSource,
     TensorSource,
     numpy_dtype,
 )
@@ -71,7 +72,13 @@ class TensorReader:
             raise ModelError(f"the shape {shape} has a negative size", tensor=name)
         if dtype.name == "string":
             raise UnsupportedError("constants of strings are not supported", tensor=name)
-        expected = math.prod(shape) * dtype.itemsize
+        if dtype.narrow and (tensor.data_location == onnx.TensorProto.EXTERNAL or tensor.HasField("segment")):
+            size = packed_bytes(math.prod(shape), dtype)
+            return PackedSource(self._stored(tensor, name, UINT8, (size,)), dtype, shape)
+        return self._stored(tensor, name, dtype, shape)
+
+    def _stored(self, tensor: onnx.TensorProto, name: str, dtype: DType, shape: tuple[int, ...]) -> TensorSource:
+        expected = packed_bytes(math.prod(shape), dtype)
         if tensor.data_location == onnx.TensorProto.EXTERNAL:
             return self._external_source(tensor, name, dtype, shape, expected)
         if tensor.HasField("segment"):
@@ -85,6 +92,8 @@ class TensorReader:
             return BytesSource(memoryview(self._data)[begin:end], dtype, shape, begin)
         if tensor.HasField("raw_data"):
             _check_length(name, dtype, shape, len(tensor.raw_data), expected)
+            if dtype.narrow:
+                return PackedSource(InlineSource(np.frombuffer(tensor.raw_data, np.uint8)), dtype, shape)
             return InlineSource(np.frombuffer(tensor.raw_data, numpy_dtype(dtype)).reshape(shape), dtype)
         try:
             array = numpy_helper.to_array(tensor)
@@ -224,7 +233,7 @@ def constant_of_attributes(attributes: dict[str, Any], name: str) -> TensorSourc
     if len(attributes) != 1:
         raise ModelError(f"a Constant needs one value, not {len(attributes)}", tensor=name)
     ((key, value),) = attributes.items()
-    if key == "value" and isinstance(value, (InlineSource, BytesSource, FileSource, LoadedSource)):
+    if key == "value" and isinstance(value, (InlineSource, BytesSource, FileSource, LoadedSource, PackedSource)):
         return value
     if key in _CONSTANT_ATTRIBUTES and isinstance(value, _CONSTANT_ATTRIBUTES[key][0]):
         return InlineSource(np.asarray(value, _CONSTANT_ATTRIBUTES[key][1]))

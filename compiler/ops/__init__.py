@@ -58,6 +58,7 @@ from . import tensor_scatter as tensor_scatter
 from . import tfidf as tfidf
 from . import topk as topk
 from . import unique as unique
+from . import unpacking as unpacking
 from . import unpool as unpool
 from . import views as views
 from . import winograd as winograd

@@ -20,7 +20,7 @@ from ..expr import Expr
 from ..ir import Node
 from ..sources import numpy_dtype
 from .cast import convert_expression
-from .common import ANY, is_symbolic
+from .common import MOVED, is_symbolic
 from .elementwise import exactly
 from .registry import Case, Inferred, Tensor, register
 
@@ -32,8 +32,8 @@ class BitCastAttributes:
 
 def _infer(node: Node) -> Inferred:
     source, target = node.operand(0).dtype, dtypes.from_onnx(node.attributes.to)
-    if source.bits != target.bits:
-        raise ShapeError(f"the {source.bits} bits of {source} are no {target}", origin=node.origin)
+    if source.width != target.width:
+        raise ShapeError(f"the {source.width} bits of {source} are no {target}", origin=node.origin)
     return [(target, node.operand(0).shape)]
 
 
@@ -85,7 +85,7 @@ def _bits(value: Expr, source: DType) -> Expr:
         return _half_bits(value)
     if source.name == "bfloat16":
         return _right(ex.bitcast(value, "u32"), 16)
-    return ex.bitcast(value, "u32") if source.is_float else _and(ex.cast(value, "u32"), (1 << source.bits) - 1)
+    return ex.bitcast(value, "u32") if source.is_float else _and(ex.cast(value, "u32"), (1 << source.width) - 1)
 
 
 def _element(node: Node, args: Sequence[Expr]) -> Expr:
@@ -94,21 +94,24 @@ def _element(node: Node, args: Sequence[Expr]) -> Expr:
         raise UnsupportedError(f"no device holds element type {target}", origin=node.origin)
     if source is target:
         return args[0]
-    if not source.is_float and not target.is_float:
+    if not any(dtype.is_float or dtype.is_code for dtype in (source, target)):
         return convert_expression(args[0], source, target)
     bits = _bits(args[0], source)
     if target.name == "float16":
         return _half_value(bits)
     if target.name == "bfloat16":
         return ex.bitcast(_left(bits, 16), "f32")
+    if target.is_code:
+        return bits
     return ex.bitcast(bits, "f32") if target.is_float else convert_expression(bits, dtypes.UINT32, target)
 
 
 def _fold(node: Node, operand: np.ndarray) -> np.ndarray:
     if is_symbolic(operand):
         operand = operand.astype(np.int64)  # raises for dimensions that are not known
-    target = numpy_dtype(dtypes.from_onnx(node.attributes.to))
-    return np.ascontiguousarray(operand).view(target).reshape(operand.shape)
+    target = dtypes.from_onnx(node.attributes.to)
+    bits = np.ascontiguousarray(operand).view(numpy_dtype(target)).reshape(operand.shape)
+    return dtypes.from_border(bits, target)
 
 
 _HALVES = exactly(-2.5, -0.0, 0.0, 1.0, 65504.0, 6e-8, 3e-5, 6.2e-5, float("inf"), float("-inf"), dtype="float16")
@@ -132,6 +135,6 @@ register(
     ),
     attributes=BitCastAttributes,
     element=_element,
-    types=(ANY,),
+    types=(MOVED,),
     fold=_fold,
 )

@@ -1,6 +1,7 @@
 """Cast and CastLike.
 
-Floats to integers truncate; integers wrap to the width of the target; anything to bool compares with zero.
+Floats to integers truncate; integers wrap to the width of the target; anything to bool compares with zero.  Floats of 8
+and 4 bits go through f32 (:mod:`.codes`).
 """
 
 from __future__ import annotations
@@ -15,21 +16,25 @@ from ...runtime.dtypes import DType
 from ...runtime.errors import UnsupportedError
 from .. import expr as ex
 from .. import index as ix
-from ..evaluate import convert
+from ..evaluate import convert, evaluate_expr
 from ..expr import Expr
 from ..index import Undecidable
 from ..ir import Node, Value
 from ..sources import numpy_dtype
-from .common import ANY, is_symbolic, wrap
+from .codes import code_of, number_of
+from .common import MOVED, is_symbolic, require, wrap
 from .elementwise import exactly
 from .registry import Builder, Case, Inferred, Tensor, register
+
+
+ROUND_MODES = ("up", "down", "nearest")
 
 
 @dataclass(frozen=True, slots=True)
 class CastAttributes:
     to: int = 0
     saturate: int = 1  #: concerns 8-bit floats alone
-    round_mode: str = "up"  #: concerns 8-bit floats alone
+    round_mode: str = "up"  #: concerns float8e8m0 alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,17 +43,26 @@ class CastLikeAttributes:
     round_mode: str = "up"
 
 
-def convert_expression(value: Expr, source: DType, target: DType) -> Expr:
-    """``value`` of element type ``source`` as an element of type ``target``."""
-    if source.is_float and target.is_integer and target.bits < 32:
+def convert_expression(
+    value: Expr, source: DType, target: DType, saturate: bool = True, round_mode: str = "up"
+) -> Expr:
+    """``value`` of element type ``source`` as an element of type ``target``; for the rest see :func:`.codes.code_of`."""
+    if source is target:
+        return value
+    if source.is_code:
+        return convert_expression(number_of(value, source), dtypes.FLOAT32, target, saturate, round_mode)
+    if target.is_code:
+        return code_of(ex.cast(value, "f32"), target, saturate, round_mode)
+    if source.is_float and target.is_integer and target.width < 32:
         # through i32 also for unsigned targets: negative numbers wrap instead of saturating
         value = ex.cast(value, "i32")
     result = ex.cast(value, target.compute)
-    fits = source.is_integer and source.bits < target.bits and (target.is_signed or not source.is_signed)
+    fits = source.is_integer and source.width < target.width and (target.is_signed or not source.is_signed)
     return result if fits or source is dtypes.BOOL else wrap(result, target)
 
 
 def _infer_cast(node: Node) -> Inferred:
+    require(node.attributes.round_mode in ROUND_MODES, node, f"round_mode '{node.attributes.round_mode}' is none")
     return [(dtypes.from_onnx(node.attributes.to), node.operand(0).shape)]
 
 
@@ -56,19 +70,29 @@ def _element(node: Node, args: Sequence[Expr]) -> Expr:
     target = dtypes.from_onnx(node.attributes.to)
     if not target.on_device:
         raise UnsupportedError(f"no device holds element type {target}", origin=node.origin)
-    return convert_expression(args[0], node.operand(0).dtype, target)
+    attributes: CastAttributes = node.attributes
+    source = node.operand(0).dtype
+    return convert_expression(args[0], source, target, bool(attributes.saturate), attributes.round_mode)
 
 
-def cast_known(operand: np.ndarray, target: DType) -> np.ndarray:
+def cast_known(
+    operand: np.ndarray, source: DType, target: DType, saturate: bool = True, round_mode: str = "up"
+) -> np.ndarray:
     """Known elements in another type; raises :class:`Undecidable` where symbolic integers have no such form."""
     if not is_symbolic(operand):
+        if any(dtype.is_code or dtype.narrow for dtype in (source, target)) and source.on_device and target.on_device:
+            value = ex.register("operand", source.compute)
+            result = convert_expression(value, source, target, saturate, round_mode)
+            return np.asarray(evaluate_expr(result, registers={"operand": operand})).astype(numpy_dtype(target))
         if target.name == "string" or operand.dtype.kind not in "iufbV":
             raise Undecidable("strings")
         return convert(operand, numpy_dtype(target))
+    if target.is_code:
+        raise Undecidable(f"symbolic integers as {target}")
     if target.name == "bool":
         return np.asarray(np.frompyfunc(lambda element: not ix.equal(element, 0), 1, 1)(operand)).astype(np.bool_)
     if target.is_integer:
-        low, high = _range(target)
+        low, high = target.integer_range
         for element in operand.flat:
             element_low, element_high = ix.bounds(element)
             if element_low < low or element_high > high:
@@ -79,8 +103,16 @@ def cast_known(operand: np.ndarray, target: DType) -> np.ndarray:
     return operand.astype(np.int64).astype(numpy_dtype(target))
 
 
-def _range(dtype: DType) -> tuple[int, int]:
-    return (-(1 << dtype.bits - 1), (1 << dtype.bits - 1) - 1) if dtype.is_signed else (0, (1 << dtype.bits) - 1)
+def _fold_cast(node: Node, operand: np.ndarray) -> np.ndarray:
+    attributes: CastAttributes = node.attributes
+    target = dtypes.from_onnx(attributes.to)
+    return cast_known(operand, node.operand(0).dtype, target, bool(attributes.saturate), attributes.round_mode)
+
+
+def _fold_cast_like(node: Node, operand: np.ndarray, _: np.ndarray) -> np.ndarray:
+    attributes: CastLikeAttributes = node.attributes
+    source, target = node.operand(0).dtype, node.operand(1).dtype
+    return cast_known(operand, source, target, bool(attributes.saturate), attributes.round_mode)
 
 
 def _cases() -> tuple[Case, ...]:
@@ -103,8 +135,8 @@ register(
     cases=_cases(),
     attributes=CastAttributes,
     element=_element,
-    types=(ANY,),
-    fold=lambda node, operand: cast_known(operand, dtypes.from_onnx(node.attributes.to)),
+    types=(MOVED,),
+    fold=_fold_cast,
 )
 
 
@@ -113,7 +145,9 @@ def _infer_cast_like(node: Node) -> Inferred:
 
 
 def _expand_cast_like(builder: Builder, node: Node) -> Sequence[Value]:
-    return [builder.op("Cast", node.operand(0), to=node.operand(1).dtype.onnx)]
+    attributes: CastLikeAttributes = node.attributes
+    to = node.operand(1).dtype.onnx
+    return [builder.op("Cast", node.operand(0), to=to, saturate=attributes.saturate, round_mode=attributes.round_mode)]
 
 
 register(
@@ -125,6 +159,6 @@ register(
     ),
     attributes=CastLikeAttributes,
     expand=_expand_cast_like,
-    types=(ANY,),
-    fold=lambda node, operand, like: cast_known(operand, node.operand(1).dtype),
+    types=(MOVED,),
+    fold=_fold_cast_like,
 )

@@ -35,6 +35,11 @@ NUMERIC = FLOATS | INTEGERS
 SIGNED = FLOATS | SIGNED_INTEGERS
 BOOLEAN = frozenset({"bool"})
 ANY = NUMERIC | BOOLEAN
+NARROW_INTEGERS = frozenset({"int4", "uint4", "int2", "uint2"})
+FLOAT8 = frozenset({"float8e4m3fn", "float8e4m3fnuz", "float8e5m2", "float8e5m2fnuz"})
+CODES = FLOAT8 | {"float4e2m1", "float8e8m0"}
+#: What is moved and converted, not computed with
+MOVED = ANY | NARROW_INTEGERS | CODES
 INDICES = frozenset({"int32", "int64"})
 
 
@@ -184,14 +189,14 @@ def literal(value: float | int | bool, dtype: DType) -> Expr:
 
 
 def wrap(value: Expr, dtype: DType) -> Expr:
-    """Wrap an integer result to the width of ``dtype``: 8- and 16-bit integers compute in 32 bits."""
-    if not dtype.is_integer or dtype.bits >= 32:
+    """Wrap an integer result to the width of ``dtype``: integers of fewer than 32 bits compute in 32."""
+    if not dtype.is_integer or dtype.width >= 32:
         return value
-    low_bits = ex.binary("and", value, ex.const((1 << dtype.bits) - 1, value.dtype))
+    low_bits = ex.binary("and", value, ex.const((1 << dtype.width) - 1, value.dtype))
     if not dtype.is_signed:
         return low_bits
     # sign extension without shifts: flipping the sign bit and subtracting it again
-    sign = ex.const(1 << (dtype.bits - 1), value.dtype)
+    sign = ex.const(1 << (dtype.width - 1), value.dtype)
     return ex.binary("xor", low_bits, sign) - sign
 
 

@@ -123,7 +123,7 @@ register(
     infer=_infer_gather,
     gather=_read_gathered,
     fold=_fold_gather,
-    types=(common.ANY, common.INDICES),
+    types=(common.MOVED, common.INDICES),
     reads=2,
     cases=(
         Case((Tensor((5, 3)), Tensor((2, 2), "int64", data=[[0, -1], [4, -5]]))),
@@ -166,7 +166,7 @@ register(
     infer=_infer_gather_elements,
     gather=_read_gathered_elements,
     fold=_fold_gather_elements,
-    types=(common.ANY, common.INDICES),
+    types=(common.MOVED, common.INDICES),
     reads=2,
     cases=(
         Case((Tensor((3, 3)), Tensor((2, 3), "int64", data=[[1, 2, 0], [-1, 0, -3]]))),
@@ -216,7 +216,7 @@ register(
     attributes=GatherNDAttributes,
     infer=_infer_gather_nd,
     gather=_read_gathered_nd,
-    types=(common.ANY, common.INDICES),
+    types=(common.MOVED, common.INDICES),
     reads=2,
     cases=(
         Case((Tensor((3, 4)), Tensor((2, 2), "int64", data=[[0, 3], [-1, -4]]))),

@@ -20,6 +20,7 @@ from ..expr import Expr
 from ..index import Dim
 from ..ir import Node, Shape, Value
 from . import common
+from .codes import code_of, number_of, rounded
 from .common import FLOATS
 from .elementwise import exactly
 from .folding import elementwise_fold
@@ -28,7 +29,8 @@ from .registry import Builder, Case, Inferred, Read, Tensor, register
 
 #: Types that hold quantised numbers; products of them accumulate in int32
 BYTES = frozenset({"int8", "uint8"})
-QUANTIZED = BYTES | {"int16", "uint16"}
+QUANTIZED = BYTES | {"int16", "uint16"} | common.NARROW_INTEGERS | common.FLOAT8 | {"float4e2m1"}
+SCALES = FLOATS | {"float8e8m0"}
 
 
 # -- the two conversions ---------------------------------------------------------------------------------------------
@@ -36,9 +38,14 @@ QUANTIZED = BYTES | {"int16", "uint16"}
 
 @dataclass(frozen=True, slots=True)
 class ConversionAttributes:
-    """``to`` is the ONNX code of the result's element type."""
+    """``to`` is the ONNX code of the result's element type.
+
+    ``precision`` names the float type whose quotient, or product, is rounded to; ``saturate`` concerns 8-bit floats.
+    """
 
     to: int
+    precision: str = "float32"
+    saturate: int = 1
 
 
 def _infer_conversion(node: Node) -> Inferred:
@@ -46,22 +53,29 @@ def _infer_conversion(node: Node) -> Inferred:
     return [(dtypes.from_onnx(node.attributes.to), shape)]
 
 
-def integer_range(dtype: DType) -> tuple[int, int]:
-    """The lowest and the highest number of an integer type."""
-    information = np.iinfo(dtype.numpy)
-    return int(information.min), int(information.max)
+def _number(node: Node, position: int, value: Expr) -> Expr:
+    """Operand ``position`` as an f32 number if it is a code."""
+    dtype = node.operand(position).dtype
+    return number_of(value, dtype) if dtype.is_code else value
 
 
 def _quantized(node: Node, args: Sequence[Expr]) -> Expr:
     """``saturate(round(x / scale) + zero_point)``, rounded half to even.
 
-    The quotient is clamped to a range in which floats are exact integers and that is wider than any result, so the sum
+    The zero point of an 8-bit float can only be zero, and is not added: the sign of a zero stays.  The quotient of
+    integers is clamped to a range in which floats are exact integers and that is wider than any result, so the sum
     with the zero point is exact.
     """
-    target = dtypes.from_onnx(node.attributes.to)
-    low, high = integer_range(target)
+    attributes: ConversionAttributes = node.attributes
+    target, precision = dtypes.from_onnx(attributes.to), dtypes.BY_NAME[attributes.precision]
+    quotient = rounded(ex.cast(args[0], "f32") / _number(node, 1, args[1]), precision)
+    if target.is_code:
+        if len(args) > 2 and target.name not in common.FLOAT8:
+            quotient = rounded(quotient + _number(node, 2, args[2]), precision)
+        return code_of(quotient, target, bool(attributes.saturate))
+    low, high = target.integer_range
     reach = float(high - low)
-    quotient = ex.unary("round", ex.cast(args[0], "f32") / args[1])
+    quotient = ex.unary("round", quotient)
     quotient = ex.binary("min", ex.binary("max", quotient, ex.const(-reach, "f32")), ex.const(reach, "f32"))
     number = ex.cast(quotient, "i32")
     if len(args) > 2:
@@ -71,11 +85,14 @@ def _quantized(node: Node, args: Sequence[Expr]) -> Expr:
 
 
 def _dequantized(node: Node, args: Sequence[Expr]) -> Expr:
-    """``(q - zero_point) * scale``: the difference is exact."""
+    """``(q - zero_point) * scale``: the difference is exact.  That of floats has no zero point, or one of zero."""
+    scale = _number(node, 1, args[1])
+    if node.operand(0).dtype.is_code:
+        return _number(node, 0, args[0]) * scale
     number = ex.cast(args[0], "i32")
     if len(args) > 2:
         number = number - ex.cast(args[2], "i32")
-    return ex.cast(number, "f32") * args[1]
+    return ex.cast(number, "f32") * scale
 
 
 register(
@@ -86,7 +103,7 @@ register(
     attributes=ConversionAttributes,
     element=_quantized,
     fold=elementwise_fold(_quantized, _infer_conversion),
-    types=(FLOATS | {"int32"}, FLOATS, QUANTIZED),
+    types=(FLOATS | {"int32"}, SCALES, QUANTIZED),
 )
 register(
     name="Dequantize",
@@ -96,20 +113,29 @@ register(
     attributes=ConversionAttributes,
     element=_dequantized,
     fold=elementwise_fold(_dequantized, _infer_conversion),
-    types=(QUANTIZED | {"int32"}, FLOATS, QUANTIZED | {"int32"}),
+    types=(QUANTIZED | {"int32"}, SCALES, QUANTIZED | {"int32"}),
 )
 
 
-def quantize(builder: Builder, value: Value, scale: Value, zero_point: Value | None, target: DType) -> Value:
-    """``value`` as integers of type ``target``; scale and zero point broadcast to it."""
+def quantize(
+    builder: Builder,
+    value: Value,
+    scale: Value,
+    zero_point: Value | None,
+    target: DType,
+    *,
+    precision: DType = FLOAT32,
+    saturate: int = 1,
+) -> Value:
+    """``value`` in the quantised type ``target``; scale and zero point broadcast to it."""
     operands = [value, scale] if zero_point is None else [value, scale, zero_point]
-    return builder.op("Quantize", *operands, domain="loom", to=target.onnx)
+    return builder.op("Quantize", *operands, domain="loom", to=target.onnx, precision=precision.name, saturate=saturate)
 
 
 def dequantize(
     builder: Builder, value: Value, scale: Value, zero_point: Value | None, target: DType = FLOAT32
 ) -> Value:
-    """The floats that the integers ``value`` stand for."""
+    """The floats that the quantised numbers ``value`` stand for."""
     operands = [value, scale] if zero_point is None else [value, scale, zero_point]
     return builder.op("Dequantize", *operands, domain="loom", to=target.onnx)
 
@@ -187,7 +213,7 @@ def along(builder: Builder, value: Value, parameter: Value | None, axis: int, bl
 
 @dataclass(frozen=True, slots=True)
 class QuantizeLinearAttributes:
-    """``saturate`` concerns 8-bit floats alone; ``precision`` is the type of the division, always f32 here."""
+    """``saturate`` concerns 8-bit floats alone; ``precision`` is the type of the division, by default the scale's."""
 
     axis: int = 1
     block_size: int = 0
@@ -226,7 +252,18 @@ def _expand_quantize_linear(builder: Builder, node: Node) -> Sequence[Value]:
         along(builder, value, node.optional(position), attributes.axis, attributes.block_size) for position in (1, 2)
     )
     assert scale is not None
-    return [quantize(builder, value, scale, zero_point, _quantized_type(node))]
+    precision = dtypes.from_onnx(attributes.precision) if attributes.precision else scale.dtype
+    return [
+        quantize(
+            builder,
+            value,
+            scale,
+            zero_point,
+            _quantized_type(node),
+            precision=precision if precision.is_float else FLOAT32,
+            saturate=attributes.saturate,
+        )
+    ]
 
 
 def _scales(shape: tuple[int, ...]) -> Tensor:
@@ -255,7 +292,7 @@ register(
     ),
     attributes=QuantizeLinearAttributes,
     expand=_expand_quantize_linear,
-    types=(FLOATS | {"int32"}, FLOATS, QUANTIZED),
+    types=(FLOATS | {"int32"}, SCALES, QUANTIZED),
 )
 
 
@@ -311,7 +348,7 @@ register(
     ),
     attributes=DequantizeLinearAttributes,
     expand=_expand_dequantize_linear,
-    types=(QUANTIZED | {"int32"}, FLOATS, QUANTIZED | {"int32"}),
+    types=(QUANTIZED | {"int32"}, SCALES, QUANTIZED | {"int32"}),
 )
 
 

@@ -170,7 +170,7 @@ register(
     attributes=ReverseSequenceAttributes,
     infer=_infer_reverse_sequence,
     gather=_read_reversed,
-    types=(common.ANY, common.INDICES),
+    types=(common.MOVED, common.INDICES),
     reads=2,
     cases=(
         Case((Tensor((5, 3)), Tensor((3,), "int64", data=[5, 2, 1]))),

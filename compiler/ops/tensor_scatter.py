@@ -65,6 +65,6 @@ register(
     ),
     attributes=TensorScatterAttributes,
     gather=_read,
-    types=(common.ANY, common.ANY, common.INDICES),
+    types=(common.MOVED, common.MOVED, common.INDICES),
     reads=3,
 )

@@ -13,6 +13,7 @@ from ...runtime import dtypes
 from ...runtime.dtypes import DType
 from ..builder import GraphBuilder
 from ..ir import Node, Value
+from ..ops.cast import CastAttributes
 from ..rewrite import Facts, Match, Rule
 from .patterns import is_filled_with, known_numbers, made_by
 
@@ -85,12 +86,16 @@ def holds_exactly(source: DType, target: DType) -> bool:
         return True
     if target is dtypes.BOOL:
         return False
+    if source.is_code:
+        return target.name == "float32" or (target.is_float and source.name != "float8e8m0")
+    if target.is_code:
+        return False
     if source.is_float:
         return target.is_float and source.bits < target.bits
     if target.is_float:
         mantissa = {"float32": 24, "float16": 11, "bfloat16": 8}.get(target.name, 0)
-        return source.bits - int(source.is_signed) <= mantissa
-    return source.bits < target.bits and (target.is_signed or not source.is_signed)
+        return source.width - int(source.is_signed) <= mantissa
+    return source.width < target.width and (target.is_signed or not source.is_signed)
 
 
 def _same_cast(node: Node, facts: Facts) -> Match | None:
@@ -110,7 +115,7 @@ def _check_casts(match: Match, facts: Facts) -> str | None:
     source, middle, target = match["value"].dtype, match.nodes[1].output.dtype, match.root.output.dtype
     if not holds_exactly(source, middle):
         return f"the cast from {source} to {middle} loses information"
-    same_kind = source.is_float == middle.is_float or source is dtypes.BOOL
+    same_kind = (source.is_float or source.is_code) == middle.is_float or source is dtypes.BOOL
     if target is not source and not same_kind:
         return f"casts to {target} from {source} and from {middle} convert in different ways"
     return None
@@ -118,7 +123,11 @@ def _check_casts(match: Match, facts: Facts) -> str | None:
 
 def _join_casts(builder: GraphBuilder, match: Match) -> Value:
     value, target = match["value"], match.root.output.dtype
-    return value if value.dtype is target else builder.op("Cast", value, to=target.onnx)
+    if value.dtype is target:
+        return value
+    attributes: CastAttributes = match.root.attributes
+    saturate, round_mode = attributes.saturate, attributes.round_mode
+    return builder.op("Cast", value, to=target.onnx, saturate=saturate, round_mode=round_mode)
 
 
 CAST_OF_CAST = Rule("cast-of-cast", frozenset({"Cast"}), _cast_of_cast, _join_casts, _check_casts)

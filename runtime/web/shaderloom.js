@@ -25,6 +25,11 @@ const DTYPES = {
   int8: { bytes: 1, arrays: ["Int8Array"] },
   uint8: { bytes: 1, arrays: ["Uint8Array", "Uint8ClampedArray"] },
   bool: { bytes: 1, arrays: ["Uint8Array"] },
+  // A byte an element: a code, or the number's two's complement in the low bits and zeros above.
+  ...Object.fromEntries(
+    ["float8e4m3fn", "float8e4m3fnuz", "float8e5m2", "float8e5m2fnuz", "float8e8m0", "float4e2m1", "int4", "uint4",
+      "int2", "uint2"].map((name) => [name, { bytes: 1, arrays: ["Uint8Array"] }]),
+  ),
 };
 /** Names of element types in safetensors files. */
 const SAFETENSORS = {

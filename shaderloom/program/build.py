@@ -18,6 +18,7 @@ from ..compiler.staging import Advance, Parts, advance
 from ..engine import WgpuEngine
 from ..model import Model, merge_refusals
 from ..placement import LETTERS
+from ..runtime.dtypes import to_border
 from ..runtime.errors import (
     InputError,
     InternalError,
@@ -181,7 +182,7 @@ class ProgramBuilder:
             value = found.values.get(name)
             if value is None or value.known is None or value.known.dtype == object:
                 return None
-            values[name] = value.known
+            values[name] = to_border(value.known, value.dtype)
         return values
 
     # -- the device --------------------------------------------------------------------------------------------------
@@ -298,7 +299,7 @@ class ProgramBuilder:
         """A constant of the model as a value."""
         source = self.scope.constants.get(name)
         if source is not None:
-            return Held(source.read(), "compiler")
+            return Held(to_border(source.read(), source.dtype), "compiler")
         foreign = self.scope.foreign[name]
         assert self.imported.restore is not None, "a model that was read has its payloads"
         if hasattr(foreign, "values"):

@@ -10,7 +10,7 @@ import onnx
 from ..compiler.frontend.model import ImportedModel
 from ..compiler.frontend.order import names_read
 from ..compiler.program_nodes import PendingNode, ProgramScope
-from ..compiler.sources import TensorSource
+from ..compiler.sources import TensorSource, packed
 from ..cpu_segment import CpuSegment, SegmentSource, renamed
 from ..runtime.dtypes import from_onnx
 from ..runtime.errors import ShaderloomError, UnsupportedError
@@ -120,7 +120,7 @@ def _names(item: PendingNode) -> dict[str, str]:
 
 
 def _tensor(name: str, source: TensorSource) -> onnx.TensorProto:
-    return onnx.TensorProto(name=name, data_type=source.dtype.onnx, dims=source.shape, raw_data=source.read().tobytes())
+    return onnx.TensorProto(name=name, data_type=source.dtype.onnx, dims=source.shape, raw_data=packed(source))
 
 
 def _inferred_types(proto: onnx.ModelProto) -> dict[str, onnx.TypeProto]:
