@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from ..runtime.dtypes import from_border, to_border
 from ..runtime.errors import InternalError
 from . import expr as ex
 from . import index as ix
@@ -48,12 +49,14 @@ def run_graph(
 ) -> list[np.ndarray]:
     """The outputs of ``graph`` for inputs by name; ``on_value`` is told every result.
 
+    Inputs and outputs have the dtypes of the border, results in between those of the compiler.
+
     ``sizes`` gives declared dynamic dimensions; those that are a size of an input on their own need not be given.
     """
     bound = dict(sizes or {})
     arrays: dict[int, np.ndarray] = {}
     for value in graph.inputs:
-        array = np.asarray(feeds[value.name])
+        array = from_border(np.asarray(feeds[value.name]), value.dtype)
         _bind_sizes(value, array, bound)
         arrays[value.id] = array
     for value in graph.constants:
@@ -68,7 +71,7 @@ def run_graph(
             arrays[value.id] = array
             if on_value is not None:
                 on_value(value, array)
-    return [arrays[value.id] for value in graph.outputs]
+    return [to_border(arrays[value.id], value.dtype) for value in graph.outputs]
 
 
 def _bind_sizes(value: Value, array: np.ndarray, bound: dict[str, int]) -> None:

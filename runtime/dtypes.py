@@ -31,8 +31,8 @@ class DType:
     """An element type.
 
     ``compute`` names the type in which expressions evaluate it: ``f32``, ``i32``, ``u32``, ``bool``, ``i64``, ``u64``,
-    or ``""`` when the device cannot hold it.  ``bits`` are those that an element takes in memory, ``width`` those of the
-    number itself, which is also what ONNX packs an element into; they differ for types narrower than a byte.
+    or ``""`` when the device cannot hold it.  ``bits`` are those that an element takes in memory, ``width`` those of
+    the number itself, which is also what ONNX packs an element into; they differ for types narrower than a byte.
     """
 
     name: str
@@ -231,7 +231,7 @@ def numpy_dtype(dtype: DType) -> np.dtype[Any]:
 
 
 def to_border(array: np.ndarray, dtype: DType) -> np.ndarray:
-    """An array of the border's dtype from one of :attr:`DType.storage` (the same bytes, bits above the width cleared)."""
+    """An array of the border's dtype from one of :attr:`DType.storage`: the same bits, zeros above the width."""
     if not dtype.narrow and not dtype.is_code:
         return array
     codes = np.asarray(array).view(np.uint8)
@@ -247,5 +247,3 @@ def from_border(array: np.ndarray, dtype: DType) -> np.ndarray:
         return codes
     sign = np.uint8(1 << (dtype.width - 1))
     return ((codes ^ sign).astype(np.int8) - np.int8(sign)).astype(np.int8)
-
-

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...runtime.dtypes import UINT8
+from ...runtime.dtypes import BY_NAME, UINT8
 from ...runtime.errors import UnsupportedError
 from .. import expr as ex
 from .. import index as ix
@@ -204,41 +204,55 @@ class GatherBlockQuantizedAttributes:
     quantize_axis: int = 1
 
 
+def _is_packed(node: Node) -> bool:
+    """Whether bytes hold several numbers each, along the last axis; tensors of 4-bit integers are not packed."""
+    return node.operand(0).dtype is UINT8
+
+
 def _unpacked_shape(node: Node) -> tuple[Dim, ...]:
     data = node.operand(0)
-    per_byte = 8 // _check_bits(node)
+    per_byte = 8 // _check_bits(node) if _is_packed(node) else 1
     return (*data.shape[:-1], ix.multiply(data.shape[-1], per_byte))
 
 
 def _infer_gather_block(node: Node) -> Inferred:
     attributes: GatherBlockQuantizedAttributes = node.attributes
-    data, indices, scales = node.operand(0), node.operand(1), node.operand(2)
-    common.require(data.rank >= 2, node, f"data of rank {data.rank}")
+    data, indices, scales, zeros = node.operand(0), node.operand(1), node.operand(2), node.optional(3)
+    common.require(data.rank >= 1, node, "data is a scalar")
     shape = _unpacked_shape(node)
     gathered = common.normalise_axis(node, attributes.gather_axis, data.rank)
     quantised = common.normalise_axis(node, attributes.quantize_axis, data.rank)
-    if quantised != data.rank - 1:
+    if quantised != data.rank - 1 and _is_packed(node):
         common.require_choice(node, "quantize_axis", (-1, data.rank - 1))
     common.require(gathered != quantised, node, "gather_axis and quantize_axis are one")
-    wanted = (*shape[:-1], ix.ceildiv(shape[-1], attributes.block_size))
+    blocks = ix.ceildiv(shape[quantised], attributes.block_size)
+    wanted = (*shape[:quantised], blocks, *shape[quantised + 1 :])
     common.require(scales.shape == wanted, node, f"scales of shape {common.describe_shape(scales.shape)}")
+    common.require(zeros is None or zeros.dtype == data.dtype, node, "zero points of another type than the data")
     return [(scales.dtype, (*shape[:gathered], *indices.shape, *shape[gathered + 1 :]))]
 
 
 def _expand_gather_block(builder: Builder, node: Node) -> Sequence[Value]:
-    """Dequantise, then gather: fusion reads only what is gathered."""
+    """Dequantise, then gather: fusion reads only what is gathered.
+
+    Without zero points packed bytes stand for numbers around half of their range, 4-bit integers for themselves.
+    """
     attributes: GatherBlockQuantizedAttributes = node.attributes
-    data, scales, zeros = node.operand(0), node.operand(2), node.optional(3)
-    last, size = data.rank - 1, _unpacked_shape(node)[-1]
-    numbers = _unpacked(builder, data, attributes.bits, size)
-    if zeros is None:
-        zeros = builder.constant(np.array(1 << (attributes.bits - 1), np.uint8))
-    else:
-        zeros = _unpacked(builder, zeros, attributes.bits, scales.shape[-1])
-        zeros = _repeated(builder, zeros, last, attributes.block_size, size)
-    repeated = _repeated(builder, scales, last, attributes.block_size, size)
+    numbers, scales, zeros = node.operand(0), node.operand(2), node.optional(3)
+    axis = attributes.quantize_axis % numbers.rank
+    size = _unpacked_shape(node)[axis]
+    if _is_packed(node):
+        numbers = _unpacked(builder, numbers, attributes.bits, size)
+        if zeros is not None:
+            zeros = _unpacked(builder, zeros, attributes.bits, scales.shape[axis])
+        else:
+            zeros = builder.constant(np.array(1 << (attributes.bits - 1), np.uint8))
+    if node.optional(3) is not None:
+        assert zeros is not None
+        zeros = _repeated(builder, zeros, axis, attributes.block_size, size)
+    repeated = _repeated(builder, scales, axis, attributes.block_size, size)
     floats = dequantize(builder, numbers, repeated, zeros, scales.dtype)
-    return [builder.op("Gather", floats, node.operand(1), axis=attributes.gather_axis % data.rank)]
+    return [builder.op("Gather", floats, node.operand(1), axis=attributes.gather_axis % numbers.rank)]
 
 
 def _gather_case(bits: int, *, zeros: bool) -> Case:
@@ -250,6 +264,18 @@ def _gather_case(bits: int, *, zeros: bool) -> Case:
     return Case(tuple(inputs), {"bits": bits, "block_size": 16})
 
 
+def _wide_case(dtype: str, *, zeros: bool) -> Case:
+    """Blocks of a 4-bit tensor along another axis than the last."""
+    low, high = BY_NAME[dtype].integer_range
+    data, indices = Tensor((19, 3), dtype, low, high, constant=True), Tensor((2,), "int64", data=[2, 0])
+    inputs = [data, indices, Tensor((2, 3), low=0.05, high=0.2)]
+    if zeros:
+        inputs.append(Tensor((2, 3), dtype, low, high, constant=True))
+    return Case(tuple(inputs), {"block_size": 16, "gather_axis": 1, "quantize_axis": 0})
+
+
+_BLOCK_DATA = _UINT8 | {"int4", "uint4"}
+
 register(
     name="GatherBlockQuantized",
     domain="com.microsoft",
@@ -258,8 +284,10 @@ register(
         _gather_case(4, zeros=False),
         _gather_case(4, zeros=True),
         _gather_case(8, zeros=True),
+        _wide_case("int4", zeros=True),
+        _wide_case("uint4", zeros=False),
     ),
     attributes=GatherBlockQuantizedAttributes,
     expand=_expand_gather_block,
-    types=(_UINT8, common.INDICES, FLOATS, _UINT8),
+    types=(_BLOCK_DATA, common.INDICES, FLOATS, _BLOCK_DATA),
 )

@@ -21,11 +21,10 @@ from ..expr import Expr
 from ..index import Undecidable
 from ..ir import Node, Value
 from ..sources import numpy_dtype
-from .codes import code_of, number_of
+from .codes import code_of, is_not_zero, number_of
 from .common import MOVED, is_symbolic, require, wrap
 from .elementwise import exactly
 from .registry import Builder, Case, Inferred, Tensor, register
-
 
 ROUND_MODES = ("up", "down", "nearest")
 
@@ -43,12 +42,19 @@ class CastLikeAttributes:
     round_mode: str = "up"
 
 
+def is_same(source: DType, target: DType, saturate: bool) -> bool:
+    """Whether the cast changes nothing.  Saturation leaves no infinity, also where the type stays as it is."""
+    return source is target and not (source.name == "float8e5m2" and saturate)
+
+
 def convert_expression(
     value: Expr, source: DType, target: DType, saturate: bool = True, round_mode: str = "up"
 ) -> Expr:
-    """``value`` of element type ``source`` as an element of type ``target``; for the rest see :func:`.codes.code_of`."""
-    if source is target:
+    """``value`` of type ``source`` as an element of type ``target``; for the rest see :func:`.codes.code_of`."""
+    if is_same(source, target, saturate):
         return value
+    if source.is_code and target is dtypes.BOOL:
+        return is_not_zero(value, source)
     if source.is_code:
         return convert_expression(number_of(value, source), dtypes.FLOAT32, target, saturate, round_mode)
     if target.is_code:
@@ -82,8 +88,10 @@ def cast_known(
     if not is_symbolic(operand):
         if any(dtype.is_code or dtype.narrow for dtype in (source, target)) and source.on_device and target.on_device:
             value = ex.register("operand", source.compute)
-            result = convert_expression(value, source, target, saturate, round_mode)
-            return np.asarray(evaluate_expr(result, registers={"operand": operand})).astype(numpy_dtype(target))
+            result = evaluate_expr(
+                convert_expression(value, source, target, saturate, round_mode), registers={"operand": operand}
+            )
+            return np.broadcast_to(result, operand.shape).astype(numpy_dtype(target))
         if target.name == "string" or operand.dtype.kind not in "iufbV":
             raise Undecidable("strings")
         return convert(operand, numpy_dtype(target))
@@ -126,6 +134,18 @@ def _cases() -> tuple[Case, ...]:
     cases += [Case((numbers,), {"to": onnx_code[name]}) for name in targets if not name.startswith("uint")]
     cases += [Case((Tensor((3, 5), "bool"),), {"to": onnx_code[name]}) for name in ("float32", "int64", "int8")]
     cases += [Case((Tensor((3, 5), "float16"),), {"to": 1}), Case((Tensor((0, 3)),), {"to": 7})]
+    edges = exactly(-448.0, -6.5, -1e-3, -0.0, 0.0, 0.3, 1.0625, 2.5, 5.0, 464.0, 1e6, float("nan"), float("inf"))
+    codes = ("float8e4m3fn", "float8e4m3fnuz", "float8e5m2", "float8e5m2fnuz")
+    cases += [Case((edges,), {"to": onnx_code[name], "saturate": keep}) for name in codes for keep in (0, 1)]
+    cases += [Case((edges,), {"to": onnx_code["float4e2m1"]})]
+    powers = exactly(2.0**-120, 0.3, 0.75, 1.0, 1.5, 5.9, 6.0, 3e38)
+    cases += [Case((powers,), {"to": onnx_code["float8e8m0"], "round_mode": mode}) for mode in ROUND_MODES]
+    cases += [Case((Tensor((3, 7), name, -5, 6),), {"to": 1}) for name in (*codes, "float4e2m1")]
+    cases += [Case((Tensor((3, 7), "float8e8m0", 0.1, 6),), {"to": to}) for to in (1, 10)]
+    for name in ("int4", "uint4", "int2", "uint2"):
+        low, high = dtypes.BY_NAME[name].integer_range
+        cases += [Case((integers,), {"to": onnx_code[name]}), Case((numbers,), {"to": onnx_code[name]})]
+        cases += [Case((Tensor((3, 7), name, low, high),), {"to": to}) for to in (1, 3, 17)]
     return tuple(cases)
 
 

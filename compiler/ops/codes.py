@@ -1,12 +1,14 @@
 """Floats of 8 and 4 bits as expressions: the number of a code, and the code nearest to a number.
 
-Codes travel through kernels as ``u32`` (:attr:`~shaderloom.runtime.dtypes.DType.is_code`); only conversions look inside.
-The same expressions run on the device and, evaluated with numpy, on the host, so both give the same bits.  They compute
-on bits and with exact products by powers of two: no driver's rounding or flushing of subnormals decides a result.
+Codes travel through kernels as ``u32`` (:attr:`~shaderloom.runtime.dtypes.DType.is_code`); only conversions look
+inside.  The same expressions run on the device and, evaluated with numpy, on the host, so both give the same bits.
+They compute on bits and with exact products by powers of two: no driver's rounding or flushing of subnormals decides a
+result.
 
-Sources: the tables of ONNX's Cast (version 28), its pages on float8 and float4, and the OCP formats for microscaling.  What the
-tables leave open is as in onnx's reference evaluator: a NaN becomes -0 in float4e2m1 (0 if its sign is set), and
-float8e8m0 takes the magnitude of negative numbers.
+Sources: the tables of ONNX's Cast (version 28) and the OCP formats for microscaling.  What they leave open is as in
+onnx's reference evaluator: a NaN becomes -0 in float4e2m1 (0 if its sign is set), and float8e8m0 takes the magnitude of
+negative numbers.  Where that evaluator differs from the tables (infinities, zeros and subnormals as float8e8m0), they
+decide.
 """
 
 from __future__ import annotations
@@ -25,9 +27,9 @@ _NAN = 0x7FC00000
 class _Format:
     """A sign, an exponent, and ``fraction`` bits; the exponent ``bias`` stands for 1.
 
-    ``largest`` is the code of the largest finite number.  ``beyond`` is what numbers beyond it become without saturation
-    (None: they saturate always), ``nan`` what NaN becomes; both without the sign.  A format without negative zero has its
-    NaN there, and no sign for NaN.
+    ``largest`` is the code of the largest finite number.  ``beyond`` is what numbers beyond it become without
+    saturation (None: they saturate always), ``nan`` what NaN becomes; both without the sign.  A format without negative
+    zero has its NaN there, and no sign for NaN.
     """
 
     width: int
@@ -74,11 +76,19 @@ def number_of(code: Expr, dtype: DType) -> Expr:
     return ex.bitcast(bits, "f32")
 
 
+def is_not_zero(code: Expr, dtype: DType) -> Expr:
+    """Whether a code stands for anything but zero; its number may be a subnormal f32, which devices take for zero."""
+    if dtype.name == "float8e8m0":
+        return ex.const(True, "bool")
+    form = _FORMATS[dtype.name]
+    return ex.compare("ne", _and(code, form.sign - 1) if form.negative_zero else code, _u32(0))
+
+
 def code_of(number: Expr, dtype: DType, saturate: bool = True, round_mode: str = "up") -> Expr:
     """The code of type ``dtype`` nearest to an f32 number, ties to the even code.
 
-    Beyond the largest finite number, infinity included, ``saturate`` gives that number.  ``round_mode`` (``up``, ``down``
-    or ``nearest``) concerns float8e8m0 alone.
+    Beyond the largest finite number, infinity included, ``saturate`` gives that number.  ``round_mode`` (``up``,
+    ``down`` or ``nearest``) concerns float8e8m0 alone.
     """
     if dtype.name == "float8e8m0":
         return _exponent_of(number, saturate, round_mode)

@@ -13,7 +13,7 @@ from ...runtime import dtypes
 from ...runtime.dtypes import DType
 from ..builder import GraphBuilder
 from ..ir import Node, Value
-from ..ops.cast import CastAttributes
+from ..ops.cast import CastAttributes, is_same
 from ..rewrite import Facts, Match, Rule
 from .patterns import is_filled_with, known_numbers, made_by
 
@@ -99,8 +99,9 @@ def holds_exactly(source: DType, target: DType) -> bool:
 
 
 def _same_cast(node: Node, facts: Facts) -> Match | None:
-    value = node.operand(0)
-    return Match((node,), {"value": value}) if value.dtype is node.output.dtype else None
+    value, attributes = node.operand(0), node.attributes
+    same = is_same(value.dtype, node.output.dtype, bool(attributes.saturate))
+    return Match((node,), {"value": value}) if same else None
 
 
 SAME_CAST = Rule("cast-to-same-type", frozenset({"Cast"}), _same_cast, _first)
@@ -123,9 +124,9 @@ def _check_casts(match: Match, facts: Facts) -> str | None:
 
 def _join_casts(builder: GraphBuilder, match: Match) -> Value:
     value, target = match["value"], match.root.output.dtype
-    if value.dtype is target:
-        return value
     attributes: CastAttributes = match.root.attributes
+    if is_same(value.dtype, target, bool(attributes.saturate)):
+        return value
     saturate, round_mode = attributes.saturate, attributes.round_mode
     return builder.op("Cast", value, to=target.onnx, saturate=saturate, round_mode=round_mode)
 
