@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from .runtime.dtypes import BY_NAME, EXTENSIONS, numpy_dtype
 from .runtime.errors import InputError
 
 if TYPE_CHECKING:
@@ -25,14 +26,13 @@ def random_array(port: NodeArg, shape: tuple[int, ...], generator: np.random.Gen
         raise InputError(f"random values for {math.prod(shape):,} elements are too many", tensor=port.name)
     name = port.type.removeprefix("tensor(").removesuffix(")")
     name = _NUMPY_NAMES.get(name, name)
-    if name == "bfloat16":
-        import ml_dtypes
-
-        return generator.standard_normal(shape).astype(ml_dtypes.bfloat16)
+    if name in EXTENSIONS and not BY_NAME[name].is_integer:
+        numbers = generator.standard_normal(shape)
+        return (abs(numbers) if name == "float8e8m0" else numbers).astype(numpy_dtype(BY_NAME[name]))
     if name.startswith("float"):
         return generator.standard_normal(shape).astype(name)
     if name.startswith(("int", "uint", "bool")):
-        return generator.integers(0, 2, shape).astype(name)
+        return generator.integers(0, 2, shape).astype(numpy_dtype(BY_NAME[name]))
     raise InputError(f"random values of type {name} are not possible", tensor=port.name)
 
 

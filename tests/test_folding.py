@@ -83,13 +83,13 @@ def test_rules_agree_with_numbers_for_every_size(n: int, m: int, offset: int, di
 
 def test_casts_of_symbolic_integers():
     known = np.array([N, M], dtype=object)
-    assert cast_known(known, INT64) is known
-    assert cast_known(known, INT8).tolist() == [N, M]  # both fit
-    assert cast_known(known, BOOL).tolist() == [True, True]
+    assert cast_known(known, INT64, INT64) is known
+    assert cast_known(known, INT64, INT8).tolist() == [N, M]  # both fit
+    assert cast_known(known, INT64, BOOL).tolist() == [True, True]
     with pytest.raises(ix.Undecidable):
-        cast_known(np.array([ix.multiply(N, 100)], dtype=object), INT8)
+        cast_known(np.array([ix.multiply(N, 100)], dtype=object), INT64, INT8)
     with pytest.raises(ix.Undecidable):
-        cast_known(known, FLOAT32)
+        cast_known(known, INT64, FLOAT32)
 
 
 SPLIT_HEADS = """

@@ -65,7 +65,7 @@ REFUSED: dict[str, tuple[str, str, type[ShaderloomError], str]] = {
         SHAPE,
         "5 channels do not divide into 2 groups",
     ),
-    "cast": ("float[2] a", "Cast<to = 17>(a)", SUPPORT, "element type 17"),
+    "cast": ("float[2] a", "Cast<to = 27>(a)", SUPPORT, "element type 27"),
 }
 
 
