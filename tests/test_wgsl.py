@@ -22,7 +22,7 @@ from shaderloom.compiler.kernels.map import MapConfig
 from shaderloom.compiler.kernels.spec import Hook, KernelSpec, Operand, Store
 from shaderloom.compiler.sources import numpy_dtype
 from shaderloom.runtime.device_profile import WEB
-from shaderloom.runtime.dtypes import BY_NAME, padded_bytes
+from shaderloom.runtime.dtypes import BY_NAME, from_border, padded_bytes
 from shaderloom.runtime.errors import LimitError
 
 from .support.golden import check_golden
@@ -393,8 +393,10 @@ def test_float_literals(value, each_device):
 
 # -- packed storage ----------------------------------------------------------------------------------------------------
 
+PACKED = ("bool", "int8", "uint8", "int16", "uint16", "float16", "bfloat16", "int4", "uint4", "int2", "uint2")
 
-@pytest.mark.parametrize("name", ["bool", "int8", "uint8", "int16", "uint16", "float16", "bfloat16"])
+
+@pytest.mark.parametrize("name", PACKED)
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 63, 256])
 def test_packed_round_trip(name, count, each_device):
     dtype = numpy_dtype(BY_NAME[name])
@@ -403,19 +405,20 @@ def test_packed_round_trip(name, count, each_device):
     elif BY_NAME[name].is_float:
         values = quiet(lambda: np.resize(FLOATS, count).astype(dtype))
     else:
-        information = np.iinfo(dtype)
-        values = np.linspace(information.min, information.max, count).astype(dtype)
-    found = evaluate(each_device, lambda x: x, [values], name, 4)
+        values = np.linspace(*BY_NAME[name].integer_range, count).astype(np.int32).astype(dtype)
+    found = from_border(evaluate(each_device, lambda x: x, [values], name, 4), BY_NAME[name])
     np.testing.assert_array_equal(found.astype(np.float64), values.astype(np.float64))
 
 
-@pytest.mark.parametrize("name", ["bool", "int8", "uint8", "int16", "uint16", "float16", "bfloat16"])
+@pytest.mark.parametrize("name", PACKED)
 def test_unpacking_one_element(name, each_device):
     dtype = numpy_dtype(BY_NAME[name])
     if BY_NAME[name].is_float:
         values = quiet(lambda: np.resize(FLOATS, 27).astype(dtype))
     else:
-        values = (np.arange(27) * 9973 % 65536).astype(np.uint16).view(np.int16).astype(dtype)
+        values = from_border(
+            (np.arange(27) * 9973 % 65536).astype(np.uint16).view(np.int16).astype(dtype), BY_NAME[name]
+        )
     wide = {"f32": "float32", "i32": "int32", "u32": "uint32", "bool": "int32"}[BY_NAME[name].compute]
     found = both_forms(each_device, lambda x: x, [values], wide)
     np.testing.assert_array_equal(found, values.astype(wide))
@@ -539,7 +542,7 @@ def test_every_helper_is_tested():
         covered |= {f"{op}_{dtype}" for dtype in VALUES}
     covered |= {"isnan", "isinf", "min_f32", "max_f32", "sign", "pow"} | set(FUNCTIONS)
     covered |= {f"{source}_to_{target}" for source in (*VALUES, "bool") for target in (*VALUES, "bool")}
-    for name in ("bool", "int8", "uint8", "int16", "uint16", "float16", "bfloat16"):
+    for name in PACKED:
         covered |= {f"pack_{name}", f"unpack_{name}"}
     covered |= {"of_pair", "of_pairs"}  # tests/test_paired_words.py
     covered |= {"angle", "reduce_angle", "far_angle", "sine", "leading", "positive_pow"}  # sin, cos, tan, pow
