@@ -217,7 +217,7 @@ def numpy_dtype(dtype: DType) -> np.dtype[Any]:
     """The numpy dtype that holds elements of ``dtype`` at the border.
 
     For types that numpy lacks it is that of ``ml_dtypes``, which comes with onnx.  Where that is not installed, codes
-    and integers narrower than a byte are ``uint8`` and ``int8`` (:attr:`DType.storage`).
+    and integers narrower than a byte are their bits as ``uint8``.
     """
     if dtype.name not in EXTENSIONS:
         return np.dtype(dtype.numpy)
@@ -226,7 +226,7 @@ def numpy_dtype(dtype: DType) -> np.dtype[Any]:
     except ImportError:
         if dtype is BFLOAT16:
             raise
-        return np.dtype(dtype.storage)
+        return np.dtype(np.uint8)
     return np.dtype(getattr(ml_dtypes, dtype.numpy))
 
 

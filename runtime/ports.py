@@ -61,7 +61,7 @@ def bind_symbols(plan: Plan, feeds: Mapping[str, Any]) -> tuple[int, ...]:
             raise InputError("no value was given", tensor=port.name)
         dtype = BY_NAME[port.dtype]
         given = feed.element_type if isinstance(feed, Tensor) else feed.dtype.name
-        if given != dtype.numpy and given != dtype.storage:
+        if given != dtype.numpy and given != numpy_dtype(dtype).name:
             raise InputError(f"has dtype {given}, expected {dtype.numpy}", tensor=port.name)
         shape = feed.shape
         if shape == port.shape:

@@ -2,9 +2,12 @@
 
 export type DataType =
   | "float32" | "float16" | "bfloat16" | "bool"
-  | "int64" | "uint64" | "int32" | "uint32" | "int16" | "uint16" | "int8" | "uint8";
+  | "int64" | "uint64" | "int32" | "uint32" | "int16" | "uint16" | "int8" | "uint8"
+  | "float8e4m3fn" | "float8e4m3fnuz" | "float8e5m2" | "float8e5m2fnuz" | "float8e8m0" | "float4e2m1"
+  | "int4" | "uint4" | "int2" | "uint2";
 
-/** bfloat16 is a Uint16Array of bits, so is float16 where the browser has no Float16Array; bool is a Uint8Array. */
+/** bfloat16 is a Uint16Array of bits, so is float16 where the browser has no Float16Array; bool is a Uint8Array,
+ *  as are float8 types and types narrower than a byte: the bits of an element in the low bits of a byte. */
 export type TypedArray =
   | Float32Array | Int32Array | Uint32Array | Int16Array | Uint16Array | Int8Array | Uint8Array | Uint8ClampedArray
   | BigInt64Array | BigUint64Array
