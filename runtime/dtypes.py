@@ -177,18 +177,7 @@ def from_onnx(code: int) -> DType:
 
 
 #: Types of the standard without a row, for errors
-_NAMES = {
-    17: "float8e4m3fn",
-    18: "float8e4m3fnuz",
-    19: "float8e5m2",
-    20: "float8e5m2fnuz",
-    21: "uint4",
-    22: "int4",
-    23: "float4e2m1",
-    24: "float8e8m0",
-    25: "uint2",
-    26: "int2",
-}
+_NAMES = {27: "float6e2m3", 28: "float6e3m2"}
 
 
 def from_numpy(dtype: np.dtype | type | str) -> DType:

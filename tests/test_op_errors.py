@@ -207,8 +207,8 @@ COMPLETE: dict[str, tuple[int, str, str, tuple[str, ...]]] = {
     "type that no device holds": (
         21,
         "float[3] x",
-        "Cast<to = 18>(x)",
-        ("ai.onnx opset 21", "element type 18 is not supported (float8e4m3fnuz)", "supported are bfloat16"),
+        "Cast<to = 27>(x)",
+        ("ai.onnx opset 21", "element type 27 is not supported (float6e2m3)", "supported are bfloat16"),
     ),
     "missing input": (
         21,
