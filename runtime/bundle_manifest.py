@@ -88,8 +88,8 @@ class PortRecord:
 class Manifest:
     """``features`` and ``limits`` have the names of :mod:`.device_profile`; the file has WebGPU's.
 
-    ``choices`` counts the configurations of kernels by where they came from: ``analytic`` (a cost model), ``shipped``
-    or ``tuned`` (measured).
+    ``choices`` counts the configurations of kernels that have others by where they came from: ``analytic`` (a cost
+    model), ``shipped`` or ``tuned`` (measured).
     """
 
     producer: Mapping[str, str]

@@ -293,8 +293,9 @@ def _facts(model: Model, plans: Sequence[Plan], profile: DeviceProfile, target: 
 
 
 def _sources(plans: Sequence[Plan]) -> dict[str, int]:
-    """How many configurations of the plans came from where."""
-    return dict(sorted(Counter(row["source"] for plan in plans for row in plan.report.get("choices", ())).items()))
+    """Where the configurations of the plans came from that have alternatives, counted."""
+    rows = [row for plan in plans for row in plan.report.get("choices", ()) if row["candidates"] > 1]
+    return dict(sorted(Counter(row["source"] for row in rows).items()))
 
 
 def _record(port: HeaderPort) -> PortRecord:
