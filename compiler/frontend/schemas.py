@@ -36,7 +36,8 @@ def signature(op: str, domain: str, opset: int) -> Signature | None:
     try:
         schema = onnx.defs.get_schema(op, opset, domain)
     except onnx.defs.SchemaError:
-        if domain not in _STANDARD_DOMAINS:
+        # onnxruntime has operators of its own in the standard's domain
+        if domain not in _STANDARD_DOMAINS or (registry.find(op, domain) and (domain, op) not in _versions()):
             return None
         raise ModelError(f"operator '{op}' is not part of opset {opset}", hint=hint_for(op, domain)) from None
     option = onnx.defs.OpSchema.FormalParameterOption.Single

@@ -258,15 +258,33 @@ def _infer_rms(node: Node) -> Inferred:
     return [(node.operand(1).dtype, value.shape)]
 
 
+def _infer_simplified(node: Node) -> Inferred:
+    statistics = (_stash(node), reduced_shape(node.operand(0).shape, _normalised_axes(node), True))
+    return [*_infer_rms(node), statistics]
+
+
 def _expand_rms(builder: Builder, node: Node) -> Sequence[Value]:
+    """The result, and the inverse of the root of the mean square where the node gives it."""
     value, scale = node.operand(0), node.operand(1)
     stashed = in_type(builder, value, _stash(node))
     square = mean(builder, builder.op("Mul", stashed, stashed), _normalised_axes(node))
     inverse = inverse_deviation(builder, square, node.attributes.epsilon)
     normal = in_type(builder, builder.op("Mul", stashed, inverse), scale.dtype)
-    return [builder.op("Mul", normal, scale)]
+    return [builder.op("Mul", normal, scale), inverse][: len(node.outputs)]
 
 
+register(  # of onnxruntime, in the standard's domain: what became RMSNormalization
+    name="SimplifiedLayerNormalization",
+    infer=_infer_simplified,
+    cases=(
+        _layer_case((3, 7), bias=False),
+        _layer_case((2, 3, 17), 1, bias=False),
+        Case((Tensor((2, 3, 7)), Tensor((7,))), outputs=2),
+    ),
+    attributes=LayerNormalizationAttributes,
+    expand=_expand_rms,
+    types=(FLOATS,),
+)
 register(
     name="RMSNormalization",
     infer=_infer_rms,
