@@ -59,6 +59,7 @@ class ProviderChain:
         self._always = engine is not None and engine.source.header.refused > 0
         self._told: set[str] = set()
         self._last_was_program = False
+        self._why_program = ""  #: the first node that keeps the model from being one plan
 
     def run(self, feeds: Mapping[str, Feed], targets: Mapping[str, Target]) -> dict[str, Any]:
         """Outputs by name, from the first provider that supports the model for these inputs."""
@@ -84,6 +85,7 @@ class ProviderChain:
                 raise
             if not hasattr(engine.source, "imported"):  # a bundle
                 raise
+            self._why_program = f": {error.origin}: {error.reason}" if error.origin is not None else ""
         if len(self._in_program) >= SEEN_SHAPES:
             self._in_program.clear()
         self._in_program.add(tuple((name, feed.shape) for name, feed in feeds.items()))
@@ -144,6 +146,10 @@ class ProviderChain:
         if engine.closed:
             raise ClosedError("the session is closed")
         program = self.program()
+        if engine.source.calibration is not None:
+            self._tell(
+                f"precision='float16' has no effect: the model runs in stages, which are in float32{self._why_program}"
+            )
         start = time.perf_counter()
         results = program.run(feeds, targets)
         stats = engine.stats
