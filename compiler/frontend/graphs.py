@@ -193,8 +193,8 @@ class GraphImporter:
             return opset
         op, given = proto.op_type, len(proto.input)
         if given < standard.min_inputs:
-            names = f" ({', '.join(standard.names[: standard.min_inputs])})" if standard.names else ""
-            raise ModelError(f"{op} needs at least {standard.min_inputs} inputs, not {given}{names}")
+            listed = f" ({', '.join(standard.names[: standard.min_inputs])})" if standard.names else ""
+            raise ModelError(f"{op} needs at least {standard.min_inputs} inputs, not {given}{listed}")
         if given > standard.max_inputs:
             raise ModelError(f"{op} takes at most {standard.max_inputs} inputs, not {given}")
         if len(proto.output) > standard.max_outputs:
