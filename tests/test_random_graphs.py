@@ -5,7 +5,7 @@ What runs where, and what it costs (processor time of one core, measured with a 
 * most examples on the host: the model is imported, specialised, expanded and rewritten as for a plan, and the numpy
   interpreter runs what fusion would get (0.04 s each);
 * every eighth on the first adapter: one plan with poisoned memory, or a session where shapes depend on elements
-  (0.35 s each, nearly all of it the driver's compiler, as no two graphs share kernels);
+  (0.2 s each, nearly all of it the driver's compiler, as no two graphs share kernels);
 * some on the second adapter, and some with declared dynamic dimensions, one plan for two sizes.
 
 Each example draws a *twin*: a pass, fusion, layouts or in-place memory off.  ``--hypothesis-profile long`` takes other
@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 from shaderloom.runtime.errors import ShapeError, UnsupportedError
 
 from .conftest import open_adapter
-from .support.fuzz.examine import REWRITING, TWINS, compare, interpret, run_on_device
+from .support.fuzz.examine import LOWERING, REWRITING, TWINS, compare, interpret, run_on_device
 from .support.fuzz.exclusions import EXCLUDED
 from .support.fuzz.forms import OLDEST, Form, drawn_definitions, form_of
 from .support.fuzz.growth import Growth, RandomGraph, random_graphs
@@ -76,7 +76,7 @@ def test_graphs_on_devices(adapter: str, examples: int) -> None:
         compare(graph.outputs, run_on_device(graph, device, TWINS[twin]))
 
     check()
-    assert examples < FIRST or set(used) == set(TWINS)
+    assert examples < FIRST or set(used) >= set(LOWERING)  # the host has the others
 
 
 # -- declared dimensions ---------------------------------------------------------------------------------------------

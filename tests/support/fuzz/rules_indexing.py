@@ -129,6 +129,23 @@ def compress(d: NodeDraw) -> Found:
     return {"input": value, "axis": axis, "condition": condition}
 
 
+@rule("NonMaxSuppression")
+def suppression(d: NodeDraw) -> Found:
+    """Boxes of uneven corners, so that no two overlaps or scores are equal."""
+    batches, classes, count = d.integer(1, 2), d.integer(1, 3), d.integer(1, 9)
+    corners = d.growth.generator.uniform(0, 1, (batches, count, 2))
+    sizes = d.growth.generator.uniform(0.3, 1, (batches, count, 2))
+    scores = d.growth.generator.uniform(0, 1, (batches, classes, count)).astype(np.float32)
+    return {
+        "boxes": d.growth.add(np.concatenate([corners, corners + sizes], -1).astype(np.float32), False),
+        "scores": d.growth.add(scores, False),
+        "max_output_boxes_per_class": d.given("max_output_boxes_per_class", np.array([d.integer(1, 5)]), constant=True),
+        "iou_threshold": d.given("iou_threshold", np.array([0.3], np.float32), constant=True),
+        "score_threshold": d.given("score_threshold", np.array([0.2], np.float32), constant=True),
+        "center_point_box": d.integer(0, 1),
+    }
+
+
 @rule("TfIdfVectorizer")
 def tf_idf(d: NodeDraw) -> Found:
     kind = d.type("X")
