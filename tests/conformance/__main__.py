@@ -1,4 +1,9 @@
-"""``./dev conformance``: run the suites and write ``docs/conformance.md``."""
+"""``./dev conformance``: run the suites and write ``docs/conformance.md``.
+
+A run can be cut into parts: by suite, by name, or by time with ``--seconds`` and then ``--resume``.  It writes the page
+when nothing is left to run; the page shows every device whose results are in ``build/conformance``, the one that was
+asked for first.
+"""
 
 from __future__ import annotations
 
@@ -10,34 +15,41 @@ from pathlib import Path
 
 from . import expected, report
 from .cases import SUITES, ConformanceCase, suite_cases
-from .pool import ROOT, Record, outcome_of, run_all
-from .store import Store
+from .pool import ROOT, Pool, Record, outcome_of
+from .store import FOLDER, Store
 from .update import update
+
+PAGE = ROOT / "docs" / "conformance.md"
+#: Exit codes: all as expected, something unexpected, not finished
+GOOD, BAD, UNFINISHED = 0, 1, 3
 
 
 def main() -> int:
     arguments = _parse()
-    cases = [case for suite in arguments.suite or SUITES for case in suite_cases(suite)]
-    skipped = {key for group in expected.groups() if group.kind == "unsound" for key in group.cases}
-    cases = [case for case in cases if case.key not in skipped and arguments.match in case.key]
-    number, _, shards = arguments.shard.partition("/")
-    mine = cases[int(number) - 1 :: int(shards)]
-    store = Store(arguments.device, arguments.shard.replace("/", " of ") if shards != "1" else "")
-    store.resume() if arguments.resume else store.clear()
-    device = _run(mine, store, arguments.device, arguments.limit)
-    outcomes = {record["key"]: outcome_of(record) for record in store.records.values()}
+    every = _cases(SUITES, arguments.large)
+    chosen = [case for case in every if case.suite in (arguments.suite or SUITES) and arguments.match in case.key]
+    store = Store.of_device(arguments.device)
+    if arguments.page_only:
+        store.read()
+    else:
+        store.begin(resume=arguments.resume)
+        _run(chosen, store, arguments)
+    left = [case for case in chosen if case.key not in store.records]
+    if left:
+        print(f"{len(left)} of {len(chosen)} cases are left; --resume goes on")
+        return UNFINISHED
     if arguments.update:
-        for outcome in update(outcomes.values()):
+        for outcome in update(outcome_of(store.records[case.key]) for case in chosen):
             print(f"no group for {outcome.key}: {outcome.kind}: {outcome.reason}")
-        return 0
-    bad = [text for case in mine if (text := expected.unexpected(outcomes[case.key])) is not None]
-    counted = Counter(report.column(outcomes[case.key]) for case in mine)
-    print(f"{len(mine)} cases on {device}: " + ", ".join(f"{counted[name]} {name}" for name in report.COLUMNS))
-    for text in bad:
-        print(f"unexpected: {text}")
-    if arguments.page:
-        Path(arguments.page).write_text(report.write(mine, outcomes, device), encoding="utf-8")
-    return 1 if bad else 0
+        return GOOD
+    bad = _summarise(chosen, store)
+    if arguments.page or all(case.key in store.records for case in every):
+        others = [Store(path) for path in sorted(FOLDER.glob("*.jsonl")) if path != store.path]
+        for other in others:
+            other.read()
+        page = report.write(_cases(SUITES, True), [store, *(other for other in others if other.records)])
+        Path(arguments.page or PAGE).write_text(page, encoding="utf-8")
+    return BAD if bad else GOOD
 
 
 def _parse() -> argparse.Namespace:
@@ -45,32 +57,58 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--device", default="", help="part of an adapter's name; default: the best adapter")
     parser.add_argument("--suite", action="append", choices=SUITES, help="run this suite only; may be repeated")
     parser.add_argument("--match", default="", help="run only cases whose name has this in it")
-    parser.add_argument("--shard", default="1/1", metavar="I/N", help="run every N-th case, from the I-th")
+    parser.add_argument("--large", action="store_true", help="run the models for a GPU as well")
+    parser.add_argument("--jobs", type=int, default=1, help="processes at a time")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no case after so many seconds")
     parser.add_argument("--resume", action="store_true", help="keep what an earlier run of the same code has found")
-    parser.add_argument("--limit", type=float, default=120.0, help="seconds for each case")
-    parser.add_argument("--page", default="", metavar="FILE", help="write the tables to this file")
+    parser.add_argument("--limit", type=float, default=240.0, help="seconds for each case")
+    parser.add_argument("--page", default="", metavar="FILE", help="write the page to this file, even of a part")
+    parser.add_argument("--page-only", action="store_true", help="run nothing; write the page of what is there")
     parser.add_argument("--update", action="store_true", help="sort the cases into the groups of expected.toml")
-    parser.add_argument("--write", dest="page", action="store_const", const=str(ROOT / "docs" / "conformance.md"))
     return parser.parse_args()
 
 
-def _run(cases: list[ConformanceCase], store: Store, device: str, limit: float) -> str:
-    """Run what has no result yet; gives the device's name."""
+def _cases(suites: tuple[str, ...], large: bool) -> list[ConformanceCase]:
+    from .models import real_models
+
+    left_out = {key for group in expected.groups() if group.kind == "unsound" for key in group.cases}
+    if not large:
+        left_out |= {f"real/{model.name}" for model in real_models() if model.large}
+    return [case for suite in suites for case in suite_cases(suite) if case.key not in left_out]
+
+
+def _run(cases: list[ConformanceCase], store: Store, arguments: argparse.Namespace) -> None:
+    """Run what has no result yet."""
     wanted: dict[str, list[str]] = {}
     for case in cases:
         if case.key not in store.records:
             wanted.setdefault(case.suite, []).append(case.name)
-    total, started = len(cases), time.monotonic()
+    total, started = sum(map(len, wanted.values())), time.monotonic()
+    count = 0
 
     def done(record: Record) -> None:
+        nonlocal count
+        count += 1
+        store.name_device(pool.device_name)
         store.add(record)
-        count = len(store.records)
         if sys.stderr.isatty() or count % 100 == 0:
             print(f"\r{count} of {total}, {time.monotonic() - started:.0f} s", end="", file=sys.stderr, flush=True)
 
-    name = run_all(wanted, device, limit, done)
+    pool = Pool(arguments.device, arguments.limit, started + arguments.seconds, done)
+    pool.run(wanted, arguments.jobs)
     print(file=sys.stderr)
-    return name or device or "the default device"
+
+
+def _summarise(cases: list[ConformanceCase], store: Store) -> list[str]:
+    """Print the totals and what is not as expected, which this gives as well."""
+    outcomes = [outcome_of(store.records[case.key]) for case in cases]
+    counted = Counter(report.column(outcome) for outcome in outcomes)
+    totals = ", ".join(f"{counted[name]} {name}" for name in (*report.COLUMNS, "missing") if counted[name])
+    print(f"{len(cases)} cases on {store.device}: {totals}")
+    bad = [text for outcome in outcomes if (text := expected.unexpected(outcome, store.device)) is not None]
+    for text in bad:
+        print(f"unexpected: {text}")
+    return bad
 
 
 if __name__ == "__main__":

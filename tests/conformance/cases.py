@@ -6,7 +6,7 @@ suite      cases
 node       operator cases of the installed onnx, with data (``onnx.backend.test``)
 models     its small models: of several operators, and exported from PyTorch
 web        operator cases of a browser runtime, where ``../shared/data/ort_web_ops`` exists
-real       trained models and exporter graphs, where they can be had, against onnxruntime
+real       trained models and exporter graphs, where they can be had, against onnxruntime (:mod:`.models`)
 =========  ===========================================================================================================
 """
 
@@ -15,7 +15,7 @@ from __future__ import annotations
 import functools
 import re
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,9 +42,9 @@ class DataSet:
 
 @dataclass(frozen=True)
 class Loaded:
-    """What is run: a model in memory or in a file, and its data."""
+    """What is run: a model and its data."""
 
-    model: onnx.ModelProto | Path
+    model: onnx.ModelProto
     data_sets: tuple[DataSet, ...]
     relative: float
     absolute: float
@@ -58,7 +58,7 @@ class ConformanceCase:
     name: str
     operator: str
     types: frozenset[str]
-    load: Callable[[], Loaded]
+    load: Callable[[], Loaded] | None = None  #: None for whole models, which are measured in another way
 
     @property
     def key(self) -> str:
@@ -194,33 +194,9 @@ def _web_case(case: operator_suite.SuiteCase) -> ConformanceCase:
 # -- whole models ------------------------------------------------------------------------------------------------------
 
 
+@functools.cache
 def real_model_cases() -> tuple[ConformanceCase, ...]:
-    return tuple(_real_models())
+    """Those for a GPU are among them; see :mod:`.models` for how a model is measured."""
+    from .models import real_models
 
-
-def _real_models() -> Iterator[ConformanceCase]:
-    from .. import test_models
-    from ..support.inputs import photograph
-
-    for name, (model, feeds) in test_models.TRAINED.items():
-        yield _real_case(name, model, False, feeds)
-    for name in test_models.FILLED_CALLS:
-        yield _real_case(name, name, True, lambda: {"input": photograph(224)})
-    yield _real_case("bert_small_dynamic", "bert_small_dynamic", True, lambda: test_models.bert_feeds(2, 17))
-
-
-def _real_case(name: str, model: str, filled: bool, feeds: Callable[[], dict[str, np.ndarray]]) -> ConformanceCase:
-    def load() -> Loaded:
-        from ..support.comparison import reference, relative_error
-        from ..support.models import locate_filled, locate_trained
-
-        path = locate_filled(model) if filled else locate_trained(model)
-        given = feeds()
-        expected, fast = reference(path, given), reference(path, given, optimised=True)
-        spread = max(relative_error(left, right) for left, right in zip(fast, expected))
-        largest = max(float(np.abs(array.astype(np.float64)).max(initial=0)) for array in expected)
-        ports = [port.name for port in onnx.load(path, load_external_data=False).graph.input if port.name in given]
-        data = DataSet(tuple(given[port] for port in ports), tuple(expected))
-        return Loaded(path, (data,), 0.0, max(1e-4, 4 * spread) * largest)
-
-    return ConformanceCase("real", name, model, frozenset({"FLOAT"}), load)
+    return tuple(ConformanceCase("real", each.name, each.model, frozenset()) for each in real_models())

@@ -7,7 +7,8 @@ A case that is not in the list must pass with wgpu alone.  The list has groups:
 ``differs``    the results differ from those of the suite, which the reason explains;
 ``unsound``    nothing can pass the case; it is not run.
 
-``error`` of a group is part of the error of each of its cases, so that a case cannot be refused for another reason.
+A group with ``device``, a part of a device's name, is of that device alone.  ``error`` of a group is part of the error
+of each of its cases, so that a case cannot be refused for another reason.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ class Group:
     reason: str
     error: str
     cases: tuple[str, ...]  #: "suite/name"
+    device: str = ""
 
 
 @functools.cache
@@ -43,22 +45,28 @@ def _read() -> Iterator[Group]:
         for kind, entries in tomllib.load(file).items():
             assert kind in KINDS, f"no kind {kind} of groups"
             for entry in entries:
-                yield Group(kind, entry["reason"], entry.get("error", ""), tuple(entry["cases"]))
+                yield Group(
+                    kind, entry["reason"], entry.get("error", ""), tuple(entry["cases"]), entry.get("device", "")
+                )
 
 
 @functools.cache
-def by_case() -> dict[str, Group]:
+def by_case(device: str = "") -> dict[str, Group]:
+    """The group of each case that has one, on a device of this name."""
     found: dict[str, Group] = {}
     for group in groups():
-        for key in group.cases:
-            assert key not in found, f"{key} is listed twice"
-            found[key] = group
+        if group.device in device:
+            for key in group.cases:
+                assert key not in found, f"{key} is listed twice"
+                found[key] = group
     return found
 
 
-def unexpected(outcome: Outcome) -> str | None:
-    """What is not as expected, or None."""
-    group = by_case().get(outcome.key)
+def unexpected(outcome: Outcome, device: str = "") -> str | None:
+    """What is not as expected, or None.  A model that cannot be had is no surprise: its row is missing."""
+    if outcome.kind == "missing":
+        return None
+    group = by_case(device).get(outcome.key)
     text = f"{outcome.key} is {outcome.kind}: {outcome.reason}" if outcome.reason else f"{outcome.key}: {outcome.kind}"
     if group is None:
         return None if outcome.kind == "wgpu" else text

@@ -18,10 +18,10 @@ def update(outcomes: Iterable[Outcome]) -> list[Outcome]:
     """
     found = {outcome.key: outcome for outcome in outcomes}
     lists: dict[int, list[str]] = {number: [] for number in range(len(groups()))}
-    left = {key: outcome for key, outcome in found.items() if outcome.kind != "wgpu"}
+    left = {key: outcome for key, outcome in found.items() if outcome.kind not in ("wgpu", "missing")}
     for number, group in enumerate(groups()):
         for key in group.cases:
-            stays = key not in found or group.kind == "unsound" or found[key].kind == KINDS[group.kind]
+            stays = key not in found or group.device or group.kind == "unsound" or found[key].kind == KINDS[group.kind]
             if stays and (key not in found or not group.error or group.error in found[key].reason):
                 lists[number].append(key)
                 left.pop(key, None)
@@ -38,11 +38,15 @@ def update(outcomes: Iterable[Outcome]) -> list[Outcome]:
 
 
 def _fits(group: Group, outcome: Outcome) -> bool:
-    return bool(group.error) and KINDS[group.kind] == outcome.kind and group.error in outcome.reason
+    return (
+        bool(group.error) and not group.device and KINDS[group.kind] == outcome.kind and group.error in outcome.reason
+    )
 
 
 def _text(group: Group) -> str:
     lines = [f"[[{group.kind}]]", f"reason = {json.dumps(group.reason)}"]
+    if group.device:
+        lines.append(f"device = {json.dumps(group.device)}")
     if group.error:
         lines.append(f"error = {json.dumps(group.error)}")
     lines += ["cases = [", *(f"    {json.dumps(key)}," for key in group.cases), "]", ""]

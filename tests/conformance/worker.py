@@ -7,10 +7,14 @@ import faulthandler
 import json
 import sys
 import time
+from typing import TYPE_CHECKING, Any
 
 from ..conftest import SWIFTSHADER  # noqa: F401  (offers every driver to wgpu before it is imported)
-from .cases import suite_cases
-from .running import run_case
+from .cases import ConformanceCase, suite_cases
+from .running import Outcome, run_case
+
+if TYPE_CHECKING:
+    from shaderloom.runtime.device import Device
 
 
 def main() -> None:
@@ -33,8 +37,24 @@ def main() -> None:
             if case.name in chosen:
                 say(start=case.key)
                 started = time.process_time()
-                outcome = run_case(case, device)
-                say(**dataclasses.asdict(outcome), seconds=round(time.process_time() - started, 3))
+                outcome, facts = _run(case, device)
+                seconds = round(time.process_time() - started, 3)
+                say(**dataclasses.asdict(outcome), **facts, seconds=seconds)
+
+
+def _run(case: ConformanceCase, device: Device) -> tuple[Outcome, dict[str, Any]]:
+    if case.suite != "real":
+        return run_case(case, device), {}
+    from examples.ocr.fetch import ModelUnavailableError
+
+    from .models import measure, real_models
+
+    model = next(each for each in real_models() if each.name == case.name)
+    try:
+        outcome, facts = measure(model, device)
+    except ModelUnavailableError as error:
+        return Outcome(case.key, "missing", str(error)), {}
+    return outcome, {"facts": facts}
 
 
 if __name__ == "__main__":
