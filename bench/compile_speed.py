@@ -46,6 +46,7 @@ class CompileTime:
     stages_ms: dict[str, float] = field(default_factory=dict)
     first_processor_s: float | None = None
     new_shape_s: float | None = None
+    passes_ms: dict[str, float] = field(default_factory=dict)  #: of the driver's own stages and of every pass
 
 
 def measure_models(names: list[str], repeat: int, tell: Callable[[str], None]) -> list[CompileTime]:
@@ -79,6 +80,21 @@ def exceeds_linearithmic(small: CompileTime, large: CompileTime, slack: float = 
     return large.processor_s > slack * expected * small.processor_s
 
 
+#: Milliseconds below which the growth of a pass is not judged, and how much faster than n log n one may seem to grow:
+#: caches of the processor and the collector of Python's cycles make larger graphs dearer a node
+LEAST_MS, PASS_SLACK = 10.0, 2.0
+
+
+def steep_passes(small: CompileTime, large: CompileTime) -> list[str]:
+    """Passes whose time grew faster than n log n from one size to the next."""
+    expected = large.nodes * math.log(large.nodes) / (small.nodes * math.log(small.nodes))
+    return [
+        name
+        for name, spent in large.passes_ms.items()
+        if spent > PASS_SLACK * expected * max(small.passes_ms.get(name, 0.0), LEAST_MS)
+    ]
+
+
 Shapes = dict[str, tuple[int, ...]]
 
 
@@ -93,20 +109,24 @@ def _in_process(
     return CompileTime(*json.loads(output.splitlines()[-1]))
 
 
-def _compile(path: str, shapes: dict[str, tuple[int, ...]] | None) -> tuple[Any, int, dict[str, float]]:
-    """Gives the plan, the number of nodes in the file, and the processor milliseconds of each stage."""
+def _compile(
+    path: str, shapes: dict[str, tuple[int, ...]] | None
+) -> tuple[Any, int, dict[str, float], dict[str, float]]:
+    """Gives the plan, the number of nodes in the file, and processor milliseconds by stage and by pass."""
     from shaderloom.compiler.driver import compile_model
     from shaderloom.compiler.frontend import load_model
     from shaderloom.compiler.specialise import bind_shapes
     from shaderloom.runtime.device_profile import DeviceProfile
 
     spent: dict[str, float] = dict.fromkeys(STAGES, 0.0)
+    passes: dict[str, float] = {}
     last = time.process_time()
 
-    def lap(stage: str) -> None:
+    def lap(name: str) -> None:
         nonlocal last
         now = time.process_time()
-        spent[stage] += (now - last) * 1e3
+        spent[name if name in STAGES else "passes"] += (now - last) * 1e3
+        passes[name] = passes.get(name, 0.0) + (now - last) * 1e3
         last = now
 
     model = load_model(path)
@@ -114,13 +134,11 @@ def _compile(path: str, shapes: dict[str, tuple[int, ...]] | None) -> tuple[Any,
     if shapes is None:
         shapes = {port.name: tuple(int(dim or 1) for dim in port.dims or ()) for port in model.inputs}
     bound = bind_shapes(model, shapes, {})
-    plan = compile_model(
-        model, bound, DeviceProfile(kind="cpu"), on_stage=lambda stage, _: lap(stage if stage in STAGES else "passes")
-    )
+    plan = compile_model(model, bound, DeviceProfile(kind="cpu"), on_stage=lambda stage, _: lap(stage))
     lap("plan")
     json.dumps(plan.to_json())
     lap("json")
-    return plan, model.nodes_in_file, spent
+    return plan, model.nodes_in_file, spent, passes
 
 
 def _compile_again(path: str, shapes: Shapes) -> float:
@@ -141,16 +159,18 @@ def _main() -> None:
     first_s = first_processor_s = new_shape_s = best = None
     for _ in range(job["repeat"] + 1):
         wall, processor = time.perf_counter(), time.process_time()
-        plan, nodes, stages = _compile(job["path"], job["shapes"])
+        plan, nodes, stages, passes = _compile(job["path"], job["shapes"])
         wall, processor = time.perf_counter() - wall, time.process_time() - processor
         if first_s is None:
             first_s = wall
             if job["other_shapes"] is not None:
                 first_processor_s, new_shape_s = processor, _compile_again(job["path"], job["other_shapes"])
         elif best is None or processor < best[1]:
-            best = (wall, processor, stages)
+            best = (wall, processor, stages, passes)
     calls = sum(len(stage.calls) for stage in plan.stages)
-    print(json.dumps([job["name"], nodes, len(plan.kernels), calls, first_s, *best, first_processor_s, new_shape_s]))
+    *times, passes = best or (wall, processor, stages, passes)
+    figures = [len(plan.kernels), calls, first_s, *times, first_processor_s, new_shape_s, passes]
+    print(json.dumps([job["name"], nodes, *figures]))
 
 
 if __name__ == "__main__":

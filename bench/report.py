@@ -11,7 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from .compile_speed import STAGES, CompileTime, exceeds_linearithmic
+from .compile_speed import LEAST_MS, PASS_SLACK, STAGES, CompileTime, exceeds_linearithmic, steep_passes
 from .models import MODELS
 from .plotting import draw_bars, pyplot
 from .runner import Result
@@ -241,7 +241,34 @@ def compile_tables(models: Sequence[CompileTime], graphs: Sequence[CompileTime])
     ]
     if graphs:
         parts.append(f"Faster than n log n grew: {', '.join(steep) or 'none'}.\n")
+        parts.append(_growth_of_passes(graphs))
     return "\n".join(parts)
+
+
+def _growth_of_passes(graphs: Sequence[CompileTime]) -> str:
+    """A row for each pass and driver's stage of each graph that takes any time, with a column for each size."""
+    sizes: dict[str, list[CompileTime]] = {}
+    for item in graphs:
+        sizes.setdefault(item.name, []).append(item)
+    rows, steep = [], []
+    for name, items in sizes.items():
+        largest = items[-1].passes_ms
+        for stage in sorted(largest, key=lambda stage: -largest[stage]):
+            if largest[stage] >= LEAST_MS:
+                rows.append([name, stage, *(f"{item.passes_ms.get(stage, 0.0):.0f}" for item in items)])
+        for small, large in pairwise(items):
+            steep += [
+                f"{each} in {name} from {small.nodes} to {large.nodes} nodes" for each in steep_passes(small, large)
+            ]
+    if not rows:
+        return ""
+    counts = [f"about {item.nodes} nodes, ms" for item in max(sizes.values(), key=len)]
+    return (
+        f"Processor time of every pass that takes {LEAST_MS:.0f} ms or more in the largest graph of its shape:\n\n"
+        + table(["graph", "pass or stage", *counts], rows)
+        + f"\nPasses that grew faster than n log n (more than {PASS_SLACK:.0f} times as much): "
+        + f"{', '.join(steep) or 'none'}.\n"
+    )
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -11,7 +11,7 @@ import onnx
 import pytest
 
 from bench import gpu_picture, report
-from bench.compile_speed import CompileTime, exceeds_linearithmic
+from bench.compile_speed import CompileTime, exceeds_linearithmic, steep_passes
 from bench.graphs import SHAPES
 from bench.runner import Result, Worker, WorkerError
 
@@ -177,3 +177,13 @@ def test_compile_times_of_a_part_replace_that_part(tmp_path, monkeypatch) -> Non
     stored = json.loads((tmp_path / "compile.json").read_text())
     assert [item["name"] for item in stored["models"]] == ["resnet18"]
     assert [(item["nodes"], item["wall_s"]) for item in stored["graphs"]] == [(500, 3.0), (2000, 1.0)]
+
+
+def test_a_pass_that_grows_too_fast_is_named():
+    small, large = compile_time(2000, 1.0), compile_time(8000, 4.0)
+    small.passes_ms = {"fuse": 100.0, "layout": 100.0, "short": 0.1}
+    large.passes_ms = {"fuse": 2000.0, "layout": 500.0, "short": 40.0}
+    assert steep_passes(small, large) == ["fuse"]
+    text = report.compile_tables([], [small, large])
+    assert "fuse in chain from 2000 to 8000 nodes" in text
+    assert "| chain | layout | 100 | 500 |" in text

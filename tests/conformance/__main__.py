@@ -1,8 +1,8 @@
 """``./dev conformance``: run the suites and write ``docs/conformance.md``.
 
 A run can be cut into parts: by suite, by name, or by time with ``--seconds`` and then ``--resume``.  It writes the page
-when nothing is left to run; the page shows every device whose results are in ``build/conformance``, the one that was
-asked for first.
+when nothing is left to run, or when it is asked to.  The page shows every device whose results are in
+``build/conformance``, the one that was asked for first.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ def main() -> int:
         store.begin(resume=arguments.resume)
         _run(chosen, store, arguments)
     left = [case for case in chosen if case.key not in store.records]
-    if left:
-        print(f"{len(left)} of {len(chosen)} cases are left; --resume goes on")
-        return UNFINISHED
-    if arguments.update:
+    if arguments.update and not left:
         for outcome in update(outcome_of(store.records[case.key]) for case in chosen):
             print(f"no group for {outcome.key}: {outcome.kind}: {outcome.reason}")
         return GOOD
-    bad = _summarise(chosen, store)
-    if arguments.page or all(case.key in store.records for case in every):
+    bad = _summarise([case for case in chosen if case.key in store.records], store)
+    if arguments.page or arguments.page_only or all(case.key in store.records for case in every):
         others = [Store(path) for path in sorted(FOLDER.glob("*.jsonl")) if path != store.path]
         for other in others:
             other.read()
         page = report.write(_cases(SUITES, True), [store, *(other for other in others if other.records)])
         Path(arguments.page or PAGE).write_text(page, encoding="utf-8")
+    if left:
+        print(f"{len(left)} of {len(chosen)} cases are left; --resume goes on")
+        return UNFINISHED
     return BAD if bad else GOOD
 
 

@@ -90,7 +90,8 @@ def _models(cases: Cases, store: Store) -> str:
     rows = [_model_row(record) for record in records if record["kind"] != "missing"]
     if not rows:
         return ""
-    missing = [record["key"].partition("/")[2] for record in records if record["kind"] == "missing"]
+    ran = {record["key"] for record in records if record["kind"] != "missing"}
+    missing = [case.name for case in cases if case.suite == "real" and case.key not in ran]
     text = (
         f"## Whole models on {store.device}\n\n"
         "Nodes of the file by where they ran, kernels and their calls in a run, the largest error over the largest "
@@ -99,7 +100,7 @@ def _models(cases: Cases, store: Store) -> str:
         "| model | nodes | wgpu | cpu | folded | kernels | calls | f32 | f16 | decisions | f16 |\n"
         "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n" + "\n".join(rows)
     )
-    return text + (f"\n\nNot to be had there: {', '.join(missing)}." if missing else "")
+    return text + (f"\n\nNot run there: {', '.join(missing)}." if missing else "")
 
 
 def _model_row(record: Record) -> str:
