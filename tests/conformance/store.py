@@ -24,8 +24,9 @@ PACKAGES = ("onnx", "onnxruntime", "numpy", "wgpu")
 def fingerprint() -> str:
     """Of the project's sources and of the packages that decide results."""
     digest = hashlib.sha256()
-    paths = [path for name in SOURCES for path in sorted((ROOT / name).rglob("*")) if path.suffix in (".py", ".j2")]
-    for path in [*paths, *(Path(__file__).with_name(name) for name in MODULES)]:
+    paths = [path for name in SOURCES for path in (ROOT / name).rglob("*") if path.suffix in (".py", ".j2")]
+    paths += [Path(__file__).with_name(name) for name in MODULES]
+    for path in sorted(paths, key=lambda path: path.as_posix()):  # paths compare otherwise in other Pythons
         digest.update(str(path.relative_to(ROOT)).encode() + b"\0" + path.read_bytes())
     for package in PACKAGES:
         digest.update(f"{package} {version(package)}".encode())
