@@ -125,7 +125,8 @@ def _devices(cases: Cases, stores: Sequence[Store]) -> str:
     for store in stores[1:]:
         for key, outcome in _outcomes(store).items():
             if key in first and column(first[key]) != column(outcome):
-                group = expected.by_case(store.device).get(key)
+                groups = (expected.by_case(each.device).get(key) for each in (store, stores[0]))
+                group = next((each for each in groups if each is not None), None)
                 why = group.reason if group else outcome.reason or first[key].reason
                 rows.append(f"| {store.device} | `{key}` | {column(outcome)} | {column(first[key])} | {_cell(why)} |")
     if len(stores) == 1:
