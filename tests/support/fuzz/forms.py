@@ -88,13 +88,13 @@ class Form:
 
 
 @functools.cache
-def _contributed_schemas() -> dict[str, Any]:
-    """onnxruntime's own schemas; none where it is missing."""
+def _contributed_schemas() -> dict[tuple[str, str], Any]:
+    """onnxruntime's schemas, also of what it adds to the standard's domain; none where it is missing."""
     try:
         from onnxruntime.capi.onnxruntime_pybind11_state import get_all_operator_schema
     except ImportError:
         return {}
-    return {schema.name: schema for schema in get_all_operator_schema() if schema.domain == CONTRIBUTED}
+    return {(schema.domain, schema.name): schema for schema in get_all_operator_schema()}
 
 
 def drawn_definitions() -> list[OpDef]:
@@ -107,8 +107,8 @@ def form_of(name: str, domain: str, opset: int) -> Form | None:
     """The operator at an opset of the default domain; None where it is no part of it."""
     definition = registry.find(name, domain)
     assert definition is not None
-    if domain == CONTRIBUTED:
-        schema = _contributed_schemas().get(name)
+    if domain == CONTRIBUTED or not onnx.defs.has(name, domain):
+        schema = _contributed_schemas().get((domain, name))
         return None if schema is None else _form(definition, schema)
     try:
         schema = onnx.defs.get_schema(name, opset, domain)

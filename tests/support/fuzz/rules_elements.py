@@ -207,7 +207,7 @@ def group_normalization(d: NodeDraw) -> Found:
     return {"X": value, "num_groups": groups, "epsilon": 0.1, **channel_operands(d, ("scale", "bias"), per)}
 
 
-@rule("LayerNormalization", "RMSNormalization")
+@rule("LayerNormalization", "RMSNormalization", "SimplifiedLayerNormalization")
 def layer_normalization(d: NodeDraw) -> Found:
     value = d.ranked("X", 1, 5, empty=False)
     axis = d.axis(value.rank)
