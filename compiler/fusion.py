@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from . import expr as ex
 from . import index as ix
 from .attention import Scores, find_scores
-from .attention_tiles import FEW_ROWS
+from .attention_tiles import FEW_ROWS, LANES
 from .coordinates import broadcast_coordinates
 from .index import Dim
 from .ir import Graph, Node, Shape, Value
@@ -40,6 +40,8 @@ ROW_WORK = 24
 SHARED_WORK = 2
 #: Families that read each operand element many times
 REUSING_FAMILIES = frozenset({"gemm", "conv", "conv_transpose"})
+#: Families whose threads hold vectors along the last axis, or whose kernels take a slower form where that is not so
+PRODUCT_FAMILIES = REUSING_FAMILIES | {"attention"}
 #: Families that compare elements with each other: they read each of them time and again
 COMPARING_FAMILIES = frozenset({"rank", "merge", "suppress"})
 #: Work that a convolution may repeat for every position of its window besides
@@ -236,7 +238,7 @@ class _Fuser:
             coordinates[node.outputs[0]] = where
             if len(growth.live) == 1:
                 (only,) = growth.live
-                if self._may_exit(only, root, coordinates[only], is_reduction):
+                if self._may_exit(only, root, coordinates, is_reduction):
                     best = (len(members), only)
         count, exit_value = best
         members = members[:count]
@@ -257,16 +259,27 @@ class _Fuser:
             self.refuse(producer, anchor, reason)
         return None
 
-    def _may_exit(self, value: Value, root: Value, where: Shape, is_reduction: bool) -> bool:
-        """Whether a region may store ``value``, which is at the coordinates ``where`` of its domain.
+    def _may_exit(self, value: Value, root: Value, coordinates: dict[Value, Shape], is_reduction: bool) -> bool:
+        """Whether a region may store ``value``, given the coordinates of all values in its domain.
 
         A view as last member pays only when its result is needed in memory as it is, or arithmetic follows.  A packed
         result needs threads that own its words: those of a reduction do where rows and columns are axes of the result,
-        others only if the root has words of that size too.
+        others if the root has words of that size too, or where the vectors of products stay vectors.
         """
         assert value.producer is not None
         if value.dtype.packing > 1:
-            owned = all(map(_is_axis, where)) if is_reduction else value.dtype.packing == root.dtype.packing
+            where = coordinates[value]
+            if is_reduction:
+                owned = all(map(_is_axis, where))
+            elif value.dtype.packing == root.dtype.packing:
+                owned = True
+            else:
+                assert root.producer is not None
+                owned = (
+                    self.operators.of(root.producer).family in PRODUCT_FAMILIES
+                    and bool(where)
+                    and _keeps_vectors(where[-1], coordinates[root][-1], value.shape[-1])
+                )
             if not owned:
                 return False
         return not self.operators.of(value.producer).is_view or value in self.outputs
@@ -669,6 +682,12 @@ def _is_axis(coordinate: ix.Dim) -> bool:
     """Whether a coordinate is a single variable, or a number."""
     names = ix.variables(coordinate) if isinstance(coordinate, ix.Index) else ()
     return len(names) < 2 and all(coordinate == ix.variable(name, *ix.bounds(coordinate)) for name in names)
+
+
+def _keeps_vectors(last: Dim, axis: Dim, size: Dim) -> bool:
+    """Whether vectors along ``axis`` are whole ones of the coordinate ``last``, whose axis has ``size`` elements."""
+    start = ix.add(last, ix.multiply(axis, -1))
+    return ix.divide(start, LANES) is not None and ix.divide(size, LANES) is not None
 
 
 def _reduced(node: Node, names: Shape) -> Shape:

@@ -65,6 +65,31 @@ VIEWED = {
         "g = Reshape (x, shape) s = Softmax <axis = 2> (g) y = Transpose <perm = [0, 2, 1]> (s)",
         [1, 2, 15],
     ),
+    "scatter of rows": (
+        "float16[2, 8] x, int64[2, 3] at, float16[2, 3] u",
+        "r = ScatterElements <axis = 1> (x, at, u) y = Reshape (r, shape)",
+        [1, 2, 8],
+    ),
+    "convolution of rows": (
+        "float16[1, 3, 4, 8] x, float16[3, 3, 3, 3] w",
+        "r = Conv <pads = [1, 1, 1, 1]> (x, w) y = Reshape (r, shape)",
+        [12, 8],
+    ),
+    "transposed convolution of rows": (
+        "float16[1, 3, 3, 7] x, float16[3, 3, 2, 2] w",
+        "r = ConvTranspose (x, w) y = Reshape (r, shape)",
+        [12, 8],
+    ),
+    "recurrent": (
+        "float16[5, 1, 3] x, float16[1, 4, 3] w, float16[1, 4, 4] b",
+        "r, h = RNN <hidden_size = 4> (x, w, b) y = Reshape (r, shape)",
+        [5, 4],
+    ),
+    "attention of rows": (
+        "float16[2, 6, 5] q, float16[2, 5, 6] k, float16[2, 6, 8] v",
+        "a = MatMul (q, k) s = Softmax <axis = 2> (a) r = MatMul (s, v) y = Reshape (r, shape)",
+        [12, 8],
+    ),
     "attention": (
         "float16[1, 6, 5] q, float16[1, 5, 6] k, float16[1, 6, 5] v",
         "a = MatMul (q, k) s = Softmax <axis = 2> (a) r = MatMul (s, v) y = Reshape (r, shape)",
