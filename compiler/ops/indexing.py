@@ -30,7 +30,7 @@ def check_known_indices(node: Node, sizes: Sequence[Dim]) -> None:
     known = node.operand(1).known
     if known is None or known.size == 0:
         return
-    columns = known.reshape(-1, len(sizes)).T if len(sizes) else []
+    columns = known.reshape(-1, max(len(sizes), 1)).T
     for column, size in zip(columns, sizes):
         most = ix.bounds(size)[1]
         plain = np.array([element for element in column if not isinstance(element, ix.Index)], np.int64)

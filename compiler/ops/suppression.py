@@ -233,11 +233,15 @@ def _found(node: Node) -> np.ndarray:
     most = _given(node, 2)
     if most is None or scores.elements == 0 or (most.known is not None and int(most.known.reshape(-1)[0]) <= 0):
         return np.zeros((0, 3), np.int64)
-    names = ("boxes", "scores", "the number of boxes", "the threshold", "the threshold")
-    arrays = [None if value is None else common.known(node, value, what) for value, what in zip(node.inputs, names)]
-    if any(array is not None and common.is_symbolic(array) for array in arrays):
+    required = [
+        common.known(node, node.operand(number), what)
+        for number, what in enumerate(("boxes", "scores", "the number of boxes"))
+    ]
+    thresholds = [None if value is None else common.known(node, value, "the threshold") for value in node.inputs[3:]]
+    if any(array is not None and common.is_symbolic(array) for array in (*required, *thresholds)):
         raise NotKnownError("which boxes overlap must be known", origin=node.origin)
-    return suppression_array(node.attributes, *arrays)
+    boxes_known, scores_known, most_known = required
+    return suppression_array(node.attributes, boxes_known, scores_known, most_known, *thresholds)
 
 
 def suppression_array(

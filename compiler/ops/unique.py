@@ -82,7 +82,11 @@ def _expand_starts(builder: Builder, node: Node) -> Sequence[Value]:
     slices, count = _slices(builder, node)
     order = node.operand(1)
     places = builder.op("Range", *(builder.constant(np.array(number, np.int32)) for number in (0, count, 1)))
-    before = builder.op("Max", builder.op("Sub", places, builder.constant(np.int32(1))), builder.constant(np.int32(0)))
+    before = builder.op(
+        "Max",
+        builder.op("Sub", places, builder.constant(np.array(1, np.int32))),
+        builder.constant(np.array(0, np.int32)),
+    )
     own = builder.op("Gather", slices, order, axis=0)
     other = builder.op("Gather", slices, builder.op("Gather", order, before, axis=0), axis=0)
     differs = builder.op("Not", builder.op("Equal", own, other))
@@ -91,7 +95,7 @@ def _expand_starts(builder: Builder, node: Node) -> Sequence[Value]:
         differs = builder.op("And", differs, builder.op("Not", both))
     numbers = builder.op("Cast", differs, to=INT32.onnx)
     found = builder.op("ReduceMax", numbers, builder.constant(np.array([1])), keepdims=0)
-    is_first = builder.op("Equal", places, builder.constant(np.int32(0)))
+    is_first = builder.op("Equal", places, builder.constant(np.array(0, np.int32)))
     return [builder.op("Or", is_first, builder.op("Cast", found, to=BOOL.onnx))]
 
 
@@ -148,7 +152,7 @@ def _expand_of(builder: Builder, node: Node) -> Sequence[Value]:
     stops = builder.op("Concat", following, builder.constant(np.array([total], np.int32)), axis=0)
     counts = builder.op("Sub", stops, places)
     running = running_counts(builder, builder.op("Cast", starts, to=INT32.onnx))
-    groups = builder.op("Sub", running, builder.constant(np.int32(1)))
+    groups = builder.op("Sub", running, builder.constant(np.array(1, np.int32)))
     if not node.attributes.sorted:
         by_occurrence = top_indices(builder, firsts, 0, count, False)
         firsts, counts = (builder.op("Gather", each, by_occurrence, axis=0) for each in (firsts, counts))
