@@ -24,6 +24,7 @@ from . import generators as generators
 from . import grid_sample as grid_sample
 from . import grouped_query_attention as grouped_query_attention
 from . import indexing as indexing
+from . import key_cache as key_cache
 from . import matmul as matmul
 from . import nonzero as nonzero
 from . import normalization as normalization
@@ -43,6 +44,7 @@ from . import reduction as reduction
 from . import relayout as relayout
 from . import resize as resize
 from . import roi_align as roi_align
+from . import rotary_contributed as rotary_contributed
 from . import sampling as sampling
 from . import scatter as scatter
 from . import selection as selection

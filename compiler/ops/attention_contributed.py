@@ -1,4 +1,4 @@
-"""Attention operators of onnxruntime (domain com.microsoft): MultiHeadAttention, Attention, RotaryEmbedding."""
+"""Attention operators of onnxruntime (domain com.microsoft): MultiHeadAttention and Attention."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ...runtime.dtypes import INT32
 from ...runtime.errors import UnsupportedError
 from .. import index as ix
 from ..index import Dim
 from ..ir import Node, Shape, Value
 from . import common
-from .attention_core import attend, attended_keys, join_heads, part, rotate, split_heads, view
-from .common import FLOATS, INDICES
+from .attention_core import attend, attended_keys, join_heads, part, split_heads, view
+from .common import FLOATS
+from .key_cache import append_keys
 from .normalization import in_type
 from .registry import Builder, Case, Inferred, Tensor, register
 
@@ -26,13 +28,32 @@ def scale_of(node: Node, size: Dim) -> float:
     return node.attributes.scale or 1.0 / math.sqrt(common.concrete(node, size, "the size of a head"))
 
 
+def integer(builder: Builder, size: Dim) -> Value:
+    """A size as an int32 number."""
+    if isinstance(size, ix.Index):
+        return builder.op("Dimensions", domain="loom", elements=(size,), shape=(), dtype=INT32)
+    return builder.constant(np.array(size, np.int32))
+
+
 # -- padding ---------------------------------------------------------------------------------------------------------
 
 
 def _shaped_mask(builder: Builder, node: Node, mask: Value, batch: Dim, queries: Dim, keys: Dim) -> Value:
-    """A mask of 0 and 1 for [batch, keys] or [batch, queries, keys], or lengths [batch], as bool of rank 4."""
+    """A mask as bool of rank 4: of 0 and 1 for [batch, keys] or [batch, queries, keys], or of lengths [batch].
+
+    Lengths may be followed by where each sequence starts ([2 * batch]), or by the running sums of the lengths of
+    queries and of keys ([3 * batch + 2]), which say nothing more.
+    """
     if mask.shape == (batch,):
         return attended_keys(builder, queries, keys, lengths=mask)
+    double = ix.multiply(batch, 2)
+    if mask.shape in ((double,), (ix.add(ix.multiply(batch, 3), 2),)):
+        kept = attended_keys(builder, queries, keys, lengths=part(builder, mask, 0, 0, batch))
+        if mask.shape != (double,):
+            return kept
+        starts = view(builder, part(builder, mask, 0, batch, batch), batch, 1, 1, 1)
+        numbers = builder.op("Range", *(integer(builder, size) for size in (0, keys, 1)))
+        return builder.op("And", kept, builder.op("LessOrEqual", starts, numbers))
     where = {
         (batch, keys): (batch, 1, 1, keys),
         (batch, queries, keys): (batch, 1, queries, keys),
@@ -41,7 +62,7 @@ def _shaped_mask(builder: Builder, node: Node, mask: Value, batch: Dim, queries:
         raise UnsupportedError(
             f"{node.op} with a mask of shape {common.describe_shape(mask.shape)} is not supported",
             origin=node.origin,
-            hint=f"lengths ({ix.text(batch)}), or 0 and 1 for each of {ix.text(keys)} keys",
+            hint=f"lengths ({ix.text(batch)}) with or without starts, or 0 and 1 for each of {ix.text(keys)} keys",
         )
     return builder.op("Cast", view(builder, mask, *where), to=9)
 
@@ -89,14 +110,18 @@ class _Sizes:
     value_size: Dim
 
 
+def _is_buffer(node: Node) -> bool:
+    """Whether the past is a buffer of fixed size, of which ``past_sequence_length`` (input 8) keys count."""
+    return node.optional(8) is not None
+
+
 def _multi_head_sizes(node: Node) -> _Sizes:
     heads = node.attributes.num_heads
     query, key, value = node.operand(0), node.optional(1), node.optional(2)
     past = node.optional(6)
     common.require(heads > 0, node, "num_heads must be positive")
-    for position, what in ((8, "past_sequence_length"), (9, "cache_indirection")):
-        if node.optional(position) is not None:
-            raise UnsupportedError(f"MultiHeadAttention with {what} (input {position})", origin=node.origin)
+    if node.optional(9) is not None:
+        raise UnsupportedError("MultiHeadAttention with cache_indirection (input 9)", origin=node.origin)
     if _packed(node) == 3:
         batch, queries, _, _, size = query.shape
         return _Sizes(batch, queries, queries, 0, size, size)
@@ -104,6 +129,11 @@ def _multi_head_sizes(node: Node) -> _Sizes:
     batch, queries, hidden = query.shape
     size = ix.floordiv(hidden, heads)
     before: Dim = 0 if past is None else past.shape[2]
+    if _is_buffer(node):
+        fits = past is not None and key is not None and key.rank == 3 and value is not None
+        common.require(fits, node, "past_sequence_length needs a past, key and value")
+        assert value is not None
+        return _Sizes(batch, queries, before, before, size, ix.floordiv(value.shape[2], heads))
     if _packed(node) == 2:
         assert key is not None
         return _Sizes(batch, queries, ix.add(key.shape[1], before), before, size, size)
@@ -120,7 +150,10 @@ def _infer_multi_head(node: Node) -> Inferred:
     result = (sizes.batch, sizes.queries, ix.multiply(sizes.value_size, heads))
     key = (sizes.batch, heads, sizes.keys, sizes.size)
     value = (sizes.batch, heads, sizes.keys, sizes.value_size)
-    return [(dtype, result), (dtype, key), (dtype, value), (dtype, (sizes.batch, heads, sizes.queries, sizes.keys))]
+    results = [(dtype, result), (dtype, key), (dtype, value)]
+    if _is_buffer(node):  # how many scores there are is only known at run time
+        return results
+    return [*results, (dtype, (sizes.batch, heads, sizes.queries, sizes.keys))]
 
 
 def _biased(builder: Builder, value: Value, bias: Value | None, start: Dim) -> Value:
@@ -160,8 +193,20 @@ def _expand_multi_head(builder: Builder, node: Node) -> Sequence[Value]:
     sizes = _multi_head_sizes(node)
     query, key, value = _projections(builder, node)
     past_key, past_value = node.optional(6), node.optional(7)
-    if past_key is not None and past_value is not None:
-        key, value = builder.op("Concat", past_key, key, axis=2), builder.op("Concat", past_value, value, axis=2)
+    masks = []
+    if _is_buffer(node):
+        assert past_key is not None and past_value is not None
+        one = view(builder, node.operand(8), 1)
+        valid = builder.op("Broadcast", one, domain="loom", shape=(sizes.batch,))
+        lengths = builder.op("Add", valid, integer(builder, sizes.queries))
+        key = append_keys(builder, past_key, key, valid, sizes.keys, keep=True)
+        value = append_keys(builder, past_value, value, valid, sizes.keys, keep=True)
+        after = 0 if node.attributes.unidirectional else -1
+        masks = [attended_keys(builder, sizes.queries, sizes.keys, offsets=valid, lengths=lengths, after=after)]
+    else:
+        masks = _causal(builder, node, sizes.queries, sizes.keys, sizes.past)
+        if past_key is not None and past_value is not None:
+            key, value = builder.op("Concat", past_key, key, axis=2), builder.op("Concat", past_value, value, axis=2)
     biases = _padding_bias(builder, node, node.optional(4), sizes.batch, sizes.queries, sizes.keys)
     added = node.optional(5)
     attended = attend(
@@ -171,8 +216,10 @@ def _expand_multi_head(builder: Builder, node: Node) -> Sequence[Value]:
         value,
         scale=scale_of(node, sizes.size),
         biases=biases if added is None else [*biases, added],
-        masks=_causal(builder, node, sizes.queries, sizes.keys, sizes.past),
+        masks=masks,
     )
+    if _is_buffer(node):
+        return [join_heads(builder, attended.result), key, value]
     scores = in_type(builder, attended.scores, query.dtype)
     return [join_heads(builder, attended.result), key, value, scores]
 
@@ -187,6 +234,16 @@ register(
     cases=(
         Case(_QKV, _HEADS),
         Case((*_QKV, Tensor((78,))), {**_HEADS, "scale": 0.4}),
+        Case((*_QKV, None, Tensor((8,), "int32", data=[3, 5, 0, 4, 8, 0, 6, 12])), _HEADS),
+        Case(
+            (*_QKV, None, Tensor((2, 4, 6), "int32", 0, 1), Tensor((2, 1, 4, 6))), {**_HEADS, "mask_filter_value": -9.0}
+        ),
+        Case(
+            (*((Tensor((2, 2, 24)),) * 3), None, None, None, *((Tensor((2, 3, 9, 8)),) * 2))
+            + (Tensor((1,), "int32", data=[5]),),
+            {**_HEADS, "unidirectional": 1},
+            outputs=3,
+        ),
         Case((*_QKV, None, Tensor((2, 6), "int32", data=[[1, 1, 1, 1, 0, 0], [1, 1, 1, 1, 1, 1]])), _HEADS),
         Case((*_QKV, None, Tensor((2,), "int32", data=[4, 6])), _HEADS),
         Case((*_QKV, None, None, Tensor((1, 3, 4, 6))), _HEADS),
@@ -241,8 +298,11 @@ def _infer_attention(node: Node) -> Inferred:
     heads, (query_size, key_size, value_size) = attributes.num_heads, _hidden_sizes(node)
     common.require(query_size == key_size, node, "query and key differ in size")
     keys = queries if past is None else ix.add(queries, past.shape[3])
+    result = (value.dtype, (batch, queries, value_size))
+    if not ix.equal(key_size, value_size):  # no tensor holds both keys and values
+        return [result]
     present: Shape = (2, batch, heads, keys, ix.floordiv(key_size, heads))
-    return [(value.dtype, (batch, queries, value_size)), (value.dtype, present)]
+    return [result, (value.dtype, present)]
 
 
 def _expand_attention(builder: Builder, node: Node) -> Sequence[Value]:
@@ -294,6 +354,14 @@ register(
         Case(_JOINED, {**_HEADS, "unidirectional": 1}),
         Case((*_JOINED, Tensor((2, 4), "int32", data=[[1, 1, 1, 0], [1, 1, 1, 1]])), _HEADS),
         Case((*_JOINED, Tensor((2,), "int32", data=[2, 4])), _HEADS),
+        Case((*_JOINED, Tensor((4,), "int32", data=[4, 3, 0, 1])), {**_HEADS, "mask_filter_value": -9.0}),
+        Case(
+            (*_JOINED, Tensor((4,), "int32", data=[9, 8, 3, 1]), Tensor((2, 2, 3, 5, 8))),
+            {**_HEADS, "unidirectional": 1},
+            outputs=2,
+        ),
+        Case((*_JOINED, Tensor((2, 4, 4), "int32", 0, 1)), {**_HEADS, "mask_filter_value": -9.0}),
+        Case((*_JOINED[:2],), _HEADS, outputs=2),
         Case((*_JOINED, None, Tensor((2, 2, 3, 5, 8))), _HEADS, outputs=2),
         Case((*_JOINED, None, None, Tensor((2, 3, 4, 4))), {**_HEADS, "scale": 0.3}),
         Case((Tensor((2, 4, 12)), Tensor((12, 78)), Tensor((78,))), {**_HEADS, "qkv_hidden_sizes": [24, 24, 30]}),
@@ -301,76 +369,4 @@ register(
     attributes=AttentionAttributes,
     expand=_expand_attention,
     types=(FLOATS, FLOATS, FLOATS, _INT32, FLOATS, FLOATS, _INT32),
-)
-
-
-# -- RotaryEmbedding -------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class RotaryEmbeddingAttributes:
-    interleaved: int = 0
-    is_packed_batching: int = 0
-    num_heads: int = 0
-    rotary_embedding_dim: int = 0
-    scale: float = 1.0
-
-
-def _infer_rotary(node: Node) -> Inferred:
-    common.require_choice(node, "is_packed_batching", (0,))
-    common.require_choice(node, "scale", (1.0,))
-    value, positions, cosines = node.operand(0), node.operand(1), node.operand(2)
-    common.require(value.rank in (3, 4), node, f"the input has rank {value.rank}")
-    common.require(cosines.rank == 2 and cosines.shape == node.operand(3).shape, node, "the caches differ in shape")
-    common.require(positions.rank <= 2, node, f"positions of rank {positions.rank}")
-    return [(value.dtype, value.shape)]
-
-
-def _head_count(node: Node) -> int:
-    """``num_heads``, or as many heads of twice the caches' width as the input holds."""
-    attributes: RotaryEmbeddingAttributes = node.attributes
-    if attributes.num_heads:
-        return attributes.num_heads
-    width = ix.multiply(node.operand(2).shape[1], 2)
-    return common.concrete(node, ix.floordiv(node.operand(0).shape[2], width), "the number of heads")
-
-
-def _expand_rotary(builder: Builder, node: Node) -> Sequence[Value]:
-    """Positions are one for each token, or that of the first token of every sequence."""
-    attributes: RotaryEmbeddingAttributes = node.attributes
-    value, positions = node.operand(0), node.operand(1)
-    heads = value if value.rank == 4 else split_heads(builder, value, _head_count(node))
-    batch, _, sequence, size = heads.shape
-    if positions.rank < 2:
-        steps = builder.op("Range", *_bounds(builder, node, sequence, positions))
-        positions = builder.op("Add", view(builder, positions, 1, 1), steps)
-        positions = builder.op("Broadcast", positions, domain="loom", shape=(batch, sequence))
-    turned_size = attributes.rotary_embedding_dim or common.concrete(node, size, "the size of a head")
-    turned = rotate(
-        builder, heads, node.operand(2), node.operand(3), positions, bool(attributes.interleaved), turned_size // 2
-    )
-    return [join_heads(builder, turned) if value.rank == 3 else turned]
-
-
-def _bounds(builder: Builder, node: Node, size: Dim, like: Value) -> tuple[Value, Value, Value]:
-    stop = common.concrete(node, size, "the length of a sequence without positions of its own")
-    return builder.scalar(0, like), builder.scalar(stop, like), builder.scalar(1, like)
-
-
-_CACHE = (Tensor((9, 4), low=-1.0, high=1.0), Tensor((9, 4), low=-1.0, high=1.0))
-_POSITIONS = Tensor((2, 3), "int64", data=[[0, 1, 8], [5, 2, 3]])
-
-register(
-    name="RotaryEmbedding",
-    domain="com.microsoft",
-    infer=_infer_rotary,
-    cases=(
-        Case((Tensor((2, 3, 16)), _POSITIONS, *_CACHE)),
-        Case((Tensor((2, 3, 16)), Tensor((1,), "int64", data=[4]), *_CACHE), {"interleaved": 1}),
-        Case((Tensor((2, 2, 3, 8)), _POSITIONS, *_CACHE)),
-        Case((Tensor((2, 3, 24)), _POSITIONS, *_CACHE), {"num_heads": 2, "rotary_embedding_dim": 8}),
-    ),
-    attributes=RotaryEmbeddingAttributes,
-    expand=_expand_rotary,
-    types=(FLOATS, INDICES, FLOATS, FLOATS),
 )

@@ -13,83 +13,42 @@ import numpy as np
 
 from ...runtime.dtypes import INT32
 from ...runtime.errors import UnsupportedError
-from .. import expr as ex
 from .. import index as ix
-from ..expr import Expr
 from ..index import Dim
 from ..ir import Node, Value
 from . import common
-from .attention_contributed import scale_of
-from .attention_core import attend, attended_keys, join_heads, part, rotate, split_heads, view
+from .attention_contributed import integer, scale_of
+from .attention_core import Attended, attend, attended_keys, join_heads, part, rotate, split_heads, view
 from .common import FLOATS, INDICES
-from .registry import Builder, Case, Inferred, Read, Tensor, register
+from .key_cache import append_keys
+from .normalization import in_type
+from .registry import Builder, Case, Inferred, Tensor, register
 
 _INT32 = frozenset({"int32"})
 
 
 @dataclass(frozen=True, slots=True)
 class GroupQueryAttentionAttributes:
-    """``k_quant_type`` and the like concern caches of integers, which are refused."""
+    """``k_quant_type`` and the like concern caches of integers, which are refused.
+
+    ``qk_output`` asks for a fourth output: 1 the scores after the cap, 2 the weights.
+    """
 
     num_heads: int
     kv_num_heads: int
+    causal: int = 1
     do_rotary: int = 0
     k_quant_type: str = "NONE"
     kv_cache_bit_width: int = 0
     local_window_size: int = -1
+    qk_norm_epsilon: float = 1e-6
     qk_output: int = 0
     rotary_interleaved: int = 0
     scale: float = 0.0
+    sliding_window_cache: int = 0
     smooth_softmax: int = 0
     softcap: float = 0.0
     v_quant_type: str = "NONE"
-
-
-# -- the cache -------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class AppendAttributes:
-    """``keys``: how long the result is along axis 2."""
-
-    keys: Dim
-
-
-def _infer_appended(node: Node) -> Inferred:
-    batch, heads, _, size = node.operand(0).shape
-    return [(node.operand(0).dtype, (batch, heads, node.attributes.keys, size))]
-
-
-def _read_appended(node: Node, coordinates: Sequence[Dim], read: Read) -> Expr:
-    """Operands: past, new, and how many elements of the past count for each sequence.  Zeros follow the last new
-    one."""
-    batch, head, key, element = coordinates
-    past, new = node.operand(0), node.operand(1)
-    valid = ex.cast(read(2, [batch]), "i32")
-    distance = ex.coordinate(key) - valid
-    zero = ex.const(0, new.dtype.compute)
-    fresh = ex.as_index(
-        ex.binary("min", ex.binary("max", distance, ex.const(0, "i32")), ex.coordinate(ix.add(new.shape[2], -1))),
-        0,
-        max(ix.bounds(new.shape[2])[1] - 1, 0),
-    )
-    inside = ex.compare("lt", distance, ex.coordinate(new.shape[2]))
-    appended = ex.guard(inside, read(1, [batch, head, fresh, element]), zero)
-    if past.shape[2] == 0:
-        return appended
-    old = ix.minimum(key, ix.add(past.shape[2], -1))
-    return ex.guard(ex.compare("lt", distance, ex.const(0, "i32")), read(0, [batch, head, old, element]), appended)
-
-
-register(
-    name="AppendKeys",
-    domain="loom",
-    infer=_infer_appended,
-    cases=(),
-    attributes=AppendAttributes,
-    gather=_read_appended,
-    reads=3,
-)
 
 
 # -- the operator ----------------------------------------------------------------------------------------------------
@@ -101,7 +60,13 @@ class _Sizes:
     queries: Dim
     size: Dim
     past: Dim
-    keys: Dim
+    total: Dim  #: the longest sequence, new keys included
+    keys: Dim  #: of the present
+
+    @property
+    def is_prompt(self) -> bool:
+        """Whether nothing of a past counts: new keys stand at the front."""
+        return self.past == 0 or self.total == self.queries
 
 
 def _sizes(node: Node) -> _Sizes:
@@ -116,20 +81,26 @@ def _sizes(node: Node) -> _Sizes:
     total = common.static_dims(node, 6, "total_sequence_length")[0]
     before: Dim = 0 if past is None else past.shape[2]
     # a cache that is longer than what is valid is one of fixed size: it stays as long as it is
-    return _Sizes(batch, queries, ix.floordiv(hidden, count), before, ix.maximum(total, before))
+    return _Sizes(batch, queries, ix.floordiv(hidden, count), before, total, ix.maximum(total, before))
 
 
 def _infer(node: Node) -> Inferred:
     attributes: GroupQueryAttentionAttributes = node.attributes
     for name in ("k_quant_type", "v_quant_type"):
         common.require_choice(node, name, ("NONE",))
-    common.require_choice(node, "qk_output", (0,))
+    common.require_choice(node, "qk_output", (0, 1, 2))
+    common.require_choice(node, "sliding_window_cache", (0,))
+    common.require((node.optional(14) is None) == (node.optional(15) is None), node, "both norms or none")
+    for position, what in ((12, "k_scale"), (13, "v_scale"), (16, "query_seqlens")):
+        if node.optional(position) is not None:
+            raise UnsupportedError(f"GroupQueryAttention with {what} (input {position})", origin=node.origin)
     if attributes.do_rotary:
         common.require(node.optional(7) is not None and node.optional(8) is not None, node, "do_rotary needs caches")
     sizes, dtype = _sizes(node), node.operand(0).dtype
     result = (sizes.batch, sizes.queries, ix.multiply(sizes.size, attributes.num_heads))
     present = (sizes.batch, attributes.kv_num_heads, sizes.keys, sizes.size)
-    return [(dtype, result), (dtype, present), (dtype, present)]
+    scores = (sizes.batch, attributes.num_heads, sizes.queries, sizes.total)
+    return [(dtype, result), (dtype, present), (dtype, present), (dtype, scores)]
 
 
 def _projections(builder: Builder, node: Node, size: Dim) -> list[Value]:
@@ -146,33 +117,41 @@ def _projections(builder: Builder, node: Node, size: Dim) -> list[Value]:
     return result
 
 
-def _positions(builder: Builder, valid: Value, sizes: _Sizes) -> Value:
-    """Positions [batch, queries] of the new tokens."""
-    steps = builder.op("Range", *(_number(builder, size) for size in (0, sizes.queries, 1)))
-    batch = sizes.batch
-    moved = builder.op("Add", view(builder, valid, batch, 1), steps)
-    return builder.op("Broadcast", moved, domain="loom", shape=(batch, sizes.queries))
+def _positions(builder: Builder, node: Node, valid: Value, sizes: _Sizes) -> Value:
+    """Positions [batch, queries] of the new tokens.  Of those given for a prompt the first one counts, for all."""
+    given = node.optional(9)
+    if given is not None and not sizes.is_prompt:
+        return given
+    steps = builder.op("Range", *(integer(builder, size) for size in (0, sizes.queries, 1)))
+    if given is None:
+        first = view(builder, valid, sizes.batch, 1)
+    else:
+        first = builder.op("Cast", part(builder, part(builder, given, 0, 0, 1), 1, 0, 1), to=INT32.onnx)
+    moved = builder.op("Add", first, steps)
+    return builder.op("Broadcast", moved, domain="loom", shape=(sizes.batch, sizes.queries))
 
 
-def _number(builder: Builder, size: Dim) -> Value:
-    if isinstance(size, ix.Index):
-        return builder.op("Dimensions", domain="loom", elements=(size,), shape=(), dtype=INT32)
-    return builder.constant(np.array(size, np.int32))
+def _normalised(builder: Builder, node: Node, heads: Value, position: int) -> Value:
+    """Heads divided by their root mean square, times the weight at ``position`` if there is one."""
+    weight = node.optional(position)
+    if weight is None:
+        return heads
+    return builder.op("RMSNormalization", heads, weight, axis=-1, epsilon=node.attributes.qk_norm_epsilon)
 
 
 def _expand(builder: Builder, node: Node) -> Sequence[Value]:
     attributes: GroupQueryAttentionAttributes = node.attributes
     sizes = _sizes(node)
     query, key, value = _projections(builder, node, sizes.size)
-    lengths = builder.op("Add", view(builder, node.operand(5), sizes.batch), _number(builder, 1))
-    if sizes.past == 0:
-        valid = builder.op("Mul", lengths, _number(builder, 0))
+    query, key = _normalised(builder, node, query, 14), _normalised(builder, node, key, 15)
+    lengths = builder.op("Add", view(builder, node.operand(5), sizes.batch), integer(builder, 1))
+    if sizes.is_prompt:
+        valid = builder.op("Mul", lengths, integer(builder, 0))
     else:
-        valid = builder.op("Sub", lengths, _number(builder, sizes.queries))
+        valid = builder.op("Sub", lengths, integer(builder, sizes.queries))
     if attributes.do_rotary:
-        cosines, sines, positions = node.operand(7), node.operand(8), node.optional(9)
-        if positions is None:
-            positions = _positions(builder, valid, sizes)
+        cosines, sines = node.operand(7), node.operand(8)
+        positions = _positions(builder, node, valid, sizes)
         pairs = common.concrete(node, cosines.shape[1], "the width of cos_cache")
         query, key = (
             rotate(builder, each, cosines, sines, positions, bool(attributes.rotary_interleaved), pairs)
@@ -183,27 +162,51 @@ def _expand(builder: Builder, node: Node) -> Sequence[Value]:
         if past is None or (sizes.past == 0 and sizes.keys == sizes.queries):
             present.append(new)
         else:
-            present.append(builder.op("AppendKeys", past, new, valid, domain="loom", keys=sizes.keys))
+            present.append(append_keys(builder, past, new, valid, sizes.keys))
     window = attributes.local_window_size
-    masks = [
-        attended_keys(
-            builder, sizes.queries, sizes.keys, offsets=valid, before=window - 1 if window > 0 else -1, after=0
-        )
-    ]
+    # without a bound on later keys, and for the padding of a prompt, the lengths bound the keys
+    padded = not attributes.causal or (sizes.is_prompt and sizes.queries != 1)
+    mask = attended_keys(
+        builder,
+        sizes.queries,
+        sizes.keys,
+        offsets=valid,
+        lengths=lengths if padded else None,
+        before=window - 1 if window > 0 else -1,
+        after=0 if attributes.causal else -1,
+    )
     bias = node.optional(10)
-    if bias is not None and bias.shape[-1] != sizes.keys:
-        raise UnsupportedError("GroupQueryAttention with an attention_bias for fewer keys", origin=node.origin)
     attended = attend(
         builder,
         query,
         *present,
         scale=scale_of(node, sizes.size),
         softcap=attributes.softcap,
-        biases=[] if bias is None else [bias],
-        masks=masks,
+        biases=[] if bias is None else [_padded_bias(builder, node, bias, sizes.keys)],
+        masks=[mask],
         sink=_sink(builder, node),
     )
-    return [join_heads(builder, attended.result), *present]
+    return [join_heads(builder, attended.result), *present, _shown(builder, node, attended, mask, sizes)]
+
+
+def _padded_bias(builder: Builder, node: Node, bias: Value, keys: Dim) -> Value:
+    """A bias for every key of the cache: zeros for those behind the longest sequence, which the mask leaves out."""
+    missing = ix.add(keys, ix.multiply(bias.shape[-1], -1))
+    if missing == 0:
+        return bias
+    if ix.bounds(missing)[0] < 0:
+        return part(builder, bias, bias.rank - 1, 0, keys)
+    pads = np.zeros(2 * bias.rank, np.int64)
+    pads[-1] = common.concrete(node, missing, "the number of keys without a bias")
+    return builder.op("Pad", bias, builder.constant(pads), builder.scalar(0.0, bias))
+
+
+def _shown(builder: Builder, node: Node, attended: Attended, mask: Value, sizes: _Sizes) -> Value:
+    """The output ``output_qk``: scores or weights of the keys of the longest sequence, 0 where a key is left out."""
+    shown = attended.weights
+    if node.attributes.qk_output == 1:
+        shown = builder.op("Where", mask, attended.biased, builder.scalar(0.0, attended.biased))
+    return in_type(builder, part(builder, shown, 3, 0, sizes.total), node.operand(0).dtype)
 
 
 def _sink(builder: Builder, node: Node) -> Value | None:
@@ -224,8 +227,12 @@ def _case(
     total: int | None = None,
     joined: bool = False,
     rotary: bool = False,
+    first: int | None = None,
+    bias: int | None = None,
+    outputs: int = 3,
     **attributes: object,
 ) -> Case:
+    """``first``: the position of the first token; ``bias``: for how many keys."""
     batch, size = len(lengths), 16
     cache = Tensor((batch, shared, past, size))
     widths = (heads + 2 * shared,) if joined else (heads, shared, shared)
@@ -236,8 +243,11 @@ def _case(
     operands.append(Tensor((), "int32", data=total or max(lengths) + 1, constant=True))
     if rotary:
         operands += [Tensor((16, size // 2), low=-1.0, high=1.0)] * 2
+    operands += [None] * (9 - len(operands))
+    operands.append(None if first is None else Tensor((batch, queries), "int64", first, first))
+    operands.append(None if bias is None else Tensor((batch, 1, queries, bias)))
     fields = {"num_heads": heads, "kv_num_heads": shared, "do_rotary": int(rotary), **attributes}
-    return Case(tuple(operands), fields, outputs=3)
+    return Case(tuple(operands), fields, outputs=outputs)
 
 
 register(
@@ -257,9 +267,18 @@ register(
         _case(queries=2, past=5, lengths=(6,)),
         _case(past=9, lengths=(5, 3), total=6),
         _case(past=5, lengths=(5, 3)),
+        _case(queries=4, past=0, lengths=(2, 3), total=4),
+        _case(queries=4, past=9, lengths=(2, 3), total=4),
+        _case(queries=4, past=0, lengths=(3, 3), rotary=True, first=5),
+        _case(rotary=True, first=5),
+        _case(causal=0, queries=3, lengths=(7,)),
+        _case(causal=0, queries=4, past=0, lengths=(2, 3), total=4),
+        _case(past=9, lengths=(5, 3), total=6, bias=6),
+        _case(past=9, lengths=(5, 3), total=6, outputs=4, qk_output=1, softcap=2.0, local_window_size=3),
+        _case(queries=2, past=5, lengths=(6,), outputs=4, qk_output=2),
     ),
     attributes=GroupQueryAttentionAttributes,
     expand=_expand,
-    types=(FLOATS, FLOATS, FLOATS, FLOATS, FLOATS, _INT32, _INT32, FLOATS, FLOATS, INDICES, FLOATS, FLOATS),
+    types=(*(FLOATS,) * 5, _INT32, _INT32, FLOATS, FLOATS, INDICES, *(FLOATS,) * 6, _INT32),
     static_inputs=(6,),
 )
