@@ -36,6 +36,8 @@ from . import quantized_contributed as quantized_contributed
 from . import quantized_gemm as quantized_gemm
 from . import quantized_products as quantized_products
 from . import quantized_recurrent as quantized_recurrent
+from . import quantized_softmax as quantized_softmax
+from . import quantized_windows as quantized_windows
 from . import random_numbers as random_numbers
 from . import rearrange as rearrange
 from . import recurrent as recurrent

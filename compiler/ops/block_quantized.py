@@ -12,7 +12,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...runtime.dtypes import BY_NAME, UINT8
-from ...runtime.errors import UnsupportedError
 from .. import expr as ex
 from .. import index as ix
 from ..expr import Expr
@@ -108,8 +107,10 @@ def _infer_matmul_nbits(node: Node) -> Inferred:
     bits, blocks = _check_bits(node), _blocks(node)
     block = attributes.block_size
     common.require(block >= 16 and not block & (block - 1), node, f"block_size {block} is no power of two from 16 on")
-    if node.optional(4) is not None:
-        raise UnsupportedError("MatMulNBits with g_idx (input 4) is not supported", origin=node.origin)
+    groups = node.optional(4)
+    common.require(
+        groups is None or groups.shape == (attributes.K,), node, f"g_idx is not one of {attributes.K} numbers"
+    )
     common.require_choice(node, "weight_prepacked", (0,))
     fits = value.rank >= 1 and ix.equal(value.shape[-1], attributes.K)
     common.require(fits, node, f"A of shape {common.describe_shape(value.shape)} for K = {attributes.K}")
@@ -135,6 +136,15 @@ def _zero_points(builder: Builder, node: Node, position: int, rows: int, blocks:
     return _unpacked(builder, packed, bits, blocks)
 
 
+def _of_numbers(builder: Builder, node: Node, parameter: Value) -> Value:
+    """[N, blocks] as [N, K]: that of the block in which a number lies, or of the block that ``g_idx`` tells."""
+    attributes: MatMulNBitsAttributes = node.attributes
+    groups = node.optional(4)
+    if groups is not None:
+        return builder.op("Gather", parameter, groups, axis=1)
+    return _repeated(builder, parameter, 1, attributes.block_size, attributes.K)
+
+
 def _expand_matmul_nbits(builder: Builder, node: Node) -> Sequence[Value]:
     attributes: MatMulNBitsAttributes = node.attributes
     value, bias = node.operand(0), node.optional(5)
@@ -143,10 +153,10 @@ def _expand_matmul_nbits(builder: Builder, node: Node) -> Sequence[Value]:
     packed = builder.op("Reshape", node.operand(1), builder.constant(_ints(rows, row_bytes)))
     numbers = _unpacked(builder, packed, bits, attributes.K)
     scales = builder.op("Reshape", node.operand(2), builder.constant(_ints(rows, blocks)))
-    scales = _repeated(builder, scales, 1, attributes.block_size, attributes.K)
+    scales = _of_numbers(builder, node, scales)
     zeros = _zero_points(builder, node, 3, rows, blocks, bits)
     if zeros.rank:
-        zeros = _repeated(builder, zeros, 1, attributes.block_size, attributes.K)
+        zeros = _of_numbers(builder, node, zeros)
     if zeros.dtype.is_float:
         difference = builder.op("Sub", builder.op("Cast", numbers, to=scales.dtype.onnx), zeros)
         weight = builder.op("Mul", difference, scales)
@@ -158,8 +168,17 @@ def _expand_matmul_nbits(builder: Builder, node: Node) -> Sequence[Value]:
 
 
 def _nbits_case(
-    rows: tuple[int, ...], k: int, n: int, block: int, bits: int = 4, *, zeros: str | None = None, bias: bool = False
+    rows: tuple[int, ...],
+    k: int,
+    n: int,
+    block: int,
+    bits: int = 4,
+    *,
+    zeros: str | None = None,
+    bias: bool = False,
+    groups: bool = False,
 ) -> Case:
+    """``groups``: the blocks of the numbers along K take turns."""
     blocks = -(-k // block)
     inputs: list[Tensor | None] = [
         Tensor((*rows, k)),
@@ -170,9 +189,10 @@ def _nbits_case(
         inputs.append(Tensor((n, -(-blocks * bits // 8)), "uint8", 0, 255, constant=True))
     elif zeros is not None:
         inputs.append(Tensor((n, blocks), zeros, 5.0, 9.0, constant=True))
-    if bias:
-        inputs += [None] * (5 - len(inputs))
-        inputs.append(Tensor((n,), constant=True))
+    if bias or groups:
+        inputs += [None] * (4 - len(inputs))
+        inputs.append(Tensor((k,), "int32", data=[at % blocks for at in range(k)], constant=True) if groups else None)
+        inputs.append(Tensor((n,), constant=True) if bias else None)
     return Case(tuple(inputs), {"K": k, "N": n, "block_size": block, "bits": bits})
 
 
@@ -186,6 +206,9 @@ register(
         _nbits_case((1,), 64, 12, 32, zeros="float32"),
         _nbits_case((3,), 32, 5, 16, bias=True),
         _nbits_case((3,), 32, 6, 16, 8, zeros="uint8"),
+        _nbits_case((3,), 96, 5, 32, 2, zeros="uint8"),
+        _nbits_case((3,), 64, 6, 16, groups=True),
+        _nbits_case((2, 3), 64, 6, 16, zeros="float32", groups=True, bias=True),
     ),
     attributes=MatMulNBitsAttributes,
     expand=_expand_matmul_nbits,

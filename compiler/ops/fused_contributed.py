@@ -23,7 +23,18 @@ _PARAMETERS: dict[str, tuple[str, ...]] = {
     "LeakyRelu": ("alpha",),
     "HardSigmoid": ("alpha", "beta"),
     "Clip": ("min", "max"),
+    "HardSwish": (),
+    "Elu": ("alpha",),
+    "Softplus": (),
+    "Softsign": (),
+    "ThresholdedRelu": ("alpha",),
+    "Celu": ("alpha",),
+    "ScaledTanh": ("alpha", "beta"),
+    "ParametricSoftplus": ("alpha", "beta"),
 }
+
+#: Activation that is no operator of the standard: ``alpha f(beta x)`` -> f
+_SCALED = {"ScaledTanh": "Tanh", "ParametricSoftplus": "Softplus"}
 
 
 def _check_activation(node: Node, name: str) -> None:
@@ -36,6 +47,9 @@ def _activated(builder: Builder, value: Value, name: str, parameters: Sequence[f
         return value
     if name == "Clip":
         return builder.op("Clip", value, *(builder.scalar(bound, value) for bound in parameters))
+    if name in _SCALED:
+        alpha, beta = (builder.scalar(number, value) for number in parameters[:2])
+        return builder.op("Mul", builder.op(_SCALED[name], builder.op("Mul", value, beta)), alpha)
     attributes: dict[str, Any] = dict(zip(_PARAMETERS[name], parameters))
     return builder.op(name, value, **attributes)
 
@@ -84,6 +98,7 @@ register(
         Case((_PICTURE, _FILTERS, _BIAS), {"activation": "Clip", "activation_params": [-0.5, 1.5]}),
         Case((_PICTURE, _FILTERS), {"activation": "HardSigmoid", "activation_params": [0.1, 0.4]}),
         Case((_PICTURE, _FILTERS, _BIAS, Tensor((1, 4, 5, 3))), {"activation": "Relu"}),
+        Case((_PICTURE, _FILTERS), {"activation": "HardSwish"}),
     ),
     attributes=FusedConvAttributes,
     expand=_expand_fused_conv,
@@ -188,6 +203,22 @@ register(
     cases=(
         Case((Tensor((3, 7)), Tensor((7, 5)), Tensor((5,))), {"activation": "Relu"}),
         Case((Tensor((3, 7)), Tensor((5, 7))), {"activation": "LeakyRelu", "activation_alpha": 0.3, "transB": 1}),
+        Case(
+            (Tensor((7, 3)), Tensor((7, 5)), Tensor((3, 1))),
+            {"activation": "Elu", "activation_alpha": 0.3, "transA": 1},
+        ),
+        Case((Tensor((3, 7)), Tensor((7, 5))), {"activation": "Softplus", "alpha": 0.5}),
+        Case((Tensor((3, 7)), Tensor((7, 5))), {"activation": "Softsign"}),
+        Case(
+            (Tensor((3, 7)), Tensor((7, 5))),
+            {"activation": "ScaledTanh", "activation_alpha": 0.5, "activation_beta": 1.5},
+        ),
+        Case(
+            (Tensor((3, 7)), Tensor((7, 5))),
+            {"activation": "ParametricSoftplus", "activation_alpha": 0.5, "activation_beta": 1.5},
+        ),
+        Case((Tensor((3, 7)), Tensor((7, 5))), {"activation": "Celu", "activation_alpha": 0.7}),
+        Case((Tensor((3, 7)), Tensor((7, 5))), {"activation": "ThresholdedRelu", "activation_alpha": 0.5}),
     ),
     attributes=FusedGemmAttributes,
     expand=_expand_fused_gemm,

@@ -25,14 +25,14 @@ def _scalar(builder: Builder, node: Node, position: int) -> Value | None:
     return builder.op("Squeeze", value)
 
 
-def _operand(builder: Builder, node: Node, first: int) -> Value:
+def quantised_operand(builder: Builder, node: Node, first: int) -> Value:
     """The floats behind inputs ``first`` to ``first + 2``: integers, scale, zero point."""
     scale = _scalar(builder, node, first + 1)
     assert scale is not None
     return dequantize(builder, node.operand(first), scale, _scalar(builder, node, first + 2))
 
 
-def _result(builder: Builder, node: Node, value: Value, first: int) -> Value:
+def quantised_result(builder: Builder, node: Node, value: Value, first: int) -> Value:
     """``value`` in the scale and with the zero point of inputs ``first`` and ``first + 1``."""
     scale = _scalar(builder, node, first)
     assert scale is not None
@@ -63,8 +63,8 @@ def _infer_binary(node: Node) -> Inferred:
 
 def _binary(op: str) -> Callable[[Builder, Node], Sequence[Value]]:
     def expand(builder: Builder, node: Node) -> Sequence[Value]:
-        value = builder.op(op, _operand(builder, node, 0), _operand(builder, node, 3))
-        return [_result(builder, node, value, 6)]
+        value = builder.op(op, quantised_operand(builder, node, 0), quantised_operand(builder, node, 3))
+        return [quantised_result(builder, node, value, 6)]
 
     return expand
 
@@ -118,12 +118,12 @@ def _infer_unary(node: Node) -> Inferred:
 
 
 def _expand_sigmoid(builder: Builder, node: Node) -> Sequence[Value]:
-    return [_result(builder, node, builder.op("Sigmoid", _operand(builder, node, 0)), 3)]
+    return [quantised_result(builder, node, builder.op("Sigmoid", quantised_operand(builder, node, 0)), 3)]
 
 
 def _expand_leaky_relu(builder: Builder, node: Node) -> Sequence[Value]:
-    value = builder.op("LeakyRelu", _operand(builder, node, 0), alpha=node.attributes.alpha)
-    return [_result(builder, node, value, 3)]
+    value = builder.op("LeakyRelu", quantised_operand(builder, node, 0), alpha=node.attributes.alpha)
+    return [quantised_result(builder, node, value, 3)]
 
 
 def _unary_cases(scale: float, zero: int) -> tuple[Case, ...]:
@@ -172,7 +172,7 @@ def _infer_global_pool(node: Node) -> Inferred:
 
 
 def _expand_global_pool(builder: Builder, node: Node) -> Sequence[Value]:
-    return [_result(builder, node, mean(builder, _operand(builder, node, 0), _spatial_axes(node)), 3)]
+    return [quantised_result(builder, node, mean(builder, quantised_operand(builder, node, 0), _spatial_axes(node)), 3)]
 
 
 register(
@@ -219,7 +219,7 @@ def _infer_concat(node: Node) -> Inferred:
 
 
 def _expand_concat(builder: Builder, node: Node) -> Sequence[Value]:
-    parts = [_operand(builder, node, position) for position in _parts(node)]
+    parts = [quantised_operand(builder, node, position) for position in _parts(node)]
     joined = builder.op("Concat", *parts, axis=node.attributes.axis)
     scale, zero_point = _scalar(builder, node, 0), _scalar(builder, node, 1)
     assert scale is not None and zero_point is not None

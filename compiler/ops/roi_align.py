@@ -1,10 +1,17 @@
-"""RoiAlign: bins of regions, each the mean or the largest of samples between the elements of the input."""
+"""RoiAlign: bins of regions, each the mean or the largest of samples between the elements of the input.
+
+With ``sampling_ratio`` 0 a bin has a sample for each pixel that it is high and wide, so their number is known at run
+time only.  Means of them are two products: the weight of an element is that of its row times that of its column.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
+from ...runtime.dtypes import FLOAT32
 from ...runtime.errors import UnsupportedError
 from .. import expr as ex
 from .. import index as ix
@@ -14,6 +21,7 @@ from ..ir import Node, Value
 from . import common
 from .activations import number
 from .common import FLOATS
+from .normalization import in_type
 from .positions import as_float, clamped_coordinate, extent, within
 from .reduction import mean, reduce
 from .registry import Builder, Case, Inferred, RawNode, Read, Tensor, register
@@ -107,12 +115,113 @@ register(
 )
 
 
+# -- as many samples as a bin has pixels -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class RoiWeightsAttributes:
+    """The result is [regions, bins, size]: what each element of an axis counts in the mean of a bin."""
+
+    vertical: bool
+    bins: int
+    size: Dim
+    scale: float
+    shift: float
+    at_least_one: bool
+
+
+def _infer_weights(node: Node) -> Inferred:
+    attributes: RoiWeightsAttributes = node.attributes
+    return [(FLOAT32, (node.operand(0).shape[0], attributes.bins, attributes.size))]
+
+
+#: Samples are more than half a pixel apart, or there is one: between two neighbours of an element lie at most 5, and
+#: rounding may find the first of them one too early.
+_NEAR = 6
+
+
+def _read_weight(node: Node, coordinates: Sequence[Dim], read: Read) -> Expr:
+    attributes: RoiWeightsAttributes = node.attributes
+    region, row, element = coordinates
+    zero, half, one = number(0.0), number(0.5), number(1.0)
+    place = 1 if attributes.vertical else 0  # a region is x1, y1, x2, y2
+    start, stop = (
+        read(0, [region, at]) * number(attributes.scale) - number(attributes.shift) for at in (place, place + 2)
+    )
+    length = stop - start
+    if attributes.at_least_one:
+        length = ex.binary("max", length, one)
+    bin_size = length / number(float(attributes.bins))
+    count = ex.unary("ceil", bin_size)
+    samples = ex.binary("max", count, one)
+    step = bin_size / samples
+    first = start + as_float(row) * bin_size
+    own = as_float(element)
+    # a region of no size has no samples, whatever the quotient is
+    width = ex.binary("max", step, number(1e-20))
+    near = ex.binary("max", ex.unary("floor", (own - one - first) / width - half), zero)
+    last = extent(attributes.size) - one
+    total = zero
+    for offset in range(_NEAR):
+        sample = near + number(float(offset))
+        position = first + (sample + half) * step
+        inside = ex.binary("and", ex.compare("lt", sample, count), within(position, number(-1.0), last + one))
+        clamped = ex.binary("min", ex.binary("max", position, zero), last)
+        weight = ex.binary("max", one - ex.unary("abs", clamped - own), zero)
+        total = total + ex.select(inside, weight, zero)
+    return total / samples
+
+
+register(
+    name="RoiWeights",
+    domain="loom",
+    infer=_infer_weights,
+    cases=(),
+    attributes=RoiWeightsAttributes,
+    gather=_read_weight,
+    reads=2,
+)
+
+
+def _adaptive_mean(builder: Builder, node: Node) -> Value:
+    attributes: RoiAlignAttributes = node.attributes
+    value = in_type(builder, builder.op("Gather", node.operand(0), node.operand(2), axis=0), FLOAT32)
+    half = attributes.coordinate_transformation_mode == "half_pixel"
+    axis = builder.constant(np.array([1], np.int64))
+    rows, columns = (
+        builder.op(
+            "Unsqueeze",
+            builder.op(
+                "RoiWeights",
+                in_type(builder, node.operand(1), FLOAT32),
+                domain="loom",
+                vertical=vertical,
+                bins=bins,
+                size=size,
+                scale=attributes.spatial_scale,
+                shift=0.5 if half else 0.0,
+                at_least_one=not half,
+            ),
+            axis,
+        )
+        for vertical, bins, size in (
+            (True, attributes.output_height, value.shape[2]),
+            (False, attributes.output_width, value.shape[3]),
+        )
+    )
+    narrow = builder.op("MatMul", value, builder.op("Transpose", columns, perm=(0, 1, 3, 2)))
+    return in_type(builder, builder.op("MatMul", rows, narrow), node.operand(0).dtype)
+
+
+# -- RoiAlign --------------------------------------------------------------------------------------------------------
+
+
 def _infer_roi_align(node: Node) -> Inferred:
     attributes: RoiAlignAttributes = node.attributes
     value, regions, batches = node.operand(0), node.operand(1), node.operand(2)
-    if attributes.sampling_ratio == 0:
+    if attributes.sampling_ratio == 0 and attributes.mode == "max":
         error = UnsupportedError.of_attribute("RoiAlign", "sampling_ratio", 0, origin=node.origin)
-        error.hint = "0 takes as many samples as the elements of rois ask for; supported is any number from 1 on"
+        error.hint = "0 takes as many samples as the elements of rois ask for; with mode max, give any number from 1 on"
         raise error
     common.require_choice(node, "coordinate_transformation_mode", ("half_pixel", "output_half_pixel"))
     common.require_choice(node, "mode", ("avg", "max"))
@@ -125,6 +234,8 @@ def _infer_roi_align(node: Node) -> Inferred:
 
 def _expand_roi_align(builder: Builder, node: Node) -> Sequence[Value]:
     attributes: RoiAlignAttributes = node.attributes
+    if attributes.sampling_ratio == 0:
+        return [_adaptive_mean(builder, node)]
     half = attributes.coordinate_transformation_mode == "half_pixel"
     samples = builder.op(
         "RoiSamples",
@@ -146,6 +257,10 @@ def _expand_roi_align(builder: Builder, node: Node) -> Sequence[Value]:
 _REGIONS = Tensor((3, 4), data=[[0.0, 0.0, 9.0, 9.0], [2.5, 1.0, 7.0, 9.5], [5.0, 5.0, 5.5, 5.25]])
 _ROI = (Tensor((2, 3, 10, 11)), _REGIONS, Tensor((3,), "int64", data=[0, 1, 0]))
 
+#: Regions that reach beyond the input, lie outside of it, or have no size
+_BEYOND = [[-6.0, -3.5, 30.0, 12.0], [40.0, 40.0, 50.0, 50.0], [3.0, 4.0, 3.0, 4.0], [7.0, 8.0, 2.0, 1.0]]
+_ROI_OUTSIDE = (Tensor((2, 3, 10, 11)), Tensor((4, 4), data=_BEYOND), Tensor((4,), "int64", data=[1, 0, 1, 0]))
+
 register(
     name="RoiAlign",
     infer=_infer_roi_align,
@@ -157,6 +272,10 @@ register(
             {"output_height": 2, "sampling_ratio": 2, "coordinate_transformation_mode": "output_half_pixel"},
         ),
         Case(_ROI, {"output_height": 2, "output_width": 2, "sampling_ratio": 2, "mode": "max"}),
+        Case(_ROI, {"output_height": 3, "output_width": 2}),
+        Case(_ROI, {"output_height": 2, "output_width": 7, "coordinate_transformation_mode": "output_half_pixel"}),
+        Case(_ROI_OUTSIDE, {"output_height": 2, "output_width": 3, "spatial_scale": 0.75}),
+        Case(_ROI_OUTSIDE, {"output_height": 1, "output_width": 2}, opset=10),
         Case(_ROI, {"output_height": 2, "output_width": 2, "sampling_ratio": 1}, opset=10),
     ),
     attributes=RoiAlignAttributes,

@@ -97,6 +97,7 @@ def quantized_matmul(d: NodeDraw) -> Found:
 
 
 @rule("QLinearConv")
+@rule("QLinearConv", domain=MICROSOFT)
 def quantized_convolution(d: NodeDraw) -> Found:
     value = image(d, "x", 4, 4)
     channels = value.shape[1]
@@ -108,6 +109,8 @@ def quantized_convolution(d: NodeDraw) -> Found:
     kind = d.type("w_zero_point")
     found["w_zero_point"] = np.zeros((out,) if per_channel else (), kind)
     found["B"] = d.leaf("B", (out,)) if d.flip() else None
+    if d.has("channels_last"):
+        found["channels_last"] = 0
     return _quantized(d, found)
 
 
@@ -125,6 +128,19 @@ def quantized_unary(d: NodeDraw) -> Found:
 @rule("QLinearGlobalAveragePool", domain=MICROSOFT)
 def quantized_pool(d: NodeDraw) -> Found:
     return _quantized(d, {"X": image(d, "X", 4, 4)})
+
+
+@rule("QLinearAveragePool", domain=MICROSOFT)
+def quantized_windows(d: NodeDraw) -> Found:
+    value = image(d, "X", 4, 4)
+    _, found = window(d, value.shape[2:])
+    return _quantized(d, {"X": value, **found, "ceil_mode": 0, "count_include_pad": 0, "channels_last": 0})
+
+
+@rule("QLinearSoftmax", domain=MICROSOFT)
+def quantized_softmax(d: NodeDraw) -> Found:
+    value = d.ranked("X", 1)
+    return _quantized(d, {"X": value, "axis": d.axis(value.rank), "opset": 13})
 
 
 @rule("QLinearConcat", domain=MICROSOFT)
