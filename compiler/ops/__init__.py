@@ -32,6 +32,7 @@ from . import norms as norms
 from . import padding as padding
 from . import pooling as pooling
 from . import quantize as quantize
+from . import quantized_attention as quantized_attention
 from . import quantized_contributed as quantized_contributed
 from . import quantized_gemm as quantized_gemm
 from . import quantized_products as quantized_products
@@ -46,6 +47,7 @@ from . import reduction as reduction
 from . import relayout as relayout
 from . import resize as resize
 from . import roi_align as roi_align
+from . import roi_pool as roi_pool
 from . import rotary_contributed as rotary_contributed
 from . import sampling as sampling
 from . import scatter as scatter

@@ -307,13 +307,30 @@ def _infer_attention(node: Node) -> Inferred:
 
 def _expand_attention(builder: Builder, node: Node) -> Sequence[Value]:
     """Projections of one input by joined weights, then attention."""
-    heads, past = node.attributes.num_heads, node.optional(4)
     product = builder.op("MatMul", node.operand(0), node.operand(1))
     if node.optional(2) is not None:
         product = builder.op("Add", product, node.optional(2))
+    mask, past, added = (node.optional(position) for position in (3, 4, 5))
+    return attend_projections(builder, node, product, _hidden_sizes(node), mask, past, added)
+
+
+def attend_projections(
+    builder: Builder,
+    node: Node,
+    product: Value,
+    hidden: tuple[Dim, Dim, Dim],
+    mask: Value | None,
+    past: Value | None,
+    added: Value | None = None,
+) -> list[Value]:
+    """Attention and its present, from queries, keys and values side by side: [batch, sequence, sum of ``hidden``].
+
+    ``node`` has the attributes of an Attention.
+    """
+    heads = node.attributes.num_heads
     projections = []
     start: Dim = 0
-    for size in _hidden_sizes(node):
+    for size in hidden:
         projections.append(split_heads(builder, part(builder, product, 2, start, size), heads))
         start = ix.add(start, size)
     query, key, value = projections
@@ -325,8 +342,7 @@ def _expand_attention(builder: Builder, node: Node) -> Sequence[Value]:
         key = builder.op("Concat", halves[0], key, axis=2)
         value = builder.op("Concat", halves[1], value, axis=2)
     keys = key.shape[2]
-    biases = _padding_bias(builder, node, node.optional(3), batch, queries, keys)
-    added = node.optional(5)
+    biases = _padding_bias(builder, node, mask, batch, queries, keys)
     attended = attend(
         builder,
         query,

@@ -279,7 +279,7 @@ register(
 # -- contributed: products of floats with quantised weights ----------------------------------------------------------
 
 
-def _scaled_product(
+def scaled_product(
     builder: Builder,
     left: tuple[Value, Value, Value | None],
     right: tuple[Value, Value, Value | None],
@@ -301,7 +301,7 @@ def _infer_dynamic_matmul(node: Node) -> Inferred:
 def _expand_dynamic_matmul(builder: Builder, node: Node) -> Sequence[Value]:
     value = node.operand(0)
     left = dynamically_quantised(builder, value)
-    return [_scaled_product(builder, left, (node.operand(1), node.operand(2), node.optional(3)), node.optional(4))]
+    return [scaled_product(builder, left, (node.operand(1), node.operand(2), node.optional(3)), node.optional(4))]
 
 
 def dynamically_quantised(builder: Builder, value: Value) -> tuple[Value, Value, Value]:
@@ -335,7 +335,7 @@ def _infer_scaled_matmul(node: Node) -> Inferred:
 
 def _expand_scaled_matmul(builder: Builder, node: Node) -> Sequence[Value]:
     left = (node.operand(0), node.operand(2), node.optional(4))
-    return [_scaled_product(builder, left, (node.operand(1), node.operand(3), node.optional(5)), node.optional(6))]
+    return [scaled_product(builder, left, (node.operand(1), node.operand(3), node.optional(5)), node.optional(6))]
 
 
 register(

@@ -111,6 +111,29 @@ def packed_attention(d: NodeDraw) -> Found:
     return found
 
 
+@rule("QAttention", domain="com.microsoft")
+def quantised_attention(d: NodeDraw) -> Found:
+    batch, heads, size, rows, inner = d.integer(1, 2), d.choose(1, 2), d.choose(2, 4), d.integer(1, 4), d.choose(3, 4)
+    width = 3 * heads * size
+    found: Found = {
+        "input": d.leaf("input", (batch, rows, inner)),
+        "weight": d.leaf("weight", (inner, width)),
+        "bias": d.leaf("bias", (width,), -0.5, 0.5),
+        "num_heads": heads,
+        "unidirectional": d.integer(0, 1),
+        "mask_index": None,
+        "past": None,
+        "_outputs": 1,
+    }
+    for name in ("do_rotary", "past_present_share_buffer", "scale", "mask_filter_value"):
+        found[name] = None
+    for name in ("input", "weight"):
+        found[f"{name}_scale"] = d.given(f"{name}_scale", np.array(0.125, np.float32), constant=True)
+        zero = np.array(3, d.type(f"{name}_zero_point"))
+        found[f"{name}_zero_point"] = d.given(f"{name}_zero_point", zero, constant=True)
+    return found
+
+
 @rule("GroupQueryAttention", domain="com.microsoft")
 def grouped_queries(d: NodeDraw) -> Found:
     """One prompt without a past: every sequence has all its rows."""

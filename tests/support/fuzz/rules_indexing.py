@@ -188,6 +188,20 @@ def embed(d: NodeDraw) -> Found:
     }
 
 
+@rule("MaxRoiPool")
+def largest_of_regions(d: NodeDraw) -> Found:
+    n, c, h, w = d.integer(1, 2), d.integer(1, 3), d.integer(2, 6), d.integer(2, 6)
+    count = d.integer(1, 3)
+    corners = np.sort(d.growth.generator.integers(0, 6, (count, 2, 2)), axis=1).reshape(count, 4)
+    batches = d.growth.generator.integers(0, n, (count, 1))
+    return {
+        "X": d.leaf("X", (n, c, h, w)),
+        "rois": d.given("rois", np.concatenate([batches, corners], 1).astype(np.float32), constant=True),
+        "pooled_shape": [d.integer(1, 3), d.integer(1, 3)],
+        "spatial_scale": d.choose(1.0, 0.5),
+    }
+
+
 @rule("RoiAlign")
 def roi_align(d: NodeDraw) -> Found:
     image = d.ranked("X", 4, 4, empty=False)
