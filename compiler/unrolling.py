@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..runtime.errors import LimitError, ModelError, NotKnownError, Origin, ShapeError, UnsupportedError
+from ..runtime.errors import LimitError, ModelError, NotKnownError, Origin, ShapeError
 from . import index as ix
 from .builder import GraphBuilder
 from .frontend.model import ImportedGraph, ImportedNode
@@ -58,6 +58,15 @@ def unroll_scan(builder: GraphBuilder, node: ImportedNode, inputs: Sequence[Valu
         return _batched_scan(builder, node, inputs, run)
     if len(body.inputs) != len(inputs):
         raise ModelError(f"the body of Scan has {len(body.inputs)} inputs, not {len(inputs)}", origin=node.origin)
+    return _scan(builder, node, inputs, run, None)
+
+
+def _scan(
+    builder: GraphBuilder, node: ImportedNode, inputs: Sequence[Value | None], run: RunBody, length: Value | None
+) -> list[Value]:
+    """A Scan of all steps, or of the first ``length`` (a scalar): states stay, and rows are zeros, from there on."""
+    attributes, body = node.attributes, body_of(node)
+    scanned = attributes["num_scan_inputs"]
     present = [value for value in inputs if value is not None]
     states, sequences = present[: len(present) - scanned], present[len(present) - scanned :]
     stacked = len(body.outputs) - len(states)
@@ -74,10 +83,14 @@ def unroll_scan(builder: GraphBuilder, node: ImportedNode, inputs: Sequence[Valu
     rows: list[list[Value]] = [[] for _ in range(stacked)]
     for step in range(steps):
         elements = [
-            _element(builder, value, axis, steps - 1 - step if backwards else step)
+            _element(builder, value, axis, _last(builder, length, steps, step) if backwards else step)
             for value, axis, backwards in zip(sequences, axes, directions)
         ]
         results = run(body, [*states, *elements])
+        if length is not None:
+            runs = builder.op("Less", builder.scalar(step, length), length)
+            others = [*states, *(builder.scalar(0, row) for row in results[len(states) :])]
+            results = [builder.op("Where", runs, new, old) for new, old in zip(results, others)]
         states = results[: len(states)]
         for row, result in zip(rows, results[len(states) :]):
             row.append(result)
@@ -99,12 +112,7 @@ def _batched_scan(
 
     Each entry of the batch is scanned on its own; results are stacked along the batch axis.
     """
-    if inputs and inputs[0] is not None:
-        raise UnsupportedError(
-            "Scan of opset 8 with lengths of sequences is not supported",
-            origin=node.origin,
-            hint="leave sequence_lens out, or export with opset 9 or newer",
-        )
+    lengths = inputs[0] if inputs else None
     attributes = dict(node.attributes)
     attributes["scan_input_directions"] = attributes.pop("directions", None)
     newer = dataclasses.replace(node, attributes=attributes)
@@ -112,9 +120,18 @@ def _batched_scan(
     sizes = {value.shape[0] for value in operands if value.rank}
     if len(sizes) != 1 or isinstance(next(iter(sizes)), ix.Index):
         raise ShapeError("the size of the batch of Scan must be known and one", origin=node.origin)
+    count = ix.number(sizes.pop())
+    if lengths is not None and lengths.shape != (count,):
+        raise ShapeError(f"sequence_lens has not one number for each of {count} entries", origin=node.origin)
     entries = [
-        unroll_scan(builder, newer, [_element(builder, value, 0, entry) for value in operands], run)
-        for entry in range(ix.number(sizes.pop()))
+        _scan(
+            builder,
+            newer,
+            [_element(builder, value, 0, entry) for value in operands],
+            run,
+            None if lengths is None else _element(builder, lengths, 0, entry),
+        )
+        for entry in range(count)
     ]
     return [_stack(builder, list(rows), 0, node) for rows in zip(*entries)]
 
@@ -125,9 +142,17 @@ def _axis(axis: int, rank: int, origin: Origin) -> int:
     return axis % rank
 
 
-def _element(builder: GraphBuilder, value: Value, axis: int, position: int) -> Value:
+def _last(builder: GraphBuilder, length: Value | None, steps: int, step: int) -> int | Value:
+    """The position that a backward scan reads at ``step``."""
+    if length is None:
+        return steps - 1 - step
+    return builder.op("Max", builder.op("Sub", length, builder.scalar(step + 1, length)), builder.scalar(0, length))
+
+
+def _element(builder: GraphBuilder, value: Value, axis: int, position: int | Value) -> Value:
     """One element of a sequence, without its axis."""
-    return builder.op("Gather", value, builder.constant(np.array(position, np.int64)), axis=axis)
+    index = position if isinstance(position, Value) else builder.constant(np.array(position, np.int64))
+    return builder.op("Gather", value, index, axis=axis)
 
 
 def _stack(builder: GraphBuilder, rows: Sequence[Value], axis: int, node: ImportedNode) -> Value:

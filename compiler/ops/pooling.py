@@ -116,8 +116,9 @@ def explicit(node: Node, kind: str) -> PoolAttributes:
         )
         for axis in range(count)
     )
-    include = bool(getattr(attributes, "count_include_pad", 0))
-    return PoolAttributes(kind, kernel, strides, pads, dilations, include, output, int(getattr(attributes, "p", 2)))
+    include, p = bool(getattr(attributes, "count_include_pad", 0)), int(getattr(attributes, "p", 2))
+    common.require(p > 0, node, f"p must be positive, not {p}")
+    return PoolAttributes(kind, kernel, strides, pads, dilations, include, output, p)
 
 
 def flattened(attributes: PoolAttributes) -> PoolAttributes:

@@ -284,6 +284,11 @@ for _name, _decompose in (("GlobalAveragePool", mean), ("GlobalMaxPool", _plain(
     register(name=_name, infer=_infer_global, cases=_POOL_CASES, expand=_expand_global(_decompose), types=(FLOATS,))
 
 
+def _infer_global_lp(node: Node) -> Inferred:
+    common.require(node.attributes.p > 0, node, f"p must be positive, not {node.attributes.p}")
+    return _infer_global(node)
+
+
 def _expand_global_lp(builder: Builder, node: Node) -> Sequence[Value]:
     value = node.operand(0)
     axes = tuple(range(2, value.rank))
@@ -292,7 +297,7 @@ def _expand_global_lp(builder: Builder, node: Node) -> Sequence[Value]:
 
 register(
     name="GlobalLpPool",
-    infer=_infer_global,
+    infer=_infer_global_lp,
     # onnxruntime implements versions before 22
     cases=(
         *(Case(case.inputs, opset=21) for case in _POOL_CASES),
