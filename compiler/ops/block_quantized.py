@@ -247,7 +247,6 @@ def _infer_gather_block(node: Node) -> Inferred:
     quantised = common.normalise_axis(node, attributes.quantize_axis, data.rank)
     if quantised != data.rank - 1 and _is_packed(node):
         common.require_choice(node, "quantize_axis", (-1, data.rank - 1))
-    common.require(gathered != quantised, node, "gather_axis and quantize_axis are one")
     blocks = ix.ceildiv(shape[quantised], attributes.block_size)
     wanted = (*shape[:quantised], blocks, *shape[quantised + 1 :])
     common.require(scales.shape == wanted, node, f"scales of shape {common.describe_shape(scales.shape)}")
@@ -297,6 +296,13 @@ def _wide_case(dtype: str, *, zeros: bool) -> Case:
     return Case(tuple(inputs), {"block_size": 16, "gather_axis": 1, "quantize_axis": 0})
 
 
+def _one_axis_case() -> Case:
+    """Numbers are gathered along the axis of the blocks."""
+    data, indices = Tensor((19, 3), "int4", -8, 7, constant=True), Tensor((2, 2), "int64", data=[[2, 17], [-1, 16]])
+    scales = Tensor((2, 3), low=0.05, high=0.2)
+    return Case((data, indices, scales), {"block_size": 16, "gather_axis": 0, "quantize_axis": 0})
+
+
 _BLOCK_DATA = _UINT8 | {"int4", "uint4"}
 
 register(
@@ -309,6 +315,7 @@ register(
         _gather_case(8, zeros=True),
         _wide_case("int4", zeros=True),
         _wide_case("uint4", zeros=False),
+        _one_axis_case(),
     ),
     attributes=GatherBlockQuantizedAttributes,
     expand=_expand_gather_block,
