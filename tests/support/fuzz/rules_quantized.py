@@ -139,8 +139,10 @@ def quantized_windows(d: NodeDraw) -> Found:
 
 @rule("QLinearSoftmax", domain=MICROSOFT)
 def quantized_softmax(d: NodeDraw) -> Found:
+    """onnxruntime rounds the inverse of the result's scale down to a whole number."""
     value = d.ranked("X", 1)
-    return _quantized(d, {"X": value, "axis": d.axis(value.rank), "opset": 13})
+    y_scale = d.given("y_scale", np.array(0.25, np.float32), constant=True)
+    return _quantized(d, {"X": value, "axis": d.axis(value.rank), "opset": 13, "y_scale": y_scale})
 
 
 @rule("QLinearConcat", domain=MICROSOFT)
