@@ -347,7 +347,10 @@ def test_calls_of_a_model(name: str):
 @pytest.mark.parametrize("kind", ["cpu", "discrete"])
 @pytest.mark.parametrize("past", [0, 512])
 def test_a_decoder_takes_eight_calls_a_layer(kind: str, past: int):
-    """One token; also with a past of any length in one plan.  Besides: the embedding, the last norm, the logits."""
+    """One token; also with a past of any length in one plan.  Besides: the embedding, the last norm, the logits.
+
+    On a GPU the keys of a plan for up to 2,048 are split among workgroups, and one more call a layer merges the parts.
+    """
     imported = load_model(filled_model("decoder_kv"))
     profile = replace(WEB, kind=kind)
     for dynamic in (None, {"past": (0, 2048)}):
