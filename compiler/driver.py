@@ -15,7 +15,7 @@ from .choices import Choices
 from .collection import paused_collection
 from .frontend.model import ImportedModel, ImportedNode
 from .fusion import Fusion, fuse
-from .half_storage import restore_halves, store_halves, widen_halves
+from .half_storage import Borders, restore_halves, store_halves, widen_halves
 from .ir import Graph, verify
 from .passes.expand import expand
 from .passes.layout import assign_layouts
@@ -89,10 +89,12 @@ def lower(
     on_stage: OnStage | None = None,
     trace: Trace | None = None,
     choices: Choices | None = None,
+    borders: Borders | None = None,
 ) -> Lowered:
     """Everything from a specialised graph to fused groups with layouts; ``trace`` collects the rewrites that matched.
 
-    ``graph`` is changed.  ``choices`` has measured configurations; without it the cost models decide.
+    ``graph`` is changed.  ``choices`` has measured configurations; without it the cost models decide.  ``borders`` says
+    what a stage of a program must know of the others.
     """
     choices = choices or Choices()
 
@@ -133,7 +135,7 @@ def lower(
     stage("layout", graph)
     if options.precision == "float32":
         return Lowered(graph, fusion, choices=choices)
-    storage = store_halves(graph, fusion, profile, dict(options.reached))
+    storage = store_halves(graph, fusion, profile, dict(options.reached), borders)
     stage("storage", graph)
     return Lowered(graph, fusion, storage, choices)
 
@@ -185,12 +187,13 @@ def compile_graph(
     on_stage: OnStage | None = None,
     make_planner: Callable[..., Planner] = Planner,
     choices: Choices | None = None,
+    borders: Borders | None = None,
 ) -> Plan:
-    """Compile a specialised graph, made from ``nodes``; it is changed.  See :func:`compile_model`."""
+    """Compile a specialised graph, made from ``nodes``; it is changed.  See :func:`compile_model`, :func:`lower`."""
     if not isinstance(options, CompileOptions):
         options = CompileOptions.of(options or {})
     with paused_collection():
-        lowered = lower(graph, profile, options, limits=limits, on_stage=on_stage, choices=choices)
+        lowered = lower(graph, profile, options, limits=limits, on_stage=on_stage, choices=choices, borders=borders)
         return make_plan(nodes, symbols, profile, options, lowered, make_planner=make_planner)
 
 

@@ -10,6 +10,7 @@ A value stays float32, with a reason in the report, if
 * it is a position, computed from integers alone, or an integer is computed from it: every unit counts;
 * a weight's elements, or what a run was seen to reach, lie beyond float16, or all of them below its normal numbers;
 * a constant beyond the range may reach it (:mod:`.reach`), whatever that run has seen;
+* a decision of the program that the graph is a stage of is computed from it (:mod:`.decisions`);
 * the kernel that computes it stores no half words, or would have to be a slower one.
 
 Values are named by the ONNX node whose result they are, so that what was seen for one input shape counts for others.
@@ -17,8 +18,8 @@ Values are named by the ONNX node whose result they are, so that what was seen f
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -46,10 +47,13 @@ from .kernels.families import build
 from .kernels.signature import signature
 from .ops.cast import CastAttributes
 from .ops.registry import registry
-from .reach import NOWHERE, far_values
+from .reach import NOWHERE, Reach, far_values
 
 #: weights of one axis and no more elements are vectors
 _VECTOR = 1 << 16
+
+#: why what decides is float32
+DECIDING = "a size, a choice of elements or a condition is computed from it"
 
 #: families whose kernels store half words
 _FAMILIES = frozenset({"map", "gemm", "conv", "conv_transpose", "attention", "reduce", "window", "scan"})
@@ -64,12 +68,37 @@ class Kept:
     why: str
 
 
-def store_halves(graph: Graph, fusion: Fusion, profile: DeviceProfile, reached: Mapping[str, float]) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Borders:
+    """What a stage of a program must know of the others, by the names of its inputs and outputs."""
+
+    deciding: frozenset[str] = frozenset()  #: outputs that decisions depend on
+    exact: frozenset[str] = frozenset()  #: outputs that become integers
+    positions: frozenset[str] = frozenset()  #: inputs that were computed from integers
+    far: Mapping[str, Reach] = field(default_factory=dict)  #: inputs that constants beyond the range may reach
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "deciding": sorted(self.deciding),
+            "exact": sorted(self.exact),
+            "positions": sorted(self.positions),
+            "far": {name: list(reach) for name, reach in sorted(self.far.items())},
+        }
+
+
+def store_halves(
+    graph: Graph,
+    fusion: Fusion,
+    profile: DeviceProfile,
+    reached: Mapping[str, float],
+    borders: Borders | None = None,
+) -> dict[str, Any]:
     """Turn float32 values in memory into float16 where they fit; gives the report, JSON values.
 
-    ``reached`` has the largest magnitude of values by :func:`name_of`, at least of those that do not fit.
+    ``reached`` has the largest magnitude of values by :func:`name_of`, at least of those that do not fit.  The report
+    of a graph with ``borders`` has what the next stages must know of its outputs.
     """
-    return _Narrowing(graph, fusion, profile, reached).run()
+    return _Narrowing(graph, fusion, profile, reached, borders).run()
 
 
 def name_of(value: Value) -> str:
@@ -172,12 +201,19 @@ class _Narrowing:
         fusion: Fusion,
         profile: DeviceProfile,
         reached: Mapping[str, float],
+        borders: Borders | None,
     ) -> None:
-        self.graph, self.fusion, self.reached = graph, fusion, reached
+        self.graph, self.fusion, self.reached, self.borders = graph, fusion, reached, borders
         self.choice = _KernelChoice(graph, fusion, profile)
         self.outputs = set(graph.outputs)
-        self.far = far_values(graph, FLOAT16_LARGEST)
-        self.exact = _positions(graph) | _behind_integers(graph)
+        known = borders or Borders()
+        named = list(zip(graph.output_names, graph.outputs))
+        self.far = far_values(
+            graph, FLOAT16_LARGEST, {value: known.far[value.name] for value in graph.inputs if value.name in known.far}
+        )
+        self.positions = _positions(graph, known.positions)
+        self.exact = self.positions | _behind_integers(graph, [value for name, value in named if name in known.exact])
+        self.deciding = _ancestors(value for name, value in named if name in known.deciding)
         self.kept: dict[Value, Kept] = {}
         self.converted: list[Group] = []
 
@@ -210,12 +246,22 @@ class _Narrowing:
             halves += 1
             relying[name_of(value)] = None
         self._finish()
+        further = {} if self.borders is None else {"borders": self._outputs()}
         return {
+            **further,
             "stored": FLOAT16.name,
             "activations": halves,
             "weights": weight_halves,
             "kept": [{"node": kept.node, "tensor": kept.tensor, "why": kept.why} for kept in self.kept.values()],
             "measured": sorted(relying),
+        }
+
+    def _outputs(self) -> dict[str, Any]:
+        """What the next stages must know of the outputs: positions, and where constants may have sent them."""
+        named = list(zip(self.graph.output_names, self.graph.outputs))
+        return {
+            "positions": [name for name, value in named if value in self.positions and value.dtype.is_float],
+            "far": {name: list(self.far[value]) for name, value in named if value in self.far},
         }
 
     def _is_weight(self, value: Value) -> bool:
@@ -232,6 +278,8 @@ class _Narrowing:
             return "a vector of weights: nothing is gained"
         if value in self.exact:
             return "positions and integers are exact"
+        if value in self.deciding:
+            return DECIDING
         group = self.fusion.materialised.get(value)
         if group is not None and not self._stores_halves(group):
             return f"its kernel ({group.family}) stores no half words"
@@ -246,6 +294,8 @@ class _Narrowing:
         value = group.output
         if value in self.exact:
             return "positions and integers are exact"
+        if value in self.deciding:
+            return DECIDING
         if group.family == "attention" and group.region and group.region.anchor.attributes.parts > 1:
             return "the scores of a part of an attention are exact"
         if self.far.get(value, NOWHERE) != NOWHERE:
@@ -295,13 +345,13 @@ class _Narrowing:
             self.graph.sort()
 
 
-def _positions(graph: Graph) -> set[Value]:
+def _positions(graph: Graph, given: Collection[str]) -> set[Value]:
     """Values that are computed from integers of the input and constants alone, element by element: positions, masks.
 
-    What integers look up in a table of floats is ordinary data.
+    ``given`` names inputs that are such values.  What integers look up in a table of floats is ordinary data.
     """
     constant = constant_values(graph)
-    found = {value for value in graph.inputs if not value.dtype.is_float}
+    found = {value for value in graph.inputs if not value.dtype.is_float or value.name in given}
     for node in graph.nodes:
         definition = registry.of(node)
         operands = [value for value in definition.data_inputs(node) if value not in constant]
@@ -317,9 +367,23 @@ def _positions(graph: Graph) -> set[Value]:
     return found
 
 
-def _behind_integers(graph: Graph) -> set[Value]:
-    """Float values that become wide integers by arithmetic on single elements."""
+def _ancestors(values: Iterable[Value]) -> set[Value]:
+    """Values and all that they are computed from."""
     found: set[Value] = set()
+    pending = list(values)
+    while pending:
+        value = pending.pop()
+        if value in found:
+            continue
+        found.add(value)
+        if value.producer is not None:
+            pending.extend(operand for operand in value.producer.inputs if operand is not None)
+    return found
+
+
+def _behind_integers(graph: Graph, becoming: Iterable[Value]) -> set[Value]:
+    """Float values that become wide integers by arithmetic on single elements; ``becoming`` do so later."""
+    found = set(becoming)
     for node in reversed(graph.nodes):
         becomes = node.op == "Cast" and node.output.dtype.is_integer and node.output.dtype.bits >= 32
         if becomes or (registry.of(node).is_map and any(value in found for value in node.outputs)):

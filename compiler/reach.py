@@ -26,9 +26,12 @@ _BOUNDED = frozenset("sign sin cos tan asin acos atan tanh erf not isnan isinf l
 _SAME = frozenset("floor ceil round trunc cast fmod".split())
 
 
-def far_values(graph: Graph, limit: float) -> dict[Value, Reach]:
-    """The float32 values that a constant carries beyond ``limit``; the graph must be sorted."""
-    found: dict[Value, Reach] = {}
+def far_values(graph: Graph, limit: float, inputs: Mapping[Value, Reach] | None = None) -> dict[Value, Reach]:
+    """The float32 values that a constant carries beyond ``limit``; the graph must be sorted.
+
+    ``inputs`` of the graph may lie there, too.
+    """
+    found: dict[Value, Reach] = dict(inputs or {})
     for value in graph.constants:
         if value.dtype is FLOAT32 and value.constant is not None and value.elements != 0:
             reach = _of(source_extremes(value.constant), limit)

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from .calibration import Calibration
 from .compiled import Compiled, PlanSource, Progress
 from .feeds import ShapeKey, shape_key
 from .random_inputs import random_feeds
@@ -190,11 +191,7 @@ class WgpuEngine:
 
         Raises :class:`InputError` where plans do not depend on it.
         """
-        calibration = self.source.calibration
-        if calibration is None:
-            raise InputError(
-                "the session has no precision to calibrate", hint="SessionOptions.precision = 'float16' asks for it"
-            )
+        calibration = self.need_calibration()
         with self._lock:
             if self._closed:
                 raise ClosedError("the session is closed")
@@ -204,7 +201,20 @@ class WgpuEngine:
             shapes = {name: tuple(feed.shape) for name, feed in feeds.items()}
             self._measure(shape_key(self.source.header, shapes, self.source.dynamic), shapes, feeds)
             if calibration.option() != before:
-                self._forget_plans()
+                self.forget_plans()
+
+    def need_calibration(self) -> Calibration:
+        """The calibration that plans depend on; raises :class:`InputError` where there is none."""
+        calibration = self.source.calibration
+        if calibration is None:
+            raise InputError(
+                "the session has no precision to calibrate", hint="SessionOptions.precision = 'float16' asks for it"
+            )
+        return calibration
+
+    def weights(self) -> WeightPool:
+        """A pool of weights for plans that do not stay; its owner closes it."""
+        return WeightPool(self.device, self.source.sources, self.account, caps=self.source.caps)
 
     def _measure(self, key: ShapeKey, shapes: Mapping[str, tuple[int, ...]], feeds: Mapping[str, Feed] | None) -> None:
         """Run the plan in full precision once, with random inputs if there are no ``feeds``."""
@@ -217,8 +227,7 @@ class WgpuEngine:
             arrays = random_feeds(self.source.header, shapes)
         else:
             arrays = {name: feed.numpy() if isinstance(feed, Tensor) else feed for name, feed in feeds.items()}
-        # its weights are of no use to the plans that follow
-        pool = WeightPool(self.device, self.source.sources, self.account, caps=self.source.caps)
+        pool = self.weights()  # of no use to the plans that follow
         try:
             calibration.add(measure(self.device, plan, pool, arrays), assumed=feeds is None)
         finally:
@@ -240,10 +249,12 @@ class WgpuEngine:
             compiled = self.source.compile(key, shapes, self.device.profile)
         return replace(compiled, milliseconds=(time.perf_counter() - start) * 1e3)
 
-    def _forget_plans(self) -> None:
-        while self._ready:
-            self._drop(self._ready.popitem()[1])
-        self.last = None
+    def forget_plans(self) -> None:
+        """Make all plans again when they are asked for: the calibration has changed."""
+        with self._lock:
+            while self._ready:
+                self._drop(self._ready.popitem()[1])
+            self.last = None
 
     def _make(self, key: ShapeKey, shapes: Mapping[str, tuple[int, ...]], feeds: Mapping[str, Feed] | None) -> Ready:
         compiled = self._compile(key, shapes, feeds)
@@ -258,18 +269,23 @@ class WgpuEngine:
         self._ready[key] = ready = Ready(key, str(key), compiled, executor, stats)
         return ready
 
-    def executor_for(self, compiled: Compiled) -> Executor:
-        """An executor of a new plan with what the session shares, counted in its statistics."""
+    def executor_for(self, compiled: Compiled, pool: WeightPool | None = None) -> Executor:
+        """An executor of a new plan with what the session shares, counted in its statistics.
+
+        With a ``pool`` of its own for weights it is not counted: it runs for a calibration, or to be looked at.
+        """
         executor = Executor(
             self.device,
             compiled.plan,
-            self.pool,
+            self.pool if pool is None else pool,
             caps=self.source.caps,
             account=self.account,
             staging=self.staging,
             checked=self.checked or compiled.from_disk,
             use_native=self.use_native,
         )
+        if pool is not None:
+            return executor
         self.stats.misses += 1
         self.stats.disk_hits += compiled.from_disk
         self.stats.compile_ms += compiled.milliseconds

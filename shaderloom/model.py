@@ -178,8 +178,13 @@ class Model:
             feeds = random_feeds(self.header, shapes)
         bound = bind_shapes(self.imported, shapes, self.dynamic)
         graph = specialise(self.imported, bound.shapes)
-        lowered = lower(graph, profile, CompileOptions.of(self._reference_options), choices=self.choices(profile))
+        lowered = lower(graph, profile, CompileOptions.of(self.reference_options), choices=self.choices(profile))
         self._calibration.add(measure_on_host(lowered.graph, lowered.fusion, feeds))
+
+    @property
+    def half(self) -> bool:
+        """Whether the model is in half precision."""
+        return self.options.get("precision") == "float16"
 
     @property
     def full_precision(self) -> dict[str, Any]:
@@ -187,7 +192,7 @@ class Model:
         return {name: value for name, value in self.options.items() if name not in ("precision", "reached")}
 
     @property
-    def _reference_options(self) -> dict[str, Any]:
+    def reference_options(self) -> dict[str, Any]:
         """Full precision with the kernels of half precision."""
         return {**self.full_precision, "winograd": False}
 
@@ -195,7 +200,7 @@ class Model:
         self, key: ShapeKey, shapes: Mapping[str, tuple[int, ...]], profile: DeviceProfile
     ) -> Compiled:
         """The plan of the same model in float32."""
-        return self._compile(key, shapes, profile, self._reference_options)
+        return self._compile(key, shapes, profile, self.reference_options)
 
     def _compile(
         self,
@@ -217,21 +222,24 @@ class Model:
         return Compiled(plan, from_disk, (time.perf_counter() - start) * 1e3)
 
     def compile_stage(
-        self, stage: Mapping[str, Any], profile: DeviceProfile, compile_it: Callable[[Mapping[str, Any], Choices], Plan]
+        self,
+        stage: Mapping[str, Any],
+        profile: DeviceProfile,
+        options: Mapping[str, Any],
+        compile_it: Callable[[Choices], Plan],
     ) -> Compiled:
         """The plan of a stage that ``stage`` tells from every other one: from the disk, else compiled and stored.
 
-        ``compile_it`` gets the compiler's options and choices.  Stages are in full precision: nothing calibrates them.
+        ``options`` are the compiler's: ``compile_it`` goes by them, and by the choices that it gets.
         """
         start = time.perf_counter()
-        options = self.full_precision
         entries = {**self._plan_entries(ShapeKey(()), profile, options), "stage": stage}
         choices = self.choices(profile)
         plan = self._stored_plan(entries, choices)
         from_disk = plan is not None
         if plan is None:
             self._progress("compiling a stage", 0, 0)
-            plan = compile_it(options, choices)
+            plan = compile_it(choices)
             self._store_plan(entries, choices, plan)
         return Compiled(plan, from_disk, (time.perf_counter() - start) * 1e3)
 

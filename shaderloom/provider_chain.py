@@ -59,7 +59,6 @@ class ProviderChain:
         self._always = engine is not None and engine.source.header.refused > 0
         self._told: set[str] = set()
         self._last_was_program = False
-        self._why_program = ""  #: the first node that keeps the model from being one plan
 
     def run(self, feeds: Mapping[str, Feed], targets: Mapping[str, Target]) -> dict[str, Any]:
         """Outputs by name, from the first provider that supports the model for these inputs."""
@@ -85,7 +84,6 @@ class ProviderChain:
                 raise
             if not hasattr(engine.source, "imported"):  # a bundle
                 raise
-            self._why_program = f": {error.origin}: {error.reason}" if error.origin is not None else ""
         if len(self._in_program) >= SEEN_SHAPES:
             self._in_program.clear()
         self._in_program.add(tuple((name, feed.shape) for name, feed in feeds.items()))
@@ -97,6 +95,20 @@ class ProviderChain:
         if engine is None or self._providers[0] == "cpu" or self._always or self._in_program:
             return None
         return engine.again(feeds, targets)
+
+    def calibrate(self, feeds: Mapping[str, Feed]) -> None:
+        """Look at what a run with ``feeds`` reaches; see :meth:`WgpuEngine.calibrate`."""
+        engine = self._engine
+        assert engine is not None, "the session has a device"
+        engine.need_calibration()
+        shapes = {name: feed.shape for name, feed in feeds.items()}
+        if not self._always and tuple(shapes.items()) not in self._in_program:
+            try:
+                return engine.calibrate(feeds)
+            except (UnsupportedError, ShapeError) as error:
+                if not hasattr(engine.source, "imported") or not isinstance(error, (NotKnownError, UnsupportedError)):
+                    raise
+        return self.program().calibrate(feeds)
 
     def profile(self, feeds: Mapping[str, Feed]) -> list[tuple[Plan, Profile]]:
         """Run once on the device; the plans that ran, in order, with the time of every call."""
@@ -146,10 +158,6 @@ class ProviderChain:
         if engine.closed:
             raise ClosedError("the session is closed")
         program = self.program()
-        if engine.source.calibration is not None:
-            self._tell(
-                f"precision='float16' has no effect: the model runs in stages, which are in float32{self._why_program}"
-            )
         start = time.perf_counter()
         results = program.run(feeds, targets)
         stats = engine.stats

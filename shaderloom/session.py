@@ -315,7 +315,9 @@ class InferenceSession:
         The first run does this by itself with its own inputs.  What was seen for one input shape counts for all.
         Raises :class:`InputError` for a session in full precision.
         """
-        self._wgpu.calibrate(self._feeds(input_feed))
+        feeds = self._feeds(input_feed)
+        _ = self._wgpu  # open, and with a device
+        self._chain.calibrate(feeds)
 
     def report(self, shapes: Mapping[str, Sequence[int]] | None = None) -> dict[str, Any]:
         """What was compiled for the shapes that ran last, or for ``shapes``: the plan's description with times.

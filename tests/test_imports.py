@@ -30,7 +30,7 @@ LAYERS = (
     ("ir", "sources", "evaluate", "cache", "coordinates", "attention_tiles"),
     ("ops", "builder"),
     ("rewrite", "interpret"),
-    ("frontend", "unrolling", "specialise", "program_nodes", "staging"),
+    ("frontend", "unrolling", "specialise", "program_nodes", "decisions", "staging"),
     ("fusion", "attention", "narrow", "buffers"),
     # kernels ask codegen for the type of an operand, codegen renders their specs
     ("kernels", "codegen", "tuning", "tuning_winograd", "tuning_depthwise"),

@@ -585,16 +585,6 @@ def test_runs_of_several_threads_are_correct(device):
             np.testing.assert_array_equal(y, np.stack(np.nonzero(x)))
 
 
-def test_half_precision_says_that_stages_stay_in_full_precision(device):
-    model = parse("g (float[n] x) => (int64[a, m] y, float[n] z) { y = NonZero(x)  z = Exp(x) }")
-    options = {"precision": "float16"}
-    x = np.array([0.0, 1.0, 12.0], np.float32)  # exp(12) is beyond float16
-    with shaderloom.InferenceSession(model, providers=WGPU, device=device, cache=False, options=options) as session:
-        with pytest.warns(UserWarning, match=r"precision='float16' has no effect.*NonZero"):
-            _, z = session.run(None, {"x": x})
-        np.testing.assert_allclose(z, np.exp(x), rtol=1e-6)
-
-
 def test_declared_dimensions_are_checked_and_sizes_may_change(device):
     model = parse("g (float[n] x) => (int64[a, m] y) { y = NonZero(x) }")
     dynamic = {"n": (1, 64)}

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from onnx import numpy_helper
 
+from ..compiled import Compiled
 from ..compiler.builder import DEFAULT_LIMITS, Limits
+from ..compiler.decisions import deciding_names
 from ..compiler.driver import compile_graph
 from ..compiler.frontend.model import ImportedModel
+from ..compiler.half_storage import Borders
 from ..compiler.program_nodes import PendingNode, ProgramScope, branch_nodes
 from ..compiler.sources import InlineSource
 from ..compiler.staging import Advance, Parts, advance
@@ -28,6 +31,8 @@ from ..runtime.errors import (
     ShapeError,
     UnsupportedError,
 )
+from ..runtime.loader import WeightPool
+from .borders import BorderFacts
 from .loops import LoopStep
 from .segments import SegmentMaker
 from .steps import AliasStep, Block, CpuStep, DeviceStep, Env, FoldStep, ReadStep, State, Step, reads_of
@@ -39,11 +44,29 @@ KNOWN_ELEMENTS = DEFAULT_LIMITS.fold_elements
 FOLDED_ELEMENTS, FOLDED_NODES = 64, 32
 
 
+class NotSeen(Exception):
+    """A stage in half precision has nodes that no calibration has seen."""
+
+
 class ProgramBuilder:
     """Makes the steps of one model's program on one device."""
 
-    def __init__(self, source: Model, engine: WgpuEngine, cpu_options: dict[str, Any] | None, run_block: Any) -> None:
-        """``cpu_options`` None: there is no cpu provider.  ``run_block`` runs a block, for loops."""
+    def __init__(
+        self,
+        source: Model,
+        engine: WgpuEngine,
+        cpu_options: dict[str, Any] | None,
+        run_block: Any,
+        pool: WeightPool | None = None,
+    ) -> None:
+        """``cpu_options`` None: there is no cpu provider.  ``run_block`` runs a block, for loops.
+
+        With a ``pool`` of weights it is a program in full precision whatever the model's precision is.
+        """
+        self.pool = pool
+        self.half = source.half and pool is None
+        self.settled = False  #: nodes that no calibration has seen stay in full precision
+        self.facts = BorderFacts()
         self.source = source
         self.engine = engine
         self.imported: ImportedModel = source.imported
@@ -60,7 +83,7 @@ class ProgramBuilder:
         self.placed: dict[tuple[str, int], tuple[Origin, str, str, str]] = {}
         self._branches: dict[tuple[PendingNode, bool], list[PendingNode]] = {}
         self._parts: Parts = {}
-        self._loops: dict[PendingNode, LoopStep] = {}
+        self._loops: dict[tuple[PendingNode, frozenset[str]], LoopStep] = {}
         self._count = 0
 
     def build(self, state: State, env: Env) -> tuple[Step, State]:
@@ -74,6 +97,7 @@ class ProgramBuilder:
             left = tuple(item for item in state.pending if item not in aliases)
             known = state.known | {item.outputs[0] for item in aliases if item.inputs[0] in state.known}
             pairs = tuple((item.inputs[0], item.outputs[0]) for item in aliases)
+            self.facts.same(pairs)
             return AliasStep(pairs), state.block.state(left, known)
         refused: dict[PendingNode, ShaderloomError] = {}
         waiting: set[PendingNode] = set()
@@ -91,7 +115,7 @@ class ProgramBuilder:
                 return folded
             if found.done:
                 try:
-                    return self._device_step(state, found, env)
+                    return self._device_step(state, found, env, lambda: self._advance(state, env, refused, waiting))
                 except (UnsupportedError, ShapeError) as error:
                     self._sort_out(error, found, refused, waiting)
                     continue
@@ -187,7 +211,8 @@ class ProgramBuilder:
 
     # -- the device --------------------------------------------------------------------------------------------------
 
-    def _device_step(self, state: State, found: Advance, env: Env) -> tuple[Step, State]:
+    def _device_step(self, state: State, found: Advance, env: Env, again: Callable[[], Advance]) -> tuple[Step, State]:
+        """``again`` gives what was ``found`` once more: compiling changes the graph."""
         pending = tuple(found.pending)
         made = {name for item in found.done for name in item.outputs if name}
         results = set(state.block.outputs)
@@ -212,20 +237,48 @@ class ProgramBuilder:
         if not outputs:
             self._place_folded(found)
             return ReadStep(()), following
-        graph = found.finish(list(outputs))
-        nodes = [item.node for item in found.done]
-        entries = self._entries(found, state, env, outputs)
-        compiled = self.source.compile_stage(
-            entries,
-            self.engine.device.profile,
-            lambda options, choices: compile_graph(
-                graph, nodes, self.engine.device.profile, options, limits=self.limits, choices=choices
-            ),
-        )
-        executor = self.engine.executor_for(compiled)
+        compiled = self._compile(state, found, env, outputs, again)
+        executor = self.engine.executor_for(compiled, self.pool)
         for item, letter in zip(found.done, compiled.plan.report.get("placed", "")):
             self._place(item, *LETTERS[letter])
         return DeviceStep(executor, outputs, self.engine.device), following
+
+    def _compile(
+        self, state: State, found: Advance, env: Env, outputs: dict[str, str | None], again: Callable[[], Advance]
+    ) -> Compiled:
+        """The plan of a stage.  In half precision it rests on what a run in full precision has reached; raises
+        :class:`NotSeen` if none took its nodes.
+        """
+        graph = found.finish(list(outputs))
+        nodes = [item.node for item in found.done]
+        entries = self._entries(found, state, env, outputs)
+        profile = self.engine.device.profile
+
+        def make(options: Mapping[str, Any], borders: Borders | None) -> Compiled:
+            return self.source.compile_stage(
+                {**entries, "borders": borders.to_json()} if borders is not None else entries,
+                profile,
+                options,
+                lambda choices: compile_graph(
+                    graph, nodes, profile, options, limits=self.limits, choices=choices, borders=borders
+                ),
+            )
+
+        if not self.half:
+            return make(self.source.reference_options if self.source.half else self.source.full_precision, None)
+        deciding = {*state.block.deciding, *found.wanted}
+        inputs = [value.name for value in graph.inputs]
+        compiled = make(self.source.compiler_options, self.facts.of_stage(inputs, outputs, found.pending, deciding))
+        report = compiled.plan.report["precision"]
+        calibration = self.source.calibration
+        if calibration is not None and not calibration.covers(report["measured"]):
+            if not self.settled:
+                raise NotSeen
+            # chance, or a provider's rounding, has decided otherwise in the run that was looked at
+            graph = again().finish(list(outputs))
+            return make(self.source.reference_options, None)
+        self.facts.learn(report)
+        return compiled
 
     @staticmethod
     def _host_alone(name: str, readers: Sequence[PendingNode], found: Advance) -> bool:
@@ -270,7 +323,7 @@ class ProgramBuilder:
         for item in pending:
             if item in found.loops and all(self._is_there(name, env) for name in item.reads):
                 left = tuple(other for other in pending if other is not item)
-                return self._loop(item), state.block.state(left, state.known)
+                return self._loop(item, left, state.block), state.block.state(left, state.known)
         if self.segments is not None:
             chosen = self.segments.choose(pending, found.refused, env)
             if chosen:
@@ -287,11 +340,13 @@ class ProgramBuilder:
     def _is_there(self, name: str, env: Env) -> bool:
         return name in env or name in self.scope.constants or name in self.scope.foreign
 
-    def _loop(self, item: PendingNode) -> LoopStep:
-        if item not in self._loops:
-            self._loops[item] = LoopStep(item, self)
+    def _loop(self, item: PendingNode, following: Sequence[PendingNode], block: Block) -> LoopStep:
+        deciding = deciding_names(following, block.deciding) if self.half else set()
+        key = item, frozenset(deciding.intersection(item.outputs))
+        if key not in self._loops:
+            self._loops[key] = LoopStep(item, self, key[1])
         self._place(item, "wgpu", "its steps run one after another; how many is known at run time")
-        return self._loops[item]
+        return self._loops[key]
 
     # -- constants ---------------------------------------------------------------------------------------------------
 

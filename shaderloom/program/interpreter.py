@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,12 +11,14 @@ import numpy as np
 from ..placement import Placement, describe
 from ..runtime.attachment import Target
 from ..runtime.errors import InputError
+from ..runtime.loader import WeightPool
 from ..runtime.plan import Plan
 from ..runtime.tensor import Tensor
 from ..runtime.timing import Profile
-from .build import ProgramBuilder
+from .build import NotSeen, ProgramBuilder
+from .calibrate import measure_program
 from .kept import KeptSteps
-from .steps import Block, Env, RunRecord
+from .steps import Block, DeviceStep, Env, RunRecord
 from .values import Held
 
 if TYPE_CHECKING:
@@ -34,9 +36,19 @@ class Program(ProgramBuilder):
     Runs of several threads take turns from the first step to the last: each decides by values that it has read back.
     """
 
-    def __init__(self, source: Model, engine: WgpuEngine, cpu: CpuEngine | None, *, plans: int = 16) -> None:
-        super().__init__(source, engine, None if cpu is None else cpu.options, self._run_block)
+    def __init__(
+        self,
+        source: Model,
+        engine: WgpuEngine,
+        cpu: CpuEngine | None,
+        *,
+        plans: int = 16,
+        pool: WeightPool | None = None,
+    ) -> None:
+        super().__init__(source, engine, None if cpu is None else cpu.options, self._run_block, pool)
+        self.cpu = cpu
         self.last = RunRecord()
+        self._reached: Any = None  #: what plans in half precision rest on
         self._kept = KeptSteps(plans * STAGES)
         self._lock = threading.RLock()
 
@@ -51,7 +63,51 @@ class Program(ProgramBuilder):
         assert record.measured is not None
         return record.measured
 
+    def observe(
+        self, feeds: Mapping[str, Any], observer: Callable[[DeviceStep, dict[str, Any]], None]
+    ) -> dict[str, Any]:
+        """Run once and show ``observer`` the feeds of every plan; gives the outputs."""
+        outputs: dict[str, Target] = dict.fromkeys(self.main.outputs, "cpu")
+        return self._run(feeds, outputs, RunRecord(observer=observer))
+
+    def calibrate(self, feeds: Mapping[str, Any]) -> None:
+        """Take in what a run in full precision reaches on these inputs; the next run makes plans again that now need
+        other types.
+        """
+        calibration = self.engine.need_calibration()
+        with self._lock:
+            calibration.forget_assumed()
+            calibration.add(measure_program(self, feeds))
+
+    def _forget_steps(self) -> None:
+        """Forget the plans that rest on another calibration."""
+        reached = self.source.compiler_options.get("reached")
+        if self._reached != reached:
+            self._kept.close()
+            self.engine.forget_plans()
+            self._reached = reached
+
     def _run(self, feeds: Mapping[str, Any], targets: Mapping[str, Target], record: RunRecord) -> dict[str, Any]:
+        """Run, after a calibration where one is due."""
+        with self._lock:
+            if not self.half or self.source.calibration is None:
+                return self._walk(feeds, targets, record)
+            if self.source.calibration.is_new:
+                self.calibrate(feeds)
+            self._forget_steps()
+            try:
+                return self._walk(feeds, targets, record)
+            except NotSeen:
+                self.calibrate(feeds)
+                self._forget_steps()
+                record.start_again()
+                self.settled = True
+                try:
+                    return self._walk(feeds, targets, record)
+                finally:
+                    self.settled = False
+
+    def _walk(self, feeds: Mapping[str, Any], targets: Mapping[str, Target], record: RunRecord) -> dict[str, Any]:
         with self._lock:
             env: Env = {name: Held(value, "caller") for name, value in feeds.items()}
             found = self._run_block(self.main, env, targets, record)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..compiler.decisions import deciding_results
 from ..compiler.program_nodes import PendingNode, ProgramScope, applied
 from ..compiler.unrolling import body_of
 from ..runtime.attachment import Target
@@ -30,7 +31,8 @@ STACKINGS = 32
 class LoopStep:
     """One Loop or Scan."""
 
-    def __init__(self, item: PendingNode, program: ProgramBuilder) -> None:
+    def __init__(self, item: PendingNode, program: ProgramBuilder, deciding: frozenset[str] = frozenset()) -> None:
+        """``deciding`` are the outputs of the node that decisions behind it depend on."""
         self.item = item
         self.program = program
         self.graph = body_of(item.node)
@@ -41,16 +43,36 @@ class LoopStep:
         self.stack_block: dict[tuple[int, int], Block] = {}
         self.scan = _ScanForm(self) if item.node.op == "Scan" else None
         before = self.scan.reading if self.scan is not None else []
-        self.block = Block(f"{item.origin}", (*before, *self.scope.nodes()), tuple(dict.fromkeys(self.outputs)))
+        nodes = (*before, *self.scope.nodes())
+        self.block = Block(
+            f"{item.origin}",
+            nodes,
+            tuple(dict.fromkeys(self.outputs)),
+            self._deciding(nodes, deciding) if program.half else frozenset(),
+        )
 
     def run(self, env: Env, targets: Mapping[str, Target], record: RunRecord) -> None:
         results = self._scan(self.scan, env, record) if self.scan is not None else self._loop(env, record)
         for name, value in zip(self.item.outputs, results):
             if name:
                 env[name] = value
+        results_of = self.outputs[1:] if self.scan is None else self.outputs
+        self.program.facts.same(zip(results_of, self.item.outputs))
 
     def close(self) -> None:
         pass
+
+    def _deciding(self, nodes: Sequence[PendingNode], outside: frozenset[str]) -> frozenset[str]:
+        """The outputs of the body that decide: its condition, what ``outside`` names, what leads to them in a later
+        step.
+        """
+        is_loop = self.scan is None
+        results = self.outputs[1:] if is_loop else self.outputs
+        first = 2 if is_loop else 0
+        deciding = {result for result, name in zip(results, self.item.outputs) if name in outside}
+        if is_loop:
+            deciding.add(self.outputs[0])
+        return deciding_results(nodes, self.inputs[first:], results, deciding)
 
     def _value(self, name: str, env: Env) -> Held:
         if name not in env:
@@ -80,6 +102,7 @@ class LoopStep:
         most = self._number(names[0], env, record)
         going = names[1] == "" or bool(self._number(names[1], env, record))
         carried = [self._value(name, env) for name in names[2:] if name]
+        self.program.facts.same(zip(names[2:], self.inputs[2:]))
         if len(self.inputs) != 2 + len(carried):
             raise ModelError(f"the body has {len(self.inputs)} inputs, not {2 + len(carried)}", origin=self.item.origin)
         rows: list[list[Held]] = [[] for _ in range(len(self.outputs) - 1 - len(carried))]
@@ -121,6 +144,7 @@ class LoopStep:
     def _scan(self, form: _ScanForm, env: Env, record: RunRecord) -> list[Held]:
         values = [self._value(name, env) for name in self.item.inputs]
         carried = values[: form.states]
+        self.program.facts.same(zip(self.item.inputs, self.inputs))
         sizes = {value.shape[axis] for value, axis in zip(values[form.states :], form.axes)}
         if len(sizes) != 1:
             raise ShapeError(f"the sequences of Scan have {sorted(sizes)} elements", origin=self.item.origin)

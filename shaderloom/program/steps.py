@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakValueDictionary
@@ -32,6 +32,15 @@ class RunRecord:
     crossings: list[Crossing] = field(default_factory=list)
     #: plans that ran, in order, with the times of their calls, of a run that is measured; None: it is not
     measured: list[tuple[Plan, Profile]] | None = None
+    #: is shown the feeds of every plan that does something, before it runs
+    observer: Callable[[DeviceStep, dict[str, Any]], None] | None = None
+
+    def start_again(self) -> None:
+        """Forget what was done: the run begins anew."""
+        self.steps.clear()
+        self.crossings.clear()
+        if self.measured is not None:
+            self.measured.clear()
 
 
 @dataclass(eq=False)
@@ -55,6 +64,8 @@ class Block:
     name: str
     nodes: tuple[PendingNode, ...]
     outputs: tuple[str, ...]
+    #: outputs that decide about the steps of a loop, or about what comes behind it
+    deciding: frozenset[str] = frozenset()
     states: WeakValueDictionary[tuple[tuple[int, ...], frozenset[str]], State] = field(
         default_factory=WeakValueDictionary
     )
@@ -140,6 +151,8 @@ class DeviceStep:
             feeds = {port.name: env[port.name].tensor or env[port.name].host for port in self.executor.plan.inputs}
         if record.measured is not None and self.works:
             record.measured.append((self.executor.plan, self.executor.profile(feeds)))
+        if record.observer is not None and self.works:
+            record.observer(self, feeds)
         results = self.executor.run(feeds, wanted) if wanted else {}
         for name, value in results.items():
             folded = name in self.constant
