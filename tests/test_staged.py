@@ -6,6 +6,7 @@ Each is compared with onnxruntime; :func:`run` also looks at how many plans were
 from __future__ import annotations
 
 import gc
+import json
 import warnings
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -14,9 +15,11 @@ import numpy as np
 import onnx
 import onnx.parser
 import pytest
+from typer.testing import CliRunner
 
 import shaderloom
 from shaderloom import notices
+from shaderloom.cli import app
 from shaderloom.program.interpreter import STAGES
 from shaderloom.program.kept import STEPS, KeptSteps
 from shaderloom.program.steps import Block, DeviceStep, ReadStep
@@ -594,3 +597,17 @@ def test_declared_dimensions_are_checked_and_sizes_may_change(device):
             np.testing.assert_array_equal(session.run(None, {"x": x})[0], np.stack(np.nonzero(x)))
         with pytest.raises(ShaderloomError, match="declared dynamic from 1 to 64"):
             session.run(None, {"x": np.zeros(65, np.float32)})
+
+
+def test_run_of_a_model_in_stages(tmp_path):
+    text = """<ir_version: 8, opset_import: ["" : 17]> g (float[6] x) => (float[n] y)
+        { r = Relu (x) at = NonZero (r) t = Transpose (at) y = GatherND (x, t) }"""
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "staged.onnx")
+    np.save(tmp_path / "x.npy", np.array([3, -1, 2, 0, -5, 7], np.float32))
+    arguments = ("run", tmp_path / "staged.onnx", "--input", f"x={tmp_path / 'x.npy'}")
+    result = CliRunner().invoke(app, [str(argument) for argument in (*arguments, "--json")])
+    assert result.exit_code == 0, result.output
+    facts = json.loads(result.stdout)
+    assert facts["outputs"][0]["shape"] == [3] and facts["stages"] == 2 and facts["calls"] > 1
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    assert f"{facts['calls']} calls in 2 stages" in result.output

@@ -105,6 +105,7 @@ def _inference_form(raw: RawNode) -> None:
 
 def _infer_batch(node: Node) -> Inferred:
     value = node.operand(0)
+    common.require_choice(node, "training_mode", (0, 1))
     channels: Dim = value.shape[1] if value.rank > 1 else 1
     for position in range(1, 5):
         _check_vector(node, position, channels)
