@@ -293,12 +293,15 @@ def draw_models(results: Sequence[Result], title: str, target: Path) -> bool:
         runtime.title: {
             model: (cell.median_ms, (cell.least_ms, cell.most_ms))
             for model in MODELS
-            if (cell := cells.get((name, model)))
+            if (cell := cells.get((name, model))) is not None
+            and cell.median_ms is not None
+            and cell.least_ms is not None
+            and cell.most_ms is not None
         }
         for name, runtime in RUNTIMES.items()
         if any(key[0] == name for key in cells)
     }
-    return draw_bars(bars, title, target)  # type: ignore[arg-type]  # one that has a median has the others
+    return draw_bars(bars, title, target)
 
 
 def draw_compile(graphs: Sequence[CompileTime], target: Path) -> bool:

@@ -208,7 +208,10 @@ def test_the_last_of_two_casts_keeps_its_attributes(device):
 
 def _moved(name: str) -> dict[str, onnx.ModelProto]:
     x = sample(name, (3, 5, 7))
-    one = lambda op, *more, **attributes: helper.make_node(op, ["x", *more], ["y"], **attributes)  # noqa: E731
+
+    def one(op: str, *more: str, **attributes: object) -> onnx.NodeProto:
+        return helper.make_node(op, ["x", *more], ["y"], **attributes)
+
     nodes = {
         "Identity": one("Identity"),
         "Transpose": one("Transpose", perm=[2, 0, 1]),

@@ -39,16 +39,16 @@ def quantised_result(builder: Builder, node: Node, value: Value, first: int) -> 
     return quantize(builder, value, scale, _scalar(builder, node, first + 1), node.operand(0).dtype)
 
 
-def _bytes(shape: tuple[int, ...], dtype: str = "uint8") -> Tensor:
+def byte_tensor(shape: tuple[int, ...], dtype: str = "uint8") -> Tensor:
     low, high = (0, 255) if dtype == "uint8" else (-128, 127)
     return Tensor(shape, dtype, low, high)
 
 
-def _scale(value: float) -> Tensor:
+def scale_tensor(value: float) -> Tensor:
     return Tensor((), data=value, constant=True)
 
 
-def _zero(value: int, dtype: str = "uint8") -> Tensor:
+def zero_tensor(value: int, dtype: str = "uint8") -> Tensor:
     return Tensor((), dtype, data=value, constant=True)
 
 
@@ -78,28 +78,28 @@ for _op in ("Add", "Mul"):
         cases=(
             Case(
                 (
-                    *(_bytes((2, 3, 7)), _scale(0.0061), _zero(120)),
-                    *(_bytes((3, 7)), _scale(0.0083), _zero(5)),
-                    *(_scale(_coarse), _zero(99)),
+                    *(byte_tensor((2, 3, 7)), scale_tensor(0.0061), zero_tensor(120)),
+                    *(byte_tensor((3, 7)), scale_tensor(0.0083), zero_tensor(5)),
+                    *(scale_tensor(_coarse), zero_tensor(99)),
                 )
             ),
             Case(
                 (
-                    *(_bytes((4, 5), "int8"), _scale(0.0061), _zero(-12, "int8")),
-                    *(_bytes((4, 1), "int8"), _scale(0.0083), _zero(5, "int8")),
-                    *(_scale(_coarse), _zero(7, "int8")),
+                    *(byte_tensor((4, 5), "int8"), scale_tensor(0.0061), zero_tensor(-12, "int8")),
+                    *(byte_tensor((4, 1), "int8"), scale_tensor(0.0083), zero_tensor(5, "int8")),
+                    *(scale_tensor(_coarse), zero_tensor(7, "int8")),
                 )
             ),
             Case(
                 (
-                    _bytes((7,)),
-                    _scale(0.0061),
-                    _zero(0),
-                    _bytes((1,)),
-                    _scale(0.0083),
-                    _zero(1),
-                    _scale(_coarse),
-                    _zero(3),
+                    byte_tensor((7,)),
+                    scale_tensor(0.0061),
+                    zero_tensor(0),
+                    byte_tensor((1,)),
+                    scale_tensor(0.0083),
+                    zero_tensor(1),
+                    scale_tensor(_coarse),
+                    zero_tensor(3),
                 )
             ),
         ),
@@ -128,8 +128,16 @@ def _expand_leaky_relu(builder: Builder, node: Node) -> Sequence[Value]:
 
 def _unary_cases(scale: float, zero: int) -> tuple[Case, ...]:
     return (
-        Case((_bytes((3, 7)), _scale(0.0371), _zero(131), _scale(scale), _zero(zero))),
-        Case((_bytes((2, 9), "int8"), _scale(0.0293), _zero(-4, "int8"), _scale(scale), _zero(zero - 128, "int8"))),
+        Case((byte_tensor((3, 7)), scale_tensor(0.0371), zero_tensor(131), scale_tensor(scale), zero_tensor(zero))),
+        Case(
+            (
+                byte_tensor((2, 9), "int8"),
+                scale_tensor(0.0293),
+                zero_tensor(-4, "int8"),
+                scale_tensor(scale),
+                zero_tensor(zero - 128, "int8"),
+            )
+        ),
     )
 
 
@@ -180,8 +188,13 @@ register(
     domain="com.microsoft",
     infer=_infer_global_pool,
     cases=(
-        Case((_bytes((2, 3, 5, 7)), _scale(0.0371), _zero(131), _scale(0.0113), _zero(99))),
-        Case((_bytes((1, 4, 4, 3)), _scale(0.0371), _zero(131), _scale(0.0113), _zero(99)), {"channels_last": 1}),
+        Case(
+            (byte_tensor((2, 3, 5, 7)), scale_tensor(0.0371), zero_tensor(131), scale_tensor(0.0113), zero_tensor(99))
+        ),
+        Case(
+            (byte_tensor((1, 4, 4, 3)), scale_tensor(0.0371), zero_tensor(131), scale_tensor(0.0113), zero_tensor(99)),
+            {"channels_last": 1},
+        ),
     ),
     attributes=GlobalPoolAttributes,
     expand=_expand_global_pool,
@@ -233,13 +246,16 @@ register(
     cases=(
         Case(
             (
-                *(_scale(0.0113), _zero(99)),
-                *(_bytes((2, 3)), _scale(0.0061), _zero(120)),
-                *(_bytes((2, 4)), _scale(0.0113), _zero(5)),
+                *(scale_tensor(0.0113), zero_tensor(99)),
+                *(byte_tensor((2, 3)), scale_tensor(0.0061), zero_tensor(120)),
+                *(byte_tensor((2, 4)), scale_tensor(0.0113), zero_tensor(5)),
             ),
             {"axis": 1},
         ),
-        Case((_scale(0.0113), _zero(99), _bytes((2, 3, 5)), _scale(0.0061), _zero(120)), {"axis": -1}),
+        Case(
+            (scale_tensor(0.0113), zero_tensor(99), byte_tensor((2, 3, 5)), scale_tensor(0.0061), zero_tensor(120)),
+            {"axis": -1},
+        ),
     ),
     attributes=ConcatAttributes,
     expand=_expand_concat,

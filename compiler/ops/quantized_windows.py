@@ -11,23 +11,10 @@ from .channels_last import channels_first, channels_last, last_shape, seen_first
 from .convolution import ConvAttributes
 from .pooling import AveragePoolAttributes, explicit
 from .quantize import BYTES
-from .quantized_contributed import quantised_operand, quantised_result
+from .quantized_contributed import byte_tensor, quantised_operand, quantised_result, scale_tensor, zero_tensor
 from .registry import Builder, Case, Inferred, Tensor, register, registry
 
 _FLOAT32 = frozenset({"float32"})
-
-
-def _bytes(shape: tuple[int, ...], dtype: str = "uint8") -> Tensor:
-    low, high = (0, 255) if dtype == "uint8" else (-128, 127)
-    return Tensor(shape, dtype, low, high)
-
-
-def _scale(value: float) -> Tensor:
-    return Tensor((), data=value, constant=True)
-
-
-def _zero(value: int, dtype: str = "uint8") -> Tensor:
-    return Tensor((), dtype, data=value, constant=True)
 
 
 # -- QLinearConv -----------------------------------------------------------------------------------------------------
@@ -70,8 +57,8 @@ def _expand_convolution(builder: Builder, node: Node) -> Sequence[Value]:
 
 def _convolution_case(value: Tensor, weight: tuple[int, ...], *, bias: bool = False, **attributes: object) -> Case:
     """Weights of 6 bits: onnxruntime's sums of pairs saturate at 16 bits on some processors."""
-    operands = [value, _scale(0.02), _zero(13, value.dtype), Tensor(weight, "int8", -32, 31, constant=True)]
-    operands += [_scale(0.01), _zero(0, "int8"), _scale(0.1), _zero(9, value.dtype)]
+    operands = [value, scale_tensor(0.02), zero_tensor(13, value.dtype), Tensor(weight, "int8", -32, 31, constant=True)]
+    operands += [scale_tensor(0.01), zero_tensor(0, "int8"), scale_tensor(0.1), zero_tensor(9, value.dtype)]
     if bias:
         operands.append(Tensor((weight[0],), "int32", -500, 500, constant=True))
     return Case(tuple(operands), dict(attributes))
@@ -82,11 +69,11 @@ register(
     domain="com.microsoft",
     infer=_infer_convolution,
     cases=(
-        _convolution_case(_bytes((1, 3, 7, 5)), (4, 3, 3, 3), pads=[1, 1, 1, 1]),
-        _convolution_case(_bytes((1, 7, 5, 3)), (4, 3, 3, 3), bias=True, pads=[1, 0, 1, 2], channels_last=1),
-        _convolution_case(_bytes((2, 7, 5, 4)), (6, 2, 3, 3), group=2, strides=[2, 1], channels_last=1),
-        _convolution_case(_bytes((1, 7, 5, 4)), (4, 1, 3, 3), bias=True, group=4, channels_last=1),
-        _convolution_case(_bytes((2, 9, 3), "int8"), (4, 3, 3), channels_last=1),
+        _convolution_case(byte_tensor((1, 3, 7, 5)), (4, 3, 3, 3), pads=[1, 1, 1, 1]),
+        _convolution_case(byte_tensor((1, 7, 5, 3)), (4, 3, 3, 3), bias=True, pads=[1, 0, 1, 2], channels_last=1),
+        _convolution_case(byte_tensor((2, 7, 5, 4)), (6, 2, 3, 3), group=2, strides=[2, 1], channels_last=1),
+        _convolution_case(byte_tensor((1, 7, 5, 4)), (4, 1, 3, 3), bias=True, group=4, channels_last=1),
+        _convolution_case(byte_tensor((2, 9, 3), "int8"), (4, 3, 3), channels_last=1),
     ),
     attributes=QLinearConvAttributes,
     expand=_expand_convolution,
@@ -131,8 +118,8 @@ def _expand_pool(builder: Builder, node: Node) -> Sequence[Value]:
 
 
 def _pool_case(shape: tuple[int, ...], dtype: str = "uint8", **attributes: object) -> Case:
-    parameters = (_scale(0.0371), _zero(13, dtype), _scale(0.0213), _zero(9, dtype))
-    return Case((_bytes(shape, dtype), *parameters), dict(attributes))
+    parameters = (scale_tensor(0.0371), zero_tensor(13, dtype), scale_tensor(0.0213), zero_tensor(9, dtype))
+    return Case((byte_tensor(shape, dtype), *parameters), dict(attributes))
 
 
 register(

@@ -19,12 +19,13 @@ import json
 import math
 import os
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ..compiler.cache import FOLDER_VARIABLE
+from ..compiler.choices import Encoded
 from ..runtime.errors import InputError
 from ..runtime.json_reader import Reader
 
@@ -35,8 +36,6 @@ FORMAT, VERSION = "shaderloom-tuning", 1
 
 #: Bounds on what a file may hold
 MOST_BYTES, MOST_PROBLEMS, MOST_DEVICES, LONGEST_TEXT, MOST_FIELDS = 32 << 20, 100_000, 1_000, 2_000, 64
-
-Encoded = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)

@@ -169,7 +169,8 @@ def _round(result: Array, ways: Sequence[Array], kind: str) -> tuple[Array, Arra
     step *= generator.choice([-1.0, 1.0], result.shape)
     if largest == 0.0:
         step = step + 1e-30
-    return tuple((way.astype(np.float64) + sign * step).astype(result.dtype) for way, sign in zip(ways, (1, -1)))  # type: ignore[return-value]
+    more, less = ways
+    return (more.astype(np.float64) + step).astype(result.dtype), (less.astype(np.float64) - step).astype(result.dtype)
 
 
 # -- runtimes --------------------------------------------------------------------------------------------------------

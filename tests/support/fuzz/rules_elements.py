@@ -213,9 +213,9 @@ def layer_normalization(d: NodeDraw) -> Found:
     axis = d.axis(value.rank)
     shape = value.shape[axis:]
     names = ("Scale", "B") if d.form.name == "LayerNormalization" else ("scale",)
-    found = {name: d.leaf(name, shape if d.integer(0, 4) else shape[-1:]) for name in names}
+    found: dict[str, Any] = {name: d.leaf(name, shape if d.integer(0, 4) else shape[-1:]) for name in names}
     if len(names) == 2 and d.rarely():
-        found["B"] = None  # type: ignore[assignment]
+        found["B"] = None
     return {"X": value, "axis": axis, "epsilon": 0.1, "_outputs": 1, **found}
 
 
