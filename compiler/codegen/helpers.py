@@ -1,9 +1,23 @@
-"""Which helper functions call which: the texts are macros of ``functions.wgsl.j2``."""
+"""The helper functions of kernels: their texts, and which call which.
+
+Each is a macro of one parameter, the lane suffix ``s``, in a file of ``templates/functions``; a file is one subject.
+Only the helpers that a kernel calls are declared in it, and only the files that hold them are read.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
+from functools import lru_cache
+from importlib import resources
 
+from ...runtime.errors import InternalError
+from .templates import environment
+
+FOLDER = "functions"
+_MACRO = re.compile(r"{% macro (\w+)\(s\) %}")
+
+#: What each helper calls
 _DEPENDENCIES: dict[str, tuple[str, ...]] = {
     "abs_i64": ("neg_i64",),
     "div_u64": ("lt_u64", "add_i64", "sub_i64"),
@@ -51,7 +65,6 @@ _DEPENDENCIES: dict[str, tuple[str, ...]] = {
     "acos": ("half_asin", "not_a_number"),
 }
 
-
 #: Helpers that exist for scalars alone
 _SCALAR = frozenset({"infinity", "not_a_number", "far_angle", "mul_i64", "add_i64", "neg_i64"})
 
@@ -68,3 +81,24 @@ def with_dependencies(wanted: Iterable[tuple[str, str]]) -> list[tuple[str, str]
     for name, suffix in sorted(wanted):
         add(name, suffix)
     return list(ordered)
+
+
+@lru_cache(maxsize=1)
+def helper_files() -> dict[str, str]:
+    """Every helper, with the template that holds its macro."""
+    folder = resources.files("shaderloom.templates") / FOLDER
+    return {
+        name: f"{FOLDER}/{file.name}"
+        for file in sorted(folder.iterdir(), key=lambda file: file.name)
+        for name in _MACRO.findall(file.read_text(encoding="utf-8"))
+    }
+
+
+@lru_cache(maxsize=256)
+def helper_text(name: str, suffix: str) -> str:
+    """WGSL of a helper function for one lane ("1") or four ("4")."""
+    file = helper_files().get(name)
+    if file is None:
+        raise InternalError(f"there is no WGSL helper '{name}'")
+    macro = getattr(environment().get_template(file).module, name)
+    return str(macro("4" if suffix == "4" else "1")).strip("\n")

@@ -1,8 +1,7 @@
 """KernelSpec to Kernel: runs the Jinja templates.
 
-The environment is strict: an undefined name is an error.  Templates hold loops, macros and booleans; they ask
-``dim("M")`` for sizes (a literal, or a field of the ``symbols`` uniform when the dimension is declared dynamic) and
-call hooks by name.
+Templates hold loops, macros and booleans; they ask ``dim("M")`` for sizes (a literal, or a field of the ``symbols``
+uniform when the dimension is declared dynamic) and call hooks by name.
 """
 
 from __future__ import annotations
@@ -10,52 +9,20 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import asdict
-from functools import lru_cache
-from importlib import resources
 from typing import Any
 
-import jinja2
-
 from ...runtime.dtypes import BY_NAME
-from ...runtime.errors import InternalError, LimitError
+from ...runtime.errors import LimitError
 from ...runtime.plan import Binding, Kernel
 from .. import expr as ex
 from ..kernels.spec import LONG_WORDS, Hook, KernelSpec, Operand
-from .helpers import with_dependencies
+from .helpers import helper_text, with_dependencies
 from .stores import emit_store, owns_words
+from .templates import environment
 from .wgsl import LANES, VECTOR_TYPES, WGSL_TYPES, Emitter, Functions, is_aligned, packed_words, symbol_field
 
 #: Longest shader text that is handed to a driver; long functions take naga minutes (settable by the caller's caps)
 MAX_WGSL_CHARACTERS = 1 << 20
-
-
-@lru_cache(maxsize=1)
-def environment() -> jinja2.Environment:
-    """The template environment, shared by all compilations of the process."""
-    root = resources.files("shaderloom.templates")
-
-    def source(name: str) -> str | None:
-        path = root / name
-        return path.read_text(encoding="utf-8") if path.is_file() else None
-
-    return jinja2.Environment(
-        loader=jinja2.FunctionLoader(source),
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        autoescape=False,
-    )
-
-
-@lru_cache(maxsize=256)
-def helper_text(name: str, suffix: str) -> str:
-    """WGSL of a helper function for one lane ("1") or four ("4")."""
-    module = environment().get_template("functions.wgsl.j2").module
-    macro = getattr(module, name, None)
-    if macro is None:
-        raise InternalError(f"there is no WGSL helper '{name}'")
-    return str(macro("4" if suffix == "4" else "1")).strip("\n")
 
 
 def element_type(operand: Operand, wide: bool, paired: bool = False) -> str:
