@@ -16,10 +16,13 @@ from ...runtime.errors import LimitError
 from ...runtime.plan import Binding, Kernel
 from .. import expr as ex
 from ..kernels.spec import LONG_WORDS, Hook, KernelSpec, Operand
+from .emitter import Emitter, packed_words
 from .helpers import helper_text, with_dependencies
+from .lanes import LANES, is_aligned
 from .stores import emit_store, owns_words
 from .templates import environment
-from .wgsl import LANES, VECTOR_TYPES, WGSL_TYPES, Emitter, Functions, is_aligned, packed_words, symbol_field
+from .types import VECTOR_TYPES, wgsl_type
+from .writer import Functions, symbol_field
 
 #: Longest shader text that is handed to a driver; long functions take naga minutes (settable by the caller's caps)
 MAX_WGSL_CHARACTERS = 1 << 20
@@ -36,14 +39,13 @@ def element_type(operand: Operand, wide: bool, paired: bool = False) -> str:
         return "u32"
     if storage.packing == 2:
         return "vec2<u32>" if wide else "u32"
-    scalar = WGSL_TYPES[storage.compute]
-    return f"vec4<{scalar}>" if wide else scalar
+    return wgsl_type(storage.compute, LANES if wide else 1)
 
 
 class _SizeEmitter(Emitter):
     """Writes sizes as expressions without statements of their own: they stand anywhere in a template."""
 
-    def _name(self, text: str, prefix: str = "t") -> str:
+    def name(self, text: str, prefix: str = "t") -> str:
         return f"({text})"
 
 
@@ -181,8 +183,7 @@ def _render_hook(hook: Hook, emitter: Emitter, wide: frozenset[object]) -> str:
     parameters = [f"{name}: i32" for name in hook.parameters] + [f"{name}: {kind}" for name, kind in hook.registers]
     arrow = ""
     if hook.result is not None:
-        scalar = WGSL_TYPES[hook.result.dtype]
-        arrow = f" -> vec4<{scalar}>" if hook.lanes == LANES else f" -> {scalar}"
+        arrow = f" -> {wgsl_type(hook.result.dtype, hook.lanes)}"
         rendered = emitter.vector(hook.result) if hook.lanes == LANES else emitter.scalar(hook.result)
         emitter.write(f"return {rendered};")
     for store in hook.stores:

@@ -9,7 +9,9 @@ from ...runtime.errors import LimitError
 from .. import index as ix
 from ..expr import Expr
 from ..kernels.spec import Store
-from .wgsl import LANE, LANES, VECTOR_TYPES, Emitter, is_aligned, split_lane
+from .emitter import Emitter
+from .lanes import LANE, LANES, is_aligned, split_lane
+from .types import VECTOR_TYPES
 
 
 def owns_words(store: Store) -> bool:
@@ -44,8 +46,7 @@ def _emit_vector(store: Store, condition: Expr | None, emitter: Emitter) -> None
         value = str(emitter.vector(store.value))
         storage = BY_NAME[store.dtype]
         if storage.packing > 1:
-            emitter.functions.helpers[f"pack_{storage.format}", "4"] = None
-            value = f"pack_{storage.format}_4({value})"
+            value = emitter.call(f"pack_{storage.format}", [value], LANES)
         emitter.write(f"{store.operand}[{position}] = {value};")
 
     _guarded(condition, emitter, write)

@@ -25,7 +25,7 @@ from .. import index as ix
 from ..attention import Scores, product_coordinates
 from ..attention_tiles import RowAttention, TileAttention
 from ..choices import problem_key
-from ..codegen.wgsl import LANES
+from ..codegen.lanes import LANES
 from ..coordinates import broadcast_coordinates
 from ..expr import Expr
 from ..index import Dim

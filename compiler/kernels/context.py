@@ -17,7 +17,7 @@ from ...runtime.errors import InternalError, LimitError
 from .. import expr as ex
 from .. import index as ix
 from ..choices import Answer, Choices
-from ..codegen.wgsl import LANE, LANES, depends_on_lane, is_aligned, lane_variable
+from ..codegen.lanes import LANE, LANES, depends_on_lane, is_aligned, lane_variable
 from ..coordinates import broadcast_coordinates
 from ..expr import Expr
 from ..fusion import Group

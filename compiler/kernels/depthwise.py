@@ -7,8 +7,8 @@ import math
 from .. import expr as ex
 from .. import index as ix
 from ..choices import problem_key
+from ..codegen.lanes import LANES
 from ..codegen.stores import owns_words
-from ..codegen.wgsl import LANES
 from ..index import Dim
 from ..tuning_depthwise import DepthwiseProblem, Extent, depthwise_tiles
 from .context import Built, GroupContext, lanes_of, unflatten

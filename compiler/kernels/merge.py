@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from ...runtime.errors import UnsupportedError
 from .. import expr as ex
 from .. import index as ix
-from ..codegen.wgsl import WGSL_TYPES
+from ..codegen.types import WGSL_TYPES
 from ..index import Dim
 from .context import Built, GroupContext, linear_grid, unflatten
 from .rank import precedes

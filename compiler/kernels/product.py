@@ -20,8 +20,9 @@ from .. import expr as ex
 from .. import index as ix
 from .. import tuning
 from ..choices import problem_key
+from ..codegen.lanes import LANES
 from ..codegen.stores import owns_words
-from ..codegen.wgsl import LANES, VECTOR_TYPES, WGSL_TYPES
+from ..codegen.types import VECTOR_TYPES, WGSL_TYPES
 from ..expr import Expr
 from ..index import Dim
 from .context import Built, GroupContext, lanes_of, linear_grid, unflatten

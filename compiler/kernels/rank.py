@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from .. import expr as ex
 from .. import index as ix
-from ..codegen.wgsl import WGSL_TYPES
+from ..codegen.types import WGSL_TYPES
 from ..expr import Expr
 from .context import Built, GroupContext, linear_grid, unflatten
 from .rounds import most

@@ -13,7 +13,7 @@ from typing import TypeVar
 from ...runtime.device_profile import DeviceProfile
 from .. import expr as ex
 from .. import index as ix
-from ..codegen.wgsl import LANES
+from ..codegen.lanes import LANES
 from ..index import Dim
 from .spec import Hook
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from ...runtime.errors import UnsupportedError
 from .. import expr as ex
 from .. import index as ix
-from ..codegen.wgsl import LANES
+from ..codegen.lanes import LANES
 from ..expr import Expr
 from ..index import Dim
 from .context import GroupContext, lanes_of, unflatten

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from .. import expr as ex
 from .. import index as ix
-from ..codegen.wgsl import WGSL_TYPES
+from ..codegen.types import WGSL_TYPES
 from .context import Built, GroupContext, linear_grid
 from .rounds import within
 from .rows import Rows, domain_variables, memory_order

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from .. import expr as ex
 from .. import index as ix
-from ..codegen.wgsl import WGSL_TYPES
+from ..codegen.types import WGSL_TYPES
 from ..expr import Expr
 from ..index import Dim
 from ..ops.indexing import run_time_index

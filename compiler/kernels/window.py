@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from ...runtime.errors import UnsupportedError
 from .. import expr as ex
 from .. import index as ix
-from ..codegen.wgsl import LANES, VECTOR_TYPES, WGSL_TYPES, is_aligned
+from ..codegen.lanes import LANES, is_aligned
+from ..codegen.types import VECTOR_TYPES, WGSL_TYPES
 from ..expr import Expr
 from ..index import Dim
 from ..ir import Node

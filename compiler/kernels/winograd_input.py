@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from .. import expr as ex
 from .. import index as ix
-from ..codegen.wgsl import LANES
+from ..codegen.lanes import LANES
 from ..ir import Node
 from ..layout import Layout, contiguous
 from ..ops.winograd import WinogradInputAttributes, WinogradOutputAttributes, grid

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .. import expr as ex
 from .. import index as ix
-from ..codegen.wgsl import LANES
+from ..codegen.lanes import LANES
 from ..ir import Node
 from ..layout import Layout, channels_last
 from ..ops.winograd import WinogradOutputAttributes

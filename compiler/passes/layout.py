@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from ...runtime.device_profile import WEB
 from .. import expr as ex
 from .. import index as ix
-from ..codegen.wgsl import lane_variable, split_lane
+from ..codegen.lanes import lane_variable, split_lane
 from ..expr import Expr
 from ..fusion import Fusion, Group
 from ..index import Dim

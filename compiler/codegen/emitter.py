@@ -1,0 +1,376 @@
+"""Expressions to WGSL text.
+
+An :class:`Emitter` writes the statements of one function.  The same expression renders for one element or for four
+neighbours: in a function of four lanes every node is
+
+* *uniform* when it does not depend on the lane: computed once as a scalar;
+* a ``vec4`` when its type allows it and its loads are aligned neighbours;
+* four scalars otherwise (64-bit integers, scattered loads, guards that differ by lane).
+
+Coordinates are ``i32``.  Divisions of non-negative values by powers of two become shifts and masks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Union
+
+from ...runtime.dtypes import BY_NAME
+from ...runtime.errors import InternalError
+from .. import expr as ex
+from .. import index as ix
+from ..expr import Expr
+from ..index import Dim
+from .lanes import LANE, LANES, is_aligned, is_multiple, split_lane
+from .operations import literal, operation
+from .types import VECTOR_TYPES, wgsl_type
+from .writer import Functions, Writer, is_atomic, symbol_field
+
+_COMPONENTS = "xyzw"
+
+Rendered = Union[str, tuple[str, str, str, str]]
+
+
+class Emitter(Writer):
+    """Writes statements; ``scalar``/``vector`` give the WGSL text of a value.
+
+    ``buffers`` names the array of each operand; ``vector_buffers`` says which of them are declared with four elements
+    an entry, and ``paired_buffers`` which of those in two 64-bit words.  ``symbols`` are the declared dynamic
+    dimensions.
+    """
+
+    def __init__(
+        self,
+        buffers: Mapping[object, str],
+        vector_buffers: frozenset[object],
+        symbols: frozenset[str],
+        functions: Functions,
+        vector_registers: frozenset[str] = frozenset(),
+        paired_buffers: frozenset[object] = frozenset(),
+    ) -> None:
+        super().__init__(functions)
+        self.buffers = buffers
+        self.vector_buffers = vector_buffers
+        self.symbols = symbols
+        self.vector_registers = vector_registers
+        self.paired_buffers = paired_buffers
+        self._scalars: dict[Expr, str] = {}
+        self._vectors: dict[Expr, Rendered] = {}
+        self._atoms: dict[ix.Atom, str] = {}
+        self._varies: dict[Expr, bool] = {}
+
+    # -- indices -------------------------------------------------------------------------------------------------
+
+    def _place(self, position: Dim) -> str:
+        """An index into an array.  One below zero is of an element that nobody uses, and naga refuses the literal."""
+        return self.index(position if isinstance(position, ix.Index) else max(position, 0))
+
+    def index(self, value: Dim) -> str:
+        """An i32 expression."""
+        if not isinstance(value, ix.Index):
+            return str(int(value))
+        parts: list[str] = []
+        for monomial, coefficient in value.terms:
+            factors = [self._atom(atom) for atom in monomial]
+            if not factors or abs(coefficient) != 1:
+                factors.append(str(abs(coefficient)))
+            term = " * ".join(factors)
+            if not parts:
+                parts.append(
+                    f"-{term}" if coefficient < 0 and len(factors) == 1 else f"-({term})" if coefficient < 0 else term
+                )
+            else:
+                parts.append(f"{'-' if coefficient < 0 else '+'} {term}")
+        return (
+            parts[0]
+            if len(parts) == 1 and len(value.terms[0][0]) == 1 and abs(value.terms[0][1]) == 1 and value.terms[0][1] > 0
+            else f"({' '.join(parts)})"
+        )
+
+    def _atom(self, atom: ix.Atom) -> str:
+        if atom.kind == "var":
+            if atom.payload in self.symbols:
+                self.functions.symbols[atom.payload] = None
+                return f"symbols.{symbol_field(atom.payload)}"
+            return str(atom.payload)
+        found = self._atoms.get(atom)
+        if found is None:
+            found = self._atoms[atom] = self._compose_atom(atom)
+        return found
+
+    def _compose_atom(self, atom: ix.Atom) -> str:
+        if atom.kind == "opaque":
+            text = self.scalar(atom.payload)
+            return text if text.isidentifier() else self.name(text, "i")
+        left, right = atom.args
+        left_text, right_text = self.index(left), self.index(right)
+        if atom.kind in ("min", "max"):
+            return self.name(f"{atom.kind}({left_text}, {right_text})", "i")
+        non_negative = ix.bounds(left)[0] >= 0
+        power = right if isinstance(right, int) and right & (right - 1) == 0 else 0
+        if atom.kind == "floordiv":
+            if power:  # an arithmetic shift floors, also for negative values
+                return self.name(f"{left_text} >> {power.bit_length() - 1}u", "i")
+            if non_negative:
+                return self.name(f"{left_text} / {right_text}", "i")
+            return self.name(self.call("floor_div", [left_text, right_text]), "i")
+        if power:
+            return self.name(f"{left_text} & {power - 1}", "i")
+        if non_negative:
+            return self.name(f"{left_text} % {right_text}", "i")
+        return self.name(self.call("floor_mod_i32", [left_text, right_text]), "i")
+
+    # -- lanes ---------------------------------------------------------------------------------------------------
+
+    def varies(self, value: Expr) -> bool:
+        """Whether the value differs between the four lanes."""
+
+        def visit(node: Expr, args: tuple[bool, ...]) -> bool:
+            if any(args):
+                return True
+            if node.op == "load":
+                return any(self._index_varies(axis) for axis in node.payload.coordinates)
+            if node.op == "coordinate":
+                return self._index_varies(node.payload)
+            return node.op == "register" and node.payload in self.vector_registers
+
+        return bool(ex.fold(value, visit, self._varies))
+
+    def _index_varies(self, value: Dim) -> bool:
+        if LANE in ix.variables(value):
+            return True
+        return any(self.varies(inner) for inner in ex.opaque_in(value))
+
+    def at_lane(self, value: Expr, lane: int) -> Expr:
+        """The value for one lane."""
+
+        def leaf(node: Expr) -> Expr | None:
+            if node.op == "register" and node.payload in self.vector_registers:
+                return ex.register(f"{node.payload}.{_COMPONENTS[lane]}", node.dtype)
+            return None
+
+        value = ex.substitute_variables(value, {LANE: lane})
+        return ex.replace(value, leaf) if self.vector_registers else value
+
+    # -- scalars -------------------------------------------------------------------------------------------------
+
+    def scalar(self, value: Expr) -> str:
+        """Text of a value that does not depend on the lane."""
+        # Guarded values must not be computed before their condition is known, so this walk is written by hand.
+        found = self._scalars.get(value)
+        if found is not None:
+            return found
+        for node in self._postorder(value, self._scalars):
+            if node in self._scalars:
+                continue
+            if node.op == "guard":
+                text = self._guard(node, self.scalar, wgsl_type(node.dtype, 1))
+            else:
+                arguments = [self._scalars[argument] for argument in node.args]
+                text = self._leaf(node) if not node.args else operation(node, arguments, 1, self)
+            self._scalars[node] = text if is_atomic(text) else self.short(text)
+        return self._scalars[value]
+
+    @staticmethod
+    def _postorder(value: Expr, done: Mapping[Expr, object]) -> list[Expr]:
+        """Nodes to compute, arguments first; does not look into guarded values."""
+        order: list[Expr] = []
+        seen: set[Expr] = set()
+        stack = [(value, False)]
+        while stack:
+            node, ready = stack.pop()
+            if ready:
+                order.append(node)
+                continue
+            if node in seen or node in done:
+                continue
+            seen.add(node)
+            stack.append((node, True))
+            if node.op != "guard":
+                stack.extend((argument, False) for argument in reversed(node.args))
+        return order
+
+    @contextmanager
+    def scope(self, opening: str) -> Iterator[None]:
+        """A block: names that are made inside are forgotten at its end."""
+        self.write(opening)
+        saved = dict(self._scalars), dict(self._vectors), dict(self._atoms)
+        self.indent += 1
+        yield
+        self.indent -= 1
+        self._scalars, self._vectors, self._atoms = saved
+        self.write("}")
+
+    def _guard(self, node: Expr, render: Callable[[Expr], Rendered], kind: str) -> str:
+        condition, value, otherwise = node.args
+        condition_text = self.scalar(condition)
+        name = f"g{self.number()}"
+        self.write(f"var {name}: {kind} = {render(otherwise)};")
+        with self.scope(f"if ({condition_text}) {{"):
+            self.write(f"{name} = {render(value)};")
+        return name
+
+    def _leaf(self, node: Expr) -> str:
+        if node.op == "const":
+            return literal(node, self)
+        if node.op == "coordinate":
+            return self.index(node.payload)
+        if node.op == "register":
+            return str(node.payload)
+        if node.op == "load":
+            return self._load_scalar(node)
+        raise InternalError(f"cannot render {node.op}")
+
+    def _load_scalar(self, node: Expr) -> str:
+        payload = node.payload
+        buffer = self.buffers[payload.operand]
+        storage = BY_NAME[payload.dtype]
+        wide = payload.operand in self.vector_buffers
+        position = payload.position
+        if storage.packing == 1:
+            if wide:
+                vector, component = ix.floordiv(position, LANES), ix.modulo(position, LANES)
+                if payload.operand in self.paired_buffers:
+                    pair, half = ix.floordiv(component, 2), ix.modulo(component, 2)
+                    word = f"{buffer}[{self._place(vector)}][{self.index(pair)}]"
+                    return self.call("of_pair", [word, self.index(half)])
+                return f"{buffer}[{self._place(vector)}][{self.index(component)}]"
+            return f"{buffer}[{self._place(position)}]"
+        per_word = storage.packing
+        word = self._place(ix.floordiv(position, per_word))
+        if wide and per_word == 2:
+            word_vector, component = ix.floordiv(position, 4), ix.modulo(ix.floordiv(position, 2), 2)
+            text = f"{buffer}[{self._place(word_vector)}][{self.index(component)}]"
+        else:
+            text = f"{buffer}[{word}]"
+        return self.call(f"unpack_{storage.format}", [text, self.index(ix.modulo(position, per_word))])
+
+    # -- vectors -------------------------------------------------------------------------------------------------
+
+    def vector(self, value: Expr) -> Rendered:
+        """Text of a ``vec4``, or of four scalars for types that have no vec4 form."""
+        found = self._vectors.get(value)
+        if found is not None:
+            return found
+        for node in self._postorder(value, self._vectors):
+            if node not in self._vectors:
+                self._vectors[node] = self._vector_node(node)
+        return self._vectors[value]
+
+    def _vector_node(self, node: Expr) -> Rendered:
+        has_vector = node.dtype in VECTOR_TYPES
+        if not self.varies(node):
+            text = self.scalar(node)
+            return f"{wgsl_type(node.dtype, LANES)}({text})" if has_vector else (text, text, text, text)
+        if node.op == "register":
+            return str(node.payload)
+        if node.op == "guard":
+            condition = self.without_lane(node.args[0])
+            if condition is not None and has_vector:
+                uniform = ex.guard(condition, node.args[1], node.args[2])
+                return self._guard(uniform, self.vector, wgsl_type(node.dtype, LANES))
+            return self._by_lane(node)
+        if node.op == "load":
+            return self._load_vector(node)
+        if node.op == "coordinate":
+            return self._coordinate_vector(node)
+        if node.op in ex.COMPARISONS:
+            condition = self.without_lane(node)
+            if condition is not None:
+                return f"vec4<bool>({self.scalar(condition)})"
+        arguments = [self._vectors[argument] for argument in node.args]
+        if has_vector and all(isinstance(argument, str) for argument in arguments):
+            text = operation(node, [str(argument) for argument in arguments], LANES, self)
+            return text if is_atomic(text) else self.short(text)
+        lanes = []
+        for lane in range(LANES):
+            parts = [self._component(argument, lane) for argument in arguments]
+            lanes.append(self.short(operation(node, parts, 1, self)))
+        return self._assemble(node, lanes)
+
+    def _component(self, rendered: Rendered, lane: int) -> str:
+        if isinstance(rendered, tuple):
+            return rendered[lane]
+        return f"{rendered}.{_COMPONENTS[lane]}"
+
+    def _assemble(self, node: Expr, lanes: list[str]) -> Rendered:
+        if node.dtype in VECTOR_TYPES:
+            return self.name(f"{wgsl_type(node.dtype, LANES)}({', '.join(lanes)})")
+        return lanes[0], lanes[1], lanes[2], lanes[3]
+
+    def _by_lane(self, node: Expr) -> Rendered:
+        return self._assemble(node, [self.scalar(self.at_lane(node, lane)) for lane in range(LANES)])
+
+    def without_lane(self, condition: Expr) -> Expr | None:
+        """The condition without the lane, when all four lanes agree on it."""
+        if not self.varies(condition):
+            return condition
+        if condition.op in ("and", "or"):
+            parts = [self.without_lane(argument) for argument in condition.args]
+            if parts[0] is None or parts[1] is None:
+                return None
+            return ex.binary(condition.op, parts[0], parts[1])
+        if (
+            condition.op in ("lt", "ge")
+            and condition.args[0].op == "coordinate"
+            and condition.args[1].op in ("const", "coordinate")
+        ):
+            low, step = split_lane(condition.args[0].payload)
+            bound = condition.args[1].payload
+            if step == 1 and low is not None and is_multiple(low, LANES) and is_multiple(bound, LANES):
+                return ex.compare(condition.op, ex.coordinate(low), condition.args[1])
+        return None
+
+    def _coordinate_vector(self, node: Expr) -> Rendered:
+        base, step = split_lane(node.payload)
+        if base is None:
+            return self._by_lane(node)
+        lanes = ", ".join(str(step * lane) for lane in range(LANES))
+        return f"(vec4<i32>({self.index(base)}) + vec4<i32>({lanes}))"
+
+    def _load_vector(self, node: Expr) -> Rendered:
+        payload = node.payload
+        base, _ = split_lane(payload.position)
+        if not is_aligned(payload.position) or node.dtype not in VECTOR_TYPES:
+            return self._by_lane(node)
+        assert base is not None
+        quarter = self._place(ix.floordiv(base, LANES))
+        buffer = self.buffers[payload.operand]
+        storage = BY_NAME[payload.dtype]
+        text = f"{buffer}[{quarter}]"
+        if payload.operand in self.paired_buffers:
+            text = self.call("of_pairs", [text], LANES)
+        if storage.packing > 1:
+            text = self.call(f"unpack_{storage.format}", [text], LANES)
+        return self.name(text)
+
+    def words(self, value: Expr) -> str:
+        """The packed words of a value that has :func:`packed_words`; zeros where a guard fails."""
+        kind, _ = packed_words(value) or ("", "")
+        if value.op == "guard":
+            condition = self.without_lane(value.args[0])
+            assert condition is not None
+            zero = ex.const(0, value.dtype)
+            uniform = ex.guard(condition, value.args[1], zero)
+            return self._guard(uniform, lambda node: f"{kind}()" if node is zero else self.words(node), kind)
+        base, _ = split_lane(value.payload.position)
+        assert base is not None
+        return f"{self.buffers[value.payload.operand]}[{self._place(ix.floordiv(base, LANES))}]"
+
+
+def packed_words(value: Expr) -> tuple[str, str] | None:
+    """The WGSL type of the words behind four neighbours of a packed operand, and the helper that unpacks them.
+
+    None for values that are more than that: a guard with zeros is all that may be around the load.
+    """
+    if value.op == "guard":
+        _, inside, otherwise = value.args
+        if otherwise.op != "const" or otherwise.payload != 0 or inside.op != "load":
+            return None
+        return packed_words(inside)
+    if value.op != "load" or not is_aligned(value.payload.position) or value.dtype not in VECTOR_TYPES:
+        return None
+    storage = BY_NAME[value.payload.dtype]
+    kinds = {2: "vec2<u32>", 4: "u32"}
+    return (kinds[storage.packing], f"unpack_{storage.name}") if storage.packing in kinds else None

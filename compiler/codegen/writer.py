@@ -1,0 +1,76 @@
+"""The statements of one WGSL function, and the helpers and bindings that they need."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from .. import index as ix
+from .lanes import LANES
+
+_INLINE_LENGTH = 88  #: longer sub-expressions get a name of their own
+
+#: what a name of the form letter and number must not be
+_TYPE_NAMES = frozenset({"i8", "i16", "i32", "i64"})
+
+
+def symbol_field(name: str) -> str:
+    """The field of the ``symbols`` uniform that holds a declared dynamic dimension: a legal WGSL identifier."""
+    plain = name.removeprefix(ix.DIMENSION_PREFIX)
+    safe = "".join(
+        character
+        if character.isascii() and character.isalnum()
+        else "__"
+        if character == "_"
+        else f"_{ord(character):x}_"
+        for character in plain
+    )
+    return f"s_{safe}"
+
+
+@dataclass
+class Functions:
+    """The helper functions and bindings that emitted text needs, collected while emitting."""
+
+    helpers: dict[tuple[str, str], None] = field(default_factory=dict)  #: (name, WGSL type suffix: "1" or "4")
+    symbols: dict[str, None] = field(default_factory=dict)  #: declared dynamic dimensions that are read
+
+
+class Writer:
+    """Collects statements; a *text* is a WGSL expression."""
+
+    def __init__(self, functions: Functions) -> None:
+        self.functions = functions
+        self.lines: list[str] = []
+        self.indent = 1
+        self._counter = 0
+
+    def write(self, line: str) -> None:
+        self.lines.append("  " * self.indent + line)
+
+    def number(self) -> int:
+        """The next number of a name."""
+        self._counter += 1
+        return self._counter
+
+    def name(self, text: str, prefix: str = "t") -> str:
+        """A name for the value of ``text``, which is computed here."""
+        name = f"{prefix}{self.number()}"
+        if name in _TYPE_NAMES:
+            return self.name(text, prefix)
+        self.write(f"let {name} = {text};")
+        return name
+
+    def short(self, text: str) -> str:
+        """``text``, or a name where it is long."""
+        return text if len(text) <= _INLINE_LENGTH else self.name(text)
+
+    def call(self, helper: str, arguments: list[str], lanes: int = 1) -> str:
+        """A call of a helper function, which is declared then."""
+        suffix = "4" if lanes == LANES else "1"
+        self.functions.helpers[helper, suffix] = None
+        return f"{helper}_{suffix}({', '.join(arguments)})"
+
+
+def is_atomic(text: str) -> bool:
+    """Whether a text is a name, a number or a component: it needs no name, and no brackets."""
+    return text.replace(".", "").replace("_", "").isalnum()
