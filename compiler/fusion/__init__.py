@@ -1,0 +1,37 @@
+"""Graph to fused groups: which nodes share a kernel, and which values exist in memory.
+
+A *group* becomes one kernel.  It has at most one *anchor* (a matrix product, a convolution, a reduction ...) and grows
+in two directions:
+
+*Epilogue.*  From the anchor's result forward, a :class:`Region` takes elementwise consumers (and the reductions and
+elementwise nodes of a normalisation) as long as one value is left that others read: the *exit* (:mod:`.regions`; the
+rules are in :mod:`.joining`).  A region with a single exit is convex, so groups never form a cycle.
+
+*Prologue.*  A node that computes each element on its own (``OpDef.is_map``) and that no region took is either
+materialised by a kernel of its own or *inlined* into its consumers, composed into their load expressions
+(:mod:`.inlining`; :mod:`.operand_limit` for the kernels that would bind too much then).
+
+Every decision that keeps two neighbours apart is recorded in ``Fusion.reasons``.
+"""
+
+from __future__ import annotations
+
+from ..ir import Graph
+from ..ops.registry import Registry, registry
+from .collect import collect
+from .groups import Fusion, Group, Region
+from .inlining import place_maps
+from .operand_limit import respect_operand_limit
+from .partition import Partition, constant_values
+from .regions import grow_regions
+
+__all__ = ["Fusion", "Group", "Region", "constant_values", "fuse"]
+
+
+def fuse(graph: Graph, *, enabled: bool = True, max_operands: int = 8, operators: Registry = registry) -> Fusion:
+    """Group the nodes of an expanded graph.  With ``enabled`` off every node is its own kernel."""
+    partition = Partition(graph, enabled, max_operands, operators)
+    grow_regions(partition)
+    place_maps(partition)
+    respect_operand_limit(partition)
+    return collect(partition)

@@ -1,0 +1,96 @@
+"""What fusion has decided so far, and what its steps ask of a graph."""
+
+from __future__ import annotations
+
+from ..ir import Graph, Node, Value
+from ..narrow import narrow_values
+from ..ops.registry import Registry
+from ..rewrite import is_static
+from .groups import Region
+
+#: Families that read each operand element many times
+REUSING_FAMILIES = frozenset({"gemm", "conv", "conv_transpose"})
+#: Nodes that a kernel may inline: they bound the size of a shader
+INLINE_LIMIT = 128
+
+
+class Partition:
+    """A graph whose nodes are being divided among kernels.
+
+    ``region_of`` grows first, then ``materialise``: the values that exist in memory.  A node in no region whose value
+    is not materialised is inlined.
+    """
+
+    def __init__(self, graph: Graph, enabled: bool, max_operands: int, operators: Registry) -> None:
+        self.graph = graph
+        self.enabled = enabled
+        self.max_operands = max_operands
+        self.operators = operators
+        self.rank = {node: position for position, node in enumerate(graph.nodes)}
+        self.outputs = set(graph.outputs)
+        self.constant = constant_values(graph)
+        self.narrow = narrow_values(graph, self.constant, operators) if enabled else set()
+        self.region_of: dict[Node, Region] = {}
+        self.materialise: set[Value] = set()
+        self.reasons: dict[tuple[int, int], tuple[Node, Node, str]] = {}  #: the first of each pair
+
+    def refuse(self, producer: Node, consumer: Node, reason: str) -> None:
+        """Record why two neighbours do not share a kernel."""
+        self.reasons.setdefault((producer.id, consumer.id), (producer, consumer, reason))
+
+    def refuse_users(self, node: Node, reason: str) -> None:
+        for user in node.outputs[0].users:
+            self.refuse(node, user, reason)
+
+    @property
+    def too_many_buffers(self) -> str:
+        return f"the kernel would bind more than {self.max_operands} buffers"
+
+    def owners(self) -> list[Value]:
+        """Outputs of kernels, in the order of the nodes that compute them."""
+        found = [value for value in self.materialise if value.producer is not None]
+        return sorted(found, key=lambda value: (self.rank[value.producer], value.output_index))  # type: ignore[index]
+
+    def operands(self, output: Value) -> tuple[list[Value], list[Node]]:
+        """What the kernel that writes ``output`` loads, and which nodes it inlines."""
+        assert output.producer is not None
+        region = self.region_of.get(output.producer)
+        own = region.own if region else [output.producer]
+        reads: dict[Value, None] = {}
+        inlined: dict[Node, None] = dict.fromkeys(own)
+        for node in own:
+            self._visit(node, reads, inlined)
+        for member in own:
+            inlined.pop(member, None)
+        inner = {node.outputs[0] for node in own}
+        return [value for value in reads if value not in inner], sorted(inlined, key=self.rank.__getitem__)
+
+    def _visit(self, node: Node, reads: dict[Value, None], inlined: dict[Node, None]) -> None:
+        stack = self.operators.of(node).data_inputs(node)[::-1]
+        while stack:
+            value = stack.pop()
+            if is_literal(value):
+                continue
+            producer = value.producer
+            if producer is None or value in self.materialise:
+                reads[value] = None
+                continue
+            if producer in inlined:
+                continue
+            inlined[producer] = None
+            stack.extend(reversed(self.operators.of(producer).data_inputs(producer)))
+
+
+def constant_values(graph: Graph) -> set[Value]:
+    """Values that depend on constants alone, not even on dynamic dimensions."""
+    constant = set(graph.constants)
+    for node in graph.nodes:
+        operands = [value for value in node.inputs if value is not None]
+        if operands and all(value in constant for value in operands) and is_static(node):
+            constant.update(node.outputs)
+    return constant
+
+
+def is_literal(value: Value) -> bool:
+    """Whether kernels hold the value in their text (known, and one element at most), or never read it: it has none."""
+    return (value.known is not None and value.known.size <= 1) or value.elements == 0
