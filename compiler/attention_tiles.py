@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from math import ceil
 
 from ..runtime.device_profile import DeviceProfile
-
-LANES = 4
+from .lanes import LANES
 
 #: Rows of queries that are so few that a workgroup takes one each
 FEW_ROWS = 4

@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 from math import ceil
 
 from ..runtime.device_profile import DeviceProfile
-
-LANES = 4  #: columns in one vector
+from .lanes import LANES
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from ..runtime.device_profile import DeviceProfile
 from . import tuning
+from .lanes import LANES
 from .winograd import TAPS, TILE_OUTPUTS, tiles
 
 #: Nanoseconds on lavapipe for eight threads (docs/performance.md): loading and storing a vector of a transform
@@ -73,5 +74,5 @@ def _cost(problem: WinogradProblem, outputs: int, profile: DeviceProfile) -> flo
     product = _product_cost(tuning.Problem(covered, problem.features, problem.channels, points), profile)
     moved_in = covered * problem.channels * points * (_LOAD + _STORE)
     moved_out = covered * problem.features * (points * _LOAD + outputs**2 * _STORE)
-    subgroup = tuning.CPU_SUBGROUP * tuning.LANES
+    subgroup = tuning.CPU_SUBGROUP * LANES
     return product + tuning.CPU_RUNS * (moved_in + moved_out) / subgroup / tuning.CPU_CORES + _COMPILE

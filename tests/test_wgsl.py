@@ -16,11 +16,11 @@ from shaderloom.compiler import expr as ex
 from shaderloom.compiler import index as ix
 from shaderloom.compiler.codegen.emitter import Emitter
 from shaderloom.compiler.codegen.helpers import helper_files
-from shaderloom.compiler.codegen.lanes import is_aligned, lane_variable, split_lane
 from shaderloom.compiler.codegen.render import render
 from shaderloom.compiler.codegen.writer import Functions
 from shaderloom.compiler.kernels.map import MapConfig
 from shaderloom.compiler.kernels.spec import Hook, KernelSpec, Operand, Store
+from shaderloom.compiler.lanes import is_aligned, lane_variable, split_lane
 from shaderloom.compiler.sources import numpy_dtype
 from shaderloom.runtime.device_profile import WEB
 from shaderloom.runtime.dtypes import BY_NAME, from_border, padded_bytes

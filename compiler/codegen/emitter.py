@@ -22,7 +22,7 @@ from .. import expr as ex
 from .. import index as ix
 from ..expr import Expr
 from ..index import Dim
-from .lanes import LANE, LANES, is_aligned, is_multiple, split_lane
+from ..lanes import LANE, LANES, is_aligned, is_multiple, split_lane
 from .operations import literal, operation
 from .types import VECTOR_TYPES, wgsl_type
 from .writer import Functions, Writer, is_atomic, symbol_field

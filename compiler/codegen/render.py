@@ -16,9 +16,9 @@ from ...runtime.errors import LimitError
 from ...runtime.plan import Binding, Kernel
 from .. import expr as ex
 from ..kernels.spec import LONG_WORDS, Hook, KernelSpec, Operand
+from ..lanes import LANES, is_aligned
 from .emitter import Emitter, packed_words
 from .helpers import helper_text, with_dependencies
-from .lanes import LANES, is_aligned
 from .stores import emit_store, owns_words
 from .templates import environment
 from .types import VECTOR_TYPES, wgsl_type

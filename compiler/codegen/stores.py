@@ -9,8 +9,8 @@ from ...runtime.errors import LimitError
 from .. import index as ix
 from ..expr import Expr
 from ..kernels.spec import Store
+from ..lanes import LANE, LANES, is_aligned, split_lane
 from .emitter import Emitter
-from .lanes import LANE, LANES, is_aligned, split_lane
 from .types import VECTOR_TYPES
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from .. import index as ix
-from .lanes import LANES
+from ..lanes import LANES
 
 _INLINE_LENGTH = 88  #: longer sub-expressions get a name of their own
 

@@ -7,10 +7,10 @@ where its own result is.  Views that can be inverted (``store_map``) only change
 from __future__ import annotations
 
 from .. import index as ix
-from ..attention_tiles import LANES
 from ..coordinates import broadcast_coordinates
 from ..index import Dim
 from ..ir import Node, Shape, Value
+from ..lanes import LANES
 from .groups import Region
 from .partition import REUSING_FAMILIES, Partition, is_literal
 

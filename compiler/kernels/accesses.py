@@ -18,10 +18,10 @@ from dataclasses import dataclass, replace
 from ...runtime.dtypes import padded_bytes
 from .. import expr as ex
 from .. import index as ix
-from ..codegen.lanes import LANES, depends_on_lane, is_aligned, lane_variable, split_lane
 from ..expr import Expr
 from ..index import Dim
 from ..ir import Value
+from ..lanes import LANES, depends_on_lane, is_aligned, lane_variable, split_lane
 from .spec import Hook, Store
 
 Coordinates = tuple[Dim, ...]

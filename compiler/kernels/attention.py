@@ -25,11 +25,11 @@ from .. import index as ix
 from ..attention import Scores, product_coordinates
 from ..attention_tiles import RowAttention, TileAttention
 from ..choices import problem_key
-from ..codegen.lanes import LANES
 from ..coordinates import broadcast_coordinates
 from ..expr import Expr
 from ..index import Dim
 from ..ir import Node, Shape, Value
+from ..lanes import LANES
 from ..layout import Layout, contiguous
 from .context import Built, GroupContext, lanes_of, unflatten
 from .facts import extent

@@ -17,12 +17,12 @@ from ...runtime.errors import InternalError, LimitError
 from .. import expr as ex
 from .. import index as ix
 from ..choices import Answer, Choices
-from ..codegen.lanes import LANE, LANES, depends_on_lane, is_aligned, lane_variable
 from ..coordinates import broadcast_coordinates
 from ..expr import Expr
 from ..fusion import Group
 from ..index import Dim
 from ..ir import Node, Shape, Value
+from ..lanes import LANE, LANES, depends_on_lane, is_aligned, lane_variable
 from ..ops.registry import Registry, registry
 from . import rounds as loop_rounds
 from .accesses import Accesses

@@ -7,9 +7,9 @@ import math
 from .. import expr as ex
 from .. import index as ix
 from ..choices import problem_key
-from ..codegen.lanes import LANES
 from ..codegen.stores import owns_words
 from ..index import Dim
+from ..lanes import LANES
 from ..tuning_depthwise import DepthwiseProblem, Extent, depthwise_tiles
 from .context import Built, GroupContext, lanes_of, unflatten
 from .facts import extent, window_of

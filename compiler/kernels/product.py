@@ -20,11 +20,11 @@ from .. import expr as ex
 from .. import index as ix
 from .. import tuning
 from ..choices import problem_key
-from ..codegen.lanes import LANES
 from ..codegen.stores import owns_words
 from ..codegen.types import VECTOR_TYPES, WGSL_TYPES
 from ..expr import Expr
 from ..index import Dim
+from ..lanes import LANES
 from .context import Built, GroupContext, lanes_of, linear_grid, unflatten
 from .facts import epilogue, extent, loaded_types
 from .rounds import most, most_rounds, within

@@ -24,10 +24,10 @@ from ...runtime.errors import UnsupportedError
 from .. import expr as ex
 from .. import index as ix
 from ..choices import problem_key
-from ..codegen.lanes import LANES, is_aligned
 from ..codegen.types import VECTOR_TYPES, WGSL_TYPES
 from ..expr import Expr
 from ..index import Dim
+from ..lanes import LANES, is_aligned
 from ..ops.common import wrap
 from ..ops.reduction import identity
 from .context import Built, GroupContext, Phase, lanes_of, linear_grid, unflatten

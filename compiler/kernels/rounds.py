@@ -13,8 +13,8 @@ from typing import TypeVar
 from ...runtime.device_profile import DeviceProfile
 from .. import expr as ex
 from .. import index as ix
-from ..codegen.lanes import LANES
 from ..index import Dim
+from ..lanes import LANES
 from .spec import Hook
 
 MOST_ROUNDS = 65_535

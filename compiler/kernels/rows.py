@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from ...runtime.errors import UnsupportedError
 from .. import expr as ex
 from .. import index as ix
-from ..codegen.lanes import LANES
 from ..expr import Expr
 from ..index import Dim
+from ..lanes import LANES
 from .context import GroupContext, lanes_of, unflatten
 
 

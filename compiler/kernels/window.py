@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from ...runtime.errors import UnsupportedError
 from .. import expr as ex
 from .. import index as ix
-from ..codegen.lanes import LANES, is_aligned
 from ..codegen.types import VECTOR_TYPES, WGSL_TYPES
 from ..expr import Expr
 from ..index import Dim
 from ..ir import Node
+from ..lanes import LANES, is_aligned
 from ..layout import Layout, channels_last
 from ..ops.pooling import PoolAttributes
 from ..ops.reduction import identity

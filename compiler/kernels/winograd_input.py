@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from .. import expr as ex
 from .. import index as ix
-from ..codegen.lanes import LANES
 from ..ir import Node
+from ..lanes import LANES
 from ..layout import Layout, contiguous
 from ..ops.winograd import WinogradInputAttributes, WinogradOutputAttributes, grid
 from ..winograd import transform

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from .. import expr as ex
 from .. import index as ix
-from ..codegen.lanes import LANES
 from ..ir import Node
+from ..lanes import LANES
 from ..layout import Layout, channels_last
 from ..ops.winograd import WinogradOutputAttributes
 from ..winograd import transform

@@ -6,7 +6,7 @@ time only.  Means of them are two products: the weight of an element is that of 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,6 +25,7 @@ from .normalization import in_type
 from .positions import as_float, clamped_coordinate, extent, within
 from .reduction import mean, reduce
 from .registry import Builder, Case, Inferred, RawNode, Read, Tensor, register
+from .roi_axes import RoiAxisAttributes, ends, infer_axis
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +56,15 @@ class RoiSamplesAttributes:
     weighted: bool  #: the largest of the four weighted neighbours in place of their sum
 
 
+def _span(
+    read: Callable[[int], Expr], vertical: bool, attributes: RoiSamplesAttributes | RoiWeightsAttributes
+) -> tuple[Expr, Expr]:
+    """Where a region begins along an axis, and how long it is."""
+    start, stop = (end - number(attributes.shift) for end in ends(read, vertical, attributes.scale))
+    length = stop - start
+    return start, ex.binary("max", length, number(1.0)) if attributes.at_least_one else length
+
+
 def _infer_samples(node: Node) -> Inferred:
     attributes: RoiSamplesAttributes = node.attributes
     value, regions = node.operand(0), node.operand(1)
@@ -74,14 +84,7 @@ def _read_sample(node: Node, coordinates: Sequence[Dim], read: Read) -> Expr:
         ((row, attributes.height, grid[0]), (column, attributes.width, grid[1]))
     ):
         size = value.shape[2 + axis]
-        # a region is x1, y1, x2, y2
-        start, stop = (
-            read(1, [region, place]) * number(attributes.scale) - number(attributes.shift)
-            for place in (1 - axis, 3 - axis)
-        )
-        length = stop - start
-        if attributes.at_least_one:
-            length = ex.binary("max", length, number(1.0))
+        start, length = _span(lambda at: read(1, [region, at]), axis == 0, attributes)
         step = length / number(float(bins))
         offset = (as_float(inner) + number(0.5)) * step / number(float(attributes.ratio))
         position = start + as_float(bin_number) * step + offset
@@ -119,20 +122,11 @@ register(
 
 
 @dataclass(frozen=True, slots=True)
-class RoiWeightsAttributes:
-    """The result is [regions, bins, size]: what each element of an axis counts in the mean of a bin."""
+class RoiWeightsAttributes(RoiAxisAttributes):
+    """As :class:`RoiSamplesAttributes` has them."""
 
-    vertical: bool
-    bins: int
-    size: Dim
-    scale: float
     shift: float
     at_least_one: bool
-
-
-def _infer_weights(node: Node) -> Inferred:
-    attributes: RoiWeightsAttributes = node.attributes
-    return [(FLOAT32, (node.operand(0).shape[0], attributes.bins, attributes.size))]
 
 
 #: Samples are more than half a pixel apart, or there is one: between two neighbours of an element lie at most 5, and
@@ -141,16 +135,11 @@ _NEAR = 6
 
 
 def _read_weight(node: Node, coordinates: Sequence[Dim], read: Read) -> Expr:
+    """What an element of an axis counts in the mean of a bin."""
     attributes: RoiWeightsAttributes = node.attributes
     region, row, element = coordinates
     zero, half, one = number(0.0), number(0.5), number(1.0)
-    place = 1 if attributes.vertical else 0  # a region is x1, y1, x2, y2
-    start, stop = (
-        read(0, [region, at]) * number(attributes.scale) - number(attributes.shift) for at in (place, place + 2)
-    )
-    length = stop - start
-    if attributes.at_least_one:
-        length = ex.binary("max", length, one)
+    start, length = _span(lambda at: read(0, [region, at]), attributes.vertical, attributes)
     bin_size = length / number(float(attributes.bins))
     count = ex.unary("ceil", bin_size)
     samples = ex.binary("max", count, one)
@@ -175,7 +164,7 @@ def _read_weight(node: Node, coordinates: Sequence[Dim], read: Read) -> Expr:
 register(
     name="RoiWeights",
     domain="loom",
-    infer=_infer_weights,
+    infer=infer_axis(FLOAT32),
     cases=(),
     attributes=RoiWeightsAttributes,
     gather=_read_weight,

@@ -22,27 +22,13 @@ from .attention_core import part, view
 from .common import FLOATS
 from .reduction import reduce
 from .registry import Builder, Case, Inferred, Read, Tensor, register
+from .roi_axes import RoiAxisAttributes, ends, infer_axis
 
 
 @dataclass(frozen=True, slots=True)
 class MaxRoiPoolAttributes:
     pooled_shape: tuple[int, ...]
     spatial_scale: float = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class RoiBinsAttributes:
-    """The result is [regions, bins, size]: whether an element of an axis lies in a bin."""
-
-    vertical: bool
-    bins: int
-    size: Dim
-    scale: float
-
-
-def _infer_bins(node: Node) -> Inferred:
-    attributes: RoiBinsAttributes = node.attributes
-    return [(BOOL, (node.operand(0).shape[0], attributes.bins, attributes.size))]
 
 
 def _whole(value: Expr) -> Expr:
@@ -52,10 +38,11 @@ def _whole(value: Expr) -> Expr:
 
 
 def _read_bin(node: Node, coordinates: Sequence[Dim], read: Read) -> Expr:
-    attributes: RoiBinsAttributes = node.attributes
+    """Whether an element of an axis lies in a bin."""
+    attributes: RoiAxisAttributes = node.attributes
     region, row, element = coordinates
-    place = 2 if attributes.vertical else 1  # a region is batch, x1, y1, x2, y2
-    first, last = (_whole(read(0, [region, at]) * number(attributes.scale)) for at in (place, place + 2))
+    # the number of the batch comes first
+    first, last = map(_whole, ends(lambda at: read(0, [region, at + 1]), attributes.vertical, attributes.scale))
     one, bins = ex.const(1, "i32"), ex.const(attributes.bins, "i32")
     size = ex.binary("max", ex.cast(last - first, "i32") + one, one)
     # in integers: where a bin ends on a whole number, the rounding of a driver's quotient would move it
@@ -68,9 +55,9 @@ def _read_bin(node: Node, coordinates: Sequence[Dim], read: Read) -> Expr:
 register(
     name="RoiBins",
     domain="loom",
-    infer=_infer_bins,
+    infer=infer_axis(BOOL),
     cases=(),
-    attributes=RoiBinsAttributes,
+    attributes=RoiAxisAttributes,
     gather=_read_bin,
     reads=2,
 )

@@ -21,6 +21,7 @@ from .. import index as ix
 from ..expr import Expr
 from ..index import Dim
 from ..ir import Node
+from ..lanes import LANES
 from . import common
 from .common import FLOATS
 from .matmul import product_shape
@@ -28,7 +29,6 @@ from .registry import Inferred, Read, register
 
 #: The lowest finite number: the highest score of no keys
 LOWEST = -3.4028234e38
-LANES = 4
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,6 @@ from collections.abc import Mapping
 from ...runtime.device_profile import WEB
 from .. import expr as ex
 from .. import index as ix
-from ..codegen.lanes import lane_variable, split_lane
 from ..expr import Expr
 from ..fusion import Fusion, Group
 from ..index import Dim
@@ -24,6 +23,7 @@ from ..ir import Graph, Shape, Value
 from ..kernels.attention import scores_axes
 from ..kernels.context import GroupContext
 from ..kernels.families import output_layout, preferred_axes
+from ..lanes import lane_variable, split_lane
 from ..layout import Layout, contiguous
 
 Votes = dict[Value, dict[int, int]]  #: value -> logical axis -> elements that want it innermost

@@ -5,9 +5,9 @@ An access is *aligned* when its position is a multiple of four plus the lane: on
 
 from __future__ import annotations
 
-from .. import expr as ex
-from .. import index as ix
-from ..index import Dim
+from . import expr as ex
+from . import index as ix
+from .index import Dim
 
 LANE = "lane"
 LANES = 4
