@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+import warnings
 from pathlib import Path
 
 import pytest
@@ -70,3 +71,38 @@ def cache_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty folder as the disk cache of this test and of the processes that it starts."""
     monkeypatch.setenv("SHADERLOOM_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache"
+
+
+@pytest.fixture
+def fresh_notices():
+    """What a process says once is said again."""
+    from shaderloom import notices
+
+    notices.forget()
+    yield
+    notices.forget()
+
+
+@pytest.fixture
+def quiet_providers(fresh_notices):
+    """No word about nodes that go to another provider."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "provider 'wgpu' cannot run")
+        yield
+
+
+@pytest.fixture
+def pair(device):
+    """Opens sessions beside onnxruntime: ``pair(model or text, providers, **options)``."""
+    from tests.support.staged import WGPU, Pair, parse
+
+    opened = []
+
+    def make(model, providers=WGPU, **options) -> Pair:
+        made = Pair(parse(model) if isinstance(model, str) else model, device, providers, **options)
+        opened.append(made)
+        return made
+
+    yield make
+    for made in opened:
+        made.session.close()

@@ -14,9 +14,10 @@ from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
 import shaderloom
-from shaderloom import notices
 from shaderloom.placement import Placement
 from shaderloom.runtime.errors import InputError, UnsupportedError
+
+pytestmark = pytest.mark.usefixtures("quiet_providers")
 
 HEADER = '<ir_version: 8, opset_import: ["" : 18, "ai.onnx.ml" : 3]>'
 BOTH = ["wgpu", "cpu"]
@@ -43,15 +44,6 @@ OPTIONAL = """g (float[n] x) => (float[n] y) { o = Optional(x)  has = OptionalHa
 def parse(text: str) -> onnx.ModelProto:
     opset = 20 if "StringConcat" in text else 18
     return onnx.parser.parse_model(HEADER.replace('"" : 18', f'"" : {opset}') + text)
-
-
-@pytest.fixture(autouse=True)
-def quiet():
-    notices.forget()
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "provider 'wgpu' cannot run")
-        yield
-    notices.forget()
 
 
 @pytest.fixture

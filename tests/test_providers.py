@@ -15,10 +15,11 @@ import onnx.parser
 import pytest
 
 import shaderloom
-from shaderloom import notices
 from shaderloom.providers import initialise_providers, parse_providers
 from shaderloom.runtime.device import AdapterDescription, choose_adapter
 from shaderloom.runtime.errors import DeviceError, InputError, UnsupportedError
+
+pytestmark = pytest.mark.usefixtures("fresh_notices")
 
 ADD = """<ir_version: 8, opset_import: ["" : 17]>
 g (float[n] x, float[1] b) => (float[n] y) <float[1] b = {1}> { y = Add(x, b) }"""
@@ -29,13 +30,6 @@ g (string[n] x, string[n] z) => (string[n] y) { y = StringConcat(x, z) }"""
 
 def parse(text: str) -> onnx.ModelProto:
     return onnx.parser.parse_model(text)
-
-
-@pytest.fixture(autouse=True)
-def told():
-    notices.forget()
-    yield
-    notices.forget()
 
 
 def test_names_and_aliases():

@@ -8,7 +8,6 @@ import onnx.parser
 import pytest
 
 import shaderloom
-from shaderloom import notices
 from shaderloom.compiler.decisions import deciding_names
 from shaderloom.compiler.frontend import load_model
 from shaderloom.compiler.half_storage import DECIDING
@@ -17,16 +16,11 @@ from tests.support.comparison import reference, relative_error
 
 pytest.importorskip("onnxruntime")
 
+pytestmark = pytest.mark.usefixtures("fresh_notices")
+
 TOLERANCE = 2e-2
 HEADER = '<ir_version: 8, opset_import: ["" : 18]>'
 WGPU = ["wgpu"]
-
-
-@pytest.fixture(autouse=True)
-def quiet():
-    notices.forget()
-    yield
-    notices.forget()
 
 
 def parse(text: str, **weights: np.ndarray) -> onnx.ModelProto:
