@@ -52,6 +52,8 @@ class Limits:
 
 DEFAULT_LIMITS = Limits()
 
+_NARROWER = "declare a narrower range of that dimension, or none"
+
 #: Names of the element types that a device holds
 ON_DEVICE = frozenset(name for name, dtype in BY_NAME.items() if dtype.on_device)
 
@@ -149,16 +151,14 @@ class GraphBuilder:
             return [(dtype, tuple(shape)) for dtype, shape in definition.infer(node)]
         except ix.Undecidable as error:
             raise ShapeError(
-                f"the result's shape depends on whether {error}",
-                origin=self.origin,
-                hint="declare a narrower range of that dimension, or none",
+                f"the result's shape depends on whether {error}", origin=self.origin, hint=_NARROWER
             ) from None
         except ShaderloomError as error:
             error.origin = error.origin or self.origin
             symbols = {name for value in node.inputs if value is not None for name in _symbols(value)}
             if error.hint is None and symbols:
                 listed = ", ".join(sorted(symbols))
-                error.hint = f"it does not hold for every size of {listed}: declare a narrower range, or none"
+                error.hint = f"it does not hold for every size of {listed}: {_NARROWER}"
             raise
 
     def _check_size(self, name: str, shape: Shape) -> None:
@@ -274,7 +274,7 @@ def _symbols(value: Value) -> set[str]:
     found = set().union(*map(ix.variables, value.shape))
     if value.known is not None and value.known.dtype == object:
         found |= set().union(*map(ix.variables, value.known.flat))
-    return found
+    return {declared.name for declared in map(ix.declared_dimension, found) if declared is not None}
 
 
 def _has_index(array: np.ndarray) -> bool:

@@ -13,6 +13,7 @@ is known to be below ``n`` as well, so ``(n*a + b) // n == a`` holds for all ``n
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Union
 from weakref import WeakValueDictionary
@@ -144,13 +145,48 @@ def variable(name: str, low: int, high: int) -> Dim:
     return Index((((_atom("var", (), name, low, high, name),), 1),))
 
 
-#: Declared dynamic dimensions have names of the user's choice; the prefix keeps them apart from loop variables
-DIMENSION_PREFIX = "$"
+def dimension(name: str, low: int, high: int, step: int = 1) -> Dim:
+    """The declared dynamic dimension ``name``: ``low``, ``low + step``, ... or ``high``.
+
+    With a step it is ``step * count + offset``, where the variable counts whole steps: so halves of a size that is a
+    multiple of 4 are exact, and two ways to the same size are the same polynomial.
+    """
+    payload = dimension_variable(name, low, step)
+    if step == 1:
+        return variable(payload, low, high)
+    if low == high:
+        return low
+    atom = _atom("var", (), payload, low // step, high // step, f"${name}/{step}")
+    return add(Index((((atom,), step),)), low % step)
 
 
-def dimension(name: str, low: int, high: int) -> Dim:
-    """The declared dynamic dimension ``name`` with inclusive bounds."""
-    return variable(DIMENSION_PREFIX + name, low, high)
+def dimension_variable(name: str, low: int, step: int = 1) -> str:
+    """The variable of a declared dynamic dimension.
+
+    Dimensions have names of the user's choice: the first character keeps them apart from loop variables, and those
+    with a step from those without.
+    """
+    return f"${name}" if step == 1 else f"@{step}+{low % step}:{name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Dimension:
+    """What the name of a variable says of a dimension: its sizes are ``step * variable + offset``."""
+
+    name: str
+    step: int = 1
+    offset: int = 0
+
+
+def declared_dimension(variable: str) -> Dimension | None:
+    """The declared dynamic dimension that a variable stands for; None for others."""
+    if variable.startswith("$"):
+        return Dimension(variable[1:])
+    if not variable.startswith("@"):
+        return None
+    numbers, _, name = variable[1:].partition(":")
+    step, _, offset = numbers.partition("+")
+    return Dimension(name, int(step), int(offset))
 
 
 def coordinate(name: str, size: Dim) -> Dim:
@@ -208,7 +244,8 @@ def _build(collected: dict[Monomial, int]) -> Dim:
 def _join_remainders(collected: dict[Monomial, int]) -> Dim | None:
     """Undo an unflattening: ``b*(x//b) + x%b == x`` and ``b*((x//b)%a) + x%b == x%(a*b)``, also scaled by a factor.
 
-    Gives the joined polynomial, or None when no two terms belong together.
+    ``b`` may be a polynomial, of which every term then has a partner.  Gives the joined polynomial, or None when no
+    terms belong together.
     """
     for monomial, coefficient in collected.items():
         for atom in monomial:
@@ -224,12 +261,12 @@ def _join_remainders(collected: dict[Monomial, int]) -> Dim | None:
                     whole = _joined(atom, other, quotient)
                     if whole is None:
                         continue
-                    rest_of_partner = list(partner)
-                    rest_of_partner.remove(other)
-                    partner_step = _build({tuple(rest_of_partner): collected[partner]})
-                    if partner_step != step:
+                    partners = dict(_terms(multiply(step, Index((((other,), 1),)))))
+                    if any(collected.get(key) != value for key, value in partners.items()):
                         continue
-                    remaining = {key: value for key, value in collected.items() if key not in (monomial, partner)}
+                    remaining = {
+                        key: value for key, value in collected.items() if key != monomial and key not in partners
+                    }
                     scaled = multiply(whole, _build({tuple(scale): coefficient}))
                     return add(_build(remaining), scaled)
     return None
@@ -334,6 +371,9 @@ def divide(value: Dim, divisor: Dim) -> Dim | None:
 
 
 def _split_symbolic(value: Index, divisor: Index) -> tuple[Dim, Dim]:
+    """``value == divisor * quotient + rest`` where the quotient takes what it can."""
+    if len(divisor.terms) > 1:
+        return _split_polynomial(value, divisor)
     quotient: Dim = 0
     rest: dict[Monomial, int] = {}
     for monomial, coefficient in value.terms:
@@ -343,6 +383,28 @@ def _split_symbolic(value: Index, divisor: Index) -> tuple[Dim, Dim]:
         else:
             quotient = add(quotient, part)
     return quotient, _build(rest)
+
+
+def _split_polynomial(value: Index, divisor: Index) -> tuple[Dim, Dim]:
+    """The same by long division, if that leaves a rest that is never negative; else nothing is taken."""
+    leading = Index((divisor.terms[-1],))
+    quotient: Dim = 0
+    rest: Dim = 0
+    left: Dim = value
+    for _ in range(64):
+        if not isinstance(left, Index):
+            rest = add(rest, left)
+            return (quotient, rest) if bounds(rest)[0] >= 0 else (0, value)
+        monomial, coefficient = left.terms[-1]
+        last: Dim = Index(((monomial, coefficient),)) if monomial else coefficient
+        part = _divide_exactly(last, leading) if isinstance(last, Index) else None
+        if part is None:
+            rest = add(rest, last)
+            left = add(left, multiply(last, -1))
+        else:
+            quotient = add(quotient, part)
+            left = add(left, multiply(multiply(part, divisor), -1))
+    return 0, value
 
 
 def _fits_below(value: Dim, divisor: Dim) -> bool:
@@ -661,21 +723,40 @@ def _evaluate_atom(atom: Atom, values: Mapping[str, Any], read: Callable[[Any], 
 
 
 def serialise(value: Dim) -> Any:
-    """JSON form of an index without opaque atoms: an int, a dimension's name, or lists ``[operator, operand, ...]``."""
+    """JSON form of an index without opaque atoms: an int, a dimension's name, or lists ``[operator, operand, ...]``.
+
+    Names stand for sizes; a variable that counts steps is the size divided by the step.
+    """
     if not isinstance(value, Index):
         return int(value)
-    terms = []
+    constant, terms = 0, []
     for monomial, coefficient in value.terms:
-        factors: list[Any] = [_serialise_atom(atom) for atom in monomial]
-        if coefficient != 1 or not factors:
+        if not monomial:
+            constant += coefficient
+            continue
+        factors: list[Any] = []
+        for atom in monomial:
+            counted = declared_dimension(atom.payload) if atom.kind == "var" else None
+            if counted is None or coefficient % counted.step or (counted.offset and len(monomial) > 1):
+                factors.append(_serialise_atom(atom))
+                continue
+            coefficient //= counted.step  # step * count is size - offset
+            constant -= coefficient * counted.offset
+            factors.append(counted.name)
+        if coefficient != 1:
             factors.insert(0, coefficient)
         terms.append(factors[0] if len(factors) == 1 else ["*", *factors])
+    if constant:
+        terms.insert(0, constant)
     return terms[0] if len(terms) == 1 else ["+", *terms]
 
 
 def _serialise_atom(atom: Atom) -> Any:
     if atom.kind == "var":
-        return atom.payload.removeprefix(DIMENSION_PREFIX)
+        counted = declared_dimension(atom.payload)
+        if counted is None:
+            return atom.payload
+        return counted.name if counted.step == 1 else ["//", counted.name, counted.step]
     if atom.kind == "opaque":
         raise ValueError(f"a run-time value cannot be part of a plan's dimension: {atom.key}")
     operator = {"floordiv": "//", "mod": "%", "min": "min", "max": "max"}[atom.kind]

@@ -34,7 +34,7 @@ from .ops.topk import TopIndicesAttributes, top_indices_array
 from .ops.winograd import input_array, output_array
 from .sources import numpy_dtype
 
-Sizes = Mapping[str, int]  #: declared dynamic dimensions -> their sizes in this run
+Sizes = Mapping[str, int]  #: variables of declared dynamic dimensions -> their values in this run
 
 #: what a load outside its operand gives: a guard must keep it from every result
 _POISON = {"f": float("nan"), "i": -0x5A5A, "u": 0xA5, "b": True}
@@ -78,8 +78,9 @@ def _bind_sizes(value: Value, array: np.ndarray, bound: dict[str, int]) -> None:
     for dim, size in zip(value.shape, array.shape):
         if isinstance(dim, ix.Index):
             names = ix.variables(dim)
-            if len(names) == 1 and dim == ix.variable(next(iter(names)), *dim.bounds):
-                bound.setdefault(next(iter(names)), size)
+            declared = ix.declared_dimension(next(iter(names))) if len(names) == 1 else None
+            if declared is not None and dim == ix.dimension(declared.name, *dim.bounds, declared.step):
+                bound.setdefault(next(iter(names)), size // declared.step)
     if shape_of(value, bound) != array.shape:
         raise InternalError(f"input {value.name} has shape {array.shape}, the graph expects {value!r}")
 

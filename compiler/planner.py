@@ -188,7 +188,7 @@ class Planner:
         if own is not None and found is not None:
             spec, places, flops, answers = found
             return Built(spec, tuple(own.values[place] for place in places), flops, answers)
-        names = [ix.DIMENSION_PREFIX + symbol.name for symbol in self.symbols]
+        names = [ix.dimension_variable(symbol.name, symbol.low, symbol.step) for symbol in self.symbols]
         context = GroupContext(
             group, self.fusion.materialised, self.profile, symbols=names, in_place=in_place, choices=self.choices
         )

@@ -9,15 +9,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ..runtime.errors import InputError, InternalError, ModelError, NotKnownError, ShaderloomError
+from ..runtime.errors import InputError, InternalError, ModelError, NotKnownError, ShaderloomError, ShapeError
 from ..runtime.plan import Symbol
+from ..runtime.size_range import SizeRange, read_ranges
 from . import index as ix
 from .builder import DEFAULT_LIMITS, GraphBuilder, Limits, empty_array, is_empty
 from .frontend.model import ImportedGraph, ImportedModel, ImportedNode, ImportedPort
 from .ir import Graph, Shape, Value
+from .step_advice import advise_steps
 from .unrolling import unroll_loop, unroll_scan
 
-DynamicDims = Mapping[str, tuple[int, int]]  #: name of a declared dimension -> inclusive bounds
+DynamicDims = Mapping[str, Sequence[int]]  #: declared dimension -> ``(low, high)`` or ``(low, high, step)``
 _UNNAMED = frozenset({"", "?"})  #: what exporters write for a dimension that is just unknown
 
 
@@ -37,9 +39,12 @@ def bind_shapes(
 
     Inputs with a default need not be fed; one that is fed becomes an input of the graph.  A name in ``dynamic`` stays
     symbolic.  Raises :class:`InputError` for an unknown or missing input, a wrong rank, a wrong size, a name that
-    stands for two sizes, or a size outside the declared range.
+    stands for two sizes, or a size that is not in the declared range.
     """
-    dynamic = dynamic or {}
+    try:
+        ranges = read_ranges(dynamic or {})
+    except ValueError as error:
+        raise InputError(str(error)) from None
     ports = {port.name: port for port in (*model.inputs, *model.overridable)}
     for name in feeds:
         if name not in ports:
@@ -47,32 +52,33 @@ def bind_shapes(
     for port in model.inputs:
         if port.name not in feeds:
             raise InputError("the input is missing", tensor=port.name)
-    variables = _variables(model, dynamic)
+    variables = _variables(model, ranges)
     sizes: dict[str, int] = {}
     shapes = {
         name: _bind(ports[name], tuple(int(size) for size in shape), variables, sizes) for name, shape in feeds.items()
     }
-    for name, (low, high) in dynamic.items():
-        if name in sizes and not low <= sizes[name] <= high:
-            raise InputError(f"dimension '{name}' is {sizes[name]}, outside the declared range {low} to {high}")
-    symbols = tuple(Symbol(name, *dynamic[name]) for name in sorted(variables) if isinstance(variables[name], ix.Index))
+    for name, allowed in ranges.items():
+        if name in sizes and not allowed.allows(sizes[name]):
+            raise InputError(
+                f"dimension '{name}' is {sizes[name]}, outside the declared range {allowed}",
+                hint=allowed.refusal(sizes[name]),
+            )
+    symbols = tuple(Symbol(name, *ranges[name]) for name in sorted(variables) if isinstance(variables[name], ix.Index))
     return BoundShapes(shapes, symbols, sizes)
 
 
-def _variables(model: ImportedModel, dynamic: DynamicDims) -> dict[str, ix.Dim]:
+def _variables(model: ImportedModel, ranges: Mapping[str, SizeRange]) -> dict[str, ix.Dim]:
     named = {
         dim
         for port in (*model.inputs, *model.overridable)
         for dim in port.dims or ()
         if isinstance(dim, str) and dim not in _UNNAMED
     }
-    for name, (low, high) in dynamic.items():
+    for name in ranges:
         if name not in named:
             listed = ", ".join(sorted(named)) or "none"
             raise InputError(f"no input has a dimension '{name}'", hint=f"named dimensions are {listed}")
-        if not 0 <= low <= high:
-            raise InputError(f"the range {low} to {high} of dimension '{name}' is not valid")
-    return {name: ix.dimension(name, low, high) for name, (low, high) in dynamic.items()}
+    return {name: ix.dimension(name, *sizes) for name, sizes in ranges.items()}
 
 
 def _bind(port: ImportedPort, shape: tuple[int, ...], variables: Mapping[str, ix.Dim], sizes: dict[str, int]) -> Shape:
@@ -105,7 +111,24 @@ def specialise(model: ImportedModel, shapes: Mapping[str, Shape], limits: Limits
     """The graph of ``model`` for these input shapes (see :func:`bind_shapes`).
 
     Raises :class:`ShapeError`, :class:`UnsupportedError` or :class:`LimitError` with the node where it does not go on.
+    Where declared ranges are the reason, and steps would help, the remedy has them.
     """
+    try:
+        return _specialise(model, shapes, limits)
+    except ShapeError as error:
+        error.hint = advise_steps(shapes, lambda other: _is_possible(model, other, limits)) or error.hint
+        raise
+
+
+def _is_possible(model: ImportedModel, shapes: Mapping[str, Shape], limits: Limits) -> bool:
+    try:
+        _specialise(model, shapes, limits)
+    except ShaderloomError:
+        return False
+    return True
+
+
+def _specialise(model: ImportedModel, shapes: Mapping[str, Shape], limits: Limits) -> Graph:
     graph = Graph(model.graph.name)
     scope = Scope(model.graph, None)
     for port in model.graph.inputs:

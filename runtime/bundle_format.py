@@ -6,7 +6,7 @@ import json
 import re
 from typing import Any
 
-MAJOR, MINOR = 1, 3
+MAJOR, MINOR = 1, 4
 
 MANIFEST = "manifest.json"
 DIGEST = "manifest.sha256"

@@ -28,6 +28,7 @@ from .bundle_format import (
 )
 from .dtypes import BY_NAME
 from .json_reader import Reader
+from .size_range import SizeRange
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +100,7 @@ class Manifest:
     inputs: tuple[PortRecord, ...]
     overridable: tuple[PortRecord, ...]
     outputs: tuple[PortRecord, ...]
-    dynamic: Mapping[str, tuple[int, int]]
+    dynamic: Mapping[str, SizeRange]
     features: tuple[str, ...]
     limits: Mapping[str, int]
     plans: tuple[PlanRecord, ...]
@@ -120,7 +121,7 @@ class Manifest:
                 "inputs": [_port_json(port) for port in self.inputs],
                 "overridable": [_port_json(port) for port in self.overridable],
                 "outputs": [_port_json(port) for port in self.outputs],
-                "dynamic": {name: list(bounds) for name, bounds in self.dynamic.items()},
+                "dynamic": {name: _range_json(sizes) for name, sizes in self.dynamic.items()},
                 "features": sorted(web_feature(name) for name in self.features),
                 "limits": {web_limit(name): value for name, value in self.limits.items()},
                 "plans": [
@@ -167,7 +168,7 @@ class Manifest:
             inputs=root.sequence("inputs", _read_port),
             overridable=root.sequence("overridable", _read_port),
             outputs=root.sequence("outputs", _read_port),
-            dynamic=root.mapping("dynamic", _read_bounds),
+            dynamic=root.mapping("dynamic", _read_range),
             features=tuple(own_feature(name) for name in root.sequence("features", Reader.text)),
             limits={own_limit(name): value for name, value in root.mapping("limits", Reader.number).items()},
             plans=root.sequence("plans", _read_plan),
@@ -206,11 +207,25 @@ def _read_dim(item: Reader, *, unknown: bool = False) -> Any:
     return item.number()
 
 
-def _read_bounds(item: Reader) -> tuple[int, int]:
-    low, high = (bound.number() for bound in item.items()) if len(item.items()) == 2 else (1, 0)
-    if low > high:
-        raise ValueError(f"{item.where} is no range")
-    return low, high
+def _range_json(sizes: SizeRange) -> list[int] | dict[str, int]:
+    """A range with steps is no list: readers that do not know steps must not take it for one without."""
+    return sizes.to_json() if sizes.step == 1 else sizes._asdict()
+
+
+def _read_range(item: Reader) -> SizeRange:
+    if isinstance(item.value, dict):
+        numbers = [item.get(name).number() for name in SizeRange._fields]
+    else:
+        numbers = [bound.number() for bound in item.items()]
+        if len(numbers) != 2:
+            raise ValueError(f"{item.where} is no range")
+    try:
+        sizes = SizeRange.of(numbers)
+    except ValueError:
+        raise ValueError(f"{item.where} is no range") from None
+    if sizes.high != numbers[1]:
+        raise ValueError(f"{item.where} does not end with a size")
+    return sizes
 
 
 def _read_plan(item: Reader) -> PlanRecord:
@@ -264,6 +279,9 @@ def _check(manifest: Manifest) -> None:
     for plan in manifest.plans:
         if not set(plan.shapes) <= ports:
             raise ValueError(f"plan '{plan.key}' has an input that it does not list")
+        for dim in {dim for dims in plan.shapes.values() for dim in dims if isinstance(dim, str)}:
+            if dim not in manifest.dynamic:
+                raise ValueError(f"plan '{plan.key}' has a dimension '{dim}' whose range it does not say")
     if not {sample.plan for sample in manifest.samples} <= set(keys):
         raise ValueError("it has a sample without a plan")
     for key, parts in manifest.weights.items():

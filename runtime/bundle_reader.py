@@ -53,6 +53,9 @@ class Bundle:
                 raise ValueError("it has another key")
             if {port.name for port in plan.inputs} != set(record.shapes):
                 raise ValueError("it has other inputs than the manifest says")
+            for symbol in plan.symbols:
+                if symbol.range != self.manifest.dynamic.get(symbol.name):
+                    raise ValueError(f"its range of '{symbol.name}' is not the one that the manifest says")
         except ValueError as error:
             raise BundleError(f"'{record.file}': {error}") from None
         return plan

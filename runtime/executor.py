@@ -27,7 +27,7 @@ from .dtypes import BY_NAME, numpy_dtype
 from .errors import ClosedError, InternalError, LimitError
 from .loader import WeightPool
 from .pending import PendingRun, Readback
-from .plan import Plan, evaluate
+from .plan import Plan, evaluate, uniform_values
 from .ports import Feed, PortSize, bind_symbols, port_sizes
 from .recording import Recording, Replay
 from .steady import SteadyRun
@@ -300,7 +300,12 @@ class Executor:
                 data = np.ascontiguousarray(array, numpy_dtype(BY_NAME[size.dtype]))  # little-endian
                 write(self.device, buffer.gpu, 0, as_bytes(data))
         if self.plan.symbols and values != self._written_symbols:
-            write(self.device, self._buffers["symbols"].gpu, 0, np.asarray(values, np.int32))
+            write(
+                self.device,
+                self._buffers["symbols"].gpu,
+                0,
+                np.asarray(uniform_values(self.plan.symbols, sizes.symbols), np.int32),
+            )
             self._written_symbols = values
 
     def _overwrite(self) -> None:

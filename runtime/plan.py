@@ -12,7 +12,7 @@ Buffers
     ``weight:KEY``                     a weight of the session-wide pool, made by a transform or uploaded as it is
     ``source:KEY``                     raw bytes of an initializer, needed only while weights are made
     ``symbols``                        the uniform buffer with the declared dynamic dimensions, one i32 each, in the
-                                       order of ``Plan.symbols`` (padded to 16 bytes)
+                                       order of ``Plan.symbols`` (padded to 16 bytes): see :func:`uniform_values`
 """
 
 from __future__ import annotations
@@ -20,11 +20,13 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cache
 from types import UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
+
+from .size_range import SizeRange
 
 DimExpr = Union[int, str, list[Any], tuple[Any, ...]]
 
@@ -175,11 +177,21 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Symbol:
-    """A declared dynamic dimension with inclusive bounds."""
+    """A declared dynamic dimension: its size is ``low``, ``low + step``, ... or ``high``."""
 
     name: str
     low: int
     high: int
+    step: int = 1
+
+    @property
+    def range(self) -> SizeRange:
+        return SizeRange(self.low, self.high, self.step)
+
+
+def uniform_values(symbols: Sequence[Symbol], sizes: Mapping[str, int]) -> list[int]:
+    """What the uniform buffer holds: for each symbol how many whole steps its size is."""
+    return [sizes[symbol.name] // symbol.step for symbol in symbols]
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,11 @@ _BINARY = ("//", "%", "min", "max")
 def check_plan(plan: Plan) -> None:
     """Raise :class:`ValueError` with the first reason why the plan cannot run."""
     symbols = [symbol.name for symbol in plan.symbols]
-    if len(set(symbols)) != len(symbols) or any(symbol.low > symbol.high for symbol in plan.symbols):
-        raise ValueError("its symbols are ambiguous or have no value")
+    if len(set(symbols)) != len(symbols):
+        raise ValueError("its symbols are ambiguous")
+    for symbol in plan.symbols:
+        if symbol.step < 1 or not 0 <= symbol.low <= symbol.high or (symbol.high - symbol.low) % symbol.step:
+            raise ValueError(f"the range of its symbol '{symbol.name}' has no size, or does not end with one")
 
     def dim(value: DimExpr, where: str) -> None:
         _check_dim(value, set(symbols), where)

@@ -76,8 +76,10 @@ def bind_symbols(plan: Plan, feeds: Mapping[str, Any]) -> tuple[int, ...]:
         value = symbols.get(symbol.name)
         if value is None:
             raise InternalError(f"no input of the plan has '{symbol.name}' as a dimension")
-        if not symbol.low <= value <= symbol.high:
-            raise InputError(f"'{symbol.name}' is {value}; it was declared {symbol.low} to {symbol.high}")
+        if not symbol.range.allows(value):
+            raise InputError(
+                f"'{symbol.name}' is {value}; it was declared {symbol.range}", hint=symbol.range.refusal(value)
+            )
     for port, axis, dim, size in derived:
         expected_size = evaluate(dim, symbols)
         if size != expected_size:

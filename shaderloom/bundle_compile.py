@@ -285,7 +285,7 @@ def _facts(model: Model, plans: Sequence[Plan], profile: DeviceProfile, target: 
         "inputs": tuple(map(_record, header.inputs)),
         "overridable": tuple(map(_record, header.overridable)),
         "outputs": tuple(map(_record, header.outputs)),
-        "dynamic": {name: (low, high) for name, (low, high) in model.dynamic.items()},
+        "dynamic": dict(model.dynamic),
         "features": tuple(sorted(features)),
         "limits": limits,
         "choices": _sources(plans),

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from .feeds import Dynamic, ShapeKey
+from .feeds import Ranges, ShapeKey
 from .header import ModelHeader
 from .runtime.caps import Caps
 from .runtime.device_profile import DeviceProfile
@@ -39,7 +39,7 @@ class PlanSource(Protocol):
     def header(self) -> ModelHeader: ...
 
     @property
-    def dynamic(self) -> Dynamic: ...
+    def dynamic(self) -> Ranges: ...
 
     @property
     def caps(self) -> Caps: ...

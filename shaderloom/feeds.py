@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeGuard
@@ -13,10 +12,13 @@ from .header import HeaderPort, ModelHeader
 from .runtime.dtypes import BY_NAME, EXTENSIONS, DType, to_border
 from .runtime.errors import InputError, UnsupportedError
 from .runtime.ports import Feed
+from .runtime.size_range import SizeRange, read_ranges
 from .runtime.tensor import Tensor
 
-#: Declared dynamic dimensions: name -> inclusive bounds
-Dynamic = Mapping[str, tuple[int, int]]
+#: Dynamic dimensions as a caller declares them: name -> ``(low, high)`` or ``(low, high, step)``
+Dynamic = Mapping[str, Sequence[int]]
+#: The same, checked
+Ranges = Mapping[str, SizeRange]
 
 
 @dataclass(frozen=True)
@@ -32,24 +34,26 @@ class ShapeKey:
         return ", ".join(f"{name}={'x'.join(map(str, dims)) or 'scalar'}" for name, dims in self.dims)
 
 
-def check_dynamic(header: ModelHeader, dynamic: Dynamic) -> None:
-    """Raise :class:`InputError` unless every name is a dimension of an input and its bounds are sensible."""
+def read_dynamic(header: ModelHeader, dynamic: Dynamic) -> dict[str, SizeRange]:
+    """The declared ranges; raises :class:`InputError` unless every name is a dimension of an input and has sizes."""
     named = sorted({dim for port in (*header.inputs, *header.overridable) for dim in port.dims or () if _is_name(dim)})
-    for name, bounds in dynamic.items():
+    for name in dynamic:
         if name not in named:
             raise InputError(
                 f"no input has a dimension '{name}' to declare dynamic",
                 hint=f"named dimensions are {', '.join(named) or 'none'}",
             )
-        if len(bounds) != 2 or not 0 <= bounds[0] <= bounds[1]:
-            raise InputError(f"the range of the dynamic dimension '{name}' must be (low, high), not {bounds!r}")
+    try:
+        return read_ranges(dynamic)
+    except ValueError as error:
+        raise InputError(str(error)) from None
 
 
-def shape_key(header: ModelHeader, shapes: Mapping[str, Sequence[int]], dynamic: Dynamic) -> ShapeKey:
+def shape_key(header: ModelHeader, shapes: Mapping[str, Sequence[int]], dynamic: Ranges) -> ShapeKey:
     """The key for these input shapes.
 
     Raises :class:`InputError` for an unknown or missing input, a wrong rank or size, a name that would stand for two
-    sizes, or a size outside the declared range.
+    sizes, or a size that is not in the declared range.
     """
     _check_names(header, shapes)
     sizes: dict[str, int] = {}
@@ -72,7 +76,7 @@ def _check_names(header: ModelHeader, given: Mapping[str, Any]) -> None:
         raise InputError(f"no value was given for {', '.join(repr(name) for name in missing)}", tensor=missing[0])
 
 
-def _bind(port: HeaderPort, shape: tuple[int, ...], sizes: dict[str, int], dynamic: Dynamic) -> tuple[int | str, ...]:
+def _bind(port: HeaderPort, shape: tuple[int, ...], sizes: dict[str, int], dynamic: Ranges) -> tuple[int | str, ...]:
     if any(size < 0 for size in shape):
         raise InputError(f"the shape {list(shape)} has a negative size", tensor=port.name)
     if port.dims is None:
@@ -91,11 +95,11 @@ def _bind(port: HeaderPort, shape: tuple[int, ...], sizes: dict[str, int], dynam
                 f"dimension {axis}, '{dim}', is {size} and elsewhere {sizes[dim]}: {_declared(port)}", tensor=port.name
             )
         if _is_name(dim) and dim in dynamic:
-            low, high = dynamic[dim]
-            if not low <= size <= high:
+            if not dynamic[dim].allows(size):
                 raise InputError(
-                    f"dimension {axis}, '{dim}', is {size}; it was declared dynamic from {low} to {high}",
+                    f"dimension {axis}, '{dim}', is {size}; it was declared dynamic from {dynamic[dim]}",
                     tensor=port.name,
+                    hint=dynamic[dim].refusal(size),
                 )
             bound.append(dim)
         else:
@@ -227,6 +231,6 @@ def static_shapes(header: ModelHeader) -> dict[str, tuple[int, ...]] | None:
     return shapes
 
 
-def canonical_dynamic(dynamic: Dynamic) -> dict[str, list[int]]:
+def canonical_dynamic(dynamic: Ranges) -> dict[str, list[int]]:
     """The declared dimensions as JSON for cache keys."""
-    return json.loads(json.dumps({name: list(bounds) for name, bounds in sorted(dynamic.items())}))
+    return {name: sizes.to_json() for name, sizes in sorted(dynamic.items())}

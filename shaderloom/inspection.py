@@ -39,7 +39,7 @@ def describe_plan(plan: Plan, *, text: bool = False) -> dict[str, Any]:
         "weight_transforms": sum(bool(weight.calls) for weight in plan.weights),
         "weights": len(plan.weights),
         "arenas": list(plan.arenas),
-        "symbols": {symbol.name: [symbol.low, symbol.high] for symbol in plan.symbols},
+        "symbols": {symbol.name: symbol.range.to_json() for symbol in plan.symbols},
         "inputs": [{"name": port.name, "dtype": port.dtype, "shape": list(port.shape)} for port in plan.inputs],
         "outputs": [{"name": port.name, "dtype": port.dtype, "shape": list(port.shape)} for port in plan.outputs],
         "constant_outputs": [constant.output for constant in plan.constants],

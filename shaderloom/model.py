@@ -17,7 +17,7 @@ from .calibration import Calibration
 from .compiled import Compiled, Progress
 from .compiler.cache import DiskCache, compiler_version, open_cache
 from .compiler.choices import ANALYTIC, Choices
-from .feeds import Dynamic, ShapeKey, canonical_dynamic, check_dynamic, override_dimensions, static_shapes
+from .feeds import Dynamic, Ranges, ShapeKey, canonical_dynamic, override_dimensions, read_dynamic, static_shapes
 from .header import ModelHeader
 from .notices import notify
 from .random_inputs import random_feeds
@@ -64,7 +64,6 @@ class Model:
         Raises :class:`ModelError` or :class:`UnsupportedError` for a bad model and :class:`InputError` for bad options.
         """
         self.path, self.data = locate(model)  #: exactly one is None
-        self.dynamic = dict(dynamic or {})
         self.caps = caps or Caps()
         self.options = dict(options or {})
         half = check_precision(self.options.get("precision", "float32")) == "float16"
@@ -80,7 +79,7 @@ class Model:
         self._identity = self._identify()
         self.header = self._open_header()
         self.header = override_dimensions(self.header, *dimensions)
-        check_dynamic(self.header, self.dynamic)
+        self.dynamic = read_dynamic(self.header, dynamic or {})
         self.sources = SourceFiles(self.path, self.data, self.header.files, external_data_loader)
 
     @property
@@ -382,7 +381,7 @@ def merge_refusals(errors: Sequence[ShaderloomError]) -> ShaderloomError:
 def compile_imported(
     imported: ImportedModel,
     shapes: Mapping[str, tuple[int, ...]],
-    dynamic: Dynamic,
+    dynamic: Ranges,
     profile: DeviceProfile,
     options: Mapping[str, Any],
     caps: Caps,

@@ -21,7 +21,7 @@ from .observation import copy_call, copy_kernel, output_range
 from .report.annotate import annotated, comments, plain, tensor_text
 from .runtime.errors import InputError, LimitError
 from .runtime.executor import Executor
-from .runtime.plan import Plan, Port, Stage, evaluate
+from .runtime.plan import Plan, Port, Stage, evaluate, uniform_values
 
 if TYPE_CHECKING:
     from .runtime.device import Device
@@ -142,7 +142,7 @@ def _record(
     before = []
     for position, item in enumerate(call.ranges):
         if item.buffer == "symbols":
-            before.append(np.asarray([symbols[symbol.name] for symbol in plan.symbols], np.int32))
+            before.append(np.asarray(uniform_values(plan.symbols, symbols), np.int32))
         else:
             before.append(found[f"binding {position}"])
     return before, found["result"]

@@ -51,7 +51,8 @@ class InferenceSession:
     ``preferred_output_location``
         ``"cpu"`` for arrays (the default) or ``"gpu-buffer"`` for tensors; one for all outputs, or a dict by name.
     ``dynamic``
-        ``{"sequence": (1, 4096)}``: named dimensions that stay symbolic, so that one plan serves all their sizes.
+        ``{"sequence": (1, 4096)}``: named dimensions that stay symbolic, so that one plan serves all their sizes;
+        with a step, like ``{"height": (64, 512, 4)}``, those that are ``low``, ``low + step``, ... up to ``high``.
     ``caps``
         bounds on what the model may ask for.
     ``external_data_loader``

@@ -19,6 +19,7 @@ from .runtime.bundle_files import is_bundle
 from .runtime.device_profile import DeviceProfile
 from .runtime.errors import InputError
 from .runtime.plan import Plan
+from .runtime.size_range import SizeRange
 
 if TYPE_CHECKING:
     from .model import Model
@@ -119,13 +120,10 @@ def looks_like_bundle(path: Path) -> bool:
     return path.exists() and is_bundle(path)
 
 
-def _fits(dims: Sequence[int | str] | None, shape: tuple[int, ...], dynamic: Mapping[str, tuple[int, int]]) -> bool:
+def _fits(dims: Sequence[int | str] | None, shape: tuple[int, ...], dynamic: Mapping[str, SizeRange]) -> bool:
     if dims is None or len(dims) != len(shape):
         return False
-    return all(
-        dynamic[dim][0] <= size <= dynamic[dim][1] if isinstance(dim, str) else dim == size
-        for dim, size in zip(dims, shape)
-    )
+    return all(dynamic[dim].allows(size) if isinstance(dim, str) else dim == size for dim, size in zip(dims, shape))
 
 
 def _digest(path: Path) -> str:

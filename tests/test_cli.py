@@ -280,7 +280,7 @@ def test_as_a_module():
 
 def test_shapes_and_ranges_are_parsed():
     assert parse_shapes(["x=1x3x224", "a=b=5", "s=", "y=1,2"]) == {"x": (1, 3, 224), "a=b": (5,), "s": (), "y": (1, 2)}
-    assert parse_dynamic(["n=1:4096"]) == {"n": (1, 4096)}
+    assert parse_dynamic(["n=1:4096", "H=64:512:4"]) == {"n": (1, 4096), "H": (64, 512, 4)}
     with pytest.raises(InputError):
         parse_shapes(["x=-1"])
 

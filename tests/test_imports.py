@@ -20,7 +20,7 @@ PACKAGES = {
 }
 
 #: Modules of the runtime that hold plain data: the only ones that the compiler may import
-PLAIN_DATA = {"errors", "dtypes", "plan", "device_profile", "tensor_file"}
+PLAIN_DATA = {"errors", "dtypes", "plan", "size_range", "device_profile", "tensor_file"}
 
 HEAVY = {"onnx", "jinja2", "networkx", "google", "onnxruntime"}
 
@@ -30,7 +30,7 @@ LAYERS = (
     ("ir", "sources", "evaluate", "cache", "coordinates", "lanes", "attention_tiles"),
     ("ops", "builder"),
     ("rewrite", "interpret"),
-    ("frontend", "unrolling", "specialise", "program_nodes", "decisions", "staging"),
+    ("frontend", "unrolling", "step_advice", "specialise", "program_nodes", "decisions", "staging"),
     ("fusion", "attention", "narrow", "buffers"),
     # kernels ask codegen for the type of an operand, codegen renders their specs
     ("kernels", "codegen", "tuning", "tuning_winograd", "tuning_depthwise"),

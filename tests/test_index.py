@@ -52,7 +52,14 @@ def spaces(draw: Any) -> Space:
 _POSITIVE: st.SearchStrategy[Tree] = st.one_of(
     st.builds(lambda number: ("const", number), st.sampled_from([1, 2, 3, 4, 6, 8, 12])),
     st.sampled_from(
-        [("var", "n"), ("var", "m"), ("mul", ("var", "n"), ("var", "m")), ("mul", ("var", "n"), ("const", 2))]
+        [
+            ("var", "n"),
+            ("var", "m"),
+            ("mul", ("var", "n"), ("var", "m")),
+            ("mul", ("var", "n"), ("const", 2)),
+            ("add", ("mul", ("var", "n"), ("const", 2)), ("const", 3)),
+            ("add", ("var", "n"), ("var", "m")),
+        ]
     ),
 )
 _LEAF: st.SearchStrategy[Tree] = st.one_of(
@@ -255,3 +262,20 @@ def test_undecidable_comparisons_say_so() -> None:
         ix.less(n, 5)
     assert ix.less(n, 10)
     assert not ix.equal(n, 0)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(1, 6), st.integers(1, 5), st.integers(0, 9), st.integers(1, 4), st.integers(1, 3), st.integers(0, 2))
+def test_views_of_axes_whose_sizes_are_sums(step: int, count: int, low: int, rows: int, factor: int, more: int) -> None:
+    """An axis of ``step * n + low`` elements, joined with others and split again: every coordinate is the plain one."""
+    columns = ix.add(ix.multiply(ix.variable("n", 1, count), step), low)
+    row = ix.coordinate("row", ix.multiply(ix.variable("m", 1, rows), factor))
+    column = ix.coordinate("column", columns)
+    position = ix.add(ix.multiply(row, columns), column)
+    assert ix.floordiv(position, columns) == row
+    assert ix.modulo(position, columns) == column
+    place = ix.coordinate("place", ix.multiply(ix.multiply(columns, 7), factor + more))
+    back = ix.add(ix.multiply(ix.floordiv(place, columns), columns), ix.modulo(place, columns))
+    assert back == place
+    scaled = ix.multiply(back, factor)
+    assert scaled == ix.multiply(place, factor)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import shaderloom
+from shaderloom.runtime.errors import ShapeError
 
 from .support.comparison import assert_model_close, reference, relative_error
 from .support.inputs import photograph, tokens
@@ -164,6 +165,26 @@ def test_unet_of_two_sizes(device) -> None:
             assert_model_close(session.run(None, feeds), path, feeds)
         assert_all_on_device(session.report())
         assert session.stats.misses == 2
+
+
+def test_unet_of_declared_sizes(device) -> None:
+    """Twice halved and twice doubled: a plan for all multiples of 4, and an error that says so without the step."""
+    path = filled_model("unet_small")
+    dynamic = {"height": (8, 96, 4), "width": (8, 96, 4)}
+    with shaderloom.InferenceSession(path, device=device, cache=False, dynamic=dynamic) as session:
+        for height, width in ((32, 48), (96, 8), (12, 20)):
+            feeds = {"input": np.ascontiguousarray(photograph(96)[:, :, :height, :width])}
+            assert_model_close(session.run(None, feeds), path, feeds)
+        assert_all_on_device(session.report())
+        assert session.stats.misses == 1
+        with pytest.raises(shaderloom.InputError, match=r"'height', is 34; .* 8 to 96 in steps of 4"):
+            session.run(None, {"input": np.zeros((1, 3, 34, 48), np.float32)})
+    for declared in ({"height": (8, 96), "width": (8, 96)}, {"height": (8, 96, 2), "width": (8, 96, 2)}):
+        with (
+            shaderloom.InferenceSession(path, device=device, cache=False, dynamic=declared) as session,
+            pytest.raises(ShapeError, match=r'"height": \(8, 96, 4\), "width": \(8, 96, 4\)'),
+        ):
+            session.run(None, feeds)
 
 
 # -- a decoder that keeps its cache on the device --------------------------------------------------------------------

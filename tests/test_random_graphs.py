@@ -106,11 +106,12 @@ def test_graphs_of_declared_dimensions(device) -> None:
     runs: Counter[int] = Counter()
 
     @profile(DYNAMIC)
-    @given(random_graphs(inputs_only=True, keep=holds_for_all_sizes))
-    def check(graph: RandomGraph) -> None:
+    @given(random_graphs(inputs_only=True, keep=holds_for_all_sizes), st.sampled_from([1, 5]))
+    def check(graph: RandomGraph, step: int) -> None:
         dims = named_dims(graph)
         names = {dim for shape in dims.values() for dim in shape if isinstance(dim, str)}
-        dynamic = {name: (2, int(name.removeprefix("size")) + 9) for name in names}
+        sizes = {name: int(name.removeprefix("size")) for name in names}
+        dynamic = {name: (2 + (size - 2) % step, size + 9, step) for name, size in sizes.items()}
         model = graph.model(dims)
         note(onnx.printer.to_text(model))
         try:

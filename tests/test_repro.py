@@ -68,9 +68,10 @@ def test_a_changed_shader_is_noticed(repro, tmp_path):
     assert float(re.search(r"largest error (\S+)", result.stdout)[1]) > 1e-3
 
 
-def test_dynamic_dimensions_and_integers(repro, tmp_path):
+@pytest.mark.parametrize("sizes", ["1:64", "2:65:3"])
+def test_dynamic_dimensions_and_integers(repro, tmp_path, sizes):
     text = "d (float[N,8] x) => (int64[N] y) { e = Exp (x) y = ArgMax <axis = 1, keepdims = 0> (e) }"
-    script = repro(build(text), "--dynamic", "N=1:64", "--shape", "x=5x8", "--kernel", 0)
+    script = repro(build(text), "--dynamic", f"N={sizes}", "--shape", "x=5x8", "--kernel", 0)
     assert "dynamic dimensions" in script.read_text()
     result = execute(script, tmp_path)
     assert result.returncode == 0, result.stdout + result.stderr

@@ -23,6 +23,7 @@ from shaderloom.runtime.errors import (
     ShaderloomError,
     UnsupportedError,
 )
+from shaderloom.runtime.size_range import SizeRange
 
 from .support.plans import compile_two_step, two_step_model
 
@@ -222,7 +223,8 @@ def test_shape_keys():
     )
     shapes = {"a": (2, 5, 7), "b": (2, 3, 9), "c": (1, 1)}
     assert str(shape_key(header, shapes, {})) == "a=2x5x7, b=2x3x9, c=1x1"
-    assert shape_key(header, {**shapes, "a": (2, 6, 7)}, {"n": (1, 8)}) == shape_key(header, shapes, {"n": (1, 8)})
+    dynamic = {"n": SizeRange(1, 8)}
+    assert shape_key(header, {**shapes, "a": (2, 6, 7)}, dynamic) == shape_key(header, shapes, dynamic)
     assert shape_key(header, shapes, {}) != shape_key(header, {**shapes, "c": (1, 2)}, {})
     for name, shape, message in (
         ("b", (3, 3, 9), "'batch', is 3 and elsewhere 2"),
@@ -231,7 +233,7 @@ def test_shape_keys():
         ("a", (2, -1, 7), "negative"),
     ):
         with pytest.raises(InputError, match=message):
-            shape_key(header, {**shapes, name: shape}, {"n": (1, 8)})
+            shape_key(header, {**shapes, name: shape}, dynamic)
 
 
 def test_wrong_options(device, path):

@@ -15,16 +15,16 @@ _TYPE_NAMES = frozenset({"i8", "i16", "i32", "i64"})
 
 def symbol_field(name: str) -> str:
     """The field of the ``symbols`` uniform that holds a declared dynamic dimension: a legal WGSL identifier."""
-    plain = name.removeprefix(ix.DIMENSION_PREFIX)
+    declared = ix.declared_dimension(name) or ix.Dimension(name)
     safe = "".join(
         character
         if character.isascii() and character.isalnum()
         else "__"
         if character == "_"
         else f"_{ord(character):x}_"
-        for character in plain
+        for character in declared.name
     )
-    return f"s_{safe}"
+    return f"s_{safe}" if declared.step == 1 else f"steps_{safe}"
 
 
 @dataclass

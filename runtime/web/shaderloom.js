@@ -294,9 +294,10 @@ function normaliseFeed(name, feed, dtype) {
  * The symbol values with which feeds fit `shapes`, or null if they do not.
  *
  * Shapes that the caller gave come first. A feed without a shape fits by its number of elements, which also settles one
- * symbol that is unknown and occurs once; what it leaves open is `undefined` in the result.
+ * symbol that is unknown and occurs once; what it leaves open is `undefined` in the result. A size that a symbol may not
+ * have is told to `refuse`.
  */
-function bindShapes(shapes, dynamic, feeds, dtypes) {
+function bindShapes(shapes, ranges, feeds, dtypes, refuse) {
   const symbols = {};
   const names = Object.keys(shapes);
   for (const name of names) {
@@ -330,8 +331,11 @@ function bindShapes(shapes, dynamic, feeds, dtypes) {
   }
   for (const name of open) for (const dim of shapes[name]) if (typeof dim === "string") symbols[dim] ??= undefined;
   for (const [name, value] of Object.entries(symbols)) {
-    const [low, high] = dynamic[name];
-    if (value < low || value > high) return null;
+    const { low, high, step } = ranges[name];
+    if (value < low || value > high || (value - low) % step) {
+      refuse(`'${name}' is ${value}; it was declared ${low} to ${high}${step > 1 ? ` in steps of ${step}` : ""}`);
+      return null;
+    }
   }
   return symbols;
 }
@@ -354,6 +358,11 @@ class Session {
     this._onProgress = onProgress;
     const ports = [...manifest.inputs, ...(manifest.overridable ?? [])];
     this._dtypes = Object.fromEntries(ports.map((port) => [port.name, port.dtype]));
+    this._ranges = Object.fromEntries(
+      Object.entries(manifest.dynamic).map(([name, range]) => {
+        return [name, Array.isArray(range) ? { low: range[0], high: range[1], step: 1 } : range];
+      }),
+    );
     this._buffers = new Map();
     this._pipelines = new Map();
     this._layouts = new Map();
@@ -587,6 +596,12 @@ class Session {
     if (plan.key !== key || names !== Object.keys(shapes).sort().join("\n")) {
       throw new ShaderloomError("bundle", `'${file}' is not the plan that the manifest means`);
     }
+    for (const { name, low, high, step = 1 } of plan.symbols) {
+      const range = this._ranges[name];
+      if (range?.low !== low || range.high !== high || range.step !== step) {
+        throw new ShaderloomError("bundle", `'${file}' has another range of '${name}' than the manifest`);
+      }
+    }
     let done = 0;
     const total = plan.kernels.length;
     this._onProgress({ stage: "pipelines", done, total });
@@ -652,10 +667,10 @@ class Session {
       values[name] = normaliseFeed(name, feed, this._dtypes[name]);
     }
     const names = Object.keys(values).sort().join("\n");
-    const fitting = [];
+    const fitting = [], refused = new Set();
     for (const [index, { shapes }] of this.manifest.plans.entries()) {
       if (Object.keys(shapes).sort().join("\n") !== names) continue;
-      const symbols = bindShapes(shapes, this.manifest.dynamic, values, this._dtypes);
+      const symbols = bindShapes(shapes, this._ranges, values, this._dtypes, (why) => refused.add(why));
       if (symbols) fitting.push({ index, symbols });
     }
     const known = this.shapes
@@ -667,7 +682,9 @@ class Session {
         return isBuffer(data) ? `${data.size} bytes` : `${data.length} elements`;
       };
       const given = Object.entries(values).map(([name, value]) => `${name}=${size(value)}`).join(" ");
-      throw new ShaderloomError("input", `the bundle was not compiled for ${given || "no inputs"}; it was for ${known}`);
+      const why = [...refused].map((text) => ` (${text})`).join("");
+      const message = `the bundle was not compiled for ${given || "no inputs"}; it was for ${known}${why}`;
+      throw new ShaderloomError("input", message);
     }
     const shaped = Object.values(values).every(({ dims }) => dims);
     const open = Object.values(fitting[0].symbols).includes(undefined);
@@ -723,7 +740,7 @@ class Session {
       this._allocate(`output:${port.name}`, elements * DTYPES[port.dtype].bytes);
     }
     for (const [index, size] of plan.arenas.entries()) this._allocate(`arena:${index}`, evaluate(size, symbols));
-    const sizes = plan.symbols.map((symbol) => symbols[symbol.name]);
+    const sizes = plan.symbols.map(({ name, step = 1 }) => Math.floor(symbols[name] / step));
     const symbolsName = `symbols ${plan.key}`; // each plan has symbols of its own
     if (sizes.length) {
       this._allocate(symbolsName, 4 * sizes.length, GPUBufferUsage.UNIFORM | GPUBufferUsage.COPY_DST);

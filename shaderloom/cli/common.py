@@ -23,7 +23,7 @@ ShapeOption = Annotated[
 ]
 DynamicOption = Annotated[
     list[str] | None,
-    typer.Option("--dynamic", metavar="NAME=LOW:HIGH", help="Keep a named dimension symbolic; repeatable."),
+    typer.Option("--dynamic", metavar="NAME=LOW:HIGH[:STEP]", help="Keep a named dimension symbolic; repeatable."),
 ]
 DeviceOption = Annotated[
     str | None,
@@ -98,14 +98,14 @@ def parse_shapes(texts: Sequence[str] | None) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
-def parse_dynamic(texts: Sequence[str] | None) -> dict[str, tuple[int, int]]:
-    """``["sequence=1:4096"]`` as bounds."""
+def parse_dynamic(texts: Sequence[str] | None) -> dict[str, tuple[int, ...]]:
+    """``["sequence=1:4096", "H=64:512:4"]`` as bounds, and steps where they are given."""
     dynamic = {}
     for name, value in parse_pairs(texts, "--dynamic").items():
-        match = re.fullmatch(r"(\d+):(\d+)", value)
-        if not match:
-            raise InputError(f"--dynamic {name}={value} is not a range", hint="write it like sequence=1:4096")
-        dynamic[name] = (int(match[1]), int(match[2]))
+        if not re.fullmatch(r"\d+:\d+(:\d+)?", value):
+            hint = "write it like sequence=1:4096, or height=64:512:4 for the multiples of 4"
+            raise InputError(f"--dynamic {name}={value} is not a range", hint=hint)
+        dynamic[name] = tuple(map(int, value.split(":")))
     return dynamic
 
 

@@ -165,7 +165,7 @@ class Opening:
     shapes: dict[str, tuple[int, ...]]
     device: str | None
     web: bool
-    dynamic: dict[str, tuple[int, int]]
+    dynamic: dict[str, tuple[int, ...]]
     cache: bool
     progress: Progress
 

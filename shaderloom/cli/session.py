@@ -26,7 +26,7 @@ def open_session(
     model: Path,
     *,
     device: str | None,
-    dynamic: dict[str, tuple[int, int]],
+    dynamic: dict[str, tuple[int, ...]],
     cache: bool,
     progress: Progress,
     f16: bool = False,

@@ -75,7 +75,7 @@ class _Collector:
         calls = [self._call(number) for number in range(len(self.calls))]
         return {
             "subject": self.subject.facts,
-            "dynamic": {symbol.name: [symbol.low, symbol.high] for symbol in self.plan.symbols},
+            "dynamic": {symbol.name: symbol.range.to_json() for symbol in self.plan.symbols},
             "summary": self._summary(calls),
             "profile": self._profile(),
             "kernels": [self._kernel(kernel) for kernel in self.kernels],

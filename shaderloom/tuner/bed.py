@@ -19,7 +19,7 @@ from ..runtime.device import Device
 from ..runtime.dispatch import Binder, Dispatch
 from ..runtime.dtypes import DType
 from ..runtime.errors import LimitError
-from ..runtime.plan import Kernel, KernelCall, Range, evaluate
+from ..runtime.plan import Kernel, KernelCall, Range, Symbol, evaluate, uniform_values
 
 #: Bytes of the operands of a kernel that is measured
 MOST_BYTES = 2 << 30
@@ -39,9 +39,9 @@ class Bed:
     declared dynamic dimensions.  Raises :class:`LimitError` for operands that take too much memory.
     """
 
-    def __init__(self, device: Device, built: Built, symbols: Mapping[str, int]) -> None:
+    def __init__(self, device: Device, built: Built, symbols: Mapping[Symbol, int]) -> None:
         self.device = device
-        self.symbols = dict(symbols)
+        self.sizes = {symbol.name: size for symbol, size in symbols.items()}
         self._values = built.operands
         sizes = {value: self._bytes(value) for value in built.operands}
         if sum(sizes.values()) > MOST_BYTES:
@@ -66,7 +66,7 @@ class Bed:
             self._uniform = device.create_buffer(
                 max(16, -(-4 * len(symbols) // 16) * 16), UNIFORM | COPY_DST, "symbols"
             )
-            write(device, self._uniform, 0, np.asarray(list(symbols.values()), np.int32))
+            write(device, self._uniform, 0, np.asarray(uniform_values(list(symbols), self.sizes), np.int32))
 
     def candidate(self, built: Built, *, checked: bool, most_wgsl: int = 1 << 20) -> Candidate:
         """Compile a kernel for this problem.  Raises the errors of the device."""
@@ -83,7 +83,7 @@ class Bed:
             self._uniform.destroy()
 
     def _bytes(self, value: Value) -> int:
-        return max(16, evaluate(ix.serialise(stored_bytes(value)), self.symbols))
+        return max(16, evaluate(ix.serialise(stored_bytes(value)), self.sizes))
 
     @staticmethod
     def _is_weight(value: Value) -> bool:
@@ -139,7 +139,7 @@ class Candidate:
                 tuple(ranges),
                 (ix.serialise(grid[0]), ix.serialise(grid[1]), ix.serialise(grid[2])),
             )
-            dispatch = binder.dispatch(call, bed.symbols, partial(self._resolve, number))
+            dispatch = binder.dispatch(call, bed.sizes, partial(self._resolve, number))
             if dispatch is not None:
                 self.dispatches.append(dispatch)
         self._binder = binder

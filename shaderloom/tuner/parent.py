@@ -81,7 +81,7 @@ def tune(
     *,
     adapter: str,
     driver: str,
-    dynamic: Mapping[str, tuple[int, int]] | None = None,
+    dynamic: Mapping[str, Sequence[int]] | None = None,
     options: Mapping[str, Any] | None = None,
     budget: float = BUDGET,
     candidates: int = CANDIDATES,

@@ -22,6 +22,7 @@ from ..compiler.kernels.context import Built
 from ..compiler.tuning import CPU_RUNS
 from ..runtime.device import Device
 from ..runtime.errors import DeviceLost, ShaderloomError
+from ..runtime.plan import Symbol
 from .bed import Bed, Candidate
 from .database import Entry, Refusal
 from .timer import Timer
@@ -67,7 +68,7 @@ def search(
     timer: Timer,
     candidates: Sequence[Any],
     build: Callable[[Any], Built],
-    symbols: Mapping[str, int],
+    symbols: Mapping[Symbol, int],
     *,
     announce: Announce,
     calls: int = 1,

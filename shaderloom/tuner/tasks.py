@@ -15,7 +15,7 @@ from ..compiler.kernels.context import Built, GroupContext
 from ..compiler.kernels.families import build
 from ..compiler.planner import stored_bytes
 from ..runtime.device_profile import DeviceProfile
-from ..runtime.plan import evaluate
+from ..runtime.plan import Symbol, evaluate
 
 #: Operations that take as long as moving one byte, roughly, on any device
 _OPERATIONS_A_BYTE = 8
@@ -38,14 +38,15 @@ class Task:
 class Builder:
     """Builds kernels of one lowered graph with chosen configurations."""
 
-    def __init__(self, lowered: Lowered, profile: DeviceProfile, symbols: Mapping[str, int]) -> None:
+    def __init__(self, lowered: Lowered, profile: DeviceProfile, symbols: Mapping[Symbol, int]) -> None:
         self.lowered = lowered
         self.profile = profile
-        self.symbols = symbols
+        self.symbols = symbols  #: declared dynamic dimensions with their sizes
+        self.sizes = {symbol.name: size for symbol, size in symbols.items()}
 
     def build(self, group: Group, choices: Choices) -> Built:
         """The kernel of a group; raises the errors of the compiler."""
-        names = [ix.DIMENSION_PREFIX + name for name in self.symbols]
+        names = [ix.dimension_variable(symbol.name, symbol.low, symbol.step) for symbol in self.symbols]
         materialised = self.lowered.fusion.materialised
         return build(GroupContext(group, materialised, self.profile, symbols=names, choices=choices))
 
@@ -74,8 +75,8 @@ class Builder:
         return sorted(found.values(), key=lambda task: (-task.work, task.key))
 
     def _work(self, built: Built) -> float:
-        moved = sum(evaluate(ix.serialise(stored_bytes(value)), self.symbols) for value in built.operands)
-        return moved + evaluate(ix.serialise(built.flops), self.symbols) / _OPERATIONS_A_BYTE
+        moved = sum(evaluate(ix.serialise(stored_bytes(value)), self.sizes) for value in built.operands)
+        return moved + evaluate(ix.serialise(built.flops), self.sizes) / _OPERATIONS_A_BYTE
 
 
 def shortlist(candidates: Sequence[Any], count: int) -> list[Any]:

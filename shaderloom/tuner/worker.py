@@ -73,14 +73,14 @@ class Worker:
             job.model,
             cache=False,
             options=job.options,
-            dynamic={name: (low, high) for name, (low, high) in job.dynamic.items()},
+            dynamic=job.dynamic,
         )
         self.shapes = {name: tuple(shape) for name, shape in job.shapes.items()}
         if self.model.calibration is not None and self.model.calibration.is_new:
             self.model.calibrate_on_host(self.shapes, profile)
         self.options = CompileOptions.of(self.model.compiler_options)
         self.bound = bind_shapes(self.model.imported, self.shapes, self.model.dynamic)
-        self.symbols = {symbol.name: self.bound.sizes[symbol.name] for symbol in self.bound.symbols}
+        self.symbols = {symbol: self.bound.sizes[symbol.name] for symbol in self.bound.symbols}
         self.known = dict(Knowledge.of_user().for_device(profile)) if job.shipped else {}
         self.known.update((key, Known(choice, TUNED, 0.0, 0.0)) for key, choice in job.known.items())
 

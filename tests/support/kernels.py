@@ -87,7 +87,7 @@ def compile_kernels(
     groups = fuse(graph, enabled=fusion)
     assign_layouts(graph, groups, enabled=channels_last)
     names = tuple(symbol.name for symbol in bound.symbols)
-    dimensions = tuple(ix.DIMENSION_PREFIX + name for name in names)
+    dimensions = tuple(ix.dimension_variable(symbol.name, symbol.low, symbol.step) for symbol in bound.symbols)
     made = []
     for group in groups.groups:
         built = build(GroupContext(group, groups.materialised, profile, symbols=dimensions))

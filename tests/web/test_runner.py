@@ -146,6 +146,16 @@ def test_one_plan_serves_dynamic_sizes(open_bundle, tmp_path):
         run(page, 65, shaped=False)
 
 
+def test_sizes_in_steps(open_bundle, tmp_path):
+    page = open_bundle(small_bundle(tmp_path / "b", 3, dynamic={"n": (3, 64, 4)}))
+    page.evaluate(SETUP)
+    for n in (3, 63, 7):
+        assert_is_the_reference(run(page, n, shaped=n % 2 == 0), n)
+    for n, shaped in ((5, True), (5, False), (67, True)):
+        with pytest.raises(PageError, match=rf"not compiled for .*'n' is {n}; it was declared 3 to 63 in steps of 4"):
+            run(page, n, shaped=shaped)
+
+
 def test_overlapping_runs_do_not_mix(open_bundle, static_bundle):
     page = open_bundle(static_bundle)
     page.evaluate(SETUP)
