@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from shaderloom.cli import app, main
@@ -269,6 +270,33 @@ def test_help_teaches_with_examples(shaderloom):
     assert "COMMAND" in shaderloom("--help").output
     for command in ("run", "inspect", "devices"):
         assert f"shaderloom {command}" in shaderloom(command, "--help").output.replace("\n", " ")
+
+
+#: Names that mean something else in one command, which explains them itself
+OF_THEIR_OWN = {
+    ("--output", "run"): "a file of outputs",
+    ("--output", "compile"): "a bundle",
+    ("--output", "repro"): "a script",
+    ("--shape", "compile"): "an input that is named again starts the next shape key",
+    ("--input", "compile"): "nothing random: samples are kept",
+}
+
+
+def test_an_option_is_the_same_in_every_command():
+    """Its names, what it takes and its explanation; its default too, but for the number of runs."""
+    group = typer.main.get_command(app)
+    found: dict[str, set[object]] = {}
+    for command, definition in group.commands.items():
+        for option in definition.params:
+            name = option.opts[-1] if option.opts[0] == "-o" else option.opts[0]
+            if (name, command) in OF_THEIR_OWN:
+                continue
+            default = None if name == "--repeat" else repr(option.default)
+            stated = (tuple(option.opts), option.metavar, getattr(option, "help", None), default)
+            if name != "model":  # some commands take bundles too
+                found.setdefault(name, set()).add(stated)
+    assert {"--shape", "--device", "--f16", "--option", "--kernel", "--seed"} <= found.keys()
+    assert {name: stated for name, stated in found.items() if len(stated) > 1} == {}
 
 
 def test_as_a_module():

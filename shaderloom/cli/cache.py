@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import typer
 
-from .common import DebugOption, JsonOption, format_bytes, print_json, readable_errors
+from .common import format_bytes, print_json, readable_errors
+from .options import DebugOption, JsonOption
 
 app = typer.Typer(help="Look at the disk cache of compiled plans, or empty it.", no_args_is_help=True)
 

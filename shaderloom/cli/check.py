@@ -9,14 +9,6 @@ import typer
 
 from ..runtime.errors import InputError
 from .common import (
-    DebugOption,
-    DeviceOption,
-    DynamicOption,
-    HalfOption,
-    JsonOption,
-    ModelArgument,
-    OptionOption,
-    ShapeOption,
     parse_dynamic,
     parse_options,
     parse_pairs,
@@ -25,6 +17,18 @@ from .common import (
     progress,
     readable_errors,
     with_precision,
+)
+from .options import (
+    DebugOption,
+    DeviceOption,
+    DynamicOption,
+    HalfOption,
+    InputOption,
+    JsonOption,
+    ModelArgument,
+    OptionOption,
+    SeedOption,
+    ShapeOption,
 )
 from .session import make_feeds
 
@@ -46,16 +50,13 @@ def command(
     per_node: Annotated[
         bool, typer.Option("--per-node", help="Compare every ONNX tensor that a kernel writes, not only the outputs.")
     ] = False,
-    inputs: Annotated[
-        list[str] | None,
-        typer.Option("--input", metavar="NAME=FILE.npy|random", help="Value of an input; repeat for more inputs."),
-    ] = None,
+    inputs: InputOption = None,
     inputs_file: Annotated[
         Path | None, typer.Option("--inputs", metavar="FILE.npz", help="Values of several inputs by name.")
     ] = None,
     shapes: ShapeOption = None,
     dynamic: DynamicOption = None,
-    seed: Annotated[int, typer.Option("--seed", help="Seed of random inputs.")] = 0,
+    seed: SeedOption = 0,
     tolerance: Annotated[
         float | None,
         typer.Option(
@@ -65,9 +66,9 @@ def command(
             "with --f16, and four times what the reference's own optimisations change.",
         ),
     ] = None,
-    device: DeviceOption = None,
     options: OptionOption = None,
     f16: HalfOption = False,
+    device: DeviceOption = None,
     calibration: Annotated[
         Path | None,
         typer.Option(

@@ -1,4 +1,4 @@
-"""What the commands share: option types, parsing of NAME=VALUE, readable errors, progress."""
+"""What the commands share: parsing of NAME=VALUE, readable errors, progress."""
 
 from __future__ import annotations
 
@@ -10,35 +10,11 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
 from ..runtime.errors import InputError, ShaderloomError
-
-ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX file.")]
-ShapeOption = Annotated[
-    list[str] | None,
-    typer.Option("--shape", metavar="NAME=1x3x224x224", help="Shape of an input; repeat for more inputs."),
-]
-DynamicOption = Annotated[
-    list[str] | None,
-    typer.Option("--dynamic", metavar="NAME=LOW:HIGH[:STEP]", help="Keep a named dimension symbolic; repeatable."),
-]
-DeviceOption = Annotated[
-    str | None,
-    typer.Option("--device", metavar="NAME|INDEX", help="Adapter: its index or part of its name (see devices)."),
-]
-OptionOption = Annotated[
-    list[str] | None,
-    typer.Option("--option", metavar="NAME=JSON", help="Option of the compiler, like fusion=false; repeatable."),
-]
-HalfOption = Annotated[
-    bool, typer.Option("--f16", help="Store weights and activations in half precision where they fit.")
-]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON to standard output and nothing else.")]
-CacheOption = Annotated[bool, typer.Option("--cache/--no-cache", help="Use the disk cache of compiled plans.")]
-DebugOption = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 
 
 def readable_errors(command: Callable[..., None]) -> Callable[..., None]:

@@ -10,12 +10,6 @@ import typer
 
 from ..runtime.errors import InputError
 from .common import (
-    DebugOption,
-    DeviceOption,
-    DynamicOption,
-    HalfOption,
-    JsonOption,
-    ModelArgument,
     count_text,
     format_bytes,
     parse_dynamic,
@@ -26,6 +20,7 @@ from .common import (
     readable_errors,
     unreadable,
 )
+from .options import DebugOption, DeviceOption, DynamicOption, HalfOption, JsonOption, ModelArgument
 
 
 @readable_errors

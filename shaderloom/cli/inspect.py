@@ -12,22 +12,18 @@ import typer
 
 from ..runtime.errors import DeviceError, InputError, NotKnownError, UnsupportedError
 from . import inspect_output as output
-from .common import (
+from .common import parse_dynamic, parse_options, parse_shapes, print_json, progress, readable_errors, with_precision
+from .options import (
     CacheOption,
     DebugOption,
     DeviceOption,
     DynamicOption,
     HalfOption,
     JsonOption,
+    KernelOption,
+    ModelOrBundleArgument,
     OptionOption,
     ShapeOption,
-    parse_dynamic,
-    parse_options,
-    parse_shapes,
-    print_json,
-    progress,
-    readable_errors,
-    with_precision,
 )
 
 if TYPE_CHECKING:
@@ -55,7 +51,7 @@ GRAPH_STAGES = (Stage.graph, Stage.canonical, Stage.layout, Stage.fused)
 
 @readable_errors
 def command(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX file, or a shader bundle.")],
+    model: ModelOrBundleArgument,
     shapes: ShapeOption = None,
     dynamic: DynamicOption = None,
     stage: Annotated[
@@ -70,9 +66,7 @@ def command(
     after: Annotated[
         str | None, typer.Option("--after", metavar="PASS", help="The graph after this pass, instead of a stage.")
     ] = None,
-    kernel: Annotated[
-        str | None, typer.Option("--kernel", metavar="N|ID", help="Only this kernel: its number, or start of its id.")
-    ] = None,
+    kernel: KernelOption = None,
     dump: Annotated[
         Path | None, typer.Option("--dump", metavar="DIR", help="Write numbered files of every stage to a new folder.")
     ] = None,
@@ -95,12 +89,12 @@ def command(
         list[str] | None,
         typer.Option("--diff-option", metavar="NAME=JSON", help="Option of the compiler for OTHER; repeatable."),
     ] = None,
+    options: OptionOption = None,
+    f16: HalfOption = False,
     device: DeviceOption = None,
     web: Annotated[
         bool, typer.Option("--web", help="Compile for WebGPU's default limits instead of a device of this machine.")
     ] = False,
-    options: OptionOption = None,
-    f16: HalfOption = False,
     cache: CacheOption = True,
     as_json: JsonOption = False,
     debug: DebugOption = False,

@@ -7,21 +7,18 @@ from typing import Annotated
 
 import typer
 
-from .common import (
+from .common import parse_dynamic, parse_options, parse_pairs, parse_shapes, progress, readable_errors, unwritable
+from .options import (
     CacheOption,
     DebugOption,
     DeviceOption,
     DynamicOption,
+    InputOption,
+    KernelOption,
     ModelArgument,
     OptionOption,
+    SeedOption,
     ShapeOption,
-    parse_dynamic,
-    parse_options,
-    parse_pairs,
-    parse_shapes,
-    progress,
-    readable_errors,
-    unwritable,
 )
 from .session import keep_model, make_feeds
 
@@ -30,20 +27,16 @@ from .session import keep_model, make_feeds
 def command(
     model: ModelArgument,
     output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE.py", help="Where to write the script.")],
-    kernel: Annotated[
-        str | None,
-        typer.Option("--kernel", metavar="N|ID", help="The kernel: its number, or start of its id; its first call."),
+    kernel: KernelOption = None,
+    call: Annotated[
+        int | None, typer.Option("--call", metavar="N", help="This call of a run, instead of a kernel's first.")
     ] = None,
-    call: Annotated[int | None, typer.Option("--call", metavar="N", help="The call of a run, instead.")] = None,
-    inputs: Annotated[
-        list[str] | None,
-        typer.Option("--input", metavar="NAME=FILE.npy|random", help="Value of an input; repeat for more inputs."),
-    ] = None,
+    inputs: InputOption = None,
     shapes: ShapeOption = None,
     dynamic: DynamicOption = None,
-    seed: Annotated[int, typer.Option("--seed", help="Seed of random inputs.")] = 0,
-    device: DeviceOption = None,
+    seed: SeedOption = 0,
     options: OptionOption = None,
+    device: DeviceOption = None,
     cache: CacheOption = True,
     debug: DebugOption = False,
 ) -> None:

@@ -11,21 +11,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..runtime.errors import ShapeError, UnsupportedError
-from .common import (
+from .common import parse_dynamic, parse_pairs, parse_shapes, print_json, progress, readable_errors, unwritable
+from .options import (
     CacheOption,
     DebugOption,
     DeviceOption,
     DynamicOption,
     HalfOption,
+    InputOption,
     JsonOption,
+    ModelOrBundleArgument,
+    RepeatOption,
+    SeedOption,
     ShapeOption,
-    parse_dynamic,
-    parse_pairs,
-    parse_shapes,
-    print_json,
-    progress,
-    readable_errors,
-    unwritable,
 )
 from .session import keep_model, make_feeds, open_session
 
@@ -35,18 +33,15 @@ if TYPE_CHECKING:
 
 @readable_errors
 def command(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX file, or a shader bundle.")],
-    inputs: Annotated[
-        list[str] | None,
-        typer.Option("--input", metavar="NAME=FILE.npy|random", help="Value of an input; repeat for more inputs."),
-    ] = None,
+    model: ModelOrBundleArgument,
+    inputs: InputOption = None,
     shapes: ShapeOption = None,
     dynamic: DynamicOption = None,
     output: Annotated[
         Path | None, typer.Option("--output", metavar="OUT.npz", help="Write the outputs to this file.")
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", help="Seed of random inputs.")] = 0,
-    repeat: Annotated[int, typer.Option("--repeat", min=1, help="Runs; the median time is shown.")] = 1,
+    seed: SeedOption = 0,
+    repeat: RepeatOption = 1,
     f16: HalfOption = False,
     device: DeviceOption = None,
     cache: CacheOption = True,

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from .common import DebugOption, readable_errors
+from .common import readable_errors
+from .options import BundleArgument, DebugOption
 
 
 @readable_errors
 def command(
-    bundle: Annotated[Path, typer.Argument(metavar="BUNDLE", help="A shader bundle: a folder or a zip.")],
+    bundle: BundleArgument,
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port on 127.0.0.1; 0 takes any free.")] = 8000,
     open_browser: Annotated[bool, typer.Option("--open", help="Open the page in the default browser.")] = False,
     debug: DebugOption = False,

@@ -9,13 +9,6 @@ import typer
 
 from ..runtime.errors import InputError
 from .common import (
-    DebugOption,
-    DynamicOption,
-    HalfOption,
-    JsonOption,
-    ModelArgument,
-    OptionOption,
-    ShapeOption,
     count_text,
     parse_dynamic,
     parse_options,
@@ -24,6 +17,16 @@ from .common import (
     progress,
     readable_errors,
     with_precision,
+)
+from .options import (
+    DebugOption,
+    DeviceOption,
+    DynamicOption,
+    HalfOption,
+    JsonOption,
+    ModelArgument,
+    OptionOption,
+    ShapeOption,
 )
 
 if TYPE_CHECKING:
@@ -49,14 +52,9 @@ def command(
         Path | None,
         typer.Option("--database", metavar="FILE.json", help="Keep results there instead of in the user's database."),
     ] = None,
-    device: Annotated[
-        str | None,
-        typer.Option(
-            "--device", "--adapter", metavar="NAME|INDEX", help="Adapter: its index or part of its name (see devices)."
-        ),
-    ] = None,
-    f16: HalfOption = False,
     options: OptionOption = None,
+    f16: HalfOption = False,
+    device: DeviceOption = None,
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:

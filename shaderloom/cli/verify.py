@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
-
 import typer
 
-from .common import DebugOption, DeviceOption, JsonOption, count_text, print_json, progress, readable_errors
+from .common import count_text, print_json, progress, readable_errors
+from .options import BundleArgument, DebugOption, DeviceOption, JsonOption
 
 
 @readable_errors
 def command(
-    bundle: Annotated[Path, typer.Argument(metavar="BUNDLE", help="A shader bundle: a folder or a zip.")],
+    bundle: BundleArgument,
     device: DeviceOption = None,
     as_json: JsonOption = False,
     debug: DebugOption = False,
