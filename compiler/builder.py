@@ -33,6 +33,7 @@ from ..runtime.errors import (
 )
 from . import index as ix
 from .ir import Graph, Node, Shape, Value
+from .ops.index_rule import check_known_indices
 from .ops.registry import OpDef, registry
 from .ops.symbolic import MAX_DIMENSIONS, DimensionsAttributes
 from .sources import InlineSource, PackedSource, TensorSource, numpy_dtype
@@ -148,7 +149,11 @@ class GraphBuilder:
 
     def _infer(self, definition: OpDef, node: Node) -> list[tuple[DType, Shape]]:
         try:
-            return [(dtype, tuple(shape)) for dtype, shape in definition.infer(node)]
+            inferred = [(dtype, tuple(shape)) for dtype, shape in definition.infer(node)]
+            for rule in definition.indices:
+                if rule.is_error:
+                    check_known_indices(node, rule)
+            return inferred
         except ix.Undecidable as error:
             raise ShapeError(
                 f"the result's shape depends on whether {error}", origin=self.origin, hint=_NARROWER

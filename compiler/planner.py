@@ -14,7 +14,7 @@ from typing import Any
 
 from ..runtime.device_profile import DeviceProfile
 from ..runtime.dtypes import DType, padded_bytes
-from ..runtime.errors import InternalError, LimitError, ShaderloomError
+from ..runtime.errors import DeviceLimitError, InternalError, ShaderloomError
 from ..runtime.plan import (
     Alias,
     Constant,
@@ -391,7 +391,7 @@ class Planner:
         for value in values:
             size = ix.bounds(stored_bytes(value))[1]
             if size > limit:
-                raise LimitError(
+                raise DeviceLimitError(
                     f"the tensor takes {size:,} bytes, the device binds at most {limit:,} at once",
                     tensor=value.name or repr(value),
                     origin=value.producer.origin if value.producer else None,

@@ -6,7 +6,7 @@ The rows are JSON values for ``Plan.report``.  They explain a plan and change no
     every tensor that a call of the run binds: name (that of the ONNX tensor whose elements it holds, else "", or for
     a weight a constant that it is made from, in brackets), graph path of the ONNX nodes, the ONNX node whose result it
     is ("" for inputs and constants), dtype, logical shape, layout, and kind: ``input``, ``weight``, ``activation`` or
-    ``output``
+    ``output``; of nodes in loops that are written out also ``steps``
 ``call_records``
     one row for each call: ``operands`` (numbers of tensors in binding order, the result last), ``also`` (those of them
     that are further results; plans of older versions have no such entry), ``family``, the ONNX nodes by their part in
@@ -73,6 +73,7 @@ class CallRecorder:
             "shape": [ix.serialise(dim) for dim in value.shape],
             "layout": describe_layout(value.layout),
             "kind": kind,
+            **({"steps": list(origin.steps)} if origin and origin.steps else {}),
         }
 
 

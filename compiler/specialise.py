@@ -6,6 +6,7 @@ depends on shapes and small constants alone.  What is left are the nodes that co
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -152,6 +153,8 @@ class Scope:
         self.source = source
         self.outer = outer
         self.values: dict[str, Value] = {}
+        #: the steps of loops that are written out around it; None where they are not known
+        self.steps: tuple[int, ...] | None = () if outer is None else outer.steps
 
     def lookup(self, name: str, graph: Graph, limits: Limits) -> Value:
         found = self.values.get(name)
@@ -196,17 +199,19 @@ class Specialiser:
 
     def apply(self, node: ImportedNode, inputs: Sequence[Value | None], scope: Scope) -> Sequence[Value]:
         """The results of a node that is no If; ``scope`` is where bodies of a Loop or Scan find other names."""
-        builder = GraphBuilder(self.graph, (node.origin,), self.limits)
+        origin = dataclasses.replace(node.origin, steps=scope.steps) if scope.steps else node.origin
+        builder = GraphBuilder(self.graph, (origin,), self.limits)
         if node.definition is None:
             unroll = unroll_scan if node.op == "Scan" else unroll_loop
-            return unroll(builder, node, inputs, lambda body, values: self._body(body, values, scope))
+            return unroll(builder, node, inputs, lambda body, values, step: self._body(body, values, step, scope))
         return builder.emit(node.definition, inputs, node.attributes, node.outputs)
 
-    def _body(self, body: ImportedGraph, values: Sequence[Value], scope: Scope) -> list[Value]:
+    def _body(self, body: ImportedGraph, values: Sequence[Value], step: int | None, scope: Scope) -> list[Value]:
         """Run a body with the values of its inputs."""
         if len(values) != len(body.inputs):
             raise ModelError(f"a body takes {len(body.inputs)} values, but the node has {len(values)} for it")
         inner = Scope(body, scope)
+        inner.steps = None if step is None or scope.steps is None else (*scope.steps, step)
         inner.values.update((port.name, value) for port, value in zip(body.inputs, values, strict=True))
         self.run(inner)
         return [inner.lookup(port.name, self.graph, self.limits) for port in body.outputs]

@@ -24,6 +24,7 @@ import numpy as np
 
 from ..runtime.dtypes import DType
 from ..runtime.errors import (
+    DeviceLimitError,
     InternalError,
     LimitError,
     ModelError,
@@ -177,14 +178,14 @@ class _Advancing:
                 else:
                     self.result.unknown[item] = error
                     self._not_known(item, error)
+            except (UnsupportedError, ShapeError, DeviceLimitError) as error:
+                error.origin = error.origin or item.origin
+                result.refused[item] = _forget_frames(error)
+                self._wait(item)
             except LimitError:
                 if not item.is_loop:
                     raise
                 result.loops.add(item)
-                self._wait(item)
-            except (UnsupportedError, ShapeError) as error:
-                error.origin = error.origin or item.origin
-                result.refused[item] = _forget_frames(error)
                 self._wait(item)
         return result
 

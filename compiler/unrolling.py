@@ -17,8 +17,8 @@ from .builder import GraphBuilder
 from .frontend.model import ImportedGraph, ImportedNode
 from .ir import Value
 
-#: Runs a body with the values of its inputs; gives its outputs
-RunBody = Callable[[ImportedGraph, Sequence[Value]], list[Value]]
+#: Runs a body with the values of its inputs in a step, None where a step alone does not tell; gives its outputs
+RunBody = Callable[[ImportedGraph, Sequence[Value], int | None], list[Value]]
 
 
 def body_of(node: ImportedNode) -> ImportedGraph:
@@ -62,7 +62,13 @@ def unroll_scan(builder: GraphBuilder, node: ImportedNode, inputs: Sequence[Valu
 
 
 def _scan(
-    builder: GraphBuilder, node: ImportedNode, inputs: Sequence[Value | None], run: RunBody, length: Value | None
+    builder: GraphBuilder,
+    node: ImportedNode,
+    inputs: Sequence[Value | None],
+    run: RunBody,
+    length: Value | None,
+    *,
+    batched: bool = False,
 ) -> list[Value]:
     """A Scan of all steps, or of the first ``length`` (a scalar): states stay, and rows are zeros, from there on."""
     attributes, body = node.attributes, body_of(node)
@@ -86,7 +92,7 @@ def _scan(
             _element(builder, value, axis, _last(builder, length, steps, step) if backwards else step)
             for value, axis, backwards in zip(sequences, axes, directions)
         ]
-        results = run(body, [*states, *elements])
+        results = run(body, [*states, *elements], None if batched else step)
         if length is not None:
             runs = builder.op("Less", builder.scalar(step, length), length)
             others = [*states, *(builder.scalar(0, row) for row in results[len(states) :])]
@@ -130,6 +136,7 @@ def _batched_scan(
             [_element(builder, value, 0, entry) for value in operands],
             run,
             None if lengths is None else _element(builder, lengths, 0, entry),
+            batched=True,
         )
         for entry in range(count)
     ]
@@ -183,7 +190,7 @@ def unroll_loop(builder: GraphBuilder, node: ImportedNode, inputs: Sequence[Valu
         _check_steps(node, step + 1, builder.limits.loop_steps)
         number = builder.constant(np.array(step, np.int64))
         going = builder.constant(np.array(True))
-        going, *results = run(body, [number, going, *values])
+        going, *results = run(body, [number, going, *values], step)
         values = results[: len(values)]
         for row, result in zip(rows, results[len(values) :]):
             row.append(result)

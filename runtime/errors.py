@@ -18,7 +18,8 @@ class Origin:
 
     ``graph`` is the path of (sub)graphs from the main graph down, e.g. ``"main"`` or ``"main/If_3.then_branch"``;
     ``index`` is the node's position in that graph's node list.  ``domain`` and ``opset``, which the importer knows, are
-    for errors; they do not make another node.
+    for errors; they do not make another node.  Nor do ``steps``: of a node in loops that are written out, the step of
+    each, from 0, the outermost first.
     """
 
     graph: str
@@ -27,6 +28,7 @@ class Origin:
     name: str = ""
     domain: str = field(default="", compare=False)
     opset: int = field(default=0, compare=False)
+    steps: tuple[int, ...] = field(default=(), compare=False)
 
     def __str__(self) -> str:
         label = f" '{self.name}'" if self.name else ""
@@ -186,6 +188,12 @@ class LimitError(ShaderloomError):
 
     stage = "limits"
     remedy = "use smaller inputs, or raise the cap that is named"
+
+
+class DeviceLimitError(LimitError):
+    """A kernel, or a tensor that it binds, needs more than the device has: another provider may run the node."""
+
+    remedy = "use smaller inputs, or providers=['wgpu', 'cpu'], which leaves the node to the cpu"
 
 
 class DeviceError(ShaderloomError):

@@ -12,18 +12,20 @@ Float16 numbers that left their range explain themselves.  Otherwise three quest
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .comparison import Difference, compare, not_finite
+from .compiler.frontend.order import names_read
 from .observation import Observation, observe, operands_of, writers_of
+from .places import MAIN, Place
+from .plan_check import Compilation, PlanCheck, Row, kernel_text
 from .runtime.dtypes import FLOAT16_LARGEST
 
 if TYPE_CHECKING:
-    from .check import Checker, Compilation, Row
     from .compiler.fusion import Group
     from .compiler.ir import Value
 
@@ -33,9 +35,9 @@ NOISE_FACTOR = 128.0
 
 @dataclass
 class Diagnosis:
-    """``kind``: ``kernel``, ``pass``, ``operator``, ``overflow``, ``rounding``, or ``unknown``.
+    """``kind``: ``kernel``, ``pass``, ``operator``, ``overflow``, ``rounding``, ``cpu``, or ``unknown``.
 
-    ``node`` is the ONNX node to look at first.
+    ``node`` is the ONNX node to look at first; ``place`` and ``stage`` say where it runs in a model in stages.
     """
 
     kind: str
@@ -47,32 +49,44 @@ class Diagnosis:
     pass_name: str = ""
     findings: list[str] = field(default_factory=list)  #: what was found out, step by step
     worst: Difference | None = None
+    place: Place = MAIN
+    stage: int | None = None
 
 
 class Diagnostician:
-    """Looks for the cause of one difference; ``rows`` and ``observed`` are those of the plan that was checked."""
+    """Looks for the cause of one difference in a plan.
+
+    ``good`` are tensors that are right, and ``observed`` is what the calls of the plan wrote.
+    """
 
     def __init__(
-        self,
-        checker: Checker,
-        compiled: Compilation,
-        rows: Sequence[Row],
-        observed: Mapping[int, Observation],
+        self, check: PlanCheck, good: Collection[tuple[Place, str]], observed: Mapping[int, Observation]
     ) -> None:
-        self.checker = checker
-        self.compiled = compiled
+        self.check = check
+        self.expected = check.expected
+        self.source = check.expected.source
+        self.plan = check.plan
+        self.good = good
         self.observed = observed
-        self.good = {row.tensor for row in rows if row.difference.is_close}
+        self._steps = check.steps  #: of the loops around what is looked at
 
     def run(self, first: Row) -> Diagnosis:
+        """``first`` is the first tensor of the run that differs."""
+        self._steps = max(first.place.steps, self.check.steps, key=len)
         if first.call is None:
             text = "no kernel of the run computes this output: it is a constant, a weight, or a copy"
-            return Diagnosis("unknown", first.tensor, None, "", first.node, findings=[text], worst=first.difference)
-        suspects = self._suspects(first.call)
+            result = Diagnosis("unknown", first.tensor, None, "", first.node, findings=[text], worst=first.difference)
+        else:
+            result = self._look(first, first.call)
+        result.place, result.stage = first.place, first.stage
+        return result
+
+    def _look(self, first: Row, call: int) -> Diagnosis:
+        suspects = self._suspects(call)
         overflow = self._overflow(first)
         if overflow is not None:
             return overflow
-        local = LocalCheck(self.compiled, self.checker.feeds, self.observed)
+        local = LocalCheck(self.check.compiled, self.check.feeds, self.observed)
         for number in suspects:
             difference = local.compare(number)
             if difference is None or difference.is_close:
@@ -81,14 +95,14 @@ class Diagnostician:
             if difference.error <= NOISE_FACTOR * noise:
                 return self._rounding(number, first, difference, noise)
             return self._kernel_fault(number, first, difference)
-        noise = local.noise(first.call) if first.call in self.observed else 0.0
+        noise = local.noise(call) if call in self.observed else 0.0
         if first.difference.error <= NOISE_FACTOR * noise:
-            return self._rounding(first.call, first, first.difference, noise)
+            return self._rounding(call, first, first.difference, noise)
         return self._graph_fault(first, len(suspects))
 
     def _suspects(self, call: int) -> list[int]:
         """Calls from the last right tensors to a wrong one, in order."""
-        plan = self.compiled.plan
+        plan = self.plan
         records, tensors = plan.report["call_records"], plan.report["tensors"]
         writers = writers_of(records)
         found: set[int] = set()
@@ -100,7 +114,7 @@ class Diagnostician:
             found.add(number)
             for operand in operands_of(records[number]):
                 row = tensors[operand]
-                if operand in writers and not (row["graph"] == "main" and row["name"] in self.good):
+                if operand in writers and self.check.where(row) not in self.good:
                     pending.append(writers[operand])
         return sorted(found)
 
@@ -112,20 +126,19 @@ class Diagnostician:
         found = self.observed.get(first.call)
         if found is None or found.tensor["dtype"] != "float16" or not_finite(found.array) is None:
             return None
-        source = self.checker.source
-        tensors = [name for index in self._between(first.tensor) for name in source.proto.graph.node[index].output]
-        self.checker.expect(name for name in tensors if name)
-        for name in tensors:
-            largest = self.checker.largest(name)
+        tensors = self._tensors(self._between(first))
+        self.expected.expect_all(tensors)
+        for place, name in tensors:
+            largest = self.expected.largest(name, place)
             if largest is None or largest <= FLOAT16_LARGEST:
                 continue
-            call = self.compiled.plan.calls[first.call]
+            call = self.plan.calls[first.call]
             result = Diagnosis(
                 "overflow",
                 first.tensor,
                 first.call,
                 first.kernel,
-                self.checker.node_of(name),
+                self.source.maker(name, place.graph),
                 call.origins,
                 worst=first.difference,
             )
@@ -138,9 +151,7 @@ class Diagnostician:
 
     def _rounding(self, number: int, first: Row, difference: Difference, noise: float) -> Diagnosis:
         """The kernel magnifies rounding: what any other order of its additions would do, too."""
-        from .check import kernel_text
-
-        plan = self.compiled.plan
+        plan = self.plan
         result = Diagnosis(
             "rounding",
             first.tensor,
@@ -159,9 +170,7 @@ class Diagnostician:
     # -- a kernel ---------------------------------------------------------------------------------------------------
 
     def _kernel_fault(self, number: int, first: Row, difference: Difference) -> Diagnosis:
-        from .check import kernel_text
-
-        plan = self.compiled.plan
+        plan = self.plan
         record = plan.report["call_records"][number]
         result = Diagnosis(
             "kernel",
@@ -175,33 +184,50 @@ class Diagnostician:
         result.findings.append(
             f"from the operands that it had, the kernel's nodes give something else (error {difference.error:.2g})"
         )
-        wrong = self._first_wrong(self._tensors_of(plan.calls[number].origins), fusion=False)
+        wrong = self._first_wrong(self._tensors(self._nodes_of(plan.calls[number].origins)), fusion=False)
         if wrong is None:
             result.findings.append("with fusion off every ONNX tensor of the group is right: look at the fused kernel")
         else:
-            tensor, kernel = wrong
-            result.node = self.checker.node_of(tensor)
+            (place, tensor), kernel = wrong
+            result.node = self.source.maker(tensor, place.graph)
             result.findings.append(f"with fusion off it is tensor '{tensor}' that differs first, in kernel {kernel}")
         return result
 
-    def _tensors_of(self, origins: Sequence[str]) -> list[str]:
-        """The ONNX tensors that these nodes of the main graph make, in graph order."""
-        source = self.checker.source
+    def _nodes_of(self, origins: Sequence[str]) -> list[tuple[str, int]]:
+        """The nodes, as graph and index, of these texts, in graph order."""
         wanted = set(origins)
-        return [name for name, index in source.producers.items() if source.node_text(index) in wanted]
+        return [
+            (path, index)
+            for path, graph in self.source.graphs.items()
+            for index in range(len(graph.proto.node))
+            if self.source.node_text(index, path) in wanted
+        ]
 
-    def _first_wrong(self, tensors: Sequence[str], **options: Any) -> tuple[str, str] | None:
+    def _tensors(self, nodes: Iterable[tuple[str, int]]) -> list[tuple[Place, str]]:
+        """The tensors that nodes make in the steps that are looked at."""
+        found = []
+        for path, index in nodes:
+            place = self.source.place_of(path, self._steps)
+            if place is not None:
+                found += [(place, name) for name in self.source.graphs[path].proto.node[index].output if name]
+        return found
+
+    def _first_wrong(
+        self, tensors: Sequence[tuple[Place, str]], **options: Any
+    ) -> tuple[tuple[Place, str], str] | None:
         """The first of ``tensors``, in the order of the run, that differs under other options, and its kernel."""
-        from .check import kernel_text
-
-        compiled = self.checker.compile(**options)
-        names = self.checker.comparable(compiled.plan)
-        wanted = {number: name for number, name in names.items() if name in set(tensors)}
-        self.checker.expect(wanted.values())
-        for found in observe(self.checker.device, compiled.plan, self.checker.pool, self.checker.feeds, list(wanted)):
-            name = wanted[found.call]
-            if self.checker.knows(name) and not self.checker.compare(name, found.array).is_close:
-                return name, kernel_text(compiled.plan, found.call)
+        plan = self.check.compile(**options).plan
+        among = set(tensors)
+        wanted = {key: number for key, number in self.check.comparable(plan).items() if key in among}
+        self.expected.expect_all(wanted)
+        calls = list(wanted.values())
+        for found in observe(self.check.device, plan, self.check.pool, self.check.feeds, calls):
+            for tensor, array in found.results:
+                key = self.check.where(tensor)
+                if key is None or key not in wanted or not self.expected.knows(key[1], key[0]):
+                    continue
+                if not self.expected.compare(key[1], array, key[0]).is_close:
+                    return key, kernel_text(plan, found.call)
         return None
 
     # -- a pass, or an operator ---------------------------------------------------------------------------------------
@@ -210,57 +236,61 @@ class Diagnostician:
         from .compiler.passes.pipeline import PASS_NAMES
 
         assert first.call is not None
-        call = self.compiled.plan.calls[first.call]
+        call = self.plan.calls[first.call]
         result = Diagnosis(
             "unknown", first.tensor, first.call, first.kernel, first.node, call.origins, worst=first.difference
         )
         plural = "kernels compute" if checked > 1 else "kernel computes"
         result.findings.append(f"{checked} {plural} what the nodes say: the graph is at fault, or the numbers drift")
-        between = self._between(first.tensor)
-        lost = [index for index in between if self.checker.source.node_text(index) not in self._origins()]
+        between = self._between(first)
+        here = self._origins()
+        texts = [self.source.node_text(index, path) for path, index in between]
+        lost = [text for text in texts if text not in here]
         for name in PASS_NAMES:
-            if self._first_wrong([first.tensor], fusion=False, disabled_passes=[name]) is None:
+            if self._first_wrong([first.key], fusion=False, disabled_passes=[name]) is None:
                 result.kind, result.pass_name = "pass", name
                 result.findings.append(f"with the pass '{name}' off the tensor is right")
                 break
         else:
             self._blame_operator(result, between)
         if result.kind == "pass" and lost:
-            result.node = self.checker.source.node_text(lost[0])
-            result.findings.append(f"no kernel computes {', '.join(map(self.checker.source.node_text, lost))}")
+            result.node = lost[0]
+            result.findings.append(f"no kernel computes {', '.join(lost)}")
         return result
 
-    def _blame_operator(self, result: Diagnosis, between: Sequence[int]) -> None:
+    def _blame_operator(self, result: Diagnosis, between: Sequence[tuple[str, int]]) -> None:
         from .compiler.passes.pipeline import PASS_NAMES
 
-        nodes = self.checker.source.proto.graph.node
-        tensors = [name for index in between for name in nodes[index].output if name]
-        wrong = self._first_wrong(tensors, fusion=False, disabled_passes=list(PASS_NAMES))
+        wrong = self._first_wrong(self._tensors(between), fusion=False, disabled_passes=list(PASS_NAMES))
         if wrong is None:
             result.findings.append("with all passes and fusion off the tensor is right: several passes together")
             return
+        (place, tensor), _ = wrong
         result.kind = "operator"
-        result.node = self.checker.node_of(wrong[0])
+        result.node = self.source.maker(tensor, place.graph)
         result.findings.append(
-            f"with all passes and fusion off tensor '{wrong[0]}' differs first: look at the operator's definition"
+            f"with all passes and fusion off tensor '{tensor}' differs first: look at the operator's definition"
         )
 
-    def _between(self, tensor: str) -> list[int]:
-        """Nodes of the ONNX graph from the last right tensors to ``tensor``, in graph order."""
-        source = self.checker.source
-        found: set[int] = set()
-        pending = [tensor]
+    def _between(self, first: Row) -> list[tuple[str, int]]:
+        """Nodes of the ONNX graphs from the last right tensors to a wrong one, outer graphs first, in graph order."""
+        found: set[tuple[str, int]] = set()
+        pending = [(first.place.graph, first.tensor)]
         while pending:
-            name = pending.pop()
-            index = source.producers.get(name)
-            if index is None or index in found or (name in self.good and name != tensor):
+            path, name = pending.pop()
+            home = self.source.home(path, name)
+            index = None if home is None else home.producers.get(name)
+            if home is None or index is None or (home.path, index) in found:
                 continue
-            found.add(index)
-            pending.extend(source.proto.graph.node[index].input)
-        return sorted(found)
+            if (self.source.place_of(home.path, first.place.steps), name) in self.good and name != first.tensor:
+                continue
+            found.add((home.path, index))
+            pending.extend((home.path, read) for read in names_read(home.proto.node[index]))
+        order = list(self.source.graphs)
+        return sorted(found, key=lambda node: (order.index(node[0]), node[1]))
 
     def _origins(self) -> set[str]:
-        groups = self.compiled.lowered.fusion.groups
+        groups = self.check.compiled.lowered.fusion.groups
         return {str(origin) for group in groups for node in group.nodes for origin in node.origins}
 
 
@@ -282,11 +312,15 @@ class LocalCheck:
         self._generator: np.random.Generator | None = None
 
     def compare(self, call: int) -> Difference | None:
-        """How far the call's result is from that of its nodes; None if it did not run."""
+        """How far the call's results are from those of its nodes, the one that is furthest; None if it did not run."""
         if call not in self._observed:
             return None
-        expected = self._compute(self._running[call])
-        return compare(self._observed[call].array, expected)
+        group = self._running[call]
+        differences = [
+            compare(array, self._compute(group, value))
+            for value, (_, array) in zip((group.output, *group.also), self._observed[call].results, strict=True)
+        ]
+        return max(differences, key=lambda difference: difference.error)
 
     def noise(self, call: int) -> float:
         """How far the call's result moves when each tensor that it reads is scaled by 1 plus or minus its last bit.

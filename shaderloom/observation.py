@@ -45,11 +45,20 @@ _COPY_KERNEL = Kernel(
 
 @dataclass(frozen=True)
 class Observation:
-    """What a call wrote: ``array`` in logical order, and the row of ``Plan.report["tensors"]`` that describes it."""
+    """What a call wrote: ``array`` in logical order, and the row of ``Plan.report["tensors"]`` that describes it.
+
+    ``further`` has the same of the other results of a call that has several.
+    """
 
     call: int
     tensor: Mapping[str, Any]
     array: np.ndarray
+    further: tuple[tuple[Mapping[str, Any], np.ndarray], ...] = ()
+
+    @property
+    def results(self) -> tuple[tuple[Mapping[str, Any], np.ndarray], ...]:
+        """All results, the main one first."""
+        return ((self.tensor, self.array), *self.further)
 
 
 def operands_of(record: Mapping[str, Any]) -> list[int]:
@@ -80,6 +89,35 @@ def output_tensor(plan: Plan, call: int) -> dict[str, Any]:
     return plan.report["tensors"][plan.report["call_records"][call]["operands"][-1]]
 
 
+def output_tensors(plan: Plan, call: int) -> list[dict[str, Any]]:
+    """The rows of all results of a call, the main one first."""
+    return [plan.report["tensors"][tensor] for tensor in results_of(plan.report["call_records"][call])]
+
+
+def writer_of(plan: Plan, output: str) -> int | None:
+    """The call that writes an output of the plan; None if no call does: it is a constant or a copy."""
+    written = f"output:{output}"
+    for number in reversed(range(len(plan.calls))):
+        if any(item.buffer == written for item in _output_ranges(plan, number)):
+            return number
+    return None
+
+
+def _output_ranges(plan: Plan, call: int) -> list[Range]:
+    """The ranges of all results of a call, the main one first."""
+    record, ranges = plan.report["call_records"][call], plan.calls[call].ranges
+    return [
+        output_range(plan, call),
+        *(ranges[record["operands"].index(tensor)] for tensor in record.get("also", ())),
+    ]
+
+
+def _names(plan: Plan, call: int) -> list[str]:
+    """The outputs of :func:`observed` that hold the results of a call."""
+    count = len(results_of(plan.report["call_records"][call]))
+    return [f"call {call}", *(f"call {call}, result {number}" for number in range(1, count))]
+
+
 def copy_kernel() -> Kernel:
     """The kernel of :func:`copy_call`; a plan with such calls must hold it."""
     return _COPY_KERNEL
@@ -92,7 +130,7 @@ def copy_call(source: Range, output: str) -> KernelCall:
 
 
 def observed(plan: Plan, calls: Sequence[int]) -> Plan:
-    """``plan`` up to the last of ``calls``, with the words that each of them writes as an output ``call N``."""
+    """``plan`` up to the last of ``calls``, with the words that each of them writes as outputs ``call N`` and so on."""
     wanted = set(calls)
     listed: list[KernelCall] = []
     outputs = []
@@ -100,9 +138,9 @@ def observed(plan: Plan, calls: Sequence[int]) -> Plan:
         listed.append(call)
         if number not in wanted:
             continue
-        written, name = output_range(plan, number), f"call {number}"
-        listed.append(copy_call(written, name))
-        outputs.append(Port(name, "uint32", (["//", written.size, 4],)))
+        for written, name in zip(_output_ranges(plan, number), _names(plan, number), strict=True):
+            listed.append(copy_call(written, name))
+            outputs.append(Port(name, "uint32", (["//", written.size, 4],)))
     return replace(
         plan,
         key="",
@@ -126,10 +164,13 @@ def observe(
     symbols = symbol_values(plan, feeds)
     for part in _parts(plan, calls, symbols):
         with Executor(device, observed(plan, part), pool, poison=True) as executor:
-            results = executor.run(feeds, [f"call {number}" for number in part])
+            results = executor.run(feeds, [name for number in part for name in _names(plan, number)])
         for number in part:
-            row = output_tensor(plan, number)
-            yield Observation(number, row, decode(results.pop(f"call {number}"), row, symbols))
+            rows = output_tensors(plan, number)
+            arrays = [
+                decode(results.pop(name), row, symbols) for name, row in zip(_names(plan, number), rows, strict=True)
+            ]
+            yield Observation(number, rows[0], arrays[0], tuple(zip(rows[1:], arrays[1:])))
 
 
 def _parts(plan: Plan, calls: Sequence[int], symbols: Mapping[str, int]) -> Iterator[list[int]]:
@@ -139,7 +180,7 @@ def _parts(plan: Plan, calls: Sequence[int], symbols: Mapping[str, int]) -> Iter
     for number in sorted(set(calls)):
         if 0 in (evaluate(size, symbols) for size in plan.calls[number].grid):
             continue
-        size = evaluate(output_range(plan, number).size, symbols)
+        size = sum(evaluate(written.size, symbols) for written in _output_ranges(plan, number))
         if part and total + size > COPIED_BYTES:
             yield part
             part, total = [], 0
@@ -171,4 +212,4 @@ def decode(words: np.ndarray, row: Mapping[str, Any], symbols: Mapping[str, int]
         if axis in block_place:
             order.append(block_place[axis])
     logical = elements.transpose(order).reshape(stored)
-    return np.ascontiguousarray(logical[tuple(slice(0, size) for size in shape)])
+    return np.array(logical[tuple(slice(0, size) for size in shape)], order="C")

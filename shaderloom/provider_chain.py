@@ -12,7 +12,15 @@ from .engine import SEEN_SHAPES, WgpuEngine
 from .notices import WARNING, notify
 from .runtime.attachment import Target
 from .runtime.device import Device, open_device
-from .runtime.errors import ClosedError, InputError, NotKnownError, ShapeError, UnsupportedError
+from .runtime.errors import (
+    ClosedError,
+    DeviceLimitError,
+    InputError,
+    NotKnownError,
+    ShaderloomError,
+    ShapeError,
+    UnsupportedError,
+)
 from .runtime.plan import Plan
 from .runtime.ports import Feed
 from .runtime.tensor import Tensor
@@ -79,10 +87,8 @@ class ProviderChain:
         self._last_was_program = False
         try:
             return engine.run(feeds, targets)
-        except (UnsupportedError, ShapeError) as error:
-            if not isinstance(error, (NotKnownError, UnsupportedError)) and cpu is None:
-                raise
-            if not hasattr(engine.source, "imported"):  # a bundle
+        except (UnsupportedError, ShapeError, DeviceLimitError) as error:
+            if not self._may_go_on(error):
                 raise
         if len(self._in_program) >= SEEN_SHAPES:
             self._in_program.clear()
@@ -105,8 +111,8 @@ class ProviderChain:
         if not self._always and tuple(shapes.items()) not in self._in_program:
             try:
                 return engine.calibrate(feeds)
-            except (UnsupportedError, ShapeError) as error:
-                if not hasattr(engine.source, "imported") or not isinstance(error, (NotKnownError, UnsupportedError)):
+            except (UnsupportedError, ShapeError, DeviceLimitError) as error:
+                if not self._may_go_on(error):
                     raise
         return self.program().calibrate(feeds)
 
@@ -118,12 +124,18 @@ class ProviderChain:
         if not self._always and tuple(shapes.items()) not in self._in_program:
             try:
                 executor = engine.ready(shapes).executor
-            except (UnsupportedError, ShapeError) as error:
-                if not hasattr(engine.source, "imported") or not isinstance(error, (NotKnownError, UnsupportedError)):
+            except (UnsupportedError, ShapeError, DeviceLimitError) as error:
+                if not self._may_go_on(error):
                     raise
             else:
                 return [(executor.plan, executor.profile(feeds))]
         return self.program().profile(feeds)
+
+    def _may_go_on(self, error: ShaderloomError) -> bool:
+        """Whether a model that is no single plan for this reason may be a program."""
+        if not hasattr(getattr(self._engine, "source", None), "imported"):  # a bundle
+            return False
+        return self._cpu is not None or isinstance(error, (NotKnownError, UnsupportedError))
 
     def program(self) -> Program:
         """The model as a program; made when first asked for."""

@@ -1,23 +1,27 @@
 """What the tensors of a model should be: computed by another runtime, or read from a file.
 
-A :class:`Reference` gives tensors by their ONNX names, also those inside the graph.  Names of nodes in subgraphs and
-functions are not unique, so only tensors of the main graph can be asked for.
+A :class:`Reference` gives tensors by their ONNX names, also those inside the graph, and those of branches and of single
+steps of loops at their :class:`~.places.Place`.
 """
 
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Collection, Mapping
-from functools import cached_property
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from .model import check_is_file
-from .runtime.errors import InputError, ModelError, UnsupportedError
+from .onnx_model import OnnxModel
+from .places import MAIN, Place
+from .runtime.errors import InputError, UnsupportedError
+
+if TYPE_CHECKING:
+    from .nested_values import NestedValues
 
 Tensors = dict[str, np.ndarray]
+Feeds = Mapping[str, np.ndarray]
 
 
 class Reference(Protocol):
@@ -25,67 +29,81 @@ class Reference(Protocol):
 
     name: str
 
-    def tensors(self, feeds: Mapping[str, np.ndarray], names: Collection[str]) -> Tensors:
+    def tensors(self, feeds: Feeds, names: Collection[str], place: Place = MAIN) -> Tensors:
         """Those of ``names`` that it knows, for these inputs."""
         ...
 
-    def spread(self, feeds: Mapping[str, np.ndarray], names: Collection[str]) -> Tensors:
+    def spread(self, feeds: Feeds, names: Collection[str], place: Place = MAIN) -> Tensors:
         """The same tensors by another correct way to compute them; {} if there is none.
 
         What the two ways differ by is what rounding alone does to the model on these inputs.
         """
         ...
 
+    def reaches(self, feeds: Feeds, place: Place) -> bool:
+        """Whether it runs a nested graph, and a loop that many steps."""
+        ...
 
-class OnnxModel:
-    """An ONNX file as a protocol buffer: its nodes by the tensors that they make, and copies with more outputs."""
 
-    def __init__(self, path: Path) -> None:
-        import onnx
+class _Running:
+    """A reference that runs the model, and parts of it."""
 
-        self.path = path
-        check_is_file(path)
+    name = ""
+
+    def __init__(self, model: OnnxModel) -> None:
+        self._model = model
+        self._nested: dict[bool, tuple[Feeds, NestedValues]] = {}
+
+    def reaches(self, feeds: Feeds, place: Place) -> bool:
+        return place == MAIN or self._nested_tensors(feeds, place, optimised=False) is not None
+
+    def _nested_tensors(self, feeds: Feeds, place: Place, optimised: bool) -> dict[str, Any] | None:
         try:
-            self.proto: Any = onnx.load(str(path), load_external_data=False)
-        except OSError as error:
-            raise ModelError(f"cannot read '{path}': {error.strerror or error}", hint="check the path") from error
-        except Exception as error:  # protobuf's DecodeError
-            raise ModelError(f"'{path}' is not an ONNX file, or a damaged one") from error
+            return self._inside(feeds, optimised).tensors(place)
+        except KeyError as error:  # a value around the graph that the reference does not give
+            raise UnsupportedError(f"{self.name} has no value of {error}, which the graph {place} reads") from error
 
-    @cached_property
-    def producers(self) -> dict[str, int]:
-        """Tensor -> index of the node of the main graph that makes it."""
-        return {name: index for index, node in enumerate(self.proto.graph.node) for name in node.output if name}
+    def _open(self, proto: Any, optimised: bool) -> Callable[[Mapping[str, Any]], list[Any]]:
+        """A model ready to run; gives its outputs in order.  Raises :class:`UnsupportedError`, also when it runs."""
+        raise NotImplementedError
 
-    @property
-    def outputs(self) -> list[str]:
-        return [output.name for output in self.proto.graph.output]
+    def _tensors(self, feeds: Feeds, names: Collection[str], place: Place, optimised: bool) -> Tensors:
+        if place == MAIN:
+            found = self._main(feeds, names, optimised)
+        else:
+            found = self._nested_tensors(feeds, place, optimised) or {}
+        return {name: found[name] for name in names if isinstance(found.get(name), np.ndarray)}
 
-    def node_text(self, index: int) -> str:
-        """A node of the main graph in the form that errors and plans use."""
-        from .runtime.errors import Origin
+    def _main(self, feeds: Feeds, names: Collection[str], optimised: bool) -> dict[str, Any]:
+        known = [name for name in names if name in self._model.producers]
+        if not known:
+            return {}
+        run = self._open(self._model.with_outputs(known), optimised)
+        read = {port.name for port in self._model.proto.graph.input}
+        return dict(zip(known, run({name: array for name, array in feeds.items() if name in read})))
 
-        node = self.proto.graph.node[index]
-        return str(Origin("main", index, node.op_type, node.name))
+    def _inside(self, feeds: Feeds, optimised: bool) -> NestedValues:
+        from .nested_values import NestedValues
 
-    def with_outputs(self, names: Collection[str]) -> Any:
-        """A copy with these tensors as outputs, nothing else; external data stays where it is."""
-        import onnx
+        kept = self._nested.get(optimised)
+        if kept is None or kept[0] is not feeds:
+            nested = NestedValues(
+                self._model,
+                feeds,
+                lambda names: self._main(feeds, names, optimised),
+                lambda proto: self._open(proto, optimised),
+            )
+            kept = self._nested[optimised] = feeds, nested
+        return kept[1]
 
-        copy = onnx.ModelProto()
-        copy.CopyFrom(self.proto)
-        declared = {output.name: output for output in self.proto.graph.output}
-        del copy.graph.output[:]
-        copy.graph.output.extend(declared.get(name) or onnx.ValueInfoProto(name=name) for name in names)
-        return copy
 
-
-class OnnxRuntimeReference:
+class OnnxRuntimeReference(_Running):
     """onnxruntime on the CPU, without graph optimisations; with all of them for :meth:`spread`."""
 
     name = "onnxruntime"
 
     def __init__(self, model: OnnxModel) -> None:
+        super().__init__(model)
         try:
             import onnxruntime
         except ImportError as error:
@@ -93,63 +111,80 @@ class OnnxRuntimeReference:
                 "onnxruntime is not installed", hint="pip install onnxruntime, or use --against reference"
             ) from error
         self._runtime = onnxruntime
-        self._model = model
 
-    def tensors(self, feeds: Mapping[str, np.ndarray], names: Collection[str]) -> Tensors:
-        return self._run(feeds, names, optimised=False)
+    def tensors(self, feeds: Feeds, names: Collection[str], place: Place = MAIN) -> Tensors:
+        return self._tensors(feeds, names, place, optimised=False)
 
-    def spread(self, feeds: Mapping[str, np.ndarray], names: Collection[str]) -> Tensors:
-        return self._run(feeds, names, optimised=True)
+    def spread(self, feeds: Feeds, names: Collection[str], place: Place = MAIN) -> Tensors:
+        return self._tensors(feeds, names, place, optimised=True)
 
-    def _run(self, feeds: Mapping[str, np.ndarray], names: Collection[str], *, optimised: bool) -> Tensors:
-        known = [name for name in names if name in self._model.producers]
-        if not known:
-            return {}
+    def _open(self, proto: Any, optimised: bool) -> Callable[[Mapping[str, Any]], list[Any]]:
         level = self._runtime.GraphOptimizationLevel
         options = self._runtime.SessionOptions()
-        options.log_severity_level = 3
+        options.log_severity_level = 4
         options.graph_optimization_level = level.ORT_ENABLE_ALL if optimised else level.ORT_DISABLE_ALL
         options.add_session_config_entry(
             "session.model_external_initializers_file_folder_path", str(self._model.path.absolute().parent)
         )
-        data = self._model.with_outputs(known).SerializeToString()
         try:
-            session = self._runtime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
-            return dict(zip(known, session.run(None, dict(feeds))))
+            session = self._runtime.InferenceSession(
+                proto.SerializeToString(), options, providers=["CPUExecutionProvider"]
+            )
         except Exception as error:  # onnxruntime's errors have no common base
-            raise UnsupportedError(
-                f"onnxruntime does not run the model: {error}", hint="use --against reference or a .npz file"
-            ) from error
+            raise self._refusal(error) from error
+
+        def run(feeds: Mapping[str, Any]) -> list[Any]:
+            try:
+                return session.run(None, dict(feeds))
+            except Exception as error:
+                raise self._refusal(error) from error
+
+        return run
+
+    @staticmethod
+    def _refusal(error: Exception) -> UnsupportedError:
+        return UnsupportedError(
+            f"onnxruntime does not run the model: {error}", hint="use --against reference or a .npz file"
+        )
 
 
-class EvaluatorReference:
+class EvaluatorReference(_Running):
     """onnx's reference evaluator: slow, and close to the text of the standard."""
 
     name = "onnx reference"
 
-    def __init__(self, model: OnnxModel) -> None:
-        self._model = model
+    def tensors(self, feeds: Feeds, names: Collection[str], place: Place = MAIN) -> Tensors:
+        return self._tensors(feeds, names, place, optimised=False)
 
-    def tensors(self, feeds: Mapping[str, np.ndarray], names: Collection[str]) -> Tensors:
+    def spread(self, feeds: Feeds, names: Collection[str], place: Place = MAIN) -> Tensors:
+        return {}
+
+    def _open(self, proto: Any, optimised: bool) -> Callable[[Mapping[str, Any]], list[Any]]:
         import onnx
         from onnx.reference import ReferenceEvaluator
 
-        known = [name for name in names if name in self._model.producers]
-        if not known:
-            return {}
-        proto = self._model.with_outputs(known)
         onnx.load_external_data_for_model(proto, str(self._model.path.absolute().parent))
         try:
-            results = ReferenceEvaluator(proto).run(None, dict(feeds))
+            evaluator = ReferenceEvaluator(proto)
         except Exception as error:  # whatever an operator of the evaluator raises
-            raise UnsupportedError(
-                f"onnx's reference evaluator does not run the model: {type(error).__name__}: {error}",
-                hint="use --against onnxruntime or a .npz file",
-            ) from error
-        return {name: np.asarray(result) for name, result in zip(known, results)}
+            raise self._refusal(error) from error
 
-    def spread(self, feeds: Mapping[str, np.ndarray], names: Collection[str]) -> Tensors:
-        return {}
+        def run(feeds: Mapping[str, Any]) -> list[Any]:
+            try:
+                with np.errstate(all="ignore"):
+                    results = evaluator.run(None, dict(feeds))
+            except Exception as error:
+                raise self._refusal(error) from error
+            return [np.asarray(result) if np.isscalar(result) else result for result in results]
+
+        return run
+
+    @staticmethod
+    def _refusal(error: Exception) -> UnsupportedError:
+        return UnsupportedError(
+            f"onnx's reference evaluator does not run the model: {type(error).__name__}: {error}",
+            hint="use --against onnxruntime or a .npz file",
+        )
 
 
 class FileReference:
@@ -165,10 +200,13 @@ class FileReference:
         except (ValueError, zipfile.BadZipFile, AttributeError) as error:
             raise InputError(f"cannot read '{path}': {error}", hint="it must be a .npz file") from error
 
-    def tensors(self, feeds: Mapping[str, np.ndarray], names: Collection[str]) -> Tensors:
-        return {name: self.arrays[name] for name in names if name in self.arrays}
+    def tensors(self, feeds: Feeds, names: Collection[str], place: Place = MAIN) -> Tensors:
+        return {name: self.arrays[name] for name in names if place == MAIN and name in self.arrays}
 
-    def spread(self, feeds: Mapping[str, np.ndarray], names: Collection[str]) -> Tensors:
+    def reaches(self, feeds: Feeds, place: Place) -> bool:
+        return place == MAIN
+
+    def spread(self, feeds: Feeds, names: Collection[str], place: Place = MAIN) -> Tensors:
         return {}
 
 

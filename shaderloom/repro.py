@@ -49,6 +49,14 @@ def find_call(plan: Plan, kernel: str | None, call: int | None) -> int:
     raise InputError(f"no call of a run has the kernel '{kernel}'", hint="inspect lists them")
 
 
+def find_node(plan: Plan, node: str) -> int | None:
+    """The first call that computes an ONNX node, by its name or by its text in plans; None if there is none."""
+    for number, item in enumerate(plan.calls):
+        if any(node == origin or f" '{node}' (" in origin for origin in item.origins):
+            return number
+    return None
+
+
 def make_script(
     device: Device, plan: Plan, pool: WeightPool, feeds: Mapping[str, np.ndarray], number: int, *, title: str
 ) -> str:

@@ -23,7 +23,7 @@ from .providers import initialise_providers, parse_providers
 from .runtime.attachment import check_locations
 from .runtime.caps import Caps
 from .runtime.device import Device, open_device, reopen_device
-from .runtime.errors import ClosedError, InputError, ShapeError, UnsupportedError
+from .runtime.errors import ClosedError, DeviceLimitError, InputError, ShapeError, UnsupportedError
 from .runtime.plan import Plan
 from .runtime.ports import Feed
 from .runtime.tensor import Tensor
@@ -375,7 +375,7 @@ class InferenceSession:
         if not self._chain.runs_program:
             try:
                 return of_plan(imported, self._select(None).compiled.plan.report.get("placed", ""))
-            except (UnsupportedError, ShapeError):  # it is no single plan, and did not run yet
+            except (UnsupportedError, ShapeError, DeviceLimitError):  # it is no single plan, and did not run yet
                 pass
         return self._chain.program().placement()
 

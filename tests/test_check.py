@@ -23,7 +23,8 @@ from shaderloom.compiler.ops.registry import registry
 from shaderloom.compiler.passes import pipeline
 from shaderloom.model import Model
 from shaderloom.observation import decode, observed
-from shaderloom.references import FileReference, OnnxModel, open_reference
+from shaderloom.onnx_model import OnnxModel
+from shaderloom.references import FileReference, open_reference
 from shaderloom.runtime.errors import InputError
 
 pytest.importorskip("onnxruntime")

@@ -15,7 +15,7 @@ from onnx.reference import ReferenceEvaluator
 
 import shaderloom
 from shaderloom.placement import Placement
-from shaderloom.runtime.errors import InputError, UnsupportedError
+from shaderloom.runtime.errors import InputError, LimitError, UnsupportedError
 
 pytestmark = pytest.mark.usefixtures("quiet_providers")
 
@@ -263,6 +263,46 @@ def test_a_failure_on_the_cpu_names_the_node_and_both_reasons(open_session):
 def test_a_placement_is_plain_data():
     row = Placement("n", "Add", "", "wgpu")
     assert (row.node, row.op_type, row.domain, row.provider, row.reason) == ("n", "Add", "", "wgpu", "")
+
+
+# -- what needs more than the device has -----------------------------------------------------------------------------
+
+#: A window of 89,401 elements: threads of a software driver do not count so far
+LARGE = "m = MaxPool<kernel_shape = [299, 299]>(x)  y = Exp(m)"
+LIMITED = {
+    "one plan": f"g (float[1, 1, 300, 300] x) => (float[1, 1, 2, 2] y) {{ {LARGE} }}",
+    "in stages": f"""g (float[1, 1, 300, 300] x, float[4] v) => (float[1, 1, 2, 2] y, int64[1, n] i) {{
+        i = NonZero(v)  {LARGE} }}""",
+}
+
+
+@pytest.mark.parametrize("name", LIMITED)
+def test_a_limit_of_the_device(name, open_session, device):
+    if device.profile.kind != "cpu":
+        pytest.skip("the limit is one of software drivers")
+    model = parse(LIMITED[name])
+    feeds = {"x": numbers(1, 1, 300, 300), "v": np.array([1, 0, 2, 0], np.float32)}
+    feeds = {port.name: feeds[port.name] for port in model.graph.input}
+    with pytest.raises(LimitError, match="rounds of the loops") as caught:
+        open_session(model, providers=["wgpu"]).run(None, feeds)
+    assert "MaxPool" in str(caught.value.origin)
+    session = open_session(model)
+    for _ in range(2):
+        for actual, wanted in zip(session.run(None, feeds), ReferenceEvaluator(model).run(None, feeds), strict=True):
+            np.testing.assert_allclose(actual, wanted, rtol=1e-5)
+    rows = {row.op_type: row for row in session.placement()}
+    assert rows["MaxPool"].provider == "cpu" and "65,535 rounds" in rows["MaxPool"].reason
+    assert rows["Exp"].provider == "wgpu"
+    assert session.stats.steps.count("cpu") == 1
+
+
+def test_a_cap_is_no_limit_of_the_device(open_session):
+    """What the caller forbids is not left to the cpu."""
+    model = parse("g (float[n] x) => (float[m] y) { i = NonZero(x)  y = Tile(x, k) }")
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.array([1000]), "k"))
+    session = open_session(model, caps=shaderloom.Caps(tensor_elements=500))
+    with pytest.raises(LimitError, match="limit is 500"):
+        session.run(None, {"x": numbers(3)})
 
 
 # -- inspect -----------------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 from shaderloom.cli import app
 
 from .test_check import NETWORK, build
+from .test_check_stages import BRANCH, LOOP, MODELS
 
 
 @pytest.fixture
@@ -96,3 +97,60 @@ def test_refusals(repro):
     large = build("l (float[1,1] x) => (float[1,17000000] y) { y = Mul (x, w) }")
     large.graph.initializer.append(numpy_helper.from_array(np.ones((1, 17000000), np.float32), "w"))
     assert "more than the 67,108,864 that a script may hold" in repro(large, "--call", 0, status=1)
+
+
+# -- models in stages --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def limit(tmp_path):
+    """The input of the loop that says when it ends."""
+    np.save(tmp_path / "lim.npy", np.array(4, np.float32))
+    return "--input", f"lim={tmp_path / 'lim.npy'}"
+
+
+@pytest.mark.parametrize("arguments", [("--call", "2.0"), ("--call", "2.1")])
+def test_a_kernel_of_a_later_stage(repro, tmp_path, arguments):
+    script = repro(build(MODELS["selection"][0]), *arguments)
+    assert "stage 2" in script.read_text().partition("\n")[0]
+    result = execute(script, tmp_path)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert float((re.search(r"largest error (\S+)", result.stdout) or ["", "0"])[1]) <= 1e-6
+
+
+def test_a_kernel_by_its_node(repro, tmp_path):
+    text = repro(build(MODELS["selection"][0]), "--node", "MatMul (main node 6)").read_text()
+    assert "MatMul (main node 6)" in text
+    model = build(NETWORK)
+    model.graph.node[2].name = "pooling"
+    script = repro(model, "--node", "pooling")
+    assert "MaxPool 'pooling' (main node 2)" in script.read_text()
+    assert execute(script, tmp_path).returncode == 0
+
+
+def test_a_kernel_in_a_step_of_a_loop(repro, tmp_path, limit):
+    node = ("--node", "MatMul (main/Loop_1.body node 0)")
+    scripts = [repro(build(LOOP), *limit, *node, "--step", step).read_text() for step in (0, 2)]
+    assert "step 0" in scripts[0] and "step 2" in scripts[1]
+    assert scripts[0] != scripts[1].replace("step 2", "step 0"), "it has the operands of its step"
+    result = execute(repro(build(LOOP), *limit, *node, "--step", 2), tmp_path)
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+def test_why_there_is_nothing_to_cut(repro, limit):
+    selection, loop = build(MODELS["selection"][0]), build(LOOP)
+    assert "name the stage as in --call 2.5" in repro(selection, "--call", 0, status=1)
+    assert "name the stage as in --call 2.5" in repro(selection, "--kernel", 0, status=1)
+    assert "has no stage 9" in repro(selection, "--call", "9.0", status=1)
+    assert "has no call 99" in repro(selection, "--call", "1.99", status=1)
+    assert "no stage has the kernel 'zz'" in repro(selection, "--kernel", "zz", status=1)
+    assert "is not a call" in repro(selection, "--call", "a.b", status=1)
+    assert "without stages" in repro(build(NETWORK), "--call", "1.0", status=1)
+    assert "runs in step 77 of a loop" in repro(loop, *limit, "--call", "2.0", "--step", 77, status=1)
+    assert "'Loop_1' has no kernel of its own" in repro(loop, *limit, "--node", "Loop_1", status=1)
+    assert "'Exp_2' cannot be cut out as a kernel: it runs on the cpu" in repro(
+        build(MODELS["cpu"][0]), "--node", "Exp_2", status=1
+    )
+    assert "no node that has run on these inputs has the name 'other'" in repro(
+        build(BRANCH), "--node", "other", status=1
+    )

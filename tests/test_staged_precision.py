@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import numpy as np
 import onnx
 import onnx.parser
 import pytest
+from typer.testing import CliRunner
 
 import shaderloom
+from shaderloom.calibration import Calibration
+from shaderloom.cli import app
 from shaderloom.compiler.decisions import deciding_names
 from shaderloom.compiler.frontend import load_model
 from shaderloom.compiler.half_storage import DECIDING
 from shaderloom.compiler.program_nodes import ProgramScope
+from shaderloom.program.build import NOT_SEEN
 from tests.support.comparison import reference, relative_error
 
 pytest.importorskip("onnxruntime")
@@ -379,3 +386,44 @@ def test_the_disk_tells_precisions_apart(device, tmp_path):
             halves = [row for row in tensors(session).values() if row == "float16"]
             assert bool(halves) == (precision == "float16")
     assert np.isfinite(result).all()
+
+
+# -- what inspect says of it -------------------------------------------------------------------------------------------
+
+CHOSEN = parse(
+    """g (float[7, 64] x) => (float[m, 64] y, float[7, 64] z) {
+        s = MatMul(x, w1)  a = Softmax(s)  t = MatMul(a, ones)  k = Mul(t, t)  f = Greater(k, limit)  e = Squeeze(f)
+        i = NonZero(e)  j = Squeeze(i)
+        h = MatMul(x, w2)  r = Relu(h)  q = MatMul(r, w3)  c = Softmax(q)  y = Gather(c, j)  z = MatMul(r, w4)
+    }""",
+    ones=numbers(64, 1),
+    limit=np.float32(0.01),
+    **squares(4),
+)
+
+
+def look(device, tmp_path: Path, monkeypatch, *arguments: str) -> str:
+    monkeypatch.setenv("SHADERLOOM_ADAPTER", device.name)
+    onnx.save(CHOSEN, tmp_path / "model.onnx")
+    command = ["inspect", str(tmp_path / "model.onnx"), "--stage", "placement", "--no-cache", *arguments]
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def test_inspect_says_why_values_stay_in_full_precision(device, tmp_path, monkeypatch):
+    text = look(device, tmp_path, monkeypatch, "--f16")
+    facts = json.loads(look(device, tmp_path, monkeypatch, "--f16", "--json"))["precision"]
+    assert len(facts) >= 2 and f"stage {len(facts)}: float16: " in text
+    why = {row["tensor"]: row["why"] for stage in facts for row in stage["kept"]}
+    assert why["w1"] == why["a"] == DECIDING and f"  {DECIDING}: " in text
+    assert why["y"] == why["z"] == "an output of the model: it keeps its type"
+    assert why["c"] == "it goes to another stage: there values keep the type that the model declares"
+    assert sum(stage["activations"] for stage in facts) >= 1
+    assert "precision" not in json.loads(look(device, tmp_path, monkeypatch, "--json"))
+
+
+def test_inspect_says_why_a_stage_is_in_full_precision(device, tmp_path, monkeypatch):
+    """As if every run took other branches than the one that was looked at."""
+    monkeypatch.setattr(Calibration, "covers", lambda self, nodes: False)
+    assert f"float32 as a whole: {NOT_SEEN}" in look(device, tmp_path, monkeypatch, "--f16")

@@ -12,7 +12,7 @@ from dataclasses import asdict
 from typing import Any
 
 from ...runtime.dtypes import BY_NAME
-from ...runtime.errors import LimitError
+from ...runtime.errors import DeviceLimitError
 from ...runtime.plan import Binding, Kernel
 from .. import expr as ex
 from ..kernels.spec import LONG_WORDS, Hook, KernelSpec, Operand
@@ -98,7 +98,7 @@ def render(spec: KernelSpec) -> Kernel:
     # The helpers that a kernel needs are known only once everything else is rendered.
     wgsl = wgsl.replace("@@declarations@@", _declarations(spec, wide, paired, functions, hooks))
     if len(wgsl) > MAX_WGSL_CHARACTERS:
-        raise LimitError(
+        raise DeviceLimitError(
             f"a {spec.template} kernel has {len(wgsl):,} characters, more than {MAX_WGSL_CHARACTERS:,}",
             hint="turn fusion off for this model, or raise the cap",
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ...runtime.dtypes import BY_NAME
-from ...runtime.errors import LimitError
+from ...runtime.errors import DeviceLimitError
 from .. import index as ix
 from ..expr import Expr
 from ..kernels.spec import Store
@@ -54,7 +54,7 @@ def _emit_vector(store: Store, condition: Expr | None, emitter: Emitter) -> None
 
 def _emit_element(store: Store, emitter: Emitter, wide: frozenset[object]) -> None:
     if BY_NAME[store.dtype].packing > 1:
-        raise LimitError(f"a {store.dtype} result needs whole words: four neighbours by one thread")
+        raise DeviceLimitError(f"a {store.dtype} result needs whole words: four neighbours by one thread")
 
     def write() -> None:
         value = emitter.scalar(store.value)

@@ -68,7 +68,7 @@ def _import(
     if not proto.opset_import:
         raise ModelError("the model does not import any opset")
     opsets = read_opsets(proto.opset_import)
-    proto = _without_functions(proto, opsets)
+    proto = without_functions(proto, opsets)
     graph = GraphImporter(proto.graph, "main", opsets, tensors, keep_refused=keep_refused).run()
     for port in graph.inputs:
         if port.dtype is None and port.refusal is None:
@@ -89,7 +89,7 @@ def _import(
     )
 
 
-def _without_functions(proto: onnx.ModelProto, opsets: Mapping[str, int]) -> onnx.ModelProto:
+def without_functions(proto: onnx.ModelProto, opsets: Mapping[str, int]) -> onnx.ModelProto:
     """Only operators that the registry has, as far as function bodies reach."""
     proto = inline_functions(proto)
     for _ in range(MAX_DEPTH):

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from ...runtime.device_profile import DeviceProfile
-from ...runtime.errors import InternalError, LimitError
+from ...runtime.errors import DeviceLimitError, InternalError
 from .. import expr as ex
 from .. import index as ix
 from ..choices import Answer, Choices
@@ -152,7 +152,7 @@ class GroupContext:
     def load(self, value: Value, where: tuple[Dim, ...]) -> Expr:
         """A load from memory at the position that the value's layout gives."""
         if not value.dtype.on_device:
-            raise LimitError(f"{value.dtype} tensors have no storage on the device", tensor=value.name)
+            raise DeviceLimitError(f"{value.dtype} tensors have no storage on the device", tensor=value.name)
         position = value.layout.position(value.shape, where)
         load = ex.load(self.name(value), value.dtype.name, position, value.dtype.compute)
         self._accesses.loaded(load, value, where)
@@ -226,7 +226,7 @@ class GroupContext:
 
     def _store_at(self, output: Value, position: Dim, value: Expr, condition: Expr | None) -> Store:
         if not output.dtype.on_device:
-            raise LimitError(f"{output.dtype} tensors have no storage on the device", tensor=output.name)
+            raise DeviceLimitError(f"{output.dtype} tensors have no storage on the device", tensor=output.name)
         return Store(self.name(output), output.dtype.name, position, value, condition)
 
     # -- row programs: reductions, softmax, normalisation -----------------------------------------------------------
@@ -339,7 +339,7 @@ class GroupContext:
         limit = loop_rounds.most_rounds(self.profile)
         if limit is not None and rounds > limit:
             node = self.group.nodes[-1] if self.group.family == "map" else self.anchor
-            raise LimitError(
+            raise DeviceLimitError(
                 f"{rounds:,} rounds of the loops of {node.op} in one thread; those of a software driver end after "
                 f"{limit:,} rounds",
                 origin=node.origin,
@@ -360,7 +360,7 @@ class GroupContext:
         )
         for amount, limit, what in checks:
             if amount > self.profile.limit(limit):
-                raise LimitError(
+                raise DeviceLimitError(
                     f"the kernel of {node.op} needs {amount} {what}, the device allows {self.profile.limit(limit)} "
                     f"({limit})",
                     origin=node.origin,

@@ -17,7 +17,7 @@ from . import common
 from .attention_core import attend, attended_keys, join_heads, rotate, split_heads
 from .common import FLOATS
 from .normalization import in_type
-from .registry import Builder, Case, Inferred, Tensor, register
+from .registry import Builder, Case, Indices, Inferred, Tensor, register
 
 Sizes = tuple[int, ...]
 
@@ -258,5 +258,6 @@ register(
     ),
     attributes=RotaryEmbeddingAttributes,
     expand=_expand_rotary,
+    indices=(Indices(3, lambda node: [node.operand(1).shape[0]], wraps=False),),
     types=(FLOATS, FLOATS, FLOATS, common.INDICES),
 )

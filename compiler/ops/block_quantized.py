@@ -21,7 +21,7 @@ from . import common
 from .common import FLOATS
 from .normalization import in_type
 from .quantize import dequantize
-from .registry import Builder, Case, Inferred, Read, Tensor, register
+from .registry import Builder, Case, Indices, Inferred, Read, Tensor, register
 
 _UINT8 = frozenset({"uint8"})
 
@@ -254,6 +254,11 @@ def _infer_gather_block(node: Node) -> Inferred:
     return [(scales.dtype, (*shape[:gathered], *indices.shape, *shape[gathered + 1 :]))]
 
 
+def _gathered_sizes(node: Node) -> Sequence[Dim]:
+    axis = common.normalise_axis(node, node.attributes.gather_axis, node.operand(0).rank)
+    return [_unpacked_shape(node)[axis]]
+
+
 def _expand_gather_block(builder: Builder, node: Node) -> Sequence[Value]:
     """Dequantise, then gather: fusion reads only what is gathered.
 
@@ -319,5 +324,6 @@ register(
     ),
     attributes=GatherBlockQuantizedAttributes,
     expand=_expand_gather_block,
+    indices=(Indices(1, _gathered_sizes),),
     types=(_BLOCK_DATA, common.INDICES, FLOATS, _BLOCK_DATA),
 )

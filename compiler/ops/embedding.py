@@ -14,7 +14,7 @@ from . import common
 from .attention_core import part
 from .common import FLOATS
 from .reduction import reduce
-from .registry import Builder, Case, Inferred, Tensor, register
+from .registry import Builder, Case, Indices, Inferred, Tensor, register
 
 _INT32 = frozenset({"int32"})
 
@@ -58,6 +58,10 @@ def _indices(rows: list[list[int]]) -> Tensor:
     return Tensor((2, 3), "int32", data=rows)
 
 
+def _rows(position: int, table: int) -> Indices:
+    return Indices(position, lambda node: [node.operand(table).shape[0]], wraps=False)
+
+
 _TOKENS, _SEGMENTS = _indices([[0, 5, 8], [2, 2, 7]]), _indices([[0, 0, 1], [1, 0, 1]])
 _TABLES = (Tensor((9, 8)), Tensor((5, 8)), Tensor((2, 8)), Tensor((8,)), Tensor((8,)))
 
@@ -73,5 +77,6 @@ register(
     ),
     attributes=EmbedLayerNormalizationAttributes,
     expand=_expand,
+    indices=(_rows(0, 2), _rows(1, 4), _rows(8, 3)),
     types=(_INT32, _INT32, FLOATS, FLOATS, FLOATS, FLOATS, FLOATS, _INT32, _INT32),
 )

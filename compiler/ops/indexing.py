@@ -1,7 +1,7 @@
 """Reading at indices that are known only at run time: Gather, GatherElements, GatherND; and OneHot, Trilu.
 
 An index of the model counts from the end when it is negative.  One that is out of range is an error of the model that
-no kernel can report; it is clamped, so that no kernel reads outside of its operand.
+no kernel can report; it is clamped, so that no kernel reads outside of its operand (:mod:`.index_rule`).
 """
 
 from __future__ import annotations
@@ -11,34 +11,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...runtime.errors import ShapeError
 from .. import expr as ex
 from .. import index as ix
 from ..expr import Expr
 from ..index import Dim
 from ..ir import Node, Value
 from . import common
-from .registry import Case, Inferred, Read, Tensor, register
-
-
-def check_known_indices(node: Node, sizes: Sequence[Dim]) -> None:
-    """Refuse known indices of input 1 that are out of range.
-
-    ``sizes`` are those of the axes that the components of an index tuple address; one size: every element is an index.
-    Indices are in range from ``-size`` to ``size - 1``; those that are known at run time only are clamped there.
-    """
-    known = node.operand(1).known
-    if known is None or known.size == 0:
-        return
-    columns = known.reshape(-1, max(len(sizes), 1)).T
-    for column, size in zip(columns, sizes):
-        most = ix.bounds(size)[1]
-        plain = np.array([element for element in column if not isinstance(element, ix.Index)], np.int64)
-        wrong = plain[(plain < -most) | (plain >= most)]
-        if wrong.size:
-            raise ShapeError(
-                f"index {wrong[0]} is out of range for an axis of {ix.text(size)} elements", origin=node.origin
-            )
+from .registry import Case, Indices, Inferred, Read, Tensor, register
 
 
 def run_time_index(value: Expr, size: Dim) -> Dim:
@@ -90,10 +69,13 @@ def gather_axis(node: Node) -> int:
     return common.normalise_axis(node, node.attributes.axis, node.operand(0).rank)
 
 
+def _gathered_sizes(node: Node) -> Sequence[Dim]:
+    return [node.operand(0).shape[gather_axis(node)]]
+
+
 def _infer_gather(node: Node) -> Inferred:
     data, indices = node.operand(0), _check_indices(node)
     axis = gather_axis(node)
-    check_known_indices(node, [data.shape[axis]])
     return [(data.dtype, (*data.shape[:axis], *indices.shape, *data.shape[axis + 1 :]))]
 
 
@@ -122,6 +104,7 @@ register(
     attributes=AxisAttributes,
     infer=_infer_gather,
     gather=_read_gathered,
+    indices=(Indices(1, _gathered_sizes),),
     fold=_fold_gather,
     types=(common.MOVED, common.INDICES),
     reads=2,
@@ -143,7 +126,6 @@ register(
 def _infer_gather_elements(node: Node) -> Inferred:
     data, indices = node.operand(0), _check_indices(node)
     common.require(data.rank == indices.rank, node, f"data of rank {data.rank}, indices of rank {indices.rank}")
-    check_known_indices(node, [data.shape[gather_axis(node)]])
     return [(data.dtype, indices.shape)]
 
 
@@ -165,6 +147,7 @@ register(
     attributes=AxisAttributes,
     infer=_infer_gather_elements,
     gather=_read_gathered_elements,
+    indices=(Indices(1, _gathered_sizes),),
     fold=_fold_gather_elements,
     types=(common.MOVED, common.INDICES),
     reads=2,
@@ -190,6 +173,11 @@ def _tuple_size(node: Node) -> int:
     return common.concrete(node, node.operand(1).shape[-1], "the last dimension of indices")
 
 
+def _addressed_sizes(node: Node) -> Sequence[Dim]:
+    batch = node.attributes.batch_dims
+    return node.operand(0).shape[batch : batch + _tuple_size(node)]
+
+
 def _infer_gather_nd(node: Node) -> Inferred:
     data, indices = node.operand(0), _check_indices(node)
     batch = node.attributes.batch_dims
@@ -199,7 +187,6 @@ def _infer_gather_nd(node: Node) -> Inferred:
         common.require(ix.equal(left, right), node, "batch axes of data and indices differ")
     addressed = _tuple_size(node)
     common.require(batch + addressed <= data.rank, node, f"tuples of {addressed} for data of rank {data.rank}")
-    check_known_indices(node, data.shape[batch : batch + addressed])
     return [(data.dtype, (*indices.shape[:-1], *data.shape[batch + addressed :]))]
 
 
@@ -216,6 +203,7 @@ register(
     attributes=GatherNDAttributes,
     infer=_infer_gather_nd,
     gather=_read_gathered_nd,
+    indices=(Indices(1, _addressed_sizes),),
     types=(common.MOVED, common.INDICES),
     reads=2,
     cases=(
@@ -241,6 +229,10 @@ class OneHotAttributes:
 
 def _one_hot_axis(node: Node) -> int:
     return common.normalise_axis(node, node.attributes.axis, node.operand(0).rank + 1)
+
+
+def _places(node: Node) -> Sequence[Dim]:
+    return common.static_dims(node, 1, "the depth of OneHot")
 
 
 def _infer_one_hot(node: Node) -> Inferred:
@@ -270,6 +262,7 @@ register(
     attributes=OneHotAttributes,
     infer=_infer_one_hot,
     gather=_read_one_hot,
+    indices=(Indices(0, _places, is_error=False, outside="it matches no place"),),
     types=(common.NUMERIC, common.NUMERIC, common.ANY),
     static_inputs=(1,),
     reads=3,

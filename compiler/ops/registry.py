@@ -128,6 +128,19 @@ class Case:
 
 
 @dataclass(frozen=True)
+class Indices:
+    """That an operand holds indices; see :mod:`.index_rule`."""
+
+    position: int  #: of the operand
+    #: ``sizes(node)`` are those of the axes that the components of an index tuple, along the last axis of the operand,
+    #: address; one size: every element is an index
+    sizes: Callable[[Node], Sequence[Dim]]
+    wraps: bool = True  #: negative ones count from the end
+    is_error: bool = True  #: one out of range is an error of the model
+    outside: str = "it is clamped"  #: what becomes of one that is out of range at run time
+
+
+@dataclass(frozen=True)
 class OpDef:
     """Everything about one operator, in one place.  ``name`` and ``domain`` as in ONNX; internal ones use "loom"."""
 
@@ -154,6 +167,8 @@ class OpDef:
     reads: int = 1
     #: position of inputs whose *values* must be known at compile time (shapes, axes, pads ...)
     static_inputs: tuple[int, ...] = ()
+    #: operands that hold indices of elements of others
+    indices: tuple[Indices, ...] = ()
     #: for operators whose result's shape depends on elements: how to compute it in stages (:mod:`~..staging`), used
     #: where :class:`NotKnownError` is raised
     split: Split | None = None

@@ -24,7 +24,7 @@ from .common import FLOATS
 from .normalization import in_type
 from .positions import as_float, clamped_coordinate, extent, within
 from .reduction import mean, reduce
-from .registry import Builder, Case, Inferred, RawNode, Read, Tensor, register
+from .registry import Builder, Case, Indices, Inferred, RawNode, Read, Tensor, register
 from .roi_axes import RoiAxisAttributes, ends, infer_axis
 
 
@@ -270,5 +270,6 @@ register(
     attributes=RoiAlignAttributes,
     adapters=((15, _older_mode),),
     expand=_expand_roi_align,
+    indices=(Indices(2, lambda node: [node.operand(0).shape[0]], wraps=False),),
     types=(FLOATS, FLOATS, common.INDICES),
 )

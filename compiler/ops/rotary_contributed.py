@@ -11,7 +11,7 @@ from ..ir import Node, Value
 from . import common
 from .attention_core import join_heads, rotate, split_heads, view
 from .common import FLOATS, INDICES
-from .registry import Builder, Case, Inferred, Tensor, register
+from .registry import Builder, Case, Indices, Inferred, Tensor, register
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,5 +80,6 @@ register(
     ),
     attributes=RotaryEmbeddingAttributes,
     expand=_expand_rotary,
+    indices=(Indices(1, lambda node: [node.operand(2).shape[0]], wraps=False),),
     types=(FLOATS, INDICES, FLOATS, FLOATS),
 )

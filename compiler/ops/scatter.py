@@ -16,9 +16,8 @@ from .. import index as ix
 from ..index import Dim
 from ..ir import Node, Value
 from . import common
-from .indexing import check_known_indices
 from .normalization import in_type
-from .registry import Builder, Case, Inferred, Tensor, register
+from .registry import Builder, Case, Indices, Inferred, Tensor, register
 
 _WIDE = frozenset({"float32", "int32", "uint32", "int64", "uint64"})
 _REDUCTIONS = ("none", "add", "mul", "max", "min")
@@ -108,6 +107,11 @@ class ScatterElementsAttributes:
     reduction: str = "none"
 
 
+def _scattered_sizes(node: Node) -> Sequence[Dim]:
+    data = node.operand(0)
+    return [data.shape[common.normalise_axis(node, node.attributes.axis, data.rank)]]
+
+
 def _infer_elements(node: Node) -> Inferred:
     data, indices, updates = node.operand(0), node.operand(1), node.operand(2)
     common.require_same_type(node, [data, updates])
@@ -116,7 +120,6 @@ def _infer_elements(node: Node) -> Inferred:
     axis = common.normalise_axis(node, node.attributes.axis, data.rank)
     for other, (size, outer) in enumerate(zip(indices.shape, data.shape)):
         common.require(other == axis or not ix.less(outer, size), node, f"the updates are longer along axis {other}")
-    check_known_indices(node, [data.shape[axis]])
     _check_reduction(node)
     return [(data.dtype, data.shape)]
 
@@ -163,6 +166,7 @@ register(
     infer=_infer_elements,
     cases=(*_ELEMENT_CASES, *_REDUCED, *_NARROW, Case(_ELEMENT_CASES[0].inputs, {"axis": 0}, opset=11)),
     attributes=ScatterElementsAttributes,
+    indices=(Indices(1, _scattered_sizes),),
     expand=_expand_elements,
     types=(common.ANY, common.INDICES, common.ANY),
 )
@@ -188,6 +192,7 @@ register(
     infer=_infer_old,
     cases=tuple(Case(case.inputs, case.attributes, opset=10) for case in _ELEMENT_CASES[:2]),
     attributes=ScatterAttributes,
+    indices=(Indices(1, _scattered_sizes),),
     expand=_expand_old,
     types=(common.ANY, common.INDICES, common.ANY),
 )
@@ -201,6 +206,11 @@ class ScatterNDAttributes:
     reduction: str = "none"
 
 
+def _tuple_sizes(node: Node) -> Sequence[Dim]:
+    addressed = common.concrete(node, node.operand(1).shape[-1], "the last dimension of indices")
+    return node.operand(0).shape[:addressed]
+
+
 def _infer_nd(node: Node) -> Inferred:
     data, indices, updates = node.operand(0), node.operand(1), node.operand(2)
     common.require_same_type(node, [data, updates])
@@ -210,7 +220,6 @@ def _infer_nd(node: Node) -> Inferred:
     wanted: tuple[Dim, ...] = (*indices.shape[:-1], *data.shape[addressed:])
     text = f"updates of shape {common.describe_shape(updates.shape)}, not {common.describe_shape(wanted)}"
     common.require(updates.shape == wanted, node, text)
-    check_known_indices(node, data.shape[:addressed])
     _check_reduction(node)
     return [(data.dtype, data.shape)]
 
@@ -240,6 +249,7 @@ register(
         Case((Tensor((4, 3), "bool"), _indices([[1, 1]]), Tensor((1,), "bool"))),
     ),
     attributes=ScatterNDAttributes,
+    indices=(Indices(1, _tuple_sizes),),
     expand=_expand_nd,
     types=(common.ANY, common.INDICES, common.ANY),
 )

@@ -13,7 +13,7 @@ from ..ir import Node, Value
 from . import common
 from .attention_core import view
 from .common import FLOATS
-from .registry import Builder, Case, Inferred, Tensor, register
+from .registry import Builder, Case, Indices, Inferred, Tensor, register
 from .scatter import scatter
 from .windows import per_axis
 
@@ -83,6 +83,7 @@ register(
     ),
     attributes=MaxUnpoolAttributes,
     expand=_expand,
+    indices=(Indices(1, lambda node: [ix.product(_unpooled(node))], wraps=False),),
     types=(FLOATS, common.INDICES, common.INDICES),
     static_inputs=(2,),
 )

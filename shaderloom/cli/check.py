@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..places import MAIN, Place
 from ..runtime.errors import InputError
 from .common import (
     parse_dynamic,
@@ -33,7 +34,10 @@ from .options import (
 from .session import make_feeds
 
 if TYPE_CHECKING:
-    from ..check import CheckResult, Row
+    from ..check import CheckResult
+    from ..diagnosis import Diagnosis
+    from ..index_check import IndexFault
+    from ..plan_check import Row, Watch
 
 
 @readable_errors
@@ -84,7 +88,9 @@ def command(
 
     If they do, the first kernel and ONNX node at fault are looked for: kernels are computed again from the operands
     that they had, fusion and passes are turned off. Kernels that make NaN or infinite numbers are named in any case
-    when tensors inside the graph are compared.
+    when tensors inside the graph are compared. Indices out of range, which kernels clamp, are named and count as a
+    difference. A model whose shapes or control flow depend on data, or that leaves nodes to the cpu, is followed
+    through one run, stage by stage and step by step.
 
     [bold]Examples[/bold]
 
@@ -98,20 +104,22 @@ def command(
         raise InputError("--calibration is for half precision", hint="add --f16")
     from ..check import Checker
     from ..model import Model
-    from ..references import OnnxModel, open_reference
+    from ..onnx_model import OnnxModel
+    from ..references import open_reference
     from ..session import InferenceSession
 
     with progress(quiet=as_json) as report:
         source = OnnxModel(model)
         reference = open_reference(against, source)
         sizes = parse_dynamic(dynamic)
-        with InferenceSession(model, device=device, dynamic=sizes, cache=False) as session:
+        with InferenceSession(model, providers=["wgpu", "cpu"], device=device, dynamic=sizes, cache=False) as session:
             values = parse_pairs(inputs, "--input")
             given = _read_inputs(inputs_file)
             shapes_given = {**parse_shapes(shapes), **{name: array.shape for name, array in given.items()}}
             feeds = {**make_feeds(session, values, shapes_given, seed), **given}
             chosen = session.device
-        opened = Model(model, dynamic=sizes, cache=False, options=with_precision(parse_options(options), f16))
+        chosen_options = with_precision(parse_options(options), f16)
+        opened = Model(model, dynamic=sizes, cache=False, options=chosen_options, keep_refused=True)
         with Checker(
             opened,
             source,
@@ -148,10 +156,14 @@ def to_json(result: CheckResult) -> dict[str, Any]:
         "against": result.against,
         "device": result.device,
         "close": result.is_close,
+        "stages": result.stages,
         "tensors": [_row_json(row) for row in result.rows],
         "skipped": result.skipped,
+        "unknown": result.unknown,
+        "indices": [_fault_json(fault) for fault in result.indices],
         "not_finite": [
             {
+                **_where(watch),
                 "call": watch.call,
                 "kernel": watch.kernel,
                 "tensor": watch.tensor,
@@ -165,6 +177,7 @@ def to_json(result: CheckResult) -> dict[str, Any]:
         if diagnosis is None
         else {
             "kind": diagnosis.kind,
+            **_where(diagnosis),
             "tensor": diagnosis.tensor,
             "call": diagnosis.call,
             "kernel": diagnosis.kernel,
@@ -176,13 +189,38 @@ def to_json(result: CheckResult) -> dict[str, Any]:
     }
 
 
+def _fault_json(fault: IndexFault) -> dict[str, Any]:
+    wrong, place = fault.wrong, fault.place
+    return {
+        **({} if place == MAIN else {"graph": place.graph, "steps": list(place.steps)}),
+        "node": fault.node,
+        "input": fault.position,
+        "tensor": fault.tensor,
+        "index": list(wrong.where),
+        "value": wrong.value,
+        "allowed": [wrong.low, wrong.high],
+        "wrong": wrong.count,
+        "elements": fault.elements,
+        "error": fault.is_error,
+        "outside": fault.outside,
+    }
+
+
 def _finite(number: Any) -> Any:
     return number if not isinstance(number, float) or number - number == 0 else None
+
+
+def _where(item: Row | Watch | Diagnosis) -> dict[str, Any]:
+    """Of a model in stages: the plan, from 1, the graph, and the steps of the loops around it, from 0."""
+    place = item.place
+    facts: dict[str, Any] = {} if item.stage is None else {"stage": item.stage}
+    return facts if place == MAIN else {**facts, "graph": place.graph, "steps": list(place.steps)}
 
 
 def _row_json(row: Row) -> dict[str, Any]:
     difference = row.difference
     return {
+        **_where(row),
         "tensor": row.tensor,
         "node": row.node,
         "call": row.call,
@@ -203,33 +241,68 @@ def _print(result: CheckResult, per_node: bool) -> None:
     typer.echo(f"{'':2} {'error':>9} {'allowed':>9} {'call':>5}  tensor")
     for row in shown:
         mark = "ok" if row.difference.is_close else "!!"
-        call = "-" if row.call is None else str(row.call)
-        typer.echo(f"{mark} {row.difference.error:9.2e} {row.difference.tolerance:9.2e} {call:>5}  {row.tensor}")
+        call = (row.maker or "-") if row.call is None else _call(row.call, row.stage)
+        typer.echo(
+            f"{mark} {row.difference.error:9.2e} {row.difference.tolerance:9.2e} {call:>5}  "
+            f"{row.tensor}{_at(row.place)}"
+        )
+    errors = any(fault.is_error for fault in result.indices)
     for name in result.skipped:
-        typer.echo(f"-- {'':25}  {name}: {result.against} does not have it")
+        why = ", or it is computed from an index that is out of range" if errors else ""
+        typer.echo(f"-- {'':25}  {name}: {result.against} does not have it{why}")
+    for graph, reason in result.unknown.items():
+        typer.echo(f"-- {'':25}  the tensors of {graph} are not compared: {reason}")
+    for fault in result.indices:
+        typer.echo(f"index out of range{'' if fault.is_error else ' (no error)'}: {fault}{_at(fault.place)}")
     for watch in result.watches:
         known = {None: "", True: "; so has the reference", False: "; the reference has none"}[watch.expected]
-        typer.echo(f"not finite: call {watch.call}, kernel {watch.kernel} makes {watch.what}{known}")
-        typer.echo(f"      tensor '{watch.tensor}': {', '.join(watch.origins)}")
+        typer.echo(
+            f"not finite: call {_call(watch.call, watch.stage)}, kernel {watch.kernel} makes {watch.what}{known}"
+        )
+        typer.echo(f"      tensor '{watch.tensor}'{_at(watch.place)}: {', '.join(watch.origins)}")
+    if result.stages is not None:
+        typer.echo(
+            f"the model runs in stages: {result.stages} plans"
+            + (f", {result.on_cpu} nodes on the cpu" if result.on_cpu else "")
+            + (" (a call is STAGE.CALL)" if result.stages else "")
+        )
     count = len(result.rows)
-    if result.is_close:
+    if not result.differing:
         typer.echo(f"{count} tensors agree with {result.against} on {result.device}")
         return
     typer.echo(f"{len(result.differing)} of {count} tensors differ from {result.against} on {result.device}")
     _print_diagnosis(result)
 
 
+def _call(call: int, stage: int | None) -> str:
+    return str(call) if stage is None else f"{stage}.{call}"
+
+
+def _at(place: Place) -> str:
+    """Where a tensor of a nested graph is; nothing for the main graph."""
+    return "" if place == MAIN else f"  ({place})"
+
+
 def _print_diagnosis(result: CheckResult) -> None:
     diagnosis = result.diagnosis
     assert diagnosis is not None, "a result that differs has one"
     typer.echo(f"\nfirst difference: tensor '{diagnosis.tensor}'")
+    if diagnosis.place != MAIN:
+        typer.echo(f"  graph:     {diagnosis.place}")
+    if diagnosis.stage is not None:
+        typer.echo(f"  stage:     {diagnosis.stage} of {result.stages}")
     if diagnosis.call is not None:
-        typer.echo(f"  kernel:    call {diagnosis.call}, {diagnosis.kernel}")
+        typer.echo(f"  kernel:    call {_call(diagnosis.call, diagnosis.stage)}, {diagnosis.kernel}")
     typer.echo(f"  ONNX node: {diagnosis.node}")
     if diagnosis.pass_name:
         typer.echo(f"  pass:      {diagnosis.pass_name}")
     for finding in diagnosis.findings:
         typer.echo(f"  - {finding}")
+    if diagnosis.call is not None and diagnosis.kind in ("kernel", "operator", "rounding"):
+        step = f" --step {','.join(map(str, diagnosis.place.steps))}" if diagnosis.place.steps else ""
+        typer.echo(
+            f"  - shaderloom repro with --call {_call(diagnosis.call, diagnosis.stage)}{step} cuts the kernel out"
+        )
     worst = diagnosis.worst
     if worst is not None:
         if worst.reason:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..runtime.errors import DeviceError, InputError, NotKnownError, UnsupportedError
+from ..runtime.errors import DeviceError, DeviceLimitError, InputError, NotKnownError, UnsupportedError
 from . import inspect_output as output
 from .common import parse_dynamic, parse_options, parse_shapes, print_json, progress, readable_errors, with_precision
 from .options import (
@@ -187,7 +187,7 @@ class Opening:
         opened, sizes = self.model(path, options)
         try:
             return model_subject(opened, sizes, self.profile)
-        except (NotKnownError, UnsupportedError) as error:
+        except (NotKnownError, UnsupportedError, DeviceLimitError) as error:
             error.hint = (
                 f"{error.hint}; " if error.hint else ""
             ) + "the model is no single plan: --stage placement and --html show its stages"
@@ -223,7 +223,7 @@ class Opening:
         if not measure:
             try:
                 subject = self.subject(path, options)
-            except (NotKnownError, UnsupportedError):
+            except (NotKnownError, UnsupportedError, DeviceLimitError):
                 if self.web:
                     raise
                 subject = self.look(path, options).largest()

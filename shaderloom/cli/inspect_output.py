@@ -108,6 +108,10 @@ def print_placement(look: Look, as_json: bool) -> None:
         typer.echo(f"a run takes {len(look.steps)} steps: {', '.join(look.steps)}")
     for crossing in look.crossings:
         typer.echo(f"  '{crossing.tensor}' goes to {crossing.to}: {format_bytes(crossing.bytes)}")
+    for number, facts in enumerate(look.precision, 1):
+        lines = [f"float32 as a whole: {facts['why']}"] if "why" in facts else _precision(facts)
+        typer.echo(f"stage {number}: " if len(look.precision) > 1 else "", nl=False)
+        typer.echo("\n".join(lines))
 
 
 def print_difference(difference: PlanDifference) -> None:

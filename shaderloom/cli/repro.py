@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..runtime.errors import DeviceLimitError, InputError, ShapeError, UnsupportedError
 from .common import parse_dynamic, parse_options, parse_pairs, parse_shapes, progress, readable_errors, unwritable
 from .options import (
     CacheOption,
@@ -22,6 +23,11 @@ from .options import (
 )
 from .session import keep_model, make_feeds
 
+if TYPE_CHECKING:
+    from ..compiled import Progress
+    from ..session import InferenceSession
+    from ..stage_repro import Wanted
+
 
 @readable_errors
 def command(
@@ -29,7 +35,16 @@ def command(
     output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE.py", help="Where to write the script.")],
     kernel: KernelOption = None,
     call: Annotated[
-        int | None, typer.Option("--call", metavar="N", help="This call of a run, instead of a kernel's first.")
+        str | None,
+        typer.Option("--call", metavar="N|STAGE.N", help="The call of a run, instead; of a model in stages 2.5."),
+    ] = None,
+    node: Annotated[
+        str | None,
+        typer.Option("--node", metavar="NAME", help="The first kernel of an ONNX node, instead: its name or text."),
+    ] = None,
+    step: Annotated[
+        str | None,
+        typer.Option("--step", metavar="N[,N]", help="The step of the loops around it, from 0. Default: the first."),
     ] = None,
     inputs: InputOption = None,
     shapes: ShapeOption = None,
@@ -50,31 +65,88 @@ def command(
       shaderloom repro resnet50.onnx --kernel 0 -o conv.py
 
       shaderloom repro bert.onnx --shape input_ids=1x128 --shape attention_mask=1x128 --call 11 -o gelu.py
+
+      shaderloom repro detector.onnx --call 2.5 -o call.py
+
+      shaderloom repro decoder.onnx --node /decoder/MatMul_3 --step 4 -o step.py
     """
     keep_model(output, model)
-    from ..model import Model
-    from ..repro import find_call, make_script
-    from ..runtime.caps import Caps, MemoryAccount
-    from ..runtime.loader import WeightPool
     from ..session import InferenceSession
+    from ..stage_repro import Wanted
 
+    number, stage = parse_call(call)
+    steps = parse_steps(step)
+    if number is None and kernel is None and node is None:
+        raise InputError("which kernel?", hint="give --kernel, --call or --node; inspect, profile and check name them")
     with progress() as report:
         sizes, chosen = parse_dynamic(dynamic), parse_options(options)
-        with InferenceSession(model, device=device, dynamic=sizes, cache=cache, options=chosen) as session:
+        with InferenceSession(
+            model, providers=["wgpu", "cpu"], device=device, dynamic=sizes, cache=cache, options=chosen
+        ) as session:
             feeds = make_feeds(session, parse_pairs(inputs, "--input"), parse_shapes(shapes), seed)
-            plan = session.plan_for(feeds)
-            found = session.device
-        number = find_call(plan, kernel, call)
-        report(f"running up to call {number}", 0, 0)
-        opened = Model(model, dynamic=sizes, cache=False, options=chosen)
-        pool = WeightPool(found, opened.sources, MemoryAccount(Caps().device_memory))
-        try:
-            text = make_script(found, plan, pool, feeds, number, title=model.name)
-        finally:
-            pool.close()
-            opened.close()
+            text, done = cut(session, feeds, Wanted(kernel, number, node, stage, steps), model.name, report)
     try:
         output.write_text(text, encoding="utf-8")
     except OSError as error:
         raise unwritable(output, error) from error
-    typer.echo(f"wrote {output}: call {number}, {', '.join(plan.calls[number].origins)}")
+    typer.echo(f"wrote {output}: {done}")
+
+
+def cut(
+    session: InferenceSession,
+    feeds: dict[str, Any],
+    wanted: Wanted,
+    title: str,
+    report: Progress,
+) -> tuple[str, str]:
+    """The script, and what it is of."""
+    from ..repro import find_call, find_node, make_script
+    from ..stage_repro import cut_stage, no_kernel
+
+    engine = session._wgpu
+    try:
+        plan = session.plan_for(feeds)
+    except (UnsupportedError, ShapeError, DeviceLimitError):  # it runs in stages, if it runs at all
+        report("running to the stage", 0, 0)
+        found = cut_stage(session._chain.program(), feeds, wanted, title=title)
+        around = f", step {', '.join(map(str, found.steps))}" if found.steps else ""
+        origins = ", ".join(found.plan.calls[found.call].origins)
+        return found.text, f"call {found.call} of stage {found.stage}{around}, {origins}"
+    if wanted.stage is not None or wanted.steps is not None:
+        raise InputError(
+            "the model is one plan for these inputs, without stages", hint="write --call N, without --step"
+        )
+    if wanted.node is None:
+        number = find_call(plan, wanted.kernel, wanted.call)
+    else:
+        found_call = find_node(plan, wanted.node)
+        if found_call is None:
+            raise no_kernel(wanted.node, session.placement())
+        number = found_call
+    report(f"running up to call {number}", 0, 0)
+    pool = engine.weights()
+    try:
+        text = make_script(session.device, plan, pool, feeds, number, title=title)
+    finally:
+        pool.close()
+    return text, f"call {number}, {', '.join(plan.calls[number].origins)}"
+
+
+def parse_call(text: str | None) -> tuple[int | None, int | None]:
+    """Call and stage from ``N`` or ``STAGE.N``."""
+    if text is None:
+        return None, None
+    first, dot, second = text.partition(".")
+    if not first.isdigit() or (dot and not second.isdigit()):
+        raise InputError(f"'{text}' is not a call", hint="write a number, or stage and call as in 2.5")
+    return (int(second), int(first)) if dot else (int(first), None)
+
+
+def parse_steps(text: str | None) -> tuple[int, ...] | None:
+    """Steps of loops, the outermost first, from ``N,N``."""
+    if text is None:
+        return None
+    parts = text.split(",")
+    if not all(part.strip().isdigit() for part in parts):
+        raise InputError(f"'{text}' is not a step", hint="write numbers from 0, the outermost loop first: 3 or 3,0")
+    return tuple(map(int, parts))

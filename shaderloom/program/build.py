@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,12 +18,13 @@ from ..compiler.frontend.model import ImportedModel
 from ..compiler.half_storage import Borders
 from ..compiler.program_nodes import PendingNode, ProgramScope, branch_nodes
 from ..compiler.sources import InlineSource
-from ..compiler.staging import Advance, Parts, advance
+from ..compiler.staging import Advance, Operand, Parts, advance
 from ..engine import WgpuEngine
 from ..model import Model, merge_refusals
 from ..placement import LETTERS
 from ..runtime.dtypes import to_border
 from ..runtime.errors import (
+    DeviceLimitError,
     InputError,
     InternalError,
     NotKnownError,
@@ -35,6 +37,7 @@ from ..runtime.loader import WeightPool
 from .borders import BorderFacts
 from .loops import LoopStep
 from .segments import SegmentMaker
+from .stage_source import StageSource
 from .steps import AliasStep, Block, CpuStep, DeviceStep, Env, FoldStep, ReadStep, State, Step, reads_of
 from .values import Held
 
@@ -42,6 +45,10 @@ from .values import Held
 KNOWN_ELEMENTS = DEFAULT_LIMITS.fold_elements
 #: What the host computes between stages: from values of at most so many elements, by at most so many nodes
 FOLDED_ELEMENTS, FOLDED_NODES = 64, 32
+
+
+#: Why a stage of a model in half precision is float32 as a whole
+NOT_SEEN = "the run in full precision that was looked at took other branches or sizes, so what it reaches is not known"
 
 
 class NotSeen(Exception):
@@ -65,8 +72,10 @@ class ProgramBuilder:
         """
         self.pool = pool
         self.half = source.half and pool is None
+        self.keep_sources = False  #: of stages, for somebody who looks into them
         self.settled = False  #: nodes that no calibration has seen stay in full precision
         self.facts = BorderFacts()
+        self.whole: dict[str, str] = {}  #: plans that are float32 as a whole in half precision, and why
         self.source = source
         self.engine = engine
         self.imported: ImportedModel = source.imported
@@ -115,8 +124,9 @@ class ProgramBuilder:
                 return folded
             if found.done:
                 try:
-                    return self._device_step(state, found, env, lambda: self._advance(state, env, refused, waiting))
-                except (UnsupportedError, ShapeError) as error:
+                    again = partial(self._advance_from, state, found.operands, dict(refused), set(waiting))
+                    return self._device_step(state, found, again)
+                except (UnsupportedError, ShapeError, DeviceLimitError) as error:
                     self._sort_out(error, found, refused, waiting)
                     continue
             return self._host_step(state, found, env)
@@ -125,6 +135,15 @@ class ProgramBuilder:
         self, state: State, env: Env, refused: dict[PendingNode, ShaderloomError], waiting: set[PendingNode]
     ) -> Advance:
         operands = {name: env[name].operand(name in state.known) for name in state.live if name in env}
+        return self._advance_from(state, operands, refused, waiting)
+
+    def _advance_from(
+        self,
+        state: State,
+        operands: Mapping[str, Operand],
+        refused: Mapping[PendingNode, ShaderloomError],
+        waiting: Collection[PendingNode],
+    ) -> Advance:
         return advance(
             state.block.name,
             state.pending,
@@ -211,7 +230,7 @@ class ProgramBuilder:
 
     # -- the device --------------------------------------------------------------------------------------------------
 
-    def _device_step(self, state: State, found: Advance, env: Env, again: Callable[[], Advance]) -> tuple[Step, State]:
+    def _device_step(self, state: State, found: Advance, again: Callable[[], Advance]) -> tuple[Step, State]:
         """``again`` gives what was ``found`` once more: compiling changes the graph."""
         pending = tuple(found.pending)
         made = {name for item in found.done for name in item.outputs if name}
@@ -237,25 +256,25 @@ class ProgramBuilder:
         if not outputs:
             self._place_folded(found)
             return ReadStep(()), following
-        compiled = self._compile(state, found, env, outputs, again)
+        compiled, source = self._compile(state, found, outputs, again)
         executor = self.engine.executor_for(compiled, self.pool)
         for item, letter in zip(found.done, compiled.plan.report.get("placed", "")):
             self._place(item, *LETTERS[letter])
-        return DeviceStep(executor, outputs, self.engine.device), following
+        return DeviceStep(executor, outputs, self.engine.device, source if self.keep_sources else None), following
 
     def _compile(
-        self, state: State, found: Advance, env: Env, outputs: dict[str, str | None], again: Callable[[], Advance]
-    ) -> Compiled:
+        self, state: State, found: Advance, outputs: dict[str, str | None], again: Callable[[], Advance]
+    ) -> tuple[Compiled, StageSource]:
         """The plan of a stage.  In half precision it rests on what a run in full precision has reached; raises
         :class:`NotSeen` if none took its nodes.
         """
         graph = found.finish(list(outputs))
         nodes = [item.node for item in found.done]
-        entries = self._entries(found, state, env, outputs)
+        entries = self._entries(found, state, outputs)
         profile = self.engine.device.profile
 
-        def make(options: Mapping[str, Any], borders: Borders | None) -> Compiled:
-            return self.source.compile_stage(
+        def make(options: Mapping[str, Any], borders: Borders | None) -> tuple[Compiled, StageSource]:
+            compiled = self.source.compile_stage(
                 {**entries, "borders": borders.to_json()} if borders is not None else entries,
                 profile,
                 options,
@@ -263,12 +282,15 @@ class ProgramBuilder:
                     graph, nodes, profile, options, limits=self.limits, choices=choices, borders=borders
                 ),
             )
+            return compiled, StageSource(again, tuple(outputs), profile, options, self.limits, borders)
 
         if not self.half:
             return make(self.source.reference_options if self.source.half else self.source.full_precision, None)
         deciding = {*state.block.deciding, *found.wanted}
         inputs = [value.name for value in graph.inputs]
-        compiled = make(self.source.compiler_options, self.facts.of_stage(inputs, outputs, found.pending, deciding))
+        compiled, source = make(
+            self.source.compiler_options, self.facts.of_stage(inputs, outputs, found.pending, deciding)
+        )
         report = compiled.plan.report["precision"]
         calibration = self.source.calibration
         if calibration is not None and not calibration.covers(report["measured"]):
@@ -276,9 +298,11 @@ class ProgramBuilder:
                 raise NotSeen
             # chance, or a provider's rounding, has decided otherwise in the run that was looked at
             graph = again().finish(list(outputs))
-            return make(self.source.reference_options, None)
+            compiled, source = make(self.source.reference_options, None)
+            self.whole[compiled.plan.key] = NOT_SEEN
+            return compiled, source
         self.facts.learn(report)
-        return compiled
+        return compiled, source
 
     @staticmethod
     def _host_alone(name: str, readers: Sequence[PendingNode], found: Advance) -> bool:
@@ -288,7 +312,7 @@ class ProgramBuilder:
             for item in readers
         )
 
-    def _entries(self, found: Advance, state: State, env: Env, outputs: dict[str, str | None]) -> dict[str, Any]:
+    def _entries(self, found: Advance, state: State, outputs: dict[str, str | None]) -> dict[str, Any]:
         """What tells the plan of this stage from every other plan of the model."""
         digest = hashlib.sha256()
         for name, operand in sorted(found.operands.items()):
@@ -307,7 +331,7 @@ class ProgramBuilder:
     ) -> None:
         """The compiler refused a node after its shapes were known; it must not be tried again."""
         origin = error.origin
-        guilty = [item for item in found.done if origin is not None and item.origin == origin]
+        guilty = [item for item in found.done if origin is not None and _computes(item, origin)]
         if isinstance(error, NotKnownError) and guilty and not waiting.issuperset(guilty):
             waiting.update(guilty)
             return
@@ -374,6 +398,13 @@ class ProgramBuilder:
     def _place_folded(self, found: Advance) -> None:
         for item in found.done:
             self._place(item, *LETTERS["f"])
+
+
+def _computes(item: PendingNode, origin: Origin) -> bool:
+    """Whether a node of the file is ``item``, or inside of one of its graphs."""
+    own = item.origin
+    inside = f"{own.graph}/{own.name or f'{own.op}_{own.index}'}."
+    return own == origin or origin.graph.startswith(inside)
 
 
 def _is_small_integer(held: Held) -> bool:

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..calibration import measure
+from .steps import DeviceStep, Observer
 
 if TYPE_CHECKING:
+    from ..runtime.loader import WeightPool
     from .interpreter import Program
-    from .steps import DeviceStep
 
 
 def measure_program(program: Program, feeds: Mapping[str, Any]) -> dict[str, float]:
@@ -17,18 +18,25 @@ def measure_program(program: Program, feeds: Mapping[str, Any]) -> dict[str, flo
 
     The float32 weights are on the device while it runs.
     """
-    found: dict[str, float] = {}
     engine = program.engine
     pool = engine.weights()
     reference = type(program)(program.source, engine, program.cpu, pool=pool)
-
-    def look(step: DeviceStep, given: Mapping[str, Any]) -> None:
-        for node, magnitude in measure(engine.device, step.executor.plan, pool, given).items():
-            found[node] = max(found.get(node, 0.0), magnitude)
-
+    measuring = _Measuring(pool)
     try:
-        reference.observe(feeds, look)
+        reference.observe(feeds, measuring)
     finally:
         reference.close()
         pool.close()
-    return found
+    return measuring.found
+
+
+class _Measuring(Observer):
+    """Keeps the largest magnitude of each node."""
+
+    def __init__(self, pool: WeightPool) -> None:
+        self.found: dict[str, float] = {}
+        self._pool = pool
+
+    def before_plan(self, step: DeviceStep, feeds: dict[str, Any], around: tuple[int, ...]) -> None:
+        for node, magnitude in measure(step.device, step.executor.plan, self._pool, feeds).items():
+            self.found[node] = max(self.found.get(node, 0.0), magnitude)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from ..runtime.timing import Profile
 from .build import NotSeen, ProgramBuilder
 from .calibrate import measure_program
 from .kept import KeptSteps
-from .steps import Block, DeviceStep, Env, RunRecord
+from .steps import Block, Env, Observer, RunRecord
 from .values import Held
 
 if TYPE_CHECKING:
@@ -63,10 +63,8 @@ class Program(ProgramBuilder):
         assert record.measured is not None
         return record.measured
 
-    def observe(
-        self, feeds: Mapping[str, Any], observer: Callable[[DeviceStep, dict[str, Any]], None]
-    ) -> dict[str, Any]:
-        """Run once and show ``observer`` the feeds of every plan; gives the outputs."""
+    def observe(self, feeds: Mapping[str, Any], observer: Observer) -> dict[str, Any]:
+        """Run once and let ``observer`` look; gives the outputs."""
         outputs: dict[str, Target] = dict.fromkeys(self.main.outputs, "cpu")
         return self._run(feeds, outputs, RunRecord(observer=observer))
 
@@ -131,7 +129,11 @@ class Program(ProgramBuilder):
                 self._kept.keep(state, key, found)
                 self.engine.stats.evictions += self._kept.evicted - before
             step, following = found
+            held_before = {} if record.observer is None else dict(env)
             step.run(env, targets, record)
+            if record.observer is not None:
+                made = {name: held for name, held in env.items() if held_before.get(name) is not held}
+                record.observer.after_step(step, made, record.around)
             state = following
             live = set(state.live)
             for name in [name for name in env if name not in live]:

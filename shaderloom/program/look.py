@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,8 @@ class Look:
     plans: tuple[Plan, ...]
     profile: DeviceProfile
     facts: dict[str, Any]
+    #: of a model in half precision: a row for each plan, with what stays float32 and why
+    precision: tuple[dict[str, Any], ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -35,6 +37,7 @@ class Look:
             "steps": list(self.steps),
             "crossings": [asdict(row) for row in self.crossings],
             "stages": [describe_plan(plan) for plan in self.plans],
+            **({"precision": list(self.precision)} if self.precision else {}),
         }
 
     def largest(self) -> Subject:
@@ -53,6 +56,7 @@ def look_at(model: Path, make_feeds: Callable[[InferenceSession], Mapping[str, A
         session.run(None, feeds)
         chain = session._chain
         engine = session._wgpu
+        results = {port.name for port in session.get_outputs()}
         if chain.runs_program:
             plans = chain.program().plans()
             shapes = {name: list(getattr(value, "shape", ())) for name, value in feeds.items()}
@@ -70,4 +74,31 @@ def look_at(model: Path, make_feeds: Callable[[InferenceSession], Mapping[str, A
             tuple(plans),
             profile,
             facts,
+            tuple(_precision(plan, chain.program().whole if chain.runs_program else {}, results) for plan in plans)
+            if getattr(source, "half", False)
+            else (),
         )
+
+
+#: Why float32 values at the border of a plan stay so
+_OUTPUT = "an output of the model: it keeps its type"
+_CROSSING = "it goes to another stage: there values keep the type that the model declares"
+
+
+def _precision(plan: Plan, whole: Mapping[str, str], results: Collection[str]) -> dict[str, Any]:
+    """What is float16 in a plan and what stays float32, by reason; ``results`` are the outputs of the model.
+
+    As ``report["precision"]``, with the values that leave the plan; ``why`` tells of a plan that is float32 as a whole.
+    """
+    facts = plan.report.get("precision")
+    if facts is None:
+        why = whole.get(plan.key, "it was compiled in full precision")
+        return {"stored": "float32", "activations": 0, "weights": 0, "kept": [], "why": why}
+    constant = {item.output for item in plan.constants}
+    leaving = [
+        {"node": "", "tensor": port.name, "why": _OUTPUT if port.name in results else _CROSSING}
+        for port in plan.outputs
+        if port.dtype == "float32" and port.name not in constant
+    ]
+    counts = {name: facts[name] for name in ("stored", "activations", "weights")}
+    return {**counts, "kept": [*facts["kept"], *leaving]}

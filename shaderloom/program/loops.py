@@ -79,11 +79,17 @@ class LoopStep:
             env[name] = self.program.constant(name)
         return env[name]
 
-    def _body(self, inner: Env, carried: Sequence[Held], first: int, record: RunRecord) -> list[Held]:
-        """Run the body; values of its inputs from the position ``first`` on are ``carried``."""
+    def _body(self, step: int, inner: Env, carried: Sequence[Held], first: int, record: RunRecord) -> list[Held]:
+        """Run the body in a step; values of its inputs from the position ``first`` on are ``carried``."""
         inner.update(zip(self.inputs[first:], carried))
         targets: dict[str, Target] = {} if self.scan is not None else {self.outputs[0]: "cpu"}
+        record.around = (*record.around, step)
+        if record.observer is not None:
+            record.observer.before_iteration(
+                self, {name: inner[name] for name in self.inputs if name in inner}, record.around
+            )
         results = self.program.run_block(self.block, inner, targets, record)
+        record.around = record.around[:-1]
         return [results[name] for name in self.outputs]
 
     def _check(self, steps: int) -> None:
@@ -115,7 +121,7 @@ class LoopStep:
             inner = dict(env)
             inner[self.inputs[0]] = Held(np.array(step, np.int64), "caller")
             inner[self.inputs[1]] = Held(np.array(True), "caller")
-            condition, *results = self._body(inner, carried, 2, record)
+            condition, *results = self._body(step, inner, carried, 2, record)
             carried = results[: len(carried)]
             for row, result in zip(rows, results[len(carried) :]):
                 row.append(result)
@@ -155,7 +161,7 @@ class LoopStep:
             inner = dict(env)
             inner[form.forwards] = Held(np.array(step, np.int64), "caller")
             inner[form.backwards] = Held(np.array(steps - 1 - step, np.int64), "caller")
-            results = self._body(inner, carried, 0, record)
+            results = self._body(step, inner, carried, 0, record)
             carried = results[: form.states]
             for row, result in zip(rows, results[form.states :]):
                 row.append(result)

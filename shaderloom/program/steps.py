@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakValueDictionary
@@ -20,8 +20,26 @@ from .values import Crossing, Held
 
 if TYPE_CHECKING:
     from .build import ProgramBuilder
+    from .loops import LoopStep
+    from .stage_source import StageSource
 
 Env = dict[str, Held]
+
+
+class Observer:
+    """Looks at a run, which takes the same steps as without.  ``around`` are the steps of the loops that are running.
+
+    Values are as they are held: bringing one to the host by :meth:`Held.read` would change what the run does next.
+    """
+
+    def before_plan(self, step: DeviceStep, feeds: dict[str, Any], around: tuple[int, ...]) -> None:
+        """A plan that does something is about to run."""
+
+    def before_iteration(self, loop: LoopStep, given: Mapping[str, Held], around: tuple[int, ...]) -> None:
+        """The body of a loop is about to run once; ``given`` are its inputs, by qualified name."""
+
+    def after_step(self, step: Step, made: Mapping[str, Held], around: tuple[int, ...]) -> None:
+        """A step has run; ``made`` are the values that are new, by qualified name."""
 
 
 @dataclass
@@ -32,13 +50,14 @@ class RunRecord:
     crossings: list[Crossing] = field(default_factory=list)
     #: plans that ran, in order, with the times of their calls, of a run that is measured; None: it is not
     measured: list[tuple[Plan, Profile]] | None = None
-    #: is shown the feeds of every plan that does something, before it runs
-    observer: Callable[[DeviceStep, dict[str, Any]], None] | None = None
+    observer: Observer | None = None
+    around: tuple[int, ...] = ()  #: the steps, from 0, of the loops that are running, the outermost first
 
     def start_again(self) -> None:
         """Forget what was done: the run begins anew."""
         self.steps.clear()
         self.crossings.clear()
+        self.around = ()
         if self.measured is not None:
             self.measured.clear()
 
@@ -121,8 +140,16 @@ def read(env: Env, name: str, record: RunRecord) -> Any:
 class DeviceStep:
     """One plan.  ``outputs`` says where each output goes; None leaves it to the caller of the run."""
 
-    def __init__(self, executor: Executor, outputs: Mapping[str, str | None], device: Device) -> None:
+    def __init__(
+        self,
+        executor: Executor,
+        outputs: Mapping[str, str | None],
+        device: Device,
+        source: StageSource | None = None,
+    ) -> None:
+        """``source`` is what the plan was made from, where somebody wants to make it again."""
         self.executor = executor
+        self.source = source
         self.outputs = dict(outputs)
         self.device = device
         self.constant = {constant.output for constant in executor.plan.constants}
@@ -152,7 +179,7 @@ class DeviceStep:
         if record.measured is not None and self.works:
             record.measured.append((self.executor.plan, self.executor.profile(feeds)))
         if record.observer is not None and self.works:
-            record.observer(self, feeds)
+            record.observer.before_plan(self, feeds, record.around)
         results = self.executor.run(feeds, wanted) if wanted else {}
         for name, value in results.items():
             folded = name in self.constant
