@@ -86,8 +86,18 @@ def _conflicts(tensors: Sequence[Tensor]) -> list[set[int]]:
     return conflicts
 
 
-def _overlap(one: Tensor, other: Tensor) -> bool:
-    return one.first <= other.last and other.first <= one.last
+def _alive_together(tensors: Sequence[Tensor]) -> list[list[int]]:
+    """For each tensor the others that live at one call or more with it: a sweep over the calls."""
+    together: list[list[int]] = [[] for _ in tensors]
+    alive: list[int] = []
+    for number in sorted(range(len(tensors)), key=lambda item: tensors[item].first):
+        first = tensors[number].first
+        alive = [other for other in alive if tensors[other].last >= first]
+        for other in alive:
+            together[other].append(number)
+        together[number] += alive
+        alive.append(number)
+    return together
 
 
 #: Orders that are tried at the most, and comparisons of two tensors that all of them may take
@@ -101,10 +111,11 @@ def _assign_offsets(tensors: Sequence[Tensor], outputs: Sequence[Tensor], alignm
     everything = [*tensors, *outputs]
     least = lower_bound(everything)
     allowed = int(_APART * least) - sum(ix.number(tensor.size) for tensor in outputs)
+    together = _alive_together(everything)
     free: list[set[int]] = [set() for _ in everything]
     best: Placement | None = None
     for conflicts, rooms in ((_conflicts(everything), 0), (free, 0), (free, len(outputs))):
-        placement = _smallest(everything, len(tensors), alignment, conflicts, rooms)
+        placement = _smallest(everything, len(tensors), alignment, together, conflicts, rooms)
         if best is None or _total(placement) < _total(best):
             best = placement
         if _total(best) <= allowed:
@@ -114,7 +125,12 @@ def _assign_offsets(tensors: Sequence[Tensor], outputs: Sequence[Tensor], alignm
 
 
 def _smallest(
-    everything: Sequence[Tensor], count: int, alignment: int, conflicts: Sequence[set[int]], rooms: int
+    everything: Sequence[Tensor],
+    count: int,
+    alignment: int,
+    together: Sequence[Sequence[int]],
+    conflicts: Sequence[set[int]],
+    rooms: int,
 ) -> Placement:
     """The smallest of several greedy placements of the first ``count``, roughly the largest first.
 
@@ -123,17 +139,18 @@ def _smallest(
     """
     tensors = everything[:count]
     sizes = [-(-ix.number(tensor.size) // alignment) * alignment for tensor in tensors]
+    extents = [*sizes, *(ix.number(tensor.size) for tensor in everything[count:])]
     generator = random.Random(0)
     best: Placement | None = None
-    resident = sum(ix.number(tensor.size) for tensor in everything[count:])
-    bound = lower_bound(everything) - resident if rooms else lower_bound(tensors)
+    total = sum(sizes) + 1
+    bound = lower_bound(everything) - sum(extents[count:]) if rooms else lower_bound(tensors)
     for attempt in range(max(min(_TRIES, _COMPARISONS // max(count, 1) ** 2), 1)):
         weights = [size * generator.uniform(0.3, 1.0) if attempt else size for size in sizes]
         order = sorted(range(count), key=lambda number: (-weights[number], tensors[number].first, number))
-        placement = _place_in_order(everything, sizes, conflicts, order, rooms)
-        if best is None or _total(placement) < _total(best):
-            best = placement
-        if _total(best) <= bound:
+        placement = _place_in_order(extents, together, conflicts, order, rooms, total)
+        if placement is not None:
+            best, total = placement, _total(placement)
+        if total <= bound:
             break
     assert best is not None
     return best
@@ -144,59 +161,56 @@ def _total(placement: Placement) -> int:
 
 
 def _place_in_order(
-    everything: Sequence[Tensor],
-    sizes: Sequence[int],
+    extents: Sequence[int],
+    together: Sequence[Sequence[int]],
     conflicts: Sequence[set[int]],
     order: Sequence[int],
     rooms: int,
-) -> Placement:
-    """Each tensor goes where the arenas grow least, then to the lowest offset."""
-    count = len(sizes)
-    extents = [*sizes, *(ix.number(tensor.size) for tensor in everything[count:])]
-    place: dict[int, tuple[int, int]] = {count + room: (-1 - room, 0) for room in range(rooms)}
-    members: dict[int, list[int]] = {-1 - room: [count + room] for room in range(rooms)}
+    limit: int,
+) -> Placement | None:
+    """Each tensor goes where the arenas grow least, then to the lowest offset; None once they take ``limit`` bytes."""
+    count = len(order)
+    place: list[tuple[int, int] | None] = [None] * len(extents)
+    place[count : count + rooms] = [(-1 - room, 0) for room in range(rooms)]
     peaks: list[int] = []
+    total = 0
     for number in order:
-        barred = {place[other][0] for other in conflicts[number] if other in place}
+        extent = extents[number]
+        barred = {spot[0] for other in conflicts[number] if (spot := place[other]) is not None}
+        taken: dict[int, list[tuple[int, int]]] = {}
+        for other in together[number]:
+            if (spot := place[other]) is not None:
+                taken.setdefault(spot[0], []).append((spot[1], spot[1] + extents[other]))
         best: tuple[int, int, int] | None = None
-        for arena, tenants in members.items():
+        for arena in (*range(-1, -1 - rooms, -1), *range(len(peaks))):
             if arena in barred:
                 continue
-            offset = _lowest_gap(everything, extents, place, tenants, number)
-            end = offset + sizes[number]
+            offset = _lowest_gap(taken[arena], extent) if arena in taken else 0
+            end = offset + extent
             if arena < 0 and end > extents[count - 1 - arena]:
                 continue  # the buffer of an output does not grow
             growth = max(end - peaks[arena], 0) if arena >= 0 else 0
             if best is None or (growth, offset) < (best[0], best[2]):
                 best = (growth, arena, offset)
         if best is None:
-            best = (sizes[number], len(peaks), 0)
-            members[len(peaks)] = []
+            best = (extent, len(peaks), 0)
             peaks.append(0)
-        _, arena, offset = best
+        growth, arena, offset = best
+        total += growth
+        if total >= limit:
+            return None
         place[number] = (arena, offset)
-        members[arena].append(number)
-        if arena >= 0:
-            peaks[arena] = max(peaks[arena], offset + sizes[number])
-    return Placement(list(peaks), [place[number] for number in range(count)])
+        if growth:
+            peaks[arena] += growth
+    return Placement(list(peaks), [spot for spot in place[:count] if spot is not None])
 
 
-def _lowest_gap(
-    tensors: Sequence[Tensor],
-    extents: Sequence[int],
-    place: dict[int, tuple[int, int]],
-    tenants: list[int],
-    number: int,
-) -> int:
-    """The lowest offset in an arena where the tensor overlaps no tenant that lives at the same time."""
-    taken = sorted(
-        (place[other][1], place[other][1] + extents[other])
-        for other in tenants
-        if _overlap(tensors[number], tensors[other])
-    )
+def _lowest_gap(taken: list[tuple[int, int]], extent: int) -> int:
+    """The lowest offset where ``extent`` bytes overlap none of the ranges that are taken."""
+    taken.sort()
     offset = 0
     for start, end in taken:
-        if offset + extents[number] <= start:
+        if offset + extent <= start:
             break
         offset = max(offset, end)
     return offset

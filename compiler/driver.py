@@ -225,23 +225,22 @@ def _report(nodes: Sequence[ImportedNode], lowered: Lowered) -> dict[str, Any]:
     for group in lowered.fusion.groups:
         target = constant if group.constant else running
         target.update((origin.graph, origin.index) for node in group.nodes for origin in node.origins)
-    on_device = sum((node.origin.graph, node.origin.index) in running for node in nodes)
-    as_weights = sum((node.origin.graph, node.origin.index) in constant - running for node in nodes)
+    placed = "".join(
+        "w" if where in running else "c" if where in constant else "f"
+        for where in ((node.origin.graph, node.origin.index) for node in nodes)
+    )
+    on_device, as_weights, folded = (placed.count(letter) for letter in "wcf")
     return {
         "nodes": len(nodes),
         #: a letter a node, in order: w runs on the device, c once (constants), f was evaluated while compiling
-        "placed": "".join(
-            "w" if where in running else "c" if where in constant else "f"
-            for where in ((node.origin.graph, node.origin.index) for node in nodes)
-        ),
+        "placed": placed,
         "placement": {
             "wgpu": on_device,
             "cpu": 0,
             "folded": len(nodes) - on_device,
             "reasons": {
                 "weights": f"{as_weights} nodes depend on constants alone and run once, when weights are made",
-                "folded": f"{len(nodes) - on_device - as_weights} nodes were computed while compiling, or became parts "
-                "of others",
+                "folded": f"{folded} nodes were computed while compiling, or became parts of others",
             },
         },
         "not_fused": [

@@ -1,7 +1,8 @@
 """Fused groups to a plan: builds the kernels, decides in-place sharing, places buffers, names every range.
 
 The order matters.  Layouts are chosen already.  In-place sharing merges two bindings, so it is decided while specs are
-built and before any text exists; lifetimes follow from the order of the groups; names come last.
+built; lifetimes follow from the order of the groups; where a value lives decides how a kernel binds it.  Text is
+written once all of that is known, and names come last.
 """
 
 from __future__ import annotations
@@ -72,11 +73,10 @@ def digest(**entries: Any) -> str:
 
 @dataclass
 class _Made:
-    """A group with its kernel; ``shares`` is the operand whose memory the output takes over."""
+    """A group with the spec of its kernel; ``shares`` is the operand whose memory the output takes over."""
 
     group: Group
     built: Built
-    kernel: Kernel
     shares: Value | None
 
 
@@ -99,13 +99,13 @@ class Planner:
         self.symbols = tuple(symbols)
         self.share_memory = in_place
         self.choices = choices or Choices()
-        self.kernels: dict[str, Kernel] = {}
+        self.kernels: dict[str, Kernel] = {}  #: by key, in the order of the groups
         self.sources: dict[str, SourceRef] = {}
         self.weights: dict[str, Weight] = {}
         self.made: dict[Value, _Made] = {}
         self._weight_keys: dict[Value, str] = {}
         self._built: dict[Hashable, tuple[KernelSpec, tuple[int, ...], Dim, tuple[Answer, ...]]] = {}  #: by signature
-        self._rendered: dict[KernelSpec, Kernel] = {}
+        self._kernel_of: dict[Value, Kernel] = {}  #: by the output of the group
         self.running = [group for group in fusion.groups if not group.constant]
         self.outputs: dict[Value, str] = {}  #: computed output values, by the name of the first output that they are
         for value, name in zip(graph.outputs, graph.output_names, strict=True):
@@ -125,6 +125,7 @@ class Planner:
             self._make(group)
         placement, homes, tensors = self._place()
         self._bind_shared_arenas(placement, homes)
+        self._render()
         calls = tuple(self._call(self.made[group.output], homes, placement) for group in self.running)
         recorder = CallRecorder(self._kind_of)
         for group in self.running:
@@ -164,22 +165,28 @@ class Planner:
             shares = self._shareable(group, built) if self.share_memory and not group.constant else None
             if shares is not None:
                 built = self._build(group, shares)
-            kernel = self._render(built.spec)
         except ShaderloomError as error:
-            node = group.nodes[-1]
-            error.origin = error.origin or node.origin
+            error.origin = error.origin or group.nodes[-1].origin
             raise
-        self.kernels.setdefault(kernel.key, kernel)
-        self.made[group.output] = _Made(group, built, kernel, shares)
+        self.made[group.output] = _Made(group, built, shares)
         if shares is not None:
             root = self.owner[group.output] = self._root(shares)
             self.last_read[root] = max(self.last_read.get(root, -1), self.last_read.get(group.output, -1))
 
-    def _render(self, spec: KernelSpec) -> Kernel:
-        kernel = self._rendered.get(spec)
-        if kernel is None:
-            kernel = self._rendered[spec] = render(spec)
-        return kernel
+    def _render(self) -> None:
+        """The shader of every group; equal specs are rendered once."""
+        rendered: dict[KernelSpec, Kernel] = {}
+        for output, made in self.made.items():
+            spec = made.built.spec
+            kernel = rendered.get(spec)
+            if kernel is None:
+                try:
+                    kernel = rendered[spec] = render(spec)
+                except ShaderloomError as error:
+                    error.origin = error.origin or made.group.nodes[-1].origin
+                    raise
+                self.kernels.setdefault(kernel.key, kernel)
+            self._kernel_of[output] = kernel
 
     def _build(self, group: Group, in_place: Value | None) -> Built:
         """The group's kernel; a group that is like an earlier one gets its spec."""
@@ -363,8 +370,6 @@ class Planner:
 
     def _bind_shared_arenas(self, placement: buffers.Placement, homes: Mapping[Value, int]) -> None:
         """Bind for writing what a call reads from the arena that it writes: a buffer has one kind of use in a call."""
-
-        changed = False
         for group in self.running:
             made = self.made[group.output]
             written, spec = self._range(group.output, homes, placement).buffer, made.built.spec
@@ -375,11 +380,7 @@ class Planner:
                 for operand, value in zip(spec.operands, made.built.operands, strict=True)
             )
             if operands != spec.operands:
-                changed = True
                 made.built = replace(made.built, spec=replace(spec, operands=operands))
-                made.kernel = self._render(made.built.spec)
-        if changed:
-            self.kernels = {made.kernel.key: made.kernel for made in self.made.values()}
 
     def _lives(self, value: Value) -> bool:
         """Whether a kernel of the run makes the value."""
@@ -402,15 +403,15 @@ class Planner:
         return self._kernel_call(made, tuple(self._range(value, homes, placement) for value in made.built.operands))
 
     def _kernel_call(self, made: _Made, ranges: tuple[Range, ...]) -> KernelCall:
-        spec = made.built.spec
-        if len(made.kernel.bindings) > len(spec.operands):  # the symbols uniform
+        spec, kernel = made.built.spec, self._kernel_of[made.group.output]
+        if len(kernel.bindings) > len(spec.operands):  # the symbols uniform
             ranges += (Range("symbols", 0, max(-(-4 * len(self.symbols) // 16) * 16, 16)),)
         origins = list(dict.fromkeys(str(origin) for node in made.group.nodes for origin in node.origins))
         moved = ix.add(0, 0)
         for value in made.built.operands:
             moved = ix.add(moved, stored_bytes(value))
         return KernelCall(
-            made.kernel.key,
+            kernel.key,
             ranges,
             (ix.serialise(spec.grid[0]), ix.serialise(spec.grid[1]), ix.serialise(spec.grid[2])),
             tuple(origins),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 
 from ...runtime.device_profile import DeviceProfile
@@ -22,8 +24,18 @@ _WEIGHT_ENTRIES = 1 << 20
 
 
 def winograd_rule(profile: DeviceProfile, choices: Choices | None = None) -> Rule:
-    """The rewrite for one profile."""
+    """The rewrite for one profile, for one graph: equal layers are costed once."""
     choices = choices or Choices()
+    modelled = cache(lambda problem: tile_outputs(problem, profile))
+
+    def outputs_of(match: Match) -> int | None:
+        images, features, height, width = map(ix.number, match.root.output.shape)
+        channels = ix.number(match["value"].shape[1])
+        problem = WinogradProblem(images, height, width, channels, features)
+        key = problem_key(FAMILY, images=images, height=height, width=width, channels=channels, features=features)
+        best = modelled(problem)
+        others = [each for each in possible_outputs(problem, profile) if each != best]
+        return choices.choose(key, [best, *others], match.root.origins)
 
     def match(node: Node, facts: Facts) -> Match | None:
         attributes = node.attributes
@@ -44,12 +56,12 @@ def winograd_rule(profile: DeviceProfile, choices: Choices | None = None) -> Rul
             return "the channels are no whole vectors"
         if value.shape[1] * result.shape[1] > _WEIGHT_ENTRIES:
             return "the weight has too many channels"
-        if _outputs(match, profile, choices) is None:
+        if outputs_of(match) is None:
             return "a direct sum is faster"
         return None
 
     def rewrite(builder: GraphBuilder, match: Match) -> Value:
-        outputs = _outputs(match, profile, choices)
+        outputs = outputs_of(match)
         assert outputs is not None
         value, weight, result = match["value"], match["weight"], match.root.output
         spatial, begins = tuple(result.shape[2:]), tuple(match.root.attributes.pads[:2])
@@ -60,16 +72,6 @@ def winograd_rule(profile: DeviceProfile, choices: Choices | None = None) -> Rul
         )
 
     return Rule("winograd", frozenset({"loom.Convolution"}), match, rewrite, check)
-
-
-def _outputs(match: Match, profile: DeviceProfile, choices: Choices) -> int | None:
-    images, features, height, width = map(ix.number, match.root.output.shape)
-    channels = ix.number(match["value"].shape[1])
-    problem = WinogradProblem(images, height, width, channels, features)
-    key = problem_key(FAMILY, images=images, height=height, width=width, channels=channels, features=features)
-    modelled = tile_outputs(problem, profile)
-    others = [each for each in possible_outputs(problem, profile) if each != modelled]
-    return choices.choose(key, [modelled, *others], match.root.origins)
 
 
 def _weight(builder: GraphBuilder, weight: Value, outputs: int) -> Value:
