@@ -297,12 +297,13 @@ def fold(value: Expr, visit: Callable[[Expr, tuple[Any, ...]], Any], memo: dict[
         if node in results:
             stack.pop()
             continue
-        waiting = [argument for argument in node.args if argument not in results]
-        if waiting:
-            stack.extend(reversed(waiting))
-            continue
+        if node.args:
+            waiting = [argument for argument in node.args if argument not in results]
+            if waiting:
+                stack.extend(reversed(waiting))
+                continue
         stack.pop()
-        results[node] = visit(node, tuple(results[argument] for argument in node.args))
+        results[node] = visit(node, tuple([results[argument] for argument in node.args]))
     return results[value]
 
 

@@ -284,6 +284,8 @@ def _joined(remainder: Atom, other: Atom, quotient: Dim) -> Dim | None:
 
 
 def add(left: Dim, right: Dim) -> Dim:
+    if type(left) is int and type(right) is int:  # by far the most
+        return left + right
     if not isinstance(left, Index) and not isinstance(right, Index):
         return int(left) + int(right)
     return _add(left, right)
@@ -298,6 +300,8 @@ def _add(left: Dim, right: Dim) -> Dim:
 
 
 def multiply(left: Dim, right: Dim) -> Dim:
+    if type(left) is int and type(right) is int:  # by far the most
+        return left * right
     if not isinstance(left, Index) and not isinstance(right, Index):
         return int(left) * int(right)
     return _multiply(left, right)

@@ -237,6 +237,8 @@ class Graph:
 
     def sort(self) -> None:
         """Restore topological order, keeping the present order where there is a choice."""
+        if self._is_sorted():
+            return
         rank = {id(node): position for position, node in enumerate(self.nodes)}
         waiting: dict[int, int] = {}
         ready: list[int] = []
@@ -261,6 +263,15 @@ class Graph:
             stuck = next(node for node in self.nodes if waiting[id(node)])
             raise InternalError("the graph has a cycle", origin=stuck.origin)
         self.nodes = ordered
+
+    def _is_sorted(self) -> bool:
+        """Whether no node stands before one that makes an operand of it."""
+        later = set(self.nodes)
+        for node in self.nodes:
+            if any(value is not None and value.producer in later for value in node.inputs):
+                return False
+            later.discard(node)
+        return True
 
     # -- looking -------------------------------------------------------------------------------------------------
 

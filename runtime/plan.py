@@ -236,15 +236,20 @@ def _encode(value: Any) -> Any:
     """JSON values for a record of this module, or for anything that one may hold."""
     if value is None or type(value) in (str, int, float, bool):
         return value
-    if is_dataclass(value):
-        return {item.name: _encode(getattr(value, item.name)) for item in fields(value)}
-    if isinstance(value, bytes):
-        return {"base64": base64.b64encode(value).decode("ascii")}
-    if isinstance(value, dict):
-        return {key: _encode(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [_encode(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _encode(item) for key, item in value.items()}
+    if is_dataclass(value):
+        return {name: _encode(getattr(value, name)) for name in _names_of(type(value))}
+    if isinstance(value, bytes):
+        return {"base64": base64.b64encode(value).decode("ascii")}
     return value
+
+
+@cache
+def _names_of(record: type) -> tuple[str, ...]:
+    return tuple(item.name for item in fields(record))
 
 
 def _decode(data: Any, expected: Any, where: str) -> Any:

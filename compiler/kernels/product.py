@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from .. import expr as ex
@@ -94,7 +95,7 @@ class Hooks:
     @property
     def key(self) -> str:
         """The problem's key: sizes, what is loaded for each factor and with how many lanes, and the epilogue."""
-        product, stores = self.product, self.stores()
+        product, stores = self.product, self.stores
         return problem_key(
             "gemm",
             batch=extent(product.batch),
@@ -102,8 +103,8 @@ class Hooks:
             n=extent(product.n),
             k=extent(product.k),
             window=product.window,
-            a=f"{loaded_types(*self._results(self.load_a()))}x{self.k_lanes}",
-            b=loaded_types(*self._results(self.load_b())),
+            a=f"{loaded_types(*self._results(self.load_a))}x{self.k_lanes}",
+            b=loaded_types(*self._results(self.load_b)),
             y=self.context.group.output.dtype.name,
             epilogue=epilogue(stores),
         )
@@ -117,11 +118,13 @@ class Hooks:
             return ex.const(0, self.dtype)
         return self.product.terms(self.product.output(self.batch, self.m, 0), k)[0]
 
+    @cached_property
     def load_a(self) -> Hook:
         step = ix.coordinate("step", self.steps)
         value = self._a(lanes_of(step) if self.k_lanes == LANES else step)
         return Hook("load_a", ("batch", "m", "step"), self.k_lanes, (), value)
 
+    @cached_property
     def load_b(self) -> Hook:
         product = self.product
         k = ix.coordinate("k", product.k)
@@ -129,6 +132,7 @@ class Hooks:
         value = ex.const(0, self.dtype) if product.k == 0 else product.terms(where, k)[1]
         return Hook("load_b", ("batch", "k", "n"), LANES, (), value)
 
+    @cached_property
     def stores(self) -> tuple[Store, ...]:
         product = self.product
         columns = lanes_of(ix.coordinate("n", self.vectors))
@@ -139,7 +143,7 @@ class Hooks:
         )
 
     def store(self) -> Hook:
-        return Hook("store", ("batch", "m", "n"), LANES, (("value", self.type),), None, self.stores())
+        return Hook("store", ("batch", "m", "n"), LANES, (("value", self.type),), None, self.stores)
 
     def rounds(self, tile: tuning.Tile) -> int:
         """Rounds of the loops of a thread."""
@@ -160,7 +164,7 @@ class Hooks:
             return False
         if self.context.group.output.dtype.packing == 1:
             return True
-        return divides(LANES, self.product.n) and all(owns_words(store) for store in self.stores())
+        return divides(LANES, self.product.n) and all(owns_words(store) for store in self.stores)
 
 
 def build_product(context: GroupContext, product: Product) -> Built:
@@ -187,7 +191,7 @@ def _register(context: GroupContext, hooks: Hooks, tile: tuning.RegisterTile) ->
     return context.built(
         "gemm_register",
         tile,
-        [hooks.load_a(), hooks.load_b(), hooks.store()],
+        [hooks.load_a, hooks.load_b, hooks.store()],
         dims={"m": product.m, "vectors": hooks.vectors, "steps": hooks.steps},
         workgroup=(tile.across, tile.down, 1),
         grid=(ix.ceildiv(across, tile.across), ix.ceildiv(down, tile.down), product.batch),
@@ -208,7 +212,7 @@ def _subgroup(context: GroupContext, hooks: Hooks, tile: tuning.SubgroupTile) ->
     return context.built(
         "gemm_subgroup",
         tile,
-        [hooks.load_a(), hooks.load_b(), hooks.store()],
+        [hooks.load_a, hooks.load_b, hooks.store()],
         dims={"m": product.m, "vectors": hooks.vectors, "steps": hooks.steps},
         workgroup=(tile.subgroup, 1, 1),
         grid=(ix.ceildiv(hooks.vectors, tile.columns), ix.ceildiv(product.m, rows), product.batch),
@@ -229,7 +233,7 @@ def _shared(context: GroupContext, hooks: Hooks, tile: tuning.SharedTile) -> Bui
     return context.built(
         "gemm_shared",
         tile,
-        [replace(hooks.load_a(), held=True), replace(hooks.load_b(), held=True), hooks.store()],
+        [replace(hooks.load_a, held=True), replace(hooks.load_b, held=True), hooks.store()],
         dims={"m": product.m, "vectors": hooks.vectors, "steps": hooks.steps, "k": product.k},
         workgroup=(tile.threads, 1, 1),
         grid=(ix.ceildiv(product.n, tile.block_n), ix.ceildiv(product.m, tile.block_m), product.batch),
@@ -256,7 +260,7 @@ def _split(context: GroupContext, hooks: Hooks, tile: tuning.SplitTile) -> Built
     return context.built(
         "gemm_split",
         tile,
-        [hooks.load_a(), hooks.load_b(), hooks.store()],
+        [hooks.load_a, hooks.load_b, hooks.store()],
         dims={"m": product.m, "vectors": hooks.vectors, "steps": hooks.steps},
         workgroup=(tile.across, tile.parts, 1),
         grid=(ix.ceildiv(hooks.vectors, tile.across), ix.ceildiv(product.m, tile.rows), product.batch),
