@@ -232,7 +232,7 @@ def compile_tables(models: Sequence[CompileTime], graphs: Sequence[CompileTime])
             parts.append(
                 f"A new input shape of {item.name} in a running session takes {item.new_shape_s:.2f} s of processor "
                 f"time, {item.new_shape_s / item.first_processor_s:.0%} of the first compilation in the process "
-                f"({item.first_processor_s:.2f} s, the compiler's own modules included): medians of several processes.\n"
+                f"({item.first_processor_s:.2f} s, the compiler's own modules included; medians of some processes).\n"
             )
     steep = [
         f"{small.name} from {small.nodes} to {large.nodes} nodes"

@@ -62,12 +62,13 @@ class Load:
 class Expr:
     """One node of an expression; see the module's table.  Build with the functions of this module."""
 
-    __slots__ = ("__weakref__", "args", "dtype", "op", "payload", "size")
+    __slots__ = ("__weakref__", "_loads", "args", "dtype", "op", "payload", "size")
     op: str
     args: tuple[Expr, ...]
     dtype: str
     payload: Any
     size: int  #: nodes in the tree, shared ones counted each time (saturating): a bound on work
+    _loads: tuple[Expr, ...] | None  #: what :func:`loads` gave
 
     def __repr__(self) -> str:
         return describe(self)
@@ -101,6 +102,7 @@ def _make(op: str, args: tuple[Expr, ...], dtype: str, payload: Any = None) -> E
     node = Expr()
     node.op, node.args, node.dtype, node.payload = op, args, dtype, payload
     node.size = min(1 + sum(argument.size for argument in args), _SIZE_LIMIT)
+    node._loads = None
     return _interned.setdefault(identity, node)
 
 
@@ -386,19 +388,18 @@ def substitute_variables(value: Expr, mapping: dict[str, Dim]) -> Expr:
 
 def walk(value: Expr) -> list[Expr]:
     """All distinct nodes, arguments first, those inside opaque run-time indices included."""
-    order: list[Expr] = []
-    seen: dict[Expr, None] = {}
-
-    def visit(node: Expr, _: tuple[Any, ...]) -> None:
-        if node in seen:
-            return
-        for opaque_value in opaque_values(node):
-            fold(opaque_value, visit, seen)
-        seen[node] = None
-        order.append(node)
-
-    fold(value, visit)
-    return order
+    order: dict[Expr, None] = {}
+    stack = [value]
+    while stack:
+        node = stack[-1]
+        if node not in order:
+            waiting = [inner for inner in node.args or opaque_values(node) if inner not in order]
+            if waiting:
+                stack.extend(reversed(waiting))
+                continue
+            order[node] = None
+        stack.pop()
+    return list(order)
 
 
 def opaque_values(node: Expr) -> list[Expr]:
@@ -424,9 +425,14 @@ def opaque_in(value: Dim) -> list[Expr]:
     return found
 
 
-def loads(value: Expr) -> list[Expr]:
+def loads(value: Expr) -> tuple[Expr, ...]:
     """Distinct load nodes in evaluation order."""
-    return [node for node in walk(value) if node.op == "load"]
+    found = value._loads
+    if found is None:
+        found = tuple(node for node in walk(value) if node.op == "load")
+        if value.op != "load":  # which would hold itself
+            value._loads = found
+    return found
 
 
 def describe(value: Expr) -> str:

@@ -52,6 +52,8 @@ class Layout:
     def stored_size(self, shape: Shape, axis: int) -> Dim:
         """Size of an axis in memory, padding included."""
         size = shape[axis]
+        if self.is_dense:
+            return size
         for table in (self.padding, self.blocks):
             for padded_axis, multiple in table:
                 if padded_axis == axis:
@@ -59,6 +61,8 @@ class Layout:
         return size
 
     def stored_elements(self, shape: Shape) -> Dim:
+        if self.is_dense:
+            return ix.product(shape)
         return ix.product([self.stored_size(shape, axis) for axis in range(self.rank)])
 
     def position(self, shape: Shape, coordinates: Shape) -> Dim:

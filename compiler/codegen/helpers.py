@@ -72,15 +72,15 @@ _SCALAR = frozenset({"infinity", "not_a_number", "far_angle", "mul_i64", "add_i6
 def with_dependencies(wanted: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
     """All (helper, lane suffix) pairs to declare, dependencies before their callers, in a deterministic order."""
     ordered: dict[tuple[str, str], None] = {}
-
-    def add(name: str, suffix: str) -> None:
-        for dependency in _DEPENDENCIES.get(name, ()):
-            add(dependency, "1" if dependency in _SCALAR else suffix)
-        ordered[name, suffix] = None
-
     for name, suffix in sorted(wanted):
-        add(name, suffix)
+        _add(ordered, name, suffix)
     return list(ordered)
+
+
+def _add(ordered: dict[tuple[str, str], None], name: str, suffix: str) -> None:
+    for dependency in _DEPENDENCIES.get(name, ()):
+        _add(ordered, dependency, "1" if dependency in _SCALAR else suffix)
+    ordered[name, suffix] = None
 
 
 @lru_cache(maxsize=1)

@@ -403,6 +403,9 @@ def unflatten(flat: Dim, sizes: Sequence[Dim]) -> list[Dim]:
 
 
 def _rename(hook: Hook, names: Mapping[str, str]) -> Hook:
+    if all(old == new for old, new in names.items()):
+        return hook
+
     def leaf(node: Expr) -> Expr | None:
         if node.op != "load" or names.get(str(node.payload.operand), node.payload.operand) == node.payload.operand:
             return None
@@ -413,8 +416,6 @@ def _rename(hook: Hook, names: Mapping[str, str]) -> Hook:
     def rename(expression: Expr) -> Expr:
         return ex.replace(expression, leaf)
 
-    if all(old == new for old, new in names.items()):
-        return hook
     stores = tuple(
         Store(
             store.operand,
