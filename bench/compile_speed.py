@@ -1,8 +1,8 @@
 """The compiler's own time: from a file to a plan, without a device.
 
 Each case runs in a fresh process, once with everything cold and then again: the first time includes importing the
-compiler and compiling its templates.  Processor time is given beside wall time, as other work on the machine does not
-change it much; the compiler uses one thread.
+compiler with what it needs, and compiling its templates.  Processor time is given beside wall time, as other work on
+the machine does not change it much; the compiler uses one thread.
 """
 
 from __future__ import annotations
@@ -13,22 +13,19 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import onnx
 
 from .graphs import SHAPES
 from .models import MODELS
+from .workers.compile_time import Shapes
 
 SIZES = (500, 2000, 8000)
 #: Fresh processes in which a new shape after the first is timed
 NEW_SHAPE_PROCESSES = 7
-#: Stages in order; what a stage reports belongs to the time since the one before
-STAGES = ("import", "specialise", "expand", "passes", "weights", "layout", "plan", "json")
 
 
 @dataclass
@@ -107,83 +104,12 @@ def steep_passes(small: CompileTime, large: CompileTime) -> list[str]:
     ]
 
 
-Shapes = dict[str, tuple[int, ...]]
-
-
 def _in_process(
     name: str, path: Path, shapes: Shapes | None, repeat: int, other_shapes: Shapes | None = None
 ) -> CompileTime:
     argument = json.dumps(
         {"name": name, "path": str(path), "shapes": shapes, "repeat": repeat, "other_shapes": other_shapes}
     )
-    command = [sys.executable, "-m", "bench.compile_speed", argument]
+    command = [sys.executable, "-m", "bench.workers.compile_time", argument]
     output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
     return CompileTime(*json.loads(output.splitlines()[-1]))
-
-
-def _compile(
-    path: str, shapes: dict[str, tuple[int, ...]] | None
-) -> tuple[Any, int, dict[str, float], dict[str, float]]:
-    """Gives the plan, the number of nodes in the file, and processor milliseconds by stage and by pass."""
-    from shaderloom.compiler.driver import compile_model
-    from shaderloom.compiler.frontend import load_model
-    from shaderloom.compiler.specialise import bind_shapes
-    from shaderloom.runtime.device_profile import DeviceProfile
-
-    spent: dict[str, float] = dict.fromkeys(STAGES, 0.0)
-    passes: dict[str, float] = {}
-    last = time.process_time()
-
-    def lap(name: str) -> None:
-        nonlocal last
-        now = time.process_time()
-        spent[name if name in STAGES else "passes"] += (now - last) * 1e3
-        passes[name] = passes.get(name, 0.0) + (now - last) * 1e3
-        last = now
-
-    model = load_model(path)
-    lap("import")
-    if shapes is None:
-        shapes = {port.name: tuple(int(dim or 1) for dim in port.dims or ()) for port in model.inputs}
-    bound = bind_shapes(model, shapes, {})
-    plan = compile_model(model, bound, DeviceProfile(kind="cpu"), on_stage=lambda stage, _: lap(stage))
-    lap("plan")
-    json.dumps(plan.to_json())
-    lap("json")
-    return plan, model.nodes_in_file, spent, passes
-
-
-def _compile_again(path: str, shapes: Shapes) -> float:
-    """Processor seconds of the plan for one more set of shapes, the model being imported."""
-    from shaderloom.compiler.driver import compile_model
-    from shaderloom.compiler.frontend import load_model
-    from shaderloom.compiler.specialise import bind_shapes
-    from shaderloom.runtime.device_profile import DeviceProfile
-
-    model = load_model(path)
-    start = time.process_time()
-    compile_model(model, bind_shapes(model, shapes, {}), DeviceProfile(kind="cpu"))
-    return time.process_time() - start
-
-
-def _main() -> None:
-    job = json.loads(sys.argv[1])
-    first_s = first_processor_s = new_shape_s = best = None
-    for _ in range(job["repeat"] + 1):
-        wall, processor = time.perf_counter(), time.process_time()
-        plan, nodes, stages, passes = _compile(job["path"], job["shapes"])
-        wall, processor = time.perf_counter() - wall, time.process_time() - processor
-        if first_s is None:
-            first_s = wall
-            if job["other_shapes"] is not None:
-                first_processor_s, new_shape_s = processor, _compile_again(job["path"], job["other_shapes"])
-        elif best is None or processor < best[1]:
-            best = (wall, processor, stages, passes)
-    calls = sum(len(stage.calls) for stage in plan.stages)
-    *times, passes = best or (wall, processor, stages, passes)
-    figures = [len(plan.kernels), calls, first_s, *times, first_processor_s, new_shape_s, passes]
-    print(json.dumps([job["name"], nodes, *figures]))
-
-
-if __name__ == "__main__":
-    _main()

@@ -11,11 +11,12 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from .compile_speed import LEAST_MS, PASS_SLACK, STAGES, CompileTime, exceeds_linearithmic, steep_passes
+from .compile_speed import LEAST_MS, PASS_SLACK, CompileTime, exceeds_linearithmic, steep_passes
 from .models import MODELS
 from .plotting import draw_bars, pyplot
 from .runner import Result
 from .runtimes import DRIVERS, OURS, RUNTIMES
+from .workers.compile_time import STAGES
 
 PAGE = Path("docs") / "benchmarks.md"
 #: What was measured; kept with the project, so that a part that is measured again replaces its part of the page alone
@@ -232,7 +233,7 @@ def compile_tables(models: Sequence[CompileTime], graphs: Sequence[CompileTime])
             parts.append(
                 f"A new input shape of {item.name} in a running session takes {item.new_shape_s:.2f} s of processor "
                 f"time, {item.new_shape_s / item.first_processor_s:.0%} of the first compilation in the process "
-                f"({item.first_processor_s:.2f} s, the compiler's own modules included; medians of some processes).\n"
+                f"({item.first_processor_s:.2f} s, the compiler's modules and onnx included; medians of some processes).\n"
             )
     steep = [
         f"{small.name} from {small.nodes} to {large.nodes} nodes"
