@@ -230,10 +230,11 @@ def compile_tables(models: Sequence[CompileTime], graphs: Sequence[CompileTime])
             parts.append(table([title, *heads], rows))
     for item in models:
         if item.new_shape_s is not None and item.first_processor_s is not None:
+            share = item.new_shape_s / item.first_processor_s
             parts.append(
                 f"A new input shape of {item.name} in a running session takes {item.new_shape_s:.2f} s of processor "
-                f"time, {item.new_shape_s / item.first_processor_s:.0%} of the first compilation in the process "
-                f"({item.first_processor_s:.2f} s, the compiler's modules and onnx included; medians of some processes).\n"
+                f"time, {share:.0%} of the first compilation in the process ({item.first_processor_s:.2f} s, the "
+                "compiler's modules and onnx included; medians of some processes).\n"
             )
     steep = [
         f"{small.name} from {small.nodes} to {large.nodes} nodes"

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from dataclasses import asdict
+from functools import lru_cache
 from typing import Any
 
 from ...runtime.dtypes import BY_NAME
 from ...runtime.errors import DeviceLimitError
 from ...runtime.plan import Binding, Kernel
 from .. import expr as ex
-from ..kernels.spec import LONG_WORDS, Hook, KernelSpec, Operand
+from ..kernels.spec import LONG_WORDS, Hook, KernelSpec, Operand, Workgroup
 from ..lanes import LANES, is_aligned
 from .emitter import Emitter, packed_words
 from .helpers import helper_text, with_dependencies
@@ -78,25 +80,19 @@ def render(spec: KernelSpec) -> Kernel:
 
     sizes = _SizeEmitter(buffers, wide, symbols, functions)
     dims = dict(spec.dims)
-
-    def dim(name: str) -> str:
-        return sizes.index(dims[name])
-
-    wgsl = (
-        environment()
-        .get_template(f"{spec.template}.wgsl.j2")
-        .render(
-            config=spec.config,
-            dim=dim,
-            hooks={hook.name for hook in spec.hooks},
-            packed=packed,
-            workgroup=spec.workgroup,
-            declarations="@@declarations@@",
-            **dict(spec.parameters),
-        )
+    names = frozenset(hook.name for hook in spec.hooks)
+    body = template_text(
+        spec.template,
+        spec.config,
+        names,
+        tuple(packed.items()),
+        spec.workgroup,
+        spec.parameters,
+        spelled=repr(spec.parameters),
     )
+    wgsl = _PLACE_OF_SIZE.sub(lambda place: sizes.index(dims[place[1]]), body)
     # The helpers that a kernel needs are known only once everything else is rendered.
-    wgsl = wgsl.replace("@@declarations@@", _declarations(spec, wide, paired, functions, hooks))
+    wgsl = wgsl.replace(_PLACE_OF_DECLARATIONS, _declarations(spec, wide, paired, functions, hooks))
     if len(wgsl) > MAX_WGSL_CHARACTERS:
         raise DeviceLimitError(
             f"a {spec.template} kernel has {len(wgsl):,} characters, more than {MAX_WGSL_CHARACTERS:,}",
@@ -120,6 +116,39 @@ def render(spec: KernelSpec) -> Kernel:
     }
     key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
     return Kernel(key, spec.template, wgsl, "main", spec.workgroup, bindings, features, spec.workgroup_bytes, config)
+
+
+#: What stands in a template's text for what differs among the kernels that share it
+_PLACE_OF_DECLARATIONS, _PLACE_OF_SIZE = "@@declarations@@", re.compile("@@size:([^@]+)@@")
+
+
+@lru_cache(maxsize=256)
+def template_text(
+    template: str,
+    config: Any,
+    hooks: frozenset[str],
+    packed: tuple[tuple[str, tuple[str, str]], ...],
+    workgroup: Workgroup,
+    parameters: tuple[tuple[str, Any], ...],
+    spelled: str,
+) -> str:
+    """The template's text, with places for sizes and declarations: kernels of other sizes have the same.
+
+    ``spelled`` tells parameters apart that are equal as keys and not as text: True and 1, 0.0 and -0.0.
+    """
+    return (
+        environment()
+        .get_template(f"{template}.wgsl.j2")
+        .render(
+            config=config,
+            dim=lambda name: f"@@size:{name}@@",
+            hooks=hooks,
+            packed=dict(packed),
+            workgroup=workgroup,
+            declarations=_PLACE_OF_DECLARATIONS,
+            **dict(parameters),
+        )
+    )
 
 
 def _vector_operands(spec: KernelSpec) -> frozenset[object]:
