@@ -12,6 +12,7 @@ from typing import Any
 
 from ..runtime.device_profile import DeviceProfile
 from . import tuning
+from .lanes import LANES
 
 #: Configurations that are listed
 SHOWN = 8
@@ -60,10 +61,10 @@ def problem_of(dims: Mapping[str, int], batch: int, flops: int) -> tuning.Proble
     if not m or not vectors or not batch or flops % (2 * batch * m):
         return None
     n_times_k = flops // (2 * batch * m)
-    for k in (dims.get("k", 0), dims.get("steps", 0), tuning.LANES * dims.get("steps", 0)):
+    for k in (dims.get("k", 0), dims.get("steps", 0), LANES * dims.get("steps", 0)):
         if not k or n_times_k % k:
             continue
         n = n_times_k // k
-        if -(-n // tuning.LANES) == vectors:
+        if -(-n // LANES) == vectors:
             return tuning.Problem(m, n, k, batch)
     return None

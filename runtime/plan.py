@@ -241,14 +241,15 @@ def _encode(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _encode(item) for key, item in value.items()}
     if is_dataclass(value):
-        return {name: _encode(getattr(value, name)) for name in _names_of(type(value))}
+        record: Any = type(value)
+        return {name: _encode(getattr(value, name)) for name in _names_of(record)}
     if isinstance(value, bytes):
         return {"base64": base64.b64encode(value).decode("ascii")}
     return value
 
 
 @cache
-def _names_of(record: type) -> tuple[str, ...]:
+def _names_of(record: Any) -> tuple[str, ...]:
     return tuple(item.name for item in fields(record))
 
 
