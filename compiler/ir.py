@@ -54,7 +54,7 @@ class Value:
         self.layout: Layout = contiguous(len(shape))
         self.producer: Node | None = None
         self.output_index = 0
-        self.uses: list[tuple[Node, int]] = []
+        self.uses: dict[tuple[Node, int], None] = {}  #: in order of first use; a set, as one value may have many
         self.constant: Source | None = None
         #: elements known at compile time as an object array of int | Index | float | bool (small tensors only)
         self.known: np.ndarray | None = None
@@ -70,6 +70,11 @@ class Value:
     @property
     def is_constant(self) -> bool:
         return self.constant is not None
+
+    @property
+    def user(self) -> Node:
+        """The node that reads this value first."""
+        return next(iter(self.uses))[0]
 
     @property
     def users(self) -> list[Node]:
@@ -177,7 +182,7 @@ class Graph:
         node = Node(self._fresh(), op, domain, list(inputs), attributes, origins, blocks)
         for position, value in enumerate(node.inputs):
             if value is not None:
-                value.uses.append((node, position))
+                value.uses[node, position] = None
         for output_index, (name, dtype, shape) in enumerate(outputs):
             value = self.new_value(name, dtype, shape)
             value.producer, value.output_index = node, output_index
@@ -190,10 +195,10 @@ class Graph:
     def set_input(self, node: Node, position: int, value: Value | None) -> None:
         old = node.inputs[position]
         if old is not None:
-            old.uses.remove((node, position))
+            del old.uses[node, position]
         node.inputs[position] = value
         if value is not None:
-            value.uses.append((node, position))
+            value.uses[node, position] = None
 
     def replace_uses(self, old: Value, new: Value) -> None:
         """Let every reader of ``old``, and the graph's outputs, read ``new``."""
@@ -201,7 +206,7 @@ class Graph:
             return
         for node, position in old.uses:
             node.inputs[position] = new
-            new.uses.append((node, position))
+            new.uses[node, position] = None
         old.uses.clear()
         self.outputs = [new if value is old else value for value in self.outputs]
 
@@ -216,7 +221,7 @@ class Graph:
                 raise InternalError(f"{result!r} is still used", origin=node.origin)
         for position, value in enumerate(node.inputs):
             if value is not None:
-                value.uses.remove((node, position))
+                del value.uses[node, position]
                 node.inputs[position] = None
 
     def remove_dead(self) -> int:
@@ -227,7 +232,7 @@ class Graph:
             if all(not value.uses and id(value) not in live_outputs for value in node.outputs):
                 for position, value in enumerate(node.inputs):
                     if value is not None:
-                        value.uses.remove((node, position))
+                        del value.uses[node, position]
                         node.inputs[position] = None
                 dead.add(id(node))
         if dead:

@@ -236,7 +236,7 @@ class _Driver:
         found = list(value.users)
         level = found
         for _ in range(self.PATTERN_DEPTH - 1):
-            level = [node.output.uses[0][0] for node in level if len(node.outputs) == 1 and len(node.output.uses) == 1]
+            level = [node.output.user for node in level if len(node.outputs) == 1 and len(node.output.uses) == 1]
             found = found + level
         return found
 
@@ -255,7 +255,7 @@ class _Driver:
                 if not value.uses and value.producer is not None:
                     stack.append(value.producer)
                 elif len(value.uses) == 1:
-                    self._enqueue([value.uses[0][0], *([value.producer] if value.producer else [])])
+                    self._enqueue([value.user, *([value.producer] if value.producer else [])])
 
     def _enqueue(self, nodes: Iterable[Node]) -> None:
         for node in nodes:

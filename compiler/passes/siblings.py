@@ -76,7 +76,7 @@ def _sibling(node: Node, facts: Facts) -> _Sibling | None:
     if any(size != 1 for size in right.shape[:-2]) or not node.output.dtype.is_float:
         return None
     if facts.single_use(node.output):
-        user = node.output.uses[0][0]
+        user = node.output.user
         parts = split_constant(user, facts) if user.op == "Add" and not user.domain else None
         if parts is not None and parts[0] is node.output and len(user.outputs) == 1:
             whole = parts[1].shape[-1:] == (node.output.shape[-1],)
