@@ -81,15 +81,11 @@ _TILES = (
 )
 
 
-def attention_tile(profile: DeviceProfile, batch: int, m: int, n: int, key_size: int, value_size: int) -> AttentionTile:
-    """The form for ``batch`` heads of ``m`` queries and ``n`` keys; sizes of dynamic dimensions are upper bounds."""
-    return attention_tiles(profile, batch, m, n, key_size, value_size)[0]
-
-
 def attention_tiles(
     profile: DeviceProfile, batch: int, m: int, n: int, key_size: int, value_size: int
 ) -> list[AttentionTile]:
-    """The form that a rule chooses, then the others that the device can run."""
+    """The form that a rule chooses for ``batch`` heads of ``m`` queries and ``n`` keys, then the others that the device
+    can run; sizes of dynamic dimensions are upper bounds."""
     best = _best_tile(profile, batch, m, n, key_size, value_size)
     vectors = ceil(key_size / LANES), ceil(value_size / LANES)
     memory = profile.limit("max-compute-workgroup-storage-size")

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from . import index as ix
 from .index import Dim
 from .ir import Shape
+
+
+def domain_variables(domain: Sequence[Dim]) -> tuple[Dim, ...]:
+    """Variables ``a0, a1, ...`` over a domain: the coordinates of a fused region."""
+    return tuple(ix.variable(f"a{axis}", 0, max(ix.bounds(size)[1] - 1, 0)) for axis, size in enumerate(domain))
 
 
 def broadcast_coordinates(coordinates: Sequence[Dim], shape: Shape, operand_shape: Shape) -> Shape:

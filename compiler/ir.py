@@ -210,11 +210,6 @@ class Graph:
         old.uses.clear()
         self.outputs = [new if value is old else value for value in self.outputs]
 
-    def remove_node(self, node: Node) -> None:
-        """Remove a node whose outputs nobody reads."""
-        self._detach(node)
-        self.nodes.remove(node)
-
     def _detach(self, node: Node) -> None:
         for result in node.outputs:
             if result.uses or result in self.outputs:

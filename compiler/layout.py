@@ -85,18 +85,6 @@ class Layout:
             raise ValueError("a blocked layout has no single list of axes")
         return [(axis, self.stored_size(shape, axis)) for axis in self.order]
 
-    def permuted(self, permutation: tuple[int, ...]) -> Layout:
-        """The layout under which a Transpose by ``permutation`` moves no memory.
-
-        Output axis ``i`` of the Transpose is input axis ``permutation[i]``.
-        """
-        inverse = {source: target for target, source in enumerate(permutation)}
-        return Layout(
-            tuple(inverse[axis] for axis in self.order),
-            tuple(sorted((inverse[axis], multiple) for axis, multiple in self.padding)),
-            tuple((inverse[axis], size) for axis, size in self.blocks),
-        )
-
     def __str__(self) -> str:
         names = "".join("NCHW"[axis] for axis in self.order) if self.rank == 4 else ",".join(map(str, self.order))
         extra = "".join(f" pad{axis}:{multiple}" for axis, multiple in self.padding)

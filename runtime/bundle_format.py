@@ -10,7 +10,6 @@ MAJOR, MINOR = 1, 4
 
 MANIFEST = "manifest.json"
 DIGEST = "manifest.sha256"
-SUFFIX = ".shaderbundle"
 
 #: bytes that share one hash
 CHUNK = 4 << 20

@@ -52,11 +52,6 @@ class PlanDifference:
     def is_empty(self) -> bool:
         return not (self.added or self.removed or self.changed or self.facts)
 
-    @property
-    def changed_kernels(self) -> list[ChangedCall]:
-        """Calls that run another kernel now."""
-        return [call for call in self.changed if call.is_kernel_changed]
-
 
 def diff_plans(before: Description, after: Description) -> PlanDifference:
     """Compare two descriptions of plans, call by call."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import onnx
 import pytest
 from onnx import helper
 
@@ -11,24 +10,17 @@ from shaderloom.compiler.kernels import depthwise
 from shaderloom.compiler.tuning_depthwise import DepthwiseProblem, DepthwiseTile, Extent, depthwise_tile
 from shaderloom.runtime.device_profile import WEB, DeviceProfile
 
+from .support.comparison import reference
 from .support.kernels import make_model, run_kernels
 from .support.running import run_model
 
-onnxruntime = pytest.importorskip("onnxruntime")
+pytest.importorskip("onnxruntime")
 
 KINDS = ("cpu", "discrete")
 
 
 def random(*shape: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng((seed, *shape)).standard_normal(shape).astype(np.float32)
-
-
-def reference(model: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.log_severity_level = 3
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    return session.run(None, feeds)
 
 
 def check(found: np.ndarray, expected: np.ndarray, tolerance: float = 2e-5) -> None:

@@ -19,24 +19,17 @@ from shaderloom.compiler.tuning_winograd import WinogradProblem, tile_outputs
 from shaderloom.compiler.winograd import TAPS, TILE_OUTPUTS, transform
 from shaderloom.runtime.device_profile import WEB, DeviceProfile
 
+from .support.comparison import reference
 from .support.kernels import make_model
 from .support.running import compile_for, run_plan
 
-onnxruntime = pytest.importorskip("onnxruntime")
+pytest.importorskip("onnxruntime")
 
 LAVAPIPE = DeviceProfile(kind="cpu", driver="lavapipe", features=frozenset({"subgroup"}), subgroup_size=8)
 
 
 def random(*shape: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng((seed, *shape)).standard_normal(shape).astype(np.float32)
-
-
-def reference(model: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.log_severity_level = 3
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    return session.run(None, feeds)
 
 
 def convolution(shape: tuple[int, ...], features: int, **attributes: object) -> onnx.ModelProto:

@@ -28,7 +28,8 @@ _COMPARING_FAMILIES = frozenset({"rank", "merge", "suppress"})
 #: Uses of an operand, as :meth:`_Inliner.kernels_of` names them, that read each element many times
 _LOOPS = REUSING_FAMILIES | _COMPARING_FAMILIES | {"reduce", "window", "windowed"}
 _REUSING = _LOOPS | {"row", "winograd_input"}
-_HEAVY = frozenset(
+#: Operations that cost about four simple ones
+EXPENSIVE = frozenset(
     "exp log sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf pow sqrt div mod fmod".split()
 )
 
@@ -181,4 +182,4 @@ def _element_work(definition: OpDef, node: Node) -> int:
     ]
     assert definition.element is not None
     result = definition.element(node, arguments)
-    return sum(4 if inner.op in _HEAVY else 1 for inner in ex.walk(result) if inner.args)
+    return sum(4 if inner.op in EXPENSIVE else 1 for inner in ex.walk(result) if inner.args)

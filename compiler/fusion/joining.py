@@ -7,7 +7,7 @@ where its own result is.  Views that can be inverted (``store_map``) only change
 from __future__ import annotations
 
 from .. import index as ix
-from ..coordinates import broadcast_coordinates
+from ..coordinates import broadcast_coordinates, domain_variables
 from ..index import Dim
 from ..ir import Node, Shape, Value
 from ..lanes import LANES
@@ -16,11 +16,6 @@ from .partition import REUSING_FAMILIES, Partition, is_literal
 
 #: Families whose threads hold vectors along the last axis, or whose kernels take a slower form where that is not so
 _VECTOR_FAMILIES = REUSING_FAMILIES | {"attention"}
-
-
-def axes_of(domain: Shape) -> Shape:
-    """The coordinates ``a0, a1, ...`` of a region's domain."""
-    return tuple(ix.variable(f"a{axis}", 0, max(ix.bounds(size)[1] - 1, 0)) for axis, size in enumerate(domain))
 
 
 def reduced(node: Node, names: Shape) -> Shape:
@@ -74,7 +69,7 @@ def _binds(partition: Partition, region: Region, user: Node) -> bool:
 
 
 def _of_reduction(region: Region, user: Node) -> Shape | str:
-    names = axes_of(region.domain)
+    names = domain_variables(region.domain)
     source = user.operand(0)
     if source.shape != region.domain or region.coordinates.get(source, names) != names:
         return "the second reduction is over another tensor shape"
@@ -93,7 +88,7 @@ def _of_elementwise(region: Region, user: Node, inner: set[Value]) -> Shape | st
                 return "its operands are at different coordinates"
             where = region.coordinates[value]
     if where is None and region.reductions and shape == region.domain:
-        where = axes_of(region.domain)
+        where = domain_variables(region.domain)
     if where is None:
         return "the result is broadcast to a larger shape"
     for value in inner:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import heapq
 
 from ..attention import Scores, find_scores
+from ..coordinates import domain_variables
 from ..ir import Node, Value
 from .groups import Region
-from .joining import axes_of, coordinates_in, may_exit, reduced
+from .joining import coordinates_in, may_exit, reduced
 from .partition import Partition
 
 #: Nodes that a region may take: they bound the size of a shader
@@ -118,8 +119,8 @@ def _start(partition: Partition, anchor: Node) -> Region:
     root = anchor.outputs[0]
     if partition.operators.of(anchor).family == "reduce":
         domain = anchor.operand(0).shape
-        return Region(anchor, [anchor], root, {root: reduced(anchor, axes_of(domain))}, domain, [anchor])
-    return Region(anchor, [anchor], root, {root: axes_of(root.shape)}, root.shape)
+        return Region(anchor, [anchor], root, {root: reduced(anchor, domain_variables(domain))}, domain, [anchor])
+    return Region(anchor, [anchor], root, {root: domain_variables(root.shape)}, root.shape)
 
 
 def _scores(partition: Partition, anchor: Node) -> Scores | None:

@@ -16,7 +16,7 @@ from ..expr import Expr
 from .context import Built, GroupContext, linear_grid
 from .reduce import share
 from .rounds import within
-from .rows import Rows, domain_variables, memory_order
+from .rows import rows_along
 from .spec import Hook
 
 
@@ -40,8 +40,7 @@ def build(context: GroupContext) -> Built:
     operand, attributes = node.operand(0), node.attributes
     if ix.bounds(operand.shape[attributes.axis])[1] == 0:
         raise ShapeError("there is no largest or smallest of no elements", origin=node.origin)
-    trial = context.read(operand, domain_variables(operand.shape))
-    rows = Rows.split(operand.shape, (attributes.axis,), memory_order([trial], operand.shape))
+    rows = rows_along(context, operand, attributes.axis)
     many, long = (max(ix.bounds(size)[1], 1) for size in (rows.rows, rows.columns))
     shared = share(context.profile, many, long, rows.columns_are_contiguous)
     (shared, *_) = within(context.profile, [shared, (1, 64), (1, 256)], lambda each: -(-long // each[1]))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from .. import index as ix
 from ..expr import Expr
@@ -35,6 +35,17 @@ def build(context: GroupContext) -> Built:
     return built if built is not None else build_product(context, product_of(context))
 
 
+def output_of(pixels: Sequence[Dim], outputs: Dim) -> Callable[[Dim, Dim, Dim], tuple[Dim, ...]]:
+    """Coordinates of a result from group, pixel and output channel; ``pixels`` are the sizes of images and their axes,
+    ``outputs`` the channels of a group."""
+
+    def output(group: Dim, m: Dim, n: Dim) -> tuple[Dim, ...]:
+        image, *spatial = unflatten(m, pixels)
+        return (image, ix.add(ix.multiply(group, outputs), n), *spatial)
+
+    return output
+
+
 def product_of(context: GroupContext) -> Product:
     """Pixels times output channels, one batch a group; k runs over the window, then over the group's channels."""
     node = context.anchor
@@ -43,10 +54,6 @@ def product_of(context: GroupContext) -> Product:
     channels = weight.shape[1]
     outputs = ix.floordiv(result.shape[1], attributes.group)
     pixels = (result.shape[0], *result.shape[2:])
-
-    def output(group: Dim, m: Dim, n: Dim) -> tuple[Dim, ...]:
-        image, *spatial = unflatten(m, pixels)
-        return (image, ix.add(ix.multiply(group, outputs), n), *spatial)
 
     def terms(where: Sequence[Dim], k: Dim) -> tuple[Expr, Expr]:
         image, channel, *spatial = where
@@ -66,4 +73,5 @@ def product_of(context: GroupContext) -> Product:
 
     k = ix.product([*attributes.kernel, channels])
     pixel_count = ix.product(list(pixels))
+    output = output_of(pixels, outputs)
     return Product(attributes.group, pixel_count, outputs, k, output, terms, window_of(attributes))

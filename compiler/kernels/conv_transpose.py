@@ -11,6 +11,7 @@ from ..index import Dim
 from ..ir import Node
 from ..layout import Layout, channels_last
 from .context import Built, GroupContext, unflatten
+from .conv import output_of
 from .facts import window_of
 from .padded import read_padded
 from .product import Product, build_product
@@ -46,10 +47,6 @@ def product_of(context: GroupContext) -> Product:
     channels = ix.floordiv(value.shape[1], attributes.group)
     pixels = (result.shape[0], *result.shape[2:])
 
-    def output(group: Dim, m: Dim, n: Dim) -> tuple[Dim, ...]:
-        image, *spatial = unflatten(m, pixels)
-        return (image, ix.add(ix.multiply(group, outputs), n), *spatial)
-
     def terms(where: Sequence[Dim], k: Dim) -> tuple[Expr, Expr]:
         image, channel, *spatial = where
         *taps, inner = unflatten(k, [*attributes.kernel, channels])
@@ -74,4 +71,4 @@ def product_of(context: GroupContext) -> Product:
 
     k = ix.product([*attributes.kernel, channels])
     pixel_count, window = ix.product(list(pixels)), f"transposed-{window_of(attributes)}"
-    return Product(attributes.group, pixel_count, outputs, k, output, terms, window)
+    return Product(attributes.group, pixel_count, outputs, k, output_of(pixels, outputs), terms, window)

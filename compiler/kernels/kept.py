@@ -14,14 +14,12 @@ from dataclasses import dataclass, replace
 from .. import expr as ex
 from .. import index as ix
 from ..expr import Expr
+from ..fusion.inlining import EXPENSIVE
 from .context import Phase
 from .spec import Store
 
 #: Scalars of all kept values that a thread may hold
 MOST_SCALARS = 128
-_EXPENSIVE = frozenset(
-    "exp log sqrt sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf pow div mod fmod".split()
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,4 +93,4 @@ def _is_worth(value: Expr, registers: set[str]) -> bool:
     varies = any(ix.variables(node.payload.position) & {"column"} for node in loads) or any(
         node.op == "register" and node.payload in registers for node in nodes
     )
-    return varies and (bool(loads) or any(node.op in _EXPENSIVE for node in nodes))
+    return varies and (bool(loads) or any(node.op in EXPENSIVE for node in nodes))

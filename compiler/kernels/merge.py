@@ -16,7 +16,7 @@ from ..index import Dim
 from .context import Built, GroupContext, linear_grid, unflatten
 from .rank import precedes
 from .rounds import most, most_rounds
-from .rows import Rows, domain_variables, memory_order
+from .rows import rows_along
 from .spec import Hook
 
 
@@ -31,11 +31,10 @@ def build(context: GroupContext) -> Built:
     """The kernel of a MergeRuns with its fused consumers."""
     node = context.anchor
     keys, order, attributes = node.operand(0), node.operand(1), node.attributes
-    trial = context.read(order, domain_variables(order.shape))
     axis = attributes.axis
     if attributes.key_axis is not None:
         axis -= attributes.key_axis < axis
-    rows = Rows.split(order.shape, (axis,), memory_order([trial], order.shape))
+    rows = rows_along(context, order, axis)
     where = rows.coordinates()
     names = tuple(f"row_{i}" for i in range(len(rows.row_axes)))
     threads = ix.multiply(rows.rows, rows.columns)

@@ -15,7 +15,7 @@ from ..codegen.types import WGSL_TYPES
 from ..expr import Expr
 from .context import Built, GroupContext, linear_grid, unflatten
 from .rounds import most
-from .rows import Rows, domain_variables, memory_order
+from .rows import rows_along
 from .spec import Hook
 
 
@@ -30,8 +30,7 @@ def build(context: GroupContext) -> Built:
     """The kernel of a TopIndices with its fused consumers."""
     node = context.anchor
     operand, attributes = node.operand(0), node.attributes
-    trial = context.read(operand, domain_variables(operand.shape))
-    rows = Rows.split(operand.shape, (attributes.axis,), memory_order([trial], operand.shape))
+    rows = rows_along(context, operand, attributes.axis)
     where = rows.coordinates()
     value = context.read(operand, where)
     names = tuple(f"row_{i}" for i in range(len(rows.row_axes)))

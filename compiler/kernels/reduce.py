@@ -25,6 +25,7 @@ from .. import expr as ex
 from .. import index as ix
 from ..choices import problem_key
 from ..codegen.types import VECTOR_TYPES, WGSL_TYPES
+from ..coordinates import domain_variables
 from ..expr import Expr
 from ..index import Dim
 from ..lanes import LANES, is_aligned
@@ -34,7 +35,7 @@ from .context import Built, GroupContext, Phase, lanes_of, linear_grid, unflatte
 from .facts import extent, loaded_types
 from .kept import Kept, RowProgram, keep_shared
 from .rounds import most, within
-from .rows import Rows, domain_variables, exit_to_domain, memory_order
+from .rows import Rows, exit_to_domain, memory_order
 from .spec import Hook, Store
 
 #: Elements that one partial sum adds up before it joins the total

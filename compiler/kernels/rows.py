@@ -12,21 +12,18 @@ from dataclasses import dataclass
 from ...runtime.errors import UnsupportedError
 from .. import expr as ex
 from .. import index as ix
+from ..coordinates import domain_variables
 from ..expr import Expr
 from ..index import Dim
+from ..ir import Value
 from ..lanes import LANES
 from .context import GroupContext, lanes_of, unflatten
-
-
-def domain_variables(domain: Sequence[Dim]) -> tuple[Dim, ...]:
-    """Variables ``a0, a1, ...`` over a domain, as in the coordinates of a fused region."""
-    return tuple(ix.variable(f"a{axis}", 0, max(ix.bounds(size)[1] - 1, 0)) for axis, size in enumerate(domain))
 
 
 def memory_order(values: Iterable[Expr], domain: Sequence[Dim]) -> list[int]:
     """Axes of the domain from the outermost to the innermost in memory.
 
-    ``values`` read their operands at :func:`domain_variables`.  The operand that depends on most elements of the
+    ``values`` read their operands at the variables of the domain.  The operand that depends on most elements of the
     domain decides; an axis that it does not depend on counts as outermost.
     """
     best: list[int] = [0] * len(domain)
@@ -157,3 +154,9 @@ class Rows:
         for axis, value in zip(self.column_axes, unflatten(flat, sizes), strict=True):
             where[axis] = value
         return tuple(where)
+
+
+def rows_along(context: GroupContext, operand: Value, axis: int) -> Rows:
+    """The domain of ``operand`` with ``axis`` as columns, in the order in which it lies in memory."""
+    trial = context.read(operand, domain_variables(operand.shape))
+    return Rows.split(operand.shape, (axis,), memory_order([trial], operand.shape))

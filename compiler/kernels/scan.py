@@ -13,7 +13,7 @@ from .. import index as ix
 from ..codegen.types import WGSL_TYPES
 from .context import Built, GroupContext, linear_grid
 from .rounds import within
-from .rows import Rows, domain_variables, memory_order
+from .rows import rows_along
 from .spec import Hook
 
 _COMBINE = {"sum": "add", "prod": "mul"}
@@ -42,8 +42,7 @@ def build(context: GroupContext) -> Built:
     """The kernel of a Cumulate with its fused consumers."""
     node = context.anchor
     operand, attributes = node.operand(0), node.attributes
-    trial = context.read(operand, domain_variables(operand.shape))
-    rows = Rows.split(operand.shape, (attributes.axis,), memory_order([trial], operand.shape))
+    rows = rows_along(context, operand, attributes.axis)
     where = rows.coordinates()
     value = context.read(operand, where)
     names = tuple(f"row_{i}" for i in range(len(rows.row_axes)))

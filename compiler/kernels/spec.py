@@ -8,7 +8,7 @@ through a view.  The template sees their names and parameters only.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from ..expr import Expr
 from ..index import Dim
@@ -18,10 +18,6 @@ LONG_WORDS = "shader-int64"
 
 Grid = tuple[Dim, Dim, Dim]
 Workgroup = tuple[int, int, int]
-
-
-class Config(Protocol):
-    """A frozen dataclass of tile sizes.  Its constructor rejects illegal combinations."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +66,7 @@ class KernelSpec:
     """Everything that determines a kernel's text; equal specs give equal text."""
 
     template: str
-    config: Any
+    config: Any  #: a frozen dataclass of tile sizes, whose constructor rejects illegal combinations
     operands: tuple[Operand, ...]
     hooks: tuple[Hook, ...]
     dims: tuple[tuple[str, Dim], ...]

@@ -12,11 +12,12 @@ from .. import expr as ex
 from .. import index as ix
 from ..choices import problem_key
 from ..codegen.types import WGSL_TYPES
+from ..coordinates import domain_variables
 from ..expr import Expr
 from ..index import Dim
 from .context import Built, GroupContext, linear_grid, unflatten
 from .facts import extent
-from .rows import domain_variables, strides
+from .rows import strides
 from .spec import Hook
 
 #: Shorter sides are not worth a tile

@@ -13,6 +13,7 @@ from ...runtime.errors import UnsupportedError
 from .. import expr as ex
 from .. import index as ix
 from ..codegen.types import VECTOR_TYPES, WGSL_TYPES
+from ..coordinates import domain_variables
 from ..expr import Expr
 from ..index import Dim
 from ..ir import Node
@@ -21,7 +22,7 @@ from ..layout import Layout, channels_last
 from ..ops.pooling import PoolAttributes
 from ..ops.reduction import identity
 from .context import Built, GroupContext, lanes_of, linear_grid, unflatten
-from .rows import domain_variables, exit_to_domain, memory_order
+from .rows import exit_to_domain, memory_order
 from .spec import Hook
 
 

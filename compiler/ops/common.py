@@ -220,16 +220,6 @@ def set_input(raw: RawNode, position: int, name: str) -> None:
     raw.inputs[position] = name
 
 
-def drop_attribute(*names: str) -> Adapter:
-    """The adapter for attributes that say nothing about the result."""
-
-    def adapt(raw: RawNode) -> None:
-        for name in names:
-            raw.attributes.pop(name, None)
-
-    return adapt
-
-
 def is_symbolic(array: Any) -> bool:
     """Whether a known array holds (or may hold) ``Index`` elements."""
     return isinstance(array, np.ndarray) and array.dtype == object

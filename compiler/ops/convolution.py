@@ -240,15 +240,9 @@ register(
 
 
 @dataclass(frozen=True, slots=True)
-class ConvTransposeAttributes:
-    auto_pad: str = "NOTSET"
-    dilations: tuple[int, ...] | None = None
-    group: int = 1
-    kernel_shape: tuple[int, ...] | None = None
+class ConvTransposeAttributes(ConvAttributes):
     output_padding: tuple[int, ...] | None = None
     output_shape: tuple[int, ...] | None = None
-    pads: tuple[int, ...] | None = None
-    strides: tuple[int, ...] | None = None
 
 
 def explicit_transpose(node: Node) -> ConvolutionTransposeAttributes:

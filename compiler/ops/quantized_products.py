@@ -6,7 +6,7 @@ the result and round.  Padding of a convolution stands for 0, so it is added aft
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -59,12 +59,17 @@ def _of_filters(builder: Builder, parameter: Value | None, rank: int) -> Value |
     return builder.op("Unsqueeze", parameter, builder.constant(np.arange(1, rank, dtype=np.int64)))
 
 
-def _check_left(node: Node, left: int, parameters: Sequence[int]) -> None:
-    value = node.operand(left)
+def _vectors(node: Node, parameters: Sequence[int]) -> Iterator[tuple[int, Value]]:
+    """The parameters, by their positions, that are given and more than one number."""
     for position in parameters:
         given = node.optional(position)
-        if given is None or given.rank == 0 or ix.product(given.shape) == 1:
-            continue
+        if given is not None and given.rank and ix.product(given.shape) != 1:
+            yield position, given
+
+
+def _check_left(node: Node, left: int, parameters: Sequence[int]) -> None:
+    value = node.operand(left)
+    for position, given in _vectors(node, parameters):
         if given.rank == 1:
             fits = value.rank >= 2 and ix.equal(given.shape[0], value.shape[-2])
         else:
@@ -74,20 +79,14 @@ def _check_left(node: Node, left: int, parameters: Sequence[int]) -> None:
 
 def _check_right(node: Node, right: int, parameters: Sequence[int]) -> None:
     value = node.operand(right)
-    for position in parameters:
-        given = node.optional(position)
-        if given is None or given.rank == 0 or ix.product(given.shape) == 1:
-            continue
+    for position, given in _vectors(node, parameters):
         fits = common.broadcast_shapes(node, [value.shape, given.shape]) == value.shape
         common.require(fits, node, f"input {position} has neither one number nor one for each column")
 
 
 def _check_channels(node: Node, weight: int, parameters: Sequence[int]) -> None:
     value = node.operand(weight)
-    for position in parameters:
-        given = node.optional(position)
-        if given is None or given.rank == 0 or ix.product(given.shape) == 1:
-            continue
+    for position, given in _vectors(node, parameters):
         fits = given.rank == 1 and ix.equal(given.shape[0], value.shape[0])
         common.require(fits, node, f"input {position} has neither one number nor one for each output channel")
 

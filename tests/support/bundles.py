@@ -39,8 +39,10 @@ small (float[batch, n, 8] x, float[8] bias)
 """
 
 
-def small_model() -> onnx.ModelProto:
-    return onnx.parser.parse_model(MODEL)
+def small_model(*, bias: bool = True) -> onnx.ModelProto:
+    """The model above; without ``bias`` it has one input, and adds the weight again."""
+    text = MODEL if bias else MODEL.replace(", float[8] bias)", ")").replace("Add(a, bias)", "Add(a, w)")
+    return onnx.parser.parse_model(text)
 
 
 def feeds(n: int = 5, batch: int = 2) -> dict[str, np.ndarray]:

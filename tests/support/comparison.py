@@ -9,13 +9,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from onnx import ModelProto
 
 Feeds = Mapping[str, np.ndarray]
 
 
-def reference(model: Path | bytes, feeds: Feeds, *, optimised: bool = False) -> list[np.ndarray]:
+def reference(model: Path | bytes | ModelProto, feeds: Feeds, *, optimised: bool = False) -> list[np.ndarray]:
     """onnxruntime's outputs on the CPU, with its graph optimisations off unless ``optimised``."""
     pytest.importorskip("onnxruntime")
+    if isinstance(model, ModelProto):
+        model = model.SerializeToString()
     source = model if isinstance(model, bytes) else str(model)
     return _session(source, optimised).run(None, dict(feeds))
 

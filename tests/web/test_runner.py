@@ -17,32 +17,10 @@ from shaderloom.runtime.bundle_format import CHUNK
 from shaderloom.runtime.bundle_writer import BundleWriter
 from shaderloom.runtime.plan import evaluate
 
-from ..support.bundles import change_manifest, copy_bundle, product_bundle, seal
+from ..support.bundles import change_manifest, copy_bundle, product_bundle, seal, small_model
 from .chromium import Page, PageError
 
 RUNNER = Path(__file__).resolve().parents[2] / "runtime" / "web" / "shaderloom.js"
-
-#: Weights, an input that is also an output, outputs that are a constant and a weight
-MODEL = """
-<ir_version: 8, opset_import: ["" : 17]>
-small (float[batch, n, 8] x)
-    => (float[batch, n, 8] y, float[batch, n, 8] same, float[2] two, float[3000, 8] table, int64[3] shape)
-<float[2] two = {1.5, -2.0}> {
-    w = Constant<value = float[8] {1, 2, 3, 4, 5, 6, 7, 8}>()
-    ten = Constant<value = float {10.0}>()
-    rows = Constant<value = int64[2] {3000, 8}>()
-    wide = Expand(w, rows)
-    raised = Exp(wide)
-    table = Div(raised, ten)
-    column = ReduceSum<keepdims = 0>(raised)
-    a = Mul(x, w)
-    b = Add(a, w)
-    c = Softmax<axis = -1>(b)
-    y = Add(c, column)
-    same = Identity(x)
-    shape = Shape(x)
-}
-"""
 
 #: Opens the bundle once a page, and gives arrays as lists: numbers, or texts of 64-bit integers
 SETUP = """
@@ -66,16 +44,12 @@ RUN = """async (values, dims) => {
 }"""
 
 
-def small_model() -> onnx.ModelProto:
-    return onnx.parser.parse_model(MODEL)
-
-
 def feeds(n: int) -> dict[str, np.ndarray]:
     return {"x": np.random.default_rng(n).standard_normal((2, n, 8)).astype(np.float32)}
 
 
 def small_bundle(path: Path, *lengths: int, **options: Any) -> Path:
-    compile_bundle(small_model(), path, shapes=[{"x": (2, n, 8)} for n in lengths], **options)
+    compile_bundle(small_model(bias=False), path, shapes=[{"x": (2, n, 8)} for n in lengths], **options)
     return path
 
 
@@ -85,8 +59,8 @@ def run(page: Page, n: int, *, shaped: bool) -> dict:
 
 
 def assert_is_the_reference(found: dict, n: int) -> None:
-    names = [output.name for output in small_model().graph.output]
-    reference = onnx.reference.ReferenceEvaluator(small_model()).run(None, feeds(n))
+    names = [output.name for output in small_model(bias=False).graph.output]
+    reference = onnx.reference.ReferenceEvaluator(small_model(bias=False)).run(None, feeds(n))
     assert set(found) == set(names)
     for name, expected in zip(names, reference, strict=True):
         assert found[name]["dtype"] == expected.dtype.name
@@ -188,7 +162,7 @@ def test_tensors_stay_on_the_device(open_bundle, static_bundle):
         }""",
         feeds(5)["x"].ravel().tolist(),
     )
-    evaluator = onnx.reference.ReferenceEvaluator(small_model())
+    evaluator = onnx.reference.ReferenceEvaluator(small_model(bias=False))
     first = evaluator.run(["y"], feeds(5))[0]
     second = evaluator.run(["y"], {"x": first})[0]
     assert (found["names"], found["buffer"], found["equal"]) == (["y", "shape"], True, True)
@@ -219,7 +193,7 @@ def test_a_device_of_the_caller_outlives_the_session(open_bundle, static_bundle)
         }""",
         feeds(5)["x"].ravel().tolist(),
     )
-    expected = onnx.reference.ReferenceEvaluator(small_model()).run(["y"], feeds(5))[0]
+    expected = onnx.reference.ReferenceEvaluator(small_model(bias=False)).run(["y"], feeds(5))[0]
     assert found["kind"] == "closed"
     np.testing.assert_allclose(found["data"][: expected.size], expected.ravel(), rtol=1e-5, atol=1e-5)
 
