@@ -336,6 +336,16 @@ def test_inspect_prints_placements(device, inspect):
     assert [row["tensor"] for row in found["crossings"]] == ["a", "e"]
 
 
+def test_inspect_of_the_inputs_that_are_given(device, inspect, tmp_path):
+    text = """g (float[5] x, bool c) => (float[5] y) {
+        y = If (c) <then_branch = t () => (float[5] p) { p = Exp(x) },
+                    else_branch = e () => (float[5] o) { o = Neg(x) }> }"""
+    for condition, operator in ((True, "Exp"), (False, "Neg")):
+        np.save(tmp_path / "c.npy", np.array(condition))
+        found = json.loads(inspect(text, "--stage", "placement", "--input", f"c={tmp_path / 'c.npy'}", "--json"))
+        assert [row["op_type"] for row in found["placements"]] == ["If", operator]
+
+
 def test_inspect_of_one_plan_has_placements(device, inspect, tmp_path):
     text = "g (float[n] x) => (float[n] y) { a = Neg(x)  y = Exp(a) }"
     found = json.loads(inspect(text, "--json"))

@@ -12,13 +12,23 @@ import typer
 
 from ..runtime.errors import DeviceError, DeviceLimitError, InputError, NotKnownError, UnsupportedError
 from . import inspect_output as output
-from .common import parse_dynamic, parse_options, parse_shapes, print_json, progress, readable_errors, with_precision
+from .common import (
+    parse_dynamic,
+    parse_options,
+    parse_pairs,
+    parse_shapes,
+    print_json,
+    progress,
+    readable_errors,
+    with_precision,
+)
 from .options import (
     CacheOption,
     DebugOption,
     DeviceOption,
     DynamicOption,
     HalfOption,
+    InputOption,
     JsonOption,
     KernelOption,
     ModelOrBundleArgument,
@@ -52,6 +62,7 @@ GRAPH_STAGES = (Stage.graph, Stage.canonical, Stage.layout, Stage.fused)
 @readable_errors
 def command(
     model: ModelOrBundleArgument,
+    inputs: InputOption = None,
     shapes: ShapeOption = None,
     dynamic: DynamicOption = None,
     stage: Annotated[
@@ -125,7 +136,10 @@ def command(
     """
     chosen = with_precision(parse_options(options), f16)
     with progress(quiet=as_json) as report:
-        opening = Opening(parse_shapes(shapes), device, web, parse_dynamic(dynamic), cache, report)
+        values = parse_pairs(inputs, "--input")
+        if values and stage is not Stage.placement and html is None:
+            raise InputError("--input is for what runs the model", hint="--stage placement and --html may")
+        opening = Opening(parse_shapes(shapes), values, device, web, parse_dynamic(dynamic), cache, report)
         if other is not None:
             before = opening.describe(other, parse_options(other_options))
             show_difference(before, opening.describe(model, chosen), as_json)
@@ -157,6 +171,7 @@ class Opening:
     """How models and bundles are opened by this command."""
 
     shapes: dict[str, tuple[int, ...]]
+    values: dict[str, str]
     device: str | None
     web: bool
     dynamic: dict[str, tuple[int, ...]]
@@ -194,7 +209,7 @@ class Opening:
             raise
 
     def look(self, path: Path, options: dict[str, Any]) -> Look:
-        """Where the nodes of a model run; one that is no single plan runs once, on random inputs."""
+        """Where the nodes of a model run; one that is no single plan runs once, on random inputs by default."""
         from ..program.look import look_at
         from ..subject import looks_like_bundle
         from .session import make_feeds
@@ -205,7 +220,7 @@ class Opening:
             raise InputError("stages are compiled for a device of this machine", hint="leave out --web")
         return look_at(
             path,
-            lambda session: make_feeds(session, {}, self.shapes, 0),
+            lambda session: make_feeds(session, self.values, self.shapes, 0),
             device=self.device,
             dynamic=self.dynamic,
             cache=self.cache,
@@ -247,7 +262,7 @@ class Opening:
                 path, device=self.device, dynamic=self.dynamic, cache=self.cache, options=options
             )
         with session:
-            write_report(target, subject, session, make_feeds(session, {}, self.shapes, 0))
+            write_report(target, subject, session, make_feeds(session, self.values, self.shapes, 0))
 
     def describe(self, path: Path, options: dict[str, Any]) -> dict[str, Any]:
         """The description of a model's or a bundle's plan, or one that is in a file."""
