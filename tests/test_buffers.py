@@ -22,7 +22,7 @@ from shaderloom.runtime.device_profile import WEB, DeviceProfile
 from shaderloom.runtime.errors import NotKnownError
 from shaderloom.runtime.plan import Binding, Kernel, KernelCall, Plan, Range, Stage, evaluate
 
-from .support.fuzz.growth import RandomGraph, random_graphs
+from .support.fuzz.graphs import RandomGraph, random_graphs
 from .support.models import filled_model, trained_model
 from .support.running import compile_for, run_plan
 

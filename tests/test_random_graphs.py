@@ -24,17 +24,18 @@ from hypothesis import strategies as st
 from shaderloom.runtime.errors import ShapeError, UnsupportedError
 
 from .conftest import open_adapter
-from .support.fuzz.examine import LOWERING, REWRITING, TWINS, compare, interpret, run_on_device
+from .support.fuzz.examine import LOWERING, REWRITING, TWINS, compare, interpret, run_on_device, run_program
 from .support.fuzz.exclusions import EXCLUDED
 from .support.fuzz.forms import OLDEST, Form, drawn_definitions, form_of
-from .support.fuzz.growth import Growth, RandomGraph, random_graphs
+from .support.fuzz.graphs import RandomGraph, random_graphs, seeded_graph
+from .support.fuzz.growth import Growth
 from .support.fuzz.oracle import Known
 from .support.fuzz.source import Seeded, Unsuitable
 from .support.running import compile_for, run_plan
 
 LONG = settings.default.max_examples > 100
 #: examples in a run of all tests
-HOST, FIRST, SECOND, DYNAMIC = 1570, 240, 60, 130
+HOST, FIRST, SECOND, DYNAMIC, PROGRAMS = 1570, 240, 60, 130, 60
 
 
 def profile(examples: int) -> settings:
@@ -77,6 +78,60 @@ def test_graphs_on_devices(adapter: str, examples: int) -> None:
 
     check()
     assert examples < FIRST or set(used) >= set(LOWERING)  # the host has the others
+
+
+# -- programs --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("adapter", "examples"), [("llvmpipe", PROGRAMS), ("SwiftShader", PROGRAMS // 5)])
+def test_programs_on_devices(adapter: str, examples: int) -> None:
+    """Control flow and computed operands: a run, the same run again, and one with other decisions."""
+    device = open_adapter(adapter)
+    used: Counter[str] = Counter()
+
+    @profile(examples)
+    @given(random_graphs(programs=True))
+    def check(graph: RandomGraph) -> None:
+        model = graph.model()
+        note(onnx.printer.to_text(model))
+        feeds, expected = [graph.feeds, graph.feeds], [graph.outputs, graph.outputs]
+        others = graph.switched()
+        if others is not None:
+            try:
+                known = graph.growth.replayed(others)
+                feeds.append(others)
+                expected.append([known[value.name] for value in graph.outputs])
+            except Unsuitable:  # the other branch is a mistake, or the shapes that follow do not fit
+                pass
+        used.update(node.op_type for node in model.graph.node)
+        used["other decisions"] += len(feeds) > 2
+        for results, wanted in zip(run_program(model, feeds, device), expected, strict=True):
+            compare(wanted, results)
+
+    check()
+    assert examples < PROGRAMS or min(used[each] for each in ("If", "Loop", "Scan", "other decisions")) > examples // 10
+
+
+def test_control_flow_of_the_reference_is_that_of_onnxruntime() -> None:
+    """What :mod:`.support.fuzz.control` computes for nodes with bodies, beside a runtime that others wrote."""
+    onnxruntime = pytest.importorskip("onnxruntime")
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level, options.intra_op_num_threads = 4, 1
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    compared: Counter[str] = Counter()
+    for seed in range(60):
+        graph = seeded_graph(seed, programs=True)
+        ops = set() if graph is None else {node.op_type for node in graph.growth.nodes}
+        if graph is None or not ops & {"If", "Loop", "Scan"}:
+            continue
+        try:
+            session = onnxruntime.InferenceSession(graph.model().SerializeToString(), options)
+            results = session.run(None, graph.feeds)
+        except Exception:  # it looks into branches that are not taken, and lacks types
+            continue
+        compare(graph.outputs, results)
+        compared.update(ops)
+    assert min(compared[op] for op in ("If", "Loop", "Scan")) >= 5
 
 
 # -- declared dimensions ---------------------------------------------------------------------------------------------

@@ -25,8 +25,8 @@ from shaderloom.runtime.device_profile import WEB
 from shaderloom.runtime.errors import NotKnownError
 
 from ..running import compile_for, run_plan
-from .growth import RandomGraph
-from .oracle import Known, is_float
+from .graphs import RandomGraph
+from .oracle import Known, bits_of, dtype_of, is_float
 
 Results = list[np.ndarray]
 
@@ -77,8 +77,15 @@ def run_on_device(graph: RandomGraph, device: Device, options: dict[str, Any]) -
 
 
 def run_session(model: onnx.ModelProto, feeds: dict[str, np.ndarray], device: Device) -> Results:
-    with InferenceSession(model, device=device, providers=["wgpu"], cache=False) as session:
-        return [np.asarray(result) for result in session.run(None, feeds)]
+    return run_program(model, [feeds], device)[0]
+
+
+def run_program(
+    model: onnx.ModelProto, feeds: Sequence[dict[str, np.ndarray]], device: Device, **options: Any
+) -> list[Results]:
+    """Results of one session for each set of inputs in turn."""
+    with InferenceSession(model, device=device, providers=["wgpu"], cache=False, **options) as session:
+        return [[np.asarray(result) for result in session.run(None, each)] for each in feeds]
 
 
 def shapes_of(graph: RandomGraph) -> dict[str, tuple[int, ...]]:
@@ -89,10 +96,10 @@ def compare(outputs: Sequence[Known], results: Sequence[np.ndarray]) -> None:
     """Types and shapes are equal, and elements too but for what rounding may do to floats."""
     for value, result in zip(outputs, results, strict=True):
         expected = value.array
-        found, wanted = ((each.dtype.name, each.shape) for each in (result, expected))
+        found, wanted = ((dtype_of(each), each.shape) for each in (result, expected))
         assert found == wanted, f"{value.name}: {found}, {wanted} expected"
         if not is_float(expected):
-            np.testing.assert_array_equal(result, expected, value.name)
+            np.testing.assert_array_equal(bits_of(result), bits_of(expected), value.name)
             continue
         left, right = result.astype(np.float64), expected.astype(np.float64)
         assert np.isfinite(left).all(), value.name

@@ -17,7 +17,12 @@ import shaderloom.compiler.ops  # noqa: F401  (fills the registry)
 from shaderloom.compiler.ops.registry import OpDef, registry
 
 CONTRIBUTED = "com.microsoft"
-#: element types that are drawn: all that numpy can compute with and the device holds
+#: types of 8 bits and fewer that numpy does not compute with: only moved, converted and quantised
+NARROW = (
+    *("float8e4m3fn", "int4", "uint4", "float8e5m2", "float4e2m1", "float8e8m0", "float8e4m3fnuz", "float8e5m2fnuz"),
+    *("int2", "uint2"),
+)
+#: element types that are drawn: all that the device holds
 TYPES = (
     "float32",
     "int64",
@@ -31,6 +36,7 @@ TYPES = (
     "int16",
     "uint16",
     "uint64",
+    *NARROW,
 )
 _TYPE_OF_TEXT = {
     f"tensor({text})": name

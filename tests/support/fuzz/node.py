@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from onnx import helper
 
-from .forms import Attribute, Form, Formal
-from .oracle import Known
+from .forms import NARROW, Attribute, Form, Formal
+from .oracle import Known, dtype_of, onnx_type
 from .source import Source, Unsuitable, choose, rarely
 
 if TYPE_CHECKING:
@@ -140,6 +140,10 @@ class NodeDraw:
         types = self.types(name)
         if "float32" in types and self.flip():
             types = ("float32",)
+        wide = tuple(dtype for dtype in types if dtype not in NARROW)
+        narrow = types[len(wide) :]
+        if wide and narrow:
+            types = narrow if self.rarely(6) else wide
         return self.bind(name, choose(self.source, types))
 
     # -- operands --------------------------------------------------------------------------------------------------
@@ -151,13 +155,14 @@ class NodeDraw:
     def uneven(self, name: str, shape: Sequence[int]) -> Known:
         """A new input whose elements meet no tie of a rounding inside the operator; nobody else reads it."""
         array = self.growth.generator.uniform(-1.7, 2.1, tuple(shape))
-        return self.growth.add(array.astype(helper.tensor_dtype_to_np_dtype(_onnx_type(self.type(name)))), False)
+        return self.growth.add(array.astype(helper.tensor_dtype_to_np_dtype(onnx_type(self.type(name)))), False)
 
     def given(self, name: str, array: Any, *, constant: bool = False) -> Known:
         """An operand of exactly these elements: a constant mostly; nobody else reads it."""
         array = np.asarray(array)
-        dtype = self.type(name) if array.dtype.name not in self.types(name) else self.bind(name, array.dtype.name)
-        return self.growth.given(array.astype(helper.tensor_dtype_to_np_dtype(_onnx_type(dtype))), constant=constant)
+        own = dtype_of(array)
+        dtype = self.bind(name, own) if own in self.types(name) else self.type(name)
+        return self.growth.given(array.astype(helper.tensor_dtype_to_np_dtype(onnx_type(dtype))), constant=constant)
 
     def pick(
         self,
@@ -280,12 +285,6 @@ class NodeDraw:
         needed = sum(formal.option != "Optional" for formal in self.form.outputs)
         optional = len(self.form.outputs) - needed
         return needed + (self.integer(0, optional) if optional and self.rarely(3) else 0)
-
-
-def _onnx_type(name: str) -> int:
-    from shaderloom.runtime.dtypes import BY_NAME
-
-    return BY_NAME[name].onnx
 
 
 def broadcast(left: Sequence[int], right: Sequence[int]) -> tuple[int, ...] | None:

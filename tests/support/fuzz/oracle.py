@@ -20,7 +20,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from shaderloom.runtime.dtypes import BY_NAME
+from shaderloom.runtime.dtypes import BY_NAME, from_numpy
 
 from .forms import Form
 from .source import Unsuitable
@@ -57,7 +57,7 @@ class Known:
 
     @property
     def dtype(self) -> str:
-        return self.array.dtype.name
+        return dtype_of(self.array)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -77,8 +77,29 @@ class Known:
         return TOLERANCE[self.coarsest] if is_float(self.array) else 0.0
 
 
+def dtype_of(array: Array) -> str:
+    """The name of the element type."""
+    return from_numpy(array.dtype).name
+
+
+def onnx_type(name: str) -> int:
+    """ONNX's code of the element type."""
+    return BY_NAME[name].onnx
+
+
 def is_float(array: Array) -> bool:
+    """Whether elements may differ by rounding; those of 8-bit and narrower floats are codes, which are equal."""
     return array.dtype.name in TOLERANCE
+
+
+def is_code(array: Array) -> bool:
+    """Whether the type is one that numpy does not compute with, so that bits are compared."""
+    return not is_float(array) and array.dtype.kind not in "iub"
+
+
+def bits_of(array: Array) -> Array:
+    """Elements as they are compared where they must be equal."""
+    return array.view(np.uint8) if is_code(array) else array
 
 
 def exactly(name: str, array: Array) -> Known:
@@ -90,18 +111,24 @@ Run = Callable[[Sequence[Array | None]], list[Array]]
 
 
 def compute(
-    form: Form, node: onnx.NodeProto, operands: Sequence[Known | None], opset: int, types: Sequence[str]
+    form: Form,
+    node: onnx.NodeProto,
+    operands: Sequence[Known | None],
+    opset: int,
+    types: Sequence[str],
+    runtime: list[int] | None = None,
 ) -> list[Known]:
     """The node's results; :class:`Unsuitable` if no runtime has them, or if they are no fair test.
 
     ``types`` gives the element type of each output as far as those of the operands tell it: "" if they do not, with a
-    question mark if it has that type or single precision does.
+    question mark if it has that type or single precision does.  ``runtime`` keeps which of the runtimes took the node:
+    for other operands it is asked again, as another one may take what is a mistake.
     """
     plain = [None if operand is None else operand.array for operand in operands]
-    run = _runner(node, plain, opset, types)
+    run = _runner(node, plain, opset, types, [] if runtime is None else runtime)
     results = run(plain)
     for result, dtype in zip(results, types):
-        if dtype and not dtype.endswith("?") and result.dtype.name != dtype:
+        if dtype and not dtype.endswith("?") and dtype_of(result) != dtype:
             raise Unsuitable  # numpy widened it
     present = [operand for operand in operands if operand is not None]
     exact = all(operand.exact for operand in present)
@@ -129,7 +156,9 @@ def _check(result: Array, ways: Sequence[Array], coarsest: str) -> None:
     if any(way.shape != result.shape or way.dtype != result.dtype for way in ways):
         raise Unsuitable
     if not is_float(result):
-        if result.dtype.kind not in "iub" or not all(np.array_equal(way, result) for way in ways):
+        if result.dtype.itemsize > 1 and is_code(result):
+            raise Unsuitable  # a string, or a double
+        if not all(np.array_equal(bits_of(way), bits_of(result)) for way in ways):
             raise Unsuitable
         if result.dtype.itemsize >= 4 and result.size and np.abs(result.astype(np.float64)).max() > LARGEST_INTEGER:
             raise Unsuitable
@@ -146,7 +175,7 @@ def _check(result: Array, ways: Sequence[Array], coarsest: str) -> None:
 
 def _stays_exact(op: str, result: Array, operands: Sequence[Known], exact: bool) -> bool:
     """Whether nothing is rounded: elements are only moved, or few binary digits are added or multiplied."""
-    elements = [operand.array for operand in operands if operand.dtype == result.dtype.name]
+    elements = [operand.array for operand in operands if operand.array.dtype == result.dtype]
     wide = result.astype(np.float64).ravel()
     if (
         elements
@@ -205,7 +234,9 @@ def _feeds(node: onnx.NodeProto, arrays: Sequence[Array | None]) -> dict[str, Ar
     return {name: array for name, array in zip(node.input, arrays) if array is not None}
 
 
-def _runner(node: onnx.NodeProto, arrays: Sequence[Array | None], opset: int, types: Sequence[str]) -> Run:
+def _runner(
+    node: onnx.NodeProto, arrays: Sequence[Array | None], opset: int, types: Sequence[str], chosen: list[int]
+) -> Run:
     kinds = [array.dtype.name for array in arrays if array is not None]
     attempts: list[Callable[[], Run]] = []
     if "bfloat16" not in kinds:
@@ -213,10 +244,13 @@ def _runner(node: onnx.NodeProto, arrays: Sequence[Array | None], opset: int, ty
     if any(kind in HALVES for kind in kinds):
         attempts.insert(0, lambda: _widened(node, arrays, opset, types))
     attempts.append(lambda: _reference(node, arrays, opset))
-    for attempt in attempts:
+    for position, attempt in enumerate(attempts):
+        if chosen and chosen[0] != position:
+            continue
         try:
             run = attempt()
             run(arrays)
+            chosen[:] = [position]
             return _guarded(run)
         except Exception:  # runtimes have no common base for what they lack
             continue

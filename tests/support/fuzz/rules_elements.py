@@ -9,12 +9,13 @@ import onnx
 
 from shaderloom.runtime.dtypes import BY_NAME
 
-from .forms import TYPES
+from .forms import NARROW, TYPES
 from .node import NodeDraw, broadcast, rule
 from .oracle import Known
 from .source import Unsuitable
 
 Found = dict[str, Any]
+INTEGERS = frozenset({"bool", *(name for name in TYPES if "int" in name)})
 
 
 @rule("Clip")
@@ -81,9 +82,11 @@ def shift(d: NodeDraw) -> Found:
 @rule("Cast")
 def cast(d: NodeDraw) -> Found:
     value = d.pick("input")
-    to = d.choose(*TYPES)
+    kinds = d.form.outputs[0].types
+    wide = [kind for kind in kinds if kind not in NARROW]
+    to = d.choose(*(kinds[len(wide) :] if len(wide) < len(kinds) and d.rarely(3) else wide))
     _fits(value, to)
-    return {"input": value, "to": BY_NAME[to].onnx}
+    return {"input": value, "to": BY_NAME[to].onnx, **_saturates(d)}
 
 
 @rule("CastLike")
@@ -91,29 +94,41 @@ def cast_like(d: NodeDraw) -> Found:
     value = d.pick("input")
     like = d.pick("target_type")
     _fits(value, like.dtype)
-    return {"input": value, "target_type": like}
+    return {"input": value, "target_type": like, **_saturates(d)}
+
+
+def _saturates(d: NodeDraw) -> Found:
+    return {"saturate": d.integer(0, 1)} if d.has("saturate") else {}
 
 
 def _fits(value: Known, to: str) -> None:
-    """What a conversion of a float outside an integer's range gives is not defined."""
+    """What a conversion of a float outside an integer's range gives is not defined, nor what an integer outside that of
+    a narrow type does; the scales of 8 bits have no sign, and no zero.
+    """
     kind = BY_NAME[to]
-    if kind.is_integer and BY_NAME[value.dtype].is_float and value.array.size:
-        wide = value.array.astype(np.float64)
-        limits = np.iinfo(kind.numpy)
-        if wide.min() <= limits.min - 1 or wide.max() >= limits.max + 1:
+    if not value.array.size:
+        return
+    wide = value.array.astype(np.float64)
+    if to == "float8e8m0" and wide.min() <= 0:
+        raise Unsuitable
+    if kind.is_integer and (value.dtype not in INTEGERS or kind.narrow):
+        low, high = kind.integer_range
+        if wide.min() <= low - 1 or wide.max() >= high + 1:
             raise Unsuitable
         if wide.min() < 0 and not kind.is_signed:
             raise Unsuitable
+        if kind.narrow and (wide != np.rint(wide)).any():
+            raise Unsuitable  # it is not said which way fractions go
 
 
 @rule("BitCast")
 def bit_cast(d: NodeDraw) -> Found:
     """Of exact values to integers: the bits of others differ."""
-    value = d.pick("input", lambda value: value.exact and value.dtype != "bool")
+    value = d.pick("input", lambda value: value.exact and value.dtype != "bool" and not BY_NAME[value.dtype].narrow)
     bits = BY_NAME[value.dtype].bits
     return {
         "input": value,
-        "to": BY_NAME[d.choose(*(each for each in TYPES if BY_NAME[each].bits == bits and "int" in each))].onnx,
+        "to": BY_NAME[d.choose(*(each for each in TYPES if BY_NAME[each].width == bits and "int" in each))].onnx,
     }
 
 

@@ -115,18 +115,29 @@ def one_hot(d: NodeDraw) -> Found:
 
 @rule("NonZero")
 def nonzero(d: NodeDraw) -> Found:
-    d.growth.staged = True
     return {"X": d.ranked("X", 1, 3)}
 
 
 @rule("Compress")
 def compress(d: NodeDraw) -> Found:
-    d.growth.staged = True
     value = d.ranked("input", 1, 4, empty=False)
     axis = d.axis(value.rank) if d.flip() else None
     size = value.array.size if axis is None else value.shape[axis]
     condition = d.growth.generator.integers(0, 2, (d.integer(1, size),)).astype(np.bool_)
     return {"input": value, "axis": axis, "condition": condition}
+
+
+@rule("Unique")
+def unique(d: NodeDraw) -> Found:
+    """onnx's reference evaluator sorts whatever it is told; onnxruntime, which does not, has few types."""
+    value = d.ranked("X", 1, 4, empty=False)
+    ordered = d.integer(0, 1) if value.dtype in ("float32", "int64", "int8") else 1
+    return {
+        "X": value,
+        "axis": d.axis(value.rank) if d.flip() else None,
+        "sorted": ordered,
+        "_outputs": d.integer(1, 4),
+    }
 
 
 @rule("NonMaxSuppression")
