@@ -109,7 +109,7 @@ def test_programs_on_devices(adapter: str, examples: int) -> None:
             compare(wanted, results)
 
     check()
-    assert examples < PROGRAMS or min(used[each] for each in ("If", "Loop", "Scan", "other decisions")) > examples // 10
+    assert examples < PROGRAMS or min(used[each] for each in ("If", "Loop", "Scan", "other decisions")) > 2
 
 
 def test_control_flow_of_the_reference_is_that_of_onnxruntime() -> None:
@@ -119,15 +119,15 @@ def test_control_flow_of_the_reference_is_that_of_onnxruntime() -> None:
     options.log_severity_level, options.intra_op_num_threads = 4, 1
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     compared: Counter[str] = Counter()
-    for seed in range(60):
-        graph = seeded_graph(seed, programs=True)
+    for seed in range(100):
+        graph = seeded_graph(seed, programs=True, keep=lambda form: not form.domain and bool(form.definition.element))
         ops = set() if graph is None else {node.op_type for node in graph.growth.nodes}
         if graph is None or not ops & {"If", "Loop", "Scan"}:
             continue
         try:
             session = onnxruntime.InferenceSession(graph.model().SerializeToString(), options)
             results = session.run(None, graph.feeds)
-        except Exception:  # it looks into branches that are not taken, and lacks types
+        except Exception:  # it looks into branches that are not taken, wants ranks of branches equal, lacks types
             continue
         compare(graph.outputs, results)
         compared.update(ops)

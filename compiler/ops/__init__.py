@@ -4,9 +4,12 @@ from . import activations as activations
 from . import attention as attention
 from . import attention_contributed as attention_contributed
 from . import attention_core as attention_core
+from . import biased_contributed as biased_contributed
 from . import bitcast as bitcast
 from . import block_quantized as block_quantized
 from . import cast as cast
+from . import channels_last_contributed as channels_last_contributed
+from . import code_table_weights as code_table_weights
 from . import col2im as col2im
 from . import comparison as comparison
 from . import contributed as contributed
@@ -44,6 +47,7 @@ from . import rearrange as rearrange
 from . import recurrent as recurrent
 from . import reduce_operators as reduce_operators
 from . import reduction as reduction
+from . import relative_positions as relative_positions
 from . import relayout as relayout
 from . import resize as resize
 from . import roi_align as roi_align
@@ -57,6 +61,7 @@ from . import slicing as slicing
 from . import softmax as softmax
 from . import softmax_product as softmax_product
 from . import sorting as sorting
+from . import standard_contributed as standard_contributed
 from . import static_views as static_views
 from . import suppression as suppression
 from . import symbolic as symbolic

@@ -24,21 +24,21 @@ class DropoutAttributes:
 
 def _infer_dropout(node: Node) -> Inferred:
     value = node.operand(0)
-    _trains(node)  # refuses a mode that is not known
+    trains(node)  # refuses a mode that is not known
     mask = value.dtype if node.attributes.mask_of_data else dtypes.BOOL
     return [(value.dtype, value.shape), (mask, value.shape)]
 
 
-def _trains(node: Node) -> bool:
+def trains(node: Node, position: int = 2) -> bool:
     """Training mode: of training, what is left in exported models is a mode of a few operators."""
-    training = node.optional(2)
+    training = node.optional(position)
     return training is not None and bool(known(node, training, "training_mode").reshape(-1)[0])
 
 
 def _expand_dropout(builder: Builder, node: Node) -> Sequence[Value]:
     """In inference nothing is dropped: the data as it is, and a mask that is true everywhere."""
     data = node.operand(0)
-    if _trains(node):
+    if trains(node):
         return _drop(builder, node)
     kept = builder.scalar(1.0, data) if node.attributes.mask_of_data else builder.constant(np.asarray(True))
     mask = builder.op("Expand", kept, builder.op("Shape", data))

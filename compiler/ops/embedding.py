@@ -1,4 +1,4 @@
-"""EmbedLayerNormalization (domain com.microsoft): the sum of three embeddings, normalised."""
+"""The sum of three embeddings, normalised: EmbedLayerNormalization and its quantised form (domain com.microsoft)."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...runtime.dtypes import INT32
+from ...runtime.dtypes import FLOAT32, INT32
 from .. import index as ix
 from ..ir import Node, Value
 from . import common
 from .attention_core import part
 from .common import FLOATS
+from .quantize import BYTES, dequantize
 from .reduction import reduce
 from .registry import Builder, Case, Indices, Inferred, Tensor, register
 
@@ -79,4 +80,70 @@ register(
     expand=_expand,
     indices=(_rows(0, 2), _rows(1, 4), _rows(8, 3)),
     types=(_INT32, _INT32, FLOATS, FLOATS, FLOATS, FLOATS, FLOATS, _INT32, _INT32),
+)
+
+
+# -- QEmbedLayerNormalization ----------------------------------------------------------------------------------------
+
+#: Positions of tables and vectors with those of their scales and zero points
+_QUANTISED = ((2, 8, 13), (3, 9, 14), (4, 10, 15), (5, 11, 16), (6, 12, 17))
+
+
+@dataclass(frozen=True, slots=True)
+class QEmbedLayerNormalizationAttributes:
+    epsilon: float = 1e-12
+
+
+def _infer_quantised(node: Node) -> Inferred:
+    tokens, words = node.operand(0), node.operand(2)
+    common.require(tokens.rank == 2, node, f"input_ids of rank {tokens.rank}")
+    common.require((node.optional(1) is None) == (node.optional(4) is None), node, "segments need their embedding")
+    return [(FLOAT32, (*tokens.shape, words.shape[1])), (INT32, tokens.shape[:1])]
+
+
+def _expand_quantised(builder: Builder, node: Node) -> Sequence[Value]:
+    """With the numbers that the tables stand for; fusion dequantises the rows that are read."""
+    floats: dict[int, Value] = {}
+    for position, scale, zero_point in _QUANTISED:
+        table = node.optional(position)
+        if table is not None:
+            shape = builder.constant(np.array([], np.int64))
+            parameters = [builder.op("Reshape", node.operand(each), shape) for each in (scale, zero_point)]
+            floats[position] = dequantize(builder, table, *parameters)
+    results = builder.ops(
+        "EmbedLayerNormalization",
+        node.operand(0),
+        node.optional(1),
+        *(floats.get(position) for position in range(2, 7)),
+        node.optional(7),
+        domain="com.microsoft",
+        epsilon=node.attributes.epsilon,
+    )
+    return results[:2]
+
+
+def _quantised_case(*, segments: bool = True, mask: Tensor | None = None) -> Case:
+    shapes = ((9, 8), (5, 8), (2, 8), (8,), (8,))
+    numbers = [Tensor(shape, "uint8", 0, 255, constant=True) for shape in shapes]
+    scales = [Tensor((), data=0.01 * (1 + at), constant=True) for at in range(5)]
+    zeros = [Tensor((), "uint8", data=120 + at, constant=True) for at in range(5)]
+    operands: list[Tensor | None] = [_TOKENS, _SEGMENTS, *numbers, mask, *scales, *zeros]
+    if not segments:
+        for position in (1, 4, 10, 15):
+            operands[position] = None
+    return Case(tuple(operands), {"epsilon": 1e-5}, outputs=2)
+
+
+register(
+    name="QEmbedLayerNormalization",
+    domain="com.microsoft",
+    infer=_infer_quantised,
+    cases=(
+        _quantised_case(),
+        _quantised_case(segments=False),
+        _quantised_case(mask=_indices([[1, 1, 0], [1, 1, 1]])),
+    ),
+    attributes=QEmbedLayerNormalizationAttributes,
+    expand=_expand_quantised,
+    types=(_INT32, _INT32, *[BYTES] * 5, _INT32, *[frozenset({"float32"})] * 5, *[BYTES] * 5),
 )

@@ -63,7 +63,7 @@ class FusedConvAttributes(ConvAttributes):
     activation_params: tuple[float, ...] = ()
 
 
-def _infer_fused_conv(node: Node) -> Inferred:
+def infer_fused_conv(node: Node) -> Inferred:
     value, weight, bias = node.operand(0), node.operand(1), node.optional(2)
     _check_activation(node, node.attributes.activation)
     common.require_same_type(node, [value, weight])
@@ -91,7 +91,7 @@ _PICTURE, _FILTERS, _BIAS = Tensor((1, 3, 7, 5)), Tensor((4, 3, 3, 3), constant=
 register(
     name="FusedConv",
     domain="com.microsoft",
-    infer=_infer_fused_conv,
+    infer=infer_fused_conv,
     cases=(
         Case((_PICTURE, _FILTERS, _BIAS), {"activation": "Relu", "pads": [1, 1, 1, 1]}),
         Case((_PICTURE, _FILTERS), {"activation": "LeakyRelu", "activation_params": [0.2]}),

@@ -29,7 +29,7 @@ class GridSampleAttributes:
     padding_mode: str = "zeros"
 
 
-def _modern_modes(raw: RawNode) -> None:
+def modern_modes(raw: RawNode) -> None:
     """Before version 20 the modes had the names of two spatial axes."""
     mode = raw.attributes.get("mode")
     raw.attributes["mode"] = {"bilinear": "linear", "bicubic": "cubic", None: "linear"}.get(mode, mode)
@@ -183,7 +183,7 @@ register(
         _case((1, 2, 4, 5), (3, 4), 16, mode="bicubic", padding_mode="reflection"),
     ),
     attributes=GridSampleAttributes,
-    adapters=((19, _modern_modes),),
+    adapters=((19, modern_modes),),
     gather=_read_sampled,
     types=(FLOATS, FLOATS),
     reads=8,

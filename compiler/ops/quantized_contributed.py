@@ -9,7 +9,7 @@ from .. import index as ix
 from ..ir import Node, Value
 from . import common
 from .quantize import BYTES, dequantize, quantize
-from .reduction import mean
+from .reduction import mean, reduced_shape
 from .registry import Builder, Case, Inferred, Tensor, register
 
 _FLOAT32 = frozenset({"float32"})
@@ -198,6 +198,45 @@ register(
     ),
     attributes=GlobalPoolAttributes,
     expand=_expand_global_pool,
+    types=(*_TRIPLE, _FLOAT32, BYTES),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class QLinearReduceMeanAttributes:
+    axes: tuple[int, ...]
+    keepdims: int = 1
+
+
+def _mean_axes(node: Node) -> tuple[int, ...]:
+    """No axes are all axes."""
+    rank = node.operand(0).rank
+    return common.normalise_axes(node, node.attributes.axes, rank) or tuple(range(rank))
+
+
+def _infer_mean(node: Node) -> Inferred:
+    value = node.operand(0)
+    return [(value.dtype, reduced_shape(value.shape, _mean_axes(node), bool(node.attributes.keepdims)))]
+
+
+def _expand_mean(builder: Builder, node: Node) -> Sequence[Value]:
+    value = mean(builder, quantised_operand(builder, node, 0), _mean_axes(node), bool(node.attributes.keepdims))
+    return [quantised_result(builder, node, value, 3)]
+
+
+_MEANS = (scale_tensor(0.0371), zero_tensor(131), scale_tensor(0.0113), zero_tensor(99))
+
+register(
+    name="QLinearReduceMean",
+    domain="com.microsoft",
+    infer=_infer_mean,
+    cases=(
+        Case((byte_tensor((2, 3, 5, 7)), *_MEANS), {"axes": [2, 3], "keepdims": 1}),
+        Case((byte_tensor((2, 3, 5)), *_MEANS), {"axes": [-1], "keepdims": 0}),
+        Case((byte_tensor((3, 5), "int8"), scale_tensor(0.0371), None, scale_tensor(0.0113)), {"axes": [0]}),
+    ),
+    attributes=QLinearReduceMeanAttributes,
+    expand=_expand_mean,
     types=(*_TRIPLE, _FLOAT32, BYTES),
 )
 

@@ -1,9 +1,11 @@
-"""RotaryEmbedding of onnxruntime (domain com.microsoft)."""
+"""RotaryEmbedding and GemmaRotaryEmbedding of onnxruntime (domain com.microsoft)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from .. import index as ix
 from ..index import Dim
@@ -11,6 +13,7 @@ from ..ir import Node, Value
 from . import common
 from .attention_core import join_heads, rotate, split_heads, view
 from .common import FLOATS, INDICES
+from .normalization import in_type
 from .registry import Builder, Case, Indices, Inferred, Tensor, register
 
 
@@ -82,4 +85,42 @@ register(
     expand=_expand_rotary,
     indices=(Indices(1, lambda node: [node.operand(2).shape[0]], wraps=False),),
     types=(FLOATS, INDICES, FLOATS, FLOATS),
+)
+
+
+# -- GemmaRotaryEmbedding --------------------------------------------------------------------------------------------
+
+
+def _infer_gemma(node: Node) -> Inferred:
+    angles, query, key = node.operand(0), node.operand(1), node.operand(3)
+    common.require(angles.rank == 3 and query.rank == 4, node, "emb is [batch, sequence, size], q has heads")
+    for value, turned in ((query, node.operand(2)), (key, node.operand(4))):
+        common.require(value.shape == turned.shape, node, "an operand and its turned form differ in shape")
+    return [(query.dtype, query.shape), (key.dtype, key.shape)]
+
+
+def _expand_gemma(builder: Builder, node: Node) -> Sequence[Value]:
+    """x cos(emb) + turned x sin(emb), for queries and keys; the angles are those of every head."""
+    angles = builder.op("Unsqueeze", node.operand(0), builder.constant(np.array([1])))
+    dtype = node.operand(1).dtype
+    sine, cosine = (in_type(builder, builder.op(name, angles), dtype) for name in ("Sin", "Cos"))
+    return [
+        builder.op(
+            "Add",
+            builder.op("Mul", node.operand(position), cosine),
+            builder.op("Mul", node.operand(position + 1), sine),
+        )
+        for position in (1, 3)
+    ]
+
+
+_HEADS = Tensor((2, 3, 5, 8))
+
+register(
+    name="GemmaRotaryEmbedding",
+    domain="com.microsoft",
+    infer=_infer_gemma,
+    cases=(Case((Tensor((2, 5, 8)), _HEADS, _HEADS, _HEADS, _HEADS), outputs=2),),
+    expand=_expand_gemma,
+    types=(FLOATS,),
 )

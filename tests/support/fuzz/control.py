@@ -55,7 +55,7 @@ class Body:
         """Types of the inputs and outputs, and the shapes of some."""
 
         def port(each: str) -> onnx.ValueInfoProto:
-            shape = (shapes or {}).get(each)
+            shape = [] if each[0] in "ic" else (shapes or {}).get(each)  # the number and the condition of a step
             return helper.make_tensor_value_info(each, onnx_type(self.growth.known[each].dtype), shape)
 
         return helper.make_graph(

@@ -63,10 +63,11 @@ def grow_graph(
         inputs_only=inputs_only,
         staged=3 if programs else 16,
         control=draw_control if programs else None,
+        keep=keep,
     )
     for _ in range(source.integer(1, MOST_NODES)):
         if len(growth.steps) < MOST_NODES:
-            growth.grow(keep)
+            growth.grow()
     if not growth.steps:
         raise Unsuitable
     _drop_unread(growth)

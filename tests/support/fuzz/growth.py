@@ -97,6 +97,7 @@ class Growth:
 
     ``inputs_only``: no initializers but those of given elements, and those are constants.  Otherwise one in ``staged``
     operands of given elements is no constant.  ``control`` draws one in ``one_in`` nodes, outside of deep bodies.
+    ``keep`` says which operators are drawn.
     """
 
     def __init__(
@@ -109,6 +110,7 @@ class Growth:
         staged: int = 16,
         control: DrawControl | None = None,
         one_in: int = 3,
+        keep: Callable[[Form], bool] = lambda form: True,
     ) -> None:
         self.source = source
         self.opset = opset
@@ -116,6 +118,7 @@ class Growth:
         self.staged = staged
         self.control = control
         self.one_in = one_in
+        self.keep = keep
         self.shared = Shared(np.random.default_rng(seed))
         self.prefix = ""  #: of the names of results
         self.depth = 0
@@ -149,6 +152,7 @@ class Growth:
             staged=self.staged,
             control=self.control,
             one_in=self.one_in,
+            keep=self.keep,
         )
         body.shared = self.shared
         body.prefix = f"{self.prefix}b{next(self.shared.bodies)}_"
@@ -199,6 +203,7 @@ class Growth:
 
     def add(self, array: np.ndarray, constant: bool) -> Known:
         """An initializer or input that no other node picks."""
+        array = np.asarray(array)
         value = exactly(f"v{next(self.shared.leaves)}", array)
         (self.initializers if constant else self.feeds)[value.name] = array
         self.known[value.name] = value
@@ -211,15 +216,15 @@ class Growth:
             _VOCABULARIES[self.opset] = vocabulary(self.opset)
         return _VOCABULARIES[self.opset]
 
-    def grow(self, keep: Callable[[Form], bool] = lambda form: True) -> None:
+    def grow(self) -> None:
         """Add a node of any operator, if one of a few that are drawn fits."""
         control = self.control
         if control is not None and self.depth < DEEPEST and rarely(self.source, self.one_in):
             if self.tried(lambda: control(self)):
                 return
-        ways = [way for way, forms in self.forms_here().items() if any(map(keep, forms))]
+        ways = [way for way, forms in self.forms_here().items() if any(map(self.keep, forms))]
         for _ in range(4):
-            forms = [form for form in self.forms_here()[choose(self.source, ways)] if keep(form)]
+            forms = [form for form in self.forms_here()[choose(self.source, ways)] if self.keep(form)]
             if self.attempt(choose(self.source, forms)):
                 return
 

@@ -22,6 +22,7 @@ from onnx import helper
 
 from shaderloom.runtime.dtypes import BY_NAME, from_numpy
 
+from .. import contributed
 from .forms import Form
 from .source import Unsuitable
 
@@ -243,6 +244,8 @@ def _runner(
         attempts.append(lambda: _onnxruntime(node, arrays, opset))
     if any(kind in HALVES for kind in kinds):
         attempts.insert(0, lambda: _widened(node, arrays, opset, types))
+    if contributed.has(node.domain, node.op_type):
+        attempts.append(lambda: _described(node))
     attempts.append(lambda: _reference(node, arrays, opset))
     for position, attempt in enumerate(attempts):
         if chosen and chosen[0] != position:
@@ -291,6 +294,12 @@ def _widened(node: onnx.NodeProto, arrays: Sequence[Array | None], opset: int, t
 
     run = _onnxruntime(node, [widen(array) for array in arrays], opset)
     return lambda arrays: [narrow(*pair) for pair in zip(run([widen(array) for array in arrays]), types)]
+
+
+def _described(node: onnx.NodeProto) -> Run:
+    """By our own words for operators that no runtime here has."""
+    attributes = {each.name: helper.get_attribute_value(each) for each in node.attribute}
+    return lambda arrays: contributed.evaluate(node.op_type, arrays, attributes, len(node.output))
 
 
 def _reference(node: onnx.NodeProto, arrays: Sequence[Array | None], opset: int) -> Run:

@@ -1,6 +1,7 @@
 """All rules: importing this module fills the table that :mod:`.node` asks."""
 
 from . import rules_attention as rules_attention
+from . import rules_contributed as rules_contributed
 from . import rules_elements as rules_elements
 from . import rules_indexing as rules_indexing
 from . import rules_movement as rules_movement

@@ -1,0 +1,185 @@
+"""What contributed operators compute that onnxruntime's CPU provider lacks: plain numpy, in double precision.
+
+Written from the descriptions of the operators and of the models that they come from, and as unlike the compiler's own
+decompositions as such short formulas can be.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+Operands = Sequence[Any]
+Attributes = Mapping[str, Any]
+Results = list[np.ndarray]
+
+
+def sigmoid(x: np.ndarray) -> np.ndarray:
+    return 1 / (1 + np.exp(-x))
+
+
+def _erf(x: np.ndarray) -> np.ndarray:
+    return np.vectorize(math.erf, otypes=[np.float64])(x)
+
+
+def _softmax(x: np.ndarray) -> np.ndarray:
+    powers = np.exp(x - x.max(-1, keepdims=True))
+    return powers / powers.sum(-1, keepdims=True)
+
+
+def _bias_add(x: Operands, attributes: Attributes) -> Results:
+    return [x[0] + x[1] + x[2]]
+
+
+def _bias_split_gelu(x: Operands, attributes: Attributes) -> Results:
+    left, right = np.split(x[0] + x[1], 2, -1)
+    return [left * right * (1 + _erf(right / math.sqrt(2))) / 2]
+
+
+def _bias_softmax(x: Operands, attributes: Attributes) -> Results:
+    total = x[0] + x[1]
+    axis = attributes.get("axis", 1) % total.ndim
+    return [_softmax(total.reshape(*total.shape[:axis], -1)).reshape(total.shape)]
+
+
+def _bias_dropout(x: Operands, attributes: Attributes) -> Results:
+    residual = x[2] if len(x) > 2 and x[2] is not None else 0.0
+    return [x[0] + x[1] + residual, np.ones(x[0].shape, np.bool_)]
+
+
+def _group_norm(x: Operands, attributes: Attributes) -> Results:
+    """Group by group, channels last inside."""
+    value, last = x[0], attributes.get("channels_last", 1)
+    value = value if last else np.moveaxis(value, 1, -1)
+    size = value.shape[-1] // attributes["groups"]
+    result = np.empty_like(value)
+    for image in range(len(value)):
+        for start in range(0, value.shape[-1], size):
+            part = value[image, ..., start : start + size]
+            result[image, ..., start : start + size] = (part - part.mean()) / np.sqrt(
+                part.var() + attributes.get("epsilon", 1e-5)
+            )
+    result = result * x[1] + x[2]
+    result = result * sigmoid(result) if attributes["activation"] else result
+    return [result if last else np.moveaxis(result, -1, 1)]
+
+
+def _skip_group_norm(x: Operands, attributes: Attributes) -> Results:
+    skip = x[3] if x[3].ndim == x[0].ndim else x[3].reshape(len(x[3]), *[1] * (x[0].ndim - 2), -1)
+    total = x[0] + skip + (x[4] if len(x) > 4 and x[4] is not None else 0.0)
+    return [*_group_norm([total, *x[1:3]], attributes), total]
+
+
+def _correlated(value: np.ndarray, weight: np.ndarray, attributes: Attributes) -> np.ndarray:
+    """[N, H, W, C] with [M, h, w, C / group], window by window."""
+    group, strides = attributes.get("group", 1), attributes.get("strides", [1, 1])
+    top, left, bottom, right = attributes.get("pads", [0, 0, 0, 0])
+    value = np.pad(value, [(0, 0), (top, bottom), (left, right), (0, 0)])
+    h, w = weight.shape[1:3]
+    rows, columns = ((value.shape[1 + at] - weight.shape[1 + at]) // strides[at] + 1 for at in (0, 1))
+    result = np.zeros((len(value), rows, columns, len(weight)))
+    for row in range(rows):
+        for column in range(columns):
+            y, x = row * strides[0], column * strides[1]
+            for filters in range(len(weight)):
+                first = filters // (len(weight) // group) * weight.shape[3]
+                seen = value[:, y : y + h, x : x + w, first : first + weight.shape[3]]
+                result[:, row, column, filters] = (seen * weight[filters]).sum((1, 2, 3))
+    return result
+
+
+def _nhwc_conv(x: Operands, attributes: Attributes) -> Results:
+    return [_correlated(x[0], x[1], attributes) + (x[2] if len(x) > 2 and x[2] is not None else 0.0)]
+
+
+def _nhwc_fused_conv(x: Operands, attributes: Attributes) -> Results:
+    result = _nhwc_conv([x[0], np.moveaxis(x[1], 1, -1), *x[2:3]], attributes)[0]
+    result = result + (x[3] if len(x) > 3 and x[3] is not None else 0.0)
+    slope = {"": 1.0, "Relu": 0.0, "LeakyRelu": (attributes.get("activation_params") or [0.01])[0]}
+    return [np.where(result > 0, result, result * slope[_text(attributes.get("activation", ""))])]
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode() if isinstance(value, bytes) else value
+
+
+def _relative_position_bias(x: Operands, attributes: Attributes) -> Results:
+    """The loops of the model T5, for one pair of positions at a time."""
+    table, queries, keys = x[0], int(np.ravel(x[1])[0]), int(np.ravel(x[2])[0])
+    result = np.zeros((1, table.shape[1], queries, keys))
+    for query in range(queries):
+        for key in range(keys):
+            count, bucket, away = len(table), 0, key - query
+            if attributes.get("is_bidirectional", 0):
+                count //= 2
+                bucket = count if away > 0 else 0
+                away = abs(away)
+            else:
+                away = max(-away, 0)
+            exact = count // 2
+            if away < exact:
+                bucket += away
+            else:
+                ratio = math.log(away / exact) / math.log(attributes["max_distance"] / exact)
+                bucket += min(exact + int(ratio * (count - exact) + 1e-6), count - 1)
+            result[0, :, query, key] = table[bucket]
+    return [result]
+
+
+def _gated_relative_position_bias(x: Operands, attributes: Attributes) -> Results:
+    query, added, positions, weight, bias, scale = x[:6]
+    batch, length, hidden = query.shape
+    heads = attributes["num_heads"]
+    split = (query + added).reshape(batch, length, heads, hidden // heads).transpose(0, 2, 1, 3)
+    gates = sigmoid((split @ weight + bias).reshape(batch, heads, length, 2, -1).sum(-1))
+    first, second = gates[..., :1], gates[..., 1:]
+    return [(first * (second * scale - 1) + 2) * positions]
+
+
+def _gemma_rotary(x: Operands, attributes: Attributes) -> Results:
+    angles = x[0][:, None]
+    return [x[at] * np.cos(angles) + x[at + 1] * np.sin(angles) for at in (1, 3)]
+
+
+def _quantised_mean(x: Operands, attributes: Attributes) -> Results:
+    """Integers in, integers out; half way goes to even."""
+    dtype = x[0].dtype
+    first, second = (0 if len(x) <= at or x[at] is None else int(x[at]) for at in (2, 4))
+    floats = (x[0].astype(np.float64) - first) * np.float64(x[1])
+    average = floats.mean(tuple(attributes["axes"]) or None, keepdims=bool(attributes.get("keepdims", 1)))
+    limits = np.iinfo(dtype)
+    return [np.clip(np.rint(average / np.float64(x[3])) + second, limits.min, limits.max).astype(dtype)]
+
+
+_TABLE: dict[str, Callable[[Operands, Attributes], Results]] = {
+    "BiasAdd": _bias_add,
+    "BiasSplitGelu": _bias_split_gelu,
+    "BiasSoftmax": _bias_softmax,
+    "BiasDropout": _bias_dropout,
+    "GroupNorm": _group_norm,
+    "SkipGroupNorm": _skip_group_norm,
+    "NhwcConv": _nhwc_conv,
+    "NhwcFusedConv": _nhwc_fused_conv,
+    "RelativePositionBias": _relative_position_bias,
+    "GatedRelativePositionBias": _gated_relative_position_bias,
+    "GemmaRotaryEmbedding": _gemma_rotary,
+    "QLinearReduceMean": _quantised_mean,
+}
+
+
+def has(domain: str, op: str) -> bool:
+    return domain == "com.microsoft" and op in _TABLE
+
+
+def evaluate(op: str, operands: Sequence[np.ndarray | None], attributes: Attributes, outputs: int) -> Results:
+    """The first ``outputs`` results; floats in the type of the data: the first operand, or the one behind the angles."""
+    first = operands[1 if op == "GemmaRotaryEmbedding" else 0]
+    assert first is not None
+    if op == "QLinearReduceMean":
+        return _TABLE[op](operands, attributes)
+    wide = [each if each is None or each.dtype.kind in "iub" else each.astype(np.float64) for each in operands]
+    results = _TABLE[op](wide, attributes)[:outputs]
+    return [each.astype(first.dtype) if each.dtype == np.float64 else each for each in results]
