@@ -53,12 +53,6 @@ REFUSED: dict[str, tuple[str, str, type[ShaderloomError], str]] = {
     "stride": ("float[1, 3, 5] a", "MaxPool<kernel_shape = [2], strides = [0]>(a)", SHAPE, "must be positive"),
     "exponent": ("float[1, 3, 5] a", "LpPool<kernel_shape = [2], p = 0>(a)", SHAPE, "p must be positive"),
     "exponent of all": ("float[1, 3, 5] a", "GlobalLpPool<p = 0>(a)", SHAPE, "p must be positive"),
-    "samples": (
-        "float[1, 3, 5, 5] a, float[2, 4] b, int64[2] c",
-        'RoiAlign<mode = "max">(a, b, c)',
-        SUPPORT,
-        "as many samples as the elements of rois ask for",
-    ),
     "pool rank": ("float[3, 5] a", "MaxPool<kernel_shape = [2]>(a)", SHAPE, "needs spatial axes"),
     "bias": ("float[1, 3, 5] a, float[4, 3, 1] b, float[3] c", "Conv(a, b, c)", SHAPE, "one number a channel"),
     "batch": (

@@ -180,3 +180,16 @@ def test_a_scan_with_a_condition_inside(pair, direction, axis):
     session = pair(SCAN.replace("DIRECTION", str(direction)).replace("AXIS", str(axis)))
     for steps, size in ((3, 4), (7, 1), (5, 17)):
         session.check(x=np.abs(numbers(steps, size)) * 4, a=numbers(size))
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_a_scan_of_no_steps_has_its_states_and_empty_results(pair, axis):
+    session = pair(
+        f"""g (float[s, 4] x, float[4] a) => (float[4] y, float[t, u] ys) {{
+        y, ys = Scan <num_scan_inputs = 1, scan_output_axes = [{axis}], body =
+            b (float[4] v, float[4] e) => (float[4] w, float[4] o) {{ w = Add(v, e)  o = Mul(w, w) }} > (a, x) }}"""
+    )
+    session.check(x=numbers(3, 4), a=numbers(4))
+    y, ys = session.session.run(None, {"x": numbers(0, 4), "a": numbers(4)})  # onnxruntime refuses it
+    np.testing.assert_array_equal(y, numbers(4))
+    assert (ys.dtype, ys.shape) == (np.float32, (0, 4) if axis == 0 else (4, 0))

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...runtime.dtypes import FLOAT32
-from ...runtime.errors import UnsupportedError
 from .. import index as ix
 from ..index import Dim
 from ..ir import Node, Value
@@ -235,8 +234,7 @@ def _expand_rotary(builder: Builder, node: Node) -> Sequence[Value]:
     value, cosines, sines, positions = node.operand(0), node.operand(1), node.operand(2), node.optional(3)
     heads = _heads(builder, value, attributes.num_heads)
     size = attributes.rotary_embedding_dim or common.concrete(node, heads.shape[3], "the size of a head")
-    if size % 2:
-        raise UnsupportedError(f"RotaryEmbedding of {size} elements, which are no pairs", origin=node.origin)
+    common.require(size > 0 and size % 2 == 0, node, f"rotary_embedding_dim: {size} elements are no pairs")
     turned = rotate(builder, heads, cosines, sines, positions, bool(attributes.interleaved), size // 2)
     return [join_heads(builder, turned) if value.rank == 3 else turned]
 

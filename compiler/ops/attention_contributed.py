@@ -296,6 +296,7 @@ def _infer_attention(node: Node) -> Inferred:
     batch, queries, inputs = value.shape
     common.require(ix.equal(inputs, weights.shape[0]), node, "input and weights do not fit")
     heads, (query_size, key_size, value_size) = attributes.num_heads, _hidden_sizes(node)
+    common.require(heads > 0, node, f"num_heads must be positive, not {heads}")
     common.require(query_size == key_size, node, "query and key differ in size")
     keys = queries if past is None else ix.add(queries, past.shape[3])
     result = (value.dtype, (batch, queries, value_size))

@@ -104,9 +104,9 @@ def _blocks(node: Node) -> int:
 def _infer_matmul_nbits(node: Node) -> Inferred:
     attributes: MatMulNBitsAttributes = node.attributes
     value, weight = node.operand(0), node.operand(1)
-    bits, blocks = _check_bits(node), _blocks(node)
-    block = attributes.block_size
+    bits, block = _check_bits(node), attributes.block_size
     common.require(block >= 16 and not block & (block - 1), node, f"block_size {block} is no power of two from 16 on")
+    blocks = _blocks(node)
     groups = node.optional(4)
     common.require(
         groups is None or groups.shape == (attributes.K,), node, f"g_idx is not one of {attributes.K} numbers"
@@ -242,6 +242,7 @@ def _infer_gather_block(node: Node) -> Inferred:
     attributes: GatherBlockQuantizedAttributes = node.attributes
     data, indices, scales, zeros = node.operand(0), node.operand(1), node.operand(2), node.optional(3)
     common.require(data.rank >= 1, node, "data is a scalar")
+    common.require(attributes.block_size > 0, node, f"block_size must be positive, not {attributes.block_size}")
     shape = _unpacked_shape(node)
     gathered = common.normalise_axis(node, attributes.gather_axis, data.rank)
     quantised = common.normalise_axis(node, attributes.quantize_axis, data.rank)

@@ -85,6 +85,7 @@ def _column_taps(node: Node) -> ColumnTapsAttributes:
     image = tuple(common.static_integers(node, 1, "image_shape"))
     block = tuple(common.static_integers(node, 2, "block_shape"))
     common.require(len(image) == len(block) > 0, node, f"an image of {len(image)} axes, blocks of {len(block)}")
+    common.require(min(block) > 0 and min(image) >= 0, node, f"blocks of {block} in an image of {image}")
     strides = per_axis(node, attributes.strides, len(image), "strides")
     dilations = per_axis(node, attributes.dilations, len(image), "dilations")
     pads = resolve_pads(node, "NOTSET", attributes.pads, image, block, strides, dilations)

@@ -261,6 +261,10 @@ def explicit_transpose(node: Node) -> ConvolutionTransposeAttributes:
     dilations = per_axis(node, attributes.dilations, count, "dilations")
     extra = tuple(attributes.output_padding or (0,) * count)
     common.require(len(extra) == count, node, f"output_padding {extra} does not fit {count} spatial axes")
+    wanted_shape = attributes.output_shape
+    if wanted_shape:
+        fits = len(wanted_shape) in (count, count + 2) and min(wanted_shape) > 0
+        common.require(fits, node, f"output_shape {wanted_shape} does not fit {count} spatial axes")
     same = attributes.auto_pad in ("SAME_UPPER", "SAME_LOWER")
     begins, ends, spatial = [], [], []
     explicit_pads = (0,) * (2 * count)
@@ -270,10 +274,8 @@ def explicit_transpose(node: Node) -> ConvolutionTransposeAttributes:
         size = value.shape[2 + axis]
         reach = dilated(kernel[axis], dilations[axis]) + extra[axis]
         full = ix.add(ix.multiply(ix.add(size, -1), strides[axis]), reach)
-        if attributes.output_shape or same:
-            wanted = (
-                attributes.output_shape[-count:][axis] if attributes.output_shape else ix.multiply(size, strides[axis])
-            )
+        if wanted_shape or same:
+            wanted = wanted_shape[-count:][axis] if wanted_shape else ix.multiply(size, strides[axis])
             total = common.concrete(node, ix.add(full, ix.multiply(wanted, -1)), "the padding of a ConvTranspose")
             # an output larger than the windows reach has nothing cut off
             total = max(total, 0)

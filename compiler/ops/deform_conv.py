@@ -118,7 +118,8 @@ def _deformed(node: Node) -> DeformedAttributes:
         for axis in range(2)
     )
     groups = attributes.offset_group
-    common.require(ix.equal(ix.modulo(value.shape[1], groups), 0), node, f"{groups} groups of offsets")
+    divides = groups > 0 and ix.equal(ix.modulo(value.shape[1], groups), 0)
+    common.require(divides, node, f"{groups} groups of offsets")
     return DeformedAttributes(
         (kernel[0], kernel[1]), (strides[0], strides[1]), pads, (dilations[0], dilations[1]), groups, height, width
     )

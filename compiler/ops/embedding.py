@@ -145,5 +145,6 @@ register(
     ),
     attributes=QEmbedLayerNormalizationAttributes,
     expand=_expand_quantised,
+    indices=(_rows(0, 2), _rows(1, 4)),
     types=(_INT32, _INT32, *[BYTES] * 5, _INT32, *[frozenset({"float32"})] * 5, *[BYTES] * 5),
 )

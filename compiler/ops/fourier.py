@@ -347,7 +347,12 @@ def _mel_known(node: Node, position: int) -> float:
 
 
 def _infer_mel(node: Node) -> Inferred:
-    bins, length = (int(_mel_known(node, position)) for position in (0, 1))
+    bins, length, rate, low, high = (_mel_known(node, position) for position in range(5))
+    bins, length, rate = int(bins), int(length), int(rate)
+    common.require(bins > 0 and length > 0 and rate > 0, node, f"{bins} bins, {length} points, {rate} samples a second")
+    # the highest corner is a row of the result
+    reach = 0 <= low < high and (length + 1) * high // rate <= length // 2
+    common.require(reach, node, f"edges from {low:g} to {high:g} Hz of {rate} samples a second")
     return [(dtypes.from_onnx(node.attributes.output_datatype), (length // 2 + 1, bins))]
 
 

@@ -116,6 +116,7 @@ def _bound(node: Node, position: int) -> Any:
 
 
 def _length(node: Node) -> Dim:
+    common.require_same_type(node, [node.operand(position) for position in range(3)])
     start, limit, delta = (_bound(node, position) for position in range(3))
     common.require(not isinstance(delta, ix.Index) and delta != 0, node, "delta of Range must be a number other than 0")
     if node.operand(0).dtype.is_float:

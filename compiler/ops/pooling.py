@@ -217,8 +217,8 @@ def _gather_indices(node: Node, coordinates: Sequence[Dim], read: Read) -> Expr:
     shape, dtype = node.operand(0).shape, node.operand(0).dtype
     if math.prod(attributes.kernel) > _LARGEST_INDEXED_WINDOW:
         raise UnsupportedError(f"Indices of a MaxPool over {attributes.kernel} are not supported", origin=node.origin)
-    lowest = ex.const(_lowest(dtype), dtype.compute)
-    largest, found = lowest, ex.const(0, "i32")
+    lowest, highest = (ex.const(bound, dtype.compute) for bound in _bounds(dtype))
+    largest, found = lowest, ex.const(-1, "i32")
     spatial = range(2, len(shape))
     order = (0, 1, *(reversed(spatial) if attributes.column_major else spatial))
     for offsets in itertools.product(*map(range, attributes.kernel)):
@@ -233,14 +233,19 @@ def _gather_indices(node: Node, coordinates: Sequence[Dim], read: Read) -> Expr:
         for axis in order:
             position = ix.add(ix.multiply(position, shape[axis]), where[axis])
         value = ex.guard(inside, read(0, where), lowest)
-        larger = ex.compare("gt", value, largest)
+        # the first element counts whatever it is, but for NaN: nothing is larger than the lowest number
+        first = ex.binary("and", ex.compare("lt", found, ex.const(0, "i32")), ex.compare("le", value, highest))
+        larger = ex.binary("and", inside, ex.binary("or", ex.compare("gt", value, largest), first))
         found = ex.select(larger, ex.coordinate(position), found)
         largest = ex.select(larger, value, largest)
-    return ex.cast(found, "i64")
+    return ex.cast(ex.binary("max", found, ex.const(0, "i32")), "i64")
 
 
-def _lowest(dtype: DType) -> float | int:
-    return float(np.finfo(np.float32).min) if dtype.is_float else int(np.iinfo(dtype.numpy).min)
+def _bounds(dtype: DType) -> tuple[float | int, float | int]:
+    """The lowest and the highest number."""
+    if dtype.is_float:
+        return float(np.finfo(np.float32).min), float(np.finfo(np.float32).max)
+    return dtype.integer_range
 
 
 register(
@@ -282,6 +287,8 @@ register(
         Case((Tensor((2, 3, 7, 8)),), {"kernel_shape": [2, 2], "strides": [2, 2]}, outputs=2),
         Case((Tensor((1, 2, 7, 8)),), {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}, outputs=2),
         Case((Tensor((1, 2, 7, 8)),), {"kernel_shape": [2, 3], "storage_order": 1}, outputs=2),
+        Case((Tensor((1, 2, 5, 6), "uint8", 0, 1),), {"kernel_shape": [2, 2]}, outputs=2),
+        Case((Tensor((1, 2, 5, 6), "int8", -128, -127),), {"kernel_shape": [2, 2], "pads": [1, 1, 1, 1]}, outputs=2),
         Case((Tensor((1, 2, 7, 8)),), {"kernel_shape": [2, 2]}, opset=8),
     ),
     attributes=MaxPoolAttributes,

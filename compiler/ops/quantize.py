@@ -235,9 +235,11 @@ def _quantized_type(node: Node) -> DType:
     declared, zero_point = node.attributes.output_dtype, node.optional(2)
     found = zero_point.dtype if zero_point is not None else dtypes.from_onnx(declared or UINT8.onnx)
     if declared and declared != found.onnx:
-        raise UnsupportedError(f"output_dtype {declared} with a zero point of type {found}", origin=node.origin)
+        raise UnsupportedError.of_attribute(node.op, "output_dtype", declared, (found.onnx,), origin=node.origin)
     if found.name not in QUANTIZED:
-        raise UnsupportedError(f"QuantizeLinear to {found} is not supported", origin=node.origin)
+        if zero_point is not None:
+            raise UnsupportedError.of_type(node.op, 2, found.name, QUANTIZED, origin=node.origin)
+        raise UnsupportedError.of_attribute(node.op, "output_dtype", found.name, QUANTIZED, origin=node.origin)
     return found
 
 

@@ -39,6 +39,7 @@ def _infer(node: Node) -> Inferred:
         fits = given is None or ix.product(given.shape) in (1, columns)
         common.require(fits, node, f"input {position} has neither one number nor one for each column")
     heads, hidden = node.attributes.num_heads, ix.floordiv(weight.shape[1], 3)
+    common.require(heads > 0, node, f"num_heads must be positive, not {heads}")
     keys = queries if past is None else ix.add(queries, past.shape[3])
     present = (2, batch, heads, keys, ix.floordiv(hidden, heads))
     return [(FLOAT32, (batch, queries, hidden)), (FLOAT32, present)]

@@ -132,7 +132,9 @@ def _result(node: Node) -> tuple[DType, Shape]:
     code = node.attributes.dtype or (like.dtype.onnx if like is not None else FLOAT32.onnx)
     dtype = dtypes.from_onnx(code)
     if dtype.name not in _OUTPUTS:
-        raise UnsupportedError(f"{node.op} of element type {dtype} is not supported", origin=node.origin)
+        if node.attributes.dtype:
+            raise UnsupportedError.of_attribute(node.op, "dtype", dtype.name, _OUTPUTS, origin=node.origin)
+        raise UnsupportedError.of_type(node.op, 0, dtype.name, _OUTPUTS, origin=node.origin)
     return dtype, node.attributes.shape if like is None else like.shape
 
 

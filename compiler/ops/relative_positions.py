@@ -54,6 +54,10 @@ def _length(node: Node, position: int, what: str) -> int:
 def _infer_bias(node: Node) -> Inferred:
     table = node.operand(0)
     common.require(table.rank == 2, node, f"the table has rank {table.rank}")
+    count = common.concrete(node, table.shape[0], "the number of buckets")
+    near = count // (4 if node.attributes.is_bidirectional else 2)
+    fits = 0 < near < node.attributes.max_distance
+    common.require(fits, node, f"max_distance {node.attributes.max_distance} for a table of {count} rows")
     queries, keys = _length(node, 1, "query_length"), _length(node, 2, "key_length")
     return [(table.dtype, (1, table.shape[1], queries, keys))]
 

@@ -1,18 +1,14 @@
 """RoiAlign: bins of regions, each the mean or the largest of samples between the elements of the input.
 
-With ``sampling_ratio`` 0 a bin has a sample for each pixel that it is high and wide, so their number is known at run
-time only.  Means of them are two products: the weight of an element is that of its row times that of its column.
+With ``sampling_ratio`` 0 a bin has a sample for each pixel that it is high and wide (:mod:`.roi_samples`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from ...runtime.dtypes import FLOAT32
-from ...runtime.errors import UnsupportedError
 from .. import expr as ex
 from .. import index as ix
 from ..expr import Expr
@@ -25,7 +21,8 @@ from .normalization import in_type
 from .positions import as_float, clamped_coordinate, extent, within
 from .reduction import mean, reduce
 from .registry import Builder, Case, Indices, Inferred, RawNode, Read, Tensor, register
-from .roi_axes import RoiAxisAttributes, ends, infer_axis
+from .roi_axes import span
+from .roi_samples import RoiAxisSamplesAttributes, adaptive_largest, adaptive_mean
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,15 +53,6 @@ class RoiSamplesAttributes:
     weighted: bool  #: the largest of the four weighted neighbours in place of their sum
 
 
-def _span(
-    read: Callable[[int], Expr], vertical: bool, attributes: RoiSamplesAttributes | RoiWeightsAttributes
-) -> tuple[Expr, Expr]:
-    """Where a region begins along an axis, and how long it is."""
-    start, stop = (end - number(attributes.shift) for end in ends(read, vertical, attributes.scale))
-    length = stop - start
-    return start, ex.binary("max", length, number(1.0)) if attributes.at_least_one else length
-
-
 def _infer_samples(node: Node) -> Inferred:
     attributes: RoiSamplesAttributes = node.attributes
     value, regions = node.operand(0), node.operand(1)
@@ -84,7 +72,9 @@ def _read_sample(node: Node, coordinates: Sequence[Dim], read: Read) -> Expr:
         ((row, attributes.height, grid[0]), (column, attributes.width, grid[1]))
     ):
         size = value.shape[2 + axis]
-        start, length = _span(lambda at: read(1, [region, at]), axis == 0, attributes)
+        start, length = span(
+            lambda at: read(1, [region, at]), axis == 0, attributes.scale, attributes.shift, attributes.at_least_one
+        )
         step = length / number(float(bins))
         offset = (as_float(inner) + number(0.5)) * step / number(float(attributes.ratio))
         position = start + as_float(bin_number) * step + offset
@@ -121,85 +111,25 @@ register(
 # -- as many samples as a bin has pixels -----------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class RoiWeightsAttributes(RoiAxisAttributes):
-    """As :class:`RoiSamplesAttributes` has them."""
-
-    shift: float
-    at_least_one: bool
-
-
-#: Samples are more than half a pixel apart, or there is one: between two neighbours of an element lie at most 5, and
-#: rounding may find the first of them one too early.
-_NEAR = 6
-
-
-def _read_weight(node: Node, coordinates: Sequence[Dim], read: Read) -> Expr:
-    """What an element of an axis counts in the mean of a bin."""
-    attributes: RoiWeightsAttributes = node.attributes
-    region, row, element = coordinates
-    zero, half, one = number(0.0), number(0.5), number(1.0)
-    start, length = _span(lambda at: read(0, [region, at]), attributes.vertical, attributes)
-    bin_size = length / number(float(attributes.bins))
-    count = ex.unary("ceil", bin_size)
-    samples = ex.binary("max", count, one)
-    step = bin_size / samples
-    first = start + as_float(row) * bin_size
-    own = as_float(element)
-    # a region of no size has no samples, whatever the quotient is
-    width = ex.binary("max", step, number(1e-20))
-    near = ex.binary("max", ex.unary("floor", (own - one - first) / width - half), zero)
-    last = extent(attributes.size) - one
-    total = zero
-    for offset in range(_NEAR):
-        sample = near + number(float(offset))
-        position = first + (sample + half) * step
-        inside = ex.binary("and", ex.compare("lt", sample, count), within(position, number(-1.0), last + one))
-        clamped = ex.binary("min", ex.binary("max", position, zero), last)
-        weight = ex.binary("max", one - ex.unary("abs", clamped - own), zero)
-        total = total + ex.select(inside, weight, zero)
-    return total / samples
-
-
-register(
-    name="RoiWeights",
-    domain="loom",
-    infer=infer_axis(FLOAT32),
-    cases=(),
-    attributes=RoiWeightsAttributes,
-    gather=_read_weight,
-    reads=2,
-)
-
-
-def _adaptive_mean(builder: Builder, node: Node) -> Value:
+def _adaptive(builder: Builder, node: Node) -> Value:
     attributes: RoiAlignAttributes = node.attributes
     value = in_type(builder, builder.op("Gather", node.operand(0), node.operand(2), axis=0), FLOAT32)
     half = attributes.coordinate_transformation_mode == "half_pixel"
-    axis = builder.constant(np.array([1], np.int64))
-    rows, columns = (
-        builder.op(
-            "Unsqueeze",
-            builder.op(
-                "RoiWeights",
-                in_type(builder, node.operand(1), FLOAT32),
-                domain="loom",
-                vertical=vertical,
-                bins=bins,
-                size=size,
-                scale=attributes.spatial_scale,
-                shift=0.5 if half else 0.0,
-                at_least_one=not half,
-            ),
-            axis,
+
+    def axis(vertical: bool) -> RoiAxisSamplesAttributes:
+        return RoiAxisSamplesAttributes(
+            kind="mean",
+            vertical=vertical,
+            bins=attributes.output_height if vertical else attributes.output_width,
+            size=value.shape[2 if vertical else 3],
+            scale=attributes.spatial_scale,
+            shift=0.5 if half else 0.0,
+            at_least_one=not half,
         )
-        for vertical, bins, size in (
-            (True, attributes.output_height, value.shape[2]),
-            (False, attributes.output_width, value.shape[3]),
-        )
-    )
-    narrow = builder.op("MatMul", value, builder.op("Transpose", columns, perm=(0, 1, 3, 2)))
-    return in_type(builder, builder.op("MatMul", rows, narrow), node.operand(0).dtype)
+
+    of_samples = adaptive_largest if attributes.mode == "max" else adaptive_mean
+    result = of_samples(builder, value, in_type(builder, node.operand(1), FLOAT32), axis)
+    return in_type(builder, result, node.operand(0).dtype)
 
 
 # -- RoiAlign --------------------------------------------------------------------------------------------------------
@@ -208,10 +138,6 @@ def _adaptive_mean(builder: Builder, node: Node) -> Value:
 def _infer_roi_align(node: Node) -> Inferred:
     attributes: RoiAlignAttributes = node.attributes
     value, regions, batches = node.operand(0), node.operand(1), node.operand(2)
-    if attributes.sampling_ratio == 0 and attributes.mode == "max":
-        error = UnsupportedError.of_attribute("RoiAlign", "sampling_ratio", 0, origin=node.origin)
-        error.hint = "0 takes as many samples as the elements of rois ask for; with mode max, give any number from 1 on"
-        raise error
     common.require_choice(node, "coordinate_transformation_mode", ("half_pixel", "output_half_pixel"))
     common.require_choice(node, "mode", ("avg", "max"))
     common.require(value.rank == 4, node, f"X of rank {value.rank}")
@@ -224,7 +150,7 @@ def _infer_roi_align(node: Node) -> Inferred:
 def _expand_roi_align(builder: Builder, node: Node) -> Sequence[Value]:
     attributes: RoiAlignAttributes = node.attributes
     if attributes.sampling_ratio == 0:
-        return [_adaptive_mean(builder, node)]
+        return [_adaptive(builder, node)]
     half = attributes.coordinate_transformation_mode == "half_pixel"
     samples = builder.op(
         "RoiSamples",
@@ -262,6 +188,11 @@ register(
         ),
         Case(_ROI, {"output_height": 2, "output_width": 2, "sampling_ratio": 2, "mode": "max"}),
         Case(_ROI, {"output_height": 3, "output_width": 2}),
+        *(
+            Case(regions, {"output_height": 2, "output_width": 3, "mode": "max", "coordinate_transformation_mode": how})
+            for regions in (_ROI, _ROI_OUTSIDE)
+            for how in ("half_pixel", "output_half_pixel")
+        ),
         Case(_ROI, {"output_height": 2, "output_width": 7, "coordinate_transformation_mode": "output_half_pixel"}),
         Case(_ROI_OUTSIDE, {"output_height": 2, "output_width": 3, "spatial_scale": 0.75}),
         Case(_ROI_OUTSIDE, {"output_height": 1, "output_width": 2}, opset=10),

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ...runtime.dtypes import DType
+from .. import expr as ex
 from ..expr import Expr
 from ..index import Dim
 from ..ir import Node
@@ -40,3 +41,12 @@ def ends(read: Callable[[int], Expr], vertical: bool, scale: float) -> tuple[Exp
     """Where a region begins and ends along an axis, in elements of the input; ``read`` gives its four numbers."""
     place = 1 if vertical else 0
     return read(place) * number(scale), read(place + 2) * number(scale)
+
+
+def span(
+    read: Callable[[int], Expr], vertical: bool, scale: float, shift: float, at_least_one: bool
+) -> tuple[Expr, Expr]:
+    """Where a region that is shifted begins along an axis, and how long it is: one element or more, if asked for."""
+    start, stop = (end - number(shift) for end in ends(read, vertical, scale))
+    length = stop - start
+    return start, ex.binary("max", length, number(1.0)) if at_least_one else length

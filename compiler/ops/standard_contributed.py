@@ -44,6 +44,7 @@ def _rename(name: str, standard: str, cases: Sequence[Case], domain: str = "", *
         attributes=known.attributes,
         expand=expand,
         fold=known.fold,
+        indices=known.indices,
         types=known.types,
         static_inputs=known.static_inputs,
         **more,

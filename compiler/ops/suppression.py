@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...runtime.dtypes import INT32, INT64
-from ...runtime.errors import NotKnownError
+from ...runtime.errors import NotKnownError, UnsupportedError
 from .. import index as ix
 from ..ir import Node, Value
 from . import common
@@ -226,6 +226,9 @@ register(
 def _found(node: Node) -> np.ndarray:
     """The result where it is known; raises :class:`NotKnownError` where it is not."""
     boxes, scores = node.operand(0), node.operand(1)
+    for position, value in enumerate((boxes, scores)):
+        if not value.dtype.is_float:
+            raise UnsupportedError.of_type(node.op, position, value.dtype.name, _FLOAT32, origin=node.origin)
     common.require(boxes.rank == 3 and scores.rank == 3, node, "boxes and scores have three axes each")
     common.require(boxes.shape[2] == 4, node, "a box has four numbers")
     fits = boxes.shape[0] == scores.shape[0] and boxes.shape[1] == scores.shape[2]

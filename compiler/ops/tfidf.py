@@ -45,8 +45,23 @@ def _infer(node: Node) -> Inferred:
     common.require_choice(node, "mode", ("TF", "IDF", "TFIDF"))
     common.require(value.rank in (1, 2), node, f"the input has rank {value.rank}, not 1 or 2")
     common.require(bool(attributes.ngram_indexes), node, "there are no n-grams")
+    common.require(min(attributes.ngram_indexes) >= 0, node, "ngram_indexes are columns of the result")
+    _check_pools(node)
     size = max(attributes.ngram_indexes) + 1
     return [(FLOAT32, (*value.shape[:-1], size))]
+
+
+def _check_pools(node: Node) -> None:
+    """The pool has whole n-grams of every length, each with a column and, where there are weights, a weight."""
+    attributes: TfIdfVectorizerAttributes = node.attributes
+    bounds, count = [*attributes.ngram_counts, len(attributes.pool_int64s)], 0
+    for length, (start, stop) in enumerate(pairwise(bounds), 1):
+        whole = 0 <= start <= stop and (stop - start) % length == 0
+        common.require(whole, node, f"ngram_counts: from {start} to {stop} there are no n-grams of {length}")
+        count += (stop - start) // length
+    columns, weights = len(attributes.ngram_indexes), len(attributes.weights)
+    common.require(count == columns, node, f"{columns} ngram_indexes for {count} n-grams")
+    common.require(weights in (0, columns), node, f"{weights} weights for {columns} n-grams")
 
 
 def _pools(node: Node) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:

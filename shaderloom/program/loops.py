@@ -112,7 +112,6 @@ class LoopStep:
         if len(self.inputs) != 2 + len(carried):
             raise ModelError(f"the body has {len(self.inputs)} inputs, not {2 + len(carried)}", origin=self.item.origin)
         rows: list[list[Held]] = [[] for _ in range(len(self.outputs) - 1 - len(carried))]
-        initial = carried
         step = 0
         if most is not None and going:
             self._check(most if names[1] == "" else 0)
@@ -131,9 +130,7 @@ class LoopStep:
             if most is None or step < most:
                 going = bool(np.asarray(condition.read()).reshape(-1)[0])
         ports = self.graph.outputs[1 + len(carried) :]
-        stacked = [
-            self._stack(row, 0, record) if row else self._empty(port, 0, env, initial) for row, port in zip(rows, ports)
-        ]
+        stacked = [self._stack(row, 0, record) if row else self._empty(port, 0) for row, port in zip(rows, ports)]
         return [*carried, *stacked]
 
     def _number(self, name: str, env: Env, record: RunRecord) -> int | None:
@@ -165,13 +162,12 @@ class LoopStep:
             carried = results[: form.states]
             for row, result in zip(rows, results[form.states :]):
                 row.append(result)
-        if not steps:
-            raise UnsupportedError("Scan without any step has outputs of unknown shape", origin=self.item.origin)
+        ports = self.graph.outputs[form.states :]
         return [
             *carried,
             *(
-                self._stack(row[::-1] if backwards else row, axis, record)
-                for row, axis, backwards in zip(rows, form.out_axes, form.out_directions)
+                self._stack(row[::-1] if backwards else row, axis, record) if row else self._empty(port, axis)
+                for row, port, axis, backwards in zip(rows, ports, form.out_axes, form.out_directions)
             ),
         ]
 
@@ -206,10 +202,10 @@ class LoopStep:
         nodes.append(applied("Concat", where, wide, [output], origin, axis=axis))
         return Block(f"{origin} stacking", tuple(nodes), (output,))
 
-    def _empty(self, port: Any, axis: int, env: Env, carried: Sequence[Held]) -> Held:
+    def _empty(self, port: Any, axis: int) -> Held:
         """A stacked output of no steps; sizes that the body does not declare are 0."""
         dims = [dim if isinstance(dim, int) else 0 for dim in port.dims or ()]
-        dims.insert(axis, 0)
+        dims.insert(axis % (len(dims) + 1), 0)
         if port.dtype is None:
             raise UnsupportedError(f"without any step the type of '{port.name}' is not known", origin=self.item.origin)
         return Held(np.zeros(dims, numpy_dtype(port.dtype)), "compiler")

@@ -175,7 +175,7 @@ def has(domain: str, op: str) -> bool:
 
 
 def evaluate(op: str, operands: Sequence[np.ndarray | None], attributes: Attributes, outputs: int) -> Results:
-    """The first ``outputs`` results; floats in the type of the data: the first operand, or the one behind the angles."""
+    """The first ``outputs`` results; floats in the type of the data: the first operand, or what follows the angles."""
     first = operands[1 if op == "GemmaRotaryEmbedding" else 0]
     assert first is not None
     if op == "QLinearReduceMean":

@@ -23,7 +23,7 @@ from onnx import helper
 from shaderloom.runtime.dtypes import BY_NAME, from_numpy
 
 from .. import contributed
-from .forms import Form
+from .forms import NARROW, Form
 from .source import Unsuitable
 
 #: what one operation may move a result by, relative: several units in the last place of its type
@@ -275,7 +275,20 @@ def _onnxruntime(node: onnx.NodeProto, arrays: Sequence[Array | None], opset: in
 
     model = _model(node, arrays, opset).SerializeToString()
     session = onnxruntime.InferenceSession(model, _session_options(), providers=["CPUExecutionProvider"])
-    return lambda arrays: [np.asarray(result) for result in session.run(None, _feeds(node, arrays))]
+    kinds = [_numpy_type(port.type) for port in session.get_outputs()]
+
+    def run(arrays: Sequence[Array | None]) -> list[Array]:
+        results = [np.asarray(result) for result in session.run(None, _feeds(node, arrays))]
+        # 8-bit floats come as their bits
+        return [each if kind is None or each.dtype == kind else each.view(kind) for each, kind in zip(results, kinds)]
+
+    return run
+
+
+def _numpy_type(text: str) -> Any:
+    """The numpy type of what onnxruntime calls ``tensor(float8e4m3fn)``; None for types that numpy has."""
+    name = text.removeprefix("tensor(").removesuffix(")")
+    return helper.tensor_dtype_to_np_dtype(onnx_type(name)) if name in NARROW else None
 
 
 def _widened(node: onnx.NodeProto, arrays: Sequence[Array | None], opset: int, types: Sequence[str]) -> Run:
