@@ -126,6 +126,8 @@ def compute(
     for other operands it is asked again, as another one may take what is a mistake.
     """
     plain = [None if operand is None else operand.array for operand in operands]
+    if form.name in ("Div", "Mod") and plain[1] is not None and plain[1].dtype.kind in "iu" and not plain[1].all():
+        raise Unsuitable  # onnxruntime ends the process
     run = _runner(node, plain, opset, types, [] if runtime is None else runtime)
     results = run(plain)
     for result, dtype in zip(results, types):
@@ -138,6 +140,8 @@ def compute(
         if exact
         else [run([None if each is None else each.moved[way] for each in operands]) for way in range(2)]
     )
+    if not exact and not all(map(is_float, results)):
+        _check_even(results, run([None if each is None else _evened(each) for each in operands]))
     order = list(TOLERANCE)
     coarsest = max((each.coarsest for each in present), key=order.index, default="float32")
     known = []
@@ -151,6 +155,24 @@ def compute(
             ways = (result, result)
         known.append(Known(node.output[position], result, ways, kind))
     return known
+
+
+def _evened(value: Known) -> Array:
+    """Rounded to a few units in the last place of the largest element: numbers that are nearly equal are equal."""
+    largest = np.abs(value.array.astype(np.float64)).max(initial=0.0) if is_float(value.array) else 0.0
+    if value.exact or largest == 0.0:
+        return value.array
+    step = 2.0 ** np.ceil(np.log2(4 * ROUNDING[value.array.dtype.name] * largest))
+    return np.asarray(np.rint(value.array.astype(np.float64) / step) * step).astype(value.array.dtype)
+
+
+def _check_even(results: Sequence[Array], others: Sequence[Array]) -> None:
+    """Integers and bools must not depend on whether nearly equal numbers are equal: moved copies never are."""
+    for result, other in zip(results, others):
+        if not is_float(result) and not (
+            other.shape == result.shape and np.array_equal(bits_of(other), bits_of(result))
+        ):
+            raise Unsuitable
 
 
 def _check(result: Array, ways: Sequence[Array], coarsest: str) -> None:
