@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -96,7 +97,7 @@ def _infer_conv(node: Node) -> Inferred:
     return [(dtype, last_shape(shape))]
 
 
-def _conv_attributes(attributes: ConvAttributes) -> dict[str, object]:
+def _conv_attributes(attributes: ConvAttributes) -> dict[str, Any]:
     names = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
     return {name: getattr(attributes, name) for name in names}
 

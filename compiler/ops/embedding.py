@@ -108,8 +108,8 @@ def _expand_quantised(builder: Builder, node: Node) -> Sequence[Value]:
         table = node.optional(position)
         if table is not None:
             shape = builder.constant(np.array([], np.int64))
-            parameters = [builder.op("Reshape", node.operand(each), shape) for each in (scale, zero_point)]
-            floats[position] = dequantize(builder, table, *parameters)
+            step, zero = (builder.op("Reshape", node.operand(each), shape) for each in (scale, zero_point))
+            floats[position] = dequantize(builder, table, step, zero)
     results = builder.ops(
         "EmbedLayerNormalization",
         node.operand(0),
