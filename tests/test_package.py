@@ -1,14 +1,20 @@
 """The distribution: its packages, data files, metadata and entry point."""
 
+import fnmatch
 import importlib.metadata
 import importlib.resources
+import re
 import subprocess
 import sys
 import tomllib
 import zipfile
 from pathlib import Path
 
+import onnx.defs
 import pytest
+
+import shaderloom.compiler.ops  # noqa: F401  (fills the registry)
+from shaderloom.compiler.ops.registry import registry
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = {
@@ -66,6 +72,33 @@ def test_templates_are_found_as_resources():
     names = [entry.name for entry in templates.iterdir() if entry.name.endswith(".wgsl.j2")]
     assert names
     assert all(templates.joinpath(name).read_text(encoding="utf-8").strip() for name in names)
+
+
+def test_documents_name_files_that_exist():
+    """Files of the project in code quotes, and the targets of links."""
+    folders = (*FOLDERS, "tests", "docs", "bench", "examples")
+    paths = {path for folder in folders for path in (ROOT / folder, *(ROOT / folder).rglob("*"))}
+    known = {f"/{path.relative_to(ROOT).as_posix()}" for path in paths}
+    named = re.compile(r"`((?:[\w*.-]+/)*[\w*-]+\.(?:py|j2|toml|css)|(?:[\w-]+/)+)`")
+    missing = []
+    for document in (ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))):
+        text = document.read_text(encoding="utf-8")
+        for name in named.findall(text):
+            source = name.removeprefix("shaderloom/")  # as it is named in an installed package
+            if not name.startswith("build/") and not fnmatch.filter(known, f"*/{source.rstrip('/')}"):
+                missing.append((document.name, name))
+        for target in re.findall(r"\]\((?!https?:)([^)#]+)", text):
+            if not (document.parent / target).exists():
+                missing.append((document.name, target))
+    assert missing == []
+
+
+def test_the_readme_counts_operators():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    standard = {schema.name for schema in onnx.defs.get_all_schemas() if schema.domain == ""}
+    own = [definition for definition in registry.all() if definition.domain == "" and definition.name in standard]
+    contributed = [definition for definition in registry.all() if definition.domain == "com.microsoft"]
+    assert f"{len(own)} of ai.onnx" in text and f"{len(contributed)} of `com.microsoft`" in text
 
 
 def test_metadata_is_complete():
