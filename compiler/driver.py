@@ -42,6 +42,7 @@ class CompileOptions:
     winograd: bool = True
     split_products: bool = True  #: on GPUs
     disabled_passes: tuple[str, ...] = ()
+    open_sizes: bool = True  #: plans of stages serve ranges of sizes, where a program comes to ever new ones
     verify: bool = False  #: check the IR's invariants between passes
     precision: str = "float32"  #: "float16" stores float32 values as float16 where they fit
     #: magnitudes that a run was seen to reach and that do not fit float16: (ONNX node as text, magnitude)

@@ -189,6 +189,16 @@ def declared_dimension(variable: str) -> Dimension | None:
     return Dimension(name, int(step), int(offset))
 
 
+def is_variable(value: Dim) -> bool:
+    """Whether ``value`` is a variable and nothing else."""
+    return (
+        isinstance(value, Index)
+        and len(value.terms) == 1
+        and value.terms[0][1] == 1
+        and (len(value.terms[0][0]) == 1 and value.terms[0][0][0].kind == "var")
+    )
+
+
 def coordinate(name: str, size: Dim) -> Dim:
     """The variable ``name`` that runs over an axis: ``0 <= name < size``, also where ``size`` is symbolic.
 

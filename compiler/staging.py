@@ -36,7 +36,7 @@ from ..runtime.errors import (
 from . import index as ix
 from .builder import GraphBuilder, Limits, empty_array, is_empty
 from .frontend.model import ImportedGraph, ImportedModel
-from .ir import Graph, Value
+from .ir import Graph, Shape, Value
 from .program_nodes import PendingNode, ProgramScope, SplitStages, branch_nodes
 from .sources import InlineSource, TensorSource
 from .specialise import Scope, Specialiser
@@ -51,7 +51,7 @@ class Operand:
     """A value that is there when a stage begins.  ``dtype`` None: the compiler cannot read it (a sequence)."""
 
     dtype: DType | None
-    shape: tuple[int, ...]
+    shape: Shape
     known: np.ndarray | None = None
     what: str = "a tensor"  #: for messages
 
@@ -72,13 +72,22 @@ class Advance:
     values: dict[str, Value] = field(default_factory=dict)
 
     def finish(self, outputs: Sequence[str]) -> Graph:
-        """The stage's graph with these outputs, which done nodes compute.  Inputs that it does not need are gone."""
+        """The stage's graph with these outputs, which done nodes compute.  Inputs that it does not need are gone, but
+        for those that say how large open sizes are.
+        """
         graph = self.graph
         graph.outputs = [self.values[name] for name in outputs]
         graph.output_names = list(outputs)
         graph.remove_dead()
         given = set(map(id, graph.outputs))
-        graph.inputs = [value for value in graph.inputs if value.uses or id(value) in given]
+        kept = {id(value) for value in graph.inputs if value.uses or id(value) in given}
+        told = {size for value in graph.inputs if id(value) in kept for size in value.shape}
+        for value in graph.inputs:
+            open_sizes = {size for size in value.shape if isinstance(size, ix.Index) and ix.is_variable(size)}
+            if open_sizes - told:
+                kept.add(id(value))
+                told |= open_sizes
+        graph.inputs = [value for value in graph.inputs if id(value) in kept]
         return graph
 
 

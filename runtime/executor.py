@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -191,9 +191,11 @@ class Executor:
 
     def profile(self, feeds: Mapping[str, Feed]) -> timing.Profile:
         """Run once and measure every call by itself; see :class:`timing.Profile`."""
-        return self.measured(
+        profile = self.measured(
             feeds, lambda dispatches: timing.measure(self.device, dispatches, use_native=self._use_native)
         )
+        names = (symbol.name for symbol in self.plan.symbols)
+        return replace(profile, sizes=dict(zip(names, bind_symbols(self.plan, feeds))))
 
     def measured(self, feeds: Mapping[str, Feed], measure: Callable[[list[Dispatch]], Measured]) -> Measured:
         """What ``measure`` makes of the calls of a run, bound and with the inputs written; it runs them itself."""

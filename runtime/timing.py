@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -34,10 +34,12 @@ class Profile:
 
     ``method`` is ``"timestamps"``, or ``"wall"``: time from submission to completion, which includes about 100
     microseconds of overhead a call.  Calls are separated for measuring, so their sum exceeds the time of a plain run.
+    ``sizes`` are those of the plan's dynamic dimensions in the run.
     """
 
     method: str
     calls: tuple[CallTime, ...]
+    sizes: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def nanoseconds(self) -> int:

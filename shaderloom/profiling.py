@@ -121,27 +121,30 @@ def summarise(
     return PlanProfile(profiles[0].method, len(profiles), tuple(rows))
 
 
-def summarise_stages(
-    runs: Sequence[Sequence[tuple[Plan, Profile]]],
-    feeds: Mapping[str, np.ndarray],
-    roofline: Roofline | None = None,
-) -> PlanProfile:
+def summarise_stages(runs: Sequence[Sequence[tuple[Plan, Profile]]], roofline: Roofline | None = None) -> PlanProfile:
     """As :func:`summarise`, of runs that may have taken several plans; those that ran several times are added up."""
     if len({plan.key for plan, _ in runs[0]}) == 1 and all(len(run) == 1 for run in runs):
         plan = runs[0][0][0]
-        return summarise(plan, [run[0][1] for run in runs], symbol_values(plan, feeds), roofline)
+        return summarise(plan, [run[0][1] for run in runs], runs[0][0][1].sizes, roofline)
     plans = {plan.key: plan for run in runs for plan, _ in run}
     rows: list[CallProfile] = []
     for number, plan in enumerate(plans.values(), 1):
         executions = [[profile for each, profile in run if each.key == plan.key] for run in runs]
         added = [_added(profiles) for profiles in executions if profiles]
-        steps = max(map(len, executions))
-        found = summarise(plan, added, {}, roofline) if added[0].calls else None
+        steps = [profile.sizes for profile in max(executions, key=len)]
+        found = summarise(plan, added, steps[0]) if added[0].calls else None
         for row in found.calls if found is not None else ():
-            share = None if row.roofline is None else row.roofline * steps
+            call = plan.calls[row.position]
+            works = [(evaluate(call.flops, sizes), evaluate(call.bytes, sizes)) for sizes in steps]
+            least = None if roofline is None else sum(roofline.least_seconds(*work) for work in works)
             rows.append(
                 replace(
-                    row, stage=number, steps=steps, flops=row.flops * steps, bytes=row.bytes * steps, roofline=share
+                    row,
+                    stage=number,
+                    steps=len(steps),
+                    flops=sum(flops for flops, _ in works),
+                    bytes=sum(moved for _, moved in works),
+                    roofline=None if least is None else least / max(row.nanoseconds, 1) * 1e9,
                 )
             )
     total = max(sum(row.nanoseconds for row in rows), 1)

@@ -103,6 +103,16 @@ MODELS = {
     "branch": (BRANCH, {"x": numbers(4, 6)}),
     "inside": (INSIDE, {"x": numbers(3, 4), "n": np.array(4, np.int64)}),
     "scan": (SCAN, {"start": numbers(1, 3), "x": numbers(6, 3)}),
+    "growing": (
+        """text (float[3] x, int64 n) => (float[m] y) <bool yes = {1}> {
+            y = Loop (n, yes, x) <body = b (int64 i, bool go, float[p] v) => (bool on, float[q] w) {
+                on = Identity (go)
+                e = Tanh (v)
+                w = Concat <axis = 0> (e, x)
+            }>
+        }""",
+        {"x": numbers(3), "n": np.array(7, np.int64)},
+    ),
     "cpu": (
         """text (float[3,4] x) => (float[3,4] y) {
             a = Tanh (x)
@@ -157,6 +167,13 @@ def test_every_stage_is_compared(check):
     assert made["z"].stage == 1 and made["y"].stage > made["z"].stage
     assert all(row.place == MAIN for row in result.rows)
     assert made["y"].node == "Softmax (main node 7)"
+
+
+def test_steps_that_share_a_plan_of_open_sizes(check):
+    """Seven sizes: two plans for one each, and one for the others."""
+    result = check("growing")
+    assert result.is_close and result.stages == 3
+    assert sum("w" in name for _, name in tensors(result)) >= 7
 
 
 def test_the_outputs_alone(check):

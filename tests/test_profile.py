@@ -120,6 +120,29 @@ STAGED = """<ir_version: 8, opset_import: ["" : 18]> g (float[9] x, int64 n) => 
         d = Identity(c)  e = Sin(s)  t = Mul(e, s) }> }"""
 
 
+GROWING = """<ir_version: 8, opset_import: ["" : 18]> g (float[9] x, int64 n) => (float[m] y) {
+    y = Loop (n, , x) <body = b (int64 i, bool c, float[s] v) => (bool d, float[t] w) {
+        d = Identity(c)  e = Exp(v)  w = Concat<axis = 0>(e, x) }> }"""
+
+
+def test_work_of_a_plan_that_serves_several_sizes(device):
+    """The operations of each step are those of its size: 9 more elements in every one, whatever plan ran."""
+    with InferenceSession(onnx.parser.parse_model(GROWING), device=device, cache=False) as session:
+        feeds = {"x": np.zeros(9, np.float32), "n": np.array(6)}
+        assert len(session.profile(feeds).calls) == 6
+        runs = [session.profile_stages(feeds)]
+        result = summarise_stages(runs, Roofline(1e9, 1e9, "wall"))
+        closed = {"open_sizes": False}
+        with InferenceSession(onnx.parser.parse_model(GROWING), device=device, cache=False, options=closed) as plain:
+            expected = summarise_stages([plain.profile_stages(feeds)], Roofline(1e9, 1e9, "wall"))
+    assert [call.steps for call in result.calls] == [1, 1, 4]
+    assert [call.steps for call in expected.calls] == [1] * 6
+    assert sum(call.bytes for call in result.calls) == sum(call.bytes for call in expected.calls)
+    operations = sum(call.flops for call in expected.calls)  # of whole threads, so not quite the same
+    assert sum(call.flops for call in result.calls) == pytest.approx(operations, rel=0.1)
+    assert all(call.roofline for call in result.calls)
+
+
 def test_calls_of_all_stages(device, cache_folder, tmp_path, monkeypatch):
     path = tmp_path / "staged.onnx"
     onnx.save(onnx.parser.parse_model(STAGED), path)
@@ -127,7 +150,7 @@ def test_calls_of_all_stages(device, cache_folder, tmp_path, monkeypatch):
     with InferenceSession(path, device=device) as session:
         feeds = {"x": x, "n": np.array(4)}
         runs = [session.profile_stages(feeds) for _ in range(2)]
-        result = summarise_stages(runs, feeds)
+        result = summarise_stages(runs)
         assert len(session.profile(feeds).calls) == sum(len(profile.calls) for _, profile in runs[0])
         np.testing.assert_array_equal(session.run(["y"], feeds)[0], np.stack(np.nonzero(x)))
     assert {call.stage for call in result.calls} >= {1, 2}

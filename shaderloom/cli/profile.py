@@ -81,7 +81,7 @@ def command(
         roofline = measure_roofline(session.device)
         if not runs[0]:
             raise UnsupportedError("nothing of the model runs on the device", hint="inspect --stage placement says why")
-        result = summarise_stages(runs, feeds, roofline)
+        result = summarise_stages(runs, roofline)
         name = session.device.name
     if trace is not None:
         try:

@@ -16,6 +16,8 @@ from ..compiler.decisions import deciding_names
 from ..compiler.driver import compile_graph
 from ..compiler.frontend.model import ImportedModel
 from ..compiler.half_storage import Borders
+from ..compiler.index import Undecidable
+from ..compiler.ir import Value
 from ..compiler.program_nodes import PendingNode, ProgramScope, branch_nodes
 from ..compiler.sources import InlineSource
 from ..compiler.staging import Advance, Operand, Parts, advance
@@ -27,6 +29,7 @@ from ..runtime.errors import (
     DeviceLimitError,
     InputError,
     InternalError,
+    LimitError,
     NotKnownError,
     Origin,
     ShaderloomError,
@@ -34,8 +37,10 @@ from ..runtime.errors import (
     UnsupportedError,
 )
 from ..runtime.loader import WeightPool
+from ..runtime.plan import Symbol
 from .borders import BorderFacts
 from .loops import LoopStep
+from .open_sizes import Opened
 from .segments import SegmentMaker
 from .stage_source import StageSource
 from .steps import AliasStep, Block, CpuStep, DeviceStep, Env, FoldStep, ReadStep, State, Step, reads_of
@@ -95,8 +100,10 @@ class ProgramBuilder:
         self._loops: dict[tuple[PendingNode, frozenset[str]], LoopStep] = {}
         self._count = 0
 
-    def build(self, state: State, env: Env) -> tuple[Step, State]:
-        """The next step from here.  Raises what no later step can mend."""
+    def build(self, state: State, env: Env, opened: Opened | None = None) -> tuple[Step, State]:
+        """The next step from here, if it is a plan for all sizes that are ``opened``, should that be possible.  Raises
+        what no later step can mend.
+        """
         aliases = [
             item
             for item in state.pending
@@ -123,6 +130,10 @@ class ProgramBuilder:
             if folded is not None:
                 return folded
             if found.done:
+                if opened is not None:
+                    step = self._open_step(state, found, opened, refused, waiting)
+                    if step is not None:
+                        return step
                 try:
                     again = partial(self._advance_from, state, found.operands, dict(refused), set(waiting))
                     return self._device_step(state, found, again)
@@ -132,7 +143,11 @@ class ProgramBuilder:
             return self._host_step(state, found, env)
 
     def _advance(
-        self, state: State, env: Env, refused: dict[PendingNode, ShaderloomError], waiting: set[PendingNode]
+        self,
+        state: State,
+        env: Env,
+        refused: dict[PendingNode, ShaderloomError],
+        waiting: set[PendingNode],
     ) -> Advance:
         operands = {name: env[name].operand(name in state.known) for name in state.live if name in env}
         return self._advance_from(state, operands, refused, waiting)
@@ -230,7 +245,30 @@ class ProgramBuilder:
 
     # -- the device --------------------------------------------------------------------------------------------------
 
-    def _device_step(self, state: State, found: Advance, again: Callable[[], Advance]) -> tuple[Step, State]:
+    def _open_step(
+        self,
+        state: State,
+        found: Advance,
+        opened: Opened,
+        refused: dict[PendingNode, ShaderloomError],
+        waiting: set[PendingNode],
+    ) -> tuple[Step, State] | None:
+        """A plan for all sizes that are ``opened``; None unless it goes as far as what was ``found`` for the sizes at
+        hand, and leaves the same behind.
+        """
+        operands = {name: opened.operand(name, operand) for name, operand in found.operands.items()}
+        again = partial(self._advance_from, state, operands, dict(refused), set(waiting))
+        try:
+            wide = again()
+            if not _is_same_stage(found, wide):
+                return None
+            return self._device_step(state, wide, again, opened.symbols)
+        except (LimitError, ShapeError, UnsupportedError, Undecidable):  # too large, or not the same for all the sizes
+            return None
+
+    def _device_step(
+        self, state: State, found: Advance, again: Callable[[], Advance], symbols: tuple[Symbol, ...] = ()
+    ) -> tuple[Step, State]:
         """``again`` gives what was ``found`` once more: compiling changes the graph."""
         pending = tuple(found.pending)
         made = {name for item in found.done for name in item.outputs if name}
@@ -256,21 +294,26 @@ class ProgramBuilder:
         if not outputs:
             self._place_folded(found)
             return ReadStep(()), following
-        compiled, source = self._compile(state, found, outputs, again)
+        compiled, source = self._compile(state, found, outputs, again, symbols)
         executor = self.engine.executor_for(compiled, self.pool)
         for item, letter in zip(found.done, compiled.plan.report.get("placed", "")):
             self._place(item, *LETTERS[letter])
         return DeviceStep(executor, outputs, self.engine.device, source if self.keep_sources else None), following
 
     def _compile(
-        self, state: State, found: Advance, outputs: dict[str, str | None], again: Callable[[], Advance]
+        self,
+        state: State,
+        found: Advance,
+        outputs: dict[str, str | None],
+        again: Callable[[], Advance],
+        symbols: tuple[Symbol, ...],
     ) -> tuple[Compiled, StageSource]:
         """The plan of a stage.  In half precision it rests on what a run in full precision has reached; raises
         :class:`NotSeen` if none took its nodes.
         """
         graph = found.finish(list(outputs))
         nodes = [item.node for item in found.done]
-        entries = self._entries(found, state, outputs)
+        entries = self._entries(found, state, outputs, symbols)
         profile = self.engine.device.profile
 
         def make(options: Mapping[str, Any], borders: Borders | None) -> tuple[Compiled, StageSource]:
@@ -279,10 +322,17 @@ class ProgramBuilder:
                 profile,
                 options,
                 lambda choices: compile_graph(
-                    graph, nodes, profile, options, limits=self.limits, choices=choices, borders=borders
+                    graph,
+                    nodes,
+                    profile,
+                    options,
+                    symbols=symbols,
+                    limits=self.limits,
+                    choices=choices,
+                    borders=borders,
                 ),
             )
-            return compiled, StageSource(again, tuple(outputs), profile, options, self.limits, borders)
+            return compiled, StageSource(again, tuple(outputs), profile, options, self.limits, borders, symbols)
 
         if not self.half:
             return make(self.source.reference_options if self.source.half else self.source.full_precision, None)
@@ -312,7 +362,10 @@ class ProgramBuilder:
             for item in readers
         )
 
-    def _entries(self, found: Advance, state: State, outputs: dict[str, str | None]) -> dict[str, Any]:
+    @staticmethod
+    def _entries(
+        found: Advance, state: State, outputs: dict[str, str | None], symbols: tuple[Symbol, ...]
+    ) -> dict[str, Any]:
         """What tells the plan of this stage from every other plan of the model."""
         digest = hashlib.sha256()
         for name, operand in sorted(found.operands.items()):
@@ -320,7 +373,13 @@ class ProgramBuilder:
             if operand.known is not None:
                 digest.update(np.ascontiguousarray(operand.known).tobytes())
         nodes = [[item.scope.prefix, item.origin.index, item.node.op, item.made] for item in found.done]
-        return {"block": state.block.name, "nodes": nodes, "operands": digest.hexdigest(), "outputs": sorted(outputs)}
+        return {
+            "block": state.block.name,
+            "nodes": nodes,
+            "operands": digest.hexdigest(),
+            "outputs": sorted(outputs),
+            "symbols": [[symbol.name, *symbol.range] for symbol in symbols],
+        }
 
     def _sort_out(
         self,
@@ -405,6 +464,22 @@ def _computes(item: PendingNode, origin: Origin) -> bool:
     own = item.origin
     inside = f"{own.graph}/{own.name or f'{own.op}_{own.index}'}."
     return own == origin or origin.graph.startswith(inside)
+
+
+def _is_same_stage(found: Advance, wide: Advance) -> bool:
+    """Whether a stage of open sizes has the nodes of the one for the sizes at hand, and leaves the same to others: no
+    elements that were known may have become open.
+    """
+    if (found.done, found.pending, found.wanted, found.loops) != (wide.done, wide.pending, wide.wanted, wide.loops):
+        return False
+    if found.refused.keys() != wide.refused.keys():
+        return False
+    read = {name for item in found.pending for name in reads_of(item)}
+    return all(found.values[name].known is None or _is_known(wide.values[name]) for name in read & found.values.keys())
+
+
+def _is_known(value: Value) -> bool:
+    return value.known is not None and value.known.dtype != object
 
 
 def _is_small_integer(held: Held) -> bool:

@@ -17,8 +17,9 @@ from ..runtime.tensor import Tensor
 from ..runtime.timing import Profile
 from .build import NotSeen, ProgramBuilder
 from .calibrate import measure_program
-from .kept import KeptSteps
-from .steps import Block, Env, Observer, RunRecord
+from .kept import Found, KeptSteps
+from .open_sizes import Key
+from .steps import Block, DeviceStep, Env, Observer, RunRecord, State
 from .values import Held
 
 if TYPE_CHECKING:
@@ -50,6 +51,8 @@ class Program(ProgramBuilder):
         self.last = RunRecord()
         self._reached: Any = None  #: what plans in half precision rest on
         self._kept = KeptSteps(plans * STAGES)
+        #: in half precision plans rest on what was reached with the sizes at hand
+        self._opens = not source.half and source.options.get("open_sizes", True)
         self._lock = threading.RLock()
 
     def run(self, feeds: Mapping[str, Any], targets: Mapping[str, Target]) -> dict[str, Any]:
@@ -122,13 +125,7 @@ class Program(ProgramBuilder):
         state = block.state(block.nodes, frozenset())
         while state.pending:
             key = tuple((name, env[name].describe(name in state.known)) for name in state.live if name in env)
-            found = self._kept.find(state, key)
-            if found is None:
-                found = self.build(state, env)
-                before = self._kept.evicted
-                self._kept.keep(state, key, found)
-                self.engine.stats.evictions += self._kept.evicted - before
-            step, following = found
+            step, following = self._step(state, key, env)
             held_before = {} if record.observer is None else dict(env)
             step.run(env, targets, record)
             if record.observer is not None:
@@ -139,6 +136,25 @@ class Program(ProgramBuilder):
             for name in [name for name in env if name not in live]:
                 del env[name]
         return {name: env[name] if name in env else self.constant(name) for name in block.outputs}
+
+    def _step(self, state: State, key: Key, env: Env) -> Found:
+        """The step that fits the values: one that was made for them, or for a range of their sizes, or a new one."""
+        found = self._kept.find(state, key)
+        open_key = state.sizes.open_key(key) if found is None else None
+        if open_key is not None:
+            found = self._kept.find(state, open_key)
+        if found is not None:
+            return found
+        opened = state.sizes.widen(key) if self._opens else None
+        found = self.build(state, env, opened)
+        if isinstance(found[0], DeviceStep):
+            state.sizes.note(key, opened, found[0].is_open)
+            if opened is not None and found[0].is_open:
+                key = opened.key(key) or key
+        before = self._kept.evicted
+        self._kept.keep(state, key, found)
+        self.engine.stats.evictions += self._kept.evicted - before
+        return found
 
     def _deliver(self, name: str, held: Held, target: Target) -> Any:
         """A result where the caller wants it."""

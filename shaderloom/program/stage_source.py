@@ -12,7 +12,7 @@ from ..compiler.driver import CompileOptions, Lowered, lower, make_plan
 from ..compiler.half_storage import Borders
 from ..compiler.staging import Advance
 from ..runtime.device_profile import DeviceProfile
-from ..runtime.plan import Plan
+from ..runtime.plan import Plan, Symbol
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,7 @@ class StageSource:
     options: Mapping[str, Any]
     limits: Limits
     borders: Borders | None
+    symbols: tuple[Symbol, ...] = ()
 
     def compile(self, changes: Mapping[str, Any], choices: Choices) -> tuple[Lowered, Plan]:
         """The stage with some options changed; without changes it is the plan that runs."""
@@ -32,4 +33,4 @@ class StageSource:
         graph = found.finish(list(self.outputs))
         options = CompileOptions.of({**self.options, **changes})
         lowered = lower(graph, self.profile, options, limits=self.limits, choices=choices, borders=self.borders)
-        return lowered, make_plan([item.node for item in found.done], (), self.profile, options, lowered)
+        return lowered, make_plan([item.node for item in found.done], self.symbols, self.profile, options, lowered)

@@ -16,6 +16,7 @@ from ..runtime.executor import Executor
 from ..runtime.plan import Plan
 from ..runtime.tensor import Tensor
 from ..runtime.timing import Profile
+from .open_sizes import SizesSeen
 from .values import Crossing, Held
 
 if TYPE_CHECKING:
@@ -74,6 +75,7 @@ class State:
     pending: tuple[PendingNode, ...]
     known: frozenset[str]
     live: tuple[str, ...]
+    sizes: SizesSeen = field(default_factory=SizesSeen)
 
 
 @dataclass(eq=False)
@@ -158,6 +160,7 @@ class DeviceStep:
             for alias in executor.plan.aliases
             if alias.source.startswith("input:")
         }
+        self.is_open = bool(executor.plan.symbols)
         self.works = any(stage.calls for stage in executor.plan.stages)
 
     def run(self, env: Env, targets: Mapping[str, Target], record: RunRecord) -> None:
