@@ -117,6 +117,7 @@ def plant_in_template(monkeypatch, name: str, old: str, new: str) -> None:
 
     patched = original.overlay(loader=jinja2.FunctionLoader(source), cache_size=0)
     monkeypatch.setattr(render, "environment", lambda: patched)
+    monkeypatch.setattr(render, "template_text", render.template_text.__wrapped__)  # texts are kept
 
 
 # -- right models ------------------------------------------------------------------------------------------------------

@@ -333,6 +333,8 @@ def test_the_command(device, tmp_path, monkeypatch):
     path.write_bytes(build(LOOP).SerializeToString())
     np.save(tmp_path / "lim.npy", np.array(4, np.float32))
     arguments = ["check", str(path), "--input", f"lim={tmp_path / 'lim.npy'}"]
+    result = CliRunner().invoke(app, [*arguments, "--device", "none such"])
+    assert result.exit_code == 1 and "error: device: no adapter matches" in result.stderr
     result = CliRunner().invoke(app, [*arguments, "--per-node"])
     assert result.exit_code == 0, result.output
     assert "next  (main/Loop_1.body, step 2)" in result.output

@@ -31,7 +31,7 @@ from .options import (
     SeedOption,
     ShapeOption,
 )
-from .session import make_feeds
+from .session import make_feeds, open_with_cpu
 
 if TYPE_CHECKING:
     from ..check import CheckResult
@@ -106,13 +106,12 @@ def command(
     from ..model import Model
     from ..onnx_model import OnnxModel
     from ..references import open_reference
-    from ..session import InferenceSession
 
     with progress(quiet=as_json) as report:
         source = OnnxModel(model)
         reference = open_reference(against, source)
         sizes = parse_dynamic(dynamic)
-        with InferenceSession(model, providers=["wgpu", "cpu"], device=device, dynamic=sizes, cache=False) as session:
+        with open_with_cpu(model, device=device, dynamic=sizes, cache=False) as session:
             values = parse_pairs(inputs, "--input")
             given = _read_inputs(inputs_file)
             shapes_given = {**parse_shapes(shapes), **{name: array.shape for name, array in given.items()}}

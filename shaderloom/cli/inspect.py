@@ -211,6 +211,7 @@ class Opening:
     def look(self, path: Path, options: dict[str, Any]) -> Look:
         """Where the nodes of a model run; one that is no single plan runs once, on random inputs by default."""
         from ..program.look import look_at
+        from ..runtime.device import open_device
         from ..subject import looks_like_bundle
         from .session import make_feeds
 
@@ -221,7 +222,7 @@ class Opening:
         return look_at(
             path,
             lambda session: make_feeds(session, self.values, self.shapes, 0),
-            device=self.device,
+            device=open_device(self.device),
             dynamic=self.dynamic,
             cache=self.cache,
             options=options,

@@ -21,7 +21,7 @@ from .options import (
     SeedOption,
     ShapeOption,
 )
-from .session import keep_model, make_feeds
+from .session import keep_model, make_feeds, open_with_cpu
 
 if TYPE_CHECKING:
     from ..compiled import Progress
@@ -71,7 +71,6 @@ def command(
       shaderloom repro decoder.onnx --node /decoder/MatMul_3 --step 4 -o step.py
     """
     keep_model(output, model)
-    from ..session import InferenceSession
     from ..stage_repro import Wanted
 
     number, stage = parse_call(call)
@@ -80,9 +79,7 @@ def command(
         raise InputError("which kernel?", hint="give --kernel, --call or --node; inspect, profile and check name them")
     with progress() as report:
         sizes, chosen = parse_dynamic(dynamic), parse_options(options)
-        with InferenceSession(
-            model, providers=["wgpu", "cpu"], device=device, dynamic=sizes, cache=cache, options=chosen
-        ) as session:
+        with open_with_cpu(model, device=device, dynamic=sizes, cache=cache, options=chosen) as session:
             feeds = make_feeds(session, parse_pairs(inputs, "--input"), parse_shapes(shapes), seed)
             text, done = cut(session, feeds, Wanted(kernel, number, node, stage, steps), model.name, report)
     try:

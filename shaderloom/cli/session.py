@@ -49,6 +49,14 @@ def open_session(
     )
 
 
+def open_with_cpu(model: Path, *, device: str | None, **options: Any) -> InferenceSession:
+    """A session that leaves to the cpu what wgpu cannot run; without the device that is wanted it is an error."""
+    from ..runtime.device import open_device
+    from ..session import InferenceSession
+
+    return InferenceSession(model, providers=["wgpu", "cpu"], device=open_device(device), **options)
+
+
 def make_feeds(
     session: InferenceSession, values: dict[str, str], shapes: dict[str, tuple[int, ...]], seed: int
 ) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from ..compiler.program_nodes import PendingNode, ProgramScope, branch_nodes
 from ..compiler.sources import InlineSource
 from ..compiler.staging import Advance, Operand, Parts, advance
 from ..engine import WgpuEngine
-from ..model import Model, merge_refusals
+from ..model import Model
 from ..placement import LETTERS
 from ..runtime.dtypes import to_border
 from ..runtime.errors import (
@@ -41,6 +41,7 @@ from ..runtime.plan import Symbol
 from .borders import BorderFacts
 from .loops import LoopStep
 from .open_sizes import Opened
+from .refusals import computes, refusal_of
 from .segments import SegmentMaker
 from .stage_source import StageSource
 from .steps import AliasStep, Block, CpuStep, DeviceStep, Env, FoldStep, ReadStep, State, Step, reads_of
@@ -390,7 +391,7 @@ class ProgramBuilder:
     ) -> None:
         """The compiler refused a node after its shapes were known; it must not be tried again."""
         origin = error.origin
-        guilty = [item for item in found.done if origin is not None and _computes(item, origin)]
+        guilty = [item for item in found.done if origin is not None and computes(item, origin)]
         if isinstance(error, NotKnownError) and guilty and not waiting.issuperset(guilty):
             waiting.update(guilty)
             return
@@ -459,13 +460,6 @@ class ProgramBuilder:
             self._place(item, *LETTERS["f"])
 
 
-def _computes(item: PendingNode, origin: Origin) -> bool:
-    """Whether a node of the file is ``item``, or inside of one of its graphs."""
-    own = item.origin
-    inside = f"{own.graph}/{own.name or f'{own.op}_{own.index}'}."
-    return own == origin or origin.graph.startswith(inside)
-
-
 def _is_same_stage(found: Advance, wide: Advance) -> bool:
     """Whether a stage of open sizes has the nodes of the one for the sizes at hand, and leaves the same to others: no
     elements that were known may have become open.
@@ -485,16 +479,3 @@ def _is_known(value: Value) -> bool:
 def _is_small_integer(held: Held) -> bool:
     dtype = held.dtype
     return dtype is not None and not dtype.is_float and held.host.size <= FOLDED_ELEMENTS
-
-
-def refusal_of(refused: dict[PendingNode, ShaderloomError], model: ImportedModel | None) -> ShaderloomError:
-    """One error for all nodes that are refused."""
-    errors = list(refused.values())
-    if model is not None:
-        known = {(item.origin.graph, item.origin.index) for item in refused}
-        errors += [
-            node.refusal
-            for node in model.refused
-            if node.refusal is not None and (node.origin.graph, node.origin.index) not in known
-        ]
-    return merge_refusals(errors)
