@@ -6,6 +6,7 @@ What runs where, and what it costs (processor time of one core, measured with a 
   interpreter runs what fusion would get (0.04 s each);
 * every eighth on the first adapter: one plan with poisoned memory, or a session where shapes depend on elements
   (0.2 s each, nearly all of it the driver's compiler, as no two graphs share kernels);
+* programs, with control flow and computed sizes, in sessions: a run, the same again, and one that decides otherwise;
 * some on the second adapter, and some with declared dynamic dimensions, one plan for two sizes.
 
 Each example draws a *twin*: a pass, fusion, layouts or in-place memory off.  ``--hypothesis-profile long`` takes other
@@ -26,10 +27,10 @@ from shaderloom.runtime.errors import ShapeError, UnsupportedError
 from .conftest import open_adapter
 from .support.fuzz.examine import LOWERING, REWRITING, TWINS, compare, interpret, run_on_device, run_program
 from .support.fuzz.exclusions import EXCLUDED
-from .support.fuzz.forms import OLDEST, Form, drawn_definitions, form_of
+from .support.fuzz.forms import NARROW, OLDEST, Form, drawn_definitions, form_of
 from .support.fuzz.graphs import RandomGraph, random_graphs, seeded_graph
 from .support.fuzz.growth import Growth
-from .support.fuzz.oracle import Known
+from .support.fuzz.oracle import Known, dtype_of
 from .support.fuzz.source import Seeded, Unsuitable
 from .support.running import compile_for, run_plan
 
@@ -50,6 +51,7 @@ def profile(examples: int) -> settings:
 
 def test_graphs_on_the_host() -> None:
     used: Counter[str] = Counter()
+    types: set[str] = set()
 
     @profile(HOST)
     @given(random_graphs(), st.sampled_from(list(REWRITING)))
@@ -58,10 +60,12 @@ def test_graphs_on_the_host() -> None:
         results = interpret(graph, REWRITING[twin])
         if results is not None:  # stages are for devices
             used[twin] += 1
+            types.update(dtype_of(array) for array in (*graph.feeds.values(), *results))
             compare(graph.outputs, results)
 
     check()
     assert set(used) == set(REWRITING)
+    assert len(types & set(NARROW)) > 3, types
 
 
 @pytest.mark.parametrize(("adapter", "examples"), [("llvmpipe", FIRST), ("SwiftShader", SECOND)])
@@ -128,6 +132,8 @@ def test_control_flow_of_the_reference_is_that_of_onnxruntime() -> None:
         ops = set() if graph is None else {node.op_type for node in graph.growth.nodes}
         if graph is None or not ops & {"If", "Loop", "Scan"}:
             continue
+        if not all(value.array.size for value in graph.growth.known.values()):
+            continue  # onnxruntime divides by sizes of 0, which ends the process
         try:
             session = onnxruntime.InferenceSession(graph.model().SerializeToString(), options)
             results = session.run(None, graph.feeds)
@@ -135,7 +141,7 @@ def test_control_flow_of_the_reference_is_that_of_onnxruntime() -> None:
             continue
         compare(graph.outputs, results)
         compared.update(ops)
-    assert min(compared[op] for op in ("If", "Loop", "Scan")) >= 5
+    assert min(compared[op] for op in ("If", "Loop", "Scan")) >= 3
 
 
 # -- declared dimensions ---------------------------------------------------------------------------------------------

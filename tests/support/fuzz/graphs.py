@@ -15,7 +15,7 @@ from .control import draw_control
 from .forms import Form
 from .growth import MOST_NODES, OPSETS, Growth, reads
 from .oracle import Known, dtype_of
-from .source import Drawn, Seeded, Source, Unsuitable, choose
+from .source import Drawn, Seeded, Source, Unsuitable, choose, rarely
 
 
 @dataclass
@@ -56,14 +56,16 @@ def grow_graph(
 
     ``programs``: with control flow, and with more operands that are computed.
     """
+    narrow = not inputs_only and rarely(source, 10)
     growth = Growth(
         source,
-        choose(source, OPSETS),
+        choose(source, [opset for opset in OPSETS if opset >= 21] if narrow else OPSETS),
         source.integer(0, 2**16),
         inputs_only=inputs_only,
         staged=3 if programs else 16,
         control=draw_control if programs else None,
         keep=keep,
+        narrow=narrow,
     )
     for _ in range(source.integer(1, MOST_NODES)):
         if len(growth.steps) < MOST_NODES:

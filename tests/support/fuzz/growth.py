@@ -57,6 +57,11 @@ def vocabulary(opset: int) -> dict[str, list[Form]]:
     return found
 
 
+def takes_narrow(form: Form) -> bool:
+    """Whether an operand may have a type of 8 bits or fewer that numpy does not compute with."""
+    return any(dtype in NARROW for formal in form.inputs for dtype in formal.types)
+
+
 _VOCABULARIES: dict[int, dict[str, list[Form]]] = {}
 
 
@@ -97,7 +102,7 @@ class Growth:
 
     ``inputs_only``: no initializers but those of given elements, and those are constants.  Otherwise one in ``staged``
     operands of given elements is no constant.  ``control`` draws one in ``one_in`` nodes, outside of deep bodies.
-    ``keep`` says which operators are drawn.
+    ``keep`` says which operators are drawn.  ``narrow``: mostly those that take types of 8 bits and fewer.
     """
 
     def __init__(
@@ -111,6 +116,7 @@ class Growth:
         control: DrawControl | None = None,
         one_in: int = 3,
         keep: Callable[[Form], bool] = lambda form: True,
+        narrow: bool = False,
     ) -> None:
         self.source = source
         self.opset = opset
@@ -119,6 +125,7 @@ class Growth:
         self.control = control
         self.one_in = one_in
         self.keep = keep
+        self.narrow = narrow
         self.shared = Shared(np.random.default_rng(seed))
         self.prefix = ""  #: of the names of results
         self.depth = 0
@@ -153,6 +160,7 @@ class Growth:
             control=self.control,
             one_in=self.one_in,
             keep=self.keep,
+            narrow=self.narrow,
         )
         body.shared = self.shared
         body.prefix = f"{self.prefix}b{next(self.shared.bodies)}_"
@@ -225,6 +233,8 @@ class Growth:
         ways = [way for way, forms in self.forms_here().items() if any(map(self.keep, forms))]
         for _ in range(4):
             forms = [form for form in self.forms_here()[choose(self.source, ways)] if self.keep(form)]
+            if self.narrow and self.source.integer(0, 3):
+                forms = [form for form in forms if takes_narrow(form)] or forms
             if self.attempt(choose(self.source, forms)):
                 return
 

@@ -138,12 +138,12 @@ class NodeDraw:
     def type(self, name: str) -> str:
         """The operand's type, which is drawn now if nothing decided it: float32 mostly, where it may be."""
         types = self.types(name)
-        if "float32" in types and self.flip():
-            types = ("float32",)
         wide = tuple(dtype for dtype in types if dtype not in NARROW)
         narrow = types[len(wide) :]
         if wide and narrow:
-            types = narrow if self.rarely(6) else wide
+            types = narrow if self.growth.narrow and self.integer(0, 3) else wide
+        if "float32" in types and self.flip():
+            types = ("float32",)
         return self.bind(name, choose(self.source, types))
 
     # -- operands --------------------------------------------------------------------------------------------------

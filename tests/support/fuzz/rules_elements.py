@@ -84,7 +84,7 @@ def cast(d: NodeDraw) -> Found:
     value = d.pick("input")
     kinds = d.form.outputs[0].types
     wide = [kind for kind in kinds if kind not in NARROW]
-    to = d.choose(*(kinds[len(wide) :] if len(wide) < len(kinds) and d.rarely(3) else wide))
+    to = d.choose(*(kinds[len(wide) :] if len(wide) < len(kinds) and d.growth.narrow and d.flip() else wide))
     _fits(value, to)
     return {"input": value, "to": BY_NAME[to].onnx, **_saturates(d)}
 
