@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from . import compile_speed, gpu_picture, report
+from . import compile_speed, gpu_page, report
 from .models import MODELS
 from .runner import Result, measure
 from .runtimes import DRIVERS, RUNTIMES, Driver, Runtime
@@ -47,7 +47,8 @@ def main() -> None:
         run_compile(arguments.models, arguments.sizes, arguments.repeat, page=True)
     elif arguments.command == "page":
         report.write_page()
-        gpu_picture.draw()
+        gpu_page.write()
+        gpu_page.draw()
     else:
         run_models(list(SHORT_MODELS), _drivers(None)[:1], _runtimes(None, False), 5, 5.0, page=False)
         run_compile(list(SHORT_MODELS), SHORT_SIZES, 1, page=False)

@@ -5,7 +5,8 @@
 It runs with the interpreter that has PyTorch and onnxruntime, needs no network, and installs nothing outside
 ``build/bench``: wheels are unpacked there, and so is a Vulkan loader from Debian packages where the system has none.
 Every runtime has a process of its own; they take turns on the device, model by model.  A runtime that cannot run
-a model is recorded with its error.  Results are written to ``build/bench/gpu.json`` and ``docs/benchmarks-gpu.md``.
+a model is recorded with its error.  Results are written to ``build/bench/gpu.json``, and kept for each card in
+``bench/results``, of which ``docs/benchmarks-gpu.md`` is made.
 """
 
 from __future__ import annotations
@@ -28,18 +29,9 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 BUILD = ROOT / "build" / "bench"
-PAGE = ROOT / "docs" / "benchmarks-gpu.md"
 MARK = "@turn "
 ROUNDS = 3
 PATIENCE = 60  #: seconds that a worker may take for one answer
-#: (worker, mode) -> the head of its column
-COLUMNS = {
-    ("gpu_shaderloom", "arrays"): "Shaderloom, arrays",
-    ("gpu_onnxruntime", "arrays"): "onnxruntime WebGPU, arrays",
-    ("gpu_shaderloom", "device"): "Shaderloom, tensors",
-    ("gpu_onnxruntime", "best"): "onnxruntime WebGPU, bound, unvalidated",
-    ("gpu_torch", "device"): "PyTorch CUDA graph, tensors",
-}
 #: Largest difference from onnxruntime's CPU provider, in relation to the largest output, that counts as correct
 TOLERANCE = 1e-3
 
@@ -59,6 +51,8 @@ def main() -> None:
     arguments = parser.parse_args()
     environment = prepare(arguments.wheels, arguments.loader)
     sys.path[:0] = [str(ROOT), environment["PYTHONPATH"].split(os.pathsep)[1]]
+    from bench import gpu_page
+
     began = time.perf_counter()
     results: dict[str, Any] = {"date": datetime.date.today().isoformat(), "machine": _machine(), "models": []}
     results["models"], results["runtimes"] = _measure_models(arguments, environment)
@@ -67,10 +61,10 @@ def main() -> None:
     results["seconds"] = time.perf_counter() - began
     arguments.json.parent.mkdir(parents=True, exist_ok=True)
     arguments.json.write_text(json.dumps(results, indent=1))
-    text = page(results)
     if not arguments.no_page:
-        PAGE.write_text(text)
-    print(text)
+        gpu_page.keep(results, ROOT)
+        gpu_page.write(ROOT)
+    print(gpu_page.section(results))
     if any(not item["correct"] for item in results["models"]):
         raise SystemExit("some outputs are wrong or missing")
 
@@ -307,98 +301,6 @@ def _measure_kernels(environment: dict[str, str]) -> dict[str, Any]:
     if done.returncode:
         return {"error": done.stderr.strip()[-1000:]}
     return json.loads(done.stdout.splitlines()[-1])
-
-
-# -- the page ----------------------------------------------------------------------------------------------------------
-
-
-def page(results: dict[str, Any]) -> str:
-    """Everything as Markdown."""
-    machine, date = results["machine"], results["date"]
-    parts = [
-        "# Benchmarks on a GPU\n\nWritten by `./dev bench-gpu`; do not edit. f32, medians of single runs in "
-        "milliseconds with the least, from the call to the outputs: *arrays* in host memory, or *tensors* on the "
-        "device after waiting for it. Every runtime has a process of its own, and they take turns. PyTorch runs the "
-        "libraries' modules of the same architecture, TF32 off. *Difference* is Shaderloom's largest from "
-        "onnxruntime's CPU provider over the largest output.\n\n"
-        f"{machine}; {date}; {results['seconds']:.0f} s in all.\n"
-    ]
-    versions = [
-        f"{name.removeprefix('gpu_')} {item['facts'].get('version')}" for name, item in results["runtimes"].items()
-        if "facts" in item
-    ]  # fmt: skip
-    parts.append(f"Versions: {'; '.join(versions)}.\n")
-    heads = ["model", *COLUMNS.values(), "calls", "difference"]
-    rows = []
-    for result in results["models"]:
-        cells = []
-        for worker, mode in COLUMNS:
-            summary = result["summary"].get(f"{worker}/{mode}")
-            cells.append(f"{summary['median']:.3f} ({summary['least']:.3f})" if summary else "-")
-        facts = result["facts"].get("gpu_shaderloom", {})
-        difference = result["differences"].get("gpu_shaderloom")
-        rows.append(
-            [result["model"], *cells, str(facts.get("calls", "")), "-" if difference is None else f"{difference:.1e}"]
-        )
-    parts.append(_table(heads, rows))
-    parts.append(f"![Time of each model]({PAGE.stem}.png)\n")
-    parts += _ratios(results["models"])
-    errors = [f"* {r['model']}, {name}: {text}" for r in results["models"] for name, text in r["errors"].items()]
-    if errors:
-        parts.append("Not run:\n\n" + "\n".join(errors) + "\n")
-    if "kernels" in results:
-        parts.append(_kernel_table(results["kernels"]))
-    return "\n".join(parts)
-
-
-def _ratios(models: list[dict[str, Any]]) -> list[str]:
-    """How often faster than each peer, in the geometric mean and at least."""
-    lines = []
-    for peer, ours in (
-        ("gpu_onnxruntime/arrays", "gpu_shaderloom/arrays"),
-        ("gpu_onnxruntime/best", "gpu_shaderloom/device"),
-        ("gpu_torch/device", "gpu_shaderloom/device"),
-    ):
-        both = [r for r in models if peer in r["summary"] and ours in r["summary"]]
-        if not both:
-            continue
-        ratios = {r["model"]: r["summary"][peer]["median"] / r["summary"][ours]["median"] for r in both}
-        mean = math.exp(statistics.fmean(map(math.log, ratios.values())))
-        worst = min(ratios, key=lambda name: ratios[name])
-        worker, _, mode = peer.partition("/")
-        lines.append(
-            f"* Time of {COLUMNS[worker, mode]} over Shaderloom's: {mean:.2f} in the geometric mean, "
-            f"least {ratios[worst]:.2f} ({worst}).\n"
-        )
-    return lines
-
-
-def _kernel_table(kernels: dict[str, Any]) -> str:
-    if "error" in kernels:
-        return f"Kernels: {kernels['error']}\n"
-    peaks = kernels["peaks"]
-    copy, rate = peaks["bytes_per_second"], peaks["flops_per_second"]
-    rows = []
-    for item in kernels["kernels"]:
-        checks = "checked" if item["checked"] else "unchecked"
-        if "error" in item:
-            rows.append([item["name"], checks, item["error"], "", "", ""])
-            continue
-        seconds = item["microseconds"] * 1e-6
-        tera, giga = item["flops"] / seconds / 1e12, item["bytes"] / seconds / 1e9
-        least = max(item["flops"] / rate, item["bytes"] / copy)
-        shown = f"{tera:.1f} TFLOP/s" if item["flops"] / rate > item["bytes"] / copy else f"{giga:,.0f} GB/s"
-        rows.append(
-            [item["name"], checks, f"{item['microseconds']:.1f}", shown, f"{least / seconds:.0%}",
-             f"{item['difference']:.0e}"]
-        )  # fmt: skip
-    title = f"Kernels on {kernels['device']}: copy {copy / 1e9:,.0f} GB/s, multiply-adds {rate / 1e12:.1f} TFLOP/s.\n\n"
-    return title + _table(["kernel", "bounds", "us", "rate", "of the roofline", "difference"], rows)
-
-
-def _table(heads: list[str], rows: list[list[str]]) -> str:
-    lines = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
-    return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)]) + "\n"
 
 
 if __name__ == "__main__":

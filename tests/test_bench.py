@@ -10,7 +10,7 @@ import sys
 import onnx
 import pytest
 
-from bench import gpu_picture, report
+from bench import gpu_page, report
 from bench.compile_speed import CompileTime, exceeds_linearithmic, steep_passes
 from bench.graphs import SHAPES
 from bench.runner import Result, Worker, WorkerError
@@ -151,22 +151,38 @@ def test_the_share_of_the_compiler_in_starts() -> None:
     assert report.compile_share([measured("resnet18", "shaderloom", 1.0, cold_compile_ms=400.0)]) == ""
 
 
-def test_the_picture_of_a_gpu_is_of_the_page_s_first_table() -> None:
-    page = """# Benchmarks
+def gpu_results(machine: str, milliseconds: float) -> gpu_page.Results:
+    summary = {
+        "gpu_shaderloom/device": {"median": milliseconds, "least": 0.5 * milliseconds},
+        "gpu_torch/device": {"median": 2 * milliseconds, "least": milliseconds},
+    }
+    model = {
+        "model": "decoder",
+        "summary": summary,
+        "facts": {"gpu_shaderloom": {"calls": 35}},
+        "differences": {"gpu_shaderloom": 1e-7},
+        "errors": {"gpu_onnxruntime": "no adapter"},
+    }
+    runtimes = {"gpu_torch": {"facts": {"version": "2.11"}}}
+    return {"machine": machine, "date": "2026-01-01", "seconds": 9.0, "models": [model], "runtimes": runtimes}
 
-| model | Shaderloom, arrays | torch | calls | difference |
-|---|---|---|---|---|
-| mlp batch 1 | 0.450 (0.400) | 1,234.5 (1.0) | 31 | 1e-7 |
-| decoder | 0.2 (0.1) | - | 4 | 1e-7 |
 
-| kernel | us |
-|---|---|
-| gemm | 3 |
-"""
-    heads, rows = gpu_picture.first_table(page)
-    assert heads == ["Shaderloom, arrays", "torch"]
-    assert rows == [["mlp batch 1", "0.450 (0.400)", "1,234.5 (1.0)"], ["decoder", "0.2 (0.1)", "-"]]
-    assert gpu_picture.first_table("nothing") == ([], [])
+def test_the_page_of_gpus_has_a_section_for_each_card(tmp_path) -> None:
+    for folder in ("bench/results", "docs"):
+        (tmp_path / folder).mkdir(parents=True)
+    gpu_page.keep(gpu_results("Card A 80GB, 1.2", 9.0), tmp_path)
+    gpu_page.keep(gpu_results("Card B, 1.2", 0.25), tmp_path)
+    gpu_page.keep(gpu_results("Card A 80GB, 1.3", 0.125), tmp_path)  # a newer driver replaces what was
+    gpu_page.write(tmp_path)
+    text = (tmp_path / gpu_page.PAGE).read_text()
+    assert [line for line in text.splitlines() if line.startswith("## ")] == ["## Card A 80GB", "## Card B"]
+    assert "| decoder | - | - | 0.125 (0.062) | - | 0.250 (0.125) | 35 | 1.0e-07 |" in text
+    assert "9.000" not in text
+    assert text.count("over Shaderloom's: 2.00 in the geometric mean, least 2.00 (decoder)") == 2
+    assert "* decoder, gpu_onnxruntime: no adapter" in text
+    gpu_page.draw(tmp_path)
+    pictures = {path.name for path in (tmp_path / "docs").glob("*.png")}
+    assert pictures in (set(), {"benchmarks-gpu-card-a-80gb.png", "benchmarks-gpu-card-b.png"})  # without matplotlib
 
 
 def test_compile_times_of_a_part_replace_that_part(tmp_path, monkeypatch) -> None:

@@ -1,0 +1,155 @@
+"""The page of the benchmarks on GPUs: a section for each card whose results are kept, and its picture."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import statistics
+from pathlib import Path
+from typing import Any
+
+from .plotting import draw_bars
+
+RESULTS, PAGE = Path("bench") / "results", Path("docs") / "benchmarks-gpu.md"
+#: (worker, mode) -> the head of its column
+COLUMNS = {
+    ("gpu_shaderloom", "arrays"): "Shaderloom, arrays",
+    ("gpu_onnxruntime", "arrays"): "onnxruntime WebGPU, arrays",
+    ("gpu_shaderloom", "device"): "Shaderloom, tensors",
+    ("gpu_onnxruntime", "best"): "onnxruntime WebGPU, bound, unvalidated",
+    ("gpu_torch", "device"): "PyTorch CUDA graph, tensors",
+}
+HEAD = """# Benchmarks on GPUs
+
+Written by `./dev bench-gpu`; do not edit. f32, medians of single runs in milliseconds with the least, from the call to
+the outputs: *arrays* in host memory, or *tensors* on the device after waiting for it. Every runtime has a process of
+its own, and they take turns. PyTorch runs the libraries' modules of the same architecture, TF32 off. *Difference* is
+Shaderloom's largest from onnxruntime's CPU provider over the largest output.
+"""
+
+#: What ``./dev bench-gpu`` measured on one machine
+Results = dict[str, Any]
+
+
+def card(results: Results) -> str:
+    """The card's name, without its driver and clocks."""
+    return str(results["machine"]).partition(",")[0]
+
+
+def slug(results: Results) -> str:
+    """The card's name in names of files."""
+    return re.sub(r"[^a-z0-9]+", "-", card(results).lower()).strip("-")
+
+
+def keep(results: Results, root: Path = Path()) -> None:
+    """Store results with the project; those of the same card before are replaced."""
+    (root / RESULTS / f"gpu-{slug(results)}.json").write_text(json.dumps(results, indent=1) + "\n")
+
+
+def kept(root: Path = Path()) -> list[Results]:
+    """Stored results, the newest first."""
+    found = [json.loads(path.read_text()) for path in sorted((root / RESULTS).glob("gpu-*.json"))]
+    return sorted(found, key=lambda results: results["date"], reverse=True)
+
+
+def write(root: Path = Path()) -> None:
+    """The page of all that is kept."""
+    (root / PAGE).write_text("\n".join([HEAD, *map(section, kept(root))]))
+
+
+def draw(root: Path = Path()) -> None:
+    """A picture for each card, where matplotlib is installed: the machine with the GPU may lack it."""
+    for results in kept(root):
+        bars: dict[str, dict[str, tuple[float, None]]] = {}
+        for result in results["models"]:
+            for (worker, mode), head in COLUMNS.items():
+                summary = result["summary"].get(f"{worker}/{mode}")
+                if summary:
+                    bars.setdefault(head, {})[result["model"]] = (summary["median"], None)
+        draw_bars(bars, card(results), root / PAGE.with_name(_picture(results)))
+
+
+def _picture(results: Results) -> str:
+    return f"{PAGE.stem}-{slug(results)}.png"
+
+
+def section(results: Results) -> str:
+    """One card's results as Markdown."""
+    machine, date = results["machine"], results["date"]
+    parts = [f"## {card(results)}\n\n{machine}; {date}; {results['seconds']:.0f} s in all.\n"]
+    versions = [
+        f"{name.removeprefix('gpu_')} {item['facts'].get('version')}" for name, item in results["runtimes"].items()
+        if "facts" in item
+    ]  # fmt: skip
+    parts.append(f"Versions: {'; '.join(versions)}.\n")
+    heads = ["model", *COLUMNS.values(), "calls", "difference"]
+    parts.append(_table(heads, [_row(result) for result in results["models"]]))
+    parts.append(f"![Time of each model]({_picture(results)})\n")
+    parts += _ratios(results["models"])
+    errors = [f"* {r['model']}, {name}: {text}" for r in results["models"] for name, text in r["errors"].items()]
+    if errors:
+        parts.append("Not run:\n\n" + "\n".join(errors) + "\n")
+    if "kernels" in results:
+        parts.append(_kernel_table(results["kernels"]))
+    return "\n".join(parts)
+
+
+def _row(result: dict[str, Any]) -> list[str]:
+    cells = []
+    for worker, mode in COLUMNS:
+        summary = result["summary"].get(f"{worker}/{mode}")
+        cells.append(f"{summary['median']:.3f} ({summary['least']:.3f})" if summary else "-")
+    calls = result["facts"].get("gpu_shaderloom", {}).get("calls", "")
+    difference = result["differences"].get("gpu_shaderloom")
+    return [result["model"], *cells, str(calls), "-" if difference is None else f"{difference:.1e}"]
+
+
+def _ratios(models: list[dict[str, Any]]) -> list[str]:
+    """How often faster than each peer, in the geometric mean and at least."""
+    lines = []
+    for peer, ours in (
+        ("gpu_onnxruntime/arrays", "gpu_shaderloom/arrays"),
+        ("gpu_onnxruntime/best", "gpu_shaderloom/device"),
+        ("gpu_torch/device", "gpu_shaderloom/device"),
+    ):
+        both = [r for r in models if peer in r["summary"] and ours in r["summary"]]
+        if not both:
+            continue
+        ratios = {r["model"]: r["summary"][peer]["median"] / r["summary"][ours]["median"] for r in both}
+        mean = math.exp(statistics.fmean(map(math.log, ratios.values())))
+        worst = min(ratios, key=lambda name: ratios[name])
+        worker, _, mode = peer.partition("/")
+        lines.append(
+            f"* Time of {COLUMNS[worker, mode]} over Shaderloom's: {mean:.2f} in the geometric mean, "
+            f"least {ratios[worst]:.2f} ({worst}).\n"
+        )
+    return lines
+
+
+def _kernel_table(kernels: dict[str, Any]) -> str:
+    if "error" in kernels:
+        return f"Kernels: {kernels['error']}\n"
+    peaks = kernels["peaks"]
+    copy, rate = peaks["bytes_per_second"], peaks["flops_per_second"]
+    rows = []
+    for item in kernels["kernels"]:
+        checks = "checked" if item["checked"] else "unchecked"
+        if "error" in item:
+            rows.append([item["name"], checks, item["error"], "", "", ""])
+            continue
+        seconds = item["microseconds"] * 1e-6
+        tera, giga = item["flops"] / seconds / 1e12, item["bytes"] / seconds / 1e9
+        least = max(item["flops"] / rate, item["bytes"] / copy)
+        shown = f"{tera:.1f} TFLOP/s" if item["flops"] / rate > item["bytes"] / copy else f"{giga:,.0f} GB/s"
+        rows.append(
+            [item["name"], checks, f"{item['microseconds']:.1f}", shown, f"{least / seconds:.0%}",
+             f"{item['difference']:.0e}"]
+        )  # fmt: skip
+    title = f"Kernels on {kernels['device']}: copy {copy / 1e9:,.0f} GB/s, multiply-adds {rate / 1e12:.1f} TFLOP/s.\n\n"
+    return title + _table(["kernel", "bounds", "us", "rate", "of the roofline", "difference"], rows)
+
+
+def _table(heads: list[str], rows: list[list[str]]) -> str:
+    lines = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
+    return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)]) + "\n"
