@@ -30,24 +30,32 @@ def _softmax(x: np.ndarray) -> np.ndarray:
     return powers / powers.sum(-1, keepdims=True)
 
 
+def _biased(x: Operands) -> np.ndarray:
+    """The sum with the bias, which must not be larger than the input."""
+    total = x[0] + x[1]
+    if total.shape != x[0].shape:
+        raise ValueError(f"a bias of shape {x[1].shape} for {x[0].shape}")
+    return total
+
+
 def _bias_add(x: Operands, attributes: Attributes) -> Results:
-    return [x[0] + x[1] + x[2]]
+    return [_biased([_biased(x), x[2]])]
 
 
 def _bias_split_gelu(x: Operands, attributes: Attributes) -> Results:
-    left, right = np.split(x[0] + x[1], 2, -1)
+    left, right = np.split(_biased(x), 2, -1)
     return [left * right * (1 + _erf(right / math.sqrt(2))) / 2]
 
 
 def _bias_softmax(x: Operands, attributes: Attributes) -> Results:
-    total = x[0] + x[1]
+    total = _biased(x)
     axis = attributes.get("axis", 1) % total.ndim
     return [_softmax(total.reshape(*total.shape[:axis], -1)).reshape(total.shape)]
 
 
 def _bias_dropout(x: Operands, attributes: Attributes) -> Results:
     residual = x[2] if len(x) > 2 and x[2] is not None else 0.0
-    return [x[0] + x[1] + residual, np.ones(x[0].shape, np.bool_)]
+    return [_biased(x) + residual, np.ones(x[0].shape, np.bool_)]
 
 
 def _group_norm(x: Operands, attributes: Attributes) -> Results:
