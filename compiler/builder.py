@@ -32,6 +32,7 @@ from ..runtime.errors import (
     UnsupportedError,
 )
 from . import index as ix
+from .dimensions import declared_dimension
 from .ir import Graph, Node, Shape, Value
 from .ops.index_rule import check_known_indices
 from .ops.registry import OpDef, registry
@@ -279,7 +280,7 @@ def _symbols(value: Value) -> set[str]:
     found = set().union(*map(ix.variables, value.shape))
     if value.known is not None and value.known.dtype == object:
         found |= set().union(*map(ix.variables, value.known.flat))
-    return {declared.name for declared in map(ix.declared_dimension, found) if declared is not None}
+    return {declared.name for declared in map(declared_dimension, found) if declared is not None}
 
 
 def _has_index(array: np.ndarray) -> bool:

@@ -38,7 +38,6 @@ UNARY = frozenset(
 BINARY = frozenset("add sub mul div mod fmod pow min max and or xor shl shr".split())
 COMPARISONS = frozenset("eq ne lt le gt ge".split())
 FLOATS = frozenset({"f32"})
-COMMUTATIVE = frozenset("add mul min max and or xor eq ne".split())
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from ..runtime.dtypes import from_border, to_border
 from ..runtime.errors import InternalError
 from . import expr as ex
 from . import index as ix
+from .dimensions import declared_dimension, dimension
 from .evaluate import evaluate_expr
 from .expr import Expr, Load
 from .index import Dim
@@ -78,8 +79,8 @@ def _bind_sizes(value: Value, array: np.ndarray, bound: dict[str, int]) -> None:
     for dim, size in zip(value.shape, array.shape):
         if isinstance(dim, ix.Index):
             names = ix.variables(dim)
-            declared = ix.declared_dimension(next(iter(names))) if len(names) == 1 else None
-            if declared is not None and dim == ix.dimension(declared.name, *dim.bounds, declared.step):
+            declared = declared_dimension(next(iter(names))) if len(names) == 1 else None
+            if declared is not None and dim == dimension(declared.name, *dim.bounds, declared.step):
                 bound.setdefault(next(iter(names)), size // declared.step)
     if shape_of(value, bound) != array.shape:
         raise InternalError(f"input {value.name} has shape {array.shape}, the graph expects {value!r}")

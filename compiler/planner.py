@@ -36,6 +36,7 @@ from . import expr as ex
 from . import index as ix
 from .choices import Answer, Choices
 from .codegen.render import render
+from .dimensions import dimension_variable, serialise
 from .fusion import Fusion, Group
 from .index import Dim
 from .ir import Graph, Value
@@ -132,7 +133,7 @@ class Planner:
             made = self.made[group.output]
             recorder.add(group, made.built, made.shares)
         inputs = tuple(
-            Port(value.name, value.dtype.name, tuple(ix.serialise(dim) for dim in value.shape))
+            Port(value.name, value.dtype.name, tuple(serialise(dim) for dim in value.shape))
             for value in self.graph.inputs
         )
         ports, constants, aliases = self._output_ports()
@@ -145,7 +146,7 @@ class Planner:
             sources=tuple(self.sources.values()),
             weights=tuple(self.weights.values()),
             stages=(Stage(calls),),
-            arenas=tuple(ix.serialise(size) for size in placement.arenas),
+            arenas=tuple(serialise(size) for size in placement.arenas),
             constants=constants,
             aliases=aliases,
             report={
@@ -195,7 +196,7 @@ class Planner:
         if own is not None and found is not None:
             spec, places, flops, answers = found
             return Built(spec, tuple(own.values[place] for place in places), flops, answers)
-        names = [ix.dimension_variable(symbol.name, symbol.low, symbol.step) for symbol in self.symbols]
+        names = [dimension_variable(symbol.name, symbol.low, symbol.step) for symbol in self.symbols]
         context = GroupContext(
             group, self.fusion.materialised, self.profile, symbols=names, in_place=in_place, choices=self.choices
         )
@@ -413,15 +414,15 @@ class Planner:
         return KernelCall(
             kernel.key,
             ranges,
-            (ix.serialise(spec.grid[0]), ix.serialise(spec.grid[1]), ix.serialise(spec.grid[2])),
+            (serialise(spec.grid[0]), serialise(spec.grid[1]), serialise(spec.grid[2])),
             tuple(origins),
             " + ".join(dict.fromkeys(node.op for node in made.group.nodes)),
-            ix.serialise(made.built.flops),
-            ix.serialise(moved),
+            serialise(made.built.flops),
+            serialise(moved),
         )
 
     def _range(self, value: Value, homes: Mapping[Value, int], placement: buffers.Placement) -> Range:
-        size: DimExpr = ix.serialise(stored_bytes(value))
+        size: DimExpr = serialise(stored_bytes(value))
         if value in self.inputs:
             return Range(f"input:{value.name}", 0, size)
         if value.is_constant or self.fusion.materialised[value].constant:
@@ -445,8 +446,8 @@ class Planner:
     def _output_ports(self) -> tuple[tuple[Port, ...], tuple[Constant, ...], tuple[Alias, ...]]:
         ports, constants, aliases = [], [], []
         for value, name in zip(self.graph.outputs, self.graph.output_names, strict=True):
-            ports.append(Port(name, value.dtype.name, tuple(ix.serialise(dim) for dim in value.shape)))
-            size = ix.serialise(stored_bytes(value))
+            ports.append(Port(name, value.dtype.name, tuple(serialise(dim) for dim in value.shape)))
+            size = serialise(stored_bytes(value))
             if value in self.outputs:
                 if self.outputs[value] != name:
                     aliases.append(Alias(name, f"output:{self.outputs[value]}", size))

@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from . import index as ix
+from .dimensions import serialise
 from .fusion import Group
 from .ir import Node, Value
 from .kernels.context import Built
@@ -70,7 +71,7 @@ class CallRecorder:
             "graph": origin.graph if origin else "main",
             "node": str(origin or ""),
             "dtype": value.dtype.name,
-            "shape": [ix.serialise(dim) for dim in value.shape],
+            "shape": [serialise(dim) for dim in value.shape],
             "layout": describe_layout(value.layout),
             "kind": kind,
             **({"steps": list(origin.steps)} if origin and origin.steps else {}),

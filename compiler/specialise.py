@@ -15,6 +15,7 @@ from ..runtime.plan import Symbol
 from ..runtime.size_range import SizeRange, read_ranges
 from . import index as ix
 from .builder import DEFAULT_LIMITS, GraphBuilder, Limits, empty_array, is_empty
+from .dimensions import dimension
 from .frontend.model import ImportedGraph, ImportedModel, ImportedNode, ImportedPort
 from .ir import Graph, Shape, Value
 from .step_advice import advise_steps
@@ -79,7 +80,7 @@ def _variables(model: ImportedModel, ranges: Mapping[str, SizeRange]) -> dict[st
         if name not in named:
             listed = ", ".join(sorted(named)) or "none"
             raise InputError(f"no input has a dimension '{name}'", hint=f"named dimensions are {listed}")
-    return {name: ix.dimension(name, *sizes) for name, sizes in ranges.items()}
+    return {name: dimension(name, *sizes) for name, sizes in ranges.items()}
 
 
 def _bind(port: ImportedPort, shape: tuple[int, ...], variables: Mapping[str, ix.Dim], sizes: dict[str, int]) -> Shape:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 
 from ..runtime.size_range import SizeRange
 from . import index as ix
+from .dimensions import declared_dimension, dimension
 from .ir import Shape
 
 STEPS = (2, 4, 8, 16, 32)
@@ -48,7 +49,7 @@ def _declared(shapes: Shapes) -> dict[str, SizeRange]:
     found: dict[str, SizeRange] = {}
 
     def note(atom: ix.Atom) -> None:
-        declared = ix.declared_dimension(atom.payload) if atom.kind == "var" else None
+        declared = declared_dimension(atom.payload) if atom.kind == "var" else None
         if declared is not None:
             low, high = (declared.step * count + declared.offset for count in (atom.low, atom.high))
             found[declared.name] = SizeRange(low, high, declared.step)
@@ -69,9 +70,9 @@ def _coarser(sizes: SizeRange, step: int) -> SizeRange | None:
 
 def _with_ranges(shapes: Shapes, ranges: Mapping[str, SizeRange]) -> Shapes:
     def replace(atom: ix.Atom) -> ix.Dim | None:
-        declared = ix.declared_dimension(atom.payload) if atom.kind == "var" else None
+        declared = declared_dimension(atom.payload) if atom.kind == "var" else None
         if declared is None or declared.name not in ranges:
             return None
-        return ix.divide(ix.dimension(declared.name, *ranges[declared.name]), declared.step)
+        return ix.divide(dimension(declared.name, *ranges[declared.name]), declared.step)
 
     return {name: tuple(ix.transform(dim, replace) for dim in shape) for name, shape in shapes.items()}

@@ -15,6 +15,7 @@ from onnx import helper, numpy_helper
 from shaderloom.compiler import buffers
 from shaderloom.compiler import index as ix
 from shaderloom.compiler.buffers import Placement, Tensor
+from shaderloom.compiler.dimensions import serialise
 from shaderloom.compiler.driver import CompileOptions, compile_model
 from shaderloom.compiler.frontend import load_model
 from shaderloom.compiler.specialise import bind_shapes
@@ -110,8 +111,8 @@ def test_tensors_of_declared_dimensions_never_overlap(tensors: list[Tensor], siz
     ]
     placement = buffers.assign(symbolic, ALIGNMENT)
     at = {"n": size}
-    real = [replace(tensor, size=evaluate(ix.serialise(tensor.size), at)) for tensor in symbolic]
-    arenas = [evaluate(ix.serialise(arena), at) for arena in placement.arenas]
+    real = [replace(tensor, size=evaluate(serialise(tensor.size), at)) for tensor in symbolic]
+    arenas = [evaluate(serialise(arena), at) for arena in placement.arenas]
     assert_sound(real, Placement(list(arenas), placement.place))
 
 

@@ -17,6 +17,7 @@ import shaderloom
 from shaderloom.bundle_compile import compile_bundle
 from shaderloom.cli import app
 from shaderloom.compiler import index as ix
+from shaderloom.compiler.dimensions import dimension, serialise
 from shaderloom.compiler.driver import CompileOptions, lower
 from shaderloom.compiler.frontend import load_model
 from shaderloom.compiler.specialise import bind_shapes, specialise
@@ -52,9 +53,9 @@ def test_ranges() -> None:
 def test_what_a_plan_says_of_sizes(low: int, step: int, count: int, divisor: int, factor: int) -> None:
     """The JSON form of any arithmetic on a dimension has its value for every size, and the dimension its bare name."""
     high = low + step * count
-    size = ix.dimension("a/4", low, high, step)
-    other = ix.dimension("a", 1, 8)
-    assert ix.serialise(size) == "a/4" and ix.bounds(size) == (low, high)
+    size = dimension("a/4", low, high, step)
+    other = dimension("a", 1, 8)
+    assert serialise(size) == "a/4" and ix.bounds(size) == (low, high)
     product = ix.multiply(ix.add(ix.multiply(size, factor), 3), other)
     numbers = [
         (ix.floordiv(size, divisor), lambda a, b: a // divisor),
@@ -64,19 +65,19 @@ def test_what_a_plan_says_of_sizes(low: int, step: int, count: int, divisor: int
         (ix.multiply(size, size), lambda a, b: a * a),
     ]
     for value, expected in numbers:
-        text = ix.serialise(value)
+        text = serialise(value)
         for a in range(low, high + 1, step):
             for b in (1, 5):
                 assert evaluate(text, {"a/4": a, "a": b}) == expected(a, b)
 
 
 def test_divisions_of_multiples_are_exact() -> None:
-    height = ix.dimension("H", 64, 512, 4)
+    height = dimension("H", 64, 512, 4)
     half = ix.floordiv(ix.add(height, -1), 2) + 1  # a convolution of stride 2
     assert half == ix.floordiv(height, 2) and ix.multiply(half, 2) == height
-    odd = ix.dimension("H", 17, 513, 16)
+    odd = dimension("H", 17, 513, 16)
     assert ix.floordiv(odd, 16) * 16 + 1 == odd
-    assert ix.dimension("H", 8, 8, 4) == 8
+    assert dimension("H", 8, 8, 4) == 8
 
 
 # -- networks --------------------------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ HEAVY = {"onnx", "jinja2", "networkx", "google", "onnxruntime"}
 
 #: Layers of the compiler, lowest first; a module imports from its own layer or a lower one
 LAYERS = (
-    ("index", "expr", "layout", "collection", "winograd", "choices"),
+    ("index", "dimensions", "expr", "layout", "collection", "winograd", "choices"),
     ("ir", "sources", "evaluate", "cache", "coordinates", "lanes", "attention_tiles"),
     ("ops", "builder"),
     ("rewrite", "interpret"),

@@ -7,6 +7,7 @@ from onnx import numpy_helper, parser
 import shaderloom.compiler.ops  # noqa: F401  (fills the registry)
 from shaderloom.compiler import index as ix
 from shaderloom.compiler.builder import GraphBuilder, Limits
+from shaderloom.compiler.dimensions import dimension
 from shaderloom.compiler.frontend import load_model
 from shaderloom.compiler.interpret import run_graph
 from shaderloom.compiler.ir import Graph, verify
@@ -52,7 +53,7 @@ def test_names_are_bound_to_sizes():
 
 def test_declared_dynamic_names_stay_symbolic():
     bound = bind_shapes(_model(TWO), {"a": (2, 3), "b": (2, 4)}, {"N": (1, 8)})
-    n = ix.dimension("N", 1, 8)
+    n = dimension("N", 1, 8)
     assert bound.shapes == {"a": (n, 3), "b": (n, 4)}
     assert [(symbol.name, symbol.low, symbol.high) for symbol in bound.symbols] == [("N", 1, 8)]
     assert bound.sizes["N"] == 2
@@ -124,7 +125,7 @@ def test_shape_arithmetic_folds():
 
 def test_symbolic_shape_arithmetic_folds_to_indices():
     graph = _specialise(FLATTEN, {"x": (2, 3, 4)}, {"A": (1, 8), "B": (1, 8)})
-    a, b = ix.dimension("A", 1, 8), ix.dimension("B", 1, 8)
+    a, b = dimension("A", 1, 8), dimension("B", 1, 8)
     assert graph.outputs[0].shape == (ix.multiply(a, b), 4)
     assert _ops(graph) == ["Dimensions", "Reshape"]
     assert graph.nodes[0].attributes.elements == (ix.multiply(a, b), 4)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from .. import index as ix
+from ..dimensions import Dimension, declared_dimension
 from ..lanes import LANES
 
 _INLINE_LENGTH = 88  #: longer sub-expressions get a name of their own
@@ -15,7 +15,7 @@ _TYPE_NAMES = frozenset({"i8", "i16", "i32", "i64"})
 
 def symbol_field(name: str) -> str:
     """The field of the ``symbols`` uniform that holds a declared dynamic dimension: a legal WGSL identifier."""
-    declared = ix.declared_dimension(name) or ix.Dimension(name)
+    declared = declared_dimension(name) or Dimension(name)
     safe = "".join(
         character
         if character.isascii() and character.isalnum()

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..compiler import index as ix
+from ..compiler.dimensions import dimension
 from ..compiler.staging import Operand
 from ..runtime.plan import Symbol
 
@@ -72,9 +73,7 @@ class Opened:
         if operand.known is not None:
             return operand
         shape = tuple(
-            ix.add(ix.dimension(size.symbol.name, *size.symbol.range), size.offset)
-            if isinstance(size, OpenAxis)
-            else size
+            ix.add(dimension(size.symbol.name, *size.symbol.range), size.offset) if isinstance(size, OpenAxis) else size
             for size in self._replaced(name, tuple(map(ix.number, operand.shape)))
         )
         return replace(operand, shape=shape)

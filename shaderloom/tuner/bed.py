@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from ..compiler import index as ix
 from ..compiler.codegen.render import render
+from ..compiler.dimensions import serialise
 from ..compiler.ir import Value
 from ..compiler.kernels.context import Built
 from ..compiler.planner import stored_bytes
@@ -83,7 +83,7 @@ class Bed:
             self._uniform.destroy()
 
     def _bytes(self, value: Value) -> int:
-        return max(16, evaluate(ix.serialise(stored_bytes(value)), self.sizes))
+        return max(16, evaluate(serialise(stored_bytes(value)), self.sizes))
 
     @staticmethod
     def _is_weight(value: Value) -> bool:
@@ -137,7 +137,7 @@ class Candidate:
             call = KernelCall(
                 kernel.key,
                 tuple(ranges),
-                (ix.serialise(grid[0]), ix.serialise(grid[1]), ix.serialise(grid[2])),
+                (serialise(grid[0]), serialise(grid[1]), serialise(grid[2])),
             )
             dispatch = binder.dispatch(call, bed.sizes, partial(self._resolve, number))
             if dispatch is not None:

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..compiler import index as ix
 from ..compiler import tuning
 from ..compiler.choices import TUNED, Answer, Choices, Known, encode
+from ..compiler.dimensions import dimension_variable, serialise
 from ..compiler.driver import Lowered
 from ..compiler.fusion import Group
 from ..compiler.kernels.context import Built, GroupContext
@@ -46,7 +46,7 @@ class Builder:
 
     def build(self, group: Group, choices: Choices) -> Built:
         """The kernel of a group; raises the errors of the compiler."""
-        names = [ix.dimension_variable(symbol.name, symbol.low, symbol.step) for symbol in self.symbols]
+        names = [dimension_variable(symbol.name, symbol.low, symbol.step) for symbol in self.symbols]
         materialised = self.lowered.fusion.materialised
         return build(GroupContext(group, materialised, self.profile, symbols=names, choices=choices))
 
@@ -75,8 +75,8 @@ class Builder:
         return sorted(found.values(), key=lambda task: (-task.work, task.key))
 
     def _work(self, built: Built) -> float:
-        moved = sum(evaluate(ix.serialise(stored_bytes(value)), self.sizes) for value in built.operands)
-        return moved + evaluate(ix.serialise(built.flops), self.sizes) / _OPERATIONS_A_BYTE
+        moved = sum(evaluate(serialise(stored_bytes(value)), self.sizes) for value in built.operands)
+        return moved + evaluate(serialise(built.flops), self.sizes) / _OPERATIONS_A_BYTE
 
 
 def shortlist(candidates: Sequence[Any], count: int) -> list[Any]:

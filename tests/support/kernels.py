@@ -13,6 +13,7 @@ from onnx import helper
 import shaderloom.compiler.ops  # noqa: F401  (fills the registry)
 from shaderloom.compiler import index as ix
 from shaderloom.compiler.codegen.render import render
+from shaderloom.compiler.dimensions import dimension_variable, serialise
 from shaderloom.compiler.frontend import load_model
 from shaderloom.compiler.fusion import fuse
 from shaderloom.compiler.ir import Value
@@ -87,7 +88,7 @@ def compile_kernels(
     groups = fuse(graph, enabled=fusion)
     assign_layouts(graph, groups, enabled=channels_last)
     names = tuple(symbol.name for symbol in bound.symbols)
-    dimensions = tuple(ix.dimension_variable(symbol.name, symbol.low, symbol.step) for symbol in bound.symbols)
+    dimensions = tuple(dimension_variable(symbol.name, symbol.low, symbol.step) for symbol in bound.symbols)
     made = []
     for group in groups.groups:
         built = build(GroupContext(group, groups.materialised, profile, symbols=dimensions))
@@ -114,7 +115,7 @@ def run_kernels(
     for value in graph.inputs:
         for dim, size in zip(value.shape, feeds[value.name].shape):
             if isinstance(dim, ix.Index):
-                sizes[str(ix.serialise(dim))] = size
+                sizes[str(serialise(dim))] = size
     buffers: dict[Value, Any] = {}
     for value in (*graph.inputs, *graph.constants):
         array = feeds[value.name] if value.constant is None else value.constant.read()
@@ -143,13 +144,13 @@ def run_kernels(
         encoded = encoder.begin_compute_pass()
         encoded.set_pipeline(pipeline.pipeline)
         encoded.set_bind_group(0, group)
-        encoded.dispatch_workgroups(*(evaluate(ix.serialise(size), sizes) for size in built.spec.grid))
+        encoded.dispatch_workgroups(*(evaluate(serialise(size), sizes) for size in built.spec.grid))
         encoded.end()
     device.submit([encoder.finish()], "running the kernels of a test")
     outputs = {}
     for name, value in zip(graph.output_names, graph.outputs):
         dtype = numpy_dtype(value.dtype)
-        shape = [evaluate(ix.serialise(dim), sizes) for dim in value.shape]
+        shape = [evaluate(serialise(dim), sizes) for dim in value.shape]
         data = device.queue.read_buffer(buffers[value])
         count = int(np.prod(shape, dtype=np.int64))
         outputs[name] = np.frombuffer(data, dtype, count).reshape(shape).copy()
@@ -157,7 +158,7 @@ def run_kernels(
 
 
 def _buffer(device: Device, value: Value, sizes: Mapping[str, int], array: np.ndarray | None) -> Any:
-    size = evaluate(ix.serialise(stored_bytes(value)), sizes)
+    size = evaluate(serialise(stored_bytes(value)), sizes)
     data = bytearray([POISON]) * size
     if array is not None:
         raw = bytes(as_bytes(np.ascontiguousarray(array)))
