@@ -11,9 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from ..runtime.dtypes import BFLOAT16, FLOAT16
 from . import expr as ex
 from . import index as ix
 from .expr import Expr, Load
+from .sources import numpy_dtype
 
 Array = Any  #: a numpy array or scalar
 
@@ -159,6 +161,8 @@ _FLOAT_FUNCTIONS: dict[str, Callable[..., Array]] = {
     "ceil": np.ceil,
     "round": np.rint,
     "trunc": np.trunc,
+    "round_float16": lambda value: value.astype(numpy_dtype(FLOAT16)),
+    "round_bfloat16": lambda value: value.astype(numpy_dtype(BFLOAT16)),
 }
 
 #: Functions of floats that IEEE 754 does not define to the last bit

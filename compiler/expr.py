@@ -32,7 +32,7 @@ from .index import Dim
 
 UNARY = frozenset(
     "neg abs sign exp expm1 log log1p sqrt sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh "
-    "floor ceil round trunc erf erfc not bitnot isnan isinf".split()
+    "floor ceil round trunc erf erfc not bitnot isnan isinf round_float16 round_bfloat16".split()
 )
 #: ``mod`` takes the sign of the divisor (Python), ``fmod`` that of the dividend (C); ``div`` truncates on integers
 BINARY = frozenset("add sub mul div mod fmod pow min max and or xor shl shr".split())

@@ -36,6 +36,11 @@ class ShapeKey:
 
 def read_dynamic(header: ModelHeader, dynamic: Dynamic) -> dict[str, SizeRange]:
     """The declared ranges; raises :class:`InputError` unless every name is a dimension of an input and has sizes."""
+    if not isinstance(dynamic, Mapping):
+        raise InputError(
+            f"dynamic is a mapping from names of dimensions to ranges, not {type(dynamic).__name__}",
+            hint='write it like {"height": (64, 512)}, or {"height": (64, 512, 4)} with a step',
+        )
     named = sorted({dim for port in (*header.inputs, *header.overridable) for dim in port.dims or () if _is_name(dim)})
     for name in dynamic:
         if name not in named:

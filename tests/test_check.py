@@ -346,6 +346,10 @@ def test_command_refuses_what_it_cannot_compare_with(command, tmp_path):
     assert "cannot check against 'magic'" in command("--against", "magic", status=1).stderr
     assert "cannot read" in command("--against", tmp_path / "none.npz", status=1).stderr
     assert "--inputs wants a .npz file" in command("--inputs", tmp_path / "x.npy", status=1).stderr
+    np.savez(tmp_path / "other.npz", another=np.zeros(3))
+    assert "nothing was compared" in command("--against", tmp_path / "other.npz", status=1).stdout
+    facts = json.loads(command("--against", tmp_path / "other.npz", "--json", status=1).stdout)
+    assert not facts["close"] and facts["tensors"] == []
 
 
 # -- the parts ---------------------------------------------------------------------------------------------------------

@@ -33,7 +33,7 @@ _BUILTIN = frozenset("abs sqrt floor ceil trunc round".split())
 #: Built-in functions of most of these names lose NaN, or have large errors, on one driver or another
 _HELPERS = frozenset(
     "exp expm1 log log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf erfc "
-    "pow isnan isinf sign".split()
+    "pow isnan isinf sign round_float16 round_bfloat16".split()
 )
 
 

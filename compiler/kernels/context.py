@@ -227,6 +227,8 @@ class GroupContext:
     def _store_at(self, output: Value, position: Dim, value: Expr, condition: Expr | None) -> Store:
         if not output.dtype.on_device:
             raise DeviceLimitError(f"{output.dtype} tensors have no storage on the device", tensor=output.name)
+        if value.op == f"round_{output.dtype.name}":  # the store does it
+            value = value.args[0]
         return Store(self.name(output), output.dtype.name, position, value, condition)
 
     # -- row programs: reductions, softmax, normalisation -----------------------------------------------------------

@@ -1,6 +1,7 @@
 """Cast and CastLike.
 
-Floats to integers truncate; integers wrap to the width of the target; anything to bool compares with zero.  Floats of 8
+Floats to integers truncate; integers wrap to the width of the target; anything to bool compares with zero.  A cast to a
+half rounds, also where the half is never stored: models that cast to it mean its precision and its range.  Floats of 8
 and 4 bits go through f32 (:mod:`.codes`).
 """
 
@@ -63,6 +64,9 @@ def convert_expression(
         # through i32 also for unsigned targets: negative numbers wrap instead of saturating
         value = ex.cast(value, "i32")
     result = ex.cast(value, target.compute)
+    if target in (dtypes.FLOAT16, dtypes.BFLOAT16):
+        exact = source is dtypes.BOOL or (source.is_integer and source.width <= 8)
+        return result if exact else ex.unary(f"round_{target.name}", result)
     fits = source.is_integer and source.width < target.width and (target.is_signed or not source.is_signed)
     return result if fits or source is dtypes.BOOL else wrap(result, target)
 

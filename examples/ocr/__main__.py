@@ -93,6 +93,10 @@ def main() -> int:
     warnings.showwarning = lambda message, *_: errors.print(f"warning: {message}", markup=False, soft_wrap=True)
     try:
         read(parse_arguments(), errors)
+    except FileNotFoundError as error:
+        missing = f"error: there is no file '{error.filename}' [name a picture, or none for the one it brings]"
+        errors.print(missing, style="red", markup=False, highlight=False, soft_wrap=True)
+        return 1
     except (OSError, RuntimeError, ShaderloomError) as error:
         errors.print(f"error: {error}", style="red", markup=False, highlight=False)
         return 1

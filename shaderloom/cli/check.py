@@ -266,6 +266,9 @@ def _print(result: CheckResult, per_node: bool) -> None:
             + (" (a call is STAGE.CALL)" if result.stages else "")
         )
     count = len(result.rows)
+    if result.is_blind:
+        typer.echo(f"nothing was compared: {result.against} has no tensor of the model")
+        return
     if not result.differing:
         typer.echo(f"{count} tensors agree with {result.against} on {result.device}")
         return
