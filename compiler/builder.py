@@ -50,6 +50,8 @@ class Limits:
     tensor_elements: int = 2**31 - 1
     #: steps of a Loop or Scan: they are written out one after another
     loop_steps: int = 1024
+    #: known indices must be in range for all sizes of an axis: nobody has declared them.  Else for one of them
+    every_size: bool = False
 
 
 DEFAULT_LIMITS = Limits()
@@ -153,7 +155,7 @@ class GraphBuilder:
             inferred = [(dtype, tuple(shape)) for dtype, shape in definition.infer(node)]
             for rule in definition.indices:
                 if rule.is_error:
-                    check_known_indices(node, rule)
+                    check_known_indices(node, rule, every_size=self.limits.every_size)
             return inferred
         except ix.Undecidable as error:
             raise ShapeError(
@@ -168,6 +170,17 @@ class GraphBuilder:
             raise
 
     def _check_size(self, name: str, shape: Shape) -> None:
+        for axis, size in enumerate(shape):
+            low, high = ix.bounds(size)
+            if low < 0:
+                error = ShapeError(
+                    f"axis {axis} of {name} has {ix.text(size)} elements, "
+                    + ("a negative number" if high < 0 else f"down to {low}"),
+                    origin=self.origin,
+                )
+                if isinstance(size, ix.Index):
+                    error.hint = _NARROWER
+                raise error
         count = ix.bounds(ix.product(shape))[1]
         if count > self.limits.tensor_elements:
             dims = " x ".join(ix.text(size) for size in shape)

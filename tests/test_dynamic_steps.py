@@ -371,3 +371,20 @@ def _submit(device, dispatches) -> None:
     from shaderloom.tuner.timer import Timer
 
     Timer(device).once(dispatches)
+
+
+@pytest.mark.parametrize("sizes", [(2, 64), (3, 63, 4)])
+def test_a_range_in_which_a_window_does_not_fit_is_refused(sizes) -> None:
+    model = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["" : 18]>
+        g (float[1, 1, n] x) => (float[1, 1, m] y) <float[1, 1, 5] k = {1, 1, 1, 1, 1}> { y = Conv(x, k) }"""
+    )
+    bound = bind_shapes(load_model(model), {"x": (1, 1, 7)}, {"n": sizes})
+    with pytest.raises(ShapeError, match=r"window of 5 is larger .* for some sizes"):
+        specialise(load_model(model), bound.shapes)
+
+
+def test_ranges_are_a_mapping() -> None:
+    model = make_model([helper.make_node("Relu", ["x"], ["y"])], {"x": np.zeros((1, 3), np.float32)}, ["y"])
+    with pytest.raises(InputError, match="mapping from names"):
+        shaderloom.InferenceSession(model, dynamic=["n"])

@@ -7,6 +7,7 @@ import pytest
 
 import shaderloom
 from shaderloom.program.open_sizes import LEAST_HIGH, Key, SizesSeen
+from shaderloom.runtime.errors import ShapeError
 from shaderloom.runtime.plan import Symbol
 
 from .support.staged import BRANCHES, Pair, numbers, parse
@@ -198,3 +199,33 @@ def test_only_sizes_are_opened() -> None:
     assert seen.widen(key(b"1", a=(1,))) is None
     seen.note(key(b"1", a=(100,)), opened, False)
     assert seen.closed and seen.widen(key(b"1", a=(101,))) is None
+
+
+#: A stage of x whose sizes are open; most are not valid for few elements
+CHOSEN = """g (float[n] x) => (float[q] y)
+    <float low = {-1e30}, int64 i5 = {5}, int64[1] back = {-1}, int64[1] ten = {10}, int64[3] image = {1, 1, -1},
+     float[1, 1, 5] kernel = {1, 1, 1, 1, 1}, float[1] one = {1}> {
+    total = ReduceSum<keepdims = 0>(x)  c = Greater(total, low)
+    y = If (c) < then_branch = a () => (float[r] t) { BODY },
+                 else_branch = b () => (float[s] e) { e = Identity(x) } > }"""
+CONV = "i = Reshape(x, image)  u = Conv(i, kernel)"
+NEEDS_FIVE = {
+    "an index": "u = Gather(x, i5)  t = Reshape(u, back)",
+    "a window": f"{CONV}  t = Reshape(u, back)",
+    "a window, summed": f"{CONV}  v = ReduceSum<keepdims = 0>(u)  t = Reshape(v, back)",
+    "a window, cancelled": f"{CONV}  v = Concat<axis = 2>(u, i)  t = Reshape(v, back)",
+    "a dilated pool": "i = Reshape(x, image)  u = MaxPool<kernel_shape=[3], dilations=[3]>(i)  t = Reshape(u, back)",
+    "a computed size": "n = Shape(x)  d = Sub(n, ten)  t = Expand(one, d)",
+}
+
+
+@pytest.mark.parametrize("body", NEEDS_FIVE.values(), ids=list(NEEDS_FIVE))
+def test_what_is_an_error_for_a_size_stays_one(pair, body) -> None:
+    """A range of sizes is open only if the stage is valid for all of them."""
+    session = pair(CHOSEN.replace("BODY", body))
+    for count in (20, 22, 27, 31):
+        session.check(x=numbers(count))
+    for count in (3, 2):
+        with pytest.raises(ShapeError):
+            session.session.run(None, {"x": numbers(count)})
+    session.check(x=numbers(24))

@@ -246,6 +246,11 @@ def _infer_skip(node: Node) -> Inferred:
     flat = skip.rank == 2 and skip.shape == (value.shape[0], value.shape[-1])
     spread = skip.rank == value.rank and common.broadcast_shapes(node, [value.shape, skip.shape]) == value.shape
     common.require(flat or spread, node, f"skip of shape {common.describe_shape(skip.shape)}")
+    bias = node.optional(4)
+    fits = bias is None or bias.shape == value.shape[-1:]
+    common.require(
+        fits, node, f"the bias has an element a channel, not {common.describe_shape(bias.shape) if bias else ''}"
+    )
     result = _infer_group_norm(node)[0]
     return [result, result]
 

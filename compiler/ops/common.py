@@ -137,6 +137,12 @@ def same_as_input(position: int = 0) -> Infer:
     return infer
 
 
+def within_matrix(k: Dim, shape: Shape) -> Dim:
+    """The diagonal ``k`` of matrices, or the nearest one that misses them on the same side: a 32-bit integer."""
+    rows, columns = shape[-2:]
+    return ix.maximum(ix.minimum(k, columns), ix.multiply(rows, -1))
+
+
 def broadcast_inference(output: DType | None = None, *, same_type: bool = True) -> Infer:
     """Inference of broadcasting operators: the type of input 0, or ``output`` (comparisons)."""
 

@@ -193,7 +193,8 @@ def _infer_eye(node: Node) -> Inferred:
 
 def _gather_eye(node: Node, coordinates: Sequence[Dim], read: Read) -> Expr:
     row, column = coordinates
-    diagonal = ex.compare("eq", ex.coordinate(column), ex.coordinate(ix.add(row, node.attributes.k)))
+    k = common.within_matrix(node.attributes.k, node.output.shape)
+    diagonal = ex.compare("eq", ex.coordinate(column), ex.coordinate(ix.add(row, k)))
     dtype = node.output.dtype
     return ex.select(diagonal, common.literal(1, dtype), common.literal(0, dtype))
 
@@ -209,5 +210,7 @@ register(
         Case((Tensor((4, 3), "int32", -9, 9),), {"k": 1, "dtype": 1}),
         Case((Tensor((4, 3)),), {"k": -2, "dtype": 7}),
         Case((Tensor((3, 3)),), {"k": 5, "dtype": 6}, opset=9),
+        Case((Tensor((3, 5)),), {"k": 2**40}),
+        Case((Tensor((5, 3)),), {"k": -(2**31)}),
     ),
 )

@@ -29,8 +29,11 @@ class WrongIndices:
     count: int
 
 
-def check_known_indices(node: Node, rule: Indices) -> None:
-    """Raise :class:`ShapeError` for known indices that are out of range for every size that is declared."""
+def check_known_indices(node: Node, rule: Indices, *, every_size: bool = False) -> None:
+    """Raise :class:`ShapeError` for known indices that are out of range for every size that is declared.
+
+    With ``every_size`` for those that are out of range for one of them.
+    """
     operand = node.optional(rule.position)
     known = None if operand is None else operand.known
     if known is None or known.size == 0:
@@ -38,7 +41,7 @@ def check_known_indices(node: Node, rule: Indices) -> None:
     sizes = rule.sizes(node)
     columns = known.reshape(-1, max(len(sizes), 1)).T
     for column, size in zip(columns, sizes):
-        most = ix.bounds(size)[1]
+        most = ix.bounds(size)[0 if every_size else 1]
         plain = np.array([element for element in column if not isinstance(element, ix.Index)], np.int64)
         wrong = plain[(plain < (-most if rule.wraps else 0)) | (plain >= most)]
         if wrong.size:

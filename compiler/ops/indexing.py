@@ -326,7 +326,7 @@ def _read_trilu(node: Node, coordinates: Sequence[Dim], read: Read) -> Expr:
     above = ex.compare(
         "ge" if node.attributes.upper else "le",
         ex.coordinate(column),
-        ex.coordinate(ix.add(row, _diagonal(node))),
+        ex.coordinate(ix.add(row, common.within_matrix(_diagonal(node), node.operand(0).shape))),
     )
     return ex.guard(above, read(0, coordinates), common.literal(0, node.output.dtype))
 
@@ -350,5 +350,10 @@ register(
         Case((Tensor((2, 3, 4), "int64", -9, 9), Tensor((), "int64", data=-1, constant=True)), {"upper": 0}),
         Case((Tensor((4, 3)), Tensor((), "int64", data=2, constant=True))),
         Case((Tensor((3, 3), "bool"), Tensor((), "int64", data=9, constant=True)), {"upper": 1}),
+        *(
+            Case((Tensor((3, 4)), Tensor((), "int64", data=k, constant=True)), {"upper": upper})
+            for k in (2**31 - 1, 2**40, -(2**31) - 1)
+            for upper in (0, 1)
+        ),
     ),
 )

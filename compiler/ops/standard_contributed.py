@@ -86,7 +86,9 @@ _rename(
 
 
 def _new_axis(node: Node) -> int:
-    axis = int(common.known(node, node.operand(1), "axis").reshape(-1)[0])
+    given = common.known(node, node.operand(1), "axis").reshape(-1)
+    common.require(given.size == 1, node, f"the axis is one number, not {given.size}")
+    axis = int(given[0])
     return common.normalise_axis(node, axis, node.operand(0).rank + 1)
 
 

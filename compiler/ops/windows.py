@@ -68,9 +68,11 @@ def window_count(
     With ``ceil_mode`` the last may stick out, but never starts in the padding behind the end.
     """
     room = ix.add(size, begin + end - dilated(kernel, dilation))
-    if ix.bounds(room)[1] < 0:
+    if ix.bounds(room)[0] < 0:
+        some = " for some sizes" if isinstance(room, ix.Index) else ""
         raise ShapeError(
-            f"a window of {dilated(kernel, dilation)} is larger than {ix.text(size)} with padding", origin=node.origin
+            f"a window of {dilated(kernel, dilation)} is larger than {ix.text(size)} with padding{some}",
+            origin=node.origin,
         )
     if not ceil_mode:
         return ix.add(ix.floordiv(room, stride), 1)

@@ -92,6 +92,7 @@ class ProgramBuilder:
         self.limits = Limits(
             tensor_elements=min(caps.tensor_elements, DEFAULT_LIMITS.tensor_elements),
             loop_steps=min(caps.loop_iterations, DEFAULT_LIMITS.loop_steps),
+            every_size=True,
         )
         self.run_block = run_block
         #: (graph, index) of a node -> (provider, reason)
