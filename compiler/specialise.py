@@ -10,7 +10,16 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ..runtime.errors import InputError, InternalError, ModelError, NotKnownError, ShaderloomError, ShapeError
+from ..runtime.errors import (
+    InputError,
+    InternalError,
+    ModelError,
+    NotKnownError,
+    ShaderloomError,
+    ShapeError,
+    UnsupportedError,
+    merge_refusals,
+)
 from ..runtime.plan import Symbol
 from ..runtime.size_range import SizeRange, read_ranges
 from . import index as ix
@@ -171,24 +180,37 @@ class Scope:
 
 
 class Specialiser:
-    """Runs nodes in order, each into the same flat graph."""
+    """Runs nodes in order, each into the same flat graph; what it refuses is told at the end, all at once."""
 
     def __init__(self, graph: Graph, limits: Limits) -> None:
         self.graph = graph
         self.limits = limits
 
     def run(self, scope: Scope) -> None:
+        refused: list[ShaderloomError] = []
+        missing: set[str] = set()  #: results of what is refused, and of all that reads them
         for node in scope.source.nodes:
+            if missing and (node.blocks or not missing.isdisjoint(node.inputs)):
+                missing.update(node.outputs)
+                continue
             try:
                 results = self._results(node, scope)
             except ShaderloomError as error:
                 error.origin = error.origin or node.origin
-                raise
+                if not isinstance(error, UnsupportedError):
+                    if refused:
+                        raise merge_refusals(refused) from None
+                    raise
+                refused.append(error)
+                missing.update(name for name in node.outputs if name)
+                continue
             except Exception as error:
                 raise InternalError(f"{type(error).__name__}: {error}", origin=node.origin) from error
             if len(results) < len(node.outputs):
                 raise ModelError(f"{node.op} has {len(results)} outputs, not {len(node.outputs)}", origin=node.origin)
             scope.values.update((name, value) for name, value in zip(node.outputs, results) if name)
+        if refused:
+            raise merge_refusals(refused)
 
     def _results(self, node: ImportedNode, scope: Scope) -> Sequence[Value]:
         if node.refusal is not None:

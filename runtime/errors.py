@@ -8,7 +8,7 @@ where the trouble sits (an :class:`Origin`), the *reason*, and a *hint*: what th
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 
@@ -221,3 +221,18 @@ class InternalError(ShaderloomError):
 
     stage = "internal"
     remedy = "please report it with the model"
+
+
+def merge_refusals(errors: Sequence[ShaderloomError]) -> ShaderloomError:
+    """The error itself if there is one, else one that lists all."""
+    first = errors[0]
+    if len(errors) == 1:
+        return first
+    listed = "; ".join(
+        f"{error.origin}: {error.reason}" if error.origin else f"'{error.tensor}': {error.reason}" for error in errors
+    )
+    return UnsupportedError(
+        f"the model asks {len(errors)} times for what wgpu cannot do: {listed}",
+        origin=first.origin,
+        hint="providers=['wgpu', 'cpu'] leaves that to the cpu",
+    )

@@ -9,7 +9,7 @@ import hashlib
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +26,7 @@ from .runtime.caps import Caps
 from .runtime.data_loader import DataLoader, load_whole
 from .runtime.device_profile import DeviceProfile
 from .runtime.dtypes import check_precision
-from .runtime.errors import InputError, ModelError, ShaderloomError, UnsupportedError
+from .runtime.errors import InputError, ModelError, ShaderloomError, UnsupportedError, merge_refusals
 from .runtime.plan import Plan
 from .runtime.source_files import FileState, SourceFiles
 from .tuner.known import Knowledge, driver_of
@@ -361,21 +361,6 @@ def refuse_foreign(imported: ImportedModel) -> None:
     ]
     if errors:
         raise merge_refusals(errors)
-
-
-def merge_refusals(errors: Sequence[ShaderloomError]) -> ShaderloomError:
-    """The error itself if there is one, else one that lists all."""
-    first = errors[0]
-    if len(errors) == 1:
-        return first
-    listed = "; ".join(
-        f"{error.origin}: {error.reason}" if error.origin else f"'{error.tensor}': {error.reason}" for error in errors
-    )
-    return UnsupportedError(
-        f"the model asks {len(errors)} times for what wgpu cannot do: {listed}",
-        origin=first.origin,
-        hint="providers=['wgpu', 'cpu'] leaves that to the cpu",
-    )
 
 
 def compile_imported(

@@ -310,3 +310,14 @@ def test_an_inline_source_does_not_follow_changes_of_its_array():
     array[:] = 5
     assert source.read().tolist() == [1, 1, 1]
     assert InlineSource(np.ones(3, np.float32)).key == key != InlineSource(array).key
+
+
+def test_all_that_is_refused_is_listed():
+    """Each node that the device cannot have, not those that only read its result."""
+    text = """g (float[3] x) => (float[3] y, float[3] z) {
+        a = Cast<to = 11>(x)  b = Mul(a, a)  y = Cast<to = 1>(b)
+        s = Sqrt(x)  c = Cast<to = 11>(s)  z = Cast<to = 1>(c) }"""
+    with pytest.raises(UnsupportedError, match="asks 2 times") as caught:
+        _specialise(text, {"x": (3,)})
+    assert "Cast (main node 0)" in str(caught.value) and "Cast (main node 4)" in str(caught.value)
+    assert caught.value.origin == Origin("main", 0, "Cast")

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from ..compiler.frontend.model import ImportedModel
 from ..compiler.program_nodes import PendingNode
-from ..model import merge_refusals
-from ..runtime.errors import Origin, ShaderloomError
+from ..runtime.errors import Origin, ShaderloomError, merge_refusals
 
 
 def computes(item: PendingNode, origin: Origin) -> bool:
