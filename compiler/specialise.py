@@ -7,7 +7,7 @@ depends on shapes and small constants alone.  What is left are the nodes that co
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..runtime.errors import (
@@ -131,6 +131,33 @@ def specialise(model: ImportedModel, shapes: Mapping[str, Shape], limits: Limits
         raise
 
 
+#: The largest size of an axis that a model leaves open, where only what cannot be compiled at all is asked for
+_ANY_SIZE = 4096
+
+
+def refusals(model: ImportedModel) -> list[ShaderloomError]:
+    """What no shapes of a call could change: nodes that the compiler cannot read, and those that it refuses when it
+    infers.  Nodes that read what is refused are not judged; nor are those behind one whose shape stays open.
+    """
+    found: list[ShaderloomError] = []
+    shapes = {
+        port.name: tuple(
+            dim if isinstance(dim, int) else dimension(str(dim or f"{port.name}_{axis}"), 1, _ANY_SIZE)
+            for axis, dim in enumerate(port.dims)
+        )
+        for port in model.graph.inputs
+        if port.dims is not None and port.refusal is None
+    }
+    try:
+        _specialise(model, shapes, DEFAULT_LIMITS)
+    except UnsupportedError as error:
+        found = list(error.parts or (error,))
+    except ShaderloomError:
+        pass  # shapes do not fit, whatever is refused
+    known = {error.origin for error in found}
+    return [*found, *(node.refusal for node in model.refused if node.refusal is not None and node.origin not in known)]
+
+
 def _is_possible(model: ImportedModel, shapes: Mapping[str, Shape], limits: Limits) -> bool:
     try:
         _specialise(model, shapes, limits)
@@ -148,7 +175,9 @@ def _specialise(model: ImportedModel, shapes: Mapping[str, Shape], limits: Limit
             value = scope.values[port.name] = graph.add_input(port.name, port.dtype, shapes[port.name])
             if is_empty(value.shape):
                 value.known = empty_array(value.shape, value.dtype)
-    Specialiser(graph, limits).run(scope)
+    names = {port.name for port in model.graph.inputs}
+    unknown = names - scope.values.keys() - model.graph.constants.keys()
+    Specialiser(graph, limits).run(scope, missing=unknown | set(model.graph.foreign))
     for port in model.graph.outputs:
         graph.outputs.append(scope.lookup(port.name, graph, limits))
         graph.output_names.append(port.name)
@@ -186,9 +215,10 @@ class Specialiser:
         self.graph = graph
         self.limits = limits
 
-    def run(self, scope: Scope) -> None:
+    def run(self, scope: Scope, missing: Collection[str] = ()) -> None:
+        """``missing`` are values that cannot be had."""
         refused: list[ShaderloomError] = []
-        missing: set[str] = set()  #: results of what is refused, and of all that reads them
+        missing = set(missing)  #: with results of what is refused, and of all that reads them
         for node in scope.source.nodes:
             if missing and (node.blocks or not missing.isdisjoint(node.inputs)):
                 missing.update(node.outputs)

@@ -54,6 +54,8 @@ class ShaderloomError(Exception):
     stage = "shaderloom"
     #: what to do where an error gives no hint of its own
     remedy = ""
+    #: the errors that one stands for which lists several
+    parts: tuple[ShaderloomError, ...] = ()
 
     def __init__(
         self,
@@ -224,15 +226,18 @@ class InternalError(ShaderloomError):
 
 
 def merge_refusals(errors: Sequence[ShaderloomError]) -> ShaderloomError:
-    """The error itself if there is one, else one that lists all."""
+    """The error itself if there is one, else one that lists all; what lists several is one of each."""
+    errors = [part for error in errors for part in error.parts or (error,)]
     first = errors[0]
     if len(errors) == 1:
         return first
     listed = "; ".join(
         f"{error.origin}: {error.reason}" if error.origin else f"'{error.tensor}': {error.reason}" for error in errors
     )
-    return UnsupportedError(
+    merged = UnsupportedError(
         f"the model asks {len(errors)} times for what wgpu cannot do: {listed}",
         origin=first.origin,
         hint="providers=['wgpu', 'cpu'] leaves that to the cpu",
     )
+    merged.parts = tuple(errors)
+    return merged

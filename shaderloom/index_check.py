@@ -16,6 +16,7 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
+from .compiler import index as ix
 from .compiler.frontend.model import ImportedGraph, ImportedModel, ImportedNode
 from .compiler.ir import Node, Value
 from .compiler.ops.index_rule import WrongIndices, find_wrong
@@ -108,7 +109,7 @@ class IndexCheck:
             operands.append(value)
         probe = Node(0, node.op, node.domain, operands, node.attributes, (node.origin,))
         try:
-            sizes = [int(size) for size in rule.sizes(probe)]  # type: ignore[arg-type]  # shapes of a run are numbers
+            sizes = [ix.number(size) for size in rule.sizes(probe)]
         except ShaderloomError:  # the shape of an operand is not known here
             return
         wrong = find_wrong(indices, sizes, rule)

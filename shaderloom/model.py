@@ -352,15 +352,18 @@ def has_foreign_operators() -> bool:
 
 def refuse_foreign(imported: ImportedModel) -> None:
     """Raise :class:`UnsupportedError`, with all nodes and reasons, if the compiler cannot read some node."""
-    errors = [node.refusal for node in imported.refused if node.refusal is not None]
-    for port in (*imported.graph.inputs, *imported.graph.outputs):
-        if port.refusal is not None:
-            errors.append(UnsupportedError(port.refusal, tensor=port.name))
+    from .compiler.specialise import refusals
+
+    errors: list[ShaderloomError] = [
+        UnsupportedError(port.refusal, tensor=port.name)
+        for port in (*imported.graph.inputs, *imported.graph.outputs)
+        if port.refusal is not None
+    ]
     errors += [
         UnsupportedError("initializers of this type are not supported", tensor=name) for name in imported.graph.foreign
     ]
-    if errors:
-        raise merge_refusals(errors)
+    if errors or imported.refused:
+        raise merge_refusals([*refusals(imported), *errors])
 
 
 def compile_imported(

@@ -7,6 +7,7 @@ steps of loops at their :class:`~.places.Place`.
 from __future__ import annotations
 
 import zipfile
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -45,7 +46,7 @@ class Reference(Protocol):
         ...
 
 
-class _Running:
+class _Running(ABC):
     """A reference that runs the model, and parts of it."""
 
     name = ""
@@ -63,9 +64,9 @@ class _Running:
         except KeyError as error:  # a value around the graph that the reference does not give
             raise UnsupportedError(f"{self.name} has no value of {error}, which the graph {place} reads") from error
 
+    @abstractmethod
     def _open(self, proto: Any, optimised: bool) -> Callable[[Mapping[str, Any]], list[Any]]:
         """A model ready to run; gives its outputs in order.  Raises :class:`UnsupportedError`, also when it runs."""
-        raise NotImplementedError
 
     def _tensors(self, feeds: Feeds, names: Collection[str], place: Place, optimised: bool) -> Tensors:
         if place == MAIN:

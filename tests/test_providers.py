@@ -285,3 +285,20 @@ def test_low_power_prefers_an_integrated_adapter():
     assert choose_adapter(None, found, "low-power").index == 1
     assert choose_adapter("cpu", found, "low-power").index == 2
     assert choose_adapter(None, found[:1], "low-power").index == 0
+
+
+def test_a_refusal_lists_what_importing_and_what_inferring_refuse(device):
+    """Operators that are unknown, and element types that only inference tells: all of them at once."""
+    model = onnx.parser.parse_model(
+        """<ir_version: 9, opset_import: ["" : 18, "other" : 1]>
+        g (float[n, 3] x, string[2] s) => (float[n, 3] y, float[n, 3] z, string[2] t) {
+            a = Cast<to = 11>(x)  b = Mul(a, a)  y = Cast<to = 1>(b)
+            c = other.Unknown(x)  z = Sqrt(c)
+            t = StringNormalizer(s) }"""
+    )
+    with pytest.raises(UnsupportedError, match="asks 3 times") as caught:
+        shaderloom.InferenceSession(model, providers=["wgpu"], device=device)
+    text = str(caught.value)
+    for name in ("Cast (main node 0)", "Unknown (main node 3)", "StringNormalizer (main node 5)"):
+        assert name in text
+    assert "Sqrt" not in text and "Mul" not in text  # which only read what is refused

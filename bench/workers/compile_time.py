@@ -11,7 +11,7 @@ import sys
 import time
 from typing import Any
 
-import numpy as np  # noqa: F401
+import numpy as np  # noqa: F401  (not timed: see above)
 
 #: Stages in order; what a stage reports belongs to the time since the one before
 STAGES = ("import", "specialise", "expand", "passes", "weights", "layout", "plan", "json")

@@ -48,8 +48,12 @@ class Partition:
 
     def owners(self) -> list[Value]:
         """Outputs of kernels, in the order of the nodes that compute them."""
-        found = [value for value in self.materialise if value.producer is not None]
-        return sorted(found, key=lambda value: (self.rank[value.producer], value.output_index))  # type: ignore[index]
+        placed = {
+            value: (self.rank[value.producer], value.output_index)
+            for value in self.materialise
+            if value.producer is not None
+        }
+        return sorted(placed, key=lambda value: placed[value])
 
     def operands(self, output: Value) -> tuple[list[Value], list[Node]]:
         """What the kernel that writes ``output`` loads, and which nodes it inlines."""
