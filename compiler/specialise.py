@@ -179,7 +179,10 @@ def _specialise(model: ImportedModel, shapes: Mapping[str, Shape], limits: Limit
     unknown = names - scope.values.keys() - model.graph.constants.keys()
     Specialiser(graph, limits).run(scope, missing=unknown | set(model.graph.foreign))
     for port in model.graph.outputs:
-        graph.outputs.append(scope.lookup(port.name, graph, limits))
+        value = scope.lookup(port.name, graph, limits)
+        if not value.dtype.on_device:
+            raise UnsupportedError(f"outputs of type {value.dtype} are not supported", tensor=port.name)
+        graph.outputs.append(value)
         graph.output_names.append(port.name)
     graph.remove_dead()
     return graph

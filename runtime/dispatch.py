@@ -72,6 +72,8 @@ class Binder:
         grid = tuple(evaluate(size, symbols) for size in call.grid)
         if 0 in grid:
             return None
+        if min(grid) < 0:
+            raise InternalError(f"{describe(call)} dispatches {grid} workgroups")
         limit = self.device.profile.limit("max-compute-workgroups-per-dimension")
         if max(grid) > limit:
             raise LimitError(f"{describe(call)} dispatches {grid} workgroups; the limit is {limit} a dimension")

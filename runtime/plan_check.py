@@ -74,6 +74,8 @@ def _check_calls(plan: Plan, dim: Callable[[DimExpr, str], None]) -> None:
                 raise ValueError(f"{where} binds {len(call.ranges)} ranges to {len(kernel.bindings)} bindings")
             for size in call.grid:
                 dim(size, where)
+                if isinstance(size, int) and size < 0:
+                    raise ValueError(f"{where} has {size} workgroups")
             for span in call.ranges:
                 if span.buffer not in buffers:
                     raise ValueError(f"{where} binds '{span.buffer}', which the plan does not have")

@@ -347,6 +347,7 @@ def _first_range(**fields):
         _first_call(grid=["n", 1, 1]),
         _first_call(grid=[["max", 1], 1, 1]),
         _first_call(grid=[1.5, 1, 1]),
+        _first_call(grid=[-1, 1, 1]),
         _first_call(ranges=[]),
         _first_range(buffer="arena:99"),
         _first_range(buffer="nothing"),

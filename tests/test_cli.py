@@ -85,6 +85,8 @@ def test_run_prints_a_table(shaderloom, path):
         (["--shape", "x=1x2"], "has rank 2"),
         (["--input", "x=missing.npy"], "cannot read 'missing.npy'"),
         (["--shape", "x=10", "--dynamic", "N=5"], "--dynamic N=5 is not a range"),
+        (["--shape", "x=" + 5000 * "9"], "is not a list of sizes"),
+        (["--shape", "x=10", "--dynamic", "N=1:" + 5000 * "9"], "is not a range"),
         (["--shape", "x=10", "--dynamic", "M=1:5"], "no input has a dimension 'M'"),
         (["--shape", "x=10", "--device", "abacus"], "no adapter matches 'abacus'"),
         (["--shape", "x=10", "--output", "/nowhere/out.npz"], "cannot write '/nowhere/out.npz'"),

@@ -355,3 +355,12 @@ def test_inspect_of_one_plan_has_placements(device, inspect, tmp_path):
     assert "Where each ONNX node runs: 2 wgpu" in page.read_text()
     inspect(DOUBLE, "--html", str(page))
     assert "3 wgpu, 4 cpu" in page.read_text()
+
+
+@pytest.mark.parametrize("nodes", ["", "y = Identity(x)"])
+def test_texts_that_are_only_passed_on(open_session, nodes):
+    output = "y" if nodes else "x"
+    model = parse(f"g (string[1, 2] x) => (string[1, 2] {output}) {{ {nodes} }}")
+    given = np.array([["a", "b"]], object)
+    (found,) = open_session(model).run(None, {"x": given})
+    np.testing.assert_array_equal(found, given)

@@ -68,7 +68,7 @@ def parse_shapes(texts: Sequence[str] | None) -> dict[str, tuple[int, ...]]:
     """``["x=1x3x224x224"]`` as shapes; ``x=`` is a scalar."""
     shapes = {}
     for name, value in parse_pairs(texts, "--shape").items():
-        if value and not re.fullmatch(r"\d+([x,]\d+)*", value):
+        if value and not re.fullmatch(r"\d{1,18}([x,]\d{1,18})*", value):
             raise InputError(f"--shape {name}={value} is not a list of sizes", hint="write it like 1x3x224x224")
         shapes[name] = tuple(int(size) for size in re.split("[x,]", value)) if value else ()
     return shapes
@@ -78,7 +78,7 @@ def parse_dynamic(texts: Sequence[str] | None) -> dict[str, tuple[int, ...]]:
     """``["sequence=1:4096", "H=64:512:4"]`` as bounds, and steps where they are given."""
     dynamic = {}
     for name, value in parse_pairs(texts, "--dynamic").items():
-        if not re.fullmatch(r"\d+:\d+(:\d+)?", value):
+        if not re.fullmatch(r"\d{1,18}:\d{1,18}(:\d{1,18})?", value):
             hint = "write it like sequence=1:4096, or height=64:512:4 for the multiples of 4"
             raise InputError(f"--dynamic {name}={value} is not a range", hint=hint)
         dynamic[name] = tuple(map(int, value.split(":")))
