@@ -14,7 +14,6 @@ from typer.testing import CliRunner
 from shaderloom.check import Checker
 from shaderloom.cli import app
 from shaderloom.compiler.ops.registry import registry
-from shaderloom.compiler.passes import pipeline
 from shaderloom.cpu_segment import CpuSegment
 from shaderloom.model import Model
 from shaderloom.onnx_model import OnnxModel
@@ -23,7 +22,7 @@ from shaderloom.program.loops import LoopStep
 from shaderloom.references import open_reference
 from shaderloom.runtime.tensor import Tensor
 
-from .test_check import build, plant_in_template
+from .test_check import build, plant_in_template, plant_pass
 
 pytest.importorskip("onnxruntime")
 
@@ -272,17 +271,9 @@ def test_a_fault_in_the_body_of_a_loop(check, monkeypatch):
 
 
 def test_a_pass_that_drops_a_node_of_a_body(check, monkeypatch):
-    def drop(graph, context):
-        for node in graph.nodes:
-            if node.op == "Sigmoid":
-                graph.replace_uses(node.output, node.operand(0))
-        return graph.remove_dead()
-
-    passes = (*pipeline.PASSES, pipeline.Pass("drop-sigmoid", drop))
-    monkeypatch.setattr(pipeline, "PASSES", passes)
-    monkeypatch.setattr(pipeline, "PASS_NAMES", tuple(each.name for each in passes))
+    plant_pass(monkeypatch, "Sigmoid")
     diagnosis = check("loop").diagnosis
-    assert (diagnosis.kind, diagnosis.pass_name) == ("pass", "drop-sigmoid")
+    assert (diagnosis.kind, diagnosis.pass_name) == ("pass", "drop")
     assert diagnosis.node == "Sigmoid (main/Loop_1.body node 1)"
     assert diagnosis.place.steps == (0,)
 
