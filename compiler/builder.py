@@ -143,7 +143,7 @@ class GraphBuilder:
         self._check_operands(definition, node)
         for dtype, _ in inferred:
             if not dtype.on_device:
-                raise UnsupportedError(f"{definition.name} gives elements of type {dtype}", origin=self.origin)
+                raise UnsupportedError.of_result(definition.name, dtype.name, ON_DEVICE, origin=self.origin)
         outputs = [(label, dtype, tuple(shape)) for label, (dtype, shape) in zip(labels, inferred)]
         made = self.graph.add_node(
             definition.name, inputs, attributes, outputs, domain=definition.domain, origins=self.origins, blocks=blocks

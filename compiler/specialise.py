@@ -10,6 +10,7 @@ import dataclasses
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from ..runtime.dtypes import DType
 from ..runtime.errors import (
     InputError,
     InternalError,
@@ -23,7 +24,7 @@ from ..runtime.errors import (
 from ..runtime.plan import Symbol
 from ..runtime.size_range import SizeRange, read_ranges
 from . import index as ix
-from .builder import DEFAULT_LIMITS, GraphBuilder, Limits, empty_array, is_empty
+from .builder import DEFAULT_LIMITS, ON_DEVICE, GraphBuilder, Limits, empty_array, is_empty
 from .dimensions import dimension
 from .frontend.model import ImportedGraph, ImportedModel, ImportedNode, ImportedPort
 from .ir import Graph, Shape, Value
@@ -177,15 +178,32 @@ def _specialise(model: ImportedModel, shapes: Mapping[str, Shape], limits: Limit
                 value.known = empty_array(value.shape, value.dtype)
     names = {port.name for port in model.graph.inputs}
     unknown = names - scope.values.keys() - model.graph.constants.keys()
-    Specialiser(graph, limits).run(scope, missing=unknown | set(model.graph.foreign))
+    refused: list[ShaderloomError] = []
+    try:
+        Specialiser(graph, limits).run(scope, missing=unknown | set(model.graph.foreign))
+    except UnsupportedError as error:
+        refused.append(error)
     for port in model.graph.outputs:
+        if refused and port.name not in scope.values:
+            continue  # it may be computed from what is refused
         value = scope.lookup(port.name, graph, limits)
         if not value.dtype.on_device:
-            raise UnsupportedError(f"outputs of type {value.dtype} are not supported", tensor=port.name)
+            refused.append(_refusal_of_output(model.graph, port.name, value.dtype))
         graph.outputs.append(value)
         graph.output_names.append(port.name)
+    if refused:
+        raise merge_refusals(refused)
     graph.remove_dead()
     return graph
+
+
+def _refusal_of_output(source: ImportedGraph, name: str, dtype: DType) -> UnsupportedError:
+    """The refusal of an output whose elements are known, or are those of an input, but cannot lie on a device."""
+    node = next((node for node in source.nodes if name in node.outputs), None)
+    op, origin = (node.op, node.origin) if node else ("an input", None)
+    error = UnsupportedError.of_result(op, dtype.name, ON_DEVICE, origin=origin)
+    error.tensor = name
+    return error
 
 
 class Scope:

@@ -154,6 +154,14 @@ class UnsupportedError(ShaderloomError):
         return error
 
     @classmethod
+    def of_result(
+        cls, op: str, dtype: str, supported: Iterable[str], *, origin: Origin | None = None
+    ) -> UnsupportedError:
+        """The refusal of the element type of what an operator gives."""
+        fault = f"elements of type {dtype}"
+        return cls._of(fault, f"{op} gives {fault}", list(supported), _wider(dtype), origin)
+
+    @classmethod
     def _of(
         cls, fault: str, reason: str, supported: list[str], value: object, origin: Origin | None
     ) -> UnsupportedError:

@@ -267,6 +267,20 @@ def test_element_types_that_the_device_lacks_are_refused():
         _specialise("g (double[2] x) => (double[2] y) { y = Abs(x) }", {"x": (2,)})
 
 
+def test_outputs_that_the_device_cannot_hold_are_refused_with_the_nodes():
+    text = (
+        "g (double[2] x) => (double[2] x, double[2] y, double[2] z, double[2] w) { y = Neg(c) z = Sin(x) w = Abs(z) }"
+    )
+    with pytest.raises(UnsupportedError) as caught:
+        _specialise(text, {"x": (2,)}, c=np.ones(2))
+    assert [error.reason for error in caught.value.parts] == [
+        "Sin does not support element type float64 for input 0",
+        "an input gives elements of type float64",
+        "Neg gives elements of type float64",
+    ]
+    assert [error.origin and error.origin.op for error in caught.value.parts] == ["Sin", None, "Neg"]
+
+
 def test_the_cap_on_elements():
     text = "g (float[N, M] x) => (float[] y) { s = Constant <value_ints = [65536, 1, 1]> ()  y = Expand(x, s) }"
     with pytest.raises(LimitError, match="65536 x 300 x 300") as caught:
