@@ -138,6 +138,7 @@ _FUNCTIONS: dict[str, Callable[..., Array]] = {
     "mul": np.multiply,
     "min": np.minimum,
     "max": np.maximum,
+    "max_number": np.fmax,
     "pow": np.power,  # of integers
     "mod": np.mod,
     "fmod": np.fmod,

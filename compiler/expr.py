@@ -35,7 +35,8 @@ UNARY = frozenset(
     "floor ceil round trunc erf erfc not bitnot isnan isinf round_float16 round_bfloat16".split()
 )
 #: ``mod`` takes the sign of the divisor (Python), ``fmod`` that of the dividend (C); ``div`` truncates on integers
-BINARY = frozenset("add sub mul div mod fmod pow min max and or xor shl shr".split())
+#: ``min`` and ``max`` give NaN for NaN; ``max_number`` gives either operand then
+BINARY = frozenset("add sub mul div mod fmod pow min max max_number and or xor shl shr".split())
 COMPARISONS = frozenset("eq ne lt le gt ge".split())
 FLOATS = frozenset({"f32"})
 

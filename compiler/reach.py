@@ -61,9 +61,9 @@ def _node_reach(node: Node, found: Mapping[Value, Reach], limit: float) -> Reach
         registers = {f"x{position}": reach for position, reach in enumerate(operands)}
         return expression_reach(definition.element(node, arguments), registers, limit)
     low, high = any(reach[0] for reach in operands), any(reach[1] for reach in operands)
-    if definition.family in ("reduce", "window") and node.attributes.kind in ("max", "min"):
+    if definition.family in ("reduce", "window") and node.attributes.kind in ("max", "max_number", "min"):
         # of a row that has ordinary elements too: the largest is not far below
-        return low and node.attributes.kind == "min", high and node.attributes.kind == "max"
+        return low and node.attributes.kind == "min", high and node.attributes.kind != "min"
     if definition.family == "attention":  # means of the values, whatever the scores are
         return operands[1]
     if definition.gather is not None or definition.family in ("reduce", "window"):

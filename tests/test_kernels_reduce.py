@@ -106,6 +106,30 @@ def test_nan_and_infinities(op, kind, each_device):
     np.testing.assert_array_equal(found, RULES[op](x, axis=1))
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("columns", [5, 100, 1000])
+def test_exponentials_of_nan_and_infinities(columns, kind, each_device):
+    """Their largest number may lose a NaN; the sum must not."""
+    x = numbers(8, columns)
+    x[0, 3], x[1, 2], x[2, 0], x[2, 1], x[5, -1] = np.nan, np.inf, np.nan, -np.inf, -np.inf
+    x[3, :], x[4, :] = -np.inf, np.nan
+    with np.errstate(invalid="ignore", divide="ignore"):
+        expected = softmax(x, 1)
+        finite = np.clip(x.max(1, keepdims=True), np.finfo(np.float32).min, np.finfo(np.float32).max)
+        logarithms = np.log(expected)
+        total = np.log(np.exp(x - finite).sum(1)) + finite[:, 0]
+    assert np.isnan(expected).all(1).tolist() == [True, True, True, True, True, False, False, False]
+    for op, wanted in (("Softmax", expected), ("LogSoftmax", logarithms)):
+        found, _ = run(each_device, [helper.make_node(op, ["x"], ["y"], axis=1)], {"x": x}, kind=kind)
+        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+        turned = {"x": np.ascontiguousarray(x.T)}
+        found, _ = run(each_device, [helper.make_node(op, ["x"], ["y"], axis=0)], turned, kind=kind)
+        np.testing.assert_allclose(found.T, wanted, rtol=1e-5, atol=1e-6)
+    nodes, constants = reduction("ReduceLogSumExp", (1,))
+    found, _ = run(each_device, nodes, {"x": x}, constants=constants, kind=kind)
+    np.testing.assert_allclose(found, total, rtol=1e-5)
+
+
 @pytest.mark.parametrize("op", RULES)
 @pytest.mark.parametrize("dtype", [np.float32, np.int32, np.int64])
 def test_empty_rows_give_the_identity(op, dtype, device):

@@ -46,7 +46,7 @@ PARTIALS = 4
 MOST_STEPS = 16
 #: Workgroups that keep a GPU busy, and steps of a thread that take no longer than a workgroup needs to start
 _BUSY, _FEW_STEPS = 128, 12
-_COMBINE = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}
+_COMBINE = {"sum": "add", "prod": "mul", "max": "max", "min": "min", "max_number": "max_number"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from .indexing import run_time_index
 from .normalization import in_type
 from .reduction import reduce
 from .registry import Builder, Inferred, Read, register
+from .softmax import weighted
 
 #: The lowest finite number: takes the place of -infinity where a difference is formed
 _LOWEST = -3.4028235e38
@@ -159,7 +160,7 @@ def masked_softmax(builder: Builder, scores: Value, sink: Value | None = None) -
     ``sink`` is one more score, of a key without a value; it broadcasts to [batch, heads, queries, 1].
     """
     axes = (scores.rank - 1,)
-    highest = reduce(builder, scores, "max", axes)
+    highest = reduce(builder, scores, "max_number", axes)  # a NaN reaches the total
     if sink is not None:
         highest = builder.op("Max", highest, sink)
     highest = builder.op("Max", highest, builder.scalar(_LOWEST, scores))
@@ -169,7 +170,7 @@ def masked_softmax(builder: Builder, scores: Value, sink: Value | None = None) -
         total = builder.op("Add", total, builder.op("Exp", builder.op("Sub", sink, highest)))
     zero, one = builder.scalar(0.0, scores), builder.scalar(1.0, scores)
     divisor = builder.op("Where", builder.op("Equal", total, zero), one, total)
-    return builder.op("Div", powers, divisor)
+    return weighted(builder, powers, divisor)
 
 
 def attend(

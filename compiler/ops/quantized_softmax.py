@@ -9,9 +9,8 @@ from ..ir import Node, Value
 from . import common
 from .quantize import BYTES
 from .quantized_contributed import quantised_operand, quantised_result
-from .reduction import reduce
 from .registry import Builder, Case, Inferred, Tensor, register
-from .softmax import shifted
+from .softmax import softmax
 
 _FLOAT32 = frozenset({"float32"})
 _TYPES = (BYTES, _FLOAT32, BYTES, _FLOAT32, BYTES)
@@ -50,9 +49,7 @@ def _infer_softmax(node: Node) -> Inferred:
 
 
 def _expand_softmax(builder: Builder, node: Node) -> Sequence[Value]:
-    axes = _axes(node)
-    exponentials = builder.op("Exp", shifted(builder, quantised_operand(builder, node, 0), axes))
-    weights = builder.op("Div", exponentials, reduce(builder, exponentials, "sum", axes))
+    weights = softmax(builder, quantised_operand(builder, node, 0), _axes(node))
     return [quantised_result(builder, node, weights, 3)]
 
 

@@ -108,7 +108,7 @@ def _log_sum(builder: Builder, value: Value, axes: tuple[int, ...], keepdims: bo
 
 def _log_sum_exp(builder: Builder, value: Value, axes: tuple[int, ...], keepdims: bool) -> Value:
     """The largest element is subtracted first (a finite number, so that rows of infinities give infinities)."""
-    largest = reduce(builder, value, "max", axes)
+    largest = reduce(builder, value, "max_number", axes)  # a NaN reaches the sum
     limit = float(np.finfo(np.float16 if value.dtype is dtypes.FLOAT16 else np.float32).max)
     finite = builder.op("Clip", largest, builder.scalar(-limit, largest), builder.scalar(limit, largest))
     shifted = builder.op("Exp", builder.op("Sub", value, finite))

@@ -25,7 +25,10 @@ from .registry import Builder, Inferred, register
 
 @dataclass(frozen=True, slots=True)
 class ReduceAttributes:
-    """``kind`` is sum, max, min or prod; ``axes`` are sorted and count from the front."""
+    """``kind`` is sum, prod, max, min or max_number; ``axes`` are sorted and count from the front.
+
+    Of floats with a NaN among them max and min are NaN; max_number, which costs less, is a NaN or any of the numbers.
+    """
 
     kind: str
     axes: tuple[int, ...]
@@ -49,6 +52,7 @@ REDUCERS: dict[str, Callable[..., Any]] = {
     "prod": np.multiply.reduce,
     "max": np.maximum.reduce,
     "min": np.minimum.reduce,
+    "max_number": np.fmax.reduce,
 }
 
 
@@ -57,9 +61,9 @@ def identity(kind: str, dtype: DType) -> float | int:
     if kind in ("sum", "prod"):
         return int(kind == "prod")
     if dtype.is_float:
-        return float("-inf") if kind == "max" else float("inf")
+        return float("inf") if kind == "min" else float("-inf")
     information = np.iinfo(dtype.numpy)
-    return int(information.min if kind == "max" else information.max)
+    return int(information.max if kind == "min" else information.min)
 
 
 def reduce_array(array: np.ndarray, attributes: ReduceAttributes, dtype: DType) -> np.ndarray:
@@ -74,7 +78,7 @@ def reduce_array(array: np.ndarray, attributes: ReduceAttributes, dtype: DType) 
         return np.asarray(result).astype(array.dtype)
 
 
-_SYMBOLIC_RULES = {"sum": ix.add, "prod": ix.multiply, "max": ix.maximum, "min": ix.minimum}
+_SYMBOLIC_RULES = {"sum": ix.add, "prod": ix.multiply, "max": ix.maximum, "min": ix.minimum, "max_number": ix.maximum}
 
 
 def fold_reduce(node: Node, operand: np.ndarray) -> np.ndarray:

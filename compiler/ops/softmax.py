@@ -40,20 +40,32 @@ def _infer(node: Node) -> Inferred:
     return same_as_input()(node)
 
 
-def shifted(builder: Builder, value: Value, axes: Sequence[int]) -> Value:
-    """``value`` less its largest element: exponentials of the result do not overflow."""
-    return builder.op("Sub", value, reduce(builder, value, "max", axes))
+def _shifted(builder: Builder, value: Value, axes: Sequence[int]) -> Value:
+    """``value`` less its largest number: exponentials of the result do not overflow.
+
+    A row with a NaN needs no largest element that is NaN: the NaN stays where it is, and reaches the sum.
+    """
+    return builder.op("Sub", value, reduce(builder, value, "max_number", axes))
+
+
+def weighted(builder: Builder, powers: Value, total: Value) -> Value:
+    """``powers / total``, of totals of 1 and more, with one division for all powers of a total."""
+    return builder.op("Mul", powers, builder.op("Reciprocal", total))
+
+
+def softmax(builder: Builder, value: Value, axes: Sequence[int]) -> Value:
+    """exp(x - max(x)) / sum(exp(x - max(x))) along ``axes``."""
+    powers = builder.op("Exp", _shifted(builder, value, axes))
+    return weighted(builder, powers, reduce(builder, powers, "sum", axes))
 
 
 def _softmax(builder: Builder, node: Node) -> Sequence[Value]:
-    axes = _axes(node)
-    exponentials = builder.op("Exp", shifted(builder, node.operand(0), axes))
-    return [builder.op("Div", exponentials, reduce(builder, exponentials, "sum", axes))]
+    return [softmax(builder, node.operand(0), _axes(node))]
 
 
 def _log_softmax(builder: Builder, node: Node) -> Sequence[Value]:
     axes = _axes(node)
-    difference = shifted(builder, node.operand(0), axes)
+    difference = _shifted(builder, node.operand(0), axes)
     total = reduce(builder, builder.op("Exp", difference), "sum", axes)
     return [builder.op("Sub", difference, builder.op("Log", total))]
 

@@ -39,9 +39,9 @@ def _last_axis(node: Node) -> bool:
     return node.attributes.axes == (node.operand(0).rank - 1,) and node.attributes.keepdims
 
 
-def _reduction(value: Value | None, kind: str) -> Node | None:
+def _reduction(value: Value | None, *kinds: str) -> Node | None:
     node = made_by(value, "loom.Reduce")
-    return node if node is not None and node.attributes.kind == kind and _last_axis(node) else None
+    return node if node is not None and node.attributes.kind in kinds and _last_axis(node) else None
 
 
 def _division(weights: Value) -> tuple[list[Node], Value, Value] | None:
@@ -91,7 +91,7 @@ def _softmax(weights: Value) -> _Softmax | None:
         if low is None or low.size != 1 or not low.reshape(-1)[0] < -1e4:
             return None
         highest = bounded.operand(0)
-    largest = _reduction(highest, "max")
+    largest = _reduction(highest, "max", "max_number")
     if largest is None or largest.operand(0) is not difference.operand(0):
         return None
     if zero_rows != (bounded is not None):  # a row of -infinity alone would be NaN before it is divided

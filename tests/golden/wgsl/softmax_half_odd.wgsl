@@ -10,9 +10,6 @@ fn isnan_4(x: vec4<f32>) -> vec4<bool> {
 fn exp_4(x: vec4<f32>) -> vec4<f32> { return select(exp(x), x, isnan_4(x)); }
 var<private> infinity_bits: u32 = 0x7f800000u;
 fn infinity_1() -> f32 { return bitcast<f32>(infinity_bits); }
-fn max_f32_1(a: f32, b: f32) -> f32 {
-  return select(select(max(a, b), b, isnan_1(b)), a, isnan_1(a));
-}
 fn pack_float16_4(x: vec4<f32>) -> vec2<u32> {
   let bits = bitcast<vec4<u32>>(x);
   let magnitude = bits & vec4<u32>(0x7fffffffu);
@@ -39,7 +36,7 @@ fn initial_r0() -> f32 {
   return -infinity_1();
 }
 fn combine_r0(left: f32, right: f32) -> f32 {
-  return max_f32_1(left, right);
+  return max(left, right);
 }
 fn phase_r1(row_0: i32, column: i32, r0: f32) -> f32 {
   let i1 = (column + row_0 * 7) >> 1u;
@@ -60,7 +57,7 @@ fn find_row_0(element: i32) -> i32 {
 }
 fn store(word: i32, r0: vec4<f32>, r1: vec4<f32>) {
   let t1 = unpack_float16_4(x0[word]);
-  y[word] = pack_float16_4((exp_4((t1 - r0)) / r1));
+  y[word] = pack_float16_4((exp_4((t1 - r0)) * (vec4<f32>(1.0f) / r1)));
 }
 
 struct Registers {

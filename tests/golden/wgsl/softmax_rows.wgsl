@@ -6,9 +6,6 @@ fn isnan_4(x: vec4<f32>) -> vec4<bool> {
 fn exp_4(x: vec4<f32>) -> vec4<f32> { return select(exp(x), x, isnan_4(x)); }
 var<private> infinity_bits: u32 = 0x7f800000u;
 fn infinity_1() -> f32 { return bitcast<f32>(infinity_bits); }
-fn max_f32_4(a: vec4<f32>, b: vec4<f32>) -> vec4<f32> {
-  return select(select(max(a, b), b, isnan_4(b)), a, isnan_4(a));
-}
 fn find_row_0(row: i32) -> i32 {
   return row;
 }
@@ -20,7 +17,7 @@ fn initial_r0() -> f32 {
   return -infinity_1();
 }
 fn combine_r0(left: vec4<f32>, right: vec4<f32>) -> vec4<f32> {
-  return max_f32_4(left, right);
+  return max(left, right);
 }
 fn phase_r1(row_0: i32, column: i32, r0: vec4<f32>) -> vec4<f32> {
   let t1 = x0[(column * 16 + row_0)];
@@ -34,7 +31,7 @@ fn combine_r1(left: vec4<f32>, right: vec4<f32>) -> vec4<f32> {
 }
 fn store(row_0: i32, column: i32, r0: vec4<f32>, r1: vec4<f32>) {
   let t1 = x0[(column * 16 + row_0)];
-  y[(column * 16 + row_0)] = (exp_4((t1 - r0)) / r1);
+  y[(column * 16 + row_0)] = (exp_4((t1 - r0)) * (vec4<f32>(1.0f) / r1));
 }
 
 var<workgroup> shared_f32: array<vec4<f32>, 256>;

@@ -6,15 +6,6 @@ fn isnan_4(x: vec4<f32>) -> vec4<bool> {
 fn exp_4(x: vec4<f32>) -> vec4<f32> { return select(exp(x), x, isnan_4(x)); }
 var<private> infinity_bits: u32 = 0x7f800000u;
 fn infinity_1() -> f32 { return bitcast<f32>(infinity_bits); }
-fn isnan_1(x: f32) -> bool {
-  return (bitcast<u32>(x) & u32(0x7fffffffu)) > u32(0x7f800000u);
-}
-fn max_f32_1(a: f32, b: f32) -> f32 {
-  return select(select(max(a, b), b, isnan_1(b)), a, isnan_1(a));
-}
-fn max_f32_4(a: vec4<f32>, b: vec4<f32>) -> vec4<f32> {
-  return select(select(max(a, b), b, isnan_4(b)), a, isnan_4(a));
-}
 fn find_row_0(row: i32) -> i32 {
   return row;
 }
@@ -26,10 +17,10 @@ fn initial_r0() -> f32 {
   return -infinity_1();
 }
 fn combine_r0(left: vec4<f32>, right: vec4<f32>) -> vec4<f32> {
-  return max_f32_4(left, right);
+  return max(left, right);
 }
 fn join_r0(left: f32, right: f32) -> f32 {
-  return max_f32_1(left, right);
+  return max(left, right);
 }
 fn phase_r1(row_0: i32, column: i32, r0: f32) -> vec4<f32> {
   let t1 = x0[(column + row_0 * 8)];
@@ -46,7 +37,7 @@ fn join_r1(left: f32, right: f32) -> f32 {
 }
 fn store(row_0: i32, column: i32, r0: f32, r1: f32) {
   let t1 = x0[(column + row_0 * 8)];
-  y[(column + row_0 * 8)] = (exp_4((t1 - vec4<f32>(r0))) / vec4<f32>(r1));
+  y[(column + row_0 * 8)] = (exp_4((t1 - vec4<f32>(r0))) * vec4<f32>((1.0f / r1)));
 }
 
 struct Registers {
