@@ -148,7 +148,7 @@ def _to_feed(port: HeaderPort, value: Any, host: bool) -> Feed:
             raise InputError(f"has dtype {value.element_type}, expected {expected}", tensor=port.name)
         return value
     if port.dtype == "string":
-        return np.asarray(value, dtype=object)
+        return _of_texts(port, value)
     if isinstance(value, np.ndarray):
         if dtype.name in EXTENSIONS and value.dtype.name in (dtype.storage, "uint8") and dtype.bits == 8:
             return _of_storage(port, value, dtype)
@@ -178,6 +178,24 @@ def _to_feed(port: HeaderPort, value: Any, host: bool) -> Feed:
         tensor=port.name,
         hint=f"pass a numpy array of dtype {expected}",
     )
+
+
+def _of_texts(port: HeaderPort, value: Any) -> np.ndarray:
+    """A tensor of strings as an array of ``str``; ``bytes`` are UTF-8."""
+    array = np.asarray(value, dtype=object)
+    texts = np.empty_like(array)
+    for where, each in np.ndenumerate(array):
+        try:
+            texts[where] = each.decode() if isinstance(each, bytes) else each
+        except UnicodeDecodeError as error:
+            raise InputError(f"element {list(where)} is not UTF-8: {error.reason}", tensor=port.name) from None
+        if not isinstance(texts[where], str):
+            raise InputError(
+                f"element {list(where)} has type {type(each).__name__}, expected strings",
+                tensor=port.name,
+                hint="pass an array of str with dtype object",
+            )
+    return texts
 
 
 def _of_storage(port: HeaderPort, array: np.ndarray, dtype: DType) -> np.ndarray:

@@ -364,3 +364,13 @@ def test_texts_that_are_only_passed_on(open_session, nodes):
     given = np.array([["a", "b"]], object)
     (found,) = open_session(model).run(None, {"x": given})
     np.testing.assert_array_equal(found, given)
+
+
+@pytest.mark.parametrize("given", [np.ones(2, np.float32), [1, "a"], [None, "a"], None])
+def test_inputs_of_texts_are_texts(open_session, given):
+    session = open_session(parse(TEXT))
+    with pytest.raises(InputError, match="expected strings"):
+        session.run(None, {"x": given})
+    with pytest.raises(InputError, match=r"element \[1\] is not UTF-8"):
+        session.run(None, {"x": ["a", b"\xff"]})
+    assert session.run(["y"], {"x": ["a", b"b"]})[0].tolist() == ["A", "B"]
