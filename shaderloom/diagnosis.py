@@ -7,7 +7,8 @@ Float16 numbers that left their range explain themselves.  Otherwise three quest
    explain, its code is at fault; with fusion off it is seen whether a node's kernel alone is wrong too.
 2. *Does a pass change the meaning of the graph?*  If all kernels do what their nodes say, the passes are turned off one
    by one.
-3. *Is an operator lowered wrongly?*  With all passes and fusion off, the first ONNX tensor that differs names it.
+3. *Is an operator lowered wrongly?*  With all passes and fusion off, the first ONNX tensor that differs names it.  If
+   onnx's reference evaluator agrees with it, the fault is the reference's.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from .observation import Observation, observe, operands_of, writers_of
 from .places import MAIN, Place
 from .plan_check import Compilation, PlanCheck, Row, kernel_text
 from .runtime.dtypes import FLOAT16_LARGEST
+from .second_opinion import second_opinion
 
 if TYPE_CHECKING:
     from .compiler.fusion import Group
@@ -35,7 +37,8 @@ NOISE_FACTOR = 128.0
 
 @dataclass
 class Diagnosis:
-    """``kind``: ``kernel``, ``pass``, ``operator``, ``overflow``, ``rounding``, ``cpu``, or ``unknown``.
+    """``kind``: ``kernel``, ``pass``, ``operator``, ``overflow``, ``rounding``, ``reference``, ``cpu``, or
+    ``unknown``.
 
     ``node`` is the ONNX node to look at first; ``place`` and ``stage`` say where it runs in a model in stages.
     """
@@ -188,7 +191,7 @@ class Diagnostician:
         if wrong is None:
             result.findings.append("with fusion off every ONNX tensor of the group is right: look at the fused kernel")
         else:
-            (place, tensor), kernel = wrong
+            (place, tensor), kernel, _ = wrong
             result.node = self.source.maker(tensor, place.graph)
             result.findings.append(f"with fusion off it is tensor '{tensor}' that differs first, in kernel {kernel}")
         return result
@@ -214,8 +217,10 @@ class Diagnostician:
 
     def _first_wrong(
         self, tensors: Sequence[tuple[Place, str]], **options: Any
-    ) -> tuple[tuple[Place, str], str] | None:
-        """The first of ``tensors``, in the order of the run, that differs under other options, and its kernel."""
+    ) -> tuple[tuple[Place, str], str, np.ndarray] | None:
+        """The first of ``tensors``, in the order of the run, that differs under other options, its kernel and what that
+        gives.
+        """
         plan = self.check.compile(**options).plan
         among = set(tensors)
         wanted = {key: number for key, number in self.check.comparable(plan).items() if key in among}
@@ -227,7 +232,7 @@ class Diagnostician:
                 if key is None or key not in wanted or not self.expected.knows(key[1], key[0]):
                     continue
                 if not self.expected.compare(key[1], array, key[0]).is_close:
-                    return key, kernel_text(plan, found.call)
+                    return key, kernel_text(plan, found.call), array
         return None
 
     # -- a pass, or an operator ---------------------------------------------------------------------------------------
@@ -265,12 +270,19 @@ class Diagnostician:
         if wrong is None:
             result.findings.append("with all passes and fusion off the tensor is right: several passes together")
             return
-        (place, tensor), _ = wrong
-        result.kind = "operator"
+        (place, tensor), _, array = wrong
         result.node = self.source.maker(tensor, place.graph)
-        result.findings.append(
-            f"with all passes and fusion off tensor '{tensor}' differs first: look at the operator's definition"
-        )
+        first = f"with all passes and fusion off tensor '{tensor}' differs first"
+        other = second_opinion(self.expected, place, tensor)
+        if other is not None and compare(array, other).is_close:
+            result.kind = "reference"
+            result.findings.append(
+                f"{first}: from the operands of {self.expected.reference.name}, onnx's reference evaluator gives what "
+                "Shaderloom does"
+            )
+        else:
+            result.kind = "operator"
+            result.findings.append(f"{first}: look at the operator's definition")
 
     def _between(self, first: Row) -> list[tuple[str, int]]:
         """Nodes of the ONNX graphs from the last right tensors to a wrong one, outer graphs first, in graph order."""

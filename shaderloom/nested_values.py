@@ -16,7 +16,7 @@ from onnx import numpy_helper
 
 from .compiler.frontend.order import names_read
 from .cpu_segment import type_of
-from .onnx_model import OnnxGraph, OnnxModel
+from .onnx_model import Constant, OnnxGraph, OnnxModel
 from .places import Place
 from .runtime.errors import UnsupportedError
 
@@ -26,8 +26,6 @@ Run = Callable[[Mapping[str, Any]], Sequence[Any]]
 Open = Callable[[onnx.ModelProto], Run]
 #: The tensors of the main graph of these names
 MainTensors = Callable[[Collection[str]], Mapping[str, Any]]
-
-_Constant = onnx.TensorProto | onnx.SparseTensorProto
 
 
 class NestedValues:
@@ -136,13 +134,13 @@ class NestedValues:
         around = Place(graph.outer, place.steps[: self._model.graphs[graph.outer].loops])
         visible = [name for name in graph.captured if self._model.home(graph.outer, name) is not None]
         seen = {name: self._value(around, name) for name in visible}
-        constants = {name: value for name, value in seen.items() if isinstance(value, _Constant)}
+        constants = {name: value for name, value in seen.items() if isinstance(value, Constant)}
         given = {**{name: value for name, value in seen.items() if name not in constants}, **inputs}
         constants.update((name, value) for name, value in graph.given.items() if value is not None)
         types = {name: type_of(value) for name, value in given.items()}
         key = (graph.path, *((name, kind.SerializeToString()) for name, kind in types.items()))
         if key not in self._runs:
-            proto = self._as_model(graph.proto.node, types, constants)
+            proto = self._model.of_nodes(graph.proto.node, types, constants)
             names = [port.name for port in proto.graph.output]
             self._runs[key] = (self._open(proto) if names else lambda feeds: (), names)
         run, names = self._runs[key]
@@ -152,7 +150,7 @@ class NestedValues:
             return {**inputs, **self._one_by_one(graph, given, constants)}
 
     def _one_by_one(
-        self, graph: OnnxGraph, given: Mapping[str, Any], constants: Mapping[str, _Constant]
+        self, graph: OnnxGraph, given: Mapping[str, Any], constants: Mapping[str, Constant]
     ) -> dict[str, Any]:
         """What nodes give that run where the graph as a whole does not: one of them refuses its operands."""
         found: dict[str, Any] = {}
@@ -162,7 +160,7 @@ class NestedValues:
             if any(name in graph.producers and name not in found for name in node.input):
                 continue
             values = {name: here[name] for name in reads if name in here}
-            proto = self._as_model(
+            proto = self._model.of_nodes(
                 [node],
                 {name: type_of(value) for name, value in values.items()},
                 {name: constants[name] for name in reads if name in constants},
@@ -170,24 +168,6 @@ class NestedValues:
             with suppress(UnsupportedError):
                 found.update(zip((port.name for port in proto.graph.output), self._open(proto)(values)))
         return found
-
-    def _as_model(
-        self,
-        nodes: Sequence[onnx.NodeProto],
-        types: Mapping[str, onnx.TypeProto],
-        constants: Mapping[str, _Constant],
-    ) -> onnx.ModelProto:
-        """Nodes as a model that gives all that they make."""
-        body = onnx.GraphProto(name="body", node=nodes)
-        for constant in constants.values():
-            if isinstance(constant, onnx.TensorProto):
-                body.initializer.append(constant)
-            else:
-                body.sparse_initializer.append(constant)
-        body.input.extend(onnx.ValueInfoProto(name=name, type=kind) for name, kind in types.items())
-        body.output.extend(onnx.ValueInfoProto(name=name) for node in nodes for name in node.output if name)
-        proto = self._model.proto
-        return onnx.ModelProto(ir_version=proto.ir_version, opset_import=proto.opset_import, graph=body)
 
 
 class _Steps:

@@ -6,7 +6,7 @@ origins.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -20,6 +20,8 @@ from .compiler.frontend.schemas import read_opsets
 from .model import check_is_file
 from .places import Place
 from .runtime.errors import ModelError, Origin
+
+Constant = onnx.TensorProto | onnx.SparseTensorProto
 
 
 @dataclass(frozen=True)
@@ -43,11 +45,9 @@ class OnnxGraph:
         return {name: index for index, node in enumerate(self.proto.node) for name in node.output if name}
 
     @cached_property
-    def given(self) -> dict[str, onnx.TensorProto | onnx.SparseTensorProto | None]:
+    def given(self) -> dict[str, Constant | None]:
         """Names that no node makes: initializers with their message, and inputs."""
-        found: dict[str, onnx.TensorProto | onnx.SparseTensorProto | None] = {
-            port.name: None for port in self.proto.input
-        }
+        found: dict[str, Constant | None] = {port.name: None for port in self.proto.input}
         found.update((tensor.name, tensor) for tensor in self.proto.initializer)
         found.update((tensor.values.name, tensor) for tensor in self.proto.sparse_initializer)
         return found
@@ -163,6 +163,24 @@ class OnnxModel:
         del copy.graph.node[:]
         copy.graph.node.extend(kept)
         return copy
+
+    def of_nodes(
+        self,
+        nodes: Sequence[onnx.NodeProto],
+        types: Mapping[str, onnx.TypeProto],
+        constants: Mapping[str, Constant],
+    ) -> onnx.ModelProto:
+        """Nodes as a model that gives all that they make; its inputs have ``types``."""
+        body = onnx.GraphProto(name="body", node=nodes)
+        for constant in constants.values():
+            if isinstance(constant, onnx.TensorProto):
+                body.initializer.append(constant)
+            else:
+                body.sparse_initializer.append(constant)
+        body.input.extend(onnx.ValueInfoProto(name=name, type=kind) for name, kind in types.items())
+        body.output.extend(onnx.ValueInfoProto(name=name) for node in nodes for name in node.output if name)
+        proto = self.proto
+        return onnx.ModelProto(ir_version=proto.ir_version, opset_import=proto.opset_import, graph=body)
 
     def ancestors(self, names: Collection[str]) -> set[int]:
         """The nodes of the main graph that tensors of it are computed by."""

@@ -160,6 +160,10 @@ class EvaluatorReference(_Running):
     def spread(self, feeds: Feeds, names: Collection[str], place: Place = MAIN) -> Tensors:
         return {}
 
+    def run(self, proto: Any, feeds: Feeds) -> dict[str, Any]:
+        """The outputs of another model, made of nodes of this one.  Raises :class:`UnsupportedError`."""
+        return dict(zip((port.name for port in proto.graph.output), self._open(proto, optimised=False)(feeds)))
+
     def _open(self, proto: Any, optimised: bool) -> Callable[[Mapping[str, Any]], list[Any]]:
         import onnx
         from onnx.reference import ReferenceEvaluator

@@ -11,6 +11,7 @@ import onnx
 import onnx.parser
 import pytest
 from onnx import numpy_helper
+from onnx.reference import ReferenceEvaluator
 from typer.testing import CliRunner
 
 from shaderloom.check import Checker
@@ -202,6 +203,29 @@ def test_a_missing_barrier(check, monkeypatch):
     assert diagnosis.kind == "kernel"
     assert "reduce_workgroup" in diagnosis.kernel
     assert diagnosis.node == "ReduceMean (main node 1)"
+
+
+@pytest.mark.parametrize(("wrong", "node"), [("t", "Tanh (main node 5)"), ("c2", "Conv (main node 3)")])
+def test_a_wrong_reference(check, tmp_path, wrong, node):
+    """Where onnx's reference evaluator agrees with the device, the expected tensor is at fault; without the operands of
+    its node nobody can tell.
+    """
+    model = build(NETWORK)
+    feeds = feeds_of(model)
+    names = [name for each in model.graph.node for name in each.output]
+    del model.graph.output[:]
+    model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
+    expected = dict(zip(names, ReferenceEvaluator(model).run(None, feeds)))
+    expected[wrong] = expected[wrong] + np.float32(0.1)
+    np.savez(tmp_path / "expected.npz", **expected)
+    result = check(NETWORK, str(tmp_path / "expected.npz"), feeds, fusion=False)
+    assert [row.tensor for row in result.differing] == [wrong]
+    diagnosis = result.diagnosis
+    assert (diagnosis.kind, diagnosis.node) == ("reference", node)
+    assert "onnx's reference evaluator gives what Shaderloom does" in diagnosis.findings[-1]
+    np.savez(tmp_path / "expected.npz", **{wrong: expected[wrong]})
+    result = check(NETWORK, str(tmp_path / "expected.npz"), feeds, fusion=False)
+    assert (result.diagnosis.kind, result.diagnosis.node) == ("operator", node)
 
 
 def test_a_half_float_overflow(check, tmp_path):
