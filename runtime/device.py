@@ -101,7 +101,7 @@ def choose_adapter(
         matching = [adapter for adapter in found if text.lower() in f"{adapter.identity} {adapter.backend}".lower()]
     if not matching:
         names = "; ".join(f"{adapter.index}: {adapter.identity}" for adapter in found)
-        raise DeviceError(f"no adapter matches '{text}'", hint=f"there are {names}")
+        raise DeviceError(f"no adapter matches '{text}'", hint=f"adapters by index: {names}")
     return matching[0]
 
 
