@@ -48,7 +48,10 @@ READABLE = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """A value that is there when a stage begins.  ``dtype`` None: the compiler cannot read it (a sequence)."""
+    """A value that is there when a stage begins.  ``dtype`` None: the compiler cannot read it (a sequence).
+
+    ``known`` are its elements if they are compiled in; an array of objects if some are symbolic.
+    """
 
     dtype: DType | None
     shape: Shape
@@ -150,9 +153,13 @@ class _Advancing:
         if operand.dtype is None:
             return None
         if operand.known is not None:
-            value = GraphBuilder(graph, limits=self.limits).add_constant(
-                name, InlineSource(operand.known, operand.dtype)
-            )
+            builder = GraphBuilder(graph, limits=self.limits)
+            if operand.known.dtype == object:
+                elements = tuple(operand.known.reshape(-1))
+                return builder.op(
+                    "Dimensions", domain="loom", elements=elements, shape=operand.known.shape, dtype=operand.dtype
+                )
+            value = builder.add_constant(name, InlineSource(operand.known, operand.dtype))
             assert value.constant is not None
             value.known = value.constant.read()
             return value

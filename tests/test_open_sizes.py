@@ -6,7 +6,10 @@ import numpy as np
 import pytest
 
 import shaderloom
+from shaderloom.compiler import index as ix
+from shaderloom.compiler.staging import Operand
 from shaderloom.program.open_sizes import LEAST_HIGH, Key, SizesSeen
+from shaderloom.runtime.dtypes import FLOAT32, INT64
 from shaderloom.runtime.errors import ShapeError
 from shaderloom.runtime.plan import Symbol
 
@@ -161,7 +164,12 @@ def test_half_precision_opens_nothing(device) -> None:
 
 def key(known: bytes = b"", dtype: str = "float32", **shapes: tuple[int, ...]) -> Key:
     values = tuple((name, (dtype, shape)) for name, shape in shapes.items())
-    return (*values, ("k", ("int64", (), known))) if known else values
+    return (*values, ("k", ("bool", (), known))) if known else values
+
+
+def counted(count: int, *more: int, **shapes: tuple[int, ...]) -> Key:
+    numbers = np.array([count, *more])
+    return (*key(**shapes), ("n", ("int64", numbers.shape, numbers.tobytes())))
 
 
 def test_axes_that_differ_by_a_number_share_a_size() -> None:
@@ -199,6 +207,117 @@ def test_only_sizes_are_opened() -> None:
     assert seen.widen(key(b"1", a=(1,))) is None
     seen.note(key(b"1", a=(100,)), opened, False)
     assert seen.closed and seen.widen(key(b"1", a=(101,))) is None
+
+
+def test_integers_that_are_compiled_in_are_sizes() -> None:
+    """Those that differ; beside an axis of the same size the axis tells it, else an input of its own."""
+    seen = SizesSeen()
+    for count in (5, 9):
+        seen.note(counted(count, -1, a=(7,), b=(count + 1,)), None, False)
+    opened = seen.widen(counted(12, -1, a=(7,), b=(13,)))
+    assert opened is not None and opened.symbols == (Symbol("n[0]", 2, LEAST_HIGH),)
+    general = opened.key(counted(12, -1, a=(7,), b=(13,)))
+    assert general == opened.key(counted(30, -1, a=(7,), b=(31,))) is not None
+    assert opened.key(counted(30, -1, a=(7,), b=(30,))) is None
+    assert opened.key(counted(30, -2, a=(7,), b=(31,))) != general
+    count = opened.operand("n", Operand(INT64, (2,), np.array([12, -1])))
+    assert count.known is not None and count.known[1] == -1 and ix.bounds(count.known[0]) == (2, LEAST_HIGH)
+    axis = opened.operand("b", Operand(FLOAT32, (13,)))
+    assert ix.equal(axis.shape[0], ix.add(count.known[0], 1))
+    assert opened.carriers({"n": count, "b": axis}) == {}
+    alone = SizesSeen()
+    for number in (5, 9):
+        alone.note(counted(number, a=(7,)), None, False)
+    opened = alone.widen(counted(12, a=(7,)))
+    assert opened is not None
+    (carrier,) = opened.carriers({"n": Operand(INT64, (1,), np.array([12]))}).values()
+    assert carrier.feed(np.array([30])).shape == (30, 0)
+
+
+def test_numbers_that_are_no_sizes() -> None:
+    seen = SizesSeen()
+    for number in (1 << 30, 1 << 31):
+        seen.note(counted(number), None, False)
+    assert seen.widen(counted(1 << 29)) is None
+    seen = SizesSeen()
+    for number in (-5, -9):
+        seen.note(counted(number), None, False)
+    assert seen.widen(counted(-7)) is None
+    many = SizesSeen()
+    for number in (5, 9):
+        many.note(counted(number, *range(8)), None, False)
+    assert many.widen(counted(7, *range(8))) is None
+
+
+def test_axes_alone_where_integers_do_not_open() -> None:
+    seen = SizesSeen()
+    for count in (5, 9):
+        seen.note(counted(count, a=(count,)), None, False)
+    seen.note(counted(12, a=(12,)), seen.widen(counted(12, a=(12,))), False)
+    assert not seen.closed and not seen.elements
+    assert seen.widen(counted(12, a=(13,))) is None
+    seen.note(counted(12, a=(13,)), None, False)
+    opened = seen.widen(counted(12, a=(15,)))
+    assert opened is not None and list(opened.sizes) == [("a", 0)]
+    seen.note(counted(12, a=(15,)), opened, False)
+    assert seen.closed
+
+
+#: Stages that are compiled once how many elements are found is known
+FOUND = {
+    "NonZero": "p = NonZero(x)  t = Transpose<perm = [1, 0]>(p)  g1 = GatherND(x, t)  y = Tanh(g1)",
+    "Compress": "b = Greater(x, zero)  f = Reshape(b, flat)  c = Compress(x, f)  y = Tanh(c)",
+    "Unique": "r = Reshape(x, flat)  u, first, inverse, count = Unique(r)  c2 = Cast<to = 1>(count)  y = Mul(u, c2)",
+    "TopK": "r = Reshape(x, flat)  b = Greater(r, zero)  i = Cast<to = 7>(b)  k = ReduceSum(i)  y, p = TopK(r, k)",
+    "Slice": "r = Reshape(x, flat)  b = Greater(r, zero)  i = Cast<to = 7>(b)  k = ReduceSum(i)  "
+    "s = Slice(r, none, k)  y = Tanh(s)",
+}
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_counts_of_what_is_found(name, pair) -> None:
+    """0 and 1, and what comes before the third count, have plans of their own."""
+    session = pair(f"g (float[4, 16] x) => (float[c] y) <float zero = {{0}}, int64[1] flat = {{-1}}, "
+                   f"int64[1] none = {{0}}> {{ {FOUND[name]} }}")  # fmt: skip
+    generator = np.random.default_rng(5)
+    made = []
+    for count in (5, 9, 12, 20, 33, 3, 50, 64, 2, 63, 1, 0, 31):
+        x = np.zeros(64, np.float32)
+        x[generator.choice(64, count, replace=False)] = np.arange(1, count + 1)
+        session.check(x=x.reshape(4, 16))
+        made.append(plans_of(session))
+    assert made[2] == made[6] and made[-1] - made[2] <= 3, made
+
+
+def test_boxes_that_are_left(pair) -> None:
+    session = pair("""g (float[1, 40, 4] boxes, float[1, 1, 40] scores, int64[1] most) => (int64[c, 3] y, float[d] z)
+        <float[1] overlap = {0.5}, int64[1] flat = {-1}, int64[1] two = {2}> {
+        y = NonMaxSuppression(boxes, scores, most, overlap)  i = Gather<axis = 1>(y, two)  f = Reshape(i, flat)
+        s = Reshape(scores, flat)  z = Gather(s, f) }""")
+    corner = np.random.default_rng(3).uniform(0, 9, (1, 40, 2)).astype(np.float32)
+    boxes = np.concatenate([corner, corner + 0.3], -1)
+    made = []
+    for most in (5, 9, 12, 20, 33, 3, 28, 2, 17):
+        session.check(boxes=boxes, scores=np.abs(numbers(1, 1, 40)), most=np.array([most]))
+        made.append(plans_of(session))
+    assert made[3] == made[-1], made
+
+
+def test_a_name_that_a_carrier_would_have(pair) -> None:
+    """Then every count has a plan of its own."""
+    model = parse("g (float[64] x, float[2] other) => (float[c] y, float[2] z) { p = NonZero(x)  y = Cast<to = 1>(p) "
+                  " z = Neg(other) }")  # fmt: skip
+    session = pair(model)
+    for count in (5, 9, 12, 20):
+        session.check(x=np.arange(64, dtype=np.float32) * (np.arange(64) < count), other=numbers(2))
+    carriers = {port.name for plan in session.session._chain.program().plans() for port in plan.inputs} - {"x", "other"}
+    (name,) = [name for name in carriers if name.startswith("rows of")]
+    for value in model.graph.input:
+        value.name = name if value.name == "other" else value.name
+    model.graph.node[-1].input[0] = name
+    session = pair(model)
+    for count in (5, 9, 12, 20):
+        session.check(x=np.arange(64, dtype=np.float32) * (np.arange(64) < count), **{name: numbers(2)})
 
 
 #: A stage of x whose sizes are open; most are not valid for few elements

@@ -23,6 +23,7 @@ from .registry import Builder, Case, Inferred, NoAttributes, Stages, Tensor, reg
 
 #: Rows of more elements than the first are summed in blocks of the second, so that no thread walks many
 LONG, BLOCK = 1 << 15, 1 << 10
+_SCALAR = np.array([], np.int64)
 
 
 def running_counts(builder: Builder, ones: Value, *, exclusive: bool = False) -> Value:
@@ -46,21 +47,21 @@ def running_counts(builder: Builder, ones: Value, *, exclusive: bool = False) ->
 
 
 def _infer_at(node: Node) -> Inferred:
-    (count,) = common.static_integers(node, 1, "the number of elements")
+    (count,) = common.static_dims(node, 1, "the number of elements")
     return [(INT64, (max(node.operand(0).rank, 1), count))]
 
 
 def _expand_at(builder: Builder, node: Node) -> Sequence[Value]:
     mask = node.operand(0)
     sizes = [common.concrete(node, size, "a size") for size in mask.shape] or [1]
-    (count,) = common.static_integers(node, 1, "the number of elements")
 
     def number(value: int) -> Value:
         return builder.constant(np.array(value, np.int32))
 
     ones = builder.op("Cast", builder.op("Reshape", mask, builder.constant(np.array([-1]))), to=INT32.onnx)
     running = running_counts(builder, ones)
-    target = builder.op("Range", number(1), number(count + 1), number(1))
+    end = builder.op("Add", builder.op("Cast", node.operand(1), to=INT32.onnx), number(1))
+    target = builder.op("Range", number(1), builder.op("Reshape", end, builder.constant(_SCALAR)), number(1))
     total = int(np.prod(sizes))
     position = number(0)  # how many elements are surely in front of the one that is looked for
     for bit in reversed(range(total.bit_length())):

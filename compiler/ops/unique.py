@@ -16,6 +16,8 @@ import numpy as np
 
 from ...runtime.dtypes import BOOL, INT32, INT64, UINT8
 from ...runtime.errors import NotKnownError
+from .. import index as ix
+from ..index import Dim
 from ..ir import Node, Value
 from . import common
 from .indexing import gather_axis
@@ -121,7 +123,7 @@ class UniqueAttributes:
     sorted: int = 1
 
 
-def _shapes(node: Node, count: int) -> Inferred:
+def _shapes(node: Node, count: Dim) -> Inferred:
     value = node.operand(0)
     shape: tuple[Any, ...] = (count,)
     if node.attributes.axis is not None:
@@ -130,14 +132,19 @@ def _shapes(node: Node, count: int) -> Inferred:
     return [(value.dtype, shape), (INT64, (count,)), (INT64, (_count(node),)), (INT64, (count,))]
 
 
+def _distinct(node: Node) -> Dim:
+    """How many there are; a number where their first occurrences are sorted, which depends on how many are."""
+    read = common.static_dims if node.attributes.sorted else common.static_integers
+    (count,) = read(node, 3, "the number of distinct slices")
+    return count
+
+
 def _infer_of(node: Node) -> Inferred:
-    (count,) = common.static_integers(node, 3, "the number of distinct slices")
-    return _shapes(node, count)
+    return _shapes(node, _distinct(node))
 
 
 def _expand_of(builder: Builder, node: Node) -> Sequence[Value]:
     value, order, starts = node.operand(0), node.operand(1), node.operand(2)
-    (count,) = common.static_integers(node, 3, "the number of distinct slices")
     total = _count(node)
 
     def wide(result: Value) -> Value:
@@ -147,13 +154,13 @@ def _expand_of(builder: Builder, node: Node) -> Sequence[Value]:
     places = builder.op("Reshape", builder.op("NonZeroAt", starts, node.operand(3), domain="loom"), flat)
     places = builder.op("Cast", places, to=INT32.onnx)
     firsts = builder.op("Gather", order, places, axis=0)
-    ends = [builder.constant(np.array([number])) for number in (1, count)]
-    following = builder.op("Slice", places, *ends)
+    following = builder.op("Slice", places, *(builder.constant(np.array([number])) for number in (1, total)))
     stops = builder.op("Concat", following, builder.constant(np.array([total], np.int32)), axis=0)
     counts = builder.op("Sub", stops, places)
     running = running_counts(builder, builder.op("Cast", starts, to=INT32.onnx))
     groups = builder.op("Sub", running, builder.constant(np.array(1, np.int32)))
     if not node.attributes.sorted:
+        count = ix.number(_distinct(node))
         by_occurrence = top_indices(builder, firsts, 0, count, False)
         firsts, counts = (builder.op("Gather", each, by_occurrence, axis=0) for each in (firsts, counts))
         numbers = builder.op("Range", *(builder.constant(np.array(number, np.int32)) for number in (0, count, 1)))

@@ -40,7 +40,7 @@ from ..runtime.loader import WeightPool
 from ..runtime.plan import Symbol
 from .borders import BorderFacts
 from .loops import LoopStep
-from .open_sizes import Opened
+from .open_sizes import Carrier, Opened
 from .refusals import computes, refusal_of
 from .segments import SegmentMaker
 from .stage_source import StageSource
@@ -259,17 +259,26 @@ class ProgramBuilder:
         hand, and leaves the same behind.
         """
         operands = {name: opened.operand(name, operand) for name, operand in found.operands.items()}
+        carriers = opened.carriers(operands)
+        if carriers.keys() & found.values.keys():
+            return None  # of all names a model has taken these
+        operands.update((name, carrier.operand) for name, carrier in carriers.items())
         again = partial(self._advance_from, state, operands, dict(refused), set(waiting))
         try:
             wide = again()
             if not _is_same_stage(found, wide):
                 return None
-            return self._device_step(state, wide, again, opened.symbols)
+            return self._device_step(state, wide, again, opened.symbols, carriers)
         except (LimitError, ShapeError, UnsupportedError, Undecidable):  # too large, or not the same for all the sizes
             return None
 
     def _device_step(
-        self, state: State, found: Advance, again: Callable[[], Advance], symbols: tuple[Symbol, ...] = ()
+        self,
+        state: State,
+        found: Advance,
+        again: Callable[[], Advance],
+        symbols: tuple[Symbol, ...] = (),
+        carriers: Mapping[str, Carrier] | None = None,
     ) -> tuple[Step, State]:
         """``again`` gives what was ``found`` once more: compiling changes the graph."""
         pending = tuple(found.pending)
@@ -300,7 +309,8 @@ class ProgramBuilder:
         executor = self.engine.executor_for(compiled, self.pool)
         for item, letter in zip(found.done, compiled.plan.report.get("placed", "")):
             self._place(item, *LETTERS[letter])
-        return DeviceStep(executor, outputs, self.engine.device, source if self.keep_sources else None), following
+        kept = source if self.keep_sources else None
+        return DeviceStep(executor, outputs, self.engine.device, kept, carriers), following
 
     def _compile(
         self,
@@ -372,7 +382,9 @@ class ProgramBuilder:
         digest = hashlib.sha256()
         for name, operand in sorted(found.operands.items()):
             digest.update(f"{name}\0{operand.dtype}\0{list(operand.shape)}\0".encode())
-            if operand.known is not None:
+            if operand.known is not None and operand.known.dtype == object:
+                digest.update(f"{operand.known.tolist()}".encode())
+            elif operand.known is not None:
                 digest.update(np.ascontiguousarray(operand.known).tobytes())
         nodes = [[item.scope.prefix, item.origin.index, item.node.op, item.made] for item in found.done]
         return {
@@ -470,7 +482,8 @@ def _is_same_stage(found: Advance, wide: Advance) -> bool:
     if found.refused.keys() != wide.refused.keys():
         return False
     read = {name for item in found.pending for name in reads_of(item)}
-    return all(found.values[name].known is None or _is_known(wide.values[name]) for name in read & found.values.keys())
+    made = read & found.values.keys() - found.operands.keys()
+    return all(found.values[name].known is None or _is_known(wide.values[name]) for name in made)
 
 
 def _is_known(value: Value) -> bool:

@@ -1,9 +1,13 @@
 """Sizes that stay open: a stage whose inputs come in ever new sizes is compiled once for a range of them.
 
-What a loop appends to, and what follows from how much was found in data, has another size each time.  A state
-remembers the sizes that it was compiled for.  When the third one comes, the axes in which they differ become dimensions
-of a plan, as if they had been declared dynamic.  Axes that have always differed by the same number share one: what a
-loop carries, and a mask that is one longer, still fit together.
+What a loop appends to, and how much was found in data, has another size each time.  A state remembers the sizes that it
+was compiled for: those of axes, and integers that are compiled in, such as the number of elements that are not zero.
+When the third one comes, the sizes that differ become dimensions of a plan, as if they had been declared dynamic.
+Sizes that have always differed by the same number share one: what a loop carries, and a mask that is one longer, still
+fit together.
+
+A plan learns its dimensions from the shapes of its inputs.  One that only a compiled-in integer tells gets an input of
+its own, a *carrier*: a tensor of that many rows, without elements.
 """
 
 from __future__ import annotations
@@ -13,15 +17,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+
 from ..compiler import index as ix
 from ..compiler.dimensions import dimension
 from ..compiler.staging import Operand
+from ..runtime.dtypes import UINT8
 from ..runtime.plan import Symbol
 
 #: What decides how a step is compiled: (name, what :meth:`~.values.Held.describe` says of the value) for each value
 Key = tuple[tuple[str, tuple[Any, ...]], ...]
-Axis = tuple[str, int]  #: name of a value, and one of its axes
-Shapes = Mapping[str, tuple[int, ...]]
+#: Name of a value, and one of its axes; of a value that is compiled in one of its elements
+Place = tuple[str, int]
+Sizes = Mapping[str, tuple[int, ...]]
 
 #: The number of different sizes that opens an axis, and how many are remembered
 OPENS, REMEMBERED = 3, 8
@@ -29,63 +37,98 @@ OPENS, REMEMBERED = 3, 8
 LOW = 2
 #: The least upper bound of open sizes; larger ones are powers of two
 LEAST_HIGH = 64
+#: Integers above it, or more of them than that, are no sizes
+LARGEST, MOST_ELEMENTS = 1 << 24, 8
 
 
 @dataclass(frozen=True, slots=True)
-class OpenAxis:
-    """The size of an axis: that of ``symbol`` and ``offset`` more."""
+class OpenSize:
+    """A size that is that of ``symbol`` and ``offset`` more."""
 
     symbol: Symbol
     offset: int
 
+    @property
+    def dim(self) -> ix.Dim:
+        return ix.add(dimension(self.symbol.name, *self.symbol.range), self.offset)
+
+
+@dataclass(frozen=True, slots=True)
+class Carrier:
+    """An input that tells how large ``size`` is: as large as an element of a value that is compiled in."""
+
+    value: str
+    element: int
+    size: OpenSize
+
+    @property
+    def operand(self) -> Operand:
+        return Operand(UINT8, (dimension(self.size.symbol.name, *self.size.symbol.range), 0))
+
+    def feed(self, value: np.ndarray) -> np.ndarray:
+        return np.empty((int(value.reshape(-1)[self.element]) - self.size.offset, 0), np.uint8)
+
 
 @dataclass(frozen=True)
 class Opened:
-    """The axes of a state's values that are open, and their ranges."""
+    """The sizes of a state's values that are open, and their ranges."""
 
-    axes: Mapping[Axis, OpenAxis]
+    sizes: Mapping[Place, OpenSize]
 
     @property
     def symbols(self) -> tuple[Symbol, ...]:
-        return tuple(sorted({axis.symbol for axis in self.axes.values()}, key=lambda symbol: symbol.name))
+        return tuple(sorted({size.symbol for size in self.sizes.values()}, key=lambda symbol: symbol.name))
 
     def key(self, key: Key) -> Key | None:
-        """``key`` with open axes in place of their sizes; None if those are none that it stands for."""
-        shapes = _shapes(key)
-        sizes: dict[Symbol, int] = {}
-        for (name, axis), found in self.axes.items():
-            shape = shapes.get(name, ())
-            if axis >= len(shape):
+        """``key`` with what is open in place of sizes; None if those are none that it stands for."""
+        given = _sizes(key)
+        found: dict[Symbol, int] = {}
+        for (name, position), open_size in self.sizes.items():
+            sizes = given.get(name, ())
+            if position >= len(sizes):
                 return None
-            size = shape[axis] - found.offset
-            if sizes.setdefault(found.symbol, size) != size or not found.symbol.range.allows(size):
+            size = sizes[position] - open_size.offset
+            if found.setdefault(open_size.symbol, size) != size or not open_size.symbol.range.allows(size):
                 return None
         return tuple(
-            (name, (described[0], self._replaced(name, shapes[name])) if name in shapes else described)
+            (name, (*_kind(described), *self._replaced(name, given[name])) if name in given else described)
             for name, described in key
         )
 
-    def _replaced(self, name: str, shape: Sequence[int]) -> tuple[int | OpenAxis, ...]:
-        return tuple(self.axes.get((name, axis), size) for axis, size in enumerate(shape))
+    def _replaced(self, name: str, sizes: Sequence[int]) -> tuple[int | OpenSize, ...]:
+        return tuple(self.sizes.get((name, position), size) for position, size in enumerate(sizes))
 
     def operand(self, name: str, operand: Operand) -> Operand:
-        """The value for the compiler, its open axes symbolic."""
-        if operand.known is not None:
+        """The value for the compiler, its open sizes symbolic."""
+        if operand.known is None:
+            sizes = tuple(map(ix.number, operand.shape))
+            return replace(operand, shape=tuple(map(_dim, self._replaced(name, sizes))))
+        if not any((name, element) in self.sizes for element in range(min(operand.known.size, MOST_ELEMENTS))):
             return operand
-        shape = tuple(
-            ix.add(dimension(size.symbol.name, *size.symbol.range), size.offset) if isinstance(size, OpenAxis) else size
-            for size in self._replaced(name, tuple(map(ix.number, operand.shape)))
-        )
-        return replace(operand, shape=shape)
+        elements = np.empty(operand.known.size, object)
+        elements[:] = [_dim(size) for size in self._replaced(name, operand.known.reshape(-1).tolist())]
+        return replace(operand, known=elements.reshape(operand.known.shape))
+
+    def carriers(self, operands: Mapping[str, Operand]) -> dict[str, Carrier]:
+        """By name, for sizes that no axis of the operands tells."""
+        told = {size.symbol for (name, _), size in self.sizes.items() if operands[name].known is None}
+        found = {
+            size.symbol: Carrier(name, element, size)
+            for (name, element), size in self.sizes.items()
+            if size.symbol not in told
+        }
+        return {f"rows of {symbol.name}": carrier for symbol, carrier in found.items()}
 
 
 @dataclass
 class SizesSeen:
     """The sizes that a state was compiled for, and what is open."""
 
-    #: for each plan what tells its key from others but sizes, and its shapes
-    plans: list[tuple[bytes, Shapes]] = field(default_factory=list)
+    #: for each plan what tells its key from others but sizes, and its sizes
+    plans: list[tuple[bytes, Sizes]] = field(default_factory=list)
     opened: Opened | None = None
+    #: whether integers that are compiled in may be sizes; not if no plan of open sizes could be had with them
+    elements: bool = True
     #: a plan of open sizes could not be had: each size is compiled on its own
     closed: bool = False
 
@@ -97,46 +140,65 @@ class SizesSeen:
         """What to open so that one plan serves ``key`` and others like it; None if it is too early, or no use."""
         if self.closed:
             return None
-        frame, now = _frame(key), _shapes(key)
-        history = [shapes for other, shapes in self.plans if other == frame]
+        frame, now = _frame(key, self.elements), _sizes(key, self.elements)
+        history = [sizes for other, sizes in self.plans if other == frame]
         if len(history) < OPENS - 1:
             return None
-        groups: dict[tuple[int, ...], list[Axis]] = {}
-        for name, shape in now.items():
-            for axis, size in enumerate(shape):
-                differences = tuple(shapes[name][axis] - size for shapes in history)
+        groups: dict[tuple[int, ...], list[Place]] = {}
+        for name, sizes in now.items():
+            for position, size in enumerate(sizes):
+                differences = tuple(other[name][position] - size for other in history)
                 if any(differences):
-                    groups.setdefault(differences, []).append((name, axis))
-        axes: dict[Axis, OpenAxis] = {}
+                    groups.setdefault(differences, []).append((name, position))
+        found: dict[Place, OpenSize] = {}
         for differences, members in groups.items():
-            sizes = {(name, axis): now[name][axis] for name, axis in members}
-            first = min(members, key=lambda member: sizes[member])
-            least = sizes[first]
-            if least < LOW:
+            here = {(name, position): now[name][position] for name, position in members}
+            first = min(members, key=lambda member: here[member])
+            least, most = here[first], max(here.values()) + max(0, *differences)
+            if least < LOW or most > LARGEST:
                 return None
             high = max(LEAST_HIGH, 1 << (2 * (least + max(0, *differences)) - 1).bit_length())
             symbol = Symbol(f"{first[0]}[{first[1]}]", LOW, high)
-            axes.update((member, OpenAxis(symbol, size - least)) for member, size in sizes.items())
-        return Opened(axes) if axes else None
+            found.update((member, OpenSize(symbol, size - least)) for member, size in here.items())
+        return Opened(found) if found else None
 
     def note(self, key: Key, opened: Opened | None, succeeded: bool) -> None:
         """Remember that a plan was made for ``key``: of the sizes that were ``opened``, or else of its own."""
-        self.plans = [*self.plans[1 - REMEMBERED :], (_frame(key), _shapes(key))]
         if opened is not None and succeeded:
             self.opened = opened
+        elif opened is not None and any(name not in _sizes(key, False) for name, _ in opened.sizes):
+            self.elements, self.plans = False, []  # without them, perhaps
         elif opened is not None:
             self.closed = True
+        self.plans = [*self.plans[1 - REMEMBERED :], (_frame(key, self.elements), _sizes(key, self.elements))]
 
 
-def _shapes(key: Key) -> Shapes:
-    """Shapes of the values whose elements are not compiled in."""
-    return {name: described[1] for name, described in key if len(described) == 2}
+def _dim(size: int | OpenSize) -> ix.Dim:
+    return size.dim if isinstance(size, OpenSize) else size
 
 
-def _frame(key: Key) -> bytes:
+def _sizes(key: Key, elements: bool = True) -> dict[str, tuple[int, ...]]:
+    """Shapes of the values that are not compiled in, and ``elements`` of small tensors of integers that are."""
+    found = {}
+    for name, described in key:
+        if len(described) == 2:
+            found[name] = described[1]
+        elif elements and len(described) == 3 and described[0] in ("int32", "int64"):
+            numbers = np.frombuffer(described[2], described[0])
+            if numbers.size <= MOST_ELEMENTS:
+                found[name] = tuple(numbers.tolist())
+    return found
+
+
+def _kind(described: tuple[Any, ...]) -> tuple[Any, ...]:
+    """What a value has besides sizes."""
+    return (described[0], len(described[1])) if len(described) == 2 else (*described[:2], "compiled in")
+
+
+def _frame(key: Key, elements: bool) -> bytes:
     """A digest of all that a key has but sizes."""
+    sized = _sizes(key, elements)
     digest = hashlib.sha256()
     for name, described in key:
-        fixed = (described[0], len(described[1])) if len(described) == 2 else described
-        digest.update(repr((name, fixed)).encode())
+        digest.update(repr((name, _kind(described) if name in sized else described)).encode())
     return digest.digest()

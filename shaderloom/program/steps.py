@@ -16,7 +16,7 @@ from ..runtime.executor import Executor
 from ..runtime.plan import Plan
 from ..runtime.tensor import Tensor
 from ..runtime.timing import Profile
-from .open_sizes import SizesSeen
+from .open_sizes import Carrier, SizesSeen
 from .values import Crossing, Held
 
 if TYPE_CHECKING:
@@ -148,11 +148,15 @@ class DeviceStep:
         outputs: Mapping[str, str | None],
         device: Device,
         source: StageSource | None = None,
+        carriers: Mapping[str, Carrier] | None = None,
     ) -> None:
-        """``source`` is what the plan was made from, where somebody wants to make it again."""
+        """``source`` is what the plan was made from, where somebody wants to make it again.  ``carriers`` are inputs
+        that tell nothing but a size.
+        """
         self.executor = executor
         self.source = source
         self.outputs = dict(outputs)
+        self.carriers = carriers or {}
         self.device = device
         self.constant = {constant.output for constant in executor.plan.constants}
         self.aliases = {
@@ -164,21 +168,13 @@ class DeviceStep:
         self.works = any(stage.calls for stage in executor.plan.stages)
 
     def run(self, env: Env, targets: Mapping[str, Target], record: RunRecord) -> None:
-        feeds: dict[str, Any] = {}
-        for port in self.executor.plan.inputs if self.works else ():
-            held = env[port.name]
-            if held.tensor is None and held.maker == "cpu":
-                record.crossings.append(Crossing(port.name, "wgpu", held.host.nbytes))
-                held.maker = "both"
-            feeds[port.name] = held.feed(self.device)
+        feeds = {port.name: self._feed(port.name, env, record) for port in self.executor.plan.inputs}
         wanted: dict[str, Target] = {
             name: location if location is not None else targets.get(name, "gpu-buffer")
             for name, location in self.outputs.items()
             if name not in self.aliases
         }
         aliased = {name: env[source] for name, source in self.aliases.items()}
-        if not self.works:  # what it gives was known when it was compiled; inputs are not looked at
-            feeds = {port.name: env[port.name].tensor or env[port.name].host for port in self.executor.plan.inputs}
         if record.measured is not None and self.works:
             record.measured.append((self.executor.plan, self.executor.profile(feeds)))
         if record.observer is not None and self.works:
@@ -192,6 +188,18 @@ class DeviceStep:
         env.update(aliased)
         if self.works:
             record.steps.append("wgpu")
+
+    def _feed(self, name: str, env: Env, record: RunRecord) -> Any:
+        carrier = self.carriers.get(name)
+        if carrier is not None:
+            return carrier.feed(env[carrier.value].read())
+        held = env[name]
+        if not self.works:  # what it gives was known when it was compiled; inputs are not looked at
+            return held.tensor or held.host
+        if held.tensor is None and held.maker == "cpu":
+            record.crossings.append(Crossing(name, "wgpu", held.host.nbytes))
+            held.maker = "both"
+        return held.feed(self.device)
 
     def close(self) -> None:
         self.executor.close()
