@@ -224,7 +224,14 @@ def test_integers_that_are_compiled_in_are_sizes() -> None:
     assert count.known is not None and count.known[1] == -1 and ix.bounds(count.known[0]) == (2, LEAST_HIGH)
     axis = opened.operand("b", Operand(FLOAT32, (13,)))
     assert ix.equal(axis.shape[0], ix.add(count.known[0], 1))
-    assert opened.carriers({"n": count, "b": axis}) == {}
+    (carrier,) = opened.carriers({"n": count, "b": axis}).values()
+    assert carrier.feed(np.array([30, -1])).shape == (30, 0), "an axis that is one longer does not tell it"
+    both = SizesSeen()
+    for number in (5, 9):
+        both.note(counted(number, a=(number,)), None, False)
+    opened = both.widen(counted(12, a=(12,)))
+    assert opened is not None
+    assert opened.carriers({"n": Operand(INT64, (1,), np.array([12])), "a": Operand(FLOAT32, (12,))}) == {}
     alone = SizesSeen()
     for number in (5, 9):
         alone.note(counted(number, a=(7,)), None, False)

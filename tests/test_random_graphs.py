@@ -7,7 +7,8 @@ What runs where, and what it costs (processor time of one core, measured with a 
 * every eighth on the first adapter: one plan with poisoned memory, or a session where shapes depend on elements
   (0.2 s each, nearly all of it the driver's compiler, as no two graphs share kernels);
 * programs, with control flow and computed sizes, in sessions: a run, the same again, and one that decides otherwise;
-* some on the second adapter, and some with declared dynamic dimensions, one plan for two sizes.
+* some on the second adapter, some with declared dynamic dimensions, one plan for two sizes, and some with inputs that
+  are found in data.
 
 Each example draws a *twin*: a pass, fusion, layouts or in-place memory off.  ``--hypothesis-profile long`` takes other
 examples every time, and many more.  How examples are made is in ``tests/support/fuzz``.
@@ -17,11 +18,13 @@ from __future__ import annotations
 
 from collections import Counter
 
+import numpy as np
 import onnx
 import pytest
 from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 
+from shaderloom import InferenceSession
 from shaderloom.runtime.errors import ShapeError, UnsupportedError
 
 from .conftest import open_adapter
@@ -36,7 +39,7 @@ from .support.running import compile_for, run_plan
 
 LONG = settings.default.max_examples > 100
 #: examples in a run of all tests
-HOST, FIRST, SECOND, DYNAMIC, PROGRAMS = 1570, 240, 60, 130, 60
+HOST, FIRST, SECOND, DYNAMIC, PROGRAMS, COUNTS = 1570, 240, 60, 130, 60, 30
 
 
 def profile(examples: int) -> settings:
@@ -200,6 +203,69 @@ def test_graphs_of_declared_dimensions(device) -> None:
 
     check()
     assert runs.total() > DYNAMIC // 3 and runs[2] > DYNAMIC // 20
+
+
+#: rows among which those of an input are found
+ROWS = 24
+
+
+def found_inside(model: onnx.ModelProto) -> list[str]:
+    """Let the rows of inputs be found by masks among others, by Compress; gives the names of these inputs."""
+    found = []
+    for port in list(model.graph.input):
+        sizes = port.type.tensor_type.shape.dim
+        if not sizes or sizes[0].dim_value in (1, *range(ROWS, 99)):
+            continue
+        name = port.name
+        found.append(name)
+        model.graph.node.insert(0, onnx.helper.make_node("Compress", [f"{name}_all", f"{name}_mask"], [name], axis=0))
+        model.graph.input.append(onnx.helper.make_tensor_value_info(f"{name}_mask", onnx.TensorProto.BOOL, [ROWS]))
+        port.name = f"{name}_all"
+        sizes[0].dim_value = ROWS
+    return found
+
+
+def among_others(feeds: dict[str, np.ndarray], names: list[str], seed: int) -> dict[str, np.ndarray]:
+    """Feeds for what :func:`found_inside` made of a model."""
+    generator = np.random.default_rng(seed)
+    result = dict(feeds)
+    for name in names:
+        array = result.pop(name)
+        where = np.sort(generator.choice(ROWS, len(array), replace=False))
+        rows = np.zeros((ROWS, *array.shape[1:]), array.dtype)
+        rows[where] = array
+        result.update({f"{name}_all": rows, f"{name}_mask": np.isin(np.arange(ROWS), where)})
+    return result
+
+
+def test_graphs_behind_counts(device) -> None:
+    """Rows that are found in data, in four numbers: a plan for each, or from the third on one for all."""
+    opened: Counter[bool] = Counter()
+
+    @profile(COUNTS)
+    @given(random_graphs(inputs_only=True, keep=holds_for_all_sizes))
+    def check(graph: RandomGraph) -> None:
+        model = graph.model(named_dims(graph))
+        names = found_inside(model)
+        note(onnx.printer.to_text(model))
+        if not names or model.opset_import[0].version < 9:
+            return
+        feeds, expected = [], []
+        for more in (0, 3, 7, 5):
+            larger = graph.resized(lambda size, more=more: size if size < 2 else size + more)
+            try:
+                known = graph.growth.replayed(larger)
+            except Unsuitable:  # sizes that were equal by chance
+                return
+            feeds.append(among_others(larger, names, more))
+            expected.append([known[value.name] for value in graph.outputs])
+        with InferenceSession(model, device=device, providers=["wgpu"], cache=False) as session:
+            for each, wanted in zip(feeds, expected):
+                compare(wanted, [np.asarray(result) for result in session.run(None, each)])
+            opened[any(plan.symbols for plan in session._chain.program().plans())] += 1
+
+    check()
+    assert opened[True] > COUNTS // 5, opened
 
 
 # -- the vocabulary --------------------------------------------------------------------------------------------------

@@ -55,18 +55,18 @@ class OpenSize:
 
 @dataclass(frozen=True, slots=True)
 class Carrier:
-    """An input that tells how large ``size`` is: as large as an element of a value that is compiled in."""
+    """An input that tells a symbol's size: an element of a value that is compiled in."""
 
     value: str
     element: int
-    size: OpenSize
+    symbol: Symbol
 
     @property
     def operand(self) -> Operand:
-        return Operand(UINT8, (dimension(self.size.symbol.name, *self.size.symbol.range), 0))
+        return Operand(UINT8, (dimension(self.symbol.name, *self.symbol.range), 0))
 
     def feed(self, value: np.ndarray) -> np.ndarray:
-        return np.empty((int(value.reshape(-1)[self.element]) - self.size.offset, 0), np.uint8)
+        return np.empty((int(value.reshape(-1)[self.element]), 0), np.uint8)
 
 
 @dataclass(frozen=True)
@@ -110,14 +110,12 @@ class Opened:
         return replace(operand, known=elements.reshape(operand.known.shape))
 
     def carriers(self, operands: Mapping[str, Operand]) -> dict[str, Carrier]:
-        """By name, for sizes that no axis of the operands tells."""
-        told = {size.symbol for (name, _), size in self.sizes.items() if operands[name].known is None}
-        found = {
-            size.symbol: Carrier(name, element, size)
-            for (name, element), size in self.sizes.items()
-            if size.symbol not in told
+        """By name, for symbols that no axis of the operands is as large as."""
+        exact = {place: size.symbol for place, size in self.sizes.items() if not size.offset}
+        told = {symbol for (name, _), symbol in exact.items() if operands[name].known is None}
+        return {
+            f"rows of {symbol.name}": Carrier(*place, symbol) for place, symbol in exact.items() if symbol not in told
         }
-        return {f"rows of {symbol.name}": carrier for symbol, carrier in found.items()}
 
 
 @dataclass
