@@ -38,8 +38,16 @@ def _biased(x: Operands) -> np.ndarray:
     return total
 
 
+def _joined(value: np.ndarray, x: Operands, position: int) -> np.ndarray:
+    """With an optional operand of the same shape: those of skip connections do not broadcast."""
+    other = x[position] if len(x) > position else None
+    if other is not None and other.shape != value.shape:
+        raise ValueError(f"shapes {value.shape} and {other.shape}")
+    return value if other is None else value + other
+
+
 def _bias_add(x: Operands, attributes: Attributes) -> Results:
-    return [_biased([_biased(x), x[2]])]
+    return [_joined(_biased(x), x, 2)]
 
 
 def _bias_split_gelu(x: Operands, attributes: Attributes) -> Results:
@@ -54,8 +62,7 @@ def _bias_softmax(x: Operands, attributes: Attributes) -> Results:
 
 
 def _bias_dropout(x: Operands, attributes: Attributes) -> Results:
-    residual = x[2] if len(x) > 2 and x[2] is not None else 0.0
-    return [_biased(x) + residual, np.ones(x[0].shape, np.bool_)]
+    return [_joined(_biased(x), x, 2), np.ones(x[0].shape, np.bool_)]
 
 
 def _group_norm(x: Operands, attributes: Attributes) -> Results:
@@ -105,7 +112,7 @@ def _nhwc_conv(x: Operands, attributes: Attributes) -> Results:
 
 def _nhwc_fused_conv(x: Operands, attributes: Attributes) -> Results:
     result = _nhwc_conv([x[0], np.moveaxis(x[1], 1, -1), *x[2:3]], attributes)[0]
-    result = result + (x[3] if len(x) > 3 and x[3] is not None else 0.0)
+    result = _joined(result, x, 3)
     slope = {"": 1.0, "Relu": 0.0, "LeakyRelu": (attributes.get("activation_params") or [0.01])[0]}
     return [np.where(result > 0, result, result * slope[_text(attributes.get("activation", ""))])]
 
