@@ -35,6 +35,7 @@ class CastAttributes:
     to: int = 0
     saturate: int = 1  #: concerns 8-bit floats alone
     round_mode: str = "up"  #: concerns float8e8m0 alone
+    rounds: int = 1  #: 0 in what operators are expanded to: a half that is not stored may stay more precise
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +50,12 @@ def is_same(source: DType, target: DType, saturate: bool) -> bool:
 
 
 def convert_expression(
-    value: Expr, source: DType, target: DType, saturate: bool = True, round_mode: str = "up"
+    value: Expr, source: DType, target: DType, saturate: bool = True, round_mode: str = "up", rounds: bool = True
 ) -> Expr:
-    """``value`` of type ``source`` as an element of type ``target``; for the rest see :func:`.codes.code_of`."""
+    """``value`` of type ``source`` as an element of type ``target``; for the rest see :func:`.codes.code_of`.
+
+    Without ``rounds`` a half is a number of f32 until it is stored.
+    """
     if is_same(source, target, saturate):
         return value
     if source.is_code and target is dtypes.BOOL:
@@ -66,7 +70,7 @@ def convert_expression(
     result = ex.cast(value, target.compute)
     if target in (dtypes.FLOAT16, dtypes.BFLOAT16):
         exact = source is dtypes.BOOL or (source.is_integer and source.width <= 8)
-        return result if exact else ex.unary(f"round_{target.name}", result)
+        return result if exact or not rounds else ex.unary(f"round_{target.name}", result)
     fits = source.is_integer and source.width < target.width and (target.is_signed or not source.is_signed)
     return result if fits or source is dtypes.BOOL else wrap(result, target)
 
@@ -82,7 +86,9 @@ def _element(node: Node, args: Sequence[Expr]) -> Expr:
         raise UnsupportedError(f"no device holds element type {target}", origin=node.origin)
     attributes: CastAttributes = node.attributes
     source = node.operand(0).dtype
-    return convert_expression(args[0], source, target, bool(attributes.saturate), attributes.round_mode)
+    return convert_expression(
+        args[0], source, target, bool(attributes.saturate), attributes.round_mode, bool(attributes.rounds)
+    )
 
 
 def cast_known(

@@ -25,7 +25,8 @@ from .registry import Builder, Case, Inferred, RawNode, Tensor, register
 
 
 def in_type(builder: Builder, value: Value, dtype: DType) -> Value:
-    return value if value.dtype is dtype else builder.op("Cast", value, to=dtype.onnx)
+    """``value`` as a tensor of ``dtype``; a half that is not stored is not rounded."""
+    return value if value.dtype is dtype else builder.op("Cast", value, to=dtype.onnx, rounds=0)
 
 
 def along_axis_1(builder: Builder, vector: Value, rank: int) -> Value:

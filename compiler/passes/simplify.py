@@ -6,6 +6,7 @@ An addition of 0.0 is not among them: it turns -0.0 into 0.0.
 from __future__ import annotations
 
 import math
+from dataclasses import asdict
 
 import numpy as np
 
@@ -127,8 +128,7 @@ def _join_casts(builder: GraphBuilder, match: Match) -> Value:
     attributes: CastAttributes = match.root.attributes
     if is_same(value.dtype, target, bool(attributes.saturate)):
         return value
-    saturate, round_mode = attributes.saturate, attributes.round_mode
-    return builder.op("Cast", value, to=target.onnx, saturate=saturate, round_mode=round_mode)
+    return builder.op("Cast", value, **{**asdict(attributes), "to": target.onnx})
 
 
 CAST_OF_CAST = Rule("cast-of-cast", frozenset({"Cast"}), _cast_of_cast, _join_casts, _check_casts)
