@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from typing import Any
 from weakref import WeakValueDictionary
 
+from ..runtime.errors import ShapeError
 from . import index as ix
 from .index import Dim
 
@@ -141,6 +142,37 @@ def coordinate(value: Dim) -> Expr:
     if not isinstance(value, ix.Index):
         return const(value, "i32")
     return _make("coordinate", (), "i32", value)
+
+
+_32_BITS = range(-(1 << 31), 1 << 31)
+
+
+def of_dim(value: Dim, dtype: str) -> Expr:
+    """An integer of the iteration space as a value of ``dtype``, exact in its width.
+
+    Device indices have 32 bits, and sizes fit them; what is computed from sizes may not, and is added up in ``dtype``.
+    Raises :class:`ShapeError` for a quotient or a comparison of numbers that do not fit.
+    """
+    if not isinstance(value, ix.Index) or _fits(value):
+        return cast(coordinate(value), dtype) if isinstance(value, ix.Index) else const(value, dtype)
+    total = const(0, dtype)
+    for monomial, coefficient in value.terms:
+        term = const(coefficient, dtype)
+        for atom in monomial:
+            if not all(map(_fits, atom.args)):
+                raise ShapeError(f"{ix.text(value)} divides or compares numbers of more than 32 bits")
+            term = term * cast(coordinate(ix.of_atom(atom)), dtype)
+        total = total + term
+    return total
+
+
+def _fits(value: Dim) -> bool:
+    """Whether 32 bits hold an integer, its coefficients, and all that it divides and compares."""
+    if not isinstance(value, ix.Index):
+        return value in _32_BITS
+    atoms = {atom for monomial, _ in value.terms for atom in monomial}
+    numbers = (*ix.bounds(value), *(coefficient for _, coefficient in value.terms))
+    return all(number in _32_BITS for number in numbers) and all(_fits(arg) for atom in atoms for arg in atom.args)
 
 
 def register(name: str, dtype: str) -> Expr:

@@ -174,6 +174,10 @@ def bounds(value: Dim) -> tuple[int, int]:
     return value.bounds if isinstance(value, Index) else (value, value)
 
 
+def of_atom(atom: Atom) -> Index:
+    return Index((((atom,), 1),))
+
+
 def number(value: Dim) -> int:
     """The plain int that ``value`` is; raises :class:`Undecidable` when it depends on variables."""
     if isinstance(value, Index):

@@ -188,19 +188,23 @@ def _specialise(model: ImportedModel, shapes: Mapping[str, Shape], limits: Limit
             continue  # it may be computed from what is refused
         value = scope.lookup(port.name, graph, limits)
         if not value.dtype.on_device:
-            refused.append(_refusal_of_output(model.graph, port.name, value.dtype))
+            refused.append(_refusal_of(model.graph, port.name, value.dtype))
         graph.outputs.append(value)
         graph.output_names.append(port.name)
+    if not refused:  # else what reads them is refused
+        refused += [
+            _refusal_of(model.graph, each.name, each.dtype) for each in graph.inputs if not each.dtype.on_device
+        ]
     if refused:
         raise merge_refusals(refused)
     graph.remove_dead()
     return graph
 
 
-def _refusal_of_output(source: ImportedGraph, name: str, dtype: DType) -> UnsupportedError:
-    """The refusal of an output whose elements are known, or are those of an input, but cannot lie on a device."""
+def _refusal_of(source: ImportedGraph, name: str, dtype: DType) -> UnsupportedError:
+    """The refusal of an input, or of an output whose elements are known, that cannot lie on a device."""
     node = next((node for node in source.nodes if name in node.outputs), None)
-    op, origin = (node.op, node.origin) if node else ("an input", None)
+    op, origin = (node.op, node.origin) if node else (None, None)
     error = UnsupportedError.of_result(op, dtype.name, ON_DEVICE, origin=origin)
     error.tensor = name
     return error

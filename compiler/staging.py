@@ -34,7 +34,7 @@ from ..runtime.errors import (
     UnsupportedError,
 )
 from . import index as ix
-from .builder import GraphBuilder, Limits, empty_array, is_empty
+from .builder import ON_DEVICE, GraphBuilder, Limits, empty_array, is_empty
 from .frontend.model import ImportedGraph, ImportedModel
 from .ir import Graph, Shape, Value
 from .program_nodes import PendingNode, ProgramScope, SplitStages, branch_nodes
@@ -252,6 +252,9 @@ class _Advancing:
             raise InternalError(f"{type(error).__name__}: {error}", origin=item.origin) from error
         if len(results) < len(item.outputs):
             raise ModelError(f"{item.node.op} has {len(results)} outputs", origin=item.origin)
+        for value in results:
+            if not value.dtype.on_device and value in self.result.graph.inputs:  # it is passed on, which no device does
+                raise UnsupportedError.of_result(item.node.op, value.dtype.name, ON_DEVICE, origin=item.origin)
         self.result.values.update((name, value) for name, value in zip(item.outputs, results) if name)
         self.result.done.append(item)
 

@@ -155,11 +155,13 @@ class UnsupportedError(ShaderloomError):
 
     @classmethod
     def of_result(
-        cls, op: str, dtype: str, supported: Iterable[str], *, origin: Origin | None = None
+        cls, op: str | None, dtype: str, supported: Iterable[str], *, origin: Origin | None = None
     ) -> UnsupportedError:
-        """The refusal of the element type of what an operator gives."""
+        """The refusal of the element type of what an operator gives, or an input of the model has."""
         fault = f"elements of type {dtype}"
-        return cls._of(fault, f"{op} gives {fault}", list(supported), _wider(dtype), origin)
+        return cls._of(
+            fault, f"{op} gives {fault}" if op else f"it has {fault}", list(supported), _wider(dtype), origin
+        )
 
     @classmethod
     def _of(

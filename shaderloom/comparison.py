@@ -50,6 +50,7 @@ def compare(
 
     ``other`` is the expected tensor computed another way: four times their distance is allowed in any case.
     """
+    got, expected = _texts_as_objects(got), _texts_as_objects(expected)
     if got.shape != expected.shape:
         return Difference(float("inf"), 0.0, (), f"shape {list(got.shape)} instead of {list(expected.shape)}")
     if got.dtype != expected.dtype and not (_is_float(got) and _is_float(expected)):
@@ -68,13 +69,22 @@ def compare(
     worst = tuple(
         Element(
             tuple(int(axis) for axis in np.unravel_index(int(position), errors.shape)),
-            got.reshape(-1)[position].item(),
-            expected.reshape(-1)[position].item(),
+            _plain(got.reshape(-1)[position]),
+            _plain(expected.reshape(-1)[position]),
         )
         for position in order
         if flat[position] > allowed
     )
     return Difference(error, allowed, worst)
+
+
+def _texts_as_objects(array: np.ndarray) -> np.ndarray:
+    """Texts have one element type here: runtimes give objects, files have characters."""
+    return array.astype(object) if array.dtype.kind in "UT" else array
+
+
+def _plain(element: Any) -> Any:
+    return element.item() if isinstance(element, np.generic) else element
 
 
 def _is_float(array: np.ndarray) -> bool:

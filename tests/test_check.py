@@ -228,6 +228,29 @@ def test_a_wrong_reference(check, tmp_path, wrong, node):
     assert (result.diagnosis.kind, result.diagnosis.node) == ("operator", node)
 
 
+def test_a_wrong_reference_of_a_branch_blames_no_pass(device, tmp_path):
+    """Without passes the result of a branch is no tensor of its own: then nothing tells whether it is right."""
+    text = """g (float[4] x) => (float[4] y) <float zero = {0}> { m = ReduceSum<keepdims = 0>(x)  c = Greater(m, zero)
+        y = If (c) < then_branch = a () => (float[p] t) { t = Exp(x) },
+                     else_branch = b () => (float[q] e) { e = Neg(x) } > }"""
+    x = np.arange(4, dtype=np.float32)
+    path = tmp_path / "model.onnx"
+    path.write_bytes(onnx.parser.parse_model(HEAD + text).SerializeToString())
+    np.savez(tmp_path / "expected.npz", y=np.exp(x) + 3)
+    source = OnnxModel(path)
+    reference = open_reference(str(tmp_path / "expected.npz"), source)
+    with Checker(Model(path, cache=False), source, reference, device, {"x": x}) as checker:
+        diagnosis = checker.run(per_node=False).diagnosis
+    assert (diagnosis.kind, diagnosis.pass_name) == ("unknown", "")
+
+
+def test_texts_are_compared():
+    left = np.array(["a", "b"], object)
+    assert compare(left, np.array(["a", "b"])).is_close
+    difference = compare(left, np.array(["a", "c"]))
+    assert not difference.is_close and (difference.worst[0].got, difference.worst[0].expected) == ("b", "c")
+
+
 def test_a_half_float_overflow(check, tmp_path):
     """The expected values come from float32; the first tensor that leaves the range of float16 is named."""
     generator = np.random.default_rng(2)

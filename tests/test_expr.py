@@ -8,14 +8,18 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import onnx.parser
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import shaderloom
 from shaderloom.compiler import expr as ex
 from shaderloom.compiler import index as ix
+from shaderloom.compiler.dimensions import dimension
 from shaderloom.compiler.evaluate import NUMPY_TYPES, apply, convert, evaluate_expr
 from shaderloom.compiler.expr import Expr, Load
+from shaderloom.runtime.errors import ShapeError
 
 Tree = tuple[Any, ...]  #: ("const", 3), ("register", name), (operator, type of the result, arguments...)
 
@@ -259,3 +263,21 @@ def test_long_chains_do_not_recurse() -> None:
     assert value.size == 40_001
     assert evaluate_expr(value, registers={"x": np.float32(0)}) == 20_000
     assert ex.describe(value) == "<expression of 40001 nodes>"
+
+
+def test_integers_of_sizes_in_64_bits(device) -> None:
+    """What is computed from a declared dimension is exact where 32 bits would wrap."""
+    text = """<ir_version: 8, opset_import: ["" : 18]> g (float[n] x) => (int64[1] square, int64[1] sum, float[n] y)
+        <int64[1] huge = {1099511627776}> {
+        y = Neg(x)  size = Shape(x)  square = Mul(size, size)  sum = Add(size, huge) }"""
+    model = onnx.parser.parse_model(text)
+    with shaderloom.InferenceSession(model, device=device, cache=False, dynamic={"n": (2, 100000)}) as session:
+        for count in (7, 70000):
+            square, total, _ = session.run(None, {"x": np.zeros(count, np.float32)})
+            assert (square[0], total[0]) == (count**2, count + 2**40)
+
+
+def test_quotients_of_more_than_32_bits_are_refused() -> None:
+    size = dimension("n", 2, 100000)
+    with pytest.raises(ShapeError, match="more than 32 bits"):
+        ex.of_dim(ix.multiply(ix.floordiv(ix.multiply(size, 10**9), ix.add(size, 1)), 10**9), "i64")

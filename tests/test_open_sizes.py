@@ -296,6 +296,41 @@ def test_counts_of_what_is_found(name, pair) -> None:
     assert made[2] == made[6] and made[-1] - made[2] <= 3, made
 
 
+#: What is computed from a count, beside a result of that many elements
+NUMBERS = {
+    "a product": "c = Mul(k, big)",
+    "a square": "c = Mul(k, k)",
+    "a sum with 2 ** 40": "c = Add(k, huge)",
+    "a difference from the least": "c = Sub(k, least)",
+    "a float": "a = Mul(k, k)  b = Mul(a, a)  d = Cast<to = 1>(b)  c = Cast<to = 7>(d)",
+    "a quotient": "a = Mul(k, big)  c = Div(a, thousand)",
+    "a remainder": "a = Mul(k, big)  c = Mod(a, thousand)",
+    "the larger": "a = Mul(k, big)  c = Max(a, big)",
+    "a range": "a = Mul(k, big)  b = Add(a, k)  c = Range(a, b, one)",
+    "a row of both": "a = Unsqueeze(k, flat)  b = Unsqueeze(most, flat)  d = Concat<axis = 0>(a, b)  c = Neg(d)",
+    "a sum with a row": "a = Mul(k, big)  c = Add(r, a)",
+}
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_numbers_of_64_bits_from_a_count(name, pair) -> None:
+    session = pair(f"""g (int64 k) => (int64[m] r, int64[q] c)
+        <int64 zero = {{0}}, int64 one = {{1}}, int64 big = {{1000000007}}, int64 huge = {{1099511627776}},
+         int64 least = {{-9223372036854775807}}, int64 most = {{9223372036854775807}}, int64 thousand = {{1000}},
+         int64[1] flat = {{0}}> {{ r = Range(zero, k, one)  {NUMBERS[name]} }}""")
+    for count in (5, 9, 12, 60, 20000, 50000, 40000):
+        session.check(k=np.array(count))
+
+
+def test_an_index_that_is_beyond_some_sizes_is_an_error(pair) -> None:
+    session = pair("""g (float[40, 6] x, int64 n) => (float[6] v, int64[m] r) <int64 zero = {0}, int64 one = {1}> {
+        v = Gather(x, n)  r = Range(zero, n, one) }""")
+    for number in (5, 9, 12, 39):
+        session.check(x=numbers(40, 6), n=np.array(number))
+    with pytest.raises(ShapeError, match="index 41 is out of range"):
+        session.session.run(None, {"x": numbers(40, 6), "n": np.array(41)})
+
+
 def test_boxes_that_are_left(pair) -> None:
     session = pair("""g (float[1, 40, 4] boxes, float[1, 1, 40] scores, int64[1] most) => (int64[c, 3] y, float[d] z)
         <float[1] overlap = {0.5}, int64[1] flat = {-1}, int64[1] two = {2}> {

@@ -366,6 +366,22 @@ def test_texts_that_are_only_passed_on(open_session, nodes):
     np.testing.assert_array_equal(found, given)
 
 
+@pytest.mark.parametrize(
+    ("kind", "given"),
+    [("string", np.array(["a"], object)), ("double", np.array([1.5])), ("complex64", np.array([1 + 2j], np.complex64))],
+)
+def test_what_no_device_holds_beside_what_it_computes(open_session, kind, given):
+    """Unused, or passed on by a node."""
+    unused = parse(f"g ({kind}[1] s, float[2] x) => (float[2] z) {{ z = Neg(x) }}")
+    passed = parse(f"g ({kind}[1] s, float[2] x) => (float[2] z, {kind}[1] y) {{ z = Neg(x)  y = Identity(s) }}")
+    for model in (unused, passed):
+        session = open_session(model)
+        found, *others = session.run(None, {"s": given, "x": np.ones(2, np.float32)})
+        np.testing.assert_array_equal(found, [-1, -1])
+        assert [other.tolist() for other in others] == [given.tolist()][: len(others)]
+        assert session.placement()[0].provider == "wgpu"
+
+
 @pytest.mark.parametrize("given", [np.ones(2, np.float32), [1, "a"], [None, "a"], None])
 def test_inputs_of_texts_are_texts(open_session, given):
     session = open_session(parse(TEXT))

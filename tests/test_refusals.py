@@ -86,7 +86,10 @@ def fault_of(change: Change) -> str | None:
     text, op = str(error), change.definition.name
     if error.stage == "internal":
         return text
-    if f"at {op} 'at' (main node 0; {change.definition.domain or 'ai.onnx'} opset " not in text:
+    named = f"at {op} 'at' (main node 0; {change.definition.domain or 'ai.onnx'} opset " in text
+    if not named and not (
+        error.origin is None and error.tensor and f"tensor '{error.tensor}': it has elements" in text
+    ):
         return f"the node is not named: {text}"
     if error.hint is None and not error.remedy:
         return f"nothing says what to do: {text}"

@@ -275,7 +275,7 @@ def test_outputs_that_the_device_cannot_hold_are_refused_with_the_nodes():
         _specialise(text, {"x": (2,)}, c=np.ones(2))
     assert [error.reason for error in caught.value.parts] == [
         "Sin does not support element type float64 for input 0",
-        "an input gives elements of type float64",
+        "it has elements of type float64",
         "Neg gives elements of type float64",
     ]
     assert [error.origin and error.origin.op for error in caught.value.parts] == ["Sin", None, "Neg"]

@@ -181,7 +181,7 @@ class GraphImporter:
         try:
             return registry.get(proto.op_type, domain)
         except UnsupportedError as error:
-            refusal = UnsupportedError(f"{error.reason} (opset {opset})", hint=hint_for(proto.op_type, domain))
+            refusal = UnsupportedError(f"{error.reason} (opset {opset})", hint=hint_for(proto.op_type, domain, opset))
             refusal.fault = error.fault
             raise refusal from None
 

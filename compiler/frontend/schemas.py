@@ -39,7 +39,7 @@ def signature(op: str, domain: str, opset: int) -> Signature | None:
         # onnxruntime has operators of its own in the standard's domain
         if domain not in _STANDARD_DOMAINS or (registry.find(op, domain) and (domain, op) not in _versions()):
             return None
-        raise ModelError(f"operator '{op}' is not part of opset {opset}", hint=hint_for(op, domain)) from None
+        raise ModelError(f"operator '{op}' is not part of opset {opset}", hint=hint_for(op, domain, opset)) from None
     option = onnx.defs.OpSchema.FormalParameterOption.Single
     required = tuple(position for position, item in enumerate(schema.inputs) if item.option == option)
     attributes = tuple(sorted(name for name, item in schema.attributes.items() if item.required))
@@ -54,9 +54,11 @@ def signature(op: str, domain: str, opset: int) -> Signature | None:
     )
 
 
-def hint_for(op: str, domain: str) -> str:
-    """What an operator that an opset lacks may be: of a newer one, gone since, of another domain, or misspelt."""
+def hint_for(op: str, domain: str, opset: int) -> str:
+    """What to do about an operator that is not known: it is of a newer opset, on the cpu alone, gone, or misspelt."""
     versions = _versions().get((domain, op), ())
+    if versions and not versions[-1][1] and versions[0][0] <= opset:
+        return "providers=['wgpu', 'cpu'] leaves it to the cpu; shaderloom.register_operator adds one"
     if versions and not versions[-1][1]:
         since = f"it is part of {domain or 'ai.onnx'} from opset {versions[0][0]} on"
         return f"{since}: onnx.version_converter raises the opset"

@@ -146,7 +146,7 @@ class GroupContext:
         element = value.known.reshape(-1)[0]
         dtype = value.dtype.compute
         if isinstance(element, ix.Index):
-            return ex.cast(ex.coordinate(element), dtype)
+            return ex.of_dim(element, dtype)
         return ex.const(element.item() if hasattr(element, "item") else element, dtype)
 
     def load(self, value: Value, where: tuple[Dim, ...]) -> Expr:

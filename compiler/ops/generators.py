@@ -136,7 +136,7 @@ def _gather_range(node: Node, coordinates: Sequence[Dim], read: Read) -> Expr:
     dtype = node.output.dtype
     compute = dtype.compute
     if isinstance(start, ix.Index):
-        return ex.cast(ex.coordinate(ix.add(start, ix.multiply(coordinates[0], delta))), compute)
+        return ex.of_dim(ix.add(start, ix.multiply(coordinates[0], delta)), compute)
     steps = ex.cast(ex.coordinate(coordinates[0]), compute)
     scaled = ex.binary("mul", steps, ex.const(delta, compute))
     return common.wrap(ex.binary("add", ex.const(start, compute), scaled), dtype)

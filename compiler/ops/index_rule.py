@@ -32,7 +32,7 @@ class WrongIndices:
 def check_known_indices(node: Node, rule: Indices, *, every_size: bool = False) -> None:
     """Raise :class:`ShapeError` for known indices that are out of range for every size that is declared.
 
-    With ``every_size`` for those that are out of range for one of them.
+    With ``every_size`` for those that are out of range for one of them, or may be: they may be symbolic, too.
     """
     operand = node.optional(rule.position)
     known = None if operand is None else operand.known
@@ -48,6 +48,11 @@ def check_known_indices(node: Node, rule: Indices, *, every_size: bool = False) 
             raise ShapeError(
                 f"index {wrong[0]} is out of range for an axis of {ix.text(size)} elements", origin=node.origin
             )
+        symbolic = [element for element in column if isinstance(element, ix.Index)] if every_size else []
+        for element in symbolic:
+            if ix.bounds(element)[0] < (-most if rule.wraps else 0) or not ix.always_less(element, size):
+                text = f"index {ix.text(element)} may be out of range for an axis of {ix.text(size)} elements"
+                raise ShapeError(text, origin=node.origin)
 
 
 def find_wrong(array: np.ndarray, sizes: Sequence[int], rule: Indices) -> WrongIndices | None:

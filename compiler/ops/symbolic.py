@@ -46,12 +46,12 @@ def _gather(node: Node, coordinates: Sequence[Dim], read: Read) -> Expr:
     compute = attributes.dtype.compute
     here = ex.coordinate(position)
     *others, last = attributes.elements
-    result = ex.cast(ex.coordinate(last), compute)
+    result = ex.of_dim(last, compute)
     for number, element in enumerate(others):
         chosen = ex.compare("eq", here, ex.const(number, "i32"))
         if here.op == "const":
             chosen = ex.const(here.payload == number, "bool")
-        result = ex.select(chosen, ex.cast(ex.coordinate(element), compute), result)
+        result = ex.select(chosen, ex.of_dim(element, compute), result)
     return result
 
 
