@@ -153,8 +153,10 @@ def of_dim(value: Dim, dtype: str) -> Expr:
     Device indices have 32 bits, and sizes fit them; what is computed from sizes may not, and is added up in ``dtype``.
     Raises :class:`ShapeError` for a quotient or a comparison of numbers that do not fit.
     """
-    if not isinstance(value, ix.Index) or _fits(value):
-        return cast(coordinate(value), dtype) if isinstance(value, ix.Index) else const(value, dtype)
+    if not isinstance(value, ix.Index):
+        return const(value, dtype)
+    if _fits(value):
+        return cast(coordinate(value), dtype)
     total = const(0, dtype)
     for monomial, coefficient in value.terms:
         term = const(coefficient, dtype)

@@ -133,6 +133,11 @@ class Index:
 Dim = Union[int, Index]
 
 
+def of_atom(atom: Atom) -> Index:
+    """The polynomial that is one atom."""
+    return Index((((atom,), 1),))
+
+
 class Undecidable(Exception):
     """A comparison of two symbolic integers holds for some values of the variables and not for others."""
 
@@ -141,7 +146,7 @@ def variable(name: str, low: int, high: int, text: str = "") -> Dim:
     """The variable ``name`` with inclusive bounds, shown as ``text``; a plain int when only one value is left."""
     if low == high:
         return low
-    return Index((((_atom("var", (), name, low, high, text or name),), 1),))
+    return of_atom(_atom("var", (), name, low, high, text or name))
 
 
 def is_variable(value: Dim) -> bool:
@@ -162,20 +167,16 @@ def coordinate(name: str, size: Dim) -> Dim:
     high = max(bounds(size)[1] - 1, 0)
     if high == 0:
         return 0
-    return Index((((_atom("var", (), name, 0, high, name, size),), 1),))
+    return of_atom(_atom("var", (), name, 0, high, name, size))
 
 
 def opaque(payload: Any, low: int, high: int, key: str) -> Dim:
     """A run-time integer given by ``payload`` (a hashable value expression) whose text is ``key``."""
-    return Index((((_atom("opaque", (), payload, low, high, key),), 1),))
+    return of_atom(_atom("opaque", (), payload, low, high, key))
 
 
 def bounds(value: Dim) -> tuple[int, int]:
     return value.bounds if isinstance(value, Index) else (value, value)
-
-
-def of_atom(atom: Atom) -> Index:
-    return Index((((atom,), 1),))
 
 
 def number(value: Dim) -> int:
@@ -230,7 +231,7 @@ def _join_remainders(collected: dict[Monomial, int]) -> Dim | None:
                     whole = _joined(atom, other, quotient)
                     if whole is None:
                         continue
-                    partners = dict(_terms(multiply(step, Index((((other,), 1),)))))
+                    partners = dict(_terms(multiply(step, of_atom(other))))
                     if any(collected.get(key) != value for key, value in partners.items()):
                         continue
                     remaining = {
@@ -416,7 +417,7 @@ def _floordiv(value: Dim, divisor: Dim) -> Dim:
             value_high // max(divisor_high, 1),
         ]
         key = f"({text(value)})//({text(divisor)})"
-        return Index((((_atom("floordiv", (value, divisor), None, min(corners), max(corners), key),), 1),))
+        return of_atom(_atom("floordiv", (value, divisor), None, min(corners), max(corners), key))
     divisor = int(divisor)
     if divisor == 1:
         return value
@@ -436,7 +437,7 @@ def _floordiv(value: Dim, divisor: Dim) -> Dim:
                 return add(quotient, floordiv(scaled, divisor // factor))
     key = f"({text(rest)})//{divisor}"
     atom = _atom("floordiv", (rest, divisor), None, rest_low // divisor, rest_high // divisor, key)
-    return add(quotient, Index((((atom,), 1),)))
+    return add(quotient, of_atom(atom))
 
 
 def _nested_floordiv(value: Index, divisor: int) -> Dim | None:
@@ -478,7 +479,7 @@ def _modulo(value: Dim, divisor: Dim) -> Dim:
             return value
         key = f"({text(value)})%({text(divisor)})"
         atom = _atom("mod", (value, divisor), None, 0, max(divisor.bounds[1] - 1, 0), key)
-        return Index((((atom,), 1),))
+        return of_atom(atom)
     divisor = int(divisor)
     if divisor == 1:
         return 0
@@ -495,7 +496,7 @@ def _modulo(value: Dim, divisor: Dim) -> Dim:
         if 0 <= bounds(remainder)[0] and bounds(remainder)[1] < factor:
             return add(multiply(modulo(scaled, divisor // factor), factor), remainder)
     key = f"({text(rest)})%{divisor}"
-    return Index((((_atom("mod", (rest, divisor), None, 0, divisor - 1, key),), 1),))
+    return of_atom(_atom("mod", (rest, divisor), None, 0, divisor - 1, key))
 
 
 def minimum(left: Dim, right: Dim) -> Dim:
@@ -526,7 +527,7 @@ def _extremum(kind: str, left: Dim, right: Dim) -> Dim:
     pick = min if kind == "min" else max
     low, high = pick(bounds(left)[0], bounds(right)[0]), pick(bounds(left)[1], bounds(right)[1])
     first, second = sorted((left, right), key=text)
-    return Index((((_atom(kind, (first, second), None, low, high, f"{kind}({text(first)},{text(second)})"),), 1),))
+    return of_atom(_atom(kind, (first, second), None, low, high, f"{kind}({text(first)},{text(second)})"))
 
 
 def ceildiv(value: Dim, divisor: Dim) -> Dim:
@@ -633,7 +634,7 @@ def _transform_atom(atom: Atom, replace: Callable[[Atom], Dim | None]) -> Dim:
     if replaced is not None:
         return replaced
     if not atom.args:
-        return Index((((atom,), 1),))
+        return of_atom(atom)
     args = [transform(argument, replace) for argument in atom.args]
     return _RULES[atom.kind](args[0], args[1])
 

@@ -43,18 +43,13 @@ def _emit_vector(store: Store, condition: Expr | None, emitter: Emitter) -> None
         base, _ = split_lane(store.position)
         assert base is not None
         position = emitter.index(ix.floordiv(base, LANES))
-        value = str(emitter.vector(_unrounded(store)))
+        value = str(emitter.vector(store.value))
         storage = BY_NAME[store.dtype]
         if storage.packing > 1:
             value = emitter.call(f"pack_{storage.format}", [value], LANES)
         emitter.write(f"{store.operand}[{position}] = {value};")
 
     _guarded(condition, emitter, write)
-
-
-def _unrounded(store: Store) -> Expr:
-    """What is stored: packing rounds to the type of the tensor."""
-    return store.value.args[0] if store.value.op == f"round_{store.dtype}" else store.value
 
 
 def _emit_element(store: Store, emitter: Emitter, wide: frozenset[object]) -> None:

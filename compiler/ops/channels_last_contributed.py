@@ -247,10 +247,9 @@ def _infer_skip(node: Node) -> Inferred:
     spread = skip.rank == value.rank and common.broadcast_shapes(node, [value.shape, skip.shape]) == value.shape
     common.require(flat or spread, node, f"skip of shape {common.describe_shape(skip.shape)}")
     bias = node.optional(4)
-    fits = bias is None or bias.shape == value.shape[-1:]
-    common.require(
-        fits, node, f"the bias has an element a channel, not {common.describe_shape(bias.shape) if bias else ''}"
-    )
+    if bias is not None:
+        shape = common.describe_shape(bias.shape)
+        common.require(bias.shape == value.shape[-1:], node, f"the bias has an element a channel, not {shape}")
     result = _infer_group_norm(node)[0]
     return [result, result]
 
