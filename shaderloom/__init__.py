@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from .runtime.tensor import Tensor
     from .session import InferenceSession
 
+__version__ = "0.1.0"
+
 #: public name -> module, or module:attribute where the name differs
 _HOMES = {
     "InferenceSession": "session",
@@ -105,15 +107,10 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name == "__version__":
-        from importlib.metadata import version
-
-        value: Any = version("shaderloom")
-    elif name in _HOMES:
-        module, _, attribute = _HOMES[name].partition(":")
-        value = getattr(importlib.import_module(f"{__name__}.{module}"), attribute or name)
-    else:
+    if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module, _, attribute = _HOMES[name].partition(":")
+    value = getattr(importlib.import_module(f"{__name__}.{module}"), attribute or name)
     globals()[name] = value
     return value
 

@@ -269,7 +269,7 @@ def _add_samples(
 
 def _facts(model: Model, plans: Sequence[Plan], profile: DeviceProfile, target: str) -> dict[str, Any]:
     """The fields of the manifest that do not come from the files."""
-    from importlib.metadata import version
+    from shaderloom import __version__
 
     header: ModelHeader = model.header
     features = {feature for plan in plans for kernel in plan.kernels for feature in kernel.features}
@@ -278,7 +278,7 @@ def _facts(model: Model, plans: Sequence[Plan], profile: DeviceProfile, target: 
         for name, amount in requirements(plan).items():
             limits[name] = max(limits.get(name, 0), amount)
     return {
-        "producer": {"name": "shaderloom", "version": version("shaderloom")},
+        "producer": {"name": "shaderloom", "version": __version__},
         "target": target,
         "model": asdict(header.metadata),
         "nodes": header.nodes,
