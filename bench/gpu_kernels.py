@@ -17,15 +17,15 @@ from typing import Any
 import numpy as np
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
+from shaderloom.compiler.binding.shape_binding import bind_shapes
 from shaderloom.compiler.driver import compile_model
 from shaderloom.compiler.frontend import load_model
-from shaderloom.compiler.specialise import bind_shapes
-from shaderloom.runtime.caps import Caps, MemoryAccount
-from shaderloom.runtime.device import Device, open_device
-from shaderloom.runtime.executor import Executor
-from shaderloom.runtime.loader import WeightPool
-from shaderloom.runtime.roofline import measure_roofline
-from shaderloom.runtime.source_files import SourceFiles
+from shaderloom.runtime.device.device import Device, open_device
+from shaderloom.runtime.execution.executor import Executor
+from shaderloom.runtime.execution.roofline import measure_roofline
+from shaderloom.runtime.execution.weight_pool import WeightPool
+from shaderloom.runtime.memory.source_files import SourceFiles
+from shaderloom.runtime.plan.caps import Caps, MemoryAccount
 
 #: A GPU at rest takes a while to raise its clock
 WARM_SECONDS = 0.3

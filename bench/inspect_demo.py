@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from shaderloom.cli.inspect_html import write_report
-from shaderloom.model import Model
-from shaderloom.session import InferenceSession
-from shaderloom.subject import model_subject
+from shaderloom.inspect.target import model_subject
+from shaderloom.model.model import Model
+from shaderloom.session.session import InferenceSession
 from tests.web.chromium import Chromium, Page, find_chromium
 
 from .models import MODELS

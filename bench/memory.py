@@ -95,8 +95,8 @@ def watch(work: Callable[[], Any]) -> dict[str, float]:
 
 def bare_upload(path: Path, device_name: str | None) -> dict[str, float]:
     """The bytes of the weights from the mapped file into buffers of the device, and nothing else."""
-    from shaderloom.runtime.buffers import TENSOR, upload
-    from shaderloom.runtime.device import open_device
+    from shaderloom.runtime.device.device import open_device
+    from shaderloom.runtime.memory.buffers import TENSOR, upload
 
     device = open_device(device_name)
     device.wait()
@@ -121,7 +121,7 @@ def bare_upload(path: Path, device_name: str | None) -> dict[str, float]:
 def load(path: Path, device_name: str | None) -> dict[str, float]:
     """A session with its weights on the device."""
     import shaderloom
-    from shaderloom.model import Model  # the compiler's modules are not what is measured
+    from shaderloom.model.model import Model  # the compiler's modules are not what is measured
 
     assert Model is not None
     import shaderloom.compiler.driver

@@ -17,15 +17,15 @@ from unittest import mock
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 
-from shaderloom.compiler import tuning
+from shaderloom.compiler.binding.shape_binding import bind_shapes
 from shaderloom.compiler.driver import compile_model
 from shaderloom.compiler.frontend import load_model
-from shaderloom.compiler.specialise import bind_shapes
-from shaderloom.runtime.caps import Caps, MemoryAccount
-from shaderloom.runtime.device import Device, open_device
-from shaderloom.runtime.executor import Executor
-from shaderloom.runtime.loader import WeightPool
-from shaderloom.runtime.source_files import SourceFiles
+from shaderloom.compiler.tuning import gemm_tiles
+from shaderloom.runtime.device.device import Device, open_device
+from shaderloom.runtime.execution.executor import Executor
+from shaderloom.runtime.execution.weight_pool import WeightPool
+from shaderloom.runtime.memory.source_files import SourceFiles
+from shaderloom.runtime.plan.caps import Caps, MemoryAccount
 
 #: A GPU at rest takes a while to raise its clock
 WARM_SECONDS = 0.2
@@ -78,34 +78,34 @@ def model_of(problem: str):
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), x
 
 
-def candidates(profile) -> list[tuning.Tile | None]:
+def candidates(profile) -> list[gemm_tiles.Tile | None]:
     """Configurations to try besides the model's own choice (None)."""
     if profile.kind == "cpu":
         return [
             None,
             *(
-                tuning.RegisterTile(rows, columns, across, 8 // across)
+                gemm_tiles.RegisterTile(rows, columns, across, 8 // across)
                 for rows, columns in ((4, 2), (8, 1), (8, 2), (16, 1), (8, 4), (16, 2), (14, 2))
                 for across in (2, 4, 8)
             ),
         ]
     memory = profile.limit("max-compute-workgroup-storage-size")
-    shared = [tile for tile in tuning.SHARED_TILES if tile.workgroup_bytes <= memory]
+    shared = [tile for tile in gemm_tiles.SHARED_TILES if tile.workgroup_bytes <= memory]
     split = [
-        tuning.SplitTile(rows, across, parts)
+        gemm_tiles.SplitTile(rows, across, parts)
         for rows in (1, 2, 4, 8)
         for across, parts in ((4, 32), (8, 16), (8, 32), (16, 16), (32, 8))
     ]
     return [None, *shared, *(tile for tile in split if tile.workgroup_bytes <= memory)]
 
 
-def measure(device: Device, problem: str, tile: tuning.Tile | None, *, checked: bool, runs: int):
+def measure(device: Device, problem: str, tile: gemm_tiles.Tile | None, *, checked: bool, runs: int):
     """Seconds of the last kernel of the problem (best of ``runs``), of compiling it, its flops and configuration."""
     model, x = model_of(problem)
     imported = load_model(model.SerializeToString())
     bound = bind_shapes(imported, {"x": x.shape})
-    choose = tuning.ranked if tile is None else (lambda problem, profile: [tile])
-    with mock.patch.object(tuning, "ranked", choose):
+    choose = gemm_tiles.ranked if tile is None else (lambda problem, profile: [tile])
+    with mock.patch.object(gemm_tiles, "ranked", choose):
         plan = compile_model(imported, bound, device.profile)
     account = MemoryAccount(Caps().device_memory)
     pool = WeightPool(device, SourceFiles(None, model.SerializeToString(), {}), account)
@@ -140,7 +140,9 @@ def main() -> None:
     for problem in arguments.problems or COMMON:
         print(problem)
         for tile in candidates(device.profile):
-            if isinstance(tile, tuning.SplitTile) and (not few_rows(problem) or tile.rows > int(problem.split("x")[0])):
+            if isinstance(tile, gemm_tiles.SplitTile) and (
+                not few_rows(problem) or tile.rows > int(problem.split("x")[0])
+            ):
                 continue
             seconds, compiled, flops, name = measure(
                 device, problem, tile, checked=not arguments.unchecked, runs=arguments.runs

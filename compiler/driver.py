@@ -6,17 +6,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from ..runtime.device_profile import DeviceProfile
-from ..runtime.dtypes import check_precision
-from ..runtime.errors import InputError
-from ..runtime.plan import Plan, Symbol
-from .builder import DEFAULT_LIMITS, Limits
-from .choices import Choices
-from .collection import paused_collection
+from ..runtime.plan.device_profile import DeviceProfile
+from ..runtime.plan.dtypes import check_precision
+from ..runtime.plan.errors import InputError
+from ..runtime.plan.plan import Plan, Symbol
+from .binding.shape_binding import BoundShapes, specialise
 from .frontend.model import ImportedModel, ImportedNode
 from .fusion import Fusion, fuse
-from .half_storage import Borders, restore_halves, store_halves, widen_halves
-from .ir import Graph, verify
+from .gc_pause import paused_collection
+from .ir.graph import Graph, verify
 from .passes.expand import expand
 from .passes.layout import assign_layouts
 from .passes.operands import limit_operands
@@ -24,9 +22,11 @@ from .passes.pipeline import run_passes
 from .passes.split import split_products
 from .passes.weights import relayout_weights
 from .passes.winograd import winograd_rule
-from .planner import Planner
-from .rewrite import Trace, apply_rules
-from .specialise import BoundShapes, specialise
+from .planning.plan_builder import Planner
+from .precision.float16_storage import Borders, restore_halves, store_halves, widen_halves
+from .rewriting.builder import DEFAULT_LIMITS, Limits
+from .rewriting.rules import Trace, apply_rules
+from .tuning.config_choice import Choices
 
 #: Called with the name of each stage or pass that ran, and the graph that it left
 OnStage = Callable[[str, Graph], None]
@@ -154,11 +154,11 @@ def compile_model(
 ) -> Plan:
     """Compile ``model`` for the input shapes in ``bound``.
 
-    ``make_planner`` takes the arguments of :class:`Planner`; see :mod:`.host` for one that evaluates weights.
+    ``make_planner`` takes the arguments of :class:`Planner`; see :mod:`.host_weights` for one that evaluates weights.
     ``choices`` has measured configurations.
 
     Deterministic: the same model, shapes, profile, options and measurements give the same plan in any process.  Raises
-    the errors of the family :class:`~shaderloom.runtime.errors.ShaderloomError`, with the ONNX node at fault.
+    the errors of the family :class:`~.errors.ShaderloomError`, with the ONNX node at fault.
     """
     if not isinstance(options, CompileOptions):
         options = CompileOptions.of(options or {})

@@ -1,0 +1,1 @@
+"""Run plans on a WebGPU device.  Knows neither the compiler nor onnx."""

@@ -14,15 +14,18 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from .version import __version__ as __version__
+
 if TYPE_CHECKING:
-    from .binding import IOBinding, OrtValue
-    from .bundle_session import load_bundle
+    from .api.binding import IOBinding, OrtValue
+    from .api.options import ExecutionMode, GraphOptimizationLevel, RunOptions, SessionOptions
+    from .api.providers import get_available_providers, get_device
+    from .bundles.session import load_bundle
     from .compiler.ops.registry import register as register_operator
-    from .options import ExecutionMode, GraphOptimizationLevel, RunOptions, SessionOptions
-    from .providers import get_available_providers, get_device
-    from .runtime.caps import Caps
-    from .runtime.device import Device, list_adapters, open_device
-    from .runtime.errors import (
+    from .runtime.device.device import Device, list_adapters, open_device
+    from .runtime.memory.tensor import Tensor
+    from .runtime.plan.caps import Caps
+    from .runtime.plan.errors import (
         BundleError,
         ClosedError,
         DeviceError,
@@ -36,41 +39,38 @@ if TYPE_CHECKING:
         ShapeError,
         UnsupportedError,
     )
-    from .runtime.tensor import Tensor
-    from .session import InferenceSession
-
-__version__ = "0.1.0"
+    from .session.session import InferenceSession
 
 #: public name -> module, or module:attribute where the name differs
 _HOMES = {
-    "InferenceSession": "session",
-    "SessionOptions": "options",
-    "RunOptions": "options",
-    "GraphOptimizationLevel": "options",
-    "ExecutionMode": "options",
-    "IOBinding": "binding",
-    "OrtValue": "binding",
-    "get_available_providers": "providers",
-    "get_device": "providers",
-    "load_bundle": "bundle_session",
-    "Tensor": "runtime.tensor",
-    "Caps": "runtime.caps",
-    "Device": "runtime.device",
-    "list_adapters": "runtime.device",
-    "open_device": "runtime.device",
+    "InferenceSession": "session.session",
+    "SessionOptions": "api.options",
+    "RunOptions": "api.options",
+    "GraphOptimizationLevel": "api.options",
+    "ExecutionMode": "api.options",
+    "IOBinding": "api.binding",
+    "OrtValue": "api.binding",
+    "get_available_providers": "api.providers",
+    "get_device": "api.providers",
+    "load_bundle": "bundles.session",
+    "Tensor": "runtime.memory.tensor",
+    "Caps": "runtime.plan.caps",
+    "Device": "runtime.device.device",
+    "list_adapters": "runtime.device.device",
+    "open_device": "runtime.device.device",
     "register_operator": "compiler.ops.registry:register",
-    "BundleError": "runtime.errors",
-    "ClosedError": "runtime.errors",
-    "DeviceError": "runtime.errors",
-    "DeviceLost": "runtime.errors",
-    "InputError": "runtime.errors",
-    "InternalError": "runtime.errors",
-    "LimitError": "runtime.errors",
-    "ModelError": "runtime.errors",
-    "Origin": "runtime.errors",
-    "ShaderloomError": "runtime.errors",
-    "ShapeError": "runtime.errors",
-    "UnsupportedError": "runtime.errors",
+    "BundleError": "runtime.plan.errors",
+    "ClosedError": "runtime.plan.errors",
+    "DeviceError": "runtime.plan.errors",
+    "DeviceLost": "runtime.plan.errors",
+    "InputError": "runtime.plan.errors",
+    "InternalError": "runtime.plan.errors",
+    "LimitError": "runtime.plan.errors",
+    "ModelError": "runtime.plan.errors",
+    "Origin": "runtime.plan.errors",
+    "ShaderloomError": "runtime.plan.errors",
+    "ShapeError": "runtime.plan.errors",
+    "UnsupportedError": "runtime.plan.errors",
 }
 
 __all__ = [

@@ -16,9 +16,9 @@ import onnx
 from onnx import helper
 from onnx.backend.base import Backend, BackendRep, namedtupledict
 
-from .providers import get_available_providers
-from .runtime.errors import InputError, ShaderloomError
-from .session import InferenceSession
+from .api.providers import get_available_providers
+from .runtime.plan.errors import InputError, ShaderloomError
+from .session.session import InferenceSession
 
 _PROVIDERS = {"WGPU": "wgpu", "GPU": "wgpu", "CPU": "cpu"}
 

@@ -39,8 +39,8 @@ ADAPTERS = tuple(os.environ.get("SHADERLOOM_TEST_ADAPTERS", "llvmpipe,SwiftShade
 
 def open_adapter(name: str, **options: bool):
     """The shared device of the adapter whose name contains ``name``; skips the calling test if there is none."""
-    from shaderloom.runtime.device import open_device
-    from shaderloom.runtime.errors import DeviceError
+    from shaderloom.runtime.device.device import open_device
+    from shaderloom.runtime.plan.errors import DeviceError
 
     try:
         return open_device(name, **options)

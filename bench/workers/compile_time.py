@@ -22,10 +22,10 @@ Shapes = dict[str, tuple[int, ...]]
 
 def _compile(path: str, shapes: Shapes | None) -> tuple[Any, int, dict[str, float], dict[str, float]]:
     """Gives the plan, the number of nodes in the file, and processor milliseconds by stage and by pass."""
+    from shaderloom.compiler.binding.shape_binding import bind_shapes
     from shaderloom.compiler.driver import compile_model
     from shaderloom.compiler.frontend import load_model
-    from shaderloom.compiler.specialise import bind_shapes
-    from shaderloom.runtime.device_profile import DeviceProfile
+    from shaderloom.runtime.plan.device_profile import DeviceProfile
 
     spent: dict[str, float] = dict.fromkeys(STAGES, 0.0)
     passes: dict[str, float] = {}
@@ -52,10 +52,10 @@ def _compile(path: str, shapes: Shapes | None) -> tuple[Any, int, dict[str, floa
 
 def _compile_again(path: str, shapes: Shapes) -> float:
     """Processor seconds of the plan for one more set of shapes, the model being imported."""
+    from shaderloom.compiler.binding.shape_binding import bind_shapes
     from shaderloom.compiler.driver import compile_model
     from shaderloom.compiler.frontend import load_model
-    from shaderloom.compiler.specialise import bind_shapes
-    from shaderloom.runtime.device_profile import DeviceProfile
+    from shaderloom.runtime.plan.device_profile import DeviceProfile
 
     model = load_model(path)
     start = time.process_time()

@@ -30,7 +30,7 @@ export async function open(feeds) {
 
 def open_model(job: Job, feeds: dict[str, np.ndarray]) -> Opened:
     import shaderloom
-    from shaderloom.bundle_compile import compile_bundle
+    from shaderloom.bundles.compile import compile_bundle
 
     scratch = tempfile.TemporaryDirectory()
     bundle = Path(scratch.name) / "model.shaderbundle"

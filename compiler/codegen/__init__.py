@@ -1,0 +1,1 @@
+"""Print a :class:`~.spec.KernelSpec` as WGSL."""

@@ -16,13 +16,13 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Union
 
-from ...runtime.dtypes import BY_NAME
-from ...runtime.errors import InternalError
-from .. import expr as ex
-from .. import index as ix
-from ..expr import Expr
-from ..index import Dim
-from ..lanes import LANE, LANES, is_aligned, is_multiple, split_lane
+from ...runtime.plan.dtypes import BY_NAME
+from ...runtime.plan.errors import InternalError
+from ..symbolic import expr as ex
+from ..symbolic import polynomial as ix
+from ..symbolic.expr import Expr
+from ..symbolic.lanes import LANE, LANES, is_aligned, is_multiple, split_lane
+from ..symbolic.polynomial import Dim
 from .operations import literal, operation
 from .types import VECTOR_TYPES, wgsl_type
 from .writer import Functions, Writer, is_atomic, symbol_field

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from importlib import resources
 
-from ...runtime.errors import InternalError
+from ...runtime.plan.errors import InternalError
 from .templates import environment
 
 FOLDER = "functions"

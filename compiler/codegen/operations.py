@@ -9,8 +9,8 @@ import math
 
 import numpy as np
 
-from ...runtime.errors import InternalError
-from ..expr import Expr
+from ...runtime.plan.errors import InternalError
+from ..symbolic.expr import Expr
 from .types import wgsl_type
 from .writer import Writer, is_atomic
 

@@ -13,14 +13,14 @@ from dataclasses import asdict
 from functools import lru_cache
 from typing import Any
 
-from ...runtime.dtypes import BY_NAME
-from ...runtime.errors import DeviceLimitError
-from ...runtime.plan import Binding, Kernel
-from .. import expr as ex
-from ..kernels.spec import LONG_WORDS, Hook, KernelSpec, Operand, Workgroup
-from ..lanes import LANES, is_aligned
+from ...runtime.plan.dtypes import BY_NAME
+from ...runtime.plan.errors import DeviceLimitError
+from ...runtime.plan.plan import Binding, Kernel
+from ..symbolic import expr as ex
+from ..symbolic.lanes import LANES, is_aligned
 from .emitter import Emitter, packed_words
 from .helpers import helper_text, with_dependencies
+from .spec import LONG_WORDS, Hook, KernelSpec, Operand, Workgroup
 from .stores import emit_store, owns_words
 from .templates import environment
 from .types import VECTOR_TYPES, wgsl_type

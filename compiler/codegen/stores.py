@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ...runtime.dtypes import BY_NAME
-from ...runtime.errors import DeviceLimitError
-from .. import index as ix
-from ..expr import Expr
-from ..kernels.spec import Store
-from ..lanes import LANE, LANES, is_aligned, split_lane
+from ...runtime.plan.dtypes import BY_NAME
+from ...runtime.plan.errors import DeviceLimitError
+from ..symbolic import polynomial as ix
+from ..symbolic.expr import Expr
+from ..symbolic.lanes import LANE, LANES, is_aligned, split_lane
 from .emitter import Emitter
+from .spec import Store
 from .types import VECTOR_TYPES
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ..dimensions import Dimension, declared_dimension
-from ..lanes import LANES
+from ..symbolic.dimensions import Dimension, declared_dimension
+from ..symbolic.lanes import LANES
 
 _INLINE_LENGTH = 88  #: longer sub-expressions get a name of their own
 

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import onnx
 
-from ...runtime.errors import ModelError, Origin, UnsupportedError, nearest_first
+from ...runtime.plan.errors import ModelError, Origin, UnsupportedError, nearest_first
+from ..ir.constants import TensorSource
 from ..ops.registry import OpDef
-from ..sources import TensorSource
 
 _Proto = onnx.AttributeProto
 

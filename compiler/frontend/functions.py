@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx
 import onnx.inliner
 
-from ...runtime.errors import ModelError
+from ...runtime.plan.errors import ModelError
 
 _Key = tuple[str, str]
 

@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 import onnx
 
-from ...runtime import dtypes
-from ...runtime.errors import ModelError, Origin, ShaderloomError, UnsupportedError
+from ...runtime.plan import dtypes
+from ...runtime.plan.errors import ModelError, Origin, ShaderloomError, UnsupportedError
+from ..ir.constants import InlineSource, TensorSource
 from ..ops.registry import OpDef, RawNode, registry
-from ..sources import InlineSource, TensorSource
 from .attributes import read_attribute, typed_attributes
 from .model import DeclaredDim, ImportedBlock, ImportedGraph, ImportedNode, ImportedPort
-from .order import topological_order
 from .schemas import hint_for, opset_of, signature
 from .tensors import TensorReader, constant_of_attributes
+from .topology import topological_order
 
 #: operators that the specialiser resolves by itself
 STRUCTURAL = frozenset({"If", "Loop", "Scan"})

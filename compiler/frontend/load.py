@@ -9,17 +9,17 @@ from pathlib import Path
 import onnx
 from google.protobuf.message import DecodeError, EncodeError  # type: ignore[import-untyped]
 
-from ...runtime.errors import InputError, ModelError
-from ...runtime.tensor_file import StrippedModel, strip_payloads
-from ..collection import paused_collection
-from ..sources import MappedFile
+from ...runtime.plan.errors import InputError, ModelError
+from ...runtime.plan.tensor_file import StrippedModel, strip_payloads
+from ..gc_pause import paused_collection
+from ..ir.constants import MappedFile
 from .functions import inline_functions
 from .graphs import GraphImporter
 from .model import ImportedModel, ModelMetadata
 from .schemas import read_opsets
 from .standard_functions import MAX_DEPTH, define_standard_functions
 from .tensors import LoadData, TensorReader
-from .texts import check_texts
+from .utf8 import check_texts
 
 ModelLike = str | os.PathLike[str] | bytes | onnx.ModelProto
 

@@ -14,10 +14,10 @@ from typing import Any
 
 import onnx
 
-from ...runtime.dtypes import DType
-from ...runtime.errors import Origin, ShaderloomError
+from ...runtime.plan.dtypes import DType
+from ...runtime.plan.errors import Origin, ShaderloomError
+from ..ir.constants import MappedFile, TensorSource
 from ..ops.registry import OpDef
-from ..sources import MappedFile, TensorSource
 
 #: A declared dimension: a number, a name, or None when the file does not say (a number below 1 counts as that).
 DeclaredDim = int | str | None

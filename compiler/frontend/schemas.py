@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import onnx.defs
 
-from ...runtime.errors import ModelError, UnsupportedError
+from ...runtime.plan.errors import ModelError, UnsupportedError
 from ..ops.registry import registry
 
 _STANDARD_DOMAINS = ("", "ai.onnx.ml")

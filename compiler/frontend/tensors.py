@@ -12,10 +12,10 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from ...runtime import dtypes
-from ...runtime.dtypes import UINT8, DType, packed_bytes
-from ...runtime.errors import ModelError, UnsupportedError
-from ..sources import (
+from ...runtime.plan import dtypes
+from ...runtime.plan.dtypes import UINT8, DType, packed_bytes
+from ...runtime.plan.errors import ModelError, UnsupportedError
+from ..ir.constants import (
     BytesSource,
     FileIdentity,
     FileSource,
@@ -24,7 +24,6 @@ from ..sources import (
     MappedFile,
     PackedSource,
     TensorSource,
-    numpy_dtype,
 )
 
 #: (path, offset, length, name of the tensor) -> bytes
@@ -36,7 +35,7 @@ _EXTERNAL_KEYS = frozenset({"location", "offset", "length", "checksum"})
 class TensorReader:
     """Makes sources from the tensors of one model.
 
-    ``ranges`` are the byte ranges that the scan took out of the message (``runtime/tensor_file.py``); only those are
+    ``ranges`` are the byte ranges that the scan took out of the message (:mod:`.tensor_file`); only those are
     believed.  ``file`` maps the model file; a model given as bytes has ``data`` instead and no external data, unless
     ``load`` reads it: a function of path, offset, length and the tensor's name.
     """
@@ -94,7 +93,7 @@ class TensorReader:
             _check_length(name, dtype, shape, len(tensor.raw_data), expected)
             if dtype.narrow:
                 return PackedSource(InlineSource(np.frombuffer(tensor.raw_data, np.uint8)), dtype, shape)
-            return InlineSource(np.frombuffer(tensor.raw_data, numpy_dtype(dtype)).reshape(shape), dtype)
+            return InlineSource(np.frombuffer(tensor.raw_data, dtypes.compute_dtype(dtype)).reshape(shape), dtype)
         try:
             array = numpy_helper.to_array(tensor)
         except (TypeError, ValueError, OverflowError) as error:

@@ -4,26 +4,26 @@ A *group* becomes one kernel.  It has at most one *anchor* (a matrix product, a 
 in two directions:
 
 *Epilogue.*  From the anchor's result forward, a :class:`Region` takes elementwise consumers (and the reductions and
-elementwise nodes of a normalisation) as long as one value is left that others read: the *exit* (:mod:`.regions`; the
-rules are in :mod:`.joining`).  A region with a single exit is convex, so groups never form a cycle.
+elementwise nodes of a normalisation) as long as one value is left that others read: the *exit* (:mod:`.epilogues`; the
+rules are in :mod:`.epilogue_rules`).  A region with a single exit is convex, so groups never form a cycle.
 
 *Prologue.*  A node that computes each element on its own (``OpDef.is_map``) and that no region took is either
 materialised by a kernel of its own or *inlined* into its consumers, composed into their load expressions
-(:mod:`.inlining`; :mod:`.operand_limit` for the kernels that would bind too much then).
+(:mod:`.prologues`; :mod:`.operand_limit` for the kernels that would bind too much then).
 
 Every decision that keeps two neighbours apart is recorded in ``Fusion.reasons``.
 """
 
 from __future__ import annotations
 
-from ..ir import Graph
+from ..ir.graph import Graph
 from ..ops.registry import Registry, registry
 from .collect import collect
+from .epilogues import grow_regions
 from .groups import Fusion, Group, Region
-from .inlining import place_maps
 from .operand_limit import respect_operand_limit
 from .partition import Partition, constant_values
-from .regions import grow_regions
+from .prologues import place_maps
 
 __all__ = ["Fusion", "Group", "Region", "constant_values", "fuse"]
 

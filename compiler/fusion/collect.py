@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..ir import Value
+from ..ir.graph import Value
 from .groups import Fusion, Group
 from .partition import INLINE_LIMIT, Partition
 

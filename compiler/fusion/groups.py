@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ..attention import Scores
-from ..ir import Node, Shape, Value
+from ..ir.graph import Node, Shape, Value
+from .attention_scores import Scores
 
 
 @dataclass

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 
-from .. import index as ix
-from ..ir import Node, Value
+from ..ir.graph import Node, Value
+from ..symbolic import polynomial as ix
 from .partition import Partition
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ..ir import Graph, Node, Value
-from ..narrow import narrow_values
+from ..ir.graph import Graph, Node, Value
 from ..ops.registry import Registry
-from ..rewrite import is_static
+from ..rewriting.rules import is_static
+from .dequant_fusion import narrow_values
 from .groups import Region
 
 #: Families that read each operand element many times

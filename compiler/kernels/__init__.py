@@ -1,0 +1,1 @@
+"""Kernel families: each turns a fused group into a :class:`~.spec.KernelSpec`."""

@@ -15,14 +15,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from ...runtime.dtypes import padded_bytes
-from .. import expr as ex
-from .. import index as ix
-from ..expr import Expr
-from ..index import Dim
-from ..ir import Value
-from ..lanes import LANES, depends_on_lane, is_aligned, lane_variable, split_lane
-from .spec import Hook, Store
+from ...runtime.plan.dtypes import padded_bytes
+from ..codegen.spec import Hook, Store
+from ..ir.graph import Value
+from ..symbolic import expr as ex
+from ..symbolic import polynomial as ix
+from ..symbolic.expr import Expr
+from ..symbolic.lanes import LANES, depends_on_lane, is_aligned, lane_variable, split_lane
+from ..symbolic.polynomial import Dim
 
 Coordinates = tuple[Dim, ...]
 

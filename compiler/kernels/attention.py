@@ -18,23 +18,23 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...runtime.errors import InternalError
-from .. import attention_tiles
-from .. import expr as ex
-from .. import index as ix
-from ..attention import Scores, product_coordinates
-from ..attention_tiles import RowAttention, TileAttention
-from ..choices import problem_key
-from ..coordinates import broadcast_coordinates
-from ..expr import Expr
-from ..index import Dim
-from ..ir import Node, Shape, Value
-from ..lanes import LANES
-from ..layout import Layout, contiguous
+from ...runtime.plan.errors import InternalError
+from ..codegen.spec import Hook
+from ..fusion.attention_scores import Scores, product_coordinates
+from ..ir.coordinates import broadcast_coordinates
+from ..ir.graph import Node, Shape, Value
+from ..ir.layout import Layout, contiguous
+from ..symbolic import expr as ex
+from ..symbolic import polynomial as ix
+from ..symbolic.expr import Expr
+from ..symbolic.lanes import LANES
+from ..symbolic.polynomial import Dim
+from ..tuning import attention_tiles
+from ..tuning.attention_tiles import RowAttention, TileAttention
+from ..tuning.config_choice import problem_key
+from .config_key import extent
 from .context import Built, GroupContext, lanes_of, unflatten
-from .facts import extent
-from .rounds import most, within
-from .spec import Hook
+from .loop_trips import most, within
 
 VECTOR = "vec4<f32>"
 

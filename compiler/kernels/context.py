@@ -12,21 +12,21 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from ...runtime.device_profile import DeviceProfile
-from ...runtime.errors import DeviceLimitError, InternalError
-from .. import expr as ex
-from .. import index as ix
-from ..choices import Answer, Choices
-from ..coordinates import broadcast_coordinates
-from ..expr import Expr
+from ...runtime.plan.device_profile import DeviceProfile
+from ...runtime.plan.errors import DeviceLimitError, InternalError
+from ..codegen.spec import LONG_WORDS, Grid, Hook, KernelSpec, Operand, Store, Workgroup
 from ..fusion import Group
-from ..index import Dim
-from ..ir import Node, Shape, Value
-from ..lanes import LANE, LANES, depends_on_lane, is_aligned, lane_variable
+from ..ir.coordinates import broadcast_coordinates
+from ..ir.graph import Node, Shape, Value
 from ..ops.registry import Registry, registry
-from . import rounds as loop_rounds
+from ..symbolic import expr as ex
+from ..symbolic import polynomial as ix
+from ..symbolic.expr import Expr
+from ..symbolic.lanes import LANE, LANES, depends_on_lane, is_aligned, lane_variable
+from ..symbolic.polynomial import Dim
+from ..tuning.config_choice import Answer, Choices
+from . import loop_trips as loop_rounds
 from .accesses import Accesses
-from .spec import LONG_WORDS, Grid, Hook, KernelSpec, Operand, Store, Workgroup
 
 Choice = TypeVar("Choice")
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .. import expr as ex
-from .. import index as ix
-from ..expr import Expr
-from ..index import Dim
+from ..codegen.spec import Hook
+from ..symbolic import expr as ex
+from ..symbolic import polynomial as ix
+from ..symbolic.expr import Expr
+from ..symbolic.polynomial import Dim
 from .context import Built, GroupContext, lanes_of, linear_grid, unflatten
-from .spec import Hook
 
 #: A GPU starts about one workgroup in a nanosecond, which bounds the rate of many small ones; few spread better
 WORKGROUP, LARGE_WORKGROUP = 64, 256

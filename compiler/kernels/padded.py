@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .. import expr as ex
-from ..expr import Expr
-from ..index import Dim
-from ..ir import Value
+from ..ir.graph import Value
+from ..symbolic import expr as ex
+from ..symbolic.expr import Expr
+from ..symbolic.polynomial import Dim
 from .context import GroupContext
 
 

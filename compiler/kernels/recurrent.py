@@ -15,15 +15,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .. import expr as ex
-from .. import index as ix
-from ..expr import Expr
-from ..index import Dim
-from ..ir import Node, Value
-from ..layout import Layout
-from ..ops.activation_functions import activation
+from ..codegen.spec import Hook
+from ..ir.graph import Node, Value
+from ..ir.layout import Layout
+from ..ops.math.activation_functions import activation
+from ..symbolic import expr as ex
+from ..symbolic import polynomial as ix
+from ..symbolic.expr import Expr
+from ..symbolic.polynomial import Dim
 from .context import Built, GroupContext
-from .spec import Hook
 
 #: Positions of the operands of ``loom.Recurrent``
 GATES, RECURRENCE, LENGTHS, HIDDEN, CELL, PEEPHOLES, RESET_BIAS = range(7)

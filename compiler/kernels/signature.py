@@ -12,8 +12,8 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 
 from ..fusion import Group
-from ..index import Index
-from ..ir import Node, Value
+from ..ir.graph import Node, Value
+from ..symbolic.polynomial import Index
 
 #: Floating-point tensors of more elements are weights, whose contents no kernel is built from
 PARAMETERS = 16

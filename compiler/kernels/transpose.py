@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .. import expr as ex
-from .. import index as ix
-from ..choices import problem_key
+from ..codegen.spec import Hook
 from ..codegen.types import WGSL_TYPES
-from ..coordinates import domain_variables
-from ..expr import Expr
-from ..index import Dim
+from ..ir.coordinates import domain_variables
+from ..symbolic import expr as ex
+from ..symbolic import polynomial as ix
+from ..symbolic.expr import Expr
+from ..symbolic.polynomial import Dim
+from ..tuning.config_choice import problem_key
+from .config_key import extent
 from .context import Built, GroupContext, linear_grid, unflatten
-from .facts import extent
-from .rows import strides
-from .spec import Hook
+from .rows.rows import strides
 
 #: Shorter sides are not worth a tile
 SHORTEST_SIDE = 8

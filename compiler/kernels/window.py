@@ -9,21 +9,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...runtime.errors import UnsupportedError
-from .. import expr as ex
-from .. import index as ix
+from ...runtime.plan.errors import UnsupportedError
+from ..codegen.spec import Hook
 from ..codegen.types import VECTOR_TYPES, WGSL_TYPES
-from ..coordinates import domain_variables
-from ..expr import Expr
-from ..index import Dim
-from ..ir import Node
-from ..lanes import LANES, is_aligned
-from ..layout import Layout, channels_last
-from ..ops.pooling import PoolAttributes
-from ..ops.reduction import identity
+from ..ir.coordinates import domain_variables
+from ..ir.graph import Node
+from ..ir.layout import Layout, channels_last
+from ..ops.internal.reduction import identity
+from ..ops.onnx.pooling import PoolAttributes
+from ..symbolic import expr as ex
+from ..symbolic import polynomial as ix
+from ..symbolic.expr import Expr
+from ..symbolic.lanes import LANES, is_aligned
+from ..symbolic.polynomial import Dim
 from .context import Built, GroupContext, lanes_of, linear_grid, unflatten
-from .rows import exit_to_domain, memory_order
-from .spec import Hook
+from .rows.rows import exit_to_domain, memory_order
 
 
 @dataclass(frozen=True, slots=True)

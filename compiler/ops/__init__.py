@@ -1,75 +1,12 @@
-"""The operators, a file per family.  Importing this package fills the registry."""
+"""The operators, one :class:`~.registry.OpDef` each: ai.onnx in :mod:`.onnx`, com.microsoft in :mod:`.microsoft`, the
+compiler's own in :mod:`.internal`; :mod:`.math` has the arithmetic that several share.
 
-from . import activations as activations
-from . import attention as attention
-from . import attention_contributed as attention_contributed
-from . import attention_core as attention_core
-from . import biased_contributed as biased_contributed
-from . import bitcast as bitcast
-from . import block_quantized as block_quantized
-from . import cast as cast
-from . import channels_last_contributed as channels_last_contributed
-from . import code_table_weights as code_table_weights
-from . import col2im as col2im
-from . import comparison as comparison
-from . import contributed as contributed
-from . import convolution as convolution
-from . import cumulative as cumulative
-from . import deform_conv as deform_conv
-from . import determinant as determinant
-from . import dropout as dropout
-from . import einsum as einsum
-from . import elementwise as elementwise
-from . import embedding as embedding
-from . import fourier as fourier
-from . import fused_contributed as fused_contributed
-from . import generators as generators
-from . import grid_sample as grid_sample
-from . import grouped_query_attention as grouped_query_attention
-from . import indexing as indexing
-from . import key_cache as key_cache
-from . import matmul as matmul
-from . import nonzero as nonzero
-from . import normalization as normalization
-from . import norms as norms
-from . import padding as padding
-from . import pooling as pooling
-from . import quantize as quantize
-from . import quantized_attention as quantized_attention
-from . import quantized_contributed as quantized_contributed
-from . import quantized_gemm as quantized_gemm
-from . import quantized_products as quantized_products
-from . import quantized_recurrent as quantized_recurrent
-from . import quantized_softmax as quantized_softmax
-from . import quantized_windows as quantized_windows
-from . import random_numbers as random_numbers
-from . import rearrange as rearrange
-from . import recurrent as recurrent
-from . import reduce_operators as reduce_operators
-from . import reduction as reduction
-from . import relative_positions as relative_positions
-from . import relayout as relayout
-from . import resize as resize
-from . import roi_align as roi_align
-from . import roi_pool as roi_pool
-from . import rotary_contributed as rotary_contributed
-from . import sampling as sampling
-from . import scatter as scatter
-from . import selection as selection
-from . import shape as shape
-from . import slicing as slicing
-from . import softmax as softmax
-from . import softmax_product as softmax_product
-from . import sorting as sorting
-from . import standard_contributed as standard_contributed
-from . import static_views as static_views
-from . import suppression as suppression
-from . import symbolic as symbolic
-from . import tensor_scatter as tensor_scatter
-from . import tfidf as tfidf
-from . import topk as topk
-from . import unique as unique
-from . import unpacking as unpacking
-from . import unpool as unpool
-from . import views as views
-from . import winograd as winograd
+Importing this package imports every module of the three, which fills the registry.
+"""
+
+from importlib import import_module
+from pkgutil import iter_modules
+
+for _package in ("onnx", "internal", "microsoft"):
+    for _module in iter_modules(import_module(f".{_package}", __name__).__path__):
+        import_module(f".{_package}.{_module.name}", __name__)

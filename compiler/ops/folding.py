@@ -2,7 +2,7 @@
 
 Numbers are folded by evaluating the operator's own expression, so folding cannot disagree with the kernels.  Integer
 operands with symbolic elements (shape arithmetic over declared dynamic dimensions) go through ``SYMBOLIC``, a table of
-exact integer rules; what it cannot decide raises :class:`~..index.Undecidable` and stays unknown.
+exact integer rules; what it cannot decide raises :class:`~.polynomial.Undecidable` and stays unknown.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from .. import expr as ex
-from .. import index as ix
-from ..evaluate import evaluate_expr
-from ..index import Dim, Undecidable
-from ..ir import Node
-from ..sources import numpy_dtype
-from .common import is_symbolic
+from ...runtime.plan.dtypes import compute_dtype
+from ..ir.graph import Node
+from ..symbolic import expr as ex
+from ..symbolic import polynomial as ix
+from ..symbolic.evaluate import evaluate_expr
+from ..symbolic.polynomial import Dim, Undecidable
+from .checks import is_symbolic
 from .registry import Element, Fold, Infer
 
 
@@ -31,7 +31,7 @@ def elementwise_fold(element: Element, infer: Infer) -> Fold:
         dtype = infer(node)[0][0]
         if not dtype.on_device or any(value is not None and not value.dtype.on_device for value in node.inputs):
             return _fold_double(node, operands)
-        return evaluate_element(node, element, operands).astype(numpy_dtype(dtype))
+        return evaluate_element(node, element, operands).astype(compute_dtype(dtype))
 
     return fold
 

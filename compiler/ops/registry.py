@@ -19,11 +19,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ...runtime.dtypes import DType
-from ...runtime.errors import UnsupportedError, close_to, nearest_first
-from ..expr import Expr
-from ..index import Dim
-from ..ir import Node, Shape, Value
+from ...runtime.plan.dtypes import DType
+from ...runtime.plan.errors import UnsupportedError, close_to, nearest_first
+from ..ir.graph import Node, Shape, Value
+from ..symbolic.expr import Expr
+from ..symbolic.polynomial import Dim
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,8 +169,8 @@ class OpDef:
     static_inputs: tuple[int, ...] = ()
     #: operands that hold indices of elements of others
     indices: tuple[Indices, ...] = ()
-    #: for operators whose result's shape depends on elements: how to compute it in stages (:mod:`~..staging`), used
-    #: where :class:`NotKnownError` is raised
+    #: for operators whose result's shape depends on elements: how to compute it in stages (:mod:`.partial_compile`),
+    #: used where :class:`NotKnownError` is raised
     split: Split | None = None
 
     def __post_init__(self) -> None:

@@ -14,12 +14,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...runtime.device_profile import DeviceProfile
-from .. import index as ix
-from ..attention_tiles import attention_parts, attention_reason
-from ..builder import GraphBuilder
-from ..ir import Node, Value
-from ..rewrite import Facts, Match, Rule
+from ...runtime.plan.device_profile import DeviceProfile
+from ..ir.graph import Node, Value
+from ..rewriting.builder import GraphBuilder
+from ..rewriting.rules import Facts, Match, Rule
+from ..symbolic import polynomial as ix
+from ..tuning.attention_tiles import attention_parts, attention_reason
 from .patterns import is_filled_with, known_numbers, made_by, view
 
 #: Head sizes that a thread group can hold

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
-from ..ir import Graph, Node, Value
-from ..rewrite import merge_origins, operator_key
+from ..ir.graph import Graph, Node, Value
+from ..rewriting.rules import merge_origins, operator_key
 
 #: operators whose operands may change places without changing a bit of the result
 _COMMUTATIVE = frozenset({"Add", "Mul", "And", "Or", "Xor", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "Equal"})

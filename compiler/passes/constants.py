@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from ..builder import GraphBuilder
-from ..ir import Node, Value
+from ..ir.graph import Node, Value
+from ..ops.onnx.views import permutation
 from ..ops.registry import registry
-from ..ops.views import permutation
+from ..rewriting.builder import GraphBuilder
 from .patterns import known_numbers
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..ir import Graph
+from ..ir.graph import Graph
 
 
 def remove_dead_code(graph: Graph) -> int:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import deque
 
-from ...runtime.errors import InternalError, ShaderloomError
-from .. import index as ix
-from ..builder import DEFAULT_LIMITS, GraphBuilder, Limits
-from ..ir import Graph, Node, Value
+from ...runtime.plan.errors import InternalError, ShaderloomError
+from ..ir.graph import Graph, Node, Value
 from ..ops.registry import registry
+from ..rewriting.builder import DEFAULT_LIMITS, GraphBuilder, Limits
+from ..symbolic import polynomial as ix
 
 #: decompositions inside decompositions: a longer chain is one that never ends
 MAX_DEPTH = 32

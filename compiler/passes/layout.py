@@ -13,18 +13,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ...runtime.device_profile import WEB
-from .. import expr as ex
-from .. import index as ix
-from ..expr import Expr
+from ...runtime.plan.device_profile import WEB
 from ..fusion import Fusion, Group
-from ..index import Dim
-from ..ir import Graph, Shape, Value
+from ..ir.graph import Graph, Shape, Value
+from ..ir.layout import Layout, contiguous
 from ..kernels.attention import scores_axes
 from ..kernels.context import GroupContext
-from ..kernels.families import output_layout, preferred_axes
-from ..lanes import lane_variable, split_lane
-from ..layout import Layout, contiguous
+from ..kernels.family import output_layout, preferred_axes
+from ..symbolic import expr as ex
+from ..symbolic import polynomial as ix
+from ..symbolic.expr import Expr
+from ..symbolic.lanes import lane_variable, split_lane
+from ..symbolic.polynomial import Dim
 
 Votes = dict[Value, dict[int, int]]  #: value -> logical axis -> elements that want it innermost
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..builder import DEFAULT_LIMITS, GraphBuilder, Limits
-from ..ir import Graph, Value
+from ..ir.graph import Graph, Value
+from ..rewriting.builder import DEFAULT_LIMITS, GraphBuilder, Limits
 
 
 def limit_operands(graph: Graph, most: int, limits: Limits = DEFAULT_LIMITS) -> None:

@@ -7,12 +7,12 @@ import math
 
 import numpy as np
 
-from .. import index as ix
-from ..builder import GraphBuilder
-from ..ir import Node, Value
-from ..ops.padding import axis_pads
+from ..ir.graph import Node, Value
+from ..ops.onnx.padding import axis_pads
 from ..ops.registry import registry
-from ..rewrite import Facts, Match, Rule
+from ..rewriting.builder import GraphBuilder
+from ..rewriting.rules import Facts, Match, Rule
+from ..symbolic import polynomial as ix
 from .patterns import is_filled_with, known_numbers, made_by
 
 #: operators without a negative result

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..builder import GraphBuilder
-from ..ir import Node, Shape, Value
-from ..ops.common import broadcast_dim
+from ..ir.graph import Node, Shape, Value
+from ..ops.checks import broadcast_dim
 from ..ops.registry import Builder
-from ..rewrite import Facts, operator_key
+from ..rewriting.builder import GraphBuilder
+from ..rewriting.rules import Facts, operator_key
 
 
 def made_by(value: Value | None, *operators: str) -> Node | None:

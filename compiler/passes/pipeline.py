@@ -6,12 +6,12 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from ...runtime.device_profile import WEB, DeviceProfile
-from ...runtime.errors import InputError
-from ..builder import DEFAULT_LIMITS, Limits
-from ..ir import Graph
-from ..ir import verify as verify_graph
-from ..rewrite import Rule, Trace, apply_rules
+from ...runtime.plan.device_profile import WEB, DeviceProfile
+from ...runtime.plan.errors import InputError
+from ..ir.graph import Graph
+from ..ir.graph import verify as verify_graph
+from ..rewriting.builder import DEFAULT_LIMITS, Limits
+from ..rewriting.rules import Rule, Trace, apply_rules
 from . import attention, padding, products, scales, siblings, simplify, views
 from .common_subexpressions import eliminate_common_subexpressions
 from .dead_code import remove_dead_code

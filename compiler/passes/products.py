@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from .. import index as ix
-from ..builder import GraphBuilder
-from ..ir import Node, Value
-from ..rewrite import Facts, Match, Rule
+from ..ir.graph import Node, Value
+from ..rewriting.builder import GraphBuilder
+from ..rewriting.rules import Facts, Match, Rule
+from ..symbolic import polynomial as ix
 from .patterns import view
 
 

@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from .. import index as ix
-from ..builder import GraphBuilder
-from ..ir import Node, Shape, Value
+from ..ir.graph import Node, Shape, Value
 from ..ops.registry import registry
-from ..rewrite import Facts, Match, Rule, operator_key
+from ..rewriting.builder import GraphBuilder
+from ..rewriting.rules import Facts, Match, Rule, operator_key
+from ..symbolic import polynomial as ix
 from .patterns import known_numbers, made_by, split_constant, varies_along, view
 
 PRODUCTS = ("loom.Convolution", "loom.ConvolutionTranspose", "loom.MatMul")

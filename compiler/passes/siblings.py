@@ -14,11 +14,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .. import index as ix
-from ..builder import DEFAULT_LIMITS, GraphBuilder, Limits
-from ..ir import Graph, Node, Value
+from ..ir.graph import Graph, Node, Value
 from ..ops.registry import registry
-from ..rewrite import Application, Facts, Trace, merge_origins
+from ..rewriting.builder import DEFAULT_LIMITS, GraphBuilder, Limits
+from ..rewriting.rules import Application, Facts, Trace, merge_origins
+from ..symbolic import polynomial as ix
 from .constants import join_constants, may_join
 from .patterns import split_constant, varies_along, view
 

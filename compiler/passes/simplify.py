@@ -10,12 +10,12 @@ from dataclasses import asdict
 
 import numpy as np
 
-from ...runtime import dtypes
-from ...runtime.dtypes import DType
-from ..builder import GraphBuilder
-from ..ir import Node, Value
-from ..ops.cast import CastAttributes, is_same
-from ..rewrite import Facts, Match, Rule
+from ...runtime.plan import dtypes
+from ...runtime.plan.dtypes import DType
+from ..ir.graph import Node, Value
+from ..ops.onnx.cast import CastAttributes, is_same
+from ..rewriting.builder import GraphBuilder
+from ..rewriting.rules import Facts, Match, Rule
 from .patterns import is_filled_with, known_numbers, made_by
 
 

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import dataclasses
 
-from ...runtime.device_profile import DeviceProfile
-from .. import tuning
-from ..builder import DEFAULT_LIMITS, GraphBuilder, Limits
-from ..choices import Choices, problem_key
-from ..ir import Graph, Node, Shape, Value
+from ...runtime.plan.device_profile import DeviceProfile
+from ..ir.graph import Graph, Node, Shape, Value
 from ..ops.registry import registry
-from ..rewrite import Facts, Match, Rule, Trace, apply_rules
+from ..rewriting.builder import DEFAULT_LIMITS, GraphBuilder, Limits
+from ..rewriting.rules import Facts, Match, Rule, Trace, apply_rules
+from ..tuning import gemm_tiles
+from ..tuning.config_choice import Choices, problem_key
 from .patterns import view
 
 #: Family of the problems into how many parts to split
@@ -36,9 +36,9 @@ def split_products(
 
 
 def rules(profile: DeviceProfile, choices: Choices) -> tuple[Rule, ...]:
-    def parts_of(node: Node, problem: tuning.Problem, extent: int, window: str) -> int:
-        modelled = tuning.split_parts(problem, extent, profile)
-        possible = [1, *tuning.possible_parts(problem, extent, profile)]
+    def parts_of(node: Node, problem: gemm_tiles.Problem, extent: int, window: str) -> int:
+        modelled = gemm_tiles.split_parts(problem, extent, profile)
+        possible = [1, *gemm_tiles.possible_parts(problem, extent, profile)]
         key = problem_key(FAMILY, m=problem.m, n=problem.n, k=problem.k, extent=extent, window=window)
         if possible == [modelled]:
             return modelled
@@ -50,7 +50,7 @@ def rules(profile: DeviceProfile, choices: Choices) -> tuple[Rule, ...]:
             return None
         (m, k), n = left.shape, right.shape[1]
         m, n, k = _count((m,)), _count((n,)), _count((k,))
-        parts = parts_of(node, tuning.Problem(m, n, k), k, "none")
+        parts = parts_of(node, gemm_tiles.Problem(m, n, k), k, "none")
         return Match((node,), {"parts": parts}) if parts > 1 else None
 
     def match_convolution(node: Node, facts: Facts) -> Match | None:
@@ -58,7 +58,7 @@ def rules(profile: DeviceProfile, choices: Choices) -> tuple[Rule, ...]:
             return None
         weight, result = node.operand(1), node.output
         outputs, channels, *kernel = weight.shape
-        problem = tuning.Problem(
+        problem = gemm_tiles.Problem(
             _count((result.shape[0], *result.shape[2:])), _count((outputs,)), _count((channels, *kernel))
         )
         parts = parts_of(node, problem, _count((channels,)), "x".join(map(str, kernel)))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from .. import index as ix
-from ..builder import GraphBuilder
-from ..ir import Node, Value
+from ..ir.graph import Node, Value
+from ..ops.onnx.slicing import StridedSliceAttributes
+from ..ops.onnx.views import permutation
 from ..ops.registry import registry
-from ..ops.slicing import StridedSliceAttributes
-from ..ops.views import permutation
-from ..rewrite import Facts, Match, Rule
+from ..rewriting.builder import GraphBuilder
+from ..rewriting.rules import Facts, Match, Rule
+from ..symbolic import polynomial as ix
 from .patterns import broadcast, made_by, view
 
 # -- one operator for every change of shape --------------------------------------------------------------------------

@@ -3,22 +3,23 @@
 The layout of a weight is a function of its consumer's kind and of the weight's own shape, never of the input's shape,
 so plans for different shapes share it.  The Relayout nodes made here run once, when weights are made.
 
-Of a narrow weight (:mod:`..narrow`) the constants that it is computed from get the layout, so that they stay narrow.
+Of a narrow weight (:mod:`.dequant_fusion`) the constants that it is computed from get the layout, so that they
+stay narrow.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from .. import index as ix
-from ..builder import GraphBuilder
 from ..fusion import constant_values
-from ..ir import Graph, Value
-from ..kernels.families import weight_layouts
-from ..layout import Layout, Shape
-from ..narrow import is_cheap, narrow_values
+from ..fusion.dequant_fusion import is_cheap, narrow_values
+from ..ir.graph import Graph, Value
+from ..ir.layout import Layout, Shape
+from ..kernels.family import weight_layouts
+from ..ops.onnx.views import permutation
 from ..ops.registry import registry
-from ..ops.views import permutation
+from ..rewriting.builder import GraphBuilder
+from ..symbolic import polynomial as ix
 from .dead_code import remove_dead_code
 
 

@@ -6,14 +6,14 @@ from functools import cache
 
 import numpy as np
 
-from ...runtime.device_profile import DeviceProfile
-from .. import index as ix
-from ..builder import GraphBuilder
-from ..choices import Choices, problem_key
-from ..ir import Node, Value
-from ..rewrite import Facts, Match, Rule
-from ..tuning_winograd import WinogradProblem, possible_outputs, tile_outputs
-from ..winograd import TAPS, transform
+from ...runtime.plan.device_profile import DeviceProfile
+from ..ir.graph import Node, Value
+from ..ops.math.winograd import TAPS, transform
+from ..rewriting.builder import GraphBuilder
+from ..rewriting.rules import Facts, Match, Rule
+from ..symbolic import polynomial as ix
+from ..tuning.config_choice import Choices, problem_key
+from ..tuning.winograd_tiles import WinogradProblem, possible_outputs, tile_outputs
 from .patterns import view
 
 #: Family of the problems whether and how to transform

@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from shaderloom.runtime.errors import ShaderloomError
+from shaderloom.runtime.plan.errors import ShaderloomError
 
 from .images import annotate, draw_sample, load_picture, save_picture
 from .pipeline import ModelPaths, OcrPipeline, TextLine

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from shaderloom.runtime.errors import ShaderloomError
+from shaderloom.runtime.plan.errors import ShaderloomError
 
 from .bundles import build_bundles
 from .site import serve

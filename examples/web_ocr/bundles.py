@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from examples.ocr.fetch import ANGLE, DETECTION, RECOGNITION, PackagedModel, fetch_models
-from shaderloom.bundle_compile import compile_bundle
-from shaderloom.compiler.cache import compiler_version, key_of
+from shaderloom.bundles.compile import compile_bundle
+from shaderloom.cache import compiler_version, key_of
 
 Shape = tuple[int, ...]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from PIL import Image
 
 from examples.ocr.images import draw_sample
-from shaderloom.runtime.bundle_files import open_files
+from shaderloom.runtime.bundle.files import open_files
 from shaderloom.serve.files import bundle_resources, folder_resources, runner_resources
 from shaderloom.serve.site import Resource, Site
 

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from ..version import __version__
 from . import cache, check, compile, devices, inspect, profile, repro, run, serve, tune, verify
 from .usage import INTERRUPTED, Commands
 
@@ -27,9 +28,7 @@ app = typer.Typer(
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        import shaderloom
-
-        typer.echo(f"shaderloom {shaderloom.__version__}")
+        typer.echo(f"shaderloom {__version__}")
         raise typer.Exit
 
 

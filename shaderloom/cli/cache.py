@@ -14,7 +14,7 @@ app = typer.Typer(help="Look at the disk cache of compiled plans, or empty it.",
 @readable_errors
 def info(as_json: JsonOption = False, debug: DebugOption = False) -> None:
     """Say where the cache is and how much it holds. SHADERLOOM_CACHE names another folder, or 'off'."""
-    from ..compiler.cache import open_cache
+    from ..cache import open_cache
 
     cache = open_cache()
     if cache is None:
@@ -35,7 +35,7 @@ def info(as_json: JsonOption = False, debug: DebugOption = False) -> None:
 @readable_errors
 def clear(debug: DebugOption = False) -> None:
     """Remove every entry. Plans are compiled anew when they are needed."""
-    from ..compiler.cache import open_cache
+    from ..cache import open_cache
 
     cache = open_cache()
     removed = cache.clear() if cache is not None else 0

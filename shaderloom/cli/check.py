@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..places import MAIN, Place
-from ..runtime.errors import InputError
+from ..check.tensor_path import MAIN, Place
+from ..runtime.plan.errors import InputError
 from .common import (
     parse_dynamic,
     parse_options,
@@ -34,10 +34,10 @@ from .options import (
 from .session import make_feeds, open_with_cpu
 
 if TYPE_CHECKING:
-    from ..check import CheckResult
-    from ..diagnosis import Diagnosis
-    from ..index_check import IndexFault
-    from ..plan_check import Row, Watch
+    from ..check.check import CheckResult
+    from ..check.diagnosis import Diagnosis
+    from ..check.index_check import IndexFault
+    from ..check.plan_check import Row, Watch
 
 
 @readable_errors
@@ -102,10 +102,10 @@ def command(
     """
     if calibration is not None and not f16:
         raise InputError("--calibration is for half precision", hint="add --f16")
-    from ..check import Checker
-    from ..model import Model
-    from ..onnx_model import OnnxModel
-    from ..references import open_reference
+    from ..check.check import Checker
+    from ..check.onnx_model import OnnxModel
+    from ..check.references import open_reference
+    from ..model.model import Model
 
     with progress(quiet=as_json) as report:
         source = OnnxModel(model)
@@ -139,7 +139,7 @@ def command(
 
 
 def _read_inputs(path: Path | None) -> dict[str, Any]:
-    from ..references import FileReference
+    from ..check.references import FileReference
 
     if path is None:
         return {}

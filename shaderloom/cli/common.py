@@ -14,7 +14,7 @@ from typing import Any
 
 import typer
 
-from ..runtime.errors import InputError, ShaderloomError
+from ..runtime.plan.errors import InputError, ShaderloomError
 
 
 def readable_errors(command: Callable[..., None]) -> Callable[..., None]:

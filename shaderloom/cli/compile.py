@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ..runtime.errors import InputError
+from ..runtime.plan.errors import InputError
 from .common import (
     count_text,
     format_bytes,
@@ -78,7 +78,7 @@ def command(
     """
     if inputs and not (sample or f16):
         raise InputError("--input is for samples and for the ranges of half precision", hint="add --sample or --f16")
-    from ..bundle_compile import compile_bundle
+    from ..bundles.compile import compile_bundle
 
     with progress(quiet=as_json) as report:
         manifest = compile_bundle(

@@ -18,7 +18,7 @@ def command(as_json: JsonOption = False, debug: DebugOption = False) -> None:
 
       SHADERLOOM_ADAPTER=llvmpipe shaderloom run model.onnx
     """
-    from ..runtime.device import choose_adapter, list_adapters
+    from ..runtime.device.device import choose_adapter, list_adapters
 
     found = list_adapters()
     if as_json:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..runtime.errors import DeviceError, DeviceLimitError, InputError, NotKnownError, UnsupportedError
+from ..runtime.plan.errors import DeviceError, DeviceLimitError, InputError, NotKnownError, UnsupportedError
 from . import inspect_output as output
 from .common import (
     parse_dynamic,
@@ -37,11 +37,11 @@ from .options import (
 )
 
 if TYPE_CHECKING:
-    from ..compiled import Progress
-    from ..model import Model
-    from ..program.look import Look
-    from ..runtime.device_profile import DeviceProfile
-    from ..subject import Subject
+    from ..inspect.program_view import Look
+    from ..inspect.target import Subject
+    from ..model.model import Model
+    from ..model.plan_source import Progress
+    from ..runtime.plan.device_profile import DeviceProfile
 
 
 class Stage(StrEnum):
@@ -184,8 +184,8 @@ class Opening:
 
     def model(self, path: Path, options: dict[str, Any]) -> tuple[Model, dict[str, tuple[int, ...]]]:
         """A model with the shapes of its inputs; a bundle is refused."""
-        from ..model import Model
-        from ..subject import looks_like_bundle
+        from ..inspect.target import looks_like_bundle
+        from ..model.model import Model
 
         if looks_like_bundle(path):
             raise InputError(f"'{path}' is a bundle: it holds plans and shaders, no graph", hint="inspect the model")
@@ -194,7 +194,7 @@ class Opening:
 
     def subject(self, path: Path, options: dict[str, Any]) -> Subject:
         """The plan of a model or a bundle."""
-        from ..subject import bundle_subject, looks_like_bundle, model_subject
+        from ..inspect.target import bundle_subject, looks_like_bundle, model_subject
 
         if looks_like_bundle(path):
             self.check_bundle_options(options)
@@ -210,9 +210,9 @@ class Opening:
 
     def look(self, path: Path, options: dict[str, Any]) -> Look:
         """Where the nodes of a model run; one that is no single plan runs once, on random inputs by default."""
-        from ..program.look import look_at
-        from ..runtime.device import open_device
-        from ..subject import looks_like_bundle
+        from ..inspect.program_view import look_at
+        from ..inspect.target import looks_like_bundle
+        from ..runtime.device.device import open_device
         from .session import make_feeds
 
         if looks_like_bundle(path):
@@ -245,14 +245,14 @@ class Opening:
                 subject = self.look(path, options).largest()
             write_report(target, subject)
             return
-        from ..session import InferenceSession
-        from ..subject import bundle_subject, looks_like_bundle
+        from ..inspect.target import bundle_subject, looks_like_bundle
+        from ..session.session import InferenceSession
         from .session import make_feeds
 
         if self.web and not looks_like_bundle(path):
             raise InputError("times are measured on a device of this machine", hint="leave out --web or --profile")
         if looks_like_bundle(path):
-            from ..bundle_session import load_bundle
+            from ..bundles.session import load_bundle
 
             self.check_bundle_options(options)
             session: InferenceSession = load_bundle(path, device=self.device)
@@ -267,7 +267,7 @@ class Opening:
 
     def describe(self, path: Path, options: dict[str, Any]) -> dict[str, Any]:
         """The description of a model's or a bundle's plan, or one that is in a file."""
-        from ..subject import read_description
+        from ..inspect.target import read_description
 
         if path.suffix == ".json":
             return read_description(path)
@@ -277,9 +277,9 @@ class Opening:
 def show_dump(
     model: Model, sizes: dict[str, tuple[int, ...]], profile: DeviceProfile, folder: Path, as_json: bool
 ) -> None:
-    from .. import stages
+    from ..inspect import pass_trace
 
-    written = stages.dump(stages.follow(model, sizes, profile), folder)
+    written = pass_trace.dump(pass_trace.follow(model, sizes, profile), folder)
     if as_json:
         print_json([str(path) for path in written])
     else:
@@ -295,14 +295,14 @@ def show_trail(
     as_json: bool,
 ) -> None:
     """The graph after a pass or stage, or the fused groups."""
-    from .. import stages
+    from ..inspect import pass_trace
 
-    trail = stages.follow(model, sizes, profile, with_plan=False)
+    trail = pass_trace.follow(model, sizes, profile, with_plan=False)
     if after is None and stage is Stage.fused:
         output.print_groups(trail.groups, as_json)
         return
     step = trail.after(after) if after is not None else trail.stage(stage)
-    output.print_graph(step, trail.rewrites if step.name != stages.FIRST_STEP else [], as_json)
+    output.print_graph(step, trail.rewrites if step.name != pass_trace.FIRST_STEP else [], as_json)
 
 
 def show_plan(subject: Subject, stage: Stage, kernel: str | None, as_json: bool) -> None:
@@ -313,7 +313,7 @@ def show_plan(subject: Subject, stage: Stage, kernel: str | None, as_json: bool)
 
 
 def show_difference(before: dict[str, Any], after: dict[str, Any], as_json: bool) -> None:
-    from ..difference import diff_plans, to_json
+    from ..plans.diff import diff_plans, to_json
 
     difference = diff_plans(before, after)
     if as_json:
@@ -341,11 +341,11 @@ def input_shapes(model: Any, given: dict[str, tuple[int, ...]]) -> dict[str, tup
 
 def choose_profile(device: str | None, web: bool) -> DeviceProfile:
     """The profile to compile for; without any adapter that of the web, which every device satisfies."""
-    from ..runtime.device_profile import WEB
+    from ..runtime.plan.device_profile import WEB
 
     if web:
         return WEB
-    from ..runtime.device import open_device
+    from ..runtime.device.device import open_device
 
     try:
         return open_device(device).profile

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..runtime.errors import InputError
+from ..runtime.plan.errors import InputError
 from .common import unwritable
 
 if TYPE_CHECKING:
-    from ..session import InferenceSession
-    from ..subject import Subject
+    from ..inspect.target import Subject
+    from ..session.session import InferenceSession
 
 
 def write_report(
@@ -21,9 +21,9 @@ def write_report(
 
     Raises :class:`InputError` if the file cannot be written or the session runs another plan.
     """
-    from ..profiling import summarise, symbol_values
-    from ..report.page import render_report
-    from ..runtime.roofline import measure_roofline
+    from ..inspect.report.page import render_report
+    from ..plans.profiling import summarise, symbol_values
+    from ..runtime.execution.roofline import measure_roofline
 
     if session is None:
         text = render_report(subject)

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from ..placement import count_placements
-from ..runtime.errors import InputError
+from ..plans.placement import count_placements
+from ..runtime.plan.errors import InputError
 from .common import format_bytes, print_json
 
 if TYPE_CHECKING:
-    from ..difference import PlanDifference
-    from ..program.look import Look
-    from ..runtime.plan import Plan
-    from ..stages import Step
-    from ..subject import Subject
+    from ..inspect.pass_trace import Step
+    from ..inspect.program_view import Look
+    from ..inspect.target import Subject
+    from ..plans.diff import PlanDifference
+    from ..runtime.plan.plan import Plan
 
 #: Tensors that are named for one reason
 _SHOWN = 8
@@ -48,8 +48,8 @@ def print_groups(facts: dict[str, Any], as_json: bool) -> None:
 
 def print_wgsl(plan: Plan, choice: str | None, as_json: bool) -> None:
     """Shaders; for people with comments that name the ONNX nodes and tensors of a kernel's first call."""
-    from ..inspection import find_kernels
-    from ..report.annotate import annotated, comments
+    from ..inspect.report.annotate import annotated, comments
+    from ..plans.describe import find_kernels
 
     found = find_kernels(plan, choice)
     if choice is not None and not found:
@@ -66,7 +66,7 @@ def print_wgsl(plan: Plan, choice: str | None, as_json: bool) -> None:
 
 
 def print_plan(subject: Subject, choice: str | None, as_json: bool) -> None:
-    from ..inspection import find_kernels
+    from ..plans.describe import find_kernels
 
     facts = subject.describe()
     if choice is not None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..runtime.errors import UnsupportedError
+from ..runtime.plan.errors import UnsupportedError
 from .common import parse_dynamic, parse_pairs, parse_shapes, print_json, progress, readable_errors, unwritable
 from .options import (
     CacheOption,
@@ -26,8 +26,8 @@ from .options import (
 from .session import keep_model, make_feeds, open_session
 
 if TYPE_CHECKING:
-    from ..profiling import PlanProfile
-    from ..runtime.roofline import Roofline
+    from ..plans.profiling import PlanProfile
+    from ..runtime.execution.roofline import Roofline
 
 
 @readable_errors
@@ -62,8 +62,8 @@ def command(
     """
     if trace is not None:
         keep_model(trace, model)
-    from ..profiling import chrome_trace, summarise_stages
-    from ..runtime.roofline import measure_roofline
+    from ..plans.profiling import chrome_trace, summarise_stages
+    from ..runtime.execution.roofline import measure_roofline
 
     with (
         progress(quiet=as_json) as report,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..runtime.errors import DeviceLimitError, InputError, ShapeError, UnsupportedError
+from ..runtime.plan.errors import DeviceLimitError, InputError, ShapeError, UnsupportedError
 from .common import parse_dynamic, parse_options, parse_pairs, parse_shapes, progress, readable_errors, unwritable
 from .options import (
     CacheOption,
@@ -24,9 +24,9 @@ from .options import (
 from .session import keep_model, make_feeds, open_with_cpu
 
 if TYPE_CHECKING:
-    from ..compiled import Progress
-    from ..session import InferenceSession
-    from ..stage_repro import Wanted
+    from ..inspect.stage_repro import Wanted
+    from ..model.plan_source import Progress
+    from ..session.session import InferenceSession
 
 
 @readable_errors
@@ -71,7 +71,7 @@ def command(
       shaderloom repro decoder.onnx --node /decoder/MatMul_3 --step 4 -o step.py
     """
     keep_model(output, model)
-    from ..stage_repro import Wanted
+    from ..inspect.stage_repro import Wanted
 
     number, stage = parse_call(call)
     steps = parse_steps(step)
@@ -97,8 +97,8 @@ def cut(
     report: Progress,
 ) -> tuple[str, str]:
     """The script, and what it is of."""
-    from ..repro import find_call, find_node, make_script
-    from ..stage_repro import cut_stage, no_kernel
+    from ..inspect.repro import find_call, find_node, make_script
+    from ..inspect.stage_repro import cut_stage, no_kernel
 
     engine = session._wgpu
     try:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..runtime.errors import ShapeError, UnsupportedError
+from ..runtime.plan.errors import ShapeError, UnsupportedError
 from .common import parse_dynamic, parse_pairs, parse_shapes, print_json, progress, readable_errors, unwritable
 from .options import (
     CacheOption,

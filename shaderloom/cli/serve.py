@@ -26,8 +26,8 @@ def command(
 
       shaderloom serve squeezenet.shaderbundle --port 8000
     """
-    from ..runtime.bundle_files import open_files
-    from ..runtime.bundle_reader import Bundle
+    from ..runtime.bundle.files import open_files
+    from ..runtime.bundle.reader import Bundle
     from ..serve.files import bundle_resources, page_resources, runner_resources, text_resource
     from ..serve.site import Site
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..runtime.errors import InputError
+from ..runtime.plan.errors import InputError
 from .common import unreadable, with_precision
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from ..compiled import Progress
-    from ..header import NodeArg
-    from ..session import InferenceSession
+    from ..model.header import NodeArg
+    from ..model.plan_source import Progress
+    from ..session.session import InferenceSession
 
 
 def keep_model(target: Path, model: Path) -> None:
@@ -32,17 +32,17 @@ def open_session(
     f16: bool = False,
 ) -> InferenceSession:
     """A session of the model or the bundle."""
-    from ..runtime.bundle_files import is_bundle
+    from ..runtime.bundle.files import is_bundle
 
     if is_bundle(model):
-        from ..bundle_session import load_bundle
+        from ..bundles.session import load_bundle
 
         if dynamic:
             raise InputError("--dynamic is decided when a bundle is compiled", hint="leave it out")
         if f16:
             raise InputError("--f16 is decided when a bundle is compiled", hint="leave it out")
         return load_bundle(model, device=device, progress=progress)
-    from ..session import InferenceSession
+    from ..session.session import InferenceSession
 
     return InferenceSession(
         model, device=device, dynamic=dynamic, cache=cache, progress=progress, options=with_precision({}, f16)
@@ -51,8 +51,8 @@ def open_session(
 
 def open_with_cpu(model: Path, *, device: str | None, **options: Any) -> InferenceSession:
     """A session that leaves to the cpu what wgpu cannot run; without the device that is wanted it is an error."""
-    from ..runtime.device import open_device
-    from ..session import InferenceSession
+    from ..runtime.device.device import open_device
+    from ..session.session import InferenceSession
 
     return InferenceSession(model, providers=["wgpu", "cpu"], device=open_device(device), **options)
 
@@ -92,7 +92,7 @@ def make_feeds(
 
 
 def _random(port: NodeArg, shape: tuple[int, ...] | None, generator: np.random.Generator) -> np.ndarray:
-    from ..random_inputs import random_array
+    from ..model.random_inputs import random_array
 
     if shape is None:
         if not all(isinstance(size, int) for size in port.shape):

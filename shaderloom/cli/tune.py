@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..runtime.errors import InputError
+from ..runtime.plan.errors import InputError
 from .common import (
     count_text,
     parse_dynamic,
@@ -77,10 +77,10 @@ def command(
 
       shaderloom tune decoder.onnx --device nvidia --candidates 16 --json
     """
-    from ..header import ModelHeader
-    from ..model import Model
-    from ..runtime.device import open_device
-    from ..tuner.known import driver_of
+    from ..model.header import ModelHeader
+    from ..model.model import Model
+    from ..runtime.device.device import open_device
+    from ..tuner.db.known import driver_of
     from ..tuner.parent import tune
 
     sizes, ranges = parse_shapes(shapes), parse_dynamic(dynamic)
@@ -121,7 +121,7 @@ def command(
 
 
 def _declared(header: object) -> dict[str, tuple[int, ...]]:
-    from ..header import ModelHeader
+    from ..model.header import ModelHeader
 
     assert isinstance(header, ModelHeader)
     found = {}
@@ -133,7 +133,7 @@ def _declared(header: object) -> dict[str, tuple[int, ...]]:
 
 
 def _print(result: Tuned) -> None:
-    from ..compiler.choices import describe
+    from ..compiler.tuning.config_choice import describe
 
     changed = sorted(
         (row for row in result.rows if row.is_changed),

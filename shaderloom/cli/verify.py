@@ -23,8 +23,8 @@ def command(
 
       shaderloom verify squeezenet.shaderbundle
     """
-    from ..bundle_session import load_bundle
-    from ..bundle_verify import verify_samples
+    from ..bundles.session import load_bundle
+    from ..bundles.verify import verify_samples
 
     with progress(quiet=as_json) as report, load_bundle(bundle, device=device, progress=report) as session:
         session.bundle.check_all(report)

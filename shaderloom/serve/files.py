@@ -8,7 +8,7 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path, PurePosixPath
 
-from ..runtime.bundle_files import BundleFiles
+from ..runtime.bundle.files import BundleFiles
 from .site import Resource
 
 CONTENT_TYPES = {

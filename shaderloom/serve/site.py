@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import ClassVar
 from urllib.parse import unquote, urlsplit
 
-from ..runtime.errors import InputError, ShaderloomError
+from ..runtime.plan.errors import InputError, ShaderloomError
 
 HOST = "127.0.0.1"
 #: bytes written at once

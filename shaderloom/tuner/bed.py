@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 
 from ..compiler.codegen.render import render
-from ..compiler.dimensions import serialise
-from ..compiler.ir import Value
+from ..compiler.ir.graph import Value
 from ..compiler.kernels.context import Built
-from ..compiler.planner import stored_bytes
-from ..runtime.buffers import COPY_DST, TENSOR, UNIFORM, write
-from ..runtime.device import Device
-from ..runtime.dispatch import Binder, Dispatch
-from ..runtime.dtypes import DType
-from ..runtime.errors import LimitError
-from ..runtime.plan import Kernel, KernelCall, Range, Symbol, evaluate, uniform_values
+from ..compiler.planning.plan_builder import stored_bytes
+from ..compiler.symbolic.dimensions import serialise
+from ..runtime.device.device import Device
+from ..runtime.execution.dispatch import Binder, Dispatch
+from ..runtime.memory.buffers import COPY_DST, TENSOR, UNIFORM, write
+from ..runtime.plan.dtypes import DType
+from ..runtime.plan.errors import LimitError
+from ..runtime.plan.plan import Kernel, KernelCall, Range, Symbol, evaluate, uniform_values
 
 #: Bytes of the operands of a kernel that is measured
 MOST_BYTES = 2 << 30

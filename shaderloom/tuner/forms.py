@@ -15,14 +15,14 @@ from functools import partial
 
 import numpy as np
 
-from ..compiler.choices import TUNED, Answer, Choices, Encoded, Known, encode
-from ..compiler.tuning import CPU_RUNS
-from ..runtime.device import Device
-from ..runtime.dispatch import Dispatch
-from ..runtime.executor import Executor
-from ..runtime.loader import WeightPool
-from ..runtime.plan import Plan
-from .database import Entry, Refusal
+from ..compiler.tuning.config_choice import TUNED, Answer, Choices, Encoded, Known, encode
+from ..compiler.tuning.gemm_tiles import CPU_RUNS
+from ..runtime.device.device import Device
+from ..runtime.execution.dispatch import Dispatch
+from ..runtime.execution.executor import Executor
+from ..runtime.execution.weight_pool import WeightPool
+from ..runtime.plan.plan import Plan
+from .db.database import Entry, Refusal
 from .search import LEAST_GAIN
 from .timer import Timer
 

@@ -16,10 +16,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..compiled import Progress
-from ..compiler.choices import Encoded
-from ..runtime.errors import DeviceError, InputError, ShaderloomError
-from .database import VARIABLE, Database, DeviceTable, Entry, Refusal, user_path
+from ..compiler.tuning.config_choice import Encoded
+from ..model.model import Tune
+from ..model.plan_source import Progress
+from ..runtime.plan.errors import DeviceError, InputError, ShaderloomError
+from .db.database import VARIABLE, Database, DeviceTable, Entry, Refusal, user_path
 from .worker import MARK, Job
 
 #: Seconds that tuning takes at the most unless somebody says otherwise
@@ -125,6 +126,15 @@ def tune(
             result.seconds = time.monotonic() - start
             _keep(path, found)
     return result
+
+
+def within(budget: float) -> Tune:
+    """Return what tunes a model for at most ``budget`` seconds a shape."""
+
+    def measure(model: str | os.PathLike[str] | bytes, shapes: Mapping[str, Sequence[int]], **settings: Any) -> bool:
+        return bool(tune(model, shapes, budget=budget, **settings).rows)
+
+    return measure
 
 
 def _keep(path: Path, found: DeviceTable) -> None:

@@ -6,7 +6,7 @@ count.  The best replaces the first only if it is faster by :data:`LEAST_GAIN`, 
 anew.
 
 On software drivers compiling a shader takes longer than many runs of it, so there the objective is the time of
-:data:`~shaderloom.compiler.tuning.CPU_RUNS` runs and of compiling once.
+:data:`~.gemm_tiles.CPU_RUNS` runs and of compiling once.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..compiler.choices import Encoded, encode
 from ..compiler.kernels.context import Built
-from ..compiler.tuning import CPU_RUNS
-from ..runtime.device import Device
-from ..runtime.errors import DeviceLost, ShaderloomError
-from ..runtime.plan import Symbol
+from ..compiler.tuning.config_choice import Encoded, encode
+from ..compiler.tuning.gemm_tiles import CPU_RUNS
+from ..runtime.device.device import Device
+from ..runtime.plan.errors import DeviceLost, ShaderloomError
+from ..runtime.plan.plan import Symbol
 from .bed import Bed, Candidate
-from .database import Entry, Refusal
+from .db.database import Entry, Refusal
 from .timer import Timer
 
 LEAST_GAIN = 0.05  #: part of the time that must be saved

@@ -6,16 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..compiler import tuning
-from ..compiler.choices import TUNED, Answer, Choices, Known, encode
-from ..compiler.dimensions import dimension_variable, serialise
 from ..compiler.driver import Lowered
 from ..compiler.fusion import Group
 from ..compiler.kernels.context import Built, GroupContext
-from ..compiler.kernels.families import build
-from ..compiler.planner import stored_bytes
-from ..runtime.device_profile import DeviceProfile
-from ..runtime.plan import Symbol, evaluate
+from ..compiler.kernels.family import build
+from ..compiler.planning.plan_builder import stored_bytes
+from ..compiler.symbolic.dimensions import dimension_variable, serialise
+from ..compiler.tuning import gemm_tiles
+from ..compiler.tuning.config_choice import TUNED, Answer, Choices, Known, encode
+from ..runtime.plan.device_profile import DeviceProfile
+from ..runtime.plan.plan import Symbol, evaluate
 
 #: Operations that take as long as moving one byte, roughly, on any device
 _OPERATIONS_A_BYTE = 8
@@ -85,7 +85,7 @@ def shortlist(candidates: Sequence[Any], count: int) -> list[Any]:
     seen: set[object] = set()
     for candidate in candidates:
         # how threads of register tiles lie matters less than how many results each has
-        alike = isinstance(candidate, tuning.RegisterTile)
+        alike = isinstance(candidate, gemm_tiles.RegisterTile)
         kind = (candidate.rows, candidate.columns) if alike else repr(candidate)
         if kind not in seen:
             seen.add(kind)

@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from ..runtime import native
-from ..runtime.buffers import COPY_DST, COPY_SRC, MAP_READ, QUERY_RESOLVE
-from ..runtime.device import Device
-from ..runtime.dispatch import Dispatch, encode
+from ..runtime.device import native
+from ..runtime.device.device import Device
+from ..runtime.execution.dispatch import Dispatch, encode
+from ..runtime.memory.buffers import COPY_DST, COPY_SRC, MAP_READ, QUERY_RESOLVE
 
 #: Nanoseconds that one measurement should last, so that starting it and the clock's steps do not count
 _GPU_NS, _CPU_NS = 2_000_000, 20_000_000

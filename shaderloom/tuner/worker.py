@@ -15,19 +15,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from ..compiler.builder import DEFAULT_LIMITS
-from ..compiler.choices import TUNED, Answer, Choices, Encoded, Known
+from ..compiler.binding.shape_binding import bind_shapes, specialise
 from ..compiler.driver import CompileOptions, Lowered, compile_model, lower
-from ..compiler.specialise import bind_shapes, specialise
-from ..model import Model
-from ..random_inputs import random_feeds
-from ..runtime.caps import Caps, MemoryAccount
-from ..runtime.device import open_device
-from ..runtime.errors import DeviceLost, ShaderloomError
-from ..runtime.loader import WeightPool
-from .database import Entry
+from ..compiler.rewriting.builder import DEFAULT_LIMITS
+from ..compiler.tuning.config_choice import TUNED, Answer, Choices, Encoded, Known
+from ..model.model import Model
+from ..model.random_inputs import random_feeds
+from ..runtime.device.device import open_device
+from ..runtime.execution.weight_pool import WeightPool
+from ..runtime.plan.caps import Caps, MemoryAccount
+from ..runtime.plan.errors import DeviceLost, ShaderloomError
+from .db.database import Entry
+from .db.known import Knowledge, driver_of
 from .forms import search_forms
-from .known import Knowledge, driver_of
 from .search import search
 from .tasks import Builder, Task, shortlist
 from .timer import Timer

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from shaderloom import InferenceSession
-from shaderloom.runtime.device import Device
-from shaderloom.runtime.errors import ShaderloomError
+from shaderloom.runtime.device.device import Device
+from shaderloom.runtime.plan.errors import ShaderloomError
 
 from ..support.comparison import reference, relative_error
 from ..support.inputs import photograph, text_line, text_picture, tokens

@@ -10,8 +10,8 @@ import ml_dtypes
 import numpy as np
 
 from shaderloom.backend import ShaderloomBackend
-from shaderloom.runtime.device import Device
-from shaderloom.runtime.errors import ShaderloomError
+from shaderloom.runtime.device.device import Device
+from shaderloom.runtime.plan.errors import ShaderloomError
 
 from .cases import ConformanceCase, Loaded
 

@@ -14,12 +14,12 @@ from .cases import ConformanceCase, suite_cases
 from .running import Outcome, run_case
 
 if TYPE_CHECKING:
-    from shaderloom.runtime.device import Device
+    from shaderloom.runtime.device.device import Device
 
 
 def main() -> None:
     """Arguments: the device, then on standard input a suite and names of cases, as JSON."""
-    from shaderloom.runtime.device import open_device
+    from shaderloom.runtime.device.device import open_device
 
     faulthandler.enable()
     device = open_device(sys.argv[1])

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import onnx.parser
 
-from shaderloom.bundle_compile import compile_bundle
-from shaderloom.runtime.bundle_format import CHUNK, DIGEST, MANIFEST
-from shaderloom.runtime.bundle_integrity import digest_line
+from shaderloom.bundles.compile import compile_bundle
+from shaderloom.runtime.bundle.format import CHUNK, DIGEST, MANIFEST
+from shaderloom.runtime.bundle.integrity import digest_line
 
 #: A weight used as it is and two that a session would make with kernels (too large for the compiler to fold); an input
 #: that is also an output, constant outputs, and an output that is a weight

@@ -13,7 +13,7 @@ from onnx import defs, helper, numpy_helper
 
 import shaderloom.compiler.ops  # noqa: F401  (fills the registry)
 from shaderloom.compiler.ops.registry import Case, OpDef, Tensor, registry
-from shaderloom.runtime.dtypes import BY_NAME, numpy_dtype
+from shaderloom.runtime.plan.dtypes import BY_NAME, interface_dtype
 
 from . import contributed
 
@@ -108,7 +108,7 @@ def run_onnxruntime(model: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> lis
 
 def make_operand(tensor: Tensor, generator: np.random.Generator) -> np.ndarray:
     """The elements of a case's operand."""
-    dtype = numpy_dtype(BY_NAME[tensor.dtype])
+    dtype = interface_dtype(BY_NAME[tensor.dtype])
     if tensor.data is not None:
         array = np.asarray(tensor.data).astype(dtype)
         return array.reshape(tensor.shape) if tensor.shape else array

@@ -9,10 +9,10 @@ import numpy as np
 from onnx import numpy_helper, parser
 
 import shaderloom.compiler.ops  # noqa: F401  (fills the registry)
+from shaderloom.compiler.binding.shape_binding import bind_shapes, specialise
 from shaderloom.compiler.frontend import load_model
-from shaderloom.compiler.ir import Graph, verify
+from shaderloom.compiler.ir.graph import Graph, verify
 from shaderloom.compiler.passes.expand import expand
-from shaderloom.compiler.specialise import bind_shapes, specialise
 
 
 @dataclass(frozen=True)

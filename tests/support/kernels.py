@@ -11,23 +11,23 @@ import onnx
 from onnx import helper
 
 import shaderloom.compiler.ops  # noqa: F401  (fills the registry)
-from shaderloom.compiler import index as ix
+from shaderloom.compiler.binding.shape_binding import bind_shapes, specialise
 from shaderloom.compiler.codegen.render import render
-from shaderloom.compiler.dimensions import dimension_variable, serialise
 from shaderloom.compiler.frontend import load_model
 from shaderloom.compiler.fusion import fuse
-from shaderloom.compiler.ir import Value
+from shaderloom.compiler.ir.graph import Value
 from shaderloom.compiler.kernels.context import GroupContext
-from shaderloom.compiler.kernels.families import build
+from shaderloom.compiler.kernels.family import build
 from shaderloom.compiler.passes.expand import expand
 from shaderloom.compiler.passes.layout import assign_layouts
-from shaderloom.compiler.planner import stored_bytes
-from shaderloom.compiler.sources import numpy_dtype
-from shaderloom.compiler.specialise import bind_shapes, specialise
-from shaderloom.runtime.buffers import as_bytes
-from shaderloom.runtime.device import Device
-from shaderloom.runtime.device_profile import DeviceProfile
-from shaderloom.runtime.plan import Kernel, evaluate
+from shaderloom.compiler.planning.plan_builder import stored_bytes
+from shaderloom.compiler.symbolic import polynomial as ix
+from shaderloom.compiler.symbolic.dimensions import dimension_variable, serialise
+from shaderloom.runtime.device.device import Device
+from shaderloom.runtime.memory.buffers import as_bytes
+from shaderloom.runtime.plan.device_profile import DeviceProfile
+from shaderloom.runtime.plan.dtypes import compute_dtype
+from shaderloom.runtime.plan.plan import Kernel, evaluate
 
 STORAGE = 0x80 | 0x4 | 0x8  # STORAGE, COPY_SRC, COPY_DST
 UNIFORM = 0x40 | 0x8
@@ -149,7 +149,7 @@ def run_kernels(
     device.submit([encoder.finish()], "running the kernels of a test")
     outputs = {}
     for name, value in zip(graph.output_names, graph.outputs):
-        dtype = numpy_dtype(value.dtype)
+        dtype = compute_dtype(value.dtype)
         shape = [evaluate(serialise(dim), sizes) for dim in value.shape]
         data = device.queue.read_buffer(buffers[value])
         count = int(np.prod(shape, dtype=np.int64))

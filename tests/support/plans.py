@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import onnx
 
-from shaderloom.runtime.plan import (
+from shaderloom.runtime.plan.plan import (
     Binding,
     Kernel,
     KernelCall,

@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 import onnx
 
+from shaderloom.compiler.binding.shape_binding import bind_shapes
 from shaderloom.compiler.driver import CompileOptions, compile_model
 from shaderloom.compiler.frontend import load_model
-from shaderloom.compiler.specialise import bind_shapes
-from shaderloom.runtime.caps import Caps, MemoryAccount
-from shaderloom.runtime.device import Device
-from shaderloom.runtime.device_profile import WEB, DeviceProfile
-from shaderloom.runtime.executor import Executor
-from shaderloom.runtime.loader import WeightPool
-from shaderloom.runtime.plan import Plan
-from shaderloom.runtime.source_files import SourceFiles
+from shaderloom.runtime.device.device import Device
+from shaderloom.runtime.execution.executor import Executor
+from shaderloom.runtime.execution.weight_pool import WeightPool
+from shaderloom.runtime.memory.source_files import SourceFiles
+from shaderloom.runtime.plan.caps import Caps, MemoryAccount
+from shaderloom.runtime.plan.device_profile import WEB, DeviceProfile
+from shaderloom.runtime.plan.plan import Plan
 
 Feeds = Mapping[str, np.ndarray]
 

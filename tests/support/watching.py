@@ -12,12 +12,12 @@ from dataclasses import replace
 
 import onnx
 
-from shaderloom.runtime.caps import Caps, MemoryAccount
-from shaderloom.runtime.device import Device
-from shaderloom.runtime.executor import Executor
-from shaderloom.runtime.loader import WeightPool
-from shaderloom.runtime.plan import Binding, Kernel, Plan, Range, Stage
-from shaderloom.runtime.source_files import SourceFiles
+from shaderloom.runtime.device.device import Device
+from shaderloom.runtime.execution.executor import Executor
+from shaderloom.runtime.execution.weight_pool import WeightPool
+from shaderloom.runtime.memory.source_files import SourceFiles
+from shaderloom.runtime.plan.caps import Caps, MemoryAccount
+from shaderloom.runtime.plan.plan import Binding, Kernel, Plan, Range, Stage
 
 from .running import Feeds
 

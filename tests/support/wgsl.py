@@ -8,14 +8,13 @@ from collections.abc import Callable
 
 import numpy as np
 
-from shaderloom.compiler import expr as ex
-from shaderloom.compiler import index as ix
 from shaderloom.compiler.codegen.render import render
+from shaderloom.compiler.codegen.spec import Hook, KernelSpec, Operand, Store
 from shaderloom.compiler.kernels.map import MapConfig
-from shaderloom.compiler.kernels.spec import Hook, KernelSpec, Operand, Store
-from shaderloom.compiler.lanes import lane_variable
-from shaderloom.compiler.sources import numpy_dtype
-from shaderloom.runtime.dtypes import BY_NAME, padded_bytes
+from shaderloom.compiler.symbolic import expr as ex
+from shaderloom.compiler.symbolic import polynomial as ix
+from shaderloom.compiler.symbolic.lanes import lane_variable
+from shaderloom.runtime.plan.dtypes import BY_NAME, compute_dtype, padded_bytes
 
 from .kernels import STORAGE
 
@@ -85,7 +84,7 @@ def evaluate(device, build: Callable[..., ex.Expr], arrays: list[np.ndarray], re
     compute.dispatch_workgroups(*spec.grid)
     compute.end()
     device.submit([encoder.finish()], "a helper function")
-    return np.frombuffer(device.queue.read_buffer(buffers[-1]), numpy_dtype(BY_NAME[result]), wanted)
+    return np.frombuffer(device.queue.read_buffer(buffers[-1]), compute_dtype(BY_NAME[result]), wanted)
 
 
 def both_forms(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from shaderloom.runtime.bundle_files import open_files
+from shaderloom.runtime.bundle.files import open_files
 from shaderloom.serve.files import bundle_resources, page_resources, runner_resources, text_resource
 from shaderloom.serve.site import Site
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from shaderloom.bundle_compile import compile_bundle
-from shaderloom.runtime.bundle_format import MANIFEST
+from shaderloom.bundles.compile import compile_bundle
+from shaderloom.runtime.bundle.format import MANIFEST
 
 from ..support.bundles import copy_bundle, seal
 from ..support.models import filled_model, trained_model

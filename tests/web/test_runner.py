@@ -12,10 +12,10 @@ import onnx.parser
 import onnx.reference
 import pytest
 
-from shaderloom.bundle_compile import compile_bundle
-from shaderloom.runtime.bundle_format import CHUNK
-from shaderloom.runtime.bundle_writer import BundleWriter
-from shaderloom.runtime.plan import evaluate
+from shaderloom.bundles.compile import compile_bundle
+from shaderloom.runtime.bundle.format import CHUNK
+from shaderloom.runtime.bundle.writer import BundleWriter
+from shaderloom.runtime.plan.plan import evaluate
 
 from ..support.bundles import change_manifest, copy_bundle, product_bundle, seal, small_model
 from .chromium import Page, PageError

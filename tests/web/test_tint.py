@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from shaderloom.runtime.bundle_format import web_feature
-from shaderloom.runtime.device_profile import WEB, DeviceProfile
+from shaderloom.runtime.bundle.format import web_feature
+from shaderloom.runtime.plan.device_profile import WEB, DeviceProfile
 
 from ..support.cases import all_cases
 from ..support.golden import FOLDER

@@ -1,0 +1,78 @@
+"""What a kernel is before it becomes text: :class:`KernelSpec`.
+
+A kernel is a template with *hooks*: WGSL functions that load the template's operands and store its results.  Hooks are
+where fusion lives: ``load_a`` may dequantise, mask or gather; ``store`` adds a bias, applies an activation and writes
+through a view.  The template sees their names and parameters only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ..symbolic.expr import Expr
+from ..symbolic.polynomial import Dim
+
+#: Device feature with which a kernel reads vector operands of f32 as pairs of 64-bit words
+LONG_WORDS = "shader-int64"
+
+Grid = tuple[Dim, Dim, Dim]
+Workgroup = tuple[int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """A bound tensor: ``name`` in the shader, ``read`` or ``read_write``, storage type."""
+
+    name: str
+    access: str
+    dtype: str
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """Write ``value`` to element ``position`` of an operand, where ``condition`` (if any) holds."""
+
+    operand: str
+    dtype: str
+    position: Dim
+    value: Expr
+    condition: Expr | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Hook:
+    """A generated function.
+
+    ``parameters`` are i32 variables of its index arithmetic; ``registers`` are further parameters with their WGSL
+    types (accumulators).  With ``lanes`` = 4 the expressions use the variable ``lane`` for four neighbours: the result
+    is a ``vec4`` and registers of a ``vec4`` type differ by lane.  It returns ``result``, or performs ``stores``.
+
+    A ``held`` result waits in registers for a while.  If it is four neighbours of a packed operand as they are, the
+    function returns their words, and the template unpacks them when it needs them.
+    """
+
+    name: str
+    parameters: tuple[str, ...]
+    lanes: int = 1
+    registers: tuple[tuple[str, str], ...] = ()
+    result: Expr | None = None
+    stores: tuple[Store, ...] = ()
+    held: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class KernelSpec:
+    """Everything that determines a kernel's text; equal specs give equal text."""
+
+    template: str
+    config: Any  #: a frozen dataclass of tile sizes, whose constructor rejects illegal combinations
+    operands: tuple[Operand, ...]
+    hooks: tuple[Hook, ...]
+    dims: tuple[tuple[str, Dim], ...]
+    workgroup: Workgroup
+    grid: Grid  #: workgroups in each dimension
+    symbols: tuple[str, ...] = ()  #: declared dynamic dimensions of the plan, in the order of the uniform buffer
+    features: tuple[str, ...] = ()
+    workgroup_bytes: int = 0
+    parameters: tuple[tuple[str, Any], ...] = ()  #: further template parameters that are no dims (names, flags)

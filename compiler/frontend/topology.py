@@ -1,0 +1,80 @@
+"""Topological order of the nodes of an ONNX graph, nested graphs included, and cycles in it."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Sequence
+
+import onnx
+
+from ...runtime.plan.errors import ModelError
+
+
+def names_read(node: onnx.NodeProto) -> Iterator[str]:
+    """Every name that a node reads, also those that its nested graphs take from outside (and some that they do not)."""
+    yield from (name for name in node.input if name)
+    for attribute in node.attribute:
+        if attribute.HasField("g"):
+            yield from _names_in(attribute.g)
+        for graph in attribute.graphs:
+            yield from _names_in(graph)
+
+
+def _names_in(graph: onnx.GraphProto) -> Iterator[str]:
+    for node in graph.node:
+        yield from names_read(node)
+    yield from (output.name for output in graph.output)
+
+
+def topological_order(nodes: Sequence[onnx.NodeProto], graph_name: str) -> list[int]:
+    """Positions of ``nodes`` so that producers come first; the order of the file where that is already so.
+
+    ONNX demands sorted nodes; some writers do not keep to it.  Raises :class:`ModelError` naming the nodes of a cycle.
+    """
+    producer = {name: position for position, node in enumerate(nodes) for name in node.output if name}
+    needs = [
+        {producer[name] for name in names_read(node) if name in producer} - _own(node, position, producer)
+        for position, node in enumerate(nodes)
+    ]
+    if all(need < position for position, needed in enumerate(needs) for need in needed):
+        return list(range(len(nodes)))
+    readers: list[list[int]] = [[] for _ in nodes]
+    for position, needed in enumerate(needs):
+        for need in needed:
+            readers[need].append(position)
+    waiting = [len(needed) for needed in needs]
+    ready = [position for position, count in enumerate(waiting) if not count]
+    ordered: list[int] = []
+    while ready:
+        position = heapq.heappop(ready)
+        ordered.append(position)
+        for reader in readers[position]:
+            waiting[reader] -= 1
+            if not waiting[reader]:
+                heapq.heappush(ready, reader)
+    if len(ordered) != len(nodes):
+        cycle = _find_cycle(needs, {position for position, count in enumerate(waiting) if count})
+        listed = " -> ".join(_label(nodes[position], position) for position in cycle)
+        raise ModelError(f"the nodes of graph '{graph_name}' form a cycle: {listed}")
+    return ordered
+
+
+def _own(node: onnx.NodeProto, position: int, producer: dict[str, int]) -> set[int]:
+    """The node itself, unless it really reads what it makes: names inside its nested graphs may repeat its outputs."""
+    return set() if any(producer.get(name) == position for name in node.input) else {position}
+
+
+def _find_cycle(needs: Sequence[set[int]], stuck: set[int]) -> list[int]:
+    """A cycle in reading order: each node's result goes to the next, the last's to the first (which is repeated)."""
+    path: list[int] = []
+    seen: dict[int, int] = {}
+    position = min(stuck)
+    while position not in seen:
+        seen[position] = len(path)
+        path.append(position)
+        position = min(needs[position] & stuck)
+    return [position, *reversed(path[seen[position] :])]
+
+
+def _label(node: onnx.NodeProto, position: int) -> str:
+    return f"{node.op_type} '{node.name}'" if node.name else f"{node.op_type} (node {position})"

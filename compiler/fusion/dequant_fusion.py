@@ -1,0 +1,75 @@
+"""Weights that stay narrow: dequantised in the kernel that reads them, not once for all.
+
+``Cast(int8 weight) * scale`` depends on constants alone, so it could run once, when weights are made: four times the
+memory, and four times what a product reads.  A value like it is *narrow* if it is computed element by element, by
+arithmetic as cheap as dequantisation, from constants that together are at least a quarter smaller.  Kernels load the
+constants and compute the value in registers.
+
+What narrow values are computed from are their *leaves*: constants of the model, and what costs more to compute.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from ..ir.graph import Graph, Node, Value
+from ..ops.registry import Registry, registry
+from ..symbolic import polynomial as ix
+
+#: Operators of dequantisation, besides views
+ARITHMETIC = frozenset({"Cast", "Add", "Sub", "Mul", "Div", "Neg", "loom.Dequantize"})
+#: Nodes that a kernel repeats for each element at most
+MOST_NODES = 12
+
+
+def narrow_values(graph: Graph, constant: Collection[Value], operators: Registry = registry) -> set[Value]:
+    """Narrow values that run-time nodes read, and the narrow values between them and their leaves."""
+    found: set[Value] = set()
+    for node in graph.nodes:
+        if node.outputs[0] in constant:
+            continue
+        for value in operators.of(node).data_inputs(node):
+            if value in constant and value not in found:
+                inner, leaves = _parts(value, operators)
+                if inner and _is_smaller(leaves, value):
+                    found |= inner
+    return found
+
+
+def is_cheap(node: Node, operators: Registry = registry) -> bool:
+    """Whether a kernel may compute the node's result again for each element that it reads."""
+    key = f"{node.domain}.{node.op}" if node.domain else node.op
+    if node.op == "Relayout" or len(node.outputs) != 1:
+        return False
+    definition = operators.of(node)
+    return key in ARITHMETIC if definition.element is not None else definition.is_view
+
+
+def _parts(value: Value, operators: Registry) -> tuple[set[Value], set[Value]]:
+    """What a kernel would compute for ``value``, none if that is too much, and what it would load."""
+    inner: set[Value] = set()
+    leaves: set[Value] = set()
+    stack = [value]
+    while stack:
+        current = stack.pop()
+        if current in inner or current in leaves:
+            continue
+        if current.producer is None or not is_cheap(current.producer, operators):
+            leaves.add(current)
+            continue
+        inner.add(current)
+        if len(inner) > MOST_NODES:
+            return set(), leaves
+        stack.extend(operators.of(current.producer).data_inputs(current.producer))
+    return inner, leaves
+
+
+def _bits(value: Value) -> int:
+    size = ix.multiply(value.elements, value.dtype.bits)
+    assert not isinstance(size, ix.Index)  # constants have no dynamic dimensions
+    return size
+
+
+def _is_smaller(leaves: Collection[Value], value: Value) -> bool:
+    largest = max(leaves, key=_bits)
+    return largest.dtype.bits < value.dtype.bits and 4 * sum(map(_bits, leaves)) <= 3 * _bits(value)

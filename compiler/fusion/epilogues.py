@@ -1,0 +1,134 @@
+"""Epilogues: regions that grow forward from the result of an anchor."""
+
+from __future__ import annotations
+
+import heapq
+
+from ..ir.coordinates import domain_variables
+from ..ir.graph import Node, Value
+from .attention_scores import Scores, find_scores
+from .epilogue_rules import coordinates_in, may_exit, reduced
+from .groups import Region
+from .partition import Partition
+
+#: Nodes that a region may take: they bound the size of a shader
+REGION_LIMIT = 96
+
+
+class Growth:
+    """A region while it grows: its members' values that others read, and the consumers that have yet to be tried.
+
+    A consumer that was refused is tried again only when another of its operands joins: nothing else changes the answer.
+    """
+
+    def __init__(self, partition: Partition, anchor: Node) -> None:
+        self._rank = partition.rank
+        self._outputs = partition.outputs
+        self._inside: set[Node] = set()
+        self._readers: dict[Value, int] = {}  #: uses of each member's value outside the region
+        self._producer: dict[Node, Node] = {}  #: consumer -> the first member that it reads
+        self._queued: set[Node] = set()
+        self._waiting: list[tuple[int, Node]] = []  #: a heap by rank; ranks are unique
+        self.live: dict[Value, None] = {}
+        self.members: list[Node] = []
+        self.add(anchor)
+
+    def add(self, node: Node) -> None:
+        """Make ``node``, which has one output, a member."""
+        self.members.append(node)
+        self._inside.add(node)
+        for value in node.inputs:
+            if value in self._readers:
+                self._readers[value] -= 1
+                if not self._readers[value] and value not in self._outputs:
+                    self.live.pop(value, None)
+        (result,) = node.outputs
+        self._readers[result] = len(result.uses)
+        in_memory = result in self._outputs
+        if result.uses or in_memory:
+            self.live[result] = None
+        for user, _ in result.uses:
+            if user in self._inside or user in self._queued:
+                continue
+            if user not in self._producer:
+                if in_memory:
+                    continue  # its value must be in memory anyway: nothing is gained by computing on
+                self._producer[user] = node
+            self._queued.add(user)
+            heapq.heappush(self._waiting, (self._rank[user], user))
+
+    def pop(self) -> tuple[Node, Node] | None:
+        """The earliest consumer to be tried, and the member that it reads."""
+        if not self._waiting:
+            return None
+        _, user = heapq.heappop(self._waiting)
+        self._queued.remove(user)
+        return user, self._producer[user]
+
+
+def grow_regions(partition: Partition) -> None:
+    """Give every anchor a region.
+
+    Reductions first, from the front: the first of a softmax or a normalisation takes the later ones.  The other anchors
+    from the back: of two products that meet in a sum, the later one finds the earlier one finished.
+    """
+    operators = partition.operators
+    anchors = [node for node in partition.graph.nodes if operators.of(node).family is not None]
+    reductions = [node for node in anchors if operators.of(node).family == "reduce"]
+    others = [node for node in reversed(anchors) if operators.of(node).family != "reduce"]
+    for node in (*reductions, *others):
+        if node not in partition.region_of:
+            region = _grow(partition, node)
+            for member in region.own:
+                partition.region_of[member] = region
+    partition.materialise.update(region.exit for region in partition.region_of.values())
+
+
+def _grow(partition: Partition, anchor: Node) -> Region:
+    """Grow a region forward from ``anchor`` and keep the largest state with a single exit."""
+    region = _start(partition, anchor)
+    if not partition.enabled or len(anchor.outputs) != 1:
+        return region
+    if partition.operators.of(anchor).family == "attention":
+        region.scores = _scores(partition, anchor)
+    growth = Growth(partition, anchor)
+    best = 1, region.exit
+    while len(growth.members) < REGION_LIMIT and (candidate := growth.pop()):
+        user, producer = candidate
+        where = coordinates_in(partition, region, user, producer)
+        if isinstance(where, str):
+            partition.refuse(producer, user, where)
+            continue
+        growth.add(user)
+        region.coordinates[user.outputs[0]] = where
+        if len(growth.live) == 1:
+            (only,) = growth.live
+            if may_exit(partition, region, only):
+                best = len(growth.members), only
+    count, region.exit = best
+    region.nodes = growth.members[:count]
+    kept = {member.outputs[0] for member in region.nodes}
+    region.coordinates = {value: where for value, where in region.coordinates.items() if value in kept}
+    if region.reductions:
+        region.reductions = [node for node in region.nodes if partition.operators.of(node).family == "reduce"]
+    return region
+
+
+def _start(partition: Partition, anchor: Node) -> Region:
+    """The region of the anchor alone."""
+    root = anchor.outputs[0]
+    if partition.operators.of(anchor).family == "reduce":
+        domain = anchor.operand(0).shape
+        return Region(anchor, [anchor], root, {root: reduced(anchor, domain_variables(domain))}, domain, [anchor])
+    return Region(anchor, [anchor], root, {root: domain_variables(root.shape)}, root.shape)
+
+
+def _scores(partition: Partition, anchor: Node) -> Scores | None:
+    """The product that the kernel of an attention computes too, if it can."""
+    found = find_scores(anchor, partition.rank, partition.outputs, partition.region_of, partition.operators)
+    if isinstance(found, Scores):
+        return found
+    producer, reason = found
+    if producer is not anchor:
+        partition.refuse(producer, anchor, reason)
+    return None

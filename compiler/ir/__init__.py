@@ -1,0 +1,1 @@
+"""The intermediate representation: values, nodes, graphs, physical layouts, sources of constants."""

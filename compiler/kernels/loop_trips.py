@@ -1,0 +1,62 @@
+"""How many rounds the loops of one thread make.
+
+llvmpipe counts the rounds of all loops of a thread and leaves them, without an error, after :data:`MOST_ROUNDS`:
+results are wrong then.  So every kernel states an upper bound when it is built (:meth:`~.context.GroupContext.built`
+asks for it and refuses what is too long), and families that have forms with fewer rounds take them (:func:`within`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
+
+from ...runtime.plan.device_profile import DeviceProfile
+from ..codegen.spec import Hook
+from ..symbolic import expr as ex
+from ..symbolic import polynomial as ix
+from ..symbolic.lanes import LANES
+from ..symbolic.polynomial import Dim
+
+MOST_ROUNDS = 65_535
+
+#: Helper functions with loops: operation -> rounds for 32-bit and for 64-bit integers
+_LOOPS = {"div": (0, 64), "mod": (0, 64), "fmod": (0, 64), "pow": (32, 64)}
+
+Choice = TypeVar("Choice")
+
+
+def most_rounds(profile: DeviceProfile) -> int | None:
+    """Rounds that the loops of a thread may make in total; None: no limit."""
+    return MOST_ROUNDS if profile.kind == "cpu" else None
+
+
+def most(size: Dim) -> int:
+    """The largest value of a dimension, at least 0."""
+    return max(ix.bounds(size)[1], 0)
+
+
+def within(profile: DeviceProfile, candidates: Sequence[Choice], rounds: Callable[[Choice], int]) -> list[Choice]:
+    """The candidates whose loops end in time; all of them if none does."""
+    limit = most_rounds(profile)
+    if limit is None:
+        return list(candidates)
+    return [each for each in candidates if rounds(each) <= limit] or list(candidates)
+
+
+def of_hooks(hooks: Iterable[Hook]) -> int:
+    """Rounds of the loops inside one call of each hook: divisions of 64-bit integers and integer powers have such."""
+    return sum(_of_hook(hook) for hook in hooks)
+
+
+def _of_hook(hook: Hook) -> int:
+    values = [store.value for store in hook.stores]
+    if hook.result is not None:
+        values.append(hook.result)
+    rounds = 0
+    for node in {node: None for value in values for node in ex.walk(value)}:
+        short, long = _LOOPS.get(node.op, (0, 0))
+        if node.dtype in ("i64", "u64"):
+            rounds += long * (LANES if hook.lanes == LANES else 1)
+        elif node.dtype in ("i32", "u32"):
+            rounds += short
+    return rounds

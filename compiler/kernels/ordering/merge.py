@@ -1,0 +1,84 @@
+"""Pairs of sorted runs become runs of twice the length.
+
+Each place of the result finds by binary search how many of the positions before it are of the first run (the crossing
+of the merge path), and reads its own: all places are independent, and each is written by one thread.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ....runtime.plan.errors import UnsupportedError
+from ...codegen.spec import Hook
+from ...codegen.types import WGSL_TYPES
+from ...symbolic import expr as ex
+from ...symbolic import polynomial as ix
+from ...symbolic.polynomial import Dim
+from ..context import Built, GroupContext, linear_grid, unflatten
+from ..loop_trips import most, most_rounds
+from ..rows.rows import rows_along
+from .rank import precedes
+
+
+@dataclass(frozen=True, slots=True)
+class MergeConfig:
+    """One thread a place, ``workgroup`` threads a group."""
+
+    workgroup: int = 64
+
+
+def build(context: GroupContext) -> Built:
+    """The kernel of a MergeRuns with its fused consumers."""
+    node = context.anchor
+    keys, order, attributes = node.operand(0), node.operand(1), node.attributes
+    axis = attributes.axis
+    if attributes.key_axis is not None:
+        axis -= attributes.key_axis < axis
+    rows = rows_along(context, order, axis)
+    where = rows.coordinates()
+    names = tuple(f"row_{i}" for i in range(len(rows.row_axes)))
+    threads = ix.multiply(rows.rows, rows.columns)
+    thread = ix.variable("thread", 0, max(ix.bounds(threads)[1] - 1, 0))
+    row, column = unflatten(thread, [rows.rows, rows.columns])
+    of_key: list[Dim] = list(where)
+    of_key[axis] = ix.coordinate("place", order.shape[axis])
+    parts: Dim = 1
+    if attributes.key_axis is not None:
+        parts = keys.shape[attributes.key_axis]
+        of_key.insert(attributes.key_axis, ix.coordinate("part", parts))
+    searches = (2 * attributes.run).bit_length() + 1
+    rounds = searches * (most(parts) + 1)
+    limit = most_rounds(context.profile)
+    if limit is not None and rounds > limit:  # another provider may run the node
+        raise UnsupportedError(
+            f"slices of {most(parts):,} elements are sorted; the loops of a software driver end after {limit:,} rounds",
+            origin=node.origin,
+        )
+    value = context.read(keys, of_key)
+    wgsl_type = WGSL_TYPES[value.dtype]
+    both = (("one", wgsl_type), ("other", wgsl_type))
+    position = context.stores(where, ex.register("value", "i32"))
+    hooks = [
+        *(
+            Hook(f"find_{name}", ("row",), 1, (), found)
+            for name, found in zip(names, rows.row_coordinates(1), strict=True)
+        ),
+        Hook("row_of", ("thread",), 1, (), ex.coordinate(row)),
+        Hook("column_of", ("thread",), 1, (), ex.coordinate(column)),
+        Hook("position", (*names, "column"), 1, (), context.read(order, where)),
+        Hook("key", (*names, "place", "part"), 1, (), value),
+        Hook("precedes", (), 1, both, precedes(value.dtype, attributes.largest)),
+        Hook("store", (*names, "column"), 1, (("value", "i32"),), None, position),
+    ]
+    config = MergeConfig()
+    return context.built(
+        "merge",
+        config,
+        hooks,
+        dims={"threads": threads, "columns": rows.columns, "parts": parts},
+        workgroup=(config.workgroup, 1, 1),
+        grid=linear_grid(threads, config.workgroup, context.profile),
+        rounds=rounds,
+        flops=ix.multiply(threads, 2 * searches),
+        parameters={"row_names": names, "run": attributes.run, "many_parts": parts != 1},
+    )

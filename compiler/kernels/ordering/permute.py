@@ -1,0 +1,45 @@
+"""Elements go to places that are read: a permutation, so that each place is written once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...codegen.spec import Hook
+from ...codegen.types import WGSL_TYPES
+from ...symbolic import expr as ex
+from ...symbolic import polynomial as ix
+from ..context import Built, GroupContext, linear_grid
+
+
+@dataclass(frozen=True, slots=True)
+class PermuteConfig:
+    """One thread an element, ``workgroup`` threads a group."""
+
+    workgroup: int = 64
+
+
+def build(context: GroupContext) -> Built:
+    """The kernel of a Permute with its fused consumers."""
+    node = context.anchor
+    operand, order = node.operand(0), node.operand(1)
+    (threads,) = operand.shape
+    most = max(ix.bounds(threads)[1] - 1, 0)
+    thread = ix.variable("thread", 0, most)
+    value = context.read(operand, (thread,))
+    goal = ex.as_index(ex.register("goal", "i32"), 0, most)
+    stores = context.stores((goal,), ex.register("value", value.dtype))
+    config = PermuteConfig()
+    return context.built(
+        "permute",
+        config,
+        [
+            Hook("element", ("thread",), 1, (), value),
+            Hook("place", ("thread",), 1, (), context.read(order, (thread,))),
+            Hook("store", (), 1, (("goal", "i32"), ("value", WGSL_TYPES[value.dtype])), None, stores),
+        ],
+        dims={"threads": threads},
+        workgroup=(config.workgroup, 1, 1),
+        grid=linear_grid(threads, config.workgroup, context.profile),
+        rounds=0,
+        flops=threads,
+    )

@@ -1,0 +1,86 @@
+"""Positions of the first ``k`` elements of each row in sorted order.
+
+Every element counts how many come before it: that is its place, and no other element has it.  All elements are
+independent, so the result is the same on every device.  Elements are compared with those of their row, or with those
+of their run of a long row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...codegen.spec import Hook
+from ...codegen.types import WGSL_TYPES
+from ...symbolic import expr as ex
+from ...symbolic import polynomial as ix
+from ...symbolic.expr import Expr
+from ..context import Built, GroupContext, linear_grid, unflatten
+from ..loop_trips import most
+from ..rows.rows import rows_along
+
+
+@dataclass(frozen=True, slots=True)
+class RankConfig:
+    """One thread an element, ``workgroup`` threads a group."""
+
+    workgroup: int = 64
+
+
+def build(context: GroupContext) -> Built:
+    """The kernel of a TopIndices with its fused consumers."""
+    node = context.anchor
+    operand, attributes = node.operand(0), node.attributes
+    rows = rows_along(context, operand, attributes.axis)
+    where = rows.coordinates()
+    value = context.read(operand, where)
+    names = tuple(f"row_{i}" for i in range(len(rows.row_axes)))
+    threads = ix.multiply(rows.rows, rows.columns)
+    thread = ix.variable("thread", 0, max(ix.bounds(threads)[1] - 1, 0))
+    row, column = unflatten(thread, [rows.rows, rows.columns])
+    stored = node.output.shape[attributes.axis]
+    rank = ex.as_index(ex.register("rank", "i32"), 0, max(ix.bounds(stored)[1] - 1, 0))
+    kept = tuple(rank if axis == attributes.axis else coordinate for axis, coordinate in enumerate(where))
+    wgsl_type = WGSL_TYPES[value.dtype]
+    both = (("one", wgsl_type), ("other", wgsl_type))
+    hooks = [
+        *(
+            Hook(f"find_{name}", ("row",), 1, (), found)
+            for name, found in zip(names, rows.row_coordinates(1), strict=True)
+        ),
+        Hook("row_of", ("thread",), 1, (), ex.coordinate(row)),
+        Hook("column_of", ("thread",), 1, (), ex.coordinate(column)),
+        Hook("element", (*names, "column"), 1, (), value),
+        Hook("precedes", (), 1, both, precedes(value.dtype, attributes.largest)),
+        Hook(
+            "store",
+            names,
+            1,
+            (("rank", "i32"), ("place", "i32")),
+            None,
+            context.stores(kept, ex.register("place", "i32")),
+        ),
+    ]
+    config = RankConfig()
+    return context.built(
+        "rank",
+        config,
+        hooks,
+        dims={"threads": threads, "columns": rows.columns, "k": attributes.k},
+        workgroup=(config.workgroup, 1, 1),
+        grid=linear_grid(threads, config.workgroup, context.profile),
+        rounds=most(rows.columns if attributes.run is None else attributes.run),
+        flops=ix.multiply(threads, ix.multiply(rows.columns, 2)),
+        parameters={"row_names": names, "run": attributes.run},
+    )
+
+
+def precedes(compute: str, largest: bool) -> Expr:
+    """Whether ``one`` comes before ``other`` because of its value: NaN counts as larger than any number."""
+    one, other = ex.register("one", compute), ex.register("other", compute)
+    if not largest:
+        one, other = other, one
+    larger = ex.compare("gt", one, other)
+    if compute != "f32":
+        return larger
+    not_a_number = ex.binary("and", ex.unary("isnan", one), ex.unary("not", ex.unary("isnan", other)))
+    return ex.binary("or", larger, not_a_number)

@@ -1,0 +1,121 @@
+"""Updates of single elements at run-time positions.
+
+Each element of the result looks through the updates that may be meant for it and combines those that are, in order: no
+two threads write one place, so the result is the same on every device, sums of floats included.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...codegen.spec import Hook
+from ...codegen.types import WGSL_TYPES
+from ...ops.onnx.indexing import run_time_index
+from ...symbolic import expr as ex
+from ...symbolic import polynomial as ix
+from ...symbolic.expr import Expr
+from ...symbolic.polynomial import Dim
+from ..context import Built, GroupContext, linear_grid, unflatten
+from ..loop_trips import most, within
+
+_COMBINE = {"add": "add", "mul": "mul", "max": "max", "min": "min"}
+
+
+@dataclass(frozen=True, slots=True)
+class ScatterConfig:
+    """One thread an element of the result, ``workgroup`` threads a group; ``unroll`` updates in a round."""
+
+    workgroup: int = 64
+    unroll: int = 1
+
+
+def build(context: GroupContext) -> Built:
+    """The kernel of a Scatter with its fused consumers."""
+    node = context.anchor
+    data, updates, attributes = node.operand(0), node.operand(2), node.attributes
+    names = tuple(f"at_{axis}" for axis in range(data.rank))
+    where = [ix.coordinate(name, size) for name, size in zip(names, data.shape)]
+    find = _element_wise(context, where) if attributes.axis is not None else _by_tuples(context, where)
+    steps, matches, update = find
+    threads = data.elements
+    thread = ix.variable("thread", 0, max(ix.bounds(threads)[1] - 1, 0))
+    wgsl_type = WGSL_TYPES[data.dtype.compute]
+    both = (("current", wgsl_type), ("change", wgsl_type))
+    current, change = (ex.register(name, data.dtype.compute) for name, _ in both)
+    combined = change if attributes.reduction == "none" else ex.binary(_COMBINE[attributes.reduction], current, change)
+    hooks = [
+        *(
+            Hook(f"find_{name}", ("thread",), 1, (), ex.coordinate(found))
+            for name, found in zip(names, unflatten(thread, data.shape))
+        ),
+        Hook("start", names, 1, (), context.read(data, where)),
+        Hook("matches", (*names, "step"), 1, (), matches),
+        Hook("update", (*names, "step"), 1, (), update),
+        Hook("combine", (), 1, both, combined),
+        Hook(
+            "store",
+            names,
+            1,
+            (("value", wgsl_type),),
+            None,
+            context.stores(where, ex.register("value", data.dtype.compute)),
+        ),
+    ]
+    (config, *_) = within(
+        context.profile, [ScatterConfig(), ScatterConfig(unroll=16)], lambda each: -(-most(steps) // each.unroll)
+    )
+    return context.built(
+        "scatter",
+        config,
+        hooks,
+        dims={"threads": threads, "steps": steps},
+        workgroup=(config.workgroup, 1, 1),
+        grid=linear_grid(threads, config.workgroup, context.profile),
+        rounds=-(-most(steps) // config.unroll),
+        calls=most(steps),
+        flops=ix.add(ix.multiply(threads, steps), updates.elements),
+        parameters={"names": names},
+    )
+
+
+def _step(steps: Dim) -> Dim:
+    return ix.coordinate("step", steps)
+
+
+def _equals(index: Dim, coordinate: Dim) -> Expr:
+    return ex.compare("eq", ex.coordinate(index), ex.coordinate(coordinate))
+
+
+def _element_wise(context: GroupContext, where: list[Dim]) -> tuple[Dim, Expr, Expr]:
+    """Updates in a line along ``axis`` may be meant for an element; the other coordinates are those of the update."""
+    node = context.anchor
+    data, indices, updates = node.operand(0), node.operand(1), node.operand(2)
+    axis = node.attributes.axis
+    steps = indices.shape[axis]
+    source = [*where[:axis], _step(steps), *where[axis + 1 :]]
+    inside = ex.const(True, "bool")
+    for other, size in enumerate(indices.shape):
+        if other != axis and size != data.shape[other]:
+            inside = ex.binary("and", inside, ex.in_range(where[other], 0, size))
+    if steps == 0:
+        return steps, ex.const(False, "bool"), ex.const(0, data.dtype.compute)
+    index = run_time_index(context.read(indices, source), data.shape[axis])
+    matches = ex.guard(inside, _equals(index, where[axis]), ex.const(False, "bool"))
+    return steps, matches, context.read(updates, source)
+
+
+def _by_tuples(context: GroupContext, where: list[Dim]) -> tuple[Dim, Expr, Expr]:
+    """Every index tuple may be meant for an element; it addresses the leading axes."""
+    node = context.anchor
+    data, indices, updates = node.operand(0), node.operand(1), node.operand(2)
+    addressed = ix.number(indices.shape[-1])
+    batch = indices.shape[:-1]
+    steps = ix.product(batch)
+    if steps == 0:
+        return steps, ex.const(False, "bool"), ex.const(0, data.dtype.compute)
+    at = unflatten(_step(steps), batch)
+    matches = ex.const(True, "bool")
+    for axis in range(addressed):
+        index = run_time_index(context.read(indices, [*at, axis]), data.shape[axis])
+        matches = ex.binary("and", matches, _equals(index, where[axis]))
+    return steps, matches, context.read(updates, [*at, *where[addressed:]])

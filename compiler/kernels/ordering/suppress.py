@@ -1,0 +1,96 @@
+"""Which boxes are chosen, in order of scores: a workgroup for each batch and class.
+
+A block of boxes at a time, one a thread.  Each thread compares its box with those that were chosen before, which are
+bits in workgroup memory, and with those in front of it in the block; then one thread decides the block from these bits.
+So every box is compared with what was chosen alone, and a class is done as soon as it has enough boxes or the scores
+are too low.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ....runtime.plan.errors import UnsupportedError
+from ...codegen.spec import Hook
+from ...ops.onnx.suppression import BEFORE, CORNERS, MOST, ORDER, OVERLAP, SCORE, SCORES
+from ...symbolic import expr as ex
+from ...symbolic import polynomial as ix
+from ..context import Built, GroupContext
+
+
+@dataclass(frozen=True, slots=True)
+class SuppressConfig:
+    """``block`` boxes, one a thread, are decided together; their bits fill whole words."""
+
+    block: int
+
+    def __post_init__(self) -> None:
+        if self.block % 32 or not 32 <= self.block <= 256:
+            raise ValueError(f"a block of {self.block} boxes")
+
+
+def build(context: GroupContext) -> Built:
+    """The kernel of a ChooseBoxes with its fused consumers."""
+    node, attributes = context.anchor, context.anchor.attributes
+    order = node.operand(ORDER)
+    batches, classes, size = (ix.number(dim) for dim in order.shape)
+    batch, kind = ix.coordinate("batch", batches), ix.coordinate("kind", classes)
+    place, box, side = ix.coordinate("place", size), ix.coordinate("box", size), ix.coordinate("side", 4)
+    row = ("batch", "kind")
+    one = ex.register("value", "i32")
+
+    def threshold(position: int) -> ex.Expr:
+        operand = node.optional(position)
+        return ex.const(0.0, "f32") if operand is None else context.read(operand, (0,))
+
+    config = SuppressConfig(attributes.block)
+    words = -(-size // 32)
+    rows_of_bits = config.block // 32
+    workgroup_bytes = 4 * (words + rows_of_bits * (config.block + 1) + 2)
+    allowed = context.profile.limit("max-compute-workgroup-storage-size")
+    if workgroup_bytes > allowed:
+        raise UnsupportedError(
+            f"the bits of {size:,} boxes need {workgroup_bytes:,} bytes of workgroup memory, the device allows "
+            f"{allowed:,}",
+            origin=node.origin,
+        )
+    before = node.optional(BEFORE)
+    hooks = [
+        Hook("box_at", (*row, "place"), 1, (), context.read(order, (batch, kind, place))),
+        Hook("corner", ("batch", "box", "side"), 1, (), context.read(node.operand(CORNERS), (batch, box, side))),
+        Hook("most", (), 1, (), context.read(node.operand(MOST), (0,))),
+        Hook("largest_overlap", (), 1, (), threshold(OVERLAP)),
+        Hook(
+            "store",
+            (*row, "place"),
+            1,
+            (("value", "i32"),),
+            None,
+            context.stores((batch, kind, place), one),
+        ),
+    ]
+    if node.optional(SCORE) is not None:
+        hooks.append(Hook("score", (*row, "box"), 1, (), context.read(node.operand(SCORES), (batch, kind, box))))
+        hooks.append(Hook("least_score", (), 1, (), threshold(SCORE)))
+    if before is not None:
+        hooks.append(Hook("was_chosen", (*row, "place"), 1, (), context.read(before, (batch, kind, place))))
+    return context.built(
+        "suppress",
+        config,
+        hooks,
+        dims={"size": size},
+        workgroup=(config.block, 1, 1),
+        grid=(classes, batches, 1),
+        workgroup_bytes=workgroup_bytes,
+        rounds=attributes.rounds,
+        flops=ix.product([16, batches, classes, size, config.block]),
+        parameters={
+            "words": words,
+            "block": config.block,
+            "block_words": rows_of_bits,
+            "first": attributes.first,
+            "stop": attributes.stop,
+            "has_before": before is not None,
+            "has_least": node.optional(SCORE) is not None,
+        },
+    )

@@ -1,0 +1,1 @@
+"""Kernel families of matrix products and convolutions."""

@@ -1,0 +1,77 @@
+"""Convolutions of any spatial rank, with groups, as products with an implicit matrix of patches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from ...ir.graph import Node
+from ...ir.layout import Layout, channels_last
+from ...symbolic import polynomial as ix
+from ...symbolic.expr import Expr
+from ...symbolic.polynomial import Dim
+from ..config_key import window_of
+from ..context import Built, GroupContext, unflatten
+from ..padded import read_padded
+from . import depthwise
+from .product import Product, build_product
+
+
+def weight_layouts(node: Node) -> dict[int, Layout]:
+    """w [O, I, kernel...] in the order kernel..., I, O with whole vectors of output channels."""
+    rank = node.operand(1).rank
+    return {1: Layout((*range(2, rank), 1, 0), ((0, 4),))}
+
+
+def preferred_axes(node: Node) -> dict[int, int]:
+    return {0: 1}
+
+
+def output_layout(node: Node) -> Layout:
+    return channels_last(node.output.rank)
+
+
+def build(context: GroupContext) -> Built:
+    built = depthwise.build(context) if depthwise.applies(context) else None
+    return built if built is not None else build_product(context, product_of(context))
+
+
+def output_of(pixels: Sequence[Dim], outputs: Dim) -> Callable[[Dim, Dim, Dim], tuple[Dim, ...]]:
+    """Coordinates of a result from group, pixel and output channel; ``pixels`` are the sizes of images and their axes,
+    ``outputs`` the channels of a group."""
+
+    def output(group: Dim, m: Dim, n: Dim) -> tuple[Dim, ...]:
+        image, *spatial = unflatten(m, pixels)
+        return (image, ix.add(ix.multiply(group, outputs), n), *spatial)
+
+    return output
+
+
+def product_of(context: GroupContext) -> Product:
+    """Pixels times output channels, one batch a group; k runs over the window, then over the group's channels."""
+    node = context.anchor
+    attributes = node.attributes
+    value, weight, result = node.operand(0), node.operand(1), node.output
+    channels = weight.shape[1]
+    outputs = ix.floordiv(result.shape[1], attributes.group)
+    pixels = (result.shape[0], *result.shape[2:])
+
+    def terms(where: Sequence[Dim], k: Dim) -> tuple[Expr, Expr]:
+        image, channel, *spatial = where
+        *taps, inner = unflatten(k, [*attributes.kernel, channels])
+        group = ix.floordiv(channel, outputs)
+        source = ix.add(ix.multiply(group, channels), inner)
+        positions = [
+            ix.add(ix.add(ix.multiply(at, stride), ix.multiply(tap, dilation)), -begin)
+            for at, tap, stride, dilation, begin in zip(
+                spatial, taps, attributes.strides, attributes.dilations, attributes.pads
+            )
+        ]
+        return (
+            read_padded(context, value, image, source, positions),
+            context.read(weight, (channel, inner, *taps)),
+        )
+
+    k = ix.product([*attributes.kernel, channels])
+    pixel_count = ix.product(list(pixels))
+    output = output_of(pixels, outputs)
+    return Product(attributes.group, pixel_count, outputs, k, output, terms, window_of(attributes))

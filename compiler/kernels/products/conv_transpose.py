@@ -1,0 +1,74 @@
+"""Transposed convolutions in gather form: every result sums the window positions that reach it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...ir.graph import Node
+from ...ir.layout import Layout, channels_last
+from ...symbolic import expr as ex
+from ...symbolic import polynomial as ix
+from ...symbolic.expr import Expr
+from ...symbolic.polynomial import Dim
+from ..config_key import window_of
+from ..context import Built, GroupContext, unflatten
+from ..padded import read_padded
+from .conv import output_of
+from .product import Product, build_product
+
+
+def weight_layouts(node: Node) -> dict[int, Layout]:
+    """w [C, O, kernel...] in the order kernel..., C, O with whole vectors of output channels."""
+    rank = node.operand(1).rank
+    return {1: Layout((*range(2, rank), 0, 1), ((1, 4),))}
+
+
+def preferred_axes(node: Node) -> dict[int, int]:
+    return {0: 1}
+
+
+def output_layout(node: Node) -> Layout:
+    return channels_last(node.output.rank)
+
+
+def build(context: GroupContext) -> Built:
+    return build_product(context, product_of(context))
+
+
+def product_of(context: GroupContext) -> Product:
+    """Pixels of the result times output channels, one batch a group; k runs over the window, then over the channels.
+
+    Along each axis the result at ``y`` takes input position ``(y + begin - tap * dilation) / stride`` if that is whole.
+    """
+    node = context.anchor
+    attributes = node.attributes
+    value, weight, result = node.operand(0), node.operand(1), node.output
+    outputs = weight.shape[1]
+    channels = ix.floordiv(value.shape[1], attributes.group)
+    pixels = (result.shape[0], *result.shape[2:])
+
+    def terms(where: Sequence[Dim], k: Dim) -> tuple[Expr, Expr]:
+        image, channel, *spatial = where
+        *taps, inner = unflatten(k, [*attributes.kernel, channels])
+        group = ix.floordiv(channel, outputs)
+        source = ix.add(ix.multiply(group, channels), inner)
+        positions = []
+        whole = ex.const(True, "bool")
+        for at, tap, stride, dilation, begin in zip(
+            spatial, taps, attributes.strides, attributes.dilations, attributes.pads
+        ):
+            scaled = ix.add(ix.add(at, begin), ix.multiply(ix.multiply(tap, dilation), -1))
+            positions.append(ix.floordiv(scaled, stride))
+            rest = ix.modulo(scaled, stride)
+            hit = ex.compare("eq", ex.coordinate(rest), ex.const(0, "i32"))
+            if rest != 0:
+                whole = hit if whole.op == "const" else ex.binary("and", whole, hit)
+        element = read_padded(context, value, image, source, positions)
+        return (
+            ex.guard(whole, element, ex.const(0, element.dtype)),
+            context.read(weight, (source, ix.modulo(channel, outputs), *taps)),
+        )
+
+    k = ix.product([*attributes.kernel, channels])
+    pixel_count, window = ix.product(list(pixels)), f"transposed-{window_of(attributes)}"
+    return Product(attributes.group, pixel_count, outputs, k, output_of(pixels, outputs), terms, window)

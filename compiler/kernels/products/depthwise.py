@@ -1,0 +1,140 @@
+"""Convolutions with one input channel a group: four output channels and several neighbouring columns a thread."""
+
+from __future__ import annotations
+
+import math
+
+from ...codegen.spec import Hook
+from ...codegen.stores import owns_words
+from ...symbolic import expr as ex
+from ...symbolic import polynomial as ix
+from ...symbolic.lanes import LANES
+from ...symbolic.polynomial import Dim
+from ...tuning.config_choice import problem_key
+from ...tuning.depthwise_tiles import DepthwiseProblem, Extent, depthwise_tiles
+from ..config_key import extent, window_of
+from ..context import Built, GroupContext, lanes_of, unflatten
+from ..padded import read_padded
+from .product import column, divides
+
+#: Taps along the last axis that a kernel writes out.  A window longer than this (a Fourier transform or a filter bank
+#: exported as a convolution has 500 to 2,000) would be a shader on which drivers compile for minutes.
+MOST_TAPS = 32
+
+
+def applies(context: GroupContext) -> bool:
+    """Whether every group has one input channel of floats, windows are short, and packed results fill words of their
+    own."""
+    weight, output = context.anchor.operand(1), context.anchor.output
+    if output.dtype.compute != "f32" or weight.shape[1] != 1 or not ix.always_less(1, output.shape[1]):
+        return False
+    if context.anchor.attributes.kernel[-1] > MOST_TAPS:
+        return False
+    return context.group.output.dtype.packing == 1 or divides(LANES, output.shape[1])
+
+
+def build(context: GroupContext) -> Built | None:
+    """The kernel, or None when a packed result would have words shared by two threads."""
+    node = context.anchor
+    attributes = node.attributes
+    value, weight, result = node.operand(0), node.operand(1), node.output
+    kernel, strides, dilations = attributes.kernel, attributes.strides, attributes.dilations
+    last = len(kernel) - 1
+    channels, width = result.shape[1], result.shape[-1]
+    multiplier = ix.floordiv(channels, attributes.group)
+    vectors = ix.ceildiv(channels, LANES)
+    line_sizes = (result.shape[0], *result.shape[2:-1])
+    lines = ix.product(list(line_sizes))
+    extents = [
+        Extent(ix.bounds(size)[1], *window)
+        for size, *window in zip(result.shape[2:], kernel, strides, dilations, strict=True)
+    ]
+    rows = extents[0] if len(extents) == 2 else None
+    work = DepthwiseProblem(ix.bounds(vectors)[1], ix.bounds(lines)[1], extents[-1], rows)
+    key = problem_key(
+        "depthwise",
+        vectors=extent(vectors),
+        lines=extent(lines),
+        width=extent(width),
+        window=window_of(attributes),
+        multiplier=extent(multiplier),
+        a=value.dtype.name,
+        b=weight.dtype.name,
+        y=context.group.output.dtype.name,
+        epilogue=len(context.group.nodes) - 1,
+    )
+    tile = context.choose(key, depthwise_tiles(work, context.profile))
+    tiles = ix.ceildiv(width, tile.columns)
+    if tile.rows > 1:
+        line_sizes = (result.shape[0], ix.ceildiv(result.shape[2], tile.rows))
+        lines = ix.product(list(line_sizes))
+
+    where = column(vectors, channels, "channel")
+    image = ix.coordinate("image", result.shape[0])
+    inputs = [
+        ix.variable(f"input_{axis}", -attributes.pads[axis], ix.bounds(size)[1] + attributes.pads[last + 1 + axis] - 1)
+        for axis, size in enumerate(value.shape[2:])
+    ]
+    for axis, results in ((last, tile.columns), (last - 1, tile.rows)):
+        if results > 1 and not divides(
+            results, result.shape[2 + axis]
+        ):  # the last tile reaches beyond the padded input
+            inputs[axis] = ix.variable(f"input_{axis}", -attributes.pads[axis], ix.UNBOUNDED // 2)
+    taps = [ix.variable(f"tap_{axis}", 0, size - 1) for axis, size in enumerate(kernel)]
+    outputs = [ix.coordinate(f"output_{axis}", size) for axis, size in enumerate(result.shape[2:])]
+
+    load_x = read_padded(context, value, image, ix.floordiv(where, multiplier), inputs)
+    load_w = context.read(weight, (where, 0, *taps))
+    stored = lanes_of(ix.coordinate("channel", vectors))
+    condition = None if divides(LANES, channels) else ex.in_range(stored, 0, channels)
+    stores = context.stores((image, stored, *outputs), ex.register("value", "f32"), condition)
+    if context.group.output.dtype.packing > 1 and not all(owns_words(store) for store in stores):
+        return None
+    hooks = [
+        *_line_hooks(line_sizes, lines),
+        Hook("load_x", ("image", "channel", *(f"input_{axis}" for axis in range(last + 1))), LANES, (), load_x),
+        Hook("load_w", ("channel", *(f"tap_{axis}" for axis in range(last + 1))), LANES, (), load_w),
+        Hook(
+            "store",
+            ("image", "channel", *(f"output_{axis}" for axis in range(last + 1))),
+            LANES,
+            (("value", "vec4<f32>"),),
+            None,
+            stores,
+        ),
+    ]
+    return context.built(
+        "depthwise" if tile.rows == 1 else "depthwise_rows",
+        tile,
+        hooks,
+        dims={"vectors": vectors, "lines": lines, "tiles": tiles, "width": width, "height": result.shape[-2]},
+        workgroup=(tile.across, tile.down, 1),
+        grid=(ix.ceildiv(vectors, tile.across), ix.ceildiv(ix.multiply(lines, tiles), tile.down), 1),
+        rounds=2 * math.prod(kernel),
+        flops=ix.product([2, *kernel, channels, result.shape[0], *result.shape[2:]]),
+        parameters={
+            "type": "vec4<f32>",
+            "axes": last + 1,
+            "kernel": kernel,
+            "strides": strides,
+            "dilations": dilations,
+            "begins": attributes.pads[: last + 1],
+            "needed": _needed(tile.columns, kernel[last], strides[last], dilations[last]),
+            "whole_tiles": divides(tile.columns, width),
+            "needed_rows": _needed(tile.rows, kernel[last - 1], strides[last - 1], dilations[last - 1]),
+            "whole_rows": divides(tile.rows, result.shape[-2]),
+        },
+    )
+
+
+def _needed(results: int, kernel: int, stride: int, dilation: int) -> tuple[int, ...]:
+    """Distances from the first input of the first of ``results`` neighbouring windows to every input of them all."""
+    return tuple(sorted({at * stride + tap * dilation for at in range(results) for tap in range(kernel)}))
+
+
+def _line_hooks(sizes: tuple[Dim, ...], lines: Dim) -> list[Hook]:
+    image, *positions = unflatten(ix.coordinate("line", lines), sizes)
+    hooks = [Hook("line_image", ("line",), 1, (), ex.coordinate(image))]
+    for axis, position in enumerate(positions):
+        hooks.append(Hook(f"line_position_{axis}", ("line",), 1, (), ex.coordinate(position)))
+    return hooks

@@ -1,0 +1,331 @@
+"""Matrix products in general: what matrix multiplication and convolution have in common.
+
+A :class:`Product` is a batch of sums ``C[batch, m, n] = sum over k of A[batch, m, k] * B[batch, k, n]`` where ``A`` and
+``B`` are expressions: an implicit matrix of image patches is as good as one in memory.  :func:`build_product` chooses a
+template and a tile and makes the hooks:
+
+``load_a(batch, m, step)``     one element of A, or four neighbours along k
+``load_b(batch, k, n)``        four neighbouring columns of B; ``n`` counts vectors of columns
+``store(batch, m, n, value)``  four neighbouring results, pushed through the epilogue
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from ...codegen.spec import Hook, Store
+from ...codegen.stores import owns_words
+from ...codegen.types import VECTOR_TYPES, WGSL_TYPES
+from ...symbolic import expr as ex
+from ...symbolic import polynomial as ix
+from ...symbolic.expr import Expr
+from ...symbolic.lanes import LANES
+from ...symbolic.polynomial import Dim
+from ...tuning import gemm_tiles
+from ...tuning.config_choice import problem_key
+from ..config_key import epilogue, extent, loaded_types
+from ..context import Built, GroupContext, lanes_of, linear_grid, unflatten
+from ..loop_trips import most, most_rounds, within
+
+
+@dataclass(frozen=True)
+class Product:
+    """Sizes of a batched product, and how its indices map to the anchor's result and operands.
+
+    ``output(batch, m, n)`` gives the coordinates of a result.  ``terms(coordinates, k)`` gives the two factors of its
+    ``k``-th term; the first must not depend on ``n``, the second not on ``m``.
+    """
+
+    batch: Dim
+    m: Dim
+    n: Dim
+    k: Dim
+    output: Callable[[Dim, Dim, Dim], tuple[Dim, ...]]
+    terms: Callable[[Sequence[Dim], Dim], tuple[Expr, Expr]]
+    window: str = "none"  #: of a convolution: kernel, strides and dilations, as part of the problem's key
+
+    @property
+    def flops(self) -> Dim:
+        return ix.product([2, self.batch, self.m, self.n, self.k])
+
+    @property
+    def problem(self) -> gemm_tiles.Problem:
+        m, n, k, batch = (ix.bounds(size)[1] for size in (self.m, self.n, self.k, self.batch))
+        return gemm_tiles.Problem(m, n, k, batch)
+
+
+def divides(divisor: int, size: Dim) -> bool:
+    """Whether ``size`` is a multiple for all values of its variables, as far as can be told."""
+    return ix.divide(size, divisor) is not None
+
+
+def column(vectors: Dim, size: Dim, name: str = "n") -> Dim:
+    """The four columns of vector ``name``; columns beyond the end repeat the last one."""
+    columns = lanes_of(ix.coordinate(name, vectors))
+    return columns if divides(LANES, size) else ix.minimum(columns, ix.add(size, -1))
+
+
+class Hooks:
+    """The hooks of a product; ``k_lanes`` is 4 when A is loaded four elements along k at a time."""
+
+    def __init__(self, context: GroupContext, product: Product) -> None:
+        self.context = context
+        self.product = product
+        self.dtype = context.anchor.output.dtype.compute
+        self.vectors = ix.ceildiv(product.n, LANES)
+        self.batch = ix.coordinate("batch", product.batch)
+        self.m = ix.coordinate("m", product.m)
+        wide = self._a(lanes_of(ix.coordinate("step", ix.floordiv(product.k, LANES))))
+        self.k_lanes = LANES if divides(LANES, product.k) and context.vectorizes(wide) else 1
+        self.steps = ix.floordiv(product.k, self.k_lanes)
+
+    @property
+    def type(self) -> str:
+        """WGSL type of an accumulator."""
+        return f"vec4<{WGSL_TYPES[self.dtype]}>"
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        return {"type": self.type, "fused": self.dtype == "f32", "k_lanes": self.k_lanes}
+
+    @property
+    def key(self) -> str:
+        """The problem's key: sizes, what is loaded for each factor and with how many lanes, and the epilogue."""
+        product, stores = self.product, self.stores
+        return problem_key(
+            "gemm",
+            batch=extent(product.batch),
+            m=extent(product.m),
+            n=extent(product.n),
+            k=extent(product.k),
+            window=product.window,
+            a=f"{loaded_types(*self._results(self.load_a))}x{self.k_lanes}",
+            b=loaded_types(*self._results(self.load_b)),
+            y=self.context.group.output.dtype.name,
+            epilogue=epilogue(stores),
+        )
+
+    @staticmethod
+    def _results(hook: Hook) -> tuple[Expr, ...]:
+        return () if hook.result is None else (hook.result,)
+
+    def _a(self, k: Dim) -> Expr:
+        if self.product.k == 0:
+            return ex.const(0, self.dtype)
+        return self.product.terms(self.product.output(self.batch, self.m, 0), k)[0]
+
+    @cached_property
+    def load_a(self) -> Hook:
+        step = ix.coordinate("step", self.steps)
+        value = self._a(lanes_of(step) if self.k_lanes == LANES else step)
+        return Hook("load_a", ("batch", "m", "step"), self.k_lanes, (), value)
+
+    @cached_property
+    def load_b(self) -> Hook:
+        product = self.product
+        k = ix.coordinate("k", product.k)
+        where = product.output(self.batch, 0, column(self.vectors, product.n))
+        value = ex.const(0, self.dtype) if product.k == 0 else product.terms(where, k)[1]
+        return Hook("load_b", ("batch", "k", "n"), LANES, (), value)
+
+    @cached_property
+    def stores(self) -> tuple[Store, ...]:
+        product = self.product
+        columns = lanes_of(ix.coordinate("n", self.vectors))
+        whole = divides(LANES, product.n)
+        condition = None if whole else ex.in_range(columns, 0, product.n)
+        return self.context.stores(
+            product.output(self.batch, self.m, columns), ex.register("value", self.dtype), condition
+        )
+
+    def store(self) -> Hook:
+        return Hook("store", ("batch", "m", "n"), LANES, (("value", self.type),), None, self.stores)
+
+    def rounds(self, tile: gemm_tiles.Tile) -> int:
+        """Rounds of the loops of a thread."""
+        steps = most(self.steps)
+        if isinstance(tile, gemm_tiles.SharedTile):
+            return -(-most(self.product.k) // tile.block_k)
+        if isinstance(tile, gemm_tiles.SplitTile):
+            return -(-steps // (tile.parts * self.unroll(tile))) + tile.parts.bit_length()
+        return steps + (tile.rows if isinstance(tile, gemm_tiles.SubgroupTile) else 0)
+
+    def unroll(self, tile: gemm_tiles.SplitTile) -> int:
+        return next((steps for steps in _SPLIT_UNROLL if divides(steps * tile.parts, self.steps)), 1)
+
+    @property
+    def is_vectorizable(self) -> bool:
+        """Whether the results have a vector type, and packed ones fill words of their own."""
+        if self.dtype not in VECTOR_TYPES:
+            return False
+        if self.context.group.output.dtype.packing == 1:
+            return True
+        return divides(LANES, self.product.n) and all(owns_words(store) for store in self.stores)
+
+
+def build_product(context: GroupContext, product: Product) -> Built:
+    """The kernel of a product in the template that suits its sizes and the device."""
+    hooks = Hooks(context, product)
+    if not hooks.is_vectorizable:
+        return build_elements(context, product.k, product.terms, product.flops)
+    tiles = gemm_tiles.ranked(product.problem, context.profile)
+    if any(hooks.rounds(tile) > (most_rounds(context.profile) or math.inf) for tile in tiles):
+        tiles = within(
+            context.profile, [*tiles, *gemm_tiles.split_tiles(product.problem, context.profile)], hooks.rounds
+        )
+    tile = context.choose(hooks.key, tiles)
+    if isinstance(tile, gemm_tiles.SharedTile):
+        return _shared(context, hooks, tile)
+    if isinstance(tile, gemm_tiles.SplitTile):
+        return _split(context, hooks, tile)
+    if isinstance(tile, gemm_tiles.SubgroupTile):
+        return _subgroup(context, hooks, tile)
+    return _register(context, hooks, tile)
+
+
+def _register(context: GroupContext, hooks: Hooks, tile: gemm_tiles.RegisterTile) -> Built:
+    product = hooks.product
+    across, down = ix.ceildiv(hooks.vectors, tile.columns), ix.ceildiv(product.m, tile.rows)
+    return context.built(
+        "gemm_register",
+        tile,
+        [hooks.load_a, hooks.load_b, hooks.store()],
+        dims={"m": product.m, "vectors": hooks.vectors, "steps": hooks.steps},
+        workgroup=(tile.across, tile.down, 1),
+        grid=(ix.ceildiv(across, tile.across), ix.ceildiv(down, tile.down), product.batch),
+        rounds=hooks.rounds(tile),
+        calls=LANES * most(hooks.steps),
+        flops=product.flops,
+        parameters={
+            **hooks.parameters,
+            "whole_rows": divides(tile.rows, product.m),
+            "whole_columns": divides(tile.columns, hooks.vectors),
+        },
+    )
+
+
+def _subgroup(context: GroupContext, hooks: Hooks, tile: gemm_tiles.SubgroupTile) -> Built:
+    product = hooks.product
+    rows = tile.rows * tile.subgroup
+    return context.built(
+        "gemm_subgroup",
+        tile,
+        [hooks.load_a, hooks.load_b, hooks.store()],
+        dims={"m": product.m, "vectors": hooks.vectors, "steps": hooks.steps},
+        workgroup=(tile.subgroup, 1, 1),
+        grid=(ix.ceildiv(hooks.vectors, tile.columns), ix.ceildiv(product.m, rows), product.batch),
+        rounds=hooks.rounds(tile),
+        calls=LANES * most(hooks.steps),
+        flops=product.flops,
+        parameters={
+            **hooks.parameters,
+            "whole_rows": divides(rows, product.m),
+            "whole_columns": divides(tile.columns, hooks.vectors),
+        },
+        features=("subgroup",),
+    )
+
+
+def _shared(context: GroupContext, hooks: Hooks, tile: gemm_tiles.SharedTile) -> Built:
+    product = hooks.product
+    return context.built(
+        "gemm_shared",
+        tile,
+        [replace(hooks.load_a, held=True), replace(hooks.load_b, held=True), hooks.store()],
+        dims={"m": product.m, "vectors": hooks.vectors, "steps": hooks.steps, "k": product.k},
+        workgroup=(tile.threads, 1, 1),
+        grid=(ix.ceildiv(product.n, tile.block_n), ix.ceildiv(product.m, tile.block_m), product.batch),
+        workgroup_bytes=tile.workgroup_bytes,
+        rounds=hooks.rounds(tile),
+        calls=LANES * most(hooks.steps),
+        flops=product.flops,
+        parameters={
+            **hooks.parameters,
+            "scalar": WGSL_TYPES[hooks.dtype],
+            "a_type": hooks.type if hooks.k_lanes == LANES else WGSL_TYPES[hooks.dtype],
+            "whole_steps": divides(tile.block_k, product.k),
+            "whole_columns": divides(tile.block_n, product.n),
+        },
+    )
+
+
+#: Steps of a thread whose loads are in flight together, where they divide the sum
+_SPLIT_UNROLL = (4, 2, 1)
+
+
+def _split(context: GroupContext, hooks: Hooks, tile: gemm_tiles.SplitTile) -> Built:
+    product = hooks.product
+    return context.built(
+        "gemm_split",
+        tile,
+        [hooks.load_a, hooks.load_b, hooks.store()],
+        dims={"m": product.m, "vectors": hooks.vectors, "steps": hooks.steps},
+        workgroup=(tile.across, tile.parts, 1),
+        grid=(ix.ceildiv(hooks.vectors, tile.across), ix.ceildiv(product.m, tile.rows), product.batch),
+        workgroup_bytes=tile.workgroup_bytes,
+        rounds=hooks.rounds(tile),
+        calls=LANES * most(hooks.steps),
+        flops=product.flops,
+        parameters={
+            **hooks.parameters,
+            "whole_rows": divides(tile.rows, product.m),
+            "unroll": hooks.unroll(tile),
+        },
+    )
+
+
+def build_elements(
+    context: GroupContext, k: Dim, terms: Callable[[Sequence[Dim], Dim], tuple[Expr, Expr]], flops: Dim
+) -> Built:
+    """One thread a result (four neighbours of packed types): for what no other template can store or compute.
+
+    ``terms(coordinates, k)`` gives the factors of the ``k``-th term of the anchor's result at ``coordinates``.
+    """
+    output = context.anchor.output
+    dtype = output.dtype.compute
+    lanes = LANES if dtype in VECTOR_TYPES else 1
+    tile = gemm_tiles.ElementTile(lanes)
+    axes = output.layout.physical_axes(output.shape)
+    elements = ix.product([size for _, size in axes])
+    threads = ix.ceildiv(elements, lanes)
+    thread = ix.coordinate("q", threads)
+    flat = lanes_of(thread) if lanes == LANES else thread
+    inside = flat if divides(lanes, elements) else ix.minimum(flat, ix.add(elements, -1))
+    sum_type = WGSL_TYPES[dtype] if lanes == 1 else f"vec4<{WGSL_TYPES[dtype]}>"
+    total = ex.register("sum", dtype)
+    if k != 0:
+        left, right = terms(_logical(context, inside), ix.coordinate("k", k))
+        total = ex.binary("add", total, ex.binary("mul", left, right))
+    registers = (("sum", sum_type),)
+    where = _logical(context, flat)
+    # The last thread computes up to three elements past the end: buffers are padded to 16 bytes.
+    stores = context.stores(where, ex.register("sum", dtype))
+    hooks = [
+        Hook("accumulate", ("q", "k"), lanes, registers, total),
+        Hook("store", ("q",), lanes, registers, None, stores),
+    ]
+    return context.built(
+        "gemm_element",
+        tile,
+        hooks,
+        dims={"threads": threads, "k": k},
+        workgroup=(tile.workgroup, 1, 1),
+        grid=linear_grid(threads, tile.workgroup, context.profile),
+        rounds=most(k),
+        flops=flops,
+        parameters={"type": sum_type},
+    )
+
+
+def _logical(context: GroupContext, flat: Dim) -> tuple[Dim, ...]:
+    """Coordinates of the anchor's result at a position of the order in which it lies in memory."""
+    output = context.anchor.output
+    axes = output.layout.physical_axes(output.shape)
+    where: list[Dim] = [0] * output.rank
+    for (axis, _), coordinate in zip(axes, unflatten(flat, [size for _, size in axes]), strict=True):
+        where[axis] = coordinate
+    return tuple(where)

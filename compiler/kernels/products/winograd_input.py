@@ -1,0 +1,83 @@
+"""Tiles of an image, transformed for products by Winograd's filtering: four channels of a tile a thread."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...codegen.spec import Hook
+from ...ir.graph import Node
+from ...ir.layout import Layout, contiguous
+from ...ops.internal.winograd import WinogradInputAttributes, WinogradOutputAttributes, grid
+from ...ops.math.winograd import transform
+from ...symbolic import expr as ex
+from ...symbolic import polynomial as ix
+from ...symbolic.lanes import LANES
+from ..context import Built, GroupContext, lanes_of, linear_grid, unflatten
+from ..padded import read_padded
+
+
+@dataclass(frozen=True, slots=True)
+class WinogradConfig:
+    """``outputs`` results of a tile along each axis."""
+
+    outputs: int
+    workgroup: int = 64
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.workgroup <= 256:
+            raise ValueError(f"workgroup must be 1 to 256, not {self.workgroup}")
+
+
+def preferred_axes(node: Node) -> dict[int, int]:
+    """Channels innermost."""
+    return {0: 1}
+
+
+def output_layout(node: Node) -> Layout:
+    return contiguous(node.output.rank)
+
+
+def build(context: GroupContext) -> Built:
+    """The kernel; elementwise producers are parts of its loads, and it stores through its epilogue."""
+    node = context.anchor
+    attributes: WinogradInputAttributes = node.attributes
+    value, result = node.operand(0), node.output
+    matrices = transform(attributes.outputs)
+    channels, count = ix.floordiv(value.shape[1], LANES), result.shape[1]
+    vector, tile = ix.coordinate("vector", channels), ix.coordinate("tile", count)
+    positions = [
+        ix.variable(name, -begin, number * attributes.outputs - begin + matrices.size - attributes.outputs - 1)
+        for name, begin, number in zip(("row", "column"), attributes.begins, grid(attributes), strict=True)
+    ]
+    load = read_padded(context, value, ix.coordinate("image", value.shape[0]), lanes_of(vector), positions)
+    point = ix.coordinate("point", result.shape[0])
+    stores = context.stores((point, tile, lanes_of(vector)), ex.register("value", "f32"))
+    hooks = [
+        *tile_hooks(attributes, value.shape[0], count),
+        Hook("load", ("image", "vector", "row", "column"), LANES, (), load),
+        Hook("store", ("point", "tile", "vector"), LANES, (("value", "vec4<f32>"),), None, stores),
+    ]
+    config = WinogradConfig(attributes.outputs)
+    threads = ix.multiply(count, channels)
+    return context.built(
+        "winograd_input",
+        config,
+        hooks,
+        dims={"threads": threads, "vectors": channels},
+        workgroup=(config.workgroup, 1, 1),
+        grid=linear_grid(threads, config.workgroup, context.profile),
+        rounds=64,
+        flops=ix.product([threads, LANES, 4, matrices.size**3]),
+        parameters={"matrix": matrices.data, "size": matrices.size, "begins": attributes.begins},
+    )
+
+
+def tile_hooks(
+    attributes: WinogradInputAttributes | WinogradOutputAttributes, images: ix.Dim, count: ix.Dim
+) -> list[Hook]:
+    """Image, row and column of a tile among tiles."""
+    where = unflatten(ix.coordinate("tile", count), (images, *grid(attributes)))
+    return [
+        Hook(f"tile_{name}", ("tile",), 1, (), ex.coordinate(coordinate))
+        for name, coordinate in zip(("image", "row", "column"), where, strict=True)
+    ]

@@ -1,0 +1,63 @@
+"""Products by Winograd's filtering, transformed to pixels: four channels of a tile a thread, with a fused epilogue."""
+
+from __future__ import annotations
+
+from ...codegen.spec import Hook
+from ...ir.graph import Node
+from ...ir.layout import Layout, channels_last
+from ...ops.internal.winograd import WinogradOutputAttributes
+from ...ops.math.winograd import transform
+from ...symbolic import expr as ex
+from ...symbolic import polynomial as ix
+from ...symbolic.lanes import LANES
+from ..context import Built, GroupContext, lanes_of, linear_grid
+from .winograd_input import WinogradConfig, tile_hooks
+
+
+def preferred_axes(node: Node) -> dict[int, int]:
+    """Channels innermost."""
+    return {0: 2}
+
+
+def output_layout(node: Node) -> Layout:
+    return channels_last(node.output.rank)
+
+
+def build(context: GroupContext) -> Built:
+    """The kernel; bias, residual and activation are parts of its stores."""
+    node = context.anchor
+    attributes: WinogradOutputAttributes = node.attributes
+    value, result = node.operand(0), node.output
+    matrices = transform(attributes.outputs)
+    channels, count = ix.floordiv(result.shape[1], LANES), value.shape[1]
+    vector, tile = ix.coordinate("vector", channels), ix.coordinate("tile", count)
+    load = context.read(value, (ix.coordinate("point", value.shape[0]), tile, lanes_of(vector)))
+    where = [ix.coordinate(name, size) for name, size in zip(("row", "column"), result.shape[2:], strict=True)]
+    stores = context.stores(
+        (ix.coordinate("image", result.shape[0]), lanes_of(vector), *where), ex.register("value", "f32")
+    )
+    parameters = ("image", "vector", "row", "column")
+    hooks = [
+        *tile_hooks(attributes, attributes.images, count),
+        Hook("load", ("point", "tile", "vector"), LANES, (), load),
+        Hook("store", parameters, LANES, (("value", "vec4<f32>"),), None, stores),
+    ]
+    config = WinogradConfig(attributes.outputs)
+    threads = ix.multiply(count, channels)
+    height, width = result.shape[2:]
+    return context.built(
+        "winograd_output",
+        config,
+        hooks,
+        dims={"threads": threads, "vectors": channels, "height": height, "width": width},
+        workgroup=(config.workgroup, 1, 1),
+        grid=linear_grid(threads, config.workgroup, context.profile),
+        rounds=64,
+        flops=ix.product([threads, LANES, 2, matrices.outputs, matrices.size, matrices.size + matrices.outputs]),
+        parameters={
+            "matrix": matrices.result,
+            "size": matrices.size,
+            "whole_rows": ix.modulo(height, attributes.outputs) == 0,
+            "whole_columns": ix.modulo(width, attributes.outputs) == 0,
+        },
+    )

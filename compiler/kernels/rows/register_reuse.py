@@ -1,0 +1,96 @@
+"""What the phases of a row program compute again, kept in registers instead.
+
+Softmax reads each element three times and takes its exponential twice; a normalisation unpacks and adds its residual in
+every phase.  Where the steps of a thread are written out, a value that varies along the row and that a later phase or
+the store needs too is computed once for each step and kept.  Only what is worth a register is kept: loads, and
+functions that cost more than arithmetic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from ...codegen.spec import Store
+from ...fusion.prologues import EXPENSIVE
+from ...symbolic import expr as ex
+from ...symbolic import polynomial as ix
+from ...symbolic.expr import Expr
+from ..context import Phase
+
+#: Scalars of all kept values that a thread may hold
+MOST_SCALARS = 128
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """``value`` is computed in phase ``phase``, for every step of a thread, into registers ``name``."""
+
+    name: str
+    phase: int
+    value: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class RowProgram:
+    """Phases and the store, in terms of the registers of what is kept."""
+
+    phases: list[Phase]
+    store: Store
+    kept: tuple[Kept, ...] = ()
+
+    def kept_by(self, phase: int) -> tuple[Kept, ...]:
+        return tuple(kept for kept in self.kept if kept.phase == phase)
+
+    def used(self, value: Expr) -> tuple[Kept, ...]:
+        """The kept registers that a value reads."""
+        names = {node.payload for node in ex.walk(value) if node.op == "register"}
+        return tuple(kept for kept in self.kept if kept.name in names)
+
+
+def keep_shared(phases: Sequence[Phase], store: Store, stores_row: bool, steps: int, lanes: int) -> RowProgram:
+    """Keep what later phases compute again; a store of one element a row computes nothing for every step."""
+    values = [phase.value for phase in phases] + ([] if stores_row else [store.value])
+    found: list[Kept] = []
+    for number in range(len(phases)):
+        later = {node for value in values[number + 1 :] for node in ex.walk(value)}
+        registers = {kept.name for kept in found}
+        for value in _outermost(values[number], later, registers):
+            if (len(found) + 1) * steps * lanes > MOST_SCALARS:
+                break
+            kept = Kept(f"kept_{len(found)}", number, value)
+            found.append(kept)
+            register = ex.register(kept.name, value.dtype)
+            values[number:] = [_with_register(other, value, register) for other in values[number:]]
+    changed = [replace(phase, value=value) for phase, value in zip(phases, values, strict=False)]
+    return RowProgram(changed, store if stores_row else replace(store, value=values[-1]), tuple(found))
+
+
+def _with_register(value: Expr, known: Expr, register: Expr) -> Expr:
+    return ex.fold(value, ex.rebuild, {known: register})
+
+
+def _outermost(value: Expr, later: set[Expr], registers: set[str]) -> list[Expr]:
+    """The largest parts of ``value`` that are needed later and worth a register."""
+    found: dict[Expr, None] = {}
+    stack, seen = [value], {value}
+    while stack:
+        node = stack.pop()
+        if node in later and _is_worth(node, registers):
+            found[node] = None
+            continue
+        for argument in node.args[:1] if node.op == "guard" else node.args:  # what is guarded is not always computed
+            if argument not in seen:
+                seen.add(argument)
+                stack.append(argument)
+    return list(found)
+
+
+def _is_worth(value: Expr, registers: set[str]) -> bool:
+    """Whether it varies along the row, and has a load or an expensive function."""
+    nodes = ex.walk(value)
+    loads = [node for node in nodes if node.op == "load"]
+    varies = any(ix.variables(node.payload.position) & {"column"} for node in loads) or any(
+        node.op == "register" and node.payload in registers for node in nodes
+    )
+    return varies and (bool(loads) or any(node.op in EXPENSIVE for node in nodes))

@@ -1,0 +1,90 @@
+"""Running sums and products along an axis.
+
+One thread a row, or ``strips`` threads that share one: each combines its own run of columns, the runs before it give
+where it starts, and it walks its columns again and stores.  The order of operations depends on the configuration alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...codegen.spec import Hook
+from ...codegen.types import WGSL_TYPES
+from ...symbolic import expr as ex
+from ...symbolic import polynomial as ix
+from ..context import Built, GroupContext, linear_grid
+from ..loop_trips import within
+from .rows import rows_along
+
+_COMBINE = {"sum": "add", "prod": "mul"}
+#: Columns that a thread walks before it pays to share a row
+_LONG = 256
+
+
+@dataclass(frozen=True, slots=True)
+class ScanConfig:
+    """A workgroup covers ``rows`` rows with ``strips`` threads each; one of the two is 1."""
+
+    rows: int
+    strips: int
+
+    def __post_init__(self) -> None:
+        if min(self.rows, self.strips) != 1 or not 1 <= self.rows * self.strips <= 256:
+            raise ValueError(f"a workgroup of {self.rows} x {self.strips} threads")
+
+
+def _rounds(config: ScanConfig, columns: int) -> int:
+    run = -(-columns // config.strips)
+    return run if config.strips == 1 else 2 * run + config.strips
+
+
+def build(context: GroupContext) -> Built:
+    """The kernel of a Cumulate with its fused consumers."""
+    node = context.anchor
+    operand, attributes = node.operand(0), node.attributes
+    rows = rows_along(context, operand, attributes.axis)
+    where = rows.coordinates()
+    value = context.read(operand, where)
+    names = tuple(f"row_{i}" for i in range(len(rows.row_axes)))
+    many, long = (max(ix.bounds(size)[1], 1) for size in (rows.rows, rows.columns))
+    config = ScanConfig(1, 64) if long > _LONG and many < 1024 else ScanConfig(64, 1)
+    (config, *_) = within(
+        context.profile, [config, ScanConfig(1, 64), ScanConfig(1, 256)], lambda each: _rounds(each, long)
+    )
+    wgsl_type = WGSL_TYPES[value.dtype]
+    both = (("left", wgsl_type), ("right", wgsl_type))
+    left, right = (ex.register(name, value.dtype) for name, _ in both)
+    hooks = [
+        *(
+            Hook(f"find_{name}", ("row",), 1, (), found)
+            for name, found in zip(names, rows.row_coordinates(1), strict=True)
+        ),
+        Hook("element", (*names, "column"), 1, (), value),
+        Hook("combine", (), 1, both, ex.binary(_COMBINE[attributes.kind], left, right)),
+        Hook("initial", (), 1, (), ex.const(int(attributes.kind == "prod"), value.dtype)),
+        Hook(
+            "store",
+            (*names, "column"),
+            1,
+            (("value", wgsl_type),),
+            None,
+            context.stores(where, ex.register("value", value.dtype)),
+        ),
+    ]
+    return context.built(
+        "scan",
+        config,
+        hooks,
+        dims={"rows": rows.rows, "columns": rows.columns, "run": ix.ceildiv(rows.columns, config.strips)},
+        workgroup=(config.rows * config.strips, 1, 1),
+        grid=linear_grid(ix.ceildiv(rows.rows, config.rows), 1, context.profile),
+        rounds=_rounds(config, long),
+        workgroup_bytes=0 if config.strips == 1 else config.strips * (8 if wgsl_type.startswith("vec2") else 4),
+        flops=operand.elements,
+        parameters={
+            "element_type": wgsl_type,
+            "row_names": names,
+            "exclusive": attributes.exclusive,
+            "reverse": attributes.reverse,
+        },
+    )

@@ -1,0 +1,230 @@
+"""Helpers shared by the operator files: shape rules, known integers, element-type sets, integer width, adapters.
+
+Conventions of every operator file:
+
+* ``infer(node)`` gives (element type, shape) of each output; it raises :class:`ShapeError` where operands do not fit;
+* ``fold(node, *operands)`` gets one numpy array for each input (None for an omitted one) and gives one array, or a
+  sequence of arrays when the operator has several outputs.  Integer arrays may be object arrays that hold ``Index``
+  elements.  A fold may raise :class:`~.polynomial.Undecidable`: then the result is not known;
+* ``element(node, args)`` gets one expression for each operand that is present, in order: an omitted input has none;
+* an adapter changes a :class:`RawNode` in place to the next newer form of its operator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...runtime.plan.dtypes import DType
+from ...runtime.plan.errors import NotKnownError, ShapeError, UnsupportedError
+from ..ir.graph import Node, Shape, Value
+from ..symbolic import expr as ex
+from ..symbolic import polynomial as ix
+from ..symbolic.expr import Expr
+from ..symbolic.polynomial import Dim
+from .registry import Adapter, Infer, Inferred, RawNode
+
+FLOATS = frozenset({"float32", "float16", "bfloat16"})
+SIGNED_INTEGERS = frozenset({"int8", "int16", "int32", "int64"})
+UNSIGNED_INTEGERS = frozenset({"uint8", "uint16", "uint32", "uint64"})
+INTEGERS = SIGNED_INTEGERS | UNSIGNED_INTEGERS
+NUMERIC = FLOATS | INTEGERS
+SIGNED = FLOATS | SIGNED_INTEGERS
+BOOLEAN = frozenset({"bool"})
+ANY = NUMERIC | BOOLEAN
+NARROW_INTEGERS = frozenset({"int4", "uint4", "int2", "uint2"})
+FLOAT8 = frozenset({"float8e4m3fn", "float8e4m3fnuz", "float8e5m2", "float8e5m2fnuz"})
+CODES = FLOAT8 | {"float4e2m1", "float8e8m0"}
+#: What is moved and converted, not computed with
+MOVED = ANY | NARROW_INTEGERS | CODES
+INDICES = frozenset({"int32", "int64"})
+
+
+# -- shapes ----------------------------------------------------------------------------------------------------------
+
+
+def broadcast_dim(left: Dim, right: Dim) -> Dim | None:
+    """The size of an axis broadcast from two sizes; None when they do not fit.
+
+    Two sizes fit when they are equal for every value of the declared dimensions, or when one of them is the constant 1.
+    """
+    if left == right or right == 1:
+        return left
+    if left == 1:
+        return right
+    return None
+
+
+def broadcast_shapes(node: Node, shapes: Sequence[Shape]) -> Shape:
+    """numpy's broadcasting of any number of shapes, symbolic dimensions included."""
+    rank = max((len(shape) for shape in shapes), default=0)
+    result: list[Dim] = [1] * rank
+    for shape in shapes:
+        offset = rank - len(shape)
+        for axis, size in enumerate(shape, offset):
+            merged = broadcast_dim(result[axis], size)
+            if merged is None:
+                listed = " and ".join(describe_shape(each) for each in shapes)
+                raise ShapeError(f"shapes {listed} do not broadcast", origin=node.origin)
+            result[axis] = merged
+    return tuple(result)
+
+
+def describe_shape(shape: Shape) -> str:
+    return f"({', '.join(ix.text(size) for size in shape)})"
+
+
+def normalise_axis(node: Node, axis: int, rank: int) -> int:
+    """``axis`` counted from the front; negative ones count from the back."""
+    if not -rank <= axis < rank:
+        raise ShapeError(f"axis {axis} is out of range for rank {rank}", origin=node.origin)
+    return axis + rank if axis < 0 else axis
+
+
+def normalise_axes(node: Node, axes: Sequence[int], rank: int) -> tuple[int, ...]:
+    """Distinct axes counted from the front, in the order given."""
+    result = tuple(normalise_axis(node, int(axis), rank) for axis in axes)
+    if len(set(result)) != len(result):
+        raise ShapeError(f"axes {tuple(axes)} name one axis twice", origin=node.origin)
+    return result
+
+
+def require(condition: bool, node: Node, reason: str) -> None:
+    """Raise :class:`ShapeError` with the node's origin unless ``condition`` holds."""
+    if not condition:
+        raise ShapeError(reason, origin=node.origin)
+
+
+def require_choice(node: Node, name: str, supported: Collection[Any]) -> None:
+    """Raise :class:`UnsupportedError` with the supported values unless the attribute has one of them."""
+    value = getattr(node.attributes, name)
+    if value not in supported:
+        raise UnsupportedError.of_attribute(node.op, name, value, supported, origin=node.origin)
+
+
+def known(node: Node, value: Value, what: str) -> np.ndarray:
+    """Elements that must be known at compile time; raises :class:`NotKnownError` if they are computed."""
+    if value.known is None:
+        raise NotKnownError(f"{what} must be known at compile time", origin=node.origin)
+    return value.known
+
+
+def is_size(size: Dim, number: int) -> bool:
+    """Whether a dimension is the constant ``number``."""
+    return not isinstance(size, ix.Index) and size == number
+
+
+def concrete(node: Node, size: Dim, what: str) -> int:
+    """A dimension that must be a number here; raises :class:`ShapeError` for a declared dynamic one."""
+    if isinstance(size, ix.Index):
+        raise ShapeError(f"{what} must be known, but is {ix.text(size)}", origin=node.origin)
+    return int(size)
+
+
+# -- inference -------------------------------------------------------------------------------------------------------
+
+
+def same_as_input(position: int = 0) -> Infer:
+    """Inference of operators whose only output has the type and shape of input ``position``."""
+
+    def infer(node: Node) -> Inferred:
+        value = node.operand(position)
+        return [(value.dtype, value.shape)]
+
+    return infer
+
+
+def within_matrix(k: Dim, shape: Shape) -> Dim:
+    """The diagonal ``k`` of matrices, or the nearest one that misses them on the same side: a 32-bit integer."""
+    rows, columns = shape[-2:]
+    return ix.maximum(ix.minimum(k, columns), ix.multiply(rows, -1))
+
+
+def broadcast_inference(output: DType | None = None, *, same_type: bool = True) -> Infer:
+    """Inference of broadcasting operators: the type of input 0, or ``output`` (comparisons)."""
+
+    def infer(node: Node) -> Inferred:
+        values = [value for value in node.inputs if value is not None]
+        require(bool(values), node, f"{node.op} needs at least one operand")
+        if same_type:
+            require_same_type(node, values)
+        return [(output or values[0].dtype, broadcast_shapes(node, [value.shape for value in values]))]
+
+    return infer
+
+
+def require_same_type(node: Node, values: Sequence[Value]) -> None:
+    for value in values[1:]:
+        if value.dtype != values[0].dtype:
+            raise ShapeError(f"operands of types {values[0].dtype} and {value.dtype}", origin=node.origin)
+
+
+# -- values known at compile time ------------------------------------------------------------------------------------
+
+
+def known_integers(node: Node, position: int) -> list[Dim] | None:
+    """Elements of an integer input that is known at compile time, in order; None when it is omitted or not known."""
+    value = node.optional(position)
+    if value is None or value.known is None:
+        return None
+    return [element if isinstance(element, ix.Index) else int(element) for element in value.known.reshape(-1)]
+
+
+def static_dims(node: Node, position: int, what: str) -> list[Dim]:
+    """Elements of an integer input that must be known at compile time; they may be symbolic."""
+    elements = known_integers(node, position)
+    if elements is None:
+        raise NotKnownError(f"{what} must be known at compile time", origin=node.origin)
+    return elements
+
+
+def static_integers(node: Node, position: int, what: str) -> list[int]:
+    """Elements of an integer input that must be plain numbers at compile time (axes, pads, permutations)."""
+    return [concrete(node, element, what) for element in static_dims(node, position, what)]
+
+
+# -- expressions -----------------------------------------------------------------------------------------------------
+
+
+def literal(value: float | int | bool, dtype: DType) -> Expr:
+    """A constant in the compute type of ``dtype``."""
+    return ex.const(value, dtype.compute)
+
+
+def wrap(value: Expr, dtype: DType) -> Expr:
+    """Wrap an integer result to the width of ``dtype``: integers of fewer than 32 bits compute in 32."""
+    if not dtype.is_integer or dtype.width >= 32:
+        return value
+    low_bits = ex.binary("and", value, ex.const((1 << dtype.width) - 1, value.dtype))
+    if not dtype.is_signed:
+        return low_bits
+    # sign extension without shifts: flipping the sign bit and subtracting it again
+    sign = ex.const(1 << (dtype.width - 1), value.dtype)
+    return ex.binary("xor", low_bits, sign) - sign
+
+
+# -- adapters --------------------------------------------------------------------------------------------------------
+
+
+def attribute_to_input(name: str, position: int, dtype: np.dtype | type = np.int64) -> Adapter:
+    """The adapter for an attribute that newer versions take as input ``position``."""
+
+    def adapt(raw: RawNode) -> None:
+        value = raw.attributes.pop(name, None)
+        if value is not None:
+            set_input(raw, position, raw.add_constant(np.asarray(value, dtype)))
+
+    return adapt
+
+
+def set_input(raw: RawNode, position: int, name: str) -> None:
+    """Set an input of a raw node, with omitted ones before it where needed."""
+    raw.inputs.extend([""] * (position + 1 - len(raw.inputs)))
+    raw.inputs[position] = name
+
+
+def is_symbolic(array: Any) -> bool:
+    """Whether a known array holds (or may hold) ``Index`` elements."""
+    return isinstance(array, np.ndarray) and array.dtype == object

@@ -1,0 +1,192 @@
+"""Reductions.  Two kernels are behind them: ``loom.Reduce`` and ``loom.ArgReduce``; the rest is elementwise.
+
+Integer reductions keep their type and wrap; float ones accumulate in f32.  An empty reduction gives the identity of its
+operation (0, 1, the lowest or the highest number of the type).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ....runtime.plan.dtypes import INT64, DType
+from ...ir.graph import Node, Shape, Value
+from ...symbolic import polynomial as ix
+from ...symbolic.polynomial import Undecidable
+from .. import checks
+from ..checks import NUMERIC
+from ..registry import Builder, Inferred, register
+
+# -- the two kernel families -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ReduceAttributes:
+    """``kind`` is sum, prod, max, min or max_number; ``axes`` are sorted and count from the front.
+
+    Of floats with a NaN among them max and min are NaN; max_number, which costs less, is a NaN or any of the numbers.
+    """
+
+    kind: str
+    axes: tuple[int, ...]
+    keepdims: bool
+
+
+def reduced_shape(shape: Shape, axes: Sequence[int], keepdims: bool) -> Shape:
+    if keepdims:
+        return tuple(1 if axis in axes else size for axis, size in enumerate(shape))
+    return tuple(size for axis, size in enumerate(shape) if axis not in axes)
+
+
+def _infer_reduce(node: Node) -> Inferred:
+    attributes: ReduceAttributes = node.attributes
+    value = node.operand(0)
+    return [(value.dtype, reduced_shape(value.shape, attributes.axes, attributes.keepdims))]
+
+
+REDUCERS: dict[str, Callable[..., Any]] = {
+    "sum": np.add.reduce,
+    "prod": np.multiply.reduce,
+    "max": np.maximum.reduce,
+    "min": np.minimum.reduce,
+    "max_number": np.fmax.reduce,
+}
+
+
+def identity(kind: str, dtype: DType) -> float | int:
+    """What an empty reduction gives; also what padding of a partial reduction must hold."""
+    if kind in ("sum", "prod"):
+        return int(kind == "prod")
+    if dtype.is_float:
+        return float("inf") if kind == "min" else float("-inf")
+    information = np.iinfo(dtype.numpy)
+    return int(information.max if kind == "min" else information.min)
+
+
+def reduce_array(array: np.ndarray, attributes: ReduceAttributes, dtype: DType) -> np.ndarray:
+    """``loom.Reduce`` with numpy; half-precision floats accumulate in f32."""
+    compute = np.dtype(np.float32) if dtype.is_float and dtype.bits < 32 else array.dtype
+    start = identity(attributes.kind, dtype)
+    operation = REDUCERS[attributes.kind]
+    with np.errstate(all="ignore"):
+        result = operation(
+            array.astype(compute), axis=attributes.axes, keepdims=attributes.keepdims, dtype=compute, initial=start
+        )
+        return np.asarray(result).astype(array.dtype)
+
+
+_SYMBOLIC_RULES = {"sum": ix.add, "prod": ix.multiply, "max": ix.maximum, "min": ix.minimum, "max_number": ix.maximum}
+
+
+def fold_reduce(node: Node, operand: np.ndarray) -> np.ndarray:
+    attributes: ReduceAttributes = node.attributes
+    if not checks.is_symbolic(operand):
+        return reduce_array(operand, attributes, node.operand(0).dtype)
+    if not all(operand.shape[axis] for axis in attributes.axes):
+        raise Undecidable("an empty reduction")
+    rule = np.frompyfunc(_SYMBOLIC_RULES[attributes.kind], 2, 1)
+    for axis in sorted(attributes.axes, reverse=True):
+        operand = np.asarray(rule.reduce(operand, axis=axis, keepdims=attributes.keepdims), dtype=object)
+    return operand
+
+
+register(
+    name="Reduce",
+    domain="loom",
+    infer=_infer_reduce,
+    cases=(),
+    attributes=ReduceAttributes,
+    family="reduce",
+    types=(NUMERIC,),
+    fold=fold_reduce,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ArgReduceAttributes:
+    """``kind`` is max or min; ``axis`` counts from the front."""
+
+    kind: str
+    axis: int
+    keepdims: bool
+    select_last_index: bool
+
+
+def _infer_arg_reduce(node: Node) -> Inferred:
+    attributes: ArgReduceAttributes = node.attributes
+    return [(INT64, reduced_shape(node.operand(0).shape, (attributes.axis,), attributes.keepdims))]
+
+
+def arg_reduce_array(array: np.ndarray, attributes: ArgReduceAttributes) -> np.ndarray:
+    """``loom.ArgReduce`` with numpy."""
+    find = np.argmax if attributes.kind == "max" else np.argmin
+    axis = attributes.axis
+    if attributes.select_last_index:
+        last = array.shape[axis] - 1
+        found = last - find(np.flip(array, axis), axis=axis, keepdims=attributes.keepdims)
+    else:
+        found = find(array, axis=axis, keepdims=attributes.keepdims)
+    return np.asarray(found, np.int64)
+
+
+def _fold_arg_reduce(node: Node, operand: np.ndarray) -> np.ndarray:
+    if checks.is_symbolic(operand):
+        raise Undecidable("the position of an extremum of symbolic integers")
+    return arg_reduce_array(operand, node.attributes)
+
+
+register(
+    name="ArgReduce",
+    domain="loom",
+    infer=_infer_arg_reduce,
+    cases=(),
+    attributes=ArgReduceAttributes,
+    family="arg_reduce",
+    types=(NUMERIC,),
+    fold=_fold_arg_reduce,
+)
+
+
+# -- helpers of decompositions ---------------------------------------------------------------------------------------
+
+
+def reduce(builder: Builder, value: Value, kind: str, axes: Sequence[int], keepdims: bool = True) -> Value:
+    """``loom.Reduce``; without axes the value itself."""
+    if not axes:
+        return value
+    return builder.op("Reduce", value, domain="loom", kind=kind, axes=tuple(sorted(axes)), keepdims=keepdims)
+
+
+def divide_by_count(builder: Builder, total: Value, shape: Shape, axes: Sequence[int]) -> Value:
+    """``total`` over the number of elements of ``axes``; the number may depend on dynamic dimensions."""
+    count = ix.product([shape[axis] for axis in axes])
+    if not isinstance(count, ix.Index):
+        if total.dtype.is_float:
+            # a mean of nothing is 0 / 0
+            factor = 1.0 / count if count else float("nan")
+            return builder.op("Mul", total, builder.scalar(factor, total))
+        return builder.op("Div", total, builder.scalar(count, total))
+    number = builder.op("Dimensions", domain="loom", elements=(count,), shape=(), dtype=INT64)
+    return builder.op("Div", total, builder.op("Cast", number, to=total.dtype.onnx))
+
+
+def mean(builder: Builder, value: Value, axes: Sequence[int], keepdims: bool = True) -> Value:
+    """The arithmetic mean over ``axes``."""
+    if not axes:
+        return value
+    total = reduce(builder, value, "sum", axes, keepdims)
+    return divide_by_count(builder, total, value.shape, axes)
+
+
+def power_norm(builder: Builder, value: Value, p: int, reduce_powers: Callable[[Value], Value]) -> Value:
+    """(sum |x|^p)^(1/p), where ``reduce_powers`` sums."""
+    magnitudes = builder.op("Abs", value)
+    if p == 1:
+        return reduce_powers(magnitudes)
+    if p == 2:
+        return builder.op("Sqrt", reduce_powers(builder.op("Mul", value, value)))
+    total = reduce_powers(builder.op("Pow", magnitudes, builder.scalar(float(p), value)))
+    return builder.op("Pow", total, builder.scalar(1.0 / p, value))

@@ -1,0 +1,32 @@
+"""A change of physical layout: the value stays, its place in memory moves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...ir.graph import Node
+from ...ir.layout import Layout
+from ..registry import Inferred, register
+
+
+@dataclass(frozen=True, slots=True)
+class RelayoutAttributes:
+    """``layout`` of the result."""
+
+    layout: Layout
+
+
+def _infer(node: Node) -> Inferred:
+    operand = node.operand(0)
+    return [(operand.dtype, operand.shape)]
+
+
+register(
+    name="Relayout",
+    domain="loom",
+    infer=_infer,
+    attributes=RelayoutAttributes,
+    gather=lambda node, coordinates, read: read(0, coordinates),
+    store_map=lambda node, coordinates: coordinates,
+    cases=(),
+)

@@ -1,0 +1,253 @@
+"""Sampling a tensor at affine functions of the output coordinates: what Resize becomes.
+
+The source position of output coordinate ``c`` along an axis is ``(multiplier * c + offset) / divisor``.  Positions are
+kept as fractions of integers, so that the sampled element is exact on every device (WGSL's division is not correctly
+rounded) and known to the index arithmetic: for a factor of two it is plainly ``c // 2``.  A position whose fraction
+does not fit into 32 bits is a :class:`RealMap` instead: its fraction is right to about 2^-22 however large it is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from ...ir.graph import Node
+from ...symbolic import expr as ex
+from ...symbolic import polynomial as ix
+from ...symbolic.expr import Expr
+from ...symbolic.polynomial import Dim
+from .. import checks
+from ..registry import Inferred, Read, register
+
+
+@dataclass(frozen=True, slots=True)
+class RationalMap:
+    """The position ``(multiplier * c + offset) / divisor``, with a positive divisor."""
+
+    multiplier: Dim
+    offset: Dim
+    divisor: Dim
+
+    def numerator(self, coordinate: Dim) -> Dim:
+        return ix.add(ix.multiply(coordinate, self.multiplier), self.offset)
+
+
+@dataclass(frozen=True, slots=True)
+class RealMap:
+    """The position ``(high + low) * c + whole + offset``, 0 <= ``offset`` < 1.
+
+    ``high`` has so few bits that its products with all ``c`` are exact in float32; ``low`` is the rest of the factor.
+    """
+
+    high: float
+    low: float
+    whole: int
+    offset: float
+
+    @staticmethod
+    def of(factor: Fraction, offset: Fraction, largest: int) -> RealMap:
+        """The position ``factor * c + offset`` for 0 <= c <= ``largest``."""
+        bits = max(24 - largest.bit_length(), 1)
+        _, exponent = math.frexp(factor)
+        unit = Fraction(2) ** (exponent - bits)
+        high = math.floor(factor / unit) * unit
+        whole = math.floor(offset)
+        return RealMap(float(high), float(factor - high), whole, float(offset - whole))
+
+    def position(self, at: Dim) -> tuple[Expr, Expr]:
+        """The floor of the position, as i32, and the fraction above it."""
+        coordinate = ex.cast(ex.coordinate(at), "f32")
+        exact = coordinate * ex.const(self.high, "f32")
+        floor = ex.unary("floor", exact)
+        rest = (exact - floor) + (coordinate * ex.const(self.low, "f32") + ex.const(self.offset, "f32"))
+        more = ex.unary("floor", rest)
+        number = ex.cast(floor, "i32") + (ex.cast(more, "i32") + ex.const(self.whole, "i32"))
+        return number, rest - more
+
+
+AxisMap = RationalMap | RealMap | None  #: None: the axis is not sampled
+
+
+@dataclass(frozen=True, slots=True)
+class SampleAttributes:
+    """``sizes`` is the output shape.
+
+    ``inside`` gives the coordinates ``[first, last)`` of an axis whose positions lie inside of the input, None where
+    all do; elsewhere the result is ``outside``.
+    """
+
+    sizes: tuple[Dim, ...]
+    maps: tuple[AxisMap, ...]
+    inside: tuple[tuple[int, int] | None, ...]
+    outside: float = 0.0
+    kernel: str = "linear"  #: "linear", or "cubic" (the convolution kernel of Keys)
+    coefficient: float = -0.75  #: Keys' ``a``
+    exclude_outside: bool = (
+        False  #: cubic only: weights of elements outside of the input are zero, the others sum to one
+    )
+
+
+def _infer(node: Node) -> Inferred:
+    return [(node.operand(0).dtype, node.attributes.sizes)]
+
+
+def _clamp(position: Dim, size: Dim) -> Dim:
+    return ix.maximum(ix.minimum(position, ix.add(size, -1)), 0)
+
+
+def _within(node: Node, coordinates: Sequence[Dim], value: Expr) -> Expr:
+    """``value``, or the value of the outside where a position lies out of the input."""
+    condition = ex.const(True, "bool")
+    for at, interval in zip(coordinates, node.attributes.inside):
+        if interval is not None:
+            condition = ex.binary("and", condition, ex.in_range(at, *interval))
+    return ex.guard(condition, value, checks.literal(node.attributes.outside, node.output.dtype))
+
+
+# -- one element -----------------------------------------------------------------------------------------------------
+
+
+def _read_nearest(node: Node, coordinates: Sequence[Dim], read: Read) -> Expr:
+    """The maps give positions whose floor is the element that is meant."""
+    attributes: SampleAttributes = node.attributes
+    where = []
+    for at, size, axis_map in zip(coordinates, node.operand(0).shape, attributes.maps):
+        if axis_map is not None:
+            if isinstance(axis_map, RealMap):
+                at = _clamped(axis_map.position(at)[0], size)
+            else:
+                at = _clamp(ix.floordiv(axis_map.numerator(at), axis_map.divisor), size)
+        where.append(at)
+    return _within(node, coordinates, read(0, where))
+
+
+register(
+    name="NearestSample",
+    domain="loom",
+    attributes=SampleAttributes,
+    infer=_infer,
+    gather=_read_nearest,
+    cases=(),
+)
+
+
+# -- weighted sums ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Tap:
+    """One element of the weighted sum along an axis."""
+
+    at: Dim
+    weight: Expr | None  #: None for one
+
+
+def _axis_taps(attributes: SampleAttributes, axis_map: AxisMap, at: Dim, size: Dim) -> list[Tap]:
+    if axis_map is None:
+        return [Tap(at, None)]
+    element, inside, fraction = _position(axis_map, at, size)
+    if fraction.op == "const" and fraction.payload == 0.0:
+        return [Tap(element(0), None)]  # a sample point: every kernel is 1 there and 0 at the other points
+    if attributes.kernel == "linear":
+        return [Tap(element(0), ex.const(1.0, "f32") - fraction), Tap(element(1), fraction)]
+    places = range(-1, 3)
+    weights = _cubic_weights(fraction, attributes.coefficient)
+    if attributes.exclude_outside:
+        zero = ex.const(0.0, "f32")
+        weights = [ex.select(inside(place), weight, zero) for place, weight in zip(places, weights)]
+        total = weights[0] + weights[1] + weights[2] + weights[3]
+        weights = [weight / total for weight in weights]
+    return [Tap(element(place), weight) for place, weight in zip(places, weights)]
+
+
+def _position(
+    axis_map: RationalMap | RealMap, at: Dim, size: Dim
+) -> tuple[Callable[[int], Dim], Callable[[int], Expr], Expr]:
+    """For elements counted from the position's floor: their clamped coordinate, whether they exist; the fraction."""
+    if isinstance(axis_map, RationalMap):
+        numerator = axis_map.numerator(at)
+        floor = ix.floordiv(numerator, axis_map.divisor)
+        rest = ex.cast(ex.coordinate(ix.modulo(numerator, axis_map.divisor)), "f32")
+        if isinstance(axis_map.divisor, ix.Index):
+            fraction = rest / ex.cast(ex.coordinate(axis_map.divisor), "f32")
+        elif rest.op == "const":
+            fraction = ex.const(rest.payload / axis_map.divisor, "f32")
+        else:
+            fraction = rest * ex.const(1.0 / axis_map.divisor, "f32")
+        return (
+            lambda place: _clamp(ix.add(floor, place), size),
+            lambda place: ex.in_range(ix.add(floor, place), 0, size),
+            fraction,
+        )
+    number, fraction = axis_map.position(at)
+    zero, last = ex.const(0, "i32"), ex.coordinate(ix.add(size, -1))
+
+    def element(place: int) -> Dim:
+        return _clamped(number + ex.const(place, "i32"), size)
+
+    def inside(place: int) -> Expr:
+        shifted = number + ex.const(place, "i32")
+        return ex.binary("and", ex.compare("ge", shifted, zero), ex.compare("le", shifted, last))
+
+    return element, inside, fraction
+
+
+def _clamped(position: Expr, size: Dim) -> Dim:
+    """An i32 position, clamped, as a coordinate of an axis of ``size``."""
+    clamped = ex.binary("min", ex.binary("max", position, ex.const(0, "i32")), ex.coordinate(ix.add(size, -1)))
+    return ex.as_index(clamped, 0, max(ix.bounds(size)[1] - 1, 0))
+
+
+def _cubic_weights(fraction: Expr, a: float) -> list[Expr]:
+    """Keys' kernel at the distances ``1 + t, t, 1 - t, 2 - t`` of the four elements around the position."""
+
+    def number(value: float) -> Expr:
+        return ex.const(value, "f32")
+
+    def near(t: Expr) -> Expr:  # |distance| <= 1
+        return (number(a + 2.0) * t - number(a + 3.0)) * t * t + number(1.0)
+
+    def far(t: Expr) -> Expr:  # 1 < |distance| < 2, at distance 1 + t
+        d = t + number(1.0)
+        return ((number(a) * d - number(5.0 * a)) * d + number(8.0 * a)) * d - number(4.0 * a)
+
+    mirrored = number(1.0) - fraction
+    return [far(fraction), near(fraction), near(mirrored), far(mirrored)]
+
+
+def _read_interpolated(node: Node, coordinates: Sequence[Dim], read: Read) -> Expr:
+    """The product of one-dimensional kernels: a sum over the elements around the position, axis by axis."""
+    attributes: SampleAttributes = node.attributes
+    value = node.operand(0)
+    taps = [
+        _axis_taps(attributes, axis_map, at, size)
+        for axis_map, at, size in zip(attributes.maps, coordinates, value.shape)
+    ]
+
+    def sum_from(axis: int, where: tuple[Dim, ...]) -> Expr:
+        if axis == value.rank:
+            return ex.cast(read(0, where), "f32")
+        total: Expr | None = None
+        for tap in taps[axis]:
+            inner = sum_from(axis + 1, (*where, tap.at))
+            term = inner if tap.weight is None else tap.weight * inner
+            total = term if total is None else total + term
+        assert total is not None
+        return total
+
+    result = checks.wrap(ex.cast(sum_from(0, ()), value.dtype.compute), value.dtype)
+    return _within(node, coordinates, result)
+
+
+register(
+    name="Interpolate",
+    domain="loom",
+    attributes=SampleAttributes,
+    infer=_infer,
+    gather=_read_interpolated,
+    types=(checks.FLOATS | frozenset({"int8", "uint8", "int16", "uint16", "int32", "uint32"}),),
+    reads=4,
+    cases=(),
+)

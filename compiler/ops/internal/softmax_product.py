@@ -1,0 +1,147 @@
+"""``loom.SoftmaxProduct``: softmax(scores) values, the second half of attention as one operator.
+
+Rewrites make it of a softmax and the matrix product behind it; its kernel never writes the weights to memory, and
+computes the scores itself where they come from a matrix product (:mod:`compiler.attention`).
+
+Few queries with many keys do not fill a GPU: then the keys are split into parts, whose results ``loom.MergeParts`` puts
+together in a fixed order.  A part gives its weighted sum of values, padded to whole vectors, then one more vector with
+its highest score and its sum of powers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ....runtime.plan.dtypes import BY_NAME, FLOAT32
+from ...ir.graph import Node
+from ...symbolic import expr as ex
+from ...symbolic import polynomial as ix
+from ...symbolic.expr import Expr
+from ...symbolic.lanes import LANES
+from ...symbolic.polynomial import Dim
+from .. import checks
+from ..checks import FLOATS
+from ..onnx.matmul import product_shape
+from ..registry import Inferred, Read, register
+
+#: The lowest finite number: the highest score of no keys
+LOWEST = -3.4028234e38
+
+
+@dataclass(frozen=True, slots=True)
+class SoftmaxProductAttributes:
+    """``zero_rows``: a row whose scores are all -infinity gives zeros; otherwise NaN, as 0 / 0."""
+
+    zero_rows: bool
+    parts: int = 1
+
+
+def padded_size(size: int) -> int:
+    """Elements of a weighted sum in whole vectors."""
+    return -(-size // LANES) * LANES
+
+
+def _infer(node: Node) -> Inferred:
+    """Scores [..., M, N] and values [..., N, D]; the result [..., M, D] has the type of the values.
+
+    With several parts it is [..., M, parts, D in whole vectors + 4] in float32.
+    """
+    scores, values = node.operand(0), node.operand(1)
+    checks.require(min(scores.rank, values.rank) >= 2, node, "scores and values have rank 2 at least")
+    shape = product_shape(node, scores.shape, values.shape)
+    parts = node.attributes.parts
+    if parts == 1:
+        return [(values.dtype, shape)]
+    return [(FLOAT32, (*shape[:-1], parts, padded_size(ix.number(shape[-1])) + LANES))]
+
+
+def _parts_array(scores: np.ndarray, values: np.ndarray, parts: int) -> np.ndarray:
+    results = []
+    chunk = -(-scores.shape[-1] // parts)
+    for part in range(parts):
+        own = slice(part * chunk, (part + 1) * chunk)
+        highest = scores[..., own].max(-1, keepdims=True, initial=np.float32(LOWEST))
+        powers = np.exp(scores[..., own] - highest)
+        sums = np.matmul(powers, values[..., own, :])
+        tail = np.concatenate([highest, powers.sum(-1, keepdims=True)], -1)
+        tail = np.broadcast_to(tail, (*sums.shape[:-1], 2))
+        pads = [np.zeros((*sums.shape[:-1], size), sums.dtype) for size in (-sums.shape[-1] % LANES, 2)]
+        results.append(np.concatenate([sums, pads[0], tail, pads[1]], -1))
+    return np.stack(results, -2)
+
+
+def softmax_product_array(scores: np.ndarray, values: np.ndarray, attributes: SoftmaxProductAttributes) -> np.ndarray:
+    """The operator with numpy; half-precision floats are computed in f32."""
+    compute = np.float64 if scores.dtype == np.float64 else np.float32
+    scores = scores.astype(compute)
+    if attributes.parts > 1:
+        return _parts_array(scores, values.astype(compute), attributes.parts).astype(np.float32)
+    if not scores.shape[-1]:
+        return np.matmul(scores, values.astype(compute)).astype(values.dtype)
+    highest = np.maximum(scores.max(-1, keepdims=True), np.finfo(np.float32).min)
+    powers = np.exp(scores - highest)
+    total = powers.sum(-1, keepdims=True)
+    if attributes.zero_rows:
+        total = np.where(total == 0, compute(1), total)
+    return np.matmul(powers / total, values.astype(compute)).astype(values.dtype)
+
+
+register(
+    name="SoftmaxProduct",
+    domain="loom",
+    infer=_infer,
+    cases=(),
+    attributes=SoftmaxProductAttributes,
+    family="attention",
+    types=(FLOATS,),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class MergePartsAttributes:
+    """``size`` elements of a value, as ``dtype``; without any of the ``keys`` the result is zero."""
+
+    size: int
+    dtype: str
+    zero_rows: bool
+    keys: Dim
+
+
+def _infer_merged(node: Node) -> Inferred:
+    attributes: MergePartsAttributes = node.attributes
+    return [(BY_NAME[attributes.dtype], (*node.operand(0).shape[:-2], attributes.size))]
+
+
+def _read_merged(node: Node, coordinates: Sequence[Dim], read: Read) -> Expr:
+    attributes: MergePartsAttributes = node.attributes
+    *row, element = coordinates
+    parts, size = ix.number(node.operand(0).shape[-2]), padded_size(attributes.size)
+    highest = [read(0, (*row, part, size)) for part in range(parts)]
+    most = highest[0]
+    for each in highest[1:]:
+        most = ex.binary("max", most, each)
+    total = result = ex.const(0, "f32")
+    for part, each in enumerate(highest):
+        factor = ex.unary("exp", each - most)
+        total = total + factor * read(0, (*row, part, size + 1))
+        result = result + factor * read(0, (*row, part, element))
+    one = ex.const(1, "f32")
+    if attributes.zero_rows:
+        total = ex.select(ex.compare("eq", total, ex.const(0, "f32")), one, total)
+    elif ix.bounds(attributes.keys)[0] < 1:
+        total = ex.select(ex.compare("eq", ex.coordinate(attributes.keys), ex.const(0, "i32")), one, total)
+    return result / total
+
+
+register(
+    name="MergeParts",
+    domain="loom",
+    infer=_infer_merged,
+    cases=(),
+    attributes=MergePartsAttributes,
+    gather=_read_merged,
+    reads=8,
+)

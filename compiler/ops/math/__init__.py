@@ -1,0 +1,1 @@
+"""Arithmetic that several operators share: windows, positions, attention, number codes, Winograd."""

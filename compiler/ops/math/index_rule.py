@@ -1,0 +1,69 @@
+"""The rule for indices that an operand holds, from what an operator declares (:class:`~.registry.Indices`).
+
+An index is in range from ``-size`` to ``size - 1``, or from 0 where an operator does not count from the end.  What is
+known while compiling and out of range is an error; what comes at run time is clamped by the kernels
+(:func:`~.indexing.run_time_index`), so :func:`find_wrong` tells who asks about values of a run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ....runtime.plan.errors import ShapeError
+from ...ir.graph import Node
+from ...symbolic import polynomial as ix
+from ..registry import Indices
+
+
+@dataclass(frozen=True, slots=True)
+class WrongIndices:
+    """``value`` at ``where`` is the first of ``count`` indices that are not from ``low`` to ``high``."""
+
+    where: tuple[int, ...]
+    value: int
+    low: int
+    high: int
+    count: int
+
+
+def check_known_indices(node: Node, rule: Indices, *, every_size: bool = False) -> None:
+    """Raise :class:`ShapeError` for known indices that are out of range for every size that is declared.
+
+    With ``every_size`` for those that are out of range for one of them, or may be: they may be symbolic, too.
+    """
+    operand = node.optional(rule.position)
+    known = None if operand is None else operand.known
+    if known is None or known.size == 0:
+        return
+    sizes = rule.sizes(node)
+    columns = known.reshape(-1, max(len(sizes), 1)).T
+    for column, size in zip(columns, sizes):
+        most = ix.bounds(size)[0 if every_size else 1]
+        plain = np.array([element for element in column if not isinstance(element, ix.Index)], np.int64)
+        wrong = plain[(plain < (-most if rule.wraps else 0)) | (plain >= most)]
+        if wrong.size:
+            raise ShapeError(
+                f"index {wrong[0]} is out of range for an axis of {ix.text(size)} elements", origin=node.origin
+            )
+        symbolic = [element for element in column if isinstance(element, ix.Index)] if every_size else []
+        for element in symbolic:
+            if ix.bounds(element)[0] < (-most if rule.wraps else 0) or not ix.always_less(element, size):
+                text = f"index {ix.text(element)} may be out of range for an axis of {ix.text(size)} elements"
+                raise ShapeError(text, origin=node.origin)
+
+
+def find_wrong(array: np.ndarray, sizes: Sequence[int], rule: Indices) -> WrongIndices | None:
+    """The indices of an array that are out of range; ``sizes`` are those of the axes that its tuples address."""
+    if not array.size:
+        return None
+    limits = np.asarray(sizes if len(sizes) > 1 else sizes[0] if sizes else 0)
+    lows = -limits if rule.wraps else np.zeros_like(limits)
+    wrong = np.argwhere((array < lows) | (array >= limits))
+    if not len(wrong):
+        return None
+    where = tuple(int(axis) for axis in wrong[0])
+    size = sizes[where[-1] if len(sizes) > 1 else 0]
+    return WrongIndices(where, int(array[where]), -size if rule.wraps else 0, size - 1, len(wrong))

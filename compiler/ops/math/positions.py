@@ -1,0 +1,28 @@
+"""Expressions of positions between the elements of an axis, and of whole ones as coordinates."""
+
+from __future__ import annotations
+
+from ...symbolic import expr as ex
+from ...symbolic import polynomial as ix
+from ...symbolic.expr import Expr
+from ...symbolic.polynomial import Dim
+
+
+def clamped_coordinate(position: Expr, size: Dim) -> Dim:
+    """A whole position as a coordinate, clamped."""
+    last = ix.add(size, -1)
+    whole = ex.cast(position, "i32")
+    clamped = ex.binary("max", ex.binary("min", whole, ex.coordinate(last)), ex.const(0, "i32"))
+    return ex.as_index(clamped, 0, max(ix.bounds(last)[1], 0))
+
+
+def within(value: Expr, low: Expr, high: Expr) -> Expr:
+    return ex.binary("and", ex.compare("ge", value, low), ex.compare("le", value, high))
+
+
+def extent(size: Dim) -> Expr:
+    return ex.cast(ex.coordinate(size), "f32")
+
+
+def as_float(value: Dim) -> Expr:
+    return ex.cast(ex.coordinate(value), "f32")

@@ -1,0 +1,52 @@
+"""Regions of interest, one axis at a time: what RoiAlign and MaxRoiPool share.
+
+A region is x1, y1, x2, y2.  What an element of an axis has to do with the bins of a region depends on that axis alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ....runtime.plan.dtypes import DType
+from ...ir.graph import Node
+from ...symbolic import expr as ex
+from ...symbolic.expr import Expr
+from ...symbolic.polynomial import Dim
+from ..onnx.activations import number
+from ..registry import Inferred
+
+
+@dataclass(frozen=True, slots=True)
+class RoiAxisAttributes:
+    """The result is [regions, bins, size]: something of each bin of each region, and each element of an axis."""
+
+    vertical: bool
+    bins: int
+    size: Dim
+    scale: float
+
+
+def infer_axis(dtype: DType) -> Callable[[Node], Inferred]:
+    """The type rule of an operator with :class:`RoiAxisAttributes`; regions are its first operand."""
+
+    def infer(node: Node) -> Inferred:
+        attributes: RoiAxisAttributes = node.attributes
+        return [(dtype, (node.operand(0).shape[0], attributes.bins, attributes.size))]
+
+    return infer
+
+
+def ends(read: Callable[[int], Expr], vertical: bool, scale: float) -> tuple[Expr, Expr]:
+    """Where a region begins and ends along an axis, in elements of the input; ``read`` gives its four numbers."""
+    place = 1 if vertical else 0
+    return read(place) * number(scale), read(place + 2) * number(scale)
+
+
+def span(
+    read: Callable[[int], Expr], vertical: bool, scale: float, shift: float, at_least_one: bool
+) -> tuple[Expr, Expr]:
+    """Where a region that is shifted begins along an axis, and how long it is: one element or more, if asked for."""
+    start, stop = (end - number(shift) for end in ends(read, vertical, scale))
+    length = stop - start
+    return start, ex.binary("max", length, number(1.0)) if at_least_one else length

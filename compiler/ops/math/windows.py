@@ -1,0 +1,100 @@
+"""Shape rules of sliding windows, shared by convolutions and pools."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ....runtime.plan.errors import ShapeError
+from ...ir.graph import Node, Value
+from ...symbolic import polynomial as ix
+from ...symbolic.polynomial import Dim
+from .. import checks
+from ..registry import Builder
+
+
+def per_axis(node: Node, values: Sequence[int] | None, count: int, what: str) -> tuple[int, ...]:
+    """An attribute with one positive number for each spatial axis (1 where it is absent)."""
+    if not values:
+        return (1,) * count
+    checks.require(len(values) == count, node, f"{what} {tuple(values)} does not fit {count} spatial axes")
+    checks.require(all(value > 0 for value in values), node, f"{what} {tuple(values)} must be positive")
+    return tuple(values)
+
+
+def dilated(kernel: int, dilation: int) -> int:
+    """Elements from the first to the last that a dilated kernel touches."""
+    return dilation * (kernel - 1) + 1
+
+
+def resolve_pads(
+    node: Node,
+    auto_pad: str,
+    pads: Sequence[int] | None,
+    sizes: Sequence[Dim],
+    kernel: Sequence[int],
+    strides: Sequence[int],
+    dilations: Sequence[int],
+) -> tuple[int, ...]:
+    """Explicit padding, all begins before all ends, of a window over spatial ``sizes``."""
+    count = len(kernel)
+    if auto_pad in ("", "NOTSET"):
+        checks.require(not pads or len(pads) == 2 * count, node, f"pads {tuple(pads or ())} do not fit {count} axes")
+        return tuple(pads) if pads else (0,) * (2 * count)
+    if auto_pad == "VALID":
+        return (0,) * (2 * count)
+    checks.require_choice(node, "auto_pad", ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"))
+    begins, ends = [], []
+    for size, extent, stride, dilation in zip(sizes, kernel, strides, dilations):
+        if stride == 1:
+            total = dilated(extent, dilation) - 1
+        else:
+            known = checks.concrete(node, size, "a spatial size under auto_pad with strides")
+            windows = -(-known // stride)
+            total = max((windows - 1) * stride + dilated(extent, dilation) - known, 0)
+        small = total // 2
+        begin = small if auto_pad == "SAME_UPPER" else total - small
+        begins.append(begin)
+        ends.append(total - begin)
+    return (*begins, *ends)
+
+
+def window_count(
+    node: Node, size: Dim, kernel: int, stride: int, dilation: int, begin: int, end: int, ceil_mode: bool = False
+) -> Dim:
+    """How many windows fit along one axis.
+
+    With ``ceil_mode`` the last may stick out, but never starts in the padding behind the end.
+    """
+    room = ix.add(size, begin + end - dilated(kernel, dilation))
+    if ix.bounds(room)[0] < 0:
+        some = " for some sizes" if isinstance(room, ix.Index) else ""
+        raise ShapeError(
+            f"a window of {dilated(kernel, dilation)} is larger than {ix.text(size)} with padding{some}",
+            origin=node.origin,
+        )
+    if not ceil_mode:
+        return ix.add(ix.floordiv(room, stride), 1)
+    starts_before_end = ix.ceildiv(ix.add(size, begin), stride)
+    return ix.minimum(ix.add(ix.ceildiv(room, stride), 1), starts_before_end)
+
+
+def with_two_axes(builder: Builder, value: Value) -> Value:
+    """[N, C, W] as [N, C, 1, W]: the kernels know two and three spatial axes."""
+    return builder.op("Unsqueeze", value, builder.constant(np.array([2], np.int64)))
+
+
+def with_one_axis(builder: Builder, value: Value) -> Value:
+    """[N, C, 1, W] as [N, C, W]."""
+    return builder.op("Squeeze", value, builder.constant(np.array([2], np.int64)))
+
+
+def leading(values: Sequence[int], neutral: int) -> tuple[int, ...]:
+    """Parameters of one spatial axis as those of two, the first of which is trivial."""
+    return (neutral, *values)
+
+
+def leading_pads(pads: Sequence[int]) -> tuple[int, ...]:
+    begin, end = pads
+    return (0, begin, 0, end)

@@ -1,0 +1,155 @@
+"""Contributed operators that add a bias before something else: BiasAdd, BiasSplitGelu, BiasSoftmax, BiasDropout."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ....runtime.plan.dtypes import BOOL
+from ...ir.graph import Node, Shape, Value
+from ...symbolic import polynomial as ix
+from .. import checks
+from ..checks import FLOATS
+from ..onnx.dropout import trains
+from ..registry import Builder, Case, Inferred, Tensor, register
+
+
+def _biased_shape(node: Node) -> Shape:
+    value, bias = node.operand(0), node.operand(1)
+    shape = checks.broadcast_shapes(node, [value.shape, bias.shape])
+    checks.require(shape == value.shape, node, "the bias does not broadcast to the input")
+    return value.shape
+
+
+def _biased(builder: Builder, node: Node) -> Value:
+    return builder.op("Add", node.operand(0), node.operand(1))
+
+
+# -- BiasAdd ---------------------------------------------------------------------------------------------------------
+
+
+def _infer_add(node: Node) -> Inferred:
+    shape = _biased_shape(node)
+    checks.require(node.operand(2).shape == shape, node, "the skip connection differs in shape from the input")
+    return [(node.operand(0).dtype, shape)]
+
+
+register(
+    name="BiasAdd",
+    domain="com.microsoft",
+    infer=_infer_add,
+    cases=(
+        Case((Tensor((2, 3, 7)), Tensor((7,)), Tensor((2, 3, 7)))),
+        Case((Tensor((1, 1, 320)), Tensor((320,)), Tensor((1, 1, 320)))),
+    ),
+    expand=lambda builder, node: [builder.op("Add", _biased(builder, node), node.operand(2))],
+    types=(FLOATS,),
+)
+
+
+# -- BiasSplitGelu ---------------------------------------------------------------------------------------------------
+
+
+def _infer_split(node: Node) -> Inferred:
+    shape = _biased_shape(node)
+    checks.require(len(shape) > 0, node, "the input is a scalar")
+    checks.require(ix.equal(ix.modulo(shape[-1], 2), 0), node, f"{ix.text(shape[-1])} elements have no halves")
+    return [(node.operand(0).dtype, (*shape[:-1], ix.floordiv(shape[-1], 2)))]
+
+
+def _expand_split(builder: Builder, node: Node) -> Sequence[Value]:
+    """The first half of the last axis times the Gelu of the second one."""
+    left, right = builder.ops("Split", _biased(builder, node), axis=-1, num_outputs=2)
+    return [builder.op("Mul", left, builder.op("Gelu", right))]
+
+
+register(
+    name="BiasSplitGelu",
+    domain="com.microsoft",
+    infer=_infer_split,
+    cases=(
+        Case((Tensor((2, 3, 14)), Tensor((14,)))),
+        Case((Tensor((1, 5, 64), low=-4.0, high=4.0), Tensor((64,)))),
+    ),
+    expand=_expand_split,
+    types=(FLOATS,),
+)
+
+
+# -- BiasSoftmax -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class BiasSoftmaxAttributes:
+    """All axes from ``axis`` on are one.  ``is_inner_broadcast`` says on which side of it the bias lacks axes, as the
+    shape of the bias does.
+    """
+
+    is_inner_broadcast: int
+    axis: int = 1
+
+
+def _infer_softmax(node: Node) -> Inferred:
+    shape = _biased_shape(node)
+    checks.normalise_axis(node, node.attributes.axis, len(shape))
+    return [(node.operand(0).dtype, shape)]
+
+
+register(
+    name="BiasSoftmax",
+    domain="com.microsoft",
+    infer=_infer_softmax,
+    cases=(
+        Case((Tensor((2, 3, 5, 7)), Tensor((2, 1, 1, 7))), {"axis": 3, "is_inner_broadcast": 1}),
+        Case((Tensor((2, 3, 5, 7)), Tensor((5, 7))), {"axis": 3, "is_inner_broadcast": 0}),
+        Case((Tensor((2, 3, 5, 7)), Tensor((1, 1, 5, 7))), {"axis": 2, "is_inner_broadcast": 0}),
+    ),
+    attributes=BiasSoftmaxAttributes,
+    expand=lambda builder, node: [
+        builder.op("Softmax", _biased(builder, node), axis=node.attributes.axis, flatten=1),
+    ],
+    types=(FLOATS,),
+)
+
+
+# -- BiasDropout -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class BiasDropoutAttributes:
+    seed: int | None = None
+
+
+def _infer_dropout(node: Node) -> Inferred:
+    shape, residual = _biased_shape(node), node.optional(2)
+    checks.require(residual is None or residual.shape == shape, node, "the residual differs in shape from the input")
+    trains(node, 4)  # refuses a mode that is not known
+    return [(node.operand(0).dtype, shape), (BOOL, shape)]
+
+
+def _expand_dropout(builder: Builder, node: Node) -> Sequence[Value]:
+    """Dropout of the sum with the bias, then the residual is added."""
+    residual = node.optional(2)
+    mode = builder.constant(np.asarray(trains(node, 4)))
+    result, mask = builder.ops("Dropout", _biased(builder, node), node.optional(3), mode, seed=node.attributes.seed)
+    return [result if residual is None else builder.op("Add", result, residual), mask]
+
+
+_RATIO = Tensor((), data=0.3, constant=True)
+
+register(
+    name="BiasDropout",
+    domain="com.microsoft",
+    infer=_infer_dropout,
+    cases=(
+        Case((Tensor((2, 3, 7)), Tensor((7,)), Tensor((2, 3, 7)), _RATIO), outputs=2),
+        Case((Tensor((2, 3, 7)), Tensor((7,)), None, _RATIO, Tensor((), "bool", data=False, constant=True))),
+        Case((Tensor((3, 5)), Tensor((5,)))),
+    ),
+    attributes=BiasDropoutAttributes,
+    expand=_expand_dropout,
+    static_inputs=(4,),
+    types=(FLOATS, FLOATS, FLOATS, FLOATS, frozenset({"bool"})),
+)

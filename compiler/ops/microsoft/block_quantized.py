@@ -1,0 +1,330 @@
+"""Weights of two, four or eight bits in blocks along an axis: MatMulNBits and GatherBlockQuantized.
+
+Several numbers share a byte, the first in its low bits.  ``loom.UnpackBits`` reads single numbers, so the packed bytes
+are what lies in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ....runtime.plan.dtypes import BY_NAME, UINT8
+from ...ir.graph import Node, Value
+from ...symbolic import expr as ex
+from ...symbolic import polynomial as ix
+from ...symbolic.expr import Expr
+from ...symbolic.polynomial import Dim
+from .. import checks
+from ..checks import FLOATS
+from ..onnx.normalization import in_type
+from ..onnx.quantize import dequantize
+from ..registry import Builder, Case, Indices, Inferred, Read, Tensor, register
+
+_UINT8 = frozenset({"uint8"})
+
+
+# -- packed numbers --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class UnpackBitsAttributes:
+    """The last axis holds ``size`` numbers of ``bits`` bits."""
+
+    bits: int
+    size: Dim
+
+
+def _infer_unpacked(node: Node) -> Inferred:
+    return [(UINT8, (*node.operand(0).shape[:-1], node.attributes.size))]
+
+
+def _read_unpacked(node: Node, coordinates: Sequence[Dim], read: Read) -> Expr:
+    bits = node.attributes.bits
+    per_byte = 8 // bits
+    *outer, last = coordinates
+    byte = read(0, [*outer, ix.floordiv(last, per_byte)])
+    if per_byte == 1:
+        return byte
+    shift = ex.cast(ex.coordinate(ix.multiply(ix.modulo(last, per_byte), bits)), "u32")
+    return ex.binary("and", ex.binary("shr", byte, shift), ex.const((1 << bits) - 1, "u32"))
+
+
+register(
+    name="UnpackBits",
+    domain="loom",
+    infer=_infer_unpacked,
+    cases=(),
+    attributes=UnpackBitsAttributes,
+    gather=_read_unpacked,
+    types=(_UINT8,),
+)
+
+
+def _check_bits(node: Node) -> int:
+    bits: int = node.attributes.bits
+    checks.require_choice(node, "bits", (2, 4, 8))
+    return bits
+
+
+def _unpacked(builder: Builder, value: Value, bits: int, size: Dim) -> Value:
+    return builder.op("UnpackBits", value, domain="loom", bits=bits, size=size)
+
+
+def _repeated(builder: Builder, value: Value, axis: int, block: int, size: Dim) -> Value:
+    return builder.op("RepeatBlocks", value, domain="loom", axis=axis, block=block, size=size)
+
+
+def _ints(*values: int) -> np.ndarray:
+    return np.array(values, np.int64)
+
+
+# -- MatMulNBits -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class MatMulNBitsAttributes:
+    """``accuracy_level`` and ``weight_prepacked`` are hints to other runtimes' kernels."""
+
+    K: int
+    N: int
+    block_size: int
+    bits: int = 4
+    accuracy_level: int = 0
+    weight_prepacked: int = 0
+
+
+def _blocks(node: Node) -> int:
+    """Blocks in a row of the weight."""
+    return -(-node.attributes.K // node.attributes.block_size)
+
+
+def _infer_matmul_nbits(node: Node) -> Inferred:
+    attributes: MatMulNBitsAttributes = node.attributes
+    value, weight = node.operand(0), node.operand(1)
+    bits, block = _check_bits(node), attributes.block_size
+    checks.require(block >= 16 and not block & (block - 1), node, f"block_size {block} is no power of two from 16 on")
+    blocks = _blocks(node)
+    groups = node.optional(4)
+    checks.require(
+        groups is None or groups.shape == (attributes.K,), node, f"g_idx is not one of {attributes.K} numbers"
+    )
+    checks.require_choice(node, "weight_prepacked", (0,))
+    fits = value.rank >= 1 and ix.equal(value.shape[-1], attributes.K)
+    checks.require(fits, node, f"A of shape {checks.describe_shape(value.shape)} for K = {attributes.K}")
+    wanted = (attributes.N, blocks, block * bits // 8)
+    checks.require(weight.shape == wanted, node, f"B of shape {checks.describe_shape(weight.shape)}, not {wanted}")
+    scales = ix.product(node.operand(2).shape)
+    checks.require(
+        scales == attributes.N * blocks, node, f"{ix.text(scales)} scales for {attributes.N * blocks} blocks"
+    )
+    bias = node.optional(5)
+    checks.require(bias is None or bias.shape == (attributes.N,), node, "the bias has one number for each column")
+    return [(value.dtype, (*value.shape[:-1], attributes.N))]
+
+
+def _zero_points(builder: Builder, node: Node, position: int, rows: int, blocks: int, bits: int) -> Value:
+    """One zero point for each block: packed like the weight, in the type of the scales, or half of the range."""
+    given = node.optional(position)
+    if given is None:
+        return builder.constant(np.array(1 << (bits - 1), np.uint8))
+    if given.dtype.is_float:
+        return builder.op("Reshape", given, builder.constant(_ints(rows, blocks)))
+    packed = builder.op("Reshape", given, builder.constant(_ints(rows, -(-blocks * bits // 8))))
+    return _unpacked(builder, packed, bits, blocks)
+
+
+def _of_numbers(builder: Builder, node: Node, parameter: Value) -> Value:
+    """[N, blocks] as [N, K]: that of the block in which a number lies, or of the block that ``g_idx`` tells."""
+    attributes: MatMulNBitsAttributes = node.attributes
+    groups = node.optional(4)
+    if groups is not None:
+        return builder.op("Gather", parameter, groups, axis=1)
+    return _repeated(builder, parameter, 1, attributes.block_size, attributes.K)
+
+
+def _expand_matmul_nbits(builder: Builder, node: Node) -> Sequence[Value]:
+    attributes: MatMulNBitsAttributes = node.attributes
+    value, bias = node.operand(0), node.optional(5)
+    rows, blocks, bits = attributes.N, _blocks(node), attributes.bits
+    row_bytes = blocks * attributes.block_size * bits // 8
+    packed = builder.op("Reshape", node.operand(1), builder.constant(_ints(rows, row_bytes)))
+    numbers = _unpacked(builder, packed, bits, attributes.K)
+    scales = builder.op("Reshape", node.operand(2), builder.constant(_ints(rows, blocks)))
+    scales = _of_numbers(builder, node, scales)
+    zeros = _zero_points(builder, node, 3, rows, blocks, bits)
+    if zeros.rank:
+        zeros = _of_numbers(builder, node, zeros)
+    if zeros.dtype.is_float:
+        difference = builder.op("Sub", builder.op("Cast", numbers, to=scales.dtype.onnx), zeros)
+        weight = builder.op("Mul", difference, scales)
+    else:
+        weight = dequantize(builder, numbers, scales, zeros, scales.dtype)
+    weight = in_type(builder, builder.op("Transpose", weight, perm=(1, 0)), value.dtype)
+    result = builder.op("MatMul", value, weight)
+    return [result if bias is None else builder.op("Add", result, bias)]
+
+
+def _nbits_case(
+    rows: tuple[int, ...],
+    k: int,
+    n: int,
+    block: int,
+    bits: int = 4,
+    *,
+    zeros: str | None = None,
+    bias: bool = False,
+    groups: bool = False,
+) -> Case:
+    """``groups``: the blocks of the numbers along K take turns."""
+    blocks = -(-k // block)
+    inputs: list[Tensor | None] = [
+        Tensor((*rows, k)),
+        Tensor((n, blocks, block * bits // 8), "uint8", 0, 255, constant=True),
+        Tensor((n, blocks), low=0.05, high=0.2, constant=True),
+    ]
+    if zeros == "uint8":
+        inputs.append(Tensor((n, -(-blocks * bits // 8)), "uint8", 0, 255, constant=True))
+    elif zeros is not None:
+        inputs.append(Tensor((n, blocks), zeros, 5.0, 9.0, constant=True))
+    if bias or groups:
+        inputs += [None] * (4 - len(inputs))
+        inputs.append(Tensor((k,), "int32", data=[at % blocks for at in range(k)], constant=True) if groups else None)
+        inputs.append(Tensor((n,), constant=True) if bias else None)
+    return Case(tuple(inputs), {"K": k, "N": n, "block_size": block, "bits": bits})
+
+
+register(
+    name="MatMulNBits",
+    domain="com.microsoft",
+    infer=_infer_matmul_nbits,
+    cases=(
+        _nbits_case((3,), 32, 5, 16),
+        _nbits_case((2, 3), 40, 8, 16, zeros="uint8"),
+        _nbits_case((1,), 64, 12, 32, zeros="float32"),
+        _nbits_case((3,), 32, 5, 16, bias=True),
+        _nbits_case((3,), 32, 6, 16, 8, zeros="uint8"),
+        _nbits_case((3,), 96, 5, 32, 2, zeros="uint8"),
+        _nbits_case((3,), 64, 6, 16, groups=True),
+        _nbits_case((2, 3), 64, 6, 16, zeros="float32", groups=True, bias=True),
+    ),
+    attributes=MatMulNBitsAttributes,
+    expand=_expand_matmul_nbits,
+    types=(FLOATS, _UINT8, FLOATS, FLOATS | _UINT8, frozenset({"int32"}), FLOATS),
+)
+
+
+# -- GatherBlockQuantized --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class GatherBlockQuantizedAttributes:
+    bits: int = 4
+    block_size: int = 128
+    gather_axis: int = 0
+    quantize_axis: int = 1
+
+
+def _is_packed(node: Node) -> bool:
+    """Whether bytes hold several numbers each, along the last axis; tensors of 4-bit integers are not packed."""
+    return node.operand(0).dtype is UINT8
+
+
+def _unpacked_shape(node: Node) -> tuple[Dim, ...]:
+    data = node.operand(0)
+    per_byte = 8 // _check_bits(node) if _is_packed(node) else 1
+    return (*data.shape[:-1], ix.multiply(data.shape[-1], per_byte))
+
+
+def _infer_gather_block(node: Node) -> Inferred:
+    attributes: GatherBlockQuantizedAttributes = node.attributes
+    data, indices, scales, zeros = node.operand(0), node.operand(1), node.operand(2), node.optional(3)
+    checks.require(data.rank >= 1, node, "data is a scalar")
+    checks.require(attributes.block_size > 0, node, f"block_size must be positive, not {attributes.block_size}")
+    shape = _unpacked_shape(node)
+    gathered = checks.normalise_axis(node, attributes.gather_axis, data.rank)
+    quantised = checks.normalise_axis(node, attributes.quantize_axis, data.rank)
+    if quantised != data.rank - 1 and _is_packed(node):
+        checks.require_choice(node, "quantize_axis", (-1, data.rank - 1))
+    blocks = ix.ceildiv(shape[quantised], attributes.block_size)
+    wanted = (*shape[:quantised], blocks, *shape[quantised + 1 :])
+    checks.require(scales.shape == wanted, node, f"scales of shape {checks.describe_shape(scales.shape)}")
+    checks.require(zeros is None or zeros.dtype == data.dtype, node, "zero points of another type than the data")
+    return [(scales.dtype, (*shape[:gathered], *indices.shape, *shape[gathered + 1 :]))]
+
+
+def _gathered_sizes(node: Node) -> Sequence[Dim]:
+    axis = checks.normalise_axis(node, node.attributes.gather_axis, node.operand(0).rank)
+    return [_unpacked_shape(node)[axis]]
+
+
+def _expand_gather_block(builder: Builder, node: Node) -> Sequence[Value]:
+    """Dequantise, then gather: fusion reads only what is gathered.
+
+    Without zero points packed bytes stand for numbers around half of their range, 4-bit integers for themselves.
+    """
+    attributes: GatherBlockQuantizedAttributes = node.attributes
+    numbers, scales, zeros = node.operand(0), node.operand(2), node.optional(3)
+    axis = attributes.quantize_axis % numbers.rank
+    size = _unpacked_shape(node)[axis]
+    if _is_packed(node):
+        numbers = _unpacked(builder, numbers, attributes.bits, size)
+        if zeros is not None:
+            zeros = _unpacked(builder, zeros, attributes.bits, scales.shape[axis])
+        else:
+            zeros = builder.constant(np.array(1 << (attributes.bits - 1), np.uint8))
+    if node.optional(3) is not None:
+        assert zeros is not None
+        zeros = _repeated(builder, zeros, axis, attributes.block_size, size)
+    repeated = _repeated(builder, scales, axis, attributes.block_size, size)
+    floats = dequantize(builder, numbers, repeated, zeros, scales.dtype)
+    return [builder.op("Gather", floats, node.operand(1), axis=attributes.gather_axis % numbers.rank)]
+
+
+def _gather_case(bits: int, *, zeros: bool) -> Case:
+    rows, blocks = 5, 3
+    packed = Tensor((rows, 16 * blocks * bits // 8), "uint8", 0, 255)
+    inputs = [packed, Tensor((2, 2), "int64", data=[[0, 4], [-1, 2]]), Tensor((rows, blocks), low=0.05, high=0.2)]
+    if zeros:
+        inputs.append(Tensor((rows, -(-blocks * bits // 8)), "uint8", 0, 255))
+    return Case(tuple(inputs), {"bits": bits, "block_size": 16})
+
+
+def _wide_case(dtype: str, *, zeros: bool) -> Case:
+    """Blocks of a 4-bit tensor along another axis than the last."""
+    low, high = BY_NAME[dtype].integer_range
+    data, indices = Tensor((19, 3), dtype, low, high, constant=True), Tensor((2,), "int64", data=[2, 0])
+    inputs = [data, indices, Tensor((2, 3), low=0.05, high=0.2)]
+    if zeros:
+        inputs.append(Tensor((2, 3), dtype, low, high, constant=True))
+    return Case(tuple(inputs), {"block_size": 16, "gather_axis": 1, "quantize_axis": 0})
+
+
+def _one_axis_case() -> Case:
+    """Numbers are gathered along the axis of the blocks."""
+    data, indices = Tensor((19, 3), "int4", -8, 7, constant=True), Tensor((2, 2), "int64", data=[[2, 17], [-1, 16]])
+    scales = Tensor((2, 3), low=0.05, high=0.2)
+    return Case((data, indices, scales), {"block_size": 16, "gather_axis": 0, "quantize_axis": 0})
+
+
+_BLOCK_DATA = _UINT8 | {"int4", "uint4"}
+
+register(
+    name="GatherBlockQuantized",
+    domain="com.microsoft",
+    infer=_infer_gather_block,
+    cases=(
+        _gather_case(4, zeros=False),
+        _gather_case(4, zeros=True),
+        _gather_case(8, zeros=True),
+        _wide_case("int4", zeros=True),
+        _wide_case("uint4", zeros=False),
+        _one_axis_case(),
+    ),
+    attributes=GatherBlockQuantizedAttributes,
+    expand=_expand_gather_block,
+    indices=(Indices(1, _gathered_sizes),),
+    types=(_BLOCK_DATA, checks.INDICES, FLOATS, _BLOCK_DATA),
+)

@@ -1,0 +1,282 @@
+"""Contributed operators with the channels last: NhwcMaxPool, NhwcConv, NhwcFusedConv, GroupNorm, SkipGroupNorm.
+
+onnxruntime's layout pass and its optimiser of diffusion models write them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ....runtime.plan.dtypes import FLOAT32
+from ...ir.graph import Node, Value
+from ...symbolic import polynomial as ix
+from .. import checks
+from ..checks import FLOATS
+from ..math.channels_last import channels_first, channels_last, first_shape, last_shape, seen_first
+from ..onnx.convolution import ConvAttributes
+from ..onnx.normalization import in_type
+from ..onnx.pooling import MaxPoolAttributes, explicit
+from ..registry import Builder, Case, Inferred, Tensor, register, registry
+from .fused import FusedConvAttributes, infer_fused_conv
+
+_BYTES = frozenset({"int8", "uint8"})
+
+
+def _check_image(node: Node) -> None:
+    value = node.operand(0)
+    checks.require(value.rank >= 3, node, f"{node.op} needs spatial axes; the input has rank {value.rank}")
+
+
+# -- NhwcMaxPool -----------------------------------------------------------------------------------------------------
+
+
+def _infer_max_pool(node: Node) -> Inferred:
+    _check_image(node)
+    seen = seen_first(node)
+    value = seen.operand(0)
+    return [(value.dtype, last_shape((*value.shape[:2], *explicit(seen, "max").output_spatial)))]
+
+
+def _expand_max_pool(builder: Builder, node: Node) -> Sequence[Value]:
+    attributes: MaxPoolAttributes = node.attributes
+    pooled = builder.op(
+        "MaxPool",
+        channels_first(builder, node.operand(0)),
+        auto_pad=attributes.auto_pad,
+        ceil_mode=attributes.ceil_mode,
+        dilations=attributes.dilations,
+        kernel_shape=attributes.kernel_shape,
+        pads=attributes.pads,
+        strides=attributes.strides,
+    )
+    return [channels_last(builder, pooled)]
+
+
+def _pool_case(shape: tuple[int, ...], dtype: str, **attributes: object) -> Case:
+    low, high = (0, 255) if dtype == "uint8" else (-128, 127)
+    return Case((Tensor(shape, dtype, low, high),), dict(attributes))
+
+
+register(
+    name="NhwcMaxPool",
+    domain="com.microsoft",
+    infer=_infer_max_pool,
+    cases=(
+        _pool_case((1, 7, 5, 3), "uint8", kernel_shape=[3, 2]),
+        _pool_case((2, 7, 6, 4), "int8", kernel_shape=[3, 3], pads=[1, 1, 1, 1], strides=[2, 2]),
+        _pool_case((1, 9, 8, 5), "uint8", kernel_shape=[2, 3], dilations=[2, 1], ceil_mode=1, strides=[2, 2]),
+        _pool_case((2, 9, 4), "int8", kernel_shape=[3], strides=[2]),
+    ),
+    attributes=MaxPoolAttributes,
+    expand=_expand_max_pool,
+    types=(_BYTES | FLOATS,),
+)
+
+
+# -- NhwcConv, NhwcFusedConv -----------------------------------------------------------------------------------------
+
+_CONV = registry.get("Conv")
+
+
+def _with_filters_first(node: Node) -> Node:
+    """A detached copy whose operands have their channels first; only shape rules may look at it."""
+    seen = seen_first(node)
+    weight = node.operand(1)
+    checks.require(weight.rank == node.operand(0).rank, node, f"the weight has rank {weight.rank}")
+    turned = Value(0, weight.name, weight.dtype, first_shape(weight.shape))
+    return Node(0, node.op, node.domain, [seen.operand(0), turned, *node.inputs[2:]], node.attributes, node.origins)
+
+
+def _infer_conv(node: Node) -> Inferred:
+    _check_image(node)
+    ((dtype, shape),) = _CONV.infer(_with_filters_first(node))
+    return [(dtype, last_shape(shape))]
+
+
+def _conv_attributes(attributes: ConvAttributes) -> dict[str, Any]:
+    names = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
+    return {name: getattr(attributes, name) for name in names}
+
+
+def _expand_conv(builder: Builder, node: Node) -> Sequence[Value]:
+    """The weight is [M, kernel..., C / group]."""
+    value, weight = (channels_first(builder, node.operand(position)) for position in (0, 1))
+    result = builder.op("Conv", value, weight, *node.inputs[2:], **_conv_attributes(node.attributes))
+    return [channels_last(builder, result)]
+
+
+def _conv_case(value: tuple[int, ...], weight: tuple[int, ...], *, bias: bool = False, **attributes: object) -> Case:
+    operands = [Tensor(value), Tensor(weight, constant=True)]
+    if bias:
+        operands.append(Tensor((weight[0],), constant=True))
+    return Case(tuple(operands), dict(attributes))
+
+
+register(
+    name="NhwcConv",
+    domain="com.microsoft",
+    infer=_infer_conv,
+    cases=(
+        _conv_case((1, 7, 5, 3), (4, 3, 3, 3), bias=True, pads=[1, 1, 1, 1]),
+        _conv_case((2, 9, 7, 4), (6, 3, 2, 2), group=2, strides=[2, 1], kernel_shape=[3, 2]),
+        _conv_case((1, 5, 6, 8), (4, 1, 1, 8), bias=True),
+    ),
+    attributes=ConvAttributes,
+    expand=_expand_conv,
+    types=(FLOATS,),
+)
+
+
+def _seen_with_sum(node: Node) -> Node:
+    """As :func:`seen_first`, with Z turned like the result."""
+    seen, added = seen_first(node), node.optional(3)
+    if added is None:
+        return seen
+    turned = Value(0, added.name, added.dtype, first_shape(added.shape))
+    return Node(0, node.op, node.domain, [*seen.inputs[:3], turned], node.attributes, node.origins)
+
+
+def _infer_fused(node: Node) -> Inferred:
+    _check_image(node)
+    ((dtype, shape),) = infer_fused_conv(_seen_with_sum(node))
+    return [(dtype, last_shape(shape))]
+
+
+def _expand_fused(builder: Builder, node: Node) -> Sequence[Value]:
+    """The weight is [M, C / group, kernel...]: the layout pass turns activations alone."""
+    attributes, added = node.attributes, node.optional(3)
+    result = builder.op(
+        "FusedConv",
+        channels_first(builder, node.operand(0)),
+        node.operand(1),
+        node.optional(2),
+        None if added is None else channels_first(builder, added),
+        domain="com.microsoft",
+        activation=attributes.activation,
+        activation_params=attributes.activation_params,
+        **_conv_attributes(attributes),
+    )
+    return [channels_last(builder, result)]
+
+
+register(
+    name="NhwcFusedConv",
+    domain="com.microsoft",
+    infer=_infer_fused,
+    cases=(
+        _conv_case((1, 7, 5, 3), (4, 3, 3, 3), bias=True, activation="Relu", pads=[1, 1, 1, 1]),
+        _conv_case((2, 9, 7, 4), (6, 2, 3, 2), group=2, activation="LeakyRelu", activation_params=[0.2]),
+        Case((Tensor((1, 7, 5, 3)), Tensor((4, 3, 3, 3)), Tensor((4,)), Tensor((1, 5, 3, 4))), {"activation": "Relu"}),
+    ),
+    attributes=FusedConvAttributes,
+    expand=_expand_fused,
+    types=(FLOATS,),
+)
+
+
+# -- GroupNorm, SkipGroupNorm ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class GroupNormAttributes:
+    """``activation``: 0 for none, 1 for x sigmoid(x)."""
+
+    activation: int
+    groups: int
+    channels_last: int = 1
+    epsilon: float = 1e-5
+
+
+def _infer_group_norm(node: Node) -> Inferred:
+    attributes: GroupNormAttributes = node.attributes
+    value = node.operand(0)
+    checks.require_choice(node, "activation", (0, 1))
+    checks.require(value.rank >= 3, node, f"the input has rank {value.rank}")
+    channels = value.shape[-1 if attributes.channels_last else 1]
+    divides = attributes.groups > 0 and ix.equal(ix.modulo(channels, attributes.groups), 0)
+    checks.require(divides, node, f"{ix.text(channels)} channels do not divide into {attributes.groups} groups")
+    for position in (1, 2):
+        vector = node.operand(position)
+        fits = vector.rank == 1 and ix.equal(vector.shape[0], channels)
+        checks.require(fits, node, f"input {position} must have one number for each of {ix.text(channels)} channels")
+    return [(value.dtype, value.shape)]
+
+
+def _normalised(builder: Builder, node: Node, value: Value) -> Value:
+    """Computed in f32 and rounded once."""
+    attributes: GroupNormAttributes = node.attributes
+    dtype, last = value.dtype, attributes.channels_last
+    value = in_type(builder, value, FLOAT32)
+    value = builder.op(
+        "GroupNormalization",
+        channels_first(builder, value) if last else value,
+        *(in_type(builder, node.operand(position), FLOAT32) for position in (1, 2)),
+        num_groups=attributes.groups,
+        epsilon=attributes.epsilon,
+    )
+    if attributes.activation:
+        value = builder.op("Mul", value, builder.op("Sigmoid", value))
+    return in_type(builder, channels_last(builder, value) if last else value, dtype)
+
+
+_CHANNELS = (Tensor((4,)), Tensor((4,)))
+
+register(
+    name="GroupNorm",
+    domain="com.microsoft",
+    infer=_infer_group_norm,
+    cases=(
+        Case((Tensor((2, 5, 3, 4)), *_CHANNELS), {"groups": 2, "activation": 0}),
+        Case((Tensor((1, 7, 5, 4)), *_CHANNELS), {"groups": 4, "activation": 1, "epsilon": 1e-2}),
+        Case((Tensor((2, 4, 5, 3)), *_CHANNELS), {"groups": 1, "activation": 1, "channels_last": 0}),
+    ),
+    attributes=GroupNormAttributes,
+    expand=lambda builder, node: [_normalised(builder, node, node.operand(0))],
+    types=(FLOATS,),
+)
+
+
+def _infer_skip(node: Node) -> Inferred:
+    value, skip = node.operand(0), node.operand(3)
+    checks.require(node.attributes.channels_last == 1, node, "the channels are the last axis")
+    flat = skip.rank == 2 and skip.shape == (value.shape[0], value.shape[-1])
+    spread = skip.rank == value.rank and checks.broadcast_shapes(node, [value.shape, skip.shape]) == value.shape
+    checks.require(flat or spread, node, f"skip of shape {checks.describe_shape(skip.shape)}")
+    bias = node.optional(4)
+    if bias is not None:
+        shape = checks.describe_shape(bias.shape)
+        checks.require(bias.shape == value.shape[-1:], node, f"the bias has an element a channel, not {shape}")
+    result = _infer_group_norm(node)[0]
+    return [result, result]
+
+
+def _expand_skip(builder: Builder, node: Node) -> Sequence[Value]:
+    """The sum of input, skip (one element for each or for all positions) and bias, normalised; then the sum itself."""
+    value, skip, bias = node.operand(0), node.operand(3), node.optional(4)
+    if skip.rank == 2:
+        skip = builder.op("Unsqueeze", skip, builder.constant(np.arange(1, value.rank - 1, dtype=np.int64)))
+    total = builder.op("Add", value, skip)
+    if bias is not None:
+        total = builder.op("Add", total, bias)
+    return [_normalised(builder, node, total), total]
+
+
+_SUMMED = (Tensor((2, 5, 3, 4)), *_CHANNELS)
+
+register(
+    name="SkipGroupNorm",
+    domain="com.microsoft",
+    infer=_infer_skip,
+    cases=(
+        Case((*_SUMMED, Tensor((2, 5, 3, 4)), Tensor((4,))), {"groups": 2, "activation": 1}, outputs=2),
+        Case((*_SUMMED, Tensor((2, 1, 1, 4))), {"groups": 2, "activation": 0}, outputs=2),
+        Case((*_SUMMED, Tensor((2, 4)), Tensor((4,))), {"groups": 4, "activation": 0}),
+    ),
+    attributes=GroupNormAttributes,
+    expand=_expand_skip,
+    types=(FLOATS,),
+)

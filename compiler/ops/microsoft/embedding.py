@@ -1,0 +1,150 @@
+"""The sum of three embeddings, normalised: EmbedLayerNormalization and its quantised form (domain com.microsoft)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ....runtime.plan.dtypes import FLOAT32, INT32
+from ...ir.graph import Node, Value
+from ...symbolic import polynomial as ix
+from .. import checks
+from ..checks import FLOATS
+from ..internal.reduction import reduce
+from ..math.attention_core import part
+from ..onnx.quantize import BYTES, dequantize
+from ..registry import Builder, Case, Indices, Inferred, Tensor, register
+
+_INT32 = frozenset({"int32"})
+
+
+@dataclass(frozen=True, slots=True)
+class EmbedLayerNormalizationAttributes:
+    epsilon: float = 1e-12
+    mask_index_type: int = 1
+
+
+def _infer(node: Node) -> Inferred:
+    tokens, words, positions = node.operand(0), node.operand(2), node.operand(3)
+    checks.require(tokens.rank == 2, node, f"input_ids of rank {tokens.rank}")
+    checks.require((node.optional(1) is None) == (node.optional(4) is None), node, "segments need their embedding")
+    checks.require(ix.equal(words.shape[1], positions.shape[1]), node, "the embeddings differ in size")
+    shape = (*tokens.shape, words.shape[1])
+    return [(words.dtype, shape), (INT32, tokens.shape[:1]), (words.dtype, shape)]
+
+
+def _expand(builder: Builder, node: Node) -> Sequence[Value]:
+    tokens, segments, places, mask = node.operand(0), node.optional(1), node.optional(8), node.optional(7)
+    total = builder.op("Gather", node.operand(2), tokens)
+    if places is None:
+        table = part(builder, node.operand(3), 0, 0, tokens.shape[1])
+        total = builder.op("Add", total, table)
+    else:
+        total = builder.op("Add", total, builder.op("Gather", node.operand(3), places))
+    if segments is not None:
+        total = builder.op("Add", total, builder.op("Gather", node.operand(4), segments))
+    results = builder.ops(
+        "LayerNormalization", total, node.operand(5), node.operand(6), epsilon=node.attributes.epsilon
+    )
+    if mask is not None:
+        count = reduce(builder, mask, "sum", (1,), keepdims=False)
+    else:
+        count = builder.op("Broadcast", builder.constant(np.array(0, np.int32)), domain="loom", shape=tokens.shape[:1])
+    return [results[0], count, total]
+
+
+def _indices(rows: list[list[int]]) -> Tensor:
+    return Tensor((2, 3), "int32", data=rows)
+
+
+def _rows(position: int, table: int) -> Indices:
+    return Indices(position, lambda node: [node.operand(table).shape[0]], wraps=False)
+
+
+_TOKENS, _SEGMENTS = _indices([[0, 5, 8], [2, 2, 7]]), _indices([[0, 0, 1], [1, 0, 1]])
+_TABLES = (Tensor((9, 8)), Tensor((5, 8)), Tensor((2, 8)), Tensor((8,)), Tensor((8,)))
+
+register(
+    name="EmbedLayerNormalization",
+    domain="com.microsoft",
+    infer=_infer,
+    cases=(
+        Case((_TOKENS, _SEGMENTS, *_TABLES), {"epsilon": 1e-5}, outputs=2),
+        Case((_TOKENS, _SEGMENTS, *_TABLES, _indices([[1, 1, 0], [1, 1, 1]])), {"epsilon": 1e-5}, outputs=2),
+        Case((_TOKENS, None, *_TABLES[:2], None, *_TABLES[3:]), {"epsilon": 1e-5}, outputs=2),
+        Case((_TOKENS, _SEGMENTS, *_TABLES, None, _indices([[0, 1, 2], [4, 3, 0]])), {"epsilon": 1e-5}, outputs=2),
+    ),
+    attributes=EmbedLayerNormalizationAttributes,
+    expand=_expand,
+    indices=(_rows(0, 2), _rows(1, 4), _rows(8, 3)),
+    types=(_INT32, _INT32, FLOATS, FLOATS, FLOATS, FLOATS, FLOATS, _INT32, _INT32),
+)
+
+
+# -- QEmbedLayerNormalization ----------------------------------------------------------------------------------------
+
+#: Positions of tables and vectors with those of their scales and zero points
+_QUANTISED = ((2, 8, 13), (3, 9, 14), (4, 10, 15), (5, 11, 16), (6, 12, 17))
+
+
+@dataclass(frozen=True, slots=True)
+class QEmbedLayerNormalizationAttributes:
+    epsilon: float = 1e-12
+
+
+def _infer_quantised(node: Node) -> Inferred:
+    tokens, words = node.operand(0), node.operand(2)
+    checks.require(tokens.rank == 2, node, f"input_ids of rank {tokens.rank}")
+    checks.require((node.optional(1) is None) == (node.optional(4) is None), node, "segments need their embedding")
+    return [(FLOAT32, (*tokens.shape, words.shape[1])), (INT32, tokens.shape[:1])]
+
+
+def _expand_quantised(builder: Builder, node: Node) -> Sequence[Value]:
+    """With the numbers that the tables stand for; fusion dequantises the rows that are read."""
+    floats: dict[int, Value] = {}
+    for position, scale, zero_point in _QUANTISED:
+        table = node.optional(position)
+        if table is not None:
+            shape = builder.constant(np.array([], np.int64))
+            step, zero = (builder.op("Reshape", node.operand(each), shape) for each in (scale, zero_point))
+            floats[position] = dequantize(builder, table, step, zero)
+    results = builder.ops(
+        "EmbedLayerNormalization",
+        node.operand(0),
+        node.optional(1),
+        *(floats.get(position) for position in range(2, 7)),
+        node.optional(7),
+        domain="com.microsoft",
+        epsilon=node.attributes.epsilon,
+    )
+    return results[:2]
+
+
+def _quantised_case(*, segments: bool = True, mask: Tensor | None = None) -> Case:
+    shapes = ((9, 8), (5, 8), (2, 8), (8,), (8,))
+    numbers = [Tensor(shape, "uint8", 0, 255, constant=True) for shape in shapes]
+    scales = [Tensor((), data=0.01 * (1 + at), constant=True) for at in range(5)]
+    zeros = [Tensor((), "uint8", data=120 + at, constant=True) for at in range(5)]
+    operands: list[Tensor | None] = [_TOKENS, _SEGMENTS, *numbers, mask, *scales, *zeros]
+    if not segments:
+        for position in (1, 4, 10, 15):
+            operands[position] = None
+    return Case(tuple(operands), {"epsilon": 1e-5}, outputs=2)
+
+
+register(
+    name="QEmbedLayerNormalization",
+    domain="com.microsoft",
+    infer=_infer_quantised,
+    cases=(
+        _quantised_case(),
+        _quantised_case(segments=False),
+        _quantised_case(mask=_indices([[1, 1, 0], [1, 1, 1]])),
+    ),
+    attributes=QEmbedLayerNormalizationAttributes,
+    expand=_expand_quantised,
+    indices=(_rows(0, 2), _rows(1, 4)),
+    types=(_INT32, _INT32, *[BYTES] * 5, _INT32, *[frozenset({"float32"})] * 5, *[BYTES] * 5),
+)

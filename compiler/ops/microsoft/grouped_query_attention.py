@@ -1,0 +1,284 @@
+"""GroupQueryAttention (domain com.microsoft): causal attention with a cache of keys and values, as decoders export it.
+
+``seqlens_k`` counts the valid keys of each sequence less one, new ones included.  New keys stand behind the valid keys
+of the past; without a past they stand at the front, padding of a prompt behind them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ....runtime.plan.dtypes import INT32
+from ....runtime.plan.errors import UnsupportedError
+from ...ir.graph import Node, Value
+from ...symbolic import polynomial as ix
+from ...symbolic.polynomial import Dim
+from .. import checks
+from ..checks import FLOATS, INDICES
+from ..internal.key_cache import append_keys
+from ..math.attention_core import Attended, attend, attended_keys, join_heads, part, rotate, split_heads, view
+from ..onnx.normalization import in_type
+from ..registry import Builder, Case, Inferred, Tensor, register
+from .attention import integer, scale_of
+
+_INT32 = frozenset({"int32"})
+
+
+@dataclass(frozen=True, slots=True)
+class GroupQueryAttentionAttributes:
+    """``k_quant_type`` and the like concern caches of integers, which are refused.
+
+    ``qk_output`` asks for a fourth output: 1 the scores after the cap, 2 the weights.
+    """
+
+    num_heads: int
+    kv_num_heads: int
+    causal: int = 1
+    do_rotary: int = 0
+    k_quant_type: str = "NONE"
+    kv_cache_bit_width: int = 0
+    local_window_size: int = -1
+    qk_norm_epsilon: float = 1e-6
+    qk_output: int = 0
+    rotary_interleaved: int = 0
+    scale: float = 0.0
+    sliding_window_cache: int = 0
+    smooth_softmax: int = 0
+    softcap: float = 0.0
+    v_quant_type: str = "NONE"
+
+
+# -- the operator ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Sizes:
+    batch: Dim
+    queries: Dim
+    size: Dim
+    past: Dim
+    total: Dim  #: the longest sequence, new keys included
+    keys: Dim  #: of the present
+
+    @property
+    def is_prompt(self) -> bool:
+        """Whether nothing of a past counts: new keys stand at the front."""
+        return self.past == 0 or self.total == self.queries
+
+
+def _sizes(node: Node) -> _Sizes:
+    attributes: GroupQueryAttentionAttributes = node.attributes
+    query, key, past = node.operand(0), node.optional(1), node.optional(3)
+    heads, shared = attributes.num_heads, attributes.kv_num_heads
+    checks.require(heads > 0 and shared > 0 and heads % shared == 0, node, f"{heads} heads share {shared}")
+    checks.require(query.rank == 3, node, f"the query has rank {query.rank}")
+    batch, queries, hidden = query.shape
+    count = heads if key is not None else heads + 2 * shared
+    checks.require(ix.equal(ix.modulo(hidden, count), 0), node, f"{ix.text(hidden)} is not {count} heads")
+    total = checks.static_dims(node, 6, "total_sequence_length")[0]
+    before: Dim = 0 if past is None else past.shape[2]
+    # a cache that is longer than what is valid is one of fixed size: it stays as long as it is
+    return _Sizes(batch, queries, ix.floordiv(hidden, count), before, total, ix.maximum(total, before))
+
+
+def _infer(node: Node) -> Inferred:
+    attributes: GroupQueryAttentionAttributes = node.attributes
+    for name in ("k_quant_type", "v_quant_type"):
+        checks.require_choice(node, name, ("NONE",))
+    checks.require_choice(node, "qk_output", (0, 1, 2))
+    checks.require_choice(node, "sliding_window_cache", (0,))
+    checks.require((node.optional(14) is None) == (node.optional(15) is None), node, "both norms or none")
+    for position, what in ((12, "k_scale"), (13, "v_scale"), (16, "query_seqlens")):
+        if node.optional(position) is not None:
+            raise UnsupportedError(f"GroupQueryAttention with {what} (input {position})", origin=node.origin)
+    if attributes.do_rotary:
+        checks.require(node.optional(7) is not None and node.optional(8) is not None, node, "do_rotary needs caches")
+    sizes, dtype = _sizes(node), node.operand(0).dtype
+    result = (sizes.batch, sizes.queries, ix.multiply(sizes.size, attributes.num_heads))
+    present = (sizes.batch, attributes.kv_num_heads, sizes.keys, sizes.size)
+    scores = (sizes.batch, attributes.num_heads, sizes.queries, sizes.total)
+    return [(dtype, result), (dtype, present), (dtype, present), (dtype, scores)]
+
+
+def _projections(builder: Builder, node: Node, size: Dim) -> list[Value]:
+    """Heads of query, key and value, which may come joined in one tensor."""
+    attributes: GroupQueryAttentionAttributes = node.attributes
+    counts = (attributes.num_heads, attributes.kv_num_heads, attributes.kv_num_heads)
+    if node.optional(1) is not None:
+        return [split_heads(builder, node.operand(position), count) for position, count in enumerate(counts)]
+    result, start = [], 0
+    for count in counts:
+        piece = part(builder, node.operand(0), 2, ix.multiply(size, start), ix.multiply(size, count))
+        result.append(split_heads(builder, piece, count))
+        start += count
+    return result
+
+
+def _positions(builder: Builder, node: Node, valid: Value, sizes: _Sizes) -> Value:
+    """Positions [batch, queries] of the new tokens.  Of those given for a prompt the first one counts, for all."""
+    given = node.optional(9)
+    if given is not None and not sizes.is_prompt:
+        return given
+    steps = builder.op("Range", *(integer(builder, size) for size in (0, sizes.queries, 1)))
+    if given is None:
+        first = view(builder, valid, sizes.batch, 1)
+    else:
+        first = builder.op("Cast", part(builder, part(builder, given, 0, 0, 1), 1, 0, 1), to=INT32.onnx)
+    moved = builder.op("Add", first, steps)
+    return builder.op("Broadcast", moved, domain="loom", shape=(sizes.batch, sizes.queries))
+
+
+def _normalised(builder: Builder, node: Node, heads: Value, position: int) -> Value:
+    """Heads divided by their root mean square, times the weight at ``position`` if there is one."""
+    weight = node.optional(position)
+    if weight is None:
+        return heads
+    return builder.op("RMSNormalization", heads, weight, axis=-1, epsilon=node.attributes.qk_norm_epsilon)
+
+
+def _expand(builder: Builder, node: Node) -> Sequence[Value]:
+    attributes: GroupQueryAttentionAttributes = node.attributes
+    sizes = _sizes(node)
+    query, key, value = _projections(builder, node, sizes.size)
+    query, key = _normalised(builder, node, query, 14), _normalised(builder, node, key, 15)
+    lengths = builder.op("Add", view(builder, node.operand(5), sizes.batch), integer(builder, 1))
+    if sizes.is_prompt:
+        valid = builder.op("Mul", lengths, integer(builder, 0))
+    else:
+        valid = builder.op("Sub", lengths, integer(builder, sizes.queries))
+    if attributes.do_rotary:
+        cosines, sines = node.operand(7), node.operand(8)
+        positions = _positions(builder, node, valid, sizes)
+        pairs = checks.concrete(node, cosines.shape[1], "the width of cos_cache")
+        query, key = (
+            rotate(builder, each, cosines, sines, positions, bool(attributes.rotary_interleaved), pairs)
+            for each in (query, key)
+        )
+    present = []
+    for past, new in ((node.optional(3), key), (node.optional(4), value)):
+        if past is None or (sizes.past == 0 and sizes.keys == sizes.queries):
+            present.append(new)
+        else:
+            present.append(append_keys(builder, past, new, valid, sizes.keys))
+    window = attributes.local_window_size
+    # without a bound on later keys, and for the padding of a prompt, the lengths bound the keys
+    padded = not attributes.causal or (sizes.is_prompt and sizes.queries != 1)
+    mask = attended_keys(
+        builder,
+        sizes.queries,
+        sizes.keys,
+        offsets=valid,
+        lengths=lengths if padded else None,
+        before=window - 1 if window > 0 else -1,
+        after=0 if attributes.causal else -1,
+    )
+    bias = node.optional(10)
+    attended = attend(
+        builder,
+        query,
+        *present,
+        scale=scale_of(node, sizes.size),
+        softcap=attributes.softcap,
+        biases=[] if bias is None else [_padded_bias(builder, node, bias, sizes.keys)],
+        masks=[mask],
+        sink=_sink(builder, node),
+    )
+    return [join_heads(builder, attended.result), *present, _shown(builder, node, attended, mask, sizes)]
+
+
+def _padded_bias(builder: Builder, node: Node, bias: Value, keys: Dim) -> Value:
+    """A bias for every key of the cache: zeros for those behind the longest sequence, which the mask leaves out."""
+    missing = ix.add(keys, ix.multiply(bias.shape[-1], -1))
+    if missing == 0:
+        return bias
+    if ix.bounds(missing)[0] < 0:
+        return part(builder, bias, bias.rank - 1, 0, keys)
+    pads = np.zeros(2 * bias.rank, np.int64)
+    pads[-1] = checks.concrete(node, missing, "the number of keys without a bias")
+    return builder.op("Pad", bias, builder.constant(pads), builder.scalar(0.0, bias))
+
+
+def _shown(builder: Builder, node: Node, attended: Attended, mask: Value, sizes: _Sizes) -> Value:
+    """The output ``output_qk``: scores or weights of the keys of the longest sequence, 0 where a key is left out."""
+    shown = attended.weights
+    if node.attributes.qk_output == 1:
+        shown = builder.op("Where", mask, attended.biased, builder.scalar(0.0, attended.biased))
+    return in_type(builder, part(builder, shown, 3, 0, sizes.total), node.operand(0).dtype)
+
+
+def _sink(builder: Builder, node: Node) -> Value | None:
+    """A score without a value: that of each head (input 11), or 0 with ``smooth_softmax``."""
+    given = node.optional(11)
+    if given is not None:
+        return builder.op("Cast", view(builder, given, 1, node.attributes.num_heads, 1, 1), to=1)
+    return builder.constant(np.zeros((1, 1, 1, 1), np.float32)) if node.attributes.smooth_softmax > 0 else None
+
+
+def _case(
+    *,
+    heads: int = 4,
+    shared: int = 2,
+    queries: int = 1,
+    past: int = 5,
+    lengths: tuple[int, ...] = (5, 5),
+    total: int | None = None,
+    joined: bool = False,
+    rotary: bool = False,
+    first: int | None = None,
+    bias: int | None = None,
+    outputs: int = 3,
+    **attributes: object,
+) -> Case:
+    """``first``: the position of the first token; ``bias``: for how many keys."""
+    batch, size = len(lengths), 16
+    cache = Tensor((batch, shared, past, size))
+    widths = (heads + 2 * shared,) if joined else (heads, shared, shared)
+    operands: list[Tensor | None] = [Tensor((batch, queries, count * size)) for count in widths]
+    operands += [None] * (3 - len(operands))
+    operands += [cache, cache]
+    operands.append(Tensor((batch,), "int32", data=list(lengths)))
+    operands.append(Tensor((), "int32", data=total or max(lengths) + 1, constant=True))
+    if rotary:
+        operands += [Tensor((16, size // 2), low=-1.0, high=1.0)] * 2
+    operands += [None] * (9 - len(operands))
+    operands.append(None if first is None else Tensor((batch, queries), "int64", first, first))
+    operands.append(None if bias is None else Tensor((batch, 1, queries, bias)))
+    fields = {"num_heads": heads, "kv_num_heads": shared, "do_rotary": int(rotary), **attributes}
+    return Case(tuple(operands), fields, outputs=outputs)
+
+
+register(
+    name="GroupQueryAttention",
+    domain="com.microsoft",
+    infer=_infer,
+    cases=(
+        _case(),
+        _case(queries=4, past=0, lengths=(3, 3)),
+        _case(rotary=True),
+        _case(rotary=True, rotary_interleaved=1, joined=True),
+        _case(queries=4, past=0, lengths=(3, 3), rotary=True),
+        _case(local_window_size=3, lengths=(5, 5)),
+        _case(softcap=2.0, scale=0.3),
+        _case(smooth_softmax=1),
+        _case(joined=True, heads=3, shared=1),
+        _case(queries=2, past=5, lengths=(6,)),
+        _case(past=9, lengths=(5, 3), total=6),
+        _case(past=5, lengths=(5, 3)),
+        _case(queries=4, past=0, lengths=(2, 3), total=4),
+        _case(queries=4, past=9, lengths=(2, 3), total=4),
+        _case(queries=4, past=0, lengths=(3, 3), rotary=True, first=5),
+        _case(rotary=True, first=5),
+        _case(causal=0, queries=3, lengths=(7,)),
+        _case(causal=0, queries=4, past=0, lengths=(2, 3), total=4),
+        _case(past=9, lengths=(5, 3), total=6, bias=6),
+        _case(past=9, lengths=(5, 3), total=6, outputs=4, qk_output=1, softcap=2.0, local_window_size=3),
+        _case(queries=2, past=5, lengths=(6,), outputs=4, qk_output=2),
+    ),
+    attributes=GroupQueryAttentionAttributes,
+    expand=_expand,
+    types=(*(FLOATS,) * 5, _INT32, _INT32, FLOATS, FLOATS, INDICES, *(FLOATS,) * 6, _INT32),
+    static_inputs=(6,),
+)

@@ -1,0 +1,301 @@
+"""Contributed operators on quantised tensors: dequantise, compute in f32, quantise; fusion makes one kernel of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from ...ir.graph import Node, Value
+from ...symbolic import polynomial as ix
+from .. import checks
+from ..internal.reduction import mean, reduced_shape
+from ..onnx.quantize import BYTES, dequantize, quantize
+from ..registry import Builder, Case, Inferred, Tensor, register
+
+_FLOAT32 = frozenset({"float32"})
+_TRIPLE = (BYTES, _FLOAT32, BYTES)
+
+
+def _scalar(builder: Builder, node: Node, position: int) -> Value | None:
+    """A scale or zero point of a whole tensor: one element, of any rank."""
+    value = node.optional(position)
+    if value is None or value.rank == 0:
+        return value
+    checks.require(ix.product(value.shape) == 1, node, f"input {position} must be one number")
+    return builder.op("Squeeze", value)
+
+
+def quantised_operand(builder: Builder, node: Node, first: int) -> Value:
+    """The floats behind inputs ``first`` to ``first + 2``: integers, scale, zero point."""
+    scale = _scalar(builder, node, first + 1)
+    assert scale is not None
+    return dequantize(builder, node.operand(first), scale, _scalar(builder, node, first + 2))
+
+
+def quantised_result(builder: Builder, node: Node, value: Value, first: int) -> Value:
+    """``value`` in the scale and with the zero point of inputs ``first`` and ``first + 1``."""
+    scale = _scalar(builder, node, first)
+    assert scale is not None
+    return quantize(builder, value, scale, _scalar(builder, node, first + 1), node.operand(0).dtype)
+
+
+def byte_tensor(shape: tuple[int, ...], dtype: str = "uint8") -> Tensor:
+    low, high = (0, 255) if dtype == "uint8" else (-128, 127)
+    return Tensor(shape, dtype, low, high)
+
+
+def scale_tensor(value: float) -> Tensor:
+    return Tensor((), data=value, constant=True)
+
+
+def zero_tensor(value: int, dtype: str = "uint8") -> Tensor:
+    return Tensor((), dtype, data=value, constant=True)
+
+
+# -- elementwise -----------------------------------------------------------------------------------------------------
+
+
+def _infer_binary(node: Node) -> Inferred:
+    left, right = node.operand(0), node.operand(3)
+    checks.require_same_type(node, [left, right])
+    return [(left.dtype, checks.broadcast_shapes(node, [left.shape, right.shape]))]
+
+
+def _binary(op: str) -> Callable[[Builder, Node], Sequence[Value]]:
+    def expand(builder: Builder, node: Node) -> Sequence[Value]:
+        value = builder.op(op, quantised_operand(builder, node, 0), quantised_operand(builder, node, 3))
+        return [quantised_result(builder, node, value, 6)]
+
+    return expand
+
+
+for _op in ("Add", "Mul"):
+    _coarse = 0.013 if _op == "Add" else 0.0007
+    register(
+        name=f"QLinear{_op}",
+        domain="com.microsoft",
+        infer=_infer_binary,
+        cases=(
+            Case(
+                (
+                    *(byte_tensor((2, 3, 7)), scale_tensor(0.0061), zero_tensor(120)),
+                    *(byte_tensor((3, 7)), scale_tensor(0.0083), zero_tensor(5)),
+                    *(scale_tensor(_coarse), zero_tensor(99)),
+                )
+            ),
+            Case(
+                (
+                    *(byte_tensor((4, 5), "int8"), scale_tensor(0.0061), zero_tensor(-12, "int8")),
+                    *(byte_tensor((4, 1), "int8"), scale_tensor(0.0083), zero_tensor(5, "int8")),
+                    *(scale_tensor(_coarse), zero_tensor(7, "int8")),
+                )
+            ),
+            Case(
+                (
+                    byte_tensor((7,)),
+                    scale_tensor(0.0061),
+                    zero_tensor(0),
+                    byte_tensor((1,)),
+                    scale_tensor(0.0083),
+                    zero_tensor(1),
+                    scale_tensor(_coarse),
+                    zero_tensor(3),
+                )
+            ),
+        ),
+        expand=_binary(_op),
+        types=(*_TRIPLE, *_TRIPLE, _FLOAT32, BYTES),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class LeakyReluAttributes:
+    alpha: float = 0.01
+
+
+def _infer_unary(node: Node) -> Inferred:
+    return [(node.operand(0).dtype, node.operand(0).shape)]
+
+
+def _expand_sigmoid(builder: Builder, node: Node) -> Sequence[Value]:
+    return [quantised_result(builder, node, builder.op("Sigmoid", quantised_operand(builder, node, 0)), 3)]
+
+
+def _expand_leaky_relu(builder: Builder, node: Node) -> Sequence[Value]:
+    value = builder.op("LeakyRelu", quantised_operand(builder, node, 0), alpha=node.attributes.alpha)
+    return [quantised_result(builder, node, value, 3)]
+
+
+def _unary_cases(scale: float, zero: int) -> tuple[Case, ...]:
+    return (
+        Case((byte_tensor((3, 7)), scale_tensor(0.0371), zero_tensor(131), scale_tensor(scale), zero_tensor(zero))),
+        Case(
+            (
+                byte_tensor((2, 9), "int8"),
+                scale_tensor(0.0293),
+                zero_tensor(-4, "int8"),
+                scale_tensor(scale),
+                zero_tensor(zero - 128, "int8"),
+            )
+        ),
+    )
+
+
+register(
+    name="QLinearSigmoid",
+    domain="com.microsoft",
+    infer=_infer_unary,
+    cases=_unary_cases(0.0037, 0),
+    expand=_expand_sigmoid,
+    types=(*_TRIPLE, _FLOAT32, BYTES),
+)
+register(
+    name="QLinearLeakyRelu",
+    domain="com.microsoft",
+    infer=_infer_unary,
+    cases=_unary_cases(0.031, 20),
+    attributes=LeakyReluAttributes,
+    expand=_expand_leaky_relu,
+    types=(*_TRIPLE, _FLOAT32, BYTES),
+)
+
+
+# -- pools -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class GlobalPoolAttributes:
+    channels_last: int = 0
+
+
+def _spatial_axes(node: Node) -> tuple[int, ...]:
+    rank = node.operand(0).rank
+    checks.require(rank >= 3, node, f"{node.op} needs spatial axes; the input has rank {rank}")
+    return tuple(range(1, rank - 1)) if node.attributes.channels_last else tuple(range(2, rank))
+
+
+def _infer_global_pool(node: Node) -> Inferred:
+    value, axes = node.operand(0), _spatial_axes(node)
+    return [(value.dtype, tuple(1 if axis in axes else size for axis, size in enumerate(value.shape)))]
+
+
+def _expand_global_pool(builder: Builder, node: Node) -> Sequence[Value]:
+    return [quantised_result(builder, node, mean(builder, quantised_operand(builder, node, 0), _spatial_axes(node)), 3)]
+
+
+register(
+    name="QLinearGlobalAveragePool",
+    domain="com.microsoft",
+    infer=_infer_global_pool,
+    cases=(
+        Case(
+            (byte_tensor((2, 3, 5, 7)), scale_tensor(0.0371), zero_tensor(131), scale_tensor(0.0113), zero_tensor(99))
+        ),
+        Case(
+            (byte_tensor((1, 4, 4, 3)), scale_tensor(0.0371), zero_tensor(131), scale_tensor(0.0113), zero_tensor(99)),
+            {"channels_last": 1},
+        ),
+    ),
+    attributes=GlobalPoolAttributes,
+    expand=_expand_global_pool,
+    types=(*_TRIPLE, _FLOAT32, BYTES),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class QLinearReduceMeanAttributes:
+    axes: tuple[int, ...]
+    keepdims: int = 1
+
+
+def _mean_axes(node: Node) -> tuple[int, ...]:
+    """No axes are all axes."""
+    rank = node.operand(0).rank
+    return checks.normalise_axes(node, node.attributes.axes, rank) or tuple(range(rank))
+
+
+def _infer_mean(node: Node) -> Inferred:
+    value = node.operand(0)
+    return [(value.dtype, reduced_shape(value.shape, _mean_axes(node), bool(node.attributes.keepdims)))]
+
+
+def _expand_mean(builder: Builder, node: Node) -> Sequence[Value]:
+    value = mean(builder, quantised_operand(builder, node, 0), _mean_axes(node), bool(node.attributes.keepdims))
+    return [quantised_result(builder, node, value, 3)]
+
+
+_MEANS = (scale_tensor(0.0371), zero_tensor(131), scale_tensor(0.0113), zero_tensor(99))
+
+register(
+    name="QLinearReduceMean",
+    domain="com.microsoft",
+    infer=_infer_mean,
+    cases=(
+        Case((byte_tensor((2, 3, 5, 7)), *_MEANS), {"axes": [2, 3], "keepdims": 1}),
+        Case((byte_tensor((2, 3, 5)), *_MEANS), {"axes": [-1], "keepdims": 0}),
+        Case((byte_tensor((3, 5), "int8"), scale_tensor(0.0371), None, scale_tensor(0.0113)), {"axes": [0]}),
+    ),
+    attributes=QLinearReduceMeanAttributes,
+    expand=_expand_mean,
+    types=(*_TRIPLE, _FLOAT32, BYTES),
+)
+
+
+# -- QLinearConcat ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ConcatAttributes:
+    axis: int
+
+
+def _parts(node: Node) -> range:
+    """Positions of the tensors that are joined: scale and zero point of the result come first, then triples."""
+    count = len(node.inputs)
+    checks.require(count >= 5 and (count - 2) % 3 == 0, node, f"{count} inputs are not two and triples")
+    return range(2, count, 3)
+
+
+def _infer_concat(node: Node) -> Inferred:
+    first = node.operand(2)
+    axis = checks.normalise_axis(node, node.attributes.axis, first.rank)
+    size: ix.Dim = 0
+    for position in _parts(node):
+        value = node.operand(position)
+        others = [each for at, each in enumerate(value.shape) if at != axis]
+        checks.require(
+            others == [each for at, each in enumerate(first.shape) if at != axis], node, "the parts differ in shape"
+        )
+        size = ix.add(size, value.shape[axis])
+    return [(node.operand(1).dtype, (*first.shape[:axis], size, *first.shape[axis + 1 :]))]
+
+
+def _expand_concat(builder: Builder, node: Node) -> Sequence[Value]:
+    parts = [quantised_operand(builder, node, position) for position in _parts(node)]
+    joined = builder.op("Concat", *parts, axis=node.attributes.axis)
+    scale, zero_point = _scalar(builder, node, 0), _scalar(builder, node, 1)
+    assert scale is not None and zero_point is not None
+    return [quantize(builder, joined, scale, zero_point, zero_point.dtype)]
+
+
+register(
+    name="QLinearConcat",
+    domain="com.microsoft",
+    infer=_infer_concat,
+    cases=(
+        Case(
+            (
+                *(scale_tensor(0.0113), zero_tensor(99)),
+                *(byte_tensor((2, 3)), scale_tensor(0.0061), zero_tensor(120)),
+                *(byte_tensor((2, 4)), scale_tensor(0.0113), zero_tensor(5)),
+            ),
+            {"axis": 1},
+        ),
+        Case(
+            (scale_tensor(0.0113), zero_tensor(99), byte_tensor((2, 3, 5)), scale_tensor(0.0061), zero_tensor(120)),
+            {"axis": -1},
+        ),
+    ),
+    attributes=ConcatAttributes,
+    expand=_expand_concat,
+)

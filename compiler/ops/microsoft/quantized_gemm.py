@@ -1,0 +1,180 @@
+"""Contributed operators that quantising tools write: QGemm, QLinearWhere, the two conversions in their older domain."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ....runtime.plan.dtypes import FLOAT32
+from ...ir.graph import Node, Value
+from ...symbolic import polynomial as ix
+from .. import checks
+from ..onnx.quantize import BYTES, centred, dequantize, quantize
+from ..registry import Builder, Case, Inferred, OpDef, Tensor, register, registry
+
+_FLOAT32 = frozenset({"float32"})
+
+
+def _bytes(shape: tuple[int, ...], dtype: str = "uint8", *, constant: bool = False) -> Tensor:
+    """Signed ones have 7 bits: onnxruntime's sums of pairs saturate at 16 bits on some processors."""
+    low, high = (0, 255) if dtype == "uint8" else (-64, 63)
+    return Tensor(shape, dtype, low, high, constant=constant)
+
+
+def _scale(shape: tuple[int, ...] = (), low: float = 0.01, high: float = 0.1) -> Tensor:
+    return Tensor(shape, low=low, high=high, constant=True)
+
+
+def _zero(value: int, dtype: str = "uint8", shape: tuple[int, ...] = ()) -> Tensor:
+    return Tensor(shape, dtype, value, value, constant=True)
+
+
+# -- the conversions -------------------------------------------------------------------------------------------------
+
+
+def _register_conversion(standard: OpDef, cases: tuple[Case, ...]) -> None:
+    """The standard's operator under the domain in which onnxruntime's tools wrote 16-bit integers before opset 21."""
+    register(
+        name=standard.name,
+        domain="com.microsoft",
+        infer=standard.infer,
+        cases=cases,
+        attributes=standard.attributes,
+        expand=standard.expand,
+        types=standard.types,
+    )
+
+
+_register_conversion(
+    registry.get("QuantizeLinear"),
+    (
+        Case((Tensor((3, 7), low=-9.0, high=9.0), _scale(), _zero(128))),
+        Case((Tensor((3, 5), low=-900.0, high=900.0), _scale(), _zero(32768, "uint16"))),
+        Case((Tensor((2, 3, 5), low=-900.0, high=900.0), _scale((3,)), _zero(-7, "int16", (3,))), {"axis": 1}),
+    ),
+)
+_register_conversion(
+    registry.get("DequantizeLinear"),
+    (
+        Case((_bytes((3, 7), "int8"), _scale(), _zero(3, "int8"))),
+        Case((Tensor((3, 5), "uint16", 0, 65535), _scale(), _zero(32768, "uint16"))),
+        Case((Tensor((2, 3, 5), "int16", -32768, 32767), _scale((5,)), _zero(9, "int16", (5,))), {"axis": 2}),
+    ),
+)
+
+
+# -- QGemm -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class QGemmAttributes:
+    alpha: float = 1.0
+    transA: int = 0
+    transB: int = 0
+
+
+def _infer_gemm(node: Node) -> Inferred:
+    left, right, attributes = node.operand(0), node.operand(3), node.attributes
+    checks.require(left.rank == right.rank == 2, node, f"operands of ranks {left.rank} and {right.rank}, not 2")
+    m, k = reversed(left.shape) if attributes.transA else left.shape
+    inner, n = reversed(right.shape) if attributes.transB else right.shape
+    checks.require(ix.equal(k, inner), node, f"inner sizes {ix.text(k)} and {ix.text(inner)}")
+    for position in (1, 2):
+        given = ix.product(node.operand(position).shape)
+        checks.require(given == 1, node, f"input {position} must be one number")
+    for position in (4, 5):
+        given = ix.product(node.operand(position).shape)
+        fits = given == 1 or ix.equal(given, n)
+        checks.require(fits, node, f"input {position} has neither one number nor one for each column")
+    zero = node.optional(8)
+    checks.require(
+        (node.optional(7) is None) == (zero is None), node, "the result's scale and zero point come together"
+    )
+    return [(FLOAT32 if zero is None else zero.dtype, (m, n))]
+
+
+def _expand_gemm(builder: Builder, node: Node) -> Sequence[Value]:
+    """``alpha * scales * (A - a_zero) (B - b_zero)``; the bias has the unit of the sums, so it is added to them."""
+    attributes: QGemmAttributes = node.attributes
+    left = centred(builder, node.operand(0), _number(builder, node.operand(2)))
+    if attributes.transA:
+        left = builder.op("Transpose", left, perm=(1, 0))
+    right = node.operand(3)
+    if attributes.transB:
+        right = builder.op("Transpose", right, perm=(1, 0))
+    total = builder.op("MatMul", left, centred(builder, right, _number(builder, node.operand(5))))
+    bias = node.optional(6)
+    if bias is not None:
+        total = builder.op("Add", total, bias)
+    factor = builder.op("Mul", _number(builder, node.operand(1)), _number(builder, node.operand(4)))
+    factor = builder.op("Mul", factor, builder.scalar(attributes.alpha, factor))
+    result = builder.op("Mul", builder.op("Cast", total, to=FLOAT32.onnx), factor)
+    scale, zero = node.optional(7), node.optional(8)
+    if scale is None or zero is None:
+        return [result]
+    return [quantize(builder, result, _number(builder, scale), _number(builder, zero), zero.dtype)]
+
+
+def _number(builder: Builder, value: Value) -> Value:
+    """A parameter of one element as a scalar; others as they are."""
+    return builder.op("Squeeze", value) if value.rank and ix.product(value.shape) == 1 else value
+
+
+register(
+    name="QGemm",
+    domain="com.microsoft",
+    infer=_infer_gemm,
+    cases=(
+        Case(
+            (_bytes((3, 7)), _scale(), _zero(5), _bytes((7, 5), constant=True), _scale(), _zero(99))
+            + (None, _scale((), 1.0, 3.0), _zero(120))
+        ),
+        Case(
+            (_bytes((3, 7), "int8"), _scale(), _zero(5, "int8"), _bytes((5, 7), "int8", constant=True), _scale((5,)))
+            + (_zero(0, "int8", (5,)), Tensor((5,), "int32", -500, 500, constant=True)),
+            {"transB": 1, "alpha": 0.5},
+        ),
+        Case(
+            (_bytes((7, 3)), _scale(), _zero(131), _bytes((7, 9), "int8", constant=True), _scale((9,)))
+            + (_zero(0, "int8", (9,)), Tensor((1, 9), "int32", -500, 500), _scale((), 1.0, 3.0), _zero(7)),
+            {"transA": 1},
+        ),
+    ),
+    attributes=QGemmAttributes,
+    expand=_expand_gemm,
+    types=(BYTES, _FLOAT32, BYTES, BYTES, _FLOAT32, BYTES, frozenset({"int32"}), _FLOAT32, BYTES),
+)
+
+
+# -- QLinearWhere ----------------------------------------------------------------------------------------------------
+
+
+def _infer_where(node: Node) -> Inferred:
+    condition, left, right = node.operand(0), node.operand(1), node.operand(4)
+    checks.require_same_type(node, [left, right])
+    return [(left.dtype, checks.broadcast_shapes(node, [condition.shape, left.shape, right.shape]))]
+
+
+def _expand_where(builder: Builder, node: Node) -> Sequence[Value]:
+    numbers = [_number(builder, node.operand(position)) for position in (2, 3, 5, 6, 7, 8)]
+    left = dequantize(builder, node.operand(1), numbers[0], numbers[1])
+    right = dequantize(builder, node.operand(4), numbers[2], numbers[3])
+    chosen = builder.op("Where", node.operand(0), left, right)
+    return [quantize(builder, chosen, numbers[4], numbers[5], node.operand(1).dtype)]
+
+
+def _where_case(condition: tuple[int, ...], left: tuple[int, ...], right: tuple[int, ...], dtype: str) -> Case:
+    parameters = [_scale(), _zero(5, dtype)]
+    return Case(
+        (Tensor(condition, "bool"), _bytes(left, dtype), *parameters, _bytes(right, dtype), *parameters, *parameters)
+    )
+
+
+register(
+    name="QLinearWhere",
+    domain="com.microsoft",
+    infer=_infer_where,
+    cases=(_where_case((3, 7), (3, 7), (3, 7), "uint8"), _where_case((2, 3, 1), (5,), (3, 5), "int8")),
+    expand=_expand_where,
+    types=(frozenset({"bool"}), BYTES, _FLOAT32, BYTES, BYTES, _FLOAT32, BYTES, _FLOAT32, BYTES),
+)

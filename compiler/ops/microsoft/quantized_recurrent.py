@@ -1,0 +1,108 @@
+"""DynamicQuantizeLSTM: an LSTM with 8-bit weights; inputs and state are quantised by their own range as they come."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ....runtime.plan.dtypes import FLOAT32
+from ...ir.graph import Node, Value
+from .. import checks
+from ..math.attention_core import view
+from ..onnx.quantize import BYTES, centred, dequantize, dynamic_parameters, quantize
+from ..onnx.recurrent import Layer, LSTMAttributes, infer_layer, input_rows, layer_of, run_layer
+from ..registry import Builder, Case, Inferred, Tensor, register
+
+_FLOAT32 = frozenset({"float32"})
+
+
+def _infer(node: Node) -> Inferred:
+    inferred = infer_layer(node, "lstm", weight_axis=1)
+    for scale, zero, weight in ((8, 9, 1), (10, 11, 2)):
+        directions, _, columns = node.operand(weight).shape
+        for position in (scale, zero):
+            shape = node.operand(position).shape
+            fits = shape in ((directions,), (directions, columns))
+            checks.require(
+                fits, node, f"input {position} has neither one number for each direction nor for each column"
+            )
+    return inferred
+
+
+def _of_columns(builder: Builder, parameter: Value) -> Value:
+    """A scale or zero point, one a direction or one a column, shaped to broadcast to [directions, rows, columns]."""
+    axes = [1, 2] if parameter.rank == 1 else [1]
+    return builder.op("Unsqueeze", parameter, builder.constant(np.array(axes, np.int64)))
+
+
+def _without_padding(builder: Builder, node: Node, layer: Layer, rows: Value) -> Value:
+    """``rows`` with zeros behind the longest sequence: padding must not widen the range, which holds 0 anyway."""
+    lengths = node.optional(4)
+    if lengths is None:
+        return rows
+    one = builder.constant(np.asarray(1, np.int32))
+    ones = builder.op("Broadcast", one, domain="loom", shape=(layer.steps, 1, 1))
+    number = builder.op("CumSum", ones, builder.constant(np.asarray(0, np.int64)))
+    longest = builder.op("ReduceMax", lengths, keepdims=0)
+    steps = view(builder, rows, layer.steps, layer.batch, layer.inputs)
+    kept = builder.op("Where", builder.op("LessOrEqual", number, longest), steps, builder.scalar(0.0, rows))
+    return view(builder, kept, *rows.shape)
+
+
+def _expand(builder: Builder, node: Node) -> Sequence[Value]:
+    layer = layer_of(node, "lstm", weight_axis=1)
+    rows = _without_padding(builder, node, layer, input_rows(builder, node, layer))
+    scale, zero = dynamic_parameters(builder, rows)
+    integers = centred(builder, quantize(builder, rows, scale, zero, zero.dtype), zero)
+    weight_scale, weight_zero, state_scale, state_zero = (
+        _of_columns(builder, node.operand(position)) for position in range(8, 12)
+    )
+    total = builder.op("MatMul", integers, centred(builder, node.operand(1), weight_zero))
+    gates = builder.op("Mul", builder.op("Cast", total, to=FLOAT32.onnx), builder.op("Mul", scale, weight_scale))
+    recurrence = dequantize(builder, node.operand(2), state_scale, state_zero)
+    recurrence = builder.op("Transpose", recurrence, perm=(0, 2, 1))
+    return run_layer(builder, node, layer, gates, recurrence, quantised=True)
+
+
+def _case(
+    weight: str, zero: int, *, columns: bool = False, steps: int = 3, length: int | None = None, **attributes: object
+) -> Case:
+    """Signed weights of 7 bits: onnxruntime's sums saturate at 16 bits on some processors."""
+    inputs, units, batch = 6, 5, 1
+    directions = 2 if attributes.get("direction") == "bidirectional" else 1
+    low, high = (0, 127) if weight == "uint8" else (-64, 63)
+    parameters = (directions, 4 * units) if columns else (directions,)
+    scale = Tensor(parameters, low=0.005, high=0.01, constant=True)
+    zeros = Tensor(parameters, weight, zero, zero, constant=True)
+    operands = (
+        Tensor((steps, batch, inputs)),
+        Tensor((directions, inputs, 4 * units), weight, low, high, constant=True),
+        Tensor((directions, units, 4 * units), weight, low, high, constant=True),
+        Tensor((directions, 8 * units), constant=True),
+        None if length is None else Tensor((batch,), "int32", data=[length]),
+        Tensor((directions, batch, units), low=-0.5, high=0.5),
+        Tensor((directions, batch, units)),
+        None,
+        *(scale, zeros, scale, zeros),
+    )
+    return Case(operands, {"hidden_size": units, **attributes}, 3, tolerance=1e-4)
+
+
+register(
+    name="DynamicQuantizeLSTM",
+    domain="com.microsoft",
+    infer=_infer,
+    cases=(
+        _case("int8", 0),
+        _case("uint8", 60, direction="bidirectional"),
+        _case("int8", 0, columns=True, direction="reverse", steps=5),
+        _case("int8", 0, direction="bidirectional", steps=6, length=2),
+    ),
+    attributes=LSTMAttributes,
+    expand=_expand,
+    types=(
+        *(_FLOAT32, BYTES, BYTES, _FLOAT32, frozenset({"int32"}), _FLOAT32, _FLOAT32, _FLOAT32),
+        *(_FLOAT32, BYTES, _FLOAT32, BYTES),
+    ),
+)

@@ -1,0 +1,296 @@
+"""Activation functions: elementwise, computed in f32.  Formulas are those of the ONNX operator specification."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ...ir.graph import Node
+from ...symbolic import expr as ex
+from ...symbolic.expr import Expr
+from .. import checks
+from ..checks import FLOATS, NUMERIC, SIGNED, same_as_input, wrap
+from ..registry import Case, Inferred, Tensor
+from .elementwise import define, exactly, unary_cases
+from .selection import clamp
+
+
+def number(value: float) -> Expr:
+    return ex.const(value, "f32")
+
+
+def exponential(value: Expr) -> Expr:
+    return ex.unary("exp", value)
+
+
+def sigmoid(value: Expr) -> Expr:
+    """1 / (1 + exp(-x)): the exponential overflows to infinity for very negative x, which gives 0."""
+    return number(1.0) / (number(1.0) + exponential(-value))
+
+
+def softplus(value: Expr) -> Expr:
+    """log(1 + exp(x)) as max(x, 0) + log(1 + exp(-|x|)), which never overflows."""
+    tail = ex.unary("log1p", exponential(-ex.unary("abs", value)))
+    return ex.binary("max", value, number(0.0)) + tail
+
+
+def gelu(value: Expr) -> Expr:
+    """0.5 x (1 + erf(x / sqrt 2)), as 0.5 x erfc(-x / sqrt 2): the sum would cancel for negative x."""
+    return number(0.5) * value * ex.unary("erfc", value * number(-math.sqrt(0.5)))
+
+
+def gelu_tanh(value: Expr) -> Expr:
+    """The approximation 0.5 x (1 + tanh(u)), u = sqrt(2 / pi) (x + 0.044715 x^3), as x / (1 + exp(-2 u))."""
+    inner = number(-2.0 * math.sqrt(2.0 / math.pi)) * (value + number(0.044715) * value * value * value)
+    return value / (number(1.0) + exponential(inner))
+
+
+def mish(value: Expr) -> Expr:
+    """x tanh(log(1 + exp(x))).  With e = exp(-|x|) it is x n / (n + d), n = 1 + 2 e, d = 2 e^2 for positive x, and
+    n = e (e + 2), d = 2 for negative: nothing overflows or cancels."""
+    power = exponential(-ex.unary("abs", value))
+    negative = below(value, 0.0)
+    part = ex.select(negative, power * (power + number(2.0)), number(1.0) + number(2.0) * power)
+    return value * (part / (part + ex.select(negative, number(2.0), number(2.0) * power * power)))
+
+
+def below(value: Expr, limit: float) -> Expr:
+    return ex.compare("lt", value, number(limit))
+
+
+_WIDE = [Case((exactly(-100.0, -20.0, -1e-4, 0.0, 1e-4, 20.0, 100.0),)), Case((exactly(math.nan, 1.0),))]
+
+
+# -- without attributes ----------------------------------------------------------------------------------------------
+
+
+def _relu(node: Node, args: Sequence[Expr]) -> Expr:
+    return ex.binary("max", args[0], ex.const(0, args[0].dtype))
+
+
+define(
+    "Relu",
+    _relu,
+    unary_cases(extra=[*_WIDE, Case((Tensor((7,), "int32", -9, 9),)), Case((Tensor((7,), "int8", -9, 9),))]),
+    infer=same_as_input(),
+    types=(SIGNED,),
+)
+define(
+    "Sigmoid",
+    lambda node, args: sigmoid(args[0]),
+    unary_cases(-6.0, 6.0, _WIDE),
+    infer=same_as_input(),
+    types=(FLOATS,),
+)
+define(
+    "Softplus",
+    lambda node, args: softplus(args[0]),
+    unary_cases(-6.0, 6.0, _WIDE[:1]),
+    infer=same_as_input(),
+    types=(FLOATS,),
+)
+define(
+    "Softsign",
+    lambda node, args: args[0] / (number(1.0) + ex.unary("abs", args[0])),
+    unary_cases(extra=_WIDE),
+    infer=same_as_input(),
+    types=(FLOATS,),
+)
+define(
+    "HardSwish",
+    # x / 6 + 1/2 would lose the digits of x + 3 where they cancel
+    lambda node, args: args[0] * clamp((args[0] + number(3.0)) * number(1.0 / 6.0), number(0.0), number(1.0)),
+    unary_cases(-5.0, 5.0, _WIDE),
+    infer=same_as_input(),
+    types=(FLOATS,),
+)
+define(
+    "Mish",
+    lambda node, args: mish(args[0]),
+    unary_cases(-5.0, 5.0, _WIDE[:1]),
+    infer=same_as_input(),
+    types=(FLOATS,),
+)
+
+
+# -- with attributes -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class LeakyReluAttributes:
+    alpha: float = 0.01
+
+
+def _leaky_relu(node: Node, args: Sequence[Expr]) -> Expr:
+    return ex.select(below(args[0], 0.0), number(node.attributes.alpha) * args[0], args[0])
+
+
+define(
+    "LeakyRelu",
+    _leaky_relu,
+    unary_cases(extra=[*_WIDE, Case((Tensor((7,)),), {"alpha": 0.3})]),
+    infer=same_as_input(),
+    types=(FLOATS,),
+    attributes=LeakyReluAttributes,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class AlphaAttributes:
+    """``alpha`` with the default 1 of Elu, Celu, ThresholdedRelu and Swish."""
+
+    alpha: float = 1.0
+
+
+def _elu(node: Node, args: Sequence[Expr]) -> Expr:
+    return ex.select(below(args[0], 0.0), number(node.attributes.alpha) * ex.unary("expm1", args[0]), args[0])
+
+
+def _celu(node: Node, args: Sequence[Expr]) -> Expr:
+    alpha = node.attributes.alpha
+    negative = number(alpha) * ex.unary("expm1", args[0] / number(alpha))
+    return ex.select(below(args[0], 0.0), negative, args[0])
+
+
+def _thresholded_relu(node: Node, args: Sequence[Expr]) -> Expr:
+    return ex.select(ex.compare("gt", args[0], number(node.attributes.alpha)), args[0], number(0.0))
+
+
+def _swish(node: Node, args: Sequence[Expr]) -> Expr:
+    return args[0] * sigmoid(number(node.attributes.alpha) * args[0])
+
+
+for _name, _element, _extra in (
+    ("Elu", _elu, _WIDE),
+    ("Celu", _celu, _WIDE),
+    ("ThresholdedRelu", _thresholded_relu, _WIDE[:1]),
+    ("Swish", _swish, _WIDE),
+):
+    define(
+        _name,
+        _element,
+        unary_cases(extra=[*_extra, Case((Tensor((3, 5)),), {"alpha": 0.7})]),
+        infer=same_as_input(),
+        types=(FLOATS,),
+        attributes=AlphaAttributes,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class SeluAttributes:
+    alpha: float = 1.67326319217681884765625
+    gamma: float = 1.05070102214813232421875
+
+
+def _selu(node: Node, args: Sequence[Expr]) -> Expr:
+    attributes: SeluAttributes = node.attributes
+    negative = number(attributes.alpha) * ex.unary("expm1", args[0])
+    return number(attributes.gamma) * ex.select(ex.compare("le", args[0], number(0.0)), negative, args[0])
+
+
+define(
+    "Selu",
+    _selu,
+    unary_cases(extra=[*_WIDE, Case((Tensor((7,)),), {"alpha": 2.0, "gamma": 3.0})]),
+    infer=same_as_input(),
+    types=(FLOATS,),
+    attributes=SeluAttributes,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class HardSigmoidAttributes:
+    alpha: float = 0.2
+    beta: float = 0.5
+
+
+def _hard_sigmoid(node: Node, args: Sequence[Expr]) -> Expr:
+    attributes: HardSigmoidAttributes = node.attributes
+    return clamp(number(attributes.alpha) * args[0] + number(attributes.beta), number(0.0), number(1.0))
+
+
+define(
+    "HardSigmoid",
+    _hard_sigmoid,
+    unary_cases(-5.0, 5.0, extra=[*_WIDE, Case((Tensor((7,)),), {"alpha": 1 / 6, "beta": 0.4})]),
+    infer=same_as_input(),
+    types=(FLOATS,),
+    attributes=HardSigmoidAttributes,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class GeluAttributes:
+    approximate: str = "none"
+
+
+def _infer_gelu(node: Node) -> Inferred:
+    checks.require_choice(node, "approximate", ("none", "tanh"))
+    return same_as_input()(node)
+
+
+define(
+    "Gelu",
+    lambda node, args: gelu_tanh(args[0]) if node.attributes.approximate == "tanh" else gelu(args[0]),
+    unary_cases(-4.0, 4.0, [*_WIDE, Case((Tensor((3, 7), low=-4.0, high=4.0),), {"approximate": "tanh"})]),
+    infer=_infer_gelu,
+    types=(FLOATS,),
+    attributes=GeluAttributes,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ShrinkAttributes:
+    bias: float = 0.0
+    lambd: float = 0.5
+
+
+def _shrink(node: Node, args: Sequence[Expr]) -> Expr:
+    attributes: ShrinkAttributes = node.attributes
+    dtype = node.operand(0).dtype
+    value = ex.cast(args[0], "f32")
+    bias, limit = number(attributes.bias), number(attributes.lambd)
+    inner = ex.select(ex.compare("gt", value, limit), value - bias, number(0.0))
+    return wrap(ex.cast(ex.select(ex.compare("lt", value, -limit), value + bias, inner), dtype.compute), dtype)
+
+
+define(
+    "Shrink",
+    _shrink,
+    [
+        Case((Tensor((3, 7)),)),
+        Case((Tensor((17,)),), {"bias": 0.4, "lambd": 1.0}),
+        Case((Tensor((7,), "int32", -9, 9),), {"bias": 1.0, "lambd": 2.0}),
+    ],
+    infer=same_as_input(),
+    types=(NUMERIC,),
+    attributes=ShrinkAttributes,
+)
+
+
+def _infer_prelu(node: Node) -> Inferred:
+    value, slope = node.operand(0), node.operand(1)
+    checks.require_same_type(node, [value, slope])
+    shape = checks.broadcast_shapes(node, [value.shape, slope.shape])
+    checks.require(shape == value.shape, node, "the slope does not broadcast to the input")
+    return [(value.dtype, value.shape)]
+
+
+def _prelu(node: Node, args: Sequence[Expr]) -> Expr:
+    negative = ex.compare("lt", args[0], ex.const(0, args[0].dtype))
+    return wrap(ex.select(negative, args[0] * args[1], args[0]), node.operand(0).dtype)
+
+
+define(
+    "PRelu",
+    _prelu,
+    [
+        Case((Tensor((2, 3, 5, 1)), Tensor((3, 1, 1)))),
+        Case((Tensor((3, 7)), Tensor((7,)))),
+        Case((Tensor((3, 7)), Tensor((1,)))),
+        Case((Tensor((7,), "int32", -9, 9), Tensor((7,), "int32", -9, 9))),
+    ],
+    infer=_infer_prelu,
+    types=(NUMERIC,),
+)

@@ -1,0 +1,193 @@
+"""Cast and CastLike.
+
+Floats to integers truncate; integers wrap to the width of the target; anything to bool compares with zero.  A cast to a
+half rounds, also where the half is never stored: models that cast to it mean its precision and its range.  Floats of 8
+and 4 bits go through f32 (:mod:`.codes`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ....runtime.plan import dtypes
+from ....runtime.plan.dtypes import DType, compute_dtype
+from ....runtime.plan.errors import UnsupportedError
+from ...ir.graph import Node, Value
+from ...symbolic import expr as ex
+from ...symbolic import polynomial as ix
+from ...symbolic.evaluate import convert, evaluate_expr
+from ...symbolic.expr import Expr
+from ...symbolic.polynomial import Undecidable
+from ..checks import MOVED, is_symbolic, require, wrap
+from ..math.codes import code_of, is_not_zero, number_of
+from ..registry import Builder, Case, Inferred, Tensor, register
+from .elementwise import exactly
+
+ROUND_MODES = ("up", "down", "nearest")
+
+
+@dataclass(frozen=True, slots=True)
+class CastAttributes:
+    to: int = 0
+    saturate: int = 1  #: concerns 8-bit floats alone
+    round_mode: str = "up"  #: concerns float8e8m0 alone
+    rounds: int = 1  #: 0 in what operators are expanded to: a half that is not stored may stay more precise
+
+
+@dataclass(frozen=True, slots=True)
+class CastLikeAttributes:
+    saturate: int = 1
+    round_mode: str = "up"
+
+
+def is_same(source: DType, target: DType, saturate: bool) -> bool:
+    """Whether the cast changes nothing.  Saturation leaves no infinity, also where the type stays as it is."""
+    return source is target and not (source.name == "float8e5m2" and saturate)
+
+
+def convert_expression(
+    value: Expr, source: DType, target: DType, saturate: bool = True, round_mode: str = "up", rounds: bool = True
+) -> Expr:
+    """``value`` of type ``source`` as an element of type ``target``; for the rest see :func:`~.codes.code_of`.
+
+    Without ``rounds`` a half is a number of f32 until it is stored.
+    """
+    if is_same(source, target, saturate):
+        return value
+    if source.is_code and target is dtypes.BOOL:
+        return is_not_zero(value, source)
+    if source.is_code:
+        return convert_expression(number_of(value, source), dtypes.FLOAT32, target, saturate, round_mode)
+    if target.is_code:
+        return code_of(ex.cast(value, "f32"), target, saturate, round_mode)
+    if source.is_float and target.is_integer and target.width < 32:
+        # through i32 also for unsigned targets: negative numbers wrap instead of saturating
+        value = ex.cast(value, "i32")
+    result = ex.cast(value, target.compute)
+    if target in (dtypes.FLOAT16, dtypes.BFLOAT16):
+        exact = source is dtypes.BOOL or (source.is_integer and source.width <= 8)
+        return result if exact or not rounds else ex.unary(f"round_{target.name}", result)
+    fits = source.is_integer and source.width < target.width and (target.is_signed or not source.is_signed)
+    return result if fits or source is dtypes.BOOL else wrap(result, target)
+
+
+def _infer_cast(node: Node) -> Inferred:
+    require(node.attributes.round_mode in ROUND_MODES, node, f"round_mode '{node.attributes.round_mode}' is none")
+    return [(dtypes.from_onnx(node.attributes.to), node.operand(0).shape)]
+
+
+def _element(node: Node, args: Sequence[Expr]) -> Expr:
+    target = dtypes.from_onnx(node.attributes.to)
+    if not target.on_device:
+        raise UnsupportedError(f"no device holds element type {target}", origin=node.origin)
+    attributes: CastAttributes = node.attributes
+    source = node.operand(0).dtype
+    return convert_expression(
+        args[0], source, target, bool(attributes.saturate), attributes.round_mode, bool(attributes.rounds)
+    )
+
+
+def cast_known(
+    operand: np.ndarray, source: DType, target: DType, saturate: bool = True, round_mode: str = "up"
+) -> np.ndarray:
+    """Known elements in another type; raises :class:`Undecidable` where symbolic integers have no such form."""
+    if not is_symbolic(operand):
+        if any(dtype.is_code or dtype.narrow for dtype in (source, target)) and source.on_device and target.on_device:
+            value = ex.register("operand", source.compute)
+            result = evaluate_expr(
+                convert_expression(value, source, target, saturate, round_mode), registers={"operand": operand}
+            )
+            return np.broadcast_to(result, operand.shape).astype(compute_dtype(target))
+        if target.name == "string" or operand.dtype.kind not in "iufbV":
+            raise Undecidable("strings")
+        return convert(operand, compute_dtype(target))
+    if target.is_code:
+        raise Undecidable(f"symbolic integers as {target}")
+    if target.name == "bool":
+        return np.asarray(np.frompyfunc(lambda element: not ix.equal(element, 0), 1, 1)(operand)).astype(np.bool_)
+    if target.is_integer:
+        low, high = target.integer_range
+        for element in operand.flat:
+            element_low, element_high = ix.bounds(element)
+            if element_low < low or element_high > high:
+                raise Undecidable(f"whether {ix.text(element)} fits {target}")
+        return operand
+    if any(isinstance(element, ix.Index) for element in operand.flat):
+        raise Undecidable(f"a dynamic dimension as {target}")
+    return operand.astype(np.int64).astype(compute_dtype(target))
+
+
+def _fold_cast(node: Node, operand: np.ndarray) -> np.ndarray:
+    attributes: CastAttributes = node.attributes
+    target = dtypes.from_onnx(attributes.to)
+    return cast_known(operand, node.operand(0).dtype, target, bool(attributes.saturate), attributes.round_mode)
+
+
+def _fold_cast_like(node: Node, operand: np.ndarray, _: np.ndarray) -> np.ndarray:
+    attributes: CastLikeAttributes = node.attributes
+    source, target = node.operand(0).dtype, node.operand(1).dtype
+    return cast_known(operand, source, target, bool(attributes.saturate), attributes.round_mode)
+
+
+def _cases() -> tuple[Case, ...]:
+    onnx_code = {row.name: row.onnx for row in dtypes.BY_NAME.values()}
+    numbers = exactly(-2.7, -1.0, -0.5, 0.0, 0.5, 1.0, 2.7, 100.9)
+    integers = exactly(-(2**40) - 3, -129, -1, 0, 1, 127, 255, 70000, dtype="int64")
+    narrow = exactly(0, 1, 127, 128, 255, dtype="uint8")
+    targets = ("float32", "float16", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "bool")
+    cases = [Case((integers,), {"to": onnx_code[name]}) for name in targets if name != "float16"]
+    cases += [Case((narrow,), {"to": onnx_code[name]}) for name in targets]
+    cases += [Case((numbers,), {"to": onnx_code[name]}) for name in targets if not name.startswith("uint")]
+    cases += [Case((Tensor((3, 5), "bool"),), {"to": onnx_code[name]}) for name in ("float32", "int64", "int8")]
+    cases += [Case((Tensor((3, 5), "float16"),), {"to": 1}), Case((Tensor((0, 3)),), {"to": 7})]
+    edges = exactly(-448.0, -6.5, -1e-3, -0.0, 0.0, 0.3, 1.0625, 2.5, 5.0, 464.0, 1e6, float("nan"), float("inf"))
+    codes = ("float8e4m3fn", "float8e4m3fnuz", "float8e5m2", "float8e5m2fnuz")
+    cases += [Case((edges,), {"to": onnx_code[name], "saturate": keep}) for name in codes for keep in (0, 1)]
+    cases += [Case((edges,), {"to": onnx_code["float4e2m1"]})]
+    powers = exactly(2.0**-120, 0.3, 0.75, 1.0, 1.5, 5.9, 6.0, 3e38)
+    cases += [Case((powers,), {"to": onnx_code["float8e8m0"], "round_mode": mode}) for mode in ROUND_MODES]
+    cases += [Case((Tensor((3, 7), name, -5, 6),), {"to": 1}) for name in (*codes, "float4e2m1")]
+    cases += [Case((Tensor((3, 7), "float8e8m0", 0.1, 6),), {"to": to}) for to in (1, 10)]
+    for name in ("int4", "uint4", "int2", "uint2"):
+        low, high = dtypes.BY_NAME[name].integer_range
+        cases += [Case((integers,), {"to": onnx_code[name]}), Case((numbers,), {"to": onnx_code[name]})]
+        cases += [Case((Tensor((3, 7), name, low, high),), {"to": to}) for to in (1, 3, 17)]
+    return tuple(cases)
+
+
+register(
+    name="Cast",
+    infer=_infer_cast,
+    cases=_cases(),
+    attributes=CastAttributes,
+    element=_element,
+    types=(MOVED,),
+    fold=_fold_cast,
+)
+
+
+def _infer_cast_like(node: Node) -> Inferred:
+    return [(node.operand(1).dtype, node.operand(0).shape)]
+
+
+def _expand_cast_like(builder: Builder, node: Node) -> Sequence[Value]:
+    attributes: CastLikeAttributes = node.attributes
+    to = node.operand(1).dtype.onnx
+    return [builder.op("Cast", node.operand(0), to=to, saturate=attributes.saturate, round_mode=attributes.round_mode)]
+
+
+register(
+    name="CastLike",
+    infer=_infer_cast_like,
+    cases=(
+        Case((exactly(-2.7, 0.0, 2.7), Tensor((1,), "int32"))),
+        Case((Tensor((3,), "int64", -9, 9), Tensor((2, 2)))),
+    ),
+    attributes=CastLikeAttributes,
+    expand=_expand_cast_like,
+    types=(MOVED,),
+    fold=_fold_cast_like,
+)

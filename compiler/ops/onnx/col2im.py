@@ -1,0 +1,143 @@
+"""Col2Im: the elements of windows added up at their places in an image."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...ir.graph import Node, Value
+from ...symbolic import expr as ex
+from ...symbolic import polynomial as ix
+from ...symbolic.expr import Expr
+from ...symbolic.polynomial import Dim
+from .. import checks
+from ..checks import FLOATS
+from ..internal.reduction import reduce
+from ..math.windows import per_axis, resolve_pads, window_count
+from ..registry import Builder, Case, Inferred, Read, Tensor, register
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnTapsAttributes:
+    """[N, C * taps, windows] -> [N, C, taps, image...]: what each tap of a window adds to each element of the image."""
+
+    image: tuple[int, ...]
+    block: tuple[int, ...]
+    strides: tuple[int, ...]
+    pads: tuple[int, ...]
+    dilations: tuple[int, ...]
+    windows: tuple[int, ...]
+
+
+def _infer_taps(node: Node) -> Inferred:
+    attributes: ColumnTapsAttributes = node.attributes
+    value = node.operand(0)
+    taps = int(np.prod(attributes.block))
+    return [(value.dtype, (value.shape[0], ix.floordiv(value.shape[1], taps), taps, *attributes.image))]
+
+
+def _read_tap(node: Node, coordinates: Sequence[Dim], read: Read) -> Expr:
+    attributes: ColumnTapsAttributes = node.attributes
+    batch, channel, tap, *image = coordinates
+    inside = ex.const(True, "bool")
+    window: Dim = 0
+    rest = tap
+    inner: list[Dim] = []
+    for size in reversed(attributes.block):
+        inner.insert(0, ix.modulo(rest, size))
+        rest = ix.floordiv(rest, size)
+    for axis, place in enumerate(image):
+        stride = attributes.strides[axis]
+        distance = ix.add(place, ix.add(attributes.pads[axis], ix.multiply(inner[axis], -attributes.dilations[axis])))
+        number_of_window = ix.floordiv(distance, stride)
+        if stride > 1:
+            remainder = ex.coordinate(ix.modulo(distance, stride))
+            inside = ex.binary("and", inside, ex.compare("eq", remainder, ex.const(0, "i32")))
+        inside = ex.binary("and", inside, ex.in_range(number_of_window, 0, attributes.windows[axis]))
+        window = ix.add(ix.multiply(window, attributes.windows[axis]), number_of_window)
+    taps = int(np.prod(attributes.block))
+    value = read(0, [batch, ix.add(ix.multiply(channel, taps), tap), window])
+    return ex.guard(inside, value, ex.const(0, value.dtype))
+
+
+register(
+    name="ColumnTaps",
+    domain="loom",
+    infer=_infer_taps,
+    cases=(),
+    attributes=ColumnTapsAttributes,
+    gather=_read_tap,
+    reads=2,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Col2ImAttributes:
+    dilations: tuple[int, ...] | None = None
+    pads: tuple[int, ...] | None = None
+    strides: tuple[int, ...] | None = None
+
+
+def _column_taps(node: Node) -> ColumnTapsAttributes:
+    attributes: Col2ImAttributes = node.attributes
+    image = tuple(checks.static_integers(node, 1, "image_shape"))
+    block = tuple(checks.static_integers(node, 2, "block_shape"))
+    checks.require(len(image) == len(block) > 0, node, f"an image of {len(image)} axes, blocks of {len(block)}")
+    checks.require(min(block) > 0 and min(image) >= 0, node, f"blocks of {block} in an image of {image}")
+    strides = per_axis(node, attributes.strides, len(image), "strides")
+    dilations = per_axis(node, attributes.dilations, len(image), "dilations")
+    pads = resolve_pads(node, "NOTSET", attributes.pads, image, block, strides, dilations)
+    windows = tuple(
+        ix.number(window_count(node, size, kernel, stride, dilation, pads[axis], pads[len(image) + axis]))
+        for axis, (size, kernel, stride, dilation) in enumerate(zip(image, block, strides, dilations))
+    )
+    return ColumnTapsAttributes(image, block, strides, pads, dilations, windows)
+
+
+def _infer_col2im(node: Node) -> Inferred:
+    value, taps = node.operand(0), _column_taps(node)
+    size = int(np.prod(taps.block))
+    fits = value.rank == 3 and ix.equal(ix.modulo(value.shape[1], size), 0)
+    fits = fits and ix.equal(value.shape[2], int(np.prod(taps.windows)))
+    text = f"columns of shape {checks.describe_shape(value.shape)} for blocks {taps.block} in {taps.windows} windows"
+    checks.require(fits, node, text)
+    return [(value.dtype, (value.shape[0], ix.floordiv(value.shape[1], size), *taps.image))]
+
+
+def _expand_col2im(builder: Builder, node: Node) -> Sequence[Value]:
+    taps = _column_taps(node)
+    spread = builder.op(
+        "ColumnTaps",
+        node.operand(0),
+        domain="loom",
+        image=taps.image,
+        block=taps.block,
+        strides=taps.strides,
+        pads=taps.pads,
+        dilations=taps.dilations,
+        windows=taps.windows,
+    )
+    return [reduce(builder, spread, "sum", (2,), keepdims=False)]
+
+
+def _integers(*values: int) -> Tensor:
+    return Tensor((len(values),), "int64", data=list(values), constant=True)
+
+
+register(
+    name="Col2Im",
+    infer=_infer_col2im,
+    cases=(
+        Case((Tensor((1, 5, 5)), _integers(5, 5), _integers(1, 5))),
+        Case((Tensor((2, 12, 9)), _integers(4, 4), _integers(2, 2))),
+        Case((Tensor((1, 9, 4)), _integers(5, 5), _integers(3, 3)), {"strides": [2, 2]}),
+        Case((Tensor((1, 8, 16)), _integers(5, 5), _integers(2, 2)), {"dilations": [2, 2], "pads": [1, 0, 0, 1]}),
+        Case((Tensor((1, 8, 12)), _integers(3, 4, 3), _integers(2, 2, 2))),
+    ),
+    attributes=Col2ImAttributes,
+    expand=_expand_col2im,
+    types=(FLOATS | {"int32"},),
+    static_inputs=(1, 2),
+)

@@ -1,0 +1,350 @@
+"""Convolutions.  The kernel families take explicit padding and two or three spatial axes, and no bias."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ....runtime.plan.errors import ShapeError
+from ...ir.graph import Node, Shape, Value
+from ...symbolic import polynomial as ix
+from ...symbolic.polynomial import Dim
+from .. import checks
+from ..checks import FLOATS
+from ..math.windows import (
+    dilated,
+    leading,
+    leading_pads,
+    per_axis,
+    resolve_pads,
+    window_count,
+    with_one_axis,
+    with_two_axes,
+)
+from ..registry import Builder, Case, Inferred, Tensor, register
+
+Sizes = tuple[int, ...]  #: of the operands of a case
+
+
+@dataclass(frozen=True, slots=True)
+class ConvolutionAttributes:
+    """Explicit parameters: ``pads`` holds all begins, then all ends; one number for each spatial axis otherwise."""
+
+    kernel: tuple[int, ...]
+    strides: tuple[int, ...]
+    pads: tuple[int, ...]
+    dilations: tuple[int, ...]
+    group: int
+
+
+@dataclass(frozen=True, slots=True)
+class ConvolutionTransposeAttributes:
+    """As for a convolution; ``output_spatial`` says the result's spatial sizes, which ``pads`` alone leave open."""
+
+    kernel: tuple[int, ...]
+    strides: tuple[int, ...]
+    pads: tuple[int, ...]
+    dilations: tuple[int, ...]
+    group: int
+    output_spatial: tuple[Dim, ...]
+
+
+def _infer_convolution(node: Node) -> Inferred:
+    attributes: ConvolutionAttributes = node.attributes
+    value, weight = node.operand(0), node.operand(1)
+    count = len(attributes.kernel)
+    spatial = [
+        window_count(
+            node,
+            value.shape[2 + axis],
+            attributes.kernel[axis],
+            attributes.strides[axis],
+            attributes.dilations[axis],
+            attributes.pads[axis],
+            attributes.pads[count + axis],
+        )
+        for axis in range(count)
+    ]
+    return [(value.dtype, (value.shape[0], weight.shape[0], *spatial))]
+
+
+def _infer_convolution_transpose(node: Node) -> Inferred:
+    attributes: ConvolutionTransposeAttributes = node.attributes
+    value, weight = node.operand(0), node.operand(1)
+    channels = ix.multiply(weight.shape[1], attributes.group)
+    return [(value.dtype, (value.shape[0], channels, *attributes.output_spatial))]
+
+
+register(
+    name="Convolution",
+    domain="loom",
+    infer=_infer_convolution,
+    cases=(),
+    attributes=ConvolutionAttributes,
+    family="conv",
+    types=(FLOATS | {"int32"},),
+)
+register(
+    name="ConvolutionTranspose",
+    domain="loom",
+    infer=_infer_convolution_transpose,
+    cases=(),
+    attributes=ConvolutionTransposeAttributes,
+    family="conv_transpose",
+    types=(FLOATS,),
+)
+
+
+# -- Conv ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ConvAttributes:
+    auto_pad: str = "NOTSET"
+    dilations: tuple[int, ...] | None = None
+    group: int = 1
+    kernel_shape: tuple[int, ...] | None = None
+    pads: tuple[int, ...] | None = None
+    strides: tuple[int, ...] | None = None
+
+
+def _kernel(node: Node, value: Value, weight: Value) -> tuple[int, ...]:
+    """The kernel's spatial sizes, from the weight; checks ranks that all convolutions share."""
+    checks.require(value.rank >= 3, node, f"{node.op} needs spatial axes; the input has rank {value.rank}")
+    checks.require(weight.rank == value.rank, node, f"input of rank {value.rank}, weight of rank {weight.rank}")
+    kernel = tuple(checks.concrete(node, size, "the size of the kernel") for size in weight.shape[2:])
+    declared = node.attributes.kernel_shape
+    checks.require(not declared or tuple(declared) == kernel, node, f"kernel_shape {declared}, weight {kernel}")
+    checks.require(all(kernel), node, "the kernel is empty")
+    return kernel
+
+
+def explicit(node: Node, value: Value, weight: Value) -> ConvolutionAttributes:
+    """The parameters of a convolution of ``value`` and ``weight`` with padding made explicit.
+
+    ``node`` has the attributes of a Conv; it may be another operator of the family (ConvInteger, QLinearConv).
+    """
+    attributes: ConvAttributes = node.attributes
+    kernel = _kernel(node, value, weight)
+    count, group = len(kernel), attributes.group
+    channels = ix.multiply(weight.shape[1], group)
+    if group < 1 or not ix.equal(value.shape[1], channels) or not ix.equal(ix.modulo(weight.shape[0], group), 0):
+        raise ShapeError(
+            f"{ix.text(value.shape[1])} channels, {group} groups, weight {checks.describe_shape(weight.shape)}",
+            origin=node.origin,
+        )
+    strides = per_axis(node, attributes.strides, count, "strides")
+    dilations = per_axis(node, attributes.dilations, count, "dilations")
+    pads = resolve_pads(node, attributes.auto_pad, attributes.pads, value.shape[2:], kernel, strides, dilations)
+    return ConvolutionAttributes(kernel, strides, pads, dilations, group)
+
+
+def _check_bias(node: Node, channels: Dim) -> None:
+    """Operands of one type, and a bias that fits."""
+    value, weight, bias = node.operand(0), node.operand(1), node.optional(2)
+    checks.require_same_type(node, [value, weight, *([bias] if bias is not None else [])])
+    if bias is not None:
+        checks.require(bias.rank == 1 and ix.equal(bias.shape[0], channels), node, "the bias has one number a channel")
+
+
+def infer_convolution(node: Node, value: Value, weight: Value) -> Shape:
+    """The shape of :func:`convolution`."""
+    detached = Node(0, "Convolution", "loom", [value, weight], explicit(node, value, weight), node.origins)
+    ((_, shape),) = _infer_convolution(detached)
+    return shape
+
+
+def _infer_conv(node: Node) -> Inferred:
+    value, weight = node.operand(0), node.operand(1)
+    _check_bias(node, weight.shape[0])
+    return [(value.dtype, infer_convolution(node, value, weight))]
+
+
+def _expand_conv(builder: Builder, node: Node) -> Sequence[Value]:
+    result = convolution(builder, node, node.operand(0), node.operand(1))
+    return [add_bias(builder, result, node.optional(2))]
+
+
+def convolution(builder: Builder, node: Node, value: Value, weight: Value) -> Value:
+    """``value`` convolved with ``weight`` under the attributes of ``node``; see :func:`explicit`."""
+    attributes = explicit(node, value, weight)
+    flat = len(attributes.kernel) == 1
+    if flat:
+        value, weight = with_two_axes(builder, value), with_two_axes(builder, weight)
+        attributes = ConvolutionAttributes(
+            leading(attributes.kernel, 1),
+            leading(attributes.strides, 1),
+            leading_pads(attributes.pads),
+            leading(attributes.dilations, 1),
+            attributes.group,
+        )
+    result = builder.op(
+        "Convolution",
+        value,
+        weight,
+        domain="loom",
+        kernel=attributes.kernel,
+        strides=attributes.strides,
+        pads=attributes.pads,
+        dilations=attributes.dilations,
+        group=attributes.group,
+    )
+    return with_one_axis(builder, result) if flat else result
+
+
+def add_bias(builder: Builder, value: Value, bias: Value | None) -> Value:
+    """Add one number a channel to [N, C, spatial...]."""
+    if bias is None:
+        return value
+    axes = np.array([0, *range(2, value.rank)], np.int64)
+    return builder.op("Add", value, builder.op("Unsqueeze", bias, builder.constant(axes)))
+
+
+def _case(value: Sizes, weight: Sizes, *, bias: bool = False, dtype: str = "float32", **attributes: object) -> Case:
+    inputs = [Tensor(value, dtype), Tensor(weight, dtype, constant=True)]
+    if bias:
+        inputs.append(Tensor((weight[0],), dtype, constant=True))
+    return Case(tuple(inputs), dict(attributes), tolerance=2e-3 if dtype == "float16" else 1e-5)
+
+
+register(
+    name="Conv",
+    infer=_infer_conv,
+    cases=(
+        _case((1, 3, 7, 5), (4, 3, 3, 3)),
+        _case((2, 3, 7, 9), (5, 3, 3, 3), bias=True, pads=[1, 1, 1, 1]),
+        _case((1, 7, 9, 17), (3, 7, 1, 1), bias=True),
+        _case((1, 3, 17, 13), (8, 3, 7, 7), bias=True, pads=[3, 3, 3, 3], strides=[2, 2]),
+        _case((1, 4, 9, 7), (6, 2, 3, 3), group=2, pads=[1, 0, 1, 2]),
+        _case((1, 5, 9, 7), (5, 1, 3, 3), bias=True, group=5, pads=[1, 1, 1, 1]),
+        _case((2, 4, 9, 7), (8, 1, 5, 5), group=4, pads=[2, 2, 2, 2], strides=[2, 1]),
+        _case((1, 3, 11, 11), (4, 3, 3, 3), dilations=[2, 3]),
+        _case((1, 3, 7, 8), (4, 3, 3, 2), auto_pad="SAME_UPPER", strides=[2, 3]),
+        _case((1, 3, 7, 8), (4, 3, 2, 2), auto_pad="SAME_LOWER"),
+        _case((1, 3, 7, 8), (4, 3, 3, 3), auto_pad="VALID", kernel_shape=[3, 3]),
+        _case((2, 3, 17), (4, 3, 5), bias=True, pads=[2, 1], strides=[2]),
+        _case((1, 4, 17), (4, 1, 3), group=4, dilations=[2]),
+        _case((1, 2, 5, 6, 7), (3, 2, 3, 2, 3), bias=True, pads=[1, 0, 1, 1, 1, 1], strides=[1, 2, 1]),
+        _case((1, 3, 7, 5), (4, 3, 3, 3), bias=True, dtype="float16"),
+        _case((1, 16, 12, 12), (32, 16, 3, 3), bias=True, pads=[1, 1, 1, 1]),
+    ),
+    attributes=ConvAttributes,
+    expand=_expand_conv,
+    types=(FLOATS,),
+)
+
+
+# -- ConvTranspose ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ConvTransposeAttributes(ConvAttributes):
+    output_padding: tuple[int, ...] | None = None
+    output_shape: tuple[int, ...] | None = None
+
+
+def explicit_transpose(node: Node) -> ConvolutionTransposeAttributes:
+    """The parameters of a ConvTranspose with padding and output size made explicit."""
+    attributes: ConvTransposeAttributes = node.attributes
+    value, weight = node.operand(0), node.operand(1)
+    kernel = _kernel(node, value, weight)
+    count, group = len(kernel), attributes.group
+    if group < 1 or not ix.equal(value.shape[1], weight.shape[0]) or not ix.equal(ix.modulo(value.shape[1], group), 0):
+        raise ShapeError(
+            f"{ix.text(value.shape[1])} channels, {group} groups, weight {checks.describe_shape(weight.shape)}",
+            origin=node.origin,
+        )
+    _check_bias(node, ix.multiply(weight.shape[1], group))
+    strides = per_axis(node, attributes.strides, count, "strides")
+    dilations = per_axis(node, attributes.dilations, count, "dilations")
+    extra = tuple(attributes.output_padding or (0,) * count)
+    checks.require(len(extra) == count, node, f"output_padding {extra} does not fit {count} spatial axes")
+    wanted_shape = attributes.output_shape
+    if wanted_shape:
+        fits = len(wanted_shape) in (count, count + 2) and min(wanted_shape) > 0
+        checks.require(fits, node, f"output_shape {wanted_shape} does not fit {count} spatial axes")
+    same = attributes.auto_pad in ("SAME_UPPER", "SAME_LOWER")
+    begins, ends, spatial = [], [], []
+    explicit_pads = (0,) * (2 * count)
+    if not same and attributes.auto_pad != "VALID":
+        explicit_pads = resolve_pads(node, attributes.auto_pad, attributes.pads, (), kernel, strides, dilations)
+    for axis in range(count):
+        size = value.shape[2 + axis]
+        reach = dilated(kernel[axis], dilations[axis]) + extra[axis]
+        full = ix.add(ix.multiply(ix.add(size, -1), strides[axis]), reach)
+        if wanted_shape or same:
+            wanted = wanted_shape[-count:][axis] if wanted_shape else ix.multiply(size, strides[axis])
+            total = checks.concrete(node, ix.add(full, ix.multiply(wanted, -1)), "the padding of a ConvTranspose")
+            # an output larger than the windows reach has nothing cut off
+            total = max(total, 0)
+            begin = total // 2 if attributes.auto_pad == "SAME_UPPER" else total - total // 2
+            begins.append(begin)
+            ends.append(total - begin)
+            spatial.append(wanted)
+        else:
+            begins.append(explicit_pads[axis])
+            ends.append(explicit_pads[count + axis])
+            spatial.append(ix.add(full, -begins[axis] - ends[axis]))
+    return ConvolutionTransposeAttributes(kernel, strides, (*begins, *ends), dilations, group, tuple(spatial))
+
+
+def _infer_conv_transpose(node: Node) -> Inferred:
+    detached = Node(0, "ConvolutionTranspose", "loom", list(node.inputs[:2]), explicit_transpose(node), node.origins)
+    return _infer_convolution_transpose(detached)
+
+
+def _expand_conv_transpose(builder: Builder, node: Node) -> Sequence[Value]:
+    attributes = explicit_transpose(node)
+    value, weight = node.operand(0), node.operand(1)
+    flat = len(attributes.kernel) == 1
+    if flat:
+        value, weight = with_two_axes(builder, value), with_two_axes(builder, weight)
+        attributes = ConvolutionTransposeAttributes(
+            leading(attributes.kernel, 1),
+            leading(attributes.strides, 1),
+            leading_pads(attributes.pads),
+            leading(attributes.dilations, 1),
+            attributes.group,
+            (1, *attributes.output_spatial),
+        )
+    result = builder.op(
+        "ConvolutionTranspose",
+        value,
+        weight,
+        domain="loom",
+        kernel=attributes.kernel,
+        strides=attributes.strides,
+        pads=attributes.pads,
+        dilations=attributes.dilations,
+        group=attributes.group,
+        output_spatial=attributes.output_spatial,
+    )
+    result = add_bias(builder, result, node.optional(2))
+    return [with_one_axis(builder, result) if flat else result]
+
+
+def _transpose_case(value: Sizes, weight: Sizes, *, bias: int = 0, **attributes: object) -> Case:
+    inputs = [Tensor(value), Tensor(weight, constant=True)] + ([Tensor((bias,), constant=True)] if bias else [])
+    return Case(tuple(inputs), dict(attributes))
+
+
+register(
+    name="ConvTranspose",
+    infer=_infer_conv_transpose,
+    cases=(
+        _transpose_case((1, 3, 5, 7), (3, 4, 3, 3)),
+        _transpose_case((2, 3, 5, 7), (3, 4, 2, 2), bias=4, strides=[2, 2]),
+        _transpose_case((1, 3, 5, 7), (3, 4, 3, 3), bias=4, strides=[2, 2], pads=[1, 1, 1, 1], output_padding=[1, 1]),
+        _transpose_case((1, 4, 5, 3), (4, 3, 3, 3), group=2, strides=[3, 2], pads=[0, 1, 2, 0]),
+        _transpose_case((1, 3, 5, 7), (3, 2, 3, 3), dilations=[2, 2]),
+        _transpose_case((1, 3, 5, 7), (3, 2, 3, 3), strides=[2, 2], output_shape=[10, 14]),
+        _transpose_case((1, 3, 5, 7), (3, 2, 3, 3), strides=[2, 2], auto_pad="SAME_UPPER"),
+        _transpose_case((1, 3, 5, 7), (3, 2, 3, 3), strides=[2, 2], auto_pad="SAME_LOWER"),
+        _transpose_case((1, 3, 9), (3, 2, 4), bias=2, strides=[2], pads=[1, 1]),
+    ),
+    attributes=ConvTransposeAttributes,
+    expand=_expand_conv_transpose,
+    types=(FLOATS,),
+)

@@ -1,0 +1,85 @@
+"""Dropout: nothing in inference, a random mask in training mode."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ....runtime.plan import dtypes
+from ...ir.graph import Node, Value
+from ..checks import FLOATS, known
+from ..registry import Builder, Case, Inferred, RawNode, Tensor, register
+from .normalization import in_type
+
+
+@dataclass(frozen=True, slots=True)
+class DropoutAttributes:
+    """``mask_of_data``: the mask has the type of the data, as before version 10."""
+
+    seed: int | None = None
+    mask_of_data: bool = False
+
+
+def _infer_dropout(node: Node) -> Inferred:
+    value = node.operand(0)
+    trains(node)  # refuses a mode that is not known
+    mask = value.dtype if node.attributes.mask_of_data else dtypes.BOOL
+    return [(value.dtype, value.shape), (mask, value.shape)]
+
+
+def trains(node: Node, position: int = 2) -> bool:
+    """Training mode: of training, what is left in exported models is a mode of a few operators."""
+    training = node.optional(position)
+    return training is not None and bool(known(node, training, "training_mode").reshape(-1)[0])
+
+
+def _expand_dropout(builder: Builder, node: Node) -> Sequence[Value]:
+    """In inference nothing is dropped: the data as it is, and a mask that is true everywhere."""
+    data = node.operand(0)
+    if trains(node):
+        return _drop(builder, node)
+    kept = builder.scalar(1.0, data) if node.attributes.mask_of_data else builder.constant(np.asarray(True))
+    mask = builder.op("Expand", kept, builder.op("Shape", data))
+    return [builder.op("Identity", data), mask]
+
+
+def _drop(builder: Builder, node: Node) -> Sequence[Value]:
+    """Each element is kept with the probability 1 - ratio, and then divided by it."""
+    data, ratio = node.operand(0), node.optional(1)
+    ratio = builder.constant(np.asarray(0.5, np.float32)) if ratio is None else in_type(builder, ratio, dtypes.FLOAT32)
+    seed = None if node.attributes.seed is None else float(node.attributes.seed)
+    drawn = builder.op("RandomUniform", shape=data.shape, seed=seed)
+    mask = builder.op("GreaterOrEqual", drawn, ratio)
+    kept = builder.op("Sub", builder.constant(np.asarray(1, np.float32)), ratio)
+    scaled = builder.op("Div", in_type(builder, data, dtypes.FLOAT32), kept)
+    zero = builder.constant(np.asarray(0, np.float32))
+    return [in_type(builder, builder.op("Where", mask, scaled, zero), data.dtype), mask]
+
+
+def _drop_ratio(raw: RawNode) -> None:
+    """Versions before 12 have the ratio, which inference does not use, as an attribute."""
+    raw.attributes.pop("ratio", None)
+
+
+def _give_mask_type(raw: RawNode) -> None:
+    raw.attributes["mask_of_data"] = 1
+
+
+register(
+    name="Dropout",
+    attributes=DropoutAttributes,
+    infer=_infer_dropout,
+    expand=_expand_dropout,
+    static_inputs=(2,),
+    types=(FLOATS, FLOATS, frozenset({"bool"})),
+    adapters=((7, _give_mask_type), (10, _drop_ratio)),
+    cases=(
+        Case((Tensor((2, 3)),)),
+        Case((Tensor((2, 3)), Tensor((), data=0.3, constant=True), Tensor((), "bool", data=False, constant=True))),
+        Case((Tensor((2, 3)),), outputs=2),
+        Case((Tensor((2, 3)), Tensor((), data=0.0, constant=True), Tensor((), "bool", data=True, constant=True))),
+        Case((Tensor((4,)),), {"ratio": 0.25}, opset=7),
+    ),
+)

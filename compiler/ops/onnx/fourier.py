@@ -1,0 +1,382 @@
+"""DFT, STFT and MelWeightMatrix.
+
+A transform of a short signal is a product with two constant matrices.  A longer one is cut into transforms of its
+factors, with a twist in between (Cooley and Tukey), as long as there are factors.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ....runtime.plan import dtypes
+from ....runtime.plan.dtypes import FLOAT32
+from ...ir.graph import Node, Value
+from ...symbolic import polynomial as ix
+from ...symbolic.expr import Expr
+from ...symbolic.polynomial import Dim
+from .. import checks
+from ..checks import FLOATS
+from ..math.attention_core import part, view
+from ..registry import Builder, Case, Inferred, RawNode, Read, Tensor, register
+from .normalization import in_type
+
+#: Longest signal that one matrix transforms
+DIRECT = 256
+
+
+@dataclass(frozen=True)
+class Complex:
+    """Real and imaginary parts, f32 tensors of one shape; None is zero."""
+
+    real: Value
+    imaginary: Value | None = None
+
+
+# -- transforms along the last axis ----------------------------------------------------------------------------------
+
+
+def _matrices(length: int, count: int, sign: int) -> tuple[np.ndarray, np.ndarray]:
+    """Cosine and sine of ``sign * 2 pi n k / length`` for all n below ``length`` and k below ``count``."""
+    turns = np.outer(np.arange(length), np.arange(count)) % length
+    angles = sign * 2.0 * np.pi * turns / length
+    return np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
+
+
+def _times(builder: Builder, signal: Complex, cosines: np.ndarray, sines: np.ndarray, operation: str) -> Complex:
+    """The product with a complex constant: a matrix (MatMul) or factors (Mul)."""
+    c, s = builder.constant(cosines), builder.constant(sines)
+    real, imaginary = builder.op(operation, signal.real, c), builder.op(operation, signal.real, s)
+    if signal.imaginary is not None:
+        real = builder.op("Sub", real, builder.op(operation, signal.imaginary, s))
+        imaginary = builder.op("Add", imaginary, builder.op(operation, signal.imaginary, c))
+    return Complex(real, imaginary)
+
+
+def _each(signal: Complex, change: Callable[[Value], Value]) -> Complex:
+    """Both parts changed."""
+    return Complex(change(signal.real), None if signal.imaginary is None else change(signal.imaginary))
+
+
+def _factor(length: int) -> int:
+    """A factor of ``length`` between 1 and it, near the root; 1 where there is none."""
+    return next((factor for factor in range(math.isqrt(length), 1, -1) if length % factor == 0), 1)
+
+
+def transform(builder: Builder, signal: Complex, count: int, sign: int) -> Complex:
+    """The first ``count`` sums over n of ``x[n] exp(sign 2 pi i n k / N)`` along the last axis of size N."""
+    *outer, size = signal.real.shape
+    length = ix.number(size)
+    first = _factor(length)
+    if length <= DIRECT or first == 1:
+        return _times(builder, signal, *_matrices(length, count, sign), "MatMul")
+    second = length // first
+    # n = second * n1 + n2 and k = k1 + first * k2
+    split = _each(signal, lambda value: view(builder, value, *outer, first, second))
+    swap = (*range(len(outer)), len(outer) + 1, len(outer))
+    columns = transform(builder, _each(split, lambda value: builder.op("Transpose", value, perm=swap)), first, sign)
+    angles = sign * 2.0 * np.pi * np.outer(np.arange(second), np.arange(first)) / length  # [n2, k1]
+    turned = _times(builder, columns, np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32), "Mul")
+    rows = transform(builder, _each(turned, lambda value: builder.op("Transpose", value, perm=swap)), second, sign)
+    # [k1, k2] to k1 + first * k2
+    joined = _each(rows, lambda value: builder.op("Transpose", value, perm=swap))
+    joined = _each(joined, lambda value: view(builder, value, *outer, length))
+    return _each(joined, lambda value: part(builder, value, len(outer), 0, count)) if count < length else joined
+
+
+def _real_inverse(builder: Builder, spectrum: Complex, length: int) -> Value:
+    """The real signal of ``length`` whose spectrum starts with ``spectrum`` (length // 2 + 1 numbers)."""
+    count = length // 2 + 1
+    cosines, sines = _matrices(length, count, 1)
+    weights = np.full((count, 1), 2.0 / length, np.float32)
+    weights[0] = 1.0 / length
+    if length % 2 == 0:
+        weights[-1] = 1.0 / length
+    real = builder.op("MatMul", spectrum.real, builder.constant(cosines.T * weights))
+    if spectrum.imaginary is None:
+        return real
+    return builder.op("Sub", real, builder.op("MatMul", spectrum.imaginary, builder.constant(sines.T * weights)))
+
+
+def _resized(builder: Builder, value: Value, size: int) -> Value:
+    """The last axis cut, or filled up with zeros."""
+    axis = value.rank - 1
+    have = ix.number(value.shape[axis])
+    if have >= size:
+        return value if have == size else part(builder, value, axis, 0, size)
+    pads = np.zeros(2 * value.rank, np.int64)
+    pads[-1] = size - have
+    return builder.op("Pad", value, builder.constant(pads))
+
+
+def _parts(builder: Builder, value: Value) -> Complex:
+    """[..., 1 or 2] as a complex tensor without that axis."""
+    axis = builder.constant(np.array([-1], np.int64))
+    pieces = [
+        builder.op("Squeeze", part(builder, value, value.rank - 1, number, 1), axis)
+        for number in range(ix.number(value.shape[-1]))
+    ]
+    return Complex(*pieces)
+
+
+def _joined(builder: Builder, value: Complex) -> Value:
+    """The inverse of :func:`_parts`."""
+    axis = builder.constant(np.array([-1], np.int64))
+    pieces = [value.real] if value.imaginary is None else [value.real, value.imaginary]
+    pieces = [builder.op("Unsqueeze", piece, axis) for piece in pieces]
+    return pieces[0] if len(pieces) == 1 else builder.op("Concat", *pieces, axis=-1)
+
+
+# -- DFT -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class DFTAttributes:
+    inverse: int = 0
+    onesided: int = 0
+
+
+def _axis_input(raw: RawNode) -> None:
+    """Before version 20 the axis was an attribute, 1 by default."""
+    checks.set_input(raw, 2, raw.add_constant(np.asarray(raw.attributes.pop("axis", 1), np.int64)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Transform:
+    axis: int
+    length: int  #: of the signal
+    needed: int  #: elements of the operand that count
+    count: int  #: elements of the result
+    real: bool  #: whether the result is real
+
+
+def _described(node: Node) -> _Transform:
+    value, attributes = node.operand(0), node.attributes
+    checks.require(value.rank >= 2 and value.shape[-1] in (1, 2), node, "the last axis has one number or two")
+    axis = -2 if node.optional(2) is None else checks.static_integers(node, 2, "the axis of DFT")[0]
+    axis = checks.normalise_axis(node, axis, value.rank)
+    checks.require(axis < value.rank - 1, node, "the last axis holds real and imaginary parts")
+    size = checks.concrete(node, value.shape[axis], "the length of a transformed signal")
+    inverse, onesided = bool(attributes.inverse), bool(attributes.onesided)
+    default = 2 * (size - 1) if inverse and onesided else size
+    length = default if node.optional(1) is None else checks.static_integers(node, 1, "dft_length")[0]
+    checks.require(length > 0, node, f"a transform of length {length}")
+    if onesided and not inverse:
+        checks.require(value.shape[-1] == 1, node, "a onesided transform is one of real numbers")
+        return _Transform(axis, length, length, length // 2 + 1, False)
+    if onesided:
+        return _Transform(axis, length, length // 2 + 1, length, True)
+    return _Transform(axis, length, length, length, False)
+
+
+def _infer_dft(node: Node) -> Inferred:
+    value, described = node.operand(0), _described(node)
+    shape = list(value.shape)
+    shape[described.axis], shape[-1] = described.count, 1 if described.real else 2
+    return [(value.dtype, tuple(shape))]
+
+
+def _expand_dft(builder: Builder, node: Node) -> Sequence[Value]:
+    described, value = _described(node), node.operand(0)
+    signal = _parts(builder, in_type(builder, value, FLOAT32))
+    rank = value.rank - 1
+    perm = (*(axis for axis in range(rank) if axis != described.axis), described.axis)
+    back = tuple(perm.index(axis) for axis in range(rank))
+    signal = _each(signal, lambda piece: builder.op("Transpose", piece, perm=perm))
+    signal = _each(signal, lambda piece: _resized(builder, piece, described.needed))
+    if described.real:
+        result = Complex(_real_inverse(builder, signal, described.length))
+    else:
+        result = transform(builder, signal, described.count, 1 if node.attributes.inverse else -1)
+        if node.attributes.inverse:
+            factor = builder.scalar(1.0 / described.length, result.real)
+            result = _each(result, lambda piece: builder.op("Mul", piece, factor))
+    result = _each(result, lambda piece: builder.op("Transpose", piece, perm=back))
+    return [in_type(builder, _joined(builder, result), value.dtype)]
+
+
+def _number(value: int) -> Tensor:
+    return Tensor((), "int64", data=value, constant=True)
+
+
+register(
+    name="DFT",
+    infer=_infer_dft,
+    cases=(
+        Case((Tensor((2, 9, 1)),), tolerance=1e-5),
+        Case((Tensor((2, 9, 2)),), tolerance=1e-5),
+        Case((Tensor((2, 10, 2)),), {"inverse": 1}),
+        Case((Tensor((2, 10, 1)),), {"onesided": 1}),
+        Case((Tensor((5, 3, 1)), None, _number(0))),
+        Case((Tensor((2, 9, 1)), _number(12))),
+        Case((Tensor((2, 9, 2)), _number(6))),
+        # onnxruntime's own error against double precision is 1.3e-4 here, that of the factors 2e-7
+        Case((Tensor((1, 600, 1)),), {"onesided": 1}, tolerance=2e-4),
+        Case((Tensor((1, 520, 2)),), {"inverse": 1}, tolerance=2e-4),
+        Case((Tensor((1, 6, 1)),), {"axis": 1}, opset=17),
+    ),
+    attributes=DFTAttributes,
+    adapters=((17, _axis_input),),
+    expand=_expand_dft,
+    types=(FLOATS, checks.INDICES, checks.INDICES),
+    static_inputs=(1, 2),
+)
+
+
+# -- STFT ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class FramesAttributes:
+    """[batch, samples] -> [batch, ``count``, ``length``]: frame ``i`` starts at sample ``i * step``."""
+
+    count: int
+    length: int
+    step: int
+
+
+def _infer_frames(node: Node) -> Inferred:
+    value, attributes = node.operand(0), node.attributes
+    return [(value.dtype, (value.shape[0], attributes.count, attributes.length))]
+
+
+def _read_frames(node: Node, coordinates: Sequence[Dim], read: Read) -> Expr:
+    batch, frame, sample = coordinates
+    return read(0, [batch, ix.add(ix.multiply(frame, node.attributes.step), sample)])
+
+
+register(
+    name="Frames",
+    domain="loom",
+    infer=_infer_frames,
+    cases=(),
+    attributes=FramesAttributes,
+    gather=_read_frames,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class STFTAttributes:
+    onesided: int = 1
+
+
+def _frames(node: Node) -> FramesAttributes:
+    value, window = node.operand(0), node.optional(2)
+    checks.require(value.rank == 3 and value.shape[-1] in (1, 2), node, "a signal is [batch, samples, 1 or 2]")
+    step = checks.static_integers(node, 1, "frame_step")[0]
+    if node.optional(3) is not None:
+        length = checks.static_integers(node, 3, "frame_length")[0]
+    else:
+        checks.require(window is not None, node, "neither window nor frame_length")
+        assert window is not None
+        length = checks.concrete(node, window.shape[0], "the length of the window")
+    samples = checks.concrete(node, value.shape[1], "the length of a transformed signal")
+    checks.require(0 < length <= samples and step > 0, node, f"frames of {length} samples in steps of {step}")
+    checks.require(window is None or window.shape == (length,), node, "the window differs from a frame in length")
+    return FramesAttributes((samples - length) // step + 1, length, step)
+
+
+def _infer_stft(node: Node) -> Inferred:
+    value, frames = node.operand(0), _frames(node)
+    count = frames.length // 2 + 1 if node.attributes.onesided else frames.length
+    return [(value.dtype, (value.shape[0], frames.count, count, 2))]
+
+
+def _expand_stft(builder: Builder, node: Node) -> Sequence[Value]:
+    value, window, frames = node.operand(0), node.optional(2), _frames(node)
+    count = frames.length // 2 + 1 if node.attributes.onesided else frames.length
+    parameters = {"count": frames.count, "length": frames.length, "step": frames.step}
+    signal = _each(
+        _parts(builder, in_type(builder, value, FLOAT32)),
+        lambda piece: builder.op("Frames", piece, domain="loom", **parameters),
+    )
+    if window is not None:
+        weights = in_type(builder, window, FLOAT32)
+        signal = _each(signal, lambda piece: builder.op("Mul", piece, weights))
+    return [in_type(builder, _joined(builder, transform(builder, signal, count, -1)), value.dtype)]
+
+
+register(
+    name="STFT",
+    infer=_infer_stft,
+    cases=(
+        Case((Tensor((2, 40, 1)), _number(4), Tensor((12,)))),
+        Case((Tensor((1, 40, 1)), _number(6), None, _number(10))),
+        Case((Tensor((1, 40, 1)), _number(5), Tensor((12,)), _number(12)), {"onesided": 0}),
+    ),
+    attributes=STFTAttributes,
+    expand=_expand_stft,
+    types=(FLOATS, checks.INDICES, FLOATS, checks.INDICES),
+    static_inputs=(1, 3),
+)
+
+
+# -- MelWeightMatrix -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class MelWeightMatrixAttributes:
+    output_datatype: int = 1
+
+
+def mel_matrix(bins: int, length: int, rate: int, low: float, high: float) -> np.ndarray:
+    """Triangular filters [length // 2 + 1, bins] whose corners are evenly spaced on the mel scale."""
+    first, last = (2595.0 * math.log10(1.0 + edge / 700.0) for edge in (low, high))
+    mels = np.arange(bins + 2) * ((last - first) / (bins + 2)) + first
+    corners = ((length + 1) * 700.0 * (10.0 ** (mels / 2595.0) - 1.0) // rate).astype(np.int64)
+    matrix = np.zeros((length // 2 + 1, bins))
+    for column in range(bins):
+        left, centre, right = corners[column : column + 3]
+        rise, fall = np.arange(left, centre + 1), np.arange(centre, right)
+        if centre == left:
+            matrix[centre, column] = 1.0
+        else:
+            matrix[rise, column] = (rise - left) / (centre - left)
+        if right > centre:
+            matrix[fall, column] = (right - fall) / (right - centre)
+    return matrix
+
+
+def _mel_known(node: Node, position: int) -> float:
+    known = checks.known(node, node.operand(position), f"input {position}")
+    checks.require(known.size == 1, node, f"input {position} is one number")
+    return float(known.reshape(-1)[0])
+
+
+def _infer_mel(node: Node) -> Inferred:
+    bins, length, rate, low, high = (_mel_known(node, position) for position in range(5))
+    bins, length, rate = int(bins), int(length), int(rate)
+    checks.require(bins > 0 and length > 0 and rate > 0, node, f"{bins} bins, {length} points, {rate} samples a second")
+    # the highest corner is a row of the result
+    reach = 0 <= low < high and (length + 1) * high // rate <= length // 2
+    checks.require(reach, node, f"edges from {low:g} to {high:g} Hz of {rate} samples a second")
+    return [(dtypes.from_onnx(node.attributes.output_datatype), (length // 2 + 1, bins))]
+
+
+def _expand_mel(builder: Builder, node: Node) -> Sequence[Value]:
+    bins, length, rate, low, high = (_mel_known(node, position) for position in range(5))
+    matrix = mel_matrix(int(bins), int(length), int(rate), low, high).astype(np.float32)
+    return [in_type(builder, builder.constant(matrix), dtypes.from_onnx(node.attributes.output_datatype))]
+
+
+register(
+    name="MelWeightMatrix",
+    infer=_infer_mel,
+    cases=(
+        Case(
+            (
+                _number(8),
+                _number(64),
+                _number(8192),
+                Tensor((), data=0.0, constant=True),
+                Tensor((), data=4096.0, constant=True),
+            )
+        ),
+    ),
+    attributes=MelWeightMatrixAttributes,
+    expand=_expand_mel,
+    static_inputs=(0, 1, 2, 3, 4),
+)

@@ -1,0 +1,191 @@
+"""Matrix products.  The kernel family takes operands of rank at least 2 with numpy's broadcasting of batch axes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ....runtime.plan.dtypes import FLOAT32
+from ....runtime.plan.errors import ShapeError
+from ...ir.graph import Node, Shape, Value
+from ...symbolic import polynomial as ix
+from .. import checks
+from ..checks import NUMERIC
+from ..registry import Builder, Case, Inferred, Tensor, register
+
+
+def product_shape(node: Node, left: Shape, right: Shape) -> Shape:
+    """numpy.matmul's rule: a rank-1 operand gets an axis of size 1 that the result loses again."""
+    checks.require(bool(left) and bool(right), node, "a matrix product needs operands of rank at least 1")
+    rows = left if len(left) > 1 else (1, *left)
+    columns = right if len(right) > 1 else (*right, 1)
+    if not ix.equal(rows[-1], columns[-2]):
+        raise ShapeError(
+            f"{checks.describe_shape(left)} times {checks.describe_shape(right)}: the inner sizes differ",
+            origin=node.origin,
+        )
+    shape = [*checks.broadcast_shapes(node, [rows[:-2], columns[:-2]]), rows[-2], columns[-1]]
+    if len(right) == 1:
+        shape.pop(-1)
+    if len(left) == 1:
+        shape.pop(-1 if len(right) == 1 else -2)
+    return tuple(shape)
+
+
+def _infer_matmul(node: Node) -> Inferred:
+    left, right = node.operand(0), node.operand(1)
+    checks.require_same_type(node, [left, right])
+    return [(left.dtype, product_shape(node, left.shape, right.shape))]
+
+
+def matmul_array(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """The product with numpy; half-precision floats accumulate in f32."""
+    if left.dtype.itemsize < 4 and left.dtype.kind not in "iu":
+        return np.matmul(left.astype(np.float32), right.astype(np.float32)).astype(left.dtype)
+    return np.matmul(left, right)
+
+
+def _fold_matmul(node: Node, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    if checks.is_symbolic(left) or checks.is_symbolic(right):
+        raise ix.Undecidable("a matrix product of symbolic integers")
+    return matmul_array(left, right)
+
+
+def _cases(dtype: str = "float32", tolerance: float = 1e-5) -> list[Case]:
+    shapes = (
+        ((3, 7), (7, 5)),
+        ((1, 17), (17, 1)),
+        ((2, 3, 5, 7), (2, 3, 7, 3)),
+        ((2, 1, 5, 7), (3, 7, 3)),
+        ((4, 3, 7), (7, 9)),
+        ((65, 33), (33, 70)),
+    )
+    return [Case((Tensor(left, dtype), Tensor(right, dtype)), tolerance=tolerance) for left, right in shapes]
+
+
+_VECTORS = (((7,), (7, 5)), ((3, 7), (7,)), ((7,), (7,)), ((2, 3, 7), (7,)), ((7,), (2, 7, 3)))
+
+
+def _expand_vectors(builder: Builder, node: Node) -> Sequence[Value]:
+    """Give rank-1 operands their second axis and take it away from the result."""
+    left, right = node.operand(0), node.operand(1)
+    axes = []
+    if left.rank == 1:
+        axes.append(-2)
+        left = builder.op("Unsqueeze", left, builder.constant(np.array([0], np.int64)))
+    if right.rank == 1:
+        axes.append(-1)
+        right = builder.op("Unsqueeze", right, builder.constant(np.array([1], np.int64)))
+    product = builder.op("MatMul", left, right, domain="loom")
+    if axes:
+        product = builder.op("Squeeze", product, builder.constant(np.array(axes, np.int64)))
+    return [product]
+
+
+register(
+    name="MatMul",
+    domain="loom",
+    infer=_infer_matmul,
+    cases=(),
+    family="gemm",
+    types=(NUMERIC,),
+    fold=_fold_matmul,
+)
+register(
+    name="MatMul",
+    infer=_infer_matmul,
+    cases=(
+        *_cases(),
+        *(Case((Tensor(left), Tensor(right))) for left, right in _VECTORS),
+        *_cases("float16", 2e-3)[:2],
+        Case((Tensor((3, 7), "int32", -9, 9), Tensor((7, 5), "int32", -9, 9))),
+        Case((Tensor((3, 0)), Tensor((0, 5)))),
+        Case((Tensor((5, 33)), Tensor((33, 17), constant=True))),
+    ),
+    expand=_expand_vectors,
+    types=(NUMERIC,),
+    fold=_fold_matmul,
+)
+
+
+# -- Gemm ------------------------------------------------------------------------------------------------------------
+
+
+Sizes = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GemmAttributes:
+    alpha: float = 1.0
+    beta: float = 1.0
+    transA: int = 0
+    transB: int = 0
+
+
+def infer_gemm(node: Node) -> Inferred:
+    attributes: GemmAttributes = node.attributes
+    left, right, addend = node.operand(0), node.operand(1), node.optional(2)
+    checks.require_same_type(node, [left, right, *([addend] if addend is not None else [])])
+    checks.require(left.rank == right.rank == 2, node, "the operands of Gemm are matrices")
+    rows = left.shape[::-1] if attributes.transA else left.shape
+    columns = right.shape[::-1] if attributes.transB else right.shape
+    shape = product_shape(node, rows, columns)
+    if addend is not None:
+        broadcast = checks.broadcast_shapes(node, [shape, addend.shape])
+        checks.require(broadcast == shape, node, f"C of shape {checks.describe_shape(addend.shape)} does not broadcast")
+    return [(left.dtype, shape)]
+
+
+def _expand_gemm(builder: Builder, node: Node) -> Sequence[Value]:
+    """alpha * A' * B' + beta * C with factors of 1 left out."""
+    attributes: GemmAttributes = node.attributes
+    left, right, addend = node.operand(0), node.operand(1), node.optional(2)
+    if attributes.transA:
+        left = builder.op("Transpose", left, perm=(1, 0))
+    if attributes.transB:
+        right = builder.op("Transpose", right, perm=(1, 0))
+    result = _scaled(builder, builder.op("MatMul", left, right), attributes.alpha)
+    if addend is not None and attributes.beta != 0.0:
+        result = builder.op("Add", result, _scaled(builder, addend, attributes.beta))
+    return [result]
+
+
+def _scaled(builder: Builder, value: Value, factor: float) -> Value:
+    """``factor * value``; integers are multiplied in f32, as the factor is a float."""
+    if factor == 1.0:
+        return value
+    if value.dtype.is_float or factor == int(factor):
+        number = factor if value.dtype.is_float else int(factor)
+        return builder.op("Mul", value, builder.scalar(number, value))
+    scaled = builder.op(
+        "Mul", builder.op("Cast", value, to=FLOAT32.onnx), builder.constant(np.array(factor, np.float32))
+    )
+    return builder.op("Cast", scaled, to=value.dtype.onnx)
+
+
+def _gemm_case(left: Sizes, right: Sizes, addend: Sizes | None, **attributes: float) -> Case:
+    inputs = [Tensor(shape) for shape in (left, right, addend) if shape is not None]
+    return Case(tuple(inputs), dict(attributes))
+
+
+register(
+    name="Gemm",
+    infer=infer_gemm,
+    cases=(
+        _gemm_case((3, 7), (7, 5), None),
+        _gemm_case((3, 7), (7, 5), (5,)),
+        _gemm_case((7, 3), (7, 5), (3, 1), transA=1),
+        _gemm_case((3, 7), (5, 7), (1, 5), transB=1, alpha=0.5, beta=0.25),
+        _gemm_case((7, 3), (5, 7), (), transA=1, transB=1, alpha=2.0),
+        _gemm_case((1, 17), (17, 1), (1, 1), beta=0.0),
+        _gemm_case((3, 7), (7, 5), (3, 5)),
+        Case((Tensor((3, 7)), Tensor((7, 5)), Tensor((5,))), opset=7),
+        Case((Tensor((3, 7), "float16"), Tensor((7, 5), "float16"), Tensor((5,), "float16")), tolerance=2e-3),
+        Case((Tensor((3, 7)), Tensor((5, 7), constant=True), Tensor((5,), constant=True)), {"transB": 1}),
+    ),
+    attributes=GemmAttributes,
+    expand=_expand_gemm,
+    types=(NUMERIC,),
+)

@@ -1,0 +1,186 @@
+"""NonZero and Compress: results with as many elements as are found.
+
+With operands that are known at compile time both are views.  Else they are *split* into stages: the elements are
+counted, the count is read back, and ``loom.NonZeroAt`` gives that many positions.  The n-th position is found by binary
+search in running counts, each on its own, so the result is the same on every device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ....runtime.plan.dtypes import BOOL, INT32, INT64
+from ....runtime.plan.errors import NotKnownError
+from ...ir.graph import Node, Value
+from ...symbolic import polynomial as ix
+from .. import checks
+from ..registry import Builder, Case, Inferred, NoAttributes, Stages, Tensor, register
+from .indexing import gather_axis
+
+#: Rows of more elements than the first are summed in blocks of the second, so that no thread walks many
+LONG, BLOCK = 1 << 15, 1 << 10
+_SCALAR = np.array([], np.int64)
+
+
+def running_counts(builder: Builder, ones: Value, *, exclusive: bool = False) -> Value:
+    """Running sums of a row of int32, whose size is a number."""
+    size = ix.number(ones.shape[0])
+    scan: dict[str, Any] = {"domain": "loom", "kind": "sum", "reverse": False}
+    if size <= LONG:
+        return builder.op("Cumulate", ones, axis=0, exclusive=exclusive, **scan)
+    blocks = -(-size // BLOCK)
+    padded = builder.op("Pad", ones, builder.constant(np.array([0, blocks * BLOCK - size])))
+    rows = builder.op("View", padded, domain="loom", shape=(blocks, BLOCK))
+    inside = builder.op("Cumulate", rows, axis=1, exclusive=exclusive, **scan)
+    totals = builder.op("ReduceSum", rows, builder.constant(np.array([1])), keepdims=0)
+    before = running_counts(builder, totals, exclusive=True)
+    sums = builder.op("Add", inside, builder.op("View", before, domain="loom", shape=(blocks, 1)))
+    flat = builder.op("View", sums, domain="loom", shape=(blocks * BLOCK,))
+    return builder.op("Slice", flat, *(builder.constant(np.array([number])) for number in (0, size)))
+
+
+# -- positions, once their number is known --------------------------------------------------------------------------
+
+
+def _infer_at(node: Node) -> Inferred:
+    (count,) = checks.static_dims(node, 1, "the number of elements")
+    return [(INT64, (max(node.operand(0).rank, 1), count))]
+
+
+def _expand_at(builder: Builder, node: Node) -> Sequence[Value]:
+    mask = node.operand(0)
+    sizes = [checks.concrete(node, size, "a size") for size in mask.shape] or [1]
+
+    def number(value: int) -> Value:
+        return builder.constant(np.array(value, np.int32))
+
+    ones = builder.op("Cast", builder.op("Reshape", mask, builder.constant(np.array([-1]))), to=INT32.onnx)
+    running = running_counts(builder, ones)
+    end = builder.op("Add", builder.op("Cast", node.operand(1), to=INT32.onnx), number(1))
+    target = builder.op("Range", number(1), builder.op("Reshape", end, builder.constant(_SCALAR)), number(1))
+    total = int(np.prod(sizes))
+    position = number(0)  # how many elements are surely in front of the one that is looked for
+    for bit in reversed(range(total.bit_length())):
+        ahead = builder.op("Add", position, number(1 << bit))
+        last = builder.op("Min", builder.op("Sub", ahead, number(1)), number(total - 1))
+        fewer = builder.op("Less", builder.op("Gather", running, last, axis=0), target)
+        inside = builder.op("LessOrEqual", ahead, number(total))
+        position = builder.op("Where", builder.op("And", inside, fewer), ahead, position)
+    rows = []
+    stride = total
+    for size in sizes:
+        stride //= size
+        row = builder.op("Mod", builder.op("Div", position, number(stride)), number(size))
+        rows.append(builder.op("Unsqueeze", row, builder.constant(np.array([0]))))
+    found = builder.op("Concat", *rows, axis=0) if len(rows) > 1 else rows[0]
+    return [builder.op("Cast", found, to=INT64.onnx)]
+
+
+register(
+    name="NonZeroAt",
+    domain="loom",
+    infer=_infer_at,
+    cases=(),
+    expand=_expand_at,
+    types=(frozenset({"bool"}), checks.INDICES),
+    static_inputs=(1,),
+)
+
+
+def positions(stages: Stages, value: str) -> str:
+    """Positions of the elements of a tensor that are not zero, [rank, count]; the count is read back."""
+    mask = stages.apply("Cast", value, to=BOOL.onnx)
+    count = stages.apply("ReduceSum", stages.apply("Cast", mask, to=INT32.onnx), keepdims=0)
+    return stages.apply("NonZeroAt", mask, count, domain="loom")
+
+
+# -- NonZero --------------------------------------------------------------------------------------------------------
+
+
+def _found(node: Node) -> np.ndarray:
+    known = checks.known(node, node.operand(0), "how many elements are not zero")
+    if checks.is_symbolic(known):
+        raise NotKnownError("how many elements are not zero must be known", origin=node.origin)
+    return np.array(np.nonzero(np.atleast_1d(known)), np.int64)
+
+
+def _infer_nonzero(node: Node) -> Inferred:
+    return [(INT64, _found(node).shape)]
+
+
+def _split_nonzero(stages: Stages, inputs: Sequence[str], outputs: Sequence[str], attributes: Any) -> None:
+    stages.name(positions(stages, inputs[0]), outputs[0])
+
+
+register(
+    name="NonZero",
+    attributes=NoAttributes,
+    infer=_infer_nonzero,
+    expand=lambda builder, node: [builder.constant(_found(node))],
+    fold=lambda node, operand: _found(node),
+    split=_split_nonzero,
+    types=(checks.ANY,),
+    cases=(
+        Case((Tensor((2, 3), data=[[1.0, 0.0, 2.0], [0.0, 0.0, -1.0]], constant=True),)),
+        Case((Tensor((4,), "bool", data=[True, False, False, True], constant=True),)),
+        Case((Tensor((2, 2), "int64", data=[[0, 0], [0, 0]], constant=True),), opset=9),
+    ),
+)
+
+
+# -- Compress -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class CompressAttributes:
+    axis: int | None = None
+
+
+def _kept(node: Node) -> np.ndarray:
+    return np.flatnonzero(checks.known(node, node.operand(1), "the condition of Compress"))
+
+
+def _infer_compress(node: Node) -> Inferred:
+    value = node.operand(0)
+    kept = _kept(node)
+    if node.attributes.axis is None:
+        return [(value.dtype, (len(kept),))]
+    axis = gather_axis(node)
+    return [(value.dtype, (*value.shape[:axis], len(kept), *value.shape[axis + 1 :]))]
+
+
+def _expand_compress(builder: Builder, node: Node) -> Sequence[Value]:
+    value, axis = node.operand(0), node.attributes.axis
+    if axis is None:
+        value, axis = builder.op("Reshape", value, builder.constant(np.array([-1]))), 0
+    return [builder.op("Gather", value, builder.constant(_kept(node)), axis=axis)]
+
+
+def _split_compress(stages: Stages, inputs: Sequence[str], outputs: Sequence[str], attributes: Any) -> None:
+    flat = stages.constant(np.array([-1]))
+    where = stages.apply("Reshape", positions(stages, inputs[1]), flat)
+    value, axis = inputs[0], attributes.axis
+    if axis is None:
+        value, axis = stages.apply("Reshape", value, flat), 0
+    stages.name(stages.apply("Gather", value, where, axis=axis), outputs[0])
+
+
+register(
+    name="Compress",
+    attributes=CompressAttributes,
+    infer=_infer_compress,
+    expand=_expand_compress,
+    fold=lambda node, data, condition: np.compress(condition, data, node.attributes.axis),
+    split=_split_compress,
+    static_inputs=(1,),
+    cases=(
+        Case((Tensor((3, 4)), Tensor((3,), "bool", data=[True, False, True], constant=True)), {"axis": 0}),
+        Case((Tensor((3, 4), "int64", -9, 9), Tensor((2,), "bool", data=[False, True], constant=True)), {"axis": -1}),
+        Case((Tensor((2, 3), "uint8", 0, 255), Tensor((5,), "bool", data=[0, 1, 1, 0, 1], constant=True))),
+        Case((Tensor((3, 4)), Tensor((3,), "bool", data=[0, 0, 1], constant=True)), {"axis": 0}, opset=9),
+    ),
+)

@@ -1,0 +1,404 @@
+"""Normalisations: two-pass statistics (the mean, then the mean of squared differences) with elementwise around them.
+
+Statistics of half-precision inputs are computed in f32 where the operator's ``stash_type`` says so (its default).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ....runtime.plan import dtypes
+from ....runtime.plan.dtypes import FLOAT32, DType
+from ....runtime.plan.errors import UnsupportedError
+from ...ir.graph import Node, Value
+from ...symbolic import polynomial as ix
+from ...symbolic.polynomial import Dim
+from .. import checks
+from ..checks import FLOATS, same_as_input
+from ..internal.reduction import mean, reduced_shape
+from ..registry import Builder, Case, Inferred, RawNode, Tensor, register
+
+# -- parts -----------------------------------------------------------------------------------------------------------
+
+
+def in_type(builder: Builder, value: Value, dtype: DType) -> Value:
+    """``value`` as a tensor of ``dtype``; a half that is not stored is not rounded."""
+    return value if value.dtype is dtype else builder.op("Cast", value, to=dtype.onnx, rounds=0)
+
+
+def along_axis_1(builder: Builder, vector: Value, rank: int) -> Value:
+    """A vector over channels, shaped to broadcast against [N, C, ...] of ``rank``."""
+    if rank <= 2:
+        return vector
+    return builder.op("Unsqueeze", vector, builder.constant(np.arange(1, rank - 1, dtype=np.int64)))
+
+
+def deviations(builder: Builder, value: Value, axes: Sequence[int]) -> tuple[Value, Value, Value]:
+    """The mean, the differences from it, and the variance (of the whole population) over ``axes``."""
+    average = mean(builder, value, axes)
+    difference = builder.op("Sub", value, average)
+    variance = mean(builder, builder.op("Mul", difference, difference), axes)
+    return average, difference, variance
+
+
+def inverse_deviation(builder: Builder, variance: Value, epsilon: float) -> Value:
+    """1 / sqrt(variance + epsilon)."""
+    return builder.op("Reciprocal", builder.op("Sqrt", builder.op("Add", variance, builder.scalar(epsilon, variance))))
+
+
+def standardised(builder: Builder, value: Value, axes: Sequence[int], epsilon: float) -> Value:
+    _, difference, variance = deviations(builder, value, axes)
+    return builder.op("Mul", difference, inverse_deviation(builder, variance, epsilon))
+
+
+def scaled(builder: Builder, value: Value, scale: Value | None, bias: Value | None) -> Value:
+    if scale is not None:
+        value = builder.op("Mul", value, scale)
+    return value if bias is None else builder.op("Add", value, bias)
+
+
+def _stash(node: Node) -> DType:
+    """The type in which statistics are computed."""
+    return dtypes.from_onnx(node.attributes.stash_type)
+
+
+def _check_vector(node: Node, position: int, size: Dim) -> None:
+    vector = node.operand(position)
+    fits = vector.rank == 1 and ix.equal(vector.shape[0], size)
+    checks.require(fits, node, f"input {position} must have one number for each of {ix.text(size)} channels")
+
+
+def channel_axis(node: Node) -> Dim:
+    """The number of channels (axis 1)."""
+    value = node.operand(0)
+    checks.require(value.rank >= 2, node, f"{node.op} needs a channel axis; the input has rank {value.rank}")
+    return value.shape[1]
+
+
+# -- BatchNormalization ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class BatchNormalizationAttributes:
+    epsilon: float = 1e-5
+    momentum: float = 0.9
+    training_mode: int = 0
+
+
+def _inference_form(raw: RawNode) -> None:
+    """Before version 14 further outputs asked for training; before 9 ``spatial=0`` normalised single elements.
+
+    Before 7 ``is_test`` told inference, and ``consumed_inputs`` what could be overwritten.
+    """
+    if not raw.attributes.pop("spatial", 1):
+        raise UnsupportedError("BatchNormalization with spatial=0 is not supported", hint="supported is spatial=1")
+    trains = not raw.attributes.pop("is_test", 1)
+    raw.attributes.pop("consumed_inputs", None)
+    if trains or any(raw.outputs[1:]):
+        raise UnsupportedError(
+            "BatchNormalization in the training mode of opsets before 14 is not supported",
+            hint="supported are inference, and training_mode=1 of opset 14",
+        )
+
+
+def _infer_batch(node: Node) -> Inferred:
+    value = node.operand(0)
+    checks.require_choice(node, "training_mode", (0, 1))
+    channels: Dim = value.shape[1] if value.rank > 1 else 1
+    for position in range(1, 5):
+        _check_vector(node, position, channels)
+    result = (value.dtype, value.shape)
+    if not node.attributes.training_mode:
+        return [result]
+    return [result, *((node.operand(position).dtype, (channels,)) for position in (3, 4))]
+
+
+def _expand_batch(builder: Builder, node: Node) -> Sequence[Value]:
+    """x * s + (bias - mean * s) with s = scale / sqrt(variance + epsilon): s and the addend are constants."""
+    if node.attributes.training_mode:
+        return _train_batch(builder, node)
+    value = node.operand(0)
+    scale, bias, average, variance = (node.operand(position) for position in range(1, 5))
+    inverse = inverse_deviation(builder, in_type(builder, variance, FLOAT32), node.attributes.epsilon)
+    factor = builder.op("Mul", in_type(builder, scale, FLOAT32), inverse)
+    shift = builder.op("Mul", in_type(builder, average, FLOAT32), factor)
+    addend = builder.op("Sub", in_type(builder, bias, FLOAT32), shift)
+    result = scaled(
+        builder,
+        in_type(builder, value, FLOAT32),
+        along_axis_1(builder, factor, value.rank),
+        along_axis_1(builder, addend, value.rank),
+    )
+    return [in_type(builder, result, value.dtype)]
+
+
+def _train_batch(builder: Builder, node: Node) -> Sequence[Value]:
+    """Statistics of this batch, and the running ones moved towards them.  Computed in f32."""
+    attributes: BatchNormalizationAttributes = node.attributes
+    value = in_type(builder, node.operand(0), FLOAT32)
+    scale, bias = (in_type(builder, node.operand(position), FLOAT32) for position in (1, 2))
+    axes = [axis for axis in range(value.rank) if axis != 1]
+    average, difference, variance = deviations(builder, value, axes)
+    standard = builder.op("Mul", difference, inverse_deviation(builder, variance, attributes.epsilon))
+    result = scaled(
+        builder, standard, along_axis_1(builder, scale, value.rank), along_axis_1(builder, bias, value.rank)
+    )
+    results = [in_type(builder, result, node.operand(0).dtype)]
+    for position, statistic in ((3, average), (4, variance)):
+        running = node.operand(position)
+        flat = builder.op("Reshape", statistic, builder.op("Shape", running))
+        old = builder.op("Mul", in_type(builder, running, FLOAT32), builder.scalar(attributes.momentum, flat))
+        new = builder.op("Mul", flat, builder.scalar(1 - attributes.momentum, flat))
+        results.append(in_type(builder, builder.op("Add", old, new), running.dtype))
+    return results
+
+
+def _batch_case(shape: tuple[int, ...], dtype: str = "float32", opset: int | None = None, **attributes: float) -> Case:
+    channels = (shape[1],)
+    inputs = (
+        Tensor(shape, dtype),
+        Tensor(channels, dtype, constant=True),
+        Tensor(channels, dtype, constant=True),
+        Tensor(channels, dtype, constant=True),
+        Tensor(channels, dtype, 0.3, 2.0, constant=True),
+    )
+    outputs = 3 if attributes.get("training_mode") else 1
+    return Case(inputs, dict(attributes), outputs, opset, tolerance=3e-3 if dtype == "float16" else 1e-5)
+
+
+register(
+    name="BatchNormalization",
+    infer=_infer_batch,
+    cases=(
+        _batch_case((2, 3, 5, 7)),
+        _batch_case((1, 17, 3)),
+        _batch_case((3, 7)),
+        _batch_case((1, 3, 2, 3, 4), epsilon=1e-2),
+        _batch_case((2, 3, 5, 7), opset=9),
+        _batch_case((2, 3, 5, 7), opset=7),
+        _batch_case((2, 3, 5, 7), "float16", opset=15),
+        _batch_case((2, 3, 5, 7), training_mode=1),
+        _batch_case((17, 3), training_mode=1, momentum=0.3),
+    ),
+    attributes=BatchNormalizationAttributes,
+    adapters=((13, _inference_form),),
+    expand=_expand_batch,
+    types=(FLOATS,),
+)
+
+
+# -- LayerNormalization, RMSNormalization ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class LayerNormalizationAttributes:
+    axis: int = -1
+    epsilon: float = 1e-5
+    stash_type: int = 1
+
+
+def _normalised_axes(node: Node) -> tuple[int, ...]:
+    rank = node.operand(0).rank
+    return tuple(range(checks.normalise_axis(node, node.attributes.axis, rank), rank))
+
+
+def _check_broadcast(node: Node, position: int) -> None:
+    operand = node.optional(position)
+    if operand is not None:
+        shape = checks.broadcast_shapes(node, [node.operand(0).shape, operand.shape])
+        checks.require(shape == node.operand(0).shape, node, f"input {position} does not broadcast to the input")
+
+
+def _infer_layer(node: Node) -> Inferred:
+    value = node.operand(0)
+    _check_broadcast(node, 1)
+    _check_broadcast(node, 2)
+    statistics = (_stash(node), reduced_shape(value.shape, _normalised_axes(node), True))
+    return [(value.dtype, value.shape), statistics, statistics]
+
+
+def _expand_layer(builder: Builder, node: Node) -> Sequence[Value]:
+    value = node.operand(0)
+    stashed = in_type(builder, value, _stash(node))
+    average, difference, variance = deviations(builder, stashed, _normalised_axes(node))
+    inverse = inverse_deviation(builder, variance, node.attributes.epsilon)
+    normal = in_type(builder, builder.op("Mul", difference, inverse), value.dtype)
+    return [scaled(builder, normal, node.operand(1), node.optional(2)), average, inverse]
+
+
+def _layer_case(shape: tuple[int, ...], axis: int = -1, *, bias: bool = True, **fields: object) -> Case:
+    parameters = shape[axis:]
+    inputs = [Tensor(shape), Tensor(parameters)] + ([Tensor(parameters)] if bias else [])
+    return Case(tuple(inputs), {"axis": axis, **fields})
+
+
+register(
+    name="LayerNormalization",
+    infer=_infer_layer,
+    cases=(
+        _layer_case((3, 7)),
+        _layer_case((2, 3, 17), bias=False),
+        _layer_case((2, 3, 5), 1),
+        _layer_case((2, 3, 5), -2, epsilon=1e-2),
+        _layer_case((1, 300)),
+        Case((Tensor((3, 64), low=99.0, high=101.0), Tensor((64,))), tolerance=1e-4),
+        Case((Tensor((2, 3, 7)), Tensor((7,)), Tensor((7,))), outputs=3),
+        Case((Tensor((3, 7), "float16"), Tensor((7,), "float16"), Tensor((7,), "float16")), tolerance=3e-3),
+    ),
+    attributes=LayerNormalizationAttributes,
+    expand=_expand_layer,
+    types=(FLOATS,),
+)
+
+
+def _infer_rms(node: Node) -> Inferred:
+    value = node.operand(0)
+    _check_broadcast(node, 1)
+    return [(node.operand(1).dtype, value.shape)]
+
+
+def _infer_simplified(node: Node) -> Inferred:
+    statistics = (_stash(node), reduced_shape(node.operand(0).shape, _normalised_axes(node), True))
+    return [*_infer_rms(node), statistics]
+
+
+def _expand_rms(builder: Builder, node: Node) -> Sequence[Value]:
+    """The result, and the inverse of the root of the mean square where the node gives it."""
+    value, scale = node.operand(0), node.operand(1)
+    stashed = in_type(builder, value, _stash(node))
+    square = mean(builder, builder.op("Mul", stashed, stashed), _normalised_axes(node))
+    inverse = inverse_deviation(builder, square, node.attributes.epsilon)
+    normal = in_type(builder, builder.op("Mul", stashed, inverse), scale.dtype)
+    return [builder.op("Mul", normal, scale), inverse][: len(node.outputs)]
+
+
+register(  # of onnxruntime, in the standard's domain: what became RMSNormalization
+    name="SimplifiedLayerNormalization",
+    infer=_infer_simplified,
+    cases=(
+        _layer_case((3, 7), bias=False),
+        _layer_case((2, 3, 17), 1, bias=False),
+        Case((Tensor((2, 3, 7)), Tensor((7,))), outputs=2),
+    ),
+    attributes=LayerNormalizationAttributes,
+    expand=_expand_rms,
+    types=(FLOATS,),
+)
+register(
+    name="RMSNormalization",
+    infer=_infer_rms,
+    cases=(
+        _layer_case((3, 7), bias=False),
+        _layer_case((2, 3, 17), 1, bias=False),
+        _layer_case((1, 300), bias=False, epsilon=1e-2),
+    ),
+    attributes=LayerNormalizationAttributes,
+    expand=_expand_rms,
+    types=(FLOATS,),
+)
+
+
+# -- InstanceNormalization, GroupNormalization -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceNormalizationAttributes:
+    epsilon: float = 1e-5
+
+
+def _infer_instance(node: Node) -> Inferred:
+    channels = channel_axis(node)
+    checks.require(node.operand(0).rank >= 3, node, "instances have spatial axes")
+    _check_vector(node, 1, channels)
+    _check_vector(node, 2, channels)
+    return same_as_input()(node)
+
+
+def _expand_instance(builder: Builder, node: Node) -> Sequence[Value]:
+    value = node.operand(0)
+    stashed = in_type(builder, value, FLOAT32)
+    normal = standardised(builder, stashed, range(2, value.rank), node.attributes.epsilon)
+    scale, bias = (along_axis_1(builder, node.operand(position), value.rank) for position in (1, 2))
+    return [scaled(builder, in_type(builder, normal, value.dtype), scale, bias)]
+
+
+register(
+    name="InstanceNormalization",
+    infer=_infer_instance,
+    cases=tuple(
+        Case((Tensor(shape), Tensor(shape[1:2]), Tensor(shape[1:2])), attributes)
+        for shape, attributes in (
+            ((2, 3, 5, 7), {}),
+            ((1, 17, 9), {"epsilon": 1e-2}),
+            ((1, 3, 2, 3, 5), {}),
+        )
+    ),
+    attributes=InstanceNormalizationAttributes,
+    expand=_expand_instance,
+    types=(FLOATS,),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupNormalizationAttributes:
+    """``per_group``: scale and bias have one number for each group (version 18), not for each channel."""
+
+    num_groups: int = 0
+    epsilon: float = 1e-5
+    stash_type: int = 1
+    per_group: int = 0
+
+
+def _scale_of_groups(raw: RawNode) -> None:
+    raw.attributes["per_group"] = 1
+
+
+def _infer_group(node: Node) -> Inferred:
+    attributes: GroupNormalizationAttributes = node.attributes
+    channels = channel_axis(node)
+    divides = attributes.num_groups > 0 and ix.equal(ix.modulo(channels, attributes.num_groups), 0)
+    checks.require(divides, node, f"{ix.text(channels)} channels do not divide into {attributes.num_groups} groups")
+    for position in (1, 2):
+        _check_vector(node, position, attributes.num_groups if attributes.per_group else channels)
+    return same_as_input()(node)
+
+
+def _expand_group(builder: Builder, node: Node) -> Sequence[Value]:
+    """Statistics over [N, G, C / G * spatial]."""
+    attributes: GroupNormalizationAttributes = node.attributes
+    value = node.operand(0)
+    grouped_shape = builder.constant(np.array([0, attributes.num_groups, -1], np.int64))
+    grouped = builder.op("Reshape", in_type(builder, value, _stash(node)), grouped_shape)
+    normal = in_type(builder, standardised(builder, grouped, (2,), attributes.epsilon), value.dtype)
+    scale, bias = node.operand(1), node.operand(2)
+    if attributes.per_group:
+        normal = scaled(builder, normal, along_axis_1(builder, scale, 3), along_axis_1(builder, bias, 3))
+        scale_or_none, bias_or_none = None, None
+    else:
+        scale_or_none, bias_or_none = (along_axis_1(builder, vector, value.rank) for vector in (scale, bias))
+    restored = builder.op("Reshape", normal, builder.op("Shape", value))
+    return [scaled(builder, restored, scale_or_none, bias_or_none)]
+
+
+def _group_case(shape: tuple[int, ...], groups: int, *, per_group: bool = False) -> Case:
+    vector = Tensor((groups if per_group else shape[1],))
+    return Case((Tensor(shape), vector, vector), {"num_groups": groups}, opset=18 if per_group else None)
+
+
+register(
+    name="GroupNormalization",
+    infer=_infer_group,
+    cases=(
+        _group_case((2, 6, 5, 7), 3),
+        _group_case((1, 4, 9), 4),
+        _group_case((2, 6, 3), 1),
+        _group_case((2, 6, 5, 7), 3, per_group=True),
+    ),
+    attributes=GroupNormalizationAttributes,
+    adapters=((18, _scale_of_groups),),
+    expand=_expand_group,
+    types=(FLOATS,),
+)

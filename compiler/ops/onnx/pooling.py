@@ -1,0 +1,325 @@
+"""Pools: windows slid over the spatial axes of [N, C, spatial...].
+
+An average divides by the number of elements that it saw; with ``count_include_pad`` also by those of the padding, but
+not by what a window of ``ceil_mode`` covers beyond it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ....runtime.plan.dtypes import INT64, DType
+from ....runtime.plan.errors import UnsupportedError
+from ...ir.graph import Node, Value
+from ...symbolic import expr as ex
+from ...symbolic import polynomial as ix
+from ...symbolic.expr import Expr
+from ...symbolic.polynomial import Dim
+from .. import checks
+from ..checks import FLOATS
+from ..math.windows import leading, leading_pads, per_axis, resolve_pads, window_count, with_one_axis, with_two_axes
+from ..registry import Builder, Case, Infer, Inferred, Read, Tensor, register
+
+_POOLED = FLOATS | {"int8", "uint8"}
+
+
+@dataclass(frozen=True, slots=True)
+class PoolAttributes:
+    """``kind`` is max, average or lp.  ``pads`` holds all begins, then all ends; ``p`` is the exponent of lp.
+
+    Output element ``o`` of an axis covers input positions ``o * stride - begin + k * dilation`` for every ``k`` below
+    the kernel's size, as far as they lie inside the input.  ``output_spatial`` tells the number of windows.
+    """
+
+    kind: str
+    kernel: tuple[int, ...]
+    strides: tuple[int, ...]
+    pads: tuple[int, ...]
+    dilations: tuple[int, ...]
+    count_include_pad: bool
+    output_spatial: tuple[Dim, ...]
+    p: int
+
+
+def _infer_kernel(node: Node) -> Inferred:
+    attributes: PoolAttributes = node.attributes
+    value = node.operand(0)
+    return [(value.dtype, (*value.shape[:2], *attributes.output_spatial))]
+
+
+register(
+    name="Pool",
+    domain="loom",
+    infer=_infer_kernel,
+    cases=(),
+    attributes=PoolAttributes,
+    family="window",
+    types=(_POOLED,),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class MaxPoolAttributes:
+    auto_pad: str = "NOTSET"
+    ceil_mode: int = 0
+    dilations: tuple[int, ...] | None = None
+    kernel_shape: tuple[int, ...] = ()
+    pads: tuple[int, ...] | None = None
+    storage_order: int = 0
+    strides: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AveragePoolAttributes:
+    auto_pad: str = "NOTSET"
+    ceil_mode: int = 0
+    count_include_pad: int = 0
+    dilations: tuple[int, ...] | None = None
+    kernel_shape: tuple[int, ...] = ()
+    pads: tuple[int, ...] | None = None
+    strides: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LpPoolAttributes:
+    auto_pad: str = "NOTSET"
+    ceil_mode: int = 0
+    dilations: tuple[int, ...] | None = None
+    kernel_shape: tuple[int, ...] = ()
+    p: int = 2
+    pads: tuple[int, ...] | None = None
+    strides: tuple[int, ...] | None = None
+
+
+def explicit(node: Node, kind: str) -> PoolAttributes:
+    """The parameters of an ONNX pool with padding and output sizes made explicit."""
+    attributes = node.attributes
+    value = node.operand(0)
+    kernel = tuple(attributes.kernel_shape)
+    checks.require(value.rank >= 3, node, f"a pool needs spatial axes; the input has rank {value.rank}")
+    count = value.rank - 2
+    checks.require(len(kernel) == count, node, f"kernel_shape {kernel} does not fit {count} spatial axes")
+    kernel = per_axis(node, kernel, count, "kernel_shape")
+    strides = per_axis(node, attributes.strides, count, "strides")
+    dilations = per_axis(node, attributes.dilations, count, "dilations")
+    spatial = value.shape[2:]
+    pads = resolve_pads(node, attributes.auto_pad, attributes.pads, spatial, kernel, strides, dilations)
+    ceil_mode = bool(attributes.ceil_mode)
+    output = tuple(
+        window_count(
+            node, spatial[axis], kernel[axis], strides[axis], dilations[axis], pads[axis], pads[count + axis], ceil_mode
+        )
+        for axis in range(count)
+    )
+    include, p = bool(getattr(attributes, "count_include_pad", 0)), int(getattr(attributes, "p", 2))
+    checks.require(p > 0, node, f"p must be positive, not {p}")
+    return PoolAttributes(kind, kernel, strides, pads, dilations, include, output, p)
+
+
+def flattened(attributes: PoolAttributes) -> PoolAttributes:
+    """The parameters of a pool over one axis as those of one over two."""
+    return PoolAttributes(
+        attributes.kind,
+        leading(attributes.kernel, 1),
+        leading(attributes.strides, 1),
+        leading_pads(attributes.pads),
+        leading(attributes.dilations, 1),
+        attributes.count_include_pad,
+        (1, *attributes.output_spatial),
+        attributes.p,
+    )
+
+
+def _pool(builder: Builder, node: Node, kind: str) -> Value:
+    attributes = explicit(node, kind)
+    value = node.operand(0)
+    flat = len(attributes.kernel) == 1
+    if flat:
+        value, attributes = with_two_axes(builder, value), flattened(attributes)
+    result = builder.op(
+        "Pool",
+        value,
+        domain="loom",
+        kind=attributes.kind,
+        kernel=attributes.kernel,
+        strides=attributes.strides,
+        pads=attributes.pads,
+        dilations=attributes.dilations,
+        count_include_pad=attributes.count_include_pad,
+        output_spatial=attributes.output_spatial,
+        p=attributes.p,
+    )
+    return with_one_axis(builder, result) if flat else result
+
+
+def _infer_pool(kind: str) -> Infer:
+    def infer(node: Node) -> Inferred:
+        value = node.operand(0)
+        return [(value.dtype, (*value.shape[:2], *explicit(node, kind).output_spatial))]
+
+    return infer
+
+
+def _window_cases(**extra: object) -> list[Case]:
+    def case(shape: tuple[int, ...], **attributes: object) -> Case:
+        return Case((Tensor(shape),), {**attributes, **extra})
+
+    return [
+        case((1, 3, 7, 9), kernel_shape=[2, 2], strides=[2, 2]),
+        case((2, 3, 9, 7), kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1]),
+        case((1, 5, 8, 8), kernel_shape=[3, 2], pads=[1, 0, 2, 1]),
+        case((1, 2, 8, 7), kernel_shape=[3, 3], strides=[2, 2], ceil_mode=1),
+        case((1, 2, 7, 8), kernel_shape=[3, 3], strides=[2, 3], auto_pad="SAME_UPPER"),
+        case((1, 2, 7, 8), kernel_shape=[2, 3], strides=[2, 3], auto_pad="SAME_LOWER"),
+        case((1, 2, 7, 8), kernel_shape=[2, 3], auto_pad="VALID"),
+        case((2, 3, 17), kernel_shape=[4], strides=[3], pads=[1, 2]),
+        case((1, 2, 5, 6, 7), kernel_shape=[2, 3, 2], strides=[1, 2, 2]),
+        case((1, 2, 9, 11), kernel_shape=[3, 2], dilations=[2, 3]),
+    ]
+
+
+# -- MaxPool ---------------------------------------------------------------------------------------------------------
+
+
+def _infer_max_pool(node: Node) -> Inferred:
+    ((dtype, shape),) = _infer_pool("max")(node)
+    return [(dtype, shape), (INT64, shape)]
+
+
+@dataclass(frozen=True, slots=True)
+class MaxPoolIndicesAttributes:
+    """As :class:`PoolAttributes`; with ``column_major`` the spatial axes count in reverse order."""
+
+    kernel: tuple[int, ...]
+    strides: tuple[int, ...]
+    pads: tuple[int, ...]
+    dilations: tuple[int, ...]
+    output_spatial: tuple[Dim, ...]
+    column_major: bool
+
+
+#: a window is searched by one expression that holds all its elements
+_LARGEST_INDEXED_WINDOW = 128
+
+
+def _infer_indices(node: Node) -> Inferred:
+    return [(INT64, (*node.operand(0).shape[:2], *node.attributes.output_spatial))]
+
+
+def _gather_indices(node: Node, coordinates: Sequence[Dim], read: Read) -> Expr:
+    """The flat position, in the whole input, of the first largest element of each window."""
+    attributes: MaxPoolIndicesAttributes = node.attributes
+    shape, dtype = node.operand(0).shape, node.operand(0).dtype
+    if math.prod(attributes.kernel) > _LARGEST_INDEXED_WINDOW:
+        raise UnsupportedError(f"Indices of a MaxPool over {attributes.kernel} are not supported", origin=node.origin)
+    lowest, highest = (ex.const(bound, dtype.compute) for bound in _bounds(dtype))
+    largest, found = lowest, ex.const(-1, "i32")
+    spatial = range(2, len(shape))
+    order = (0, 1, *(reversed(spatial) if attributes.column_major else spatial))
+    for offsets in itertools.product(*map(range, attributes.kernel)):
+        inside = ex.const(True, "bool")
+        where = list(coordinates[:2])
+        for axis, offset in enumerate(offsets):
+            start = ix.multiply(coordinates[2 + axis], attributes.strides[axis])
+            place = ix.add(start, offset * attributes.dilations[axis] - attributes.pads[axis])
+            inside = ex.binary("and", inside, ex.in_range(place, 0, shape[2 + axis]))
+            where.append(place)
+        position: Dim = 0
+        for axis in order:
+            position = ix.add(ix.multiply(position, shape[axis]), where[axis])
+        value = ex.guard(inside, read(0, where), lowest)
+        # the first element counts whatever it is, but for NaN: nothing is larger than the lowest number
+        first = ex.binary("and", ex.compare("lt", found, ex.const(0, "i32")), ex.compare("le", value, highest))
+        larger = ex.binary("and", inside, ex.binary("or", ex.compare("gt", value, largest), first))
+        found = ex.select(larger, ex.coordinate(position), found)
+        largest = ex.select(larger, value, largest)
+    return ex.cast(ex.binary("max", found, ex.const(0, "i32")), "i64")
+
+
+def _bounds(dtype: DType) -> tuple[float | int, float | int]:
+    """The lowest and the highest number."""
+    if dtype.is_float:
+        return float(np.finfo(np.float32).min), float(np.finfo(np.float32).max)
+    return dtype.integer_range
+
+
+register(
+    name="MaxPoolIndices",
+    domain="loom",
+    infer=_infer_indices,
+    cases=(),
+    attributes=MaxPoolIndicesAttributes,
+    gather=_gather_indices,
+    types=(_POOLED,),
+    reads=9,
+)
+
+
+def _expand_max_pool(builder: Builder, node: Node) -> Sequence[Value]:
+    attributes = explicit(node, "max")
+    # without readers it is dead code
+    indices = builder.op(
+        "MaxPoolIndices",
+        node.operand(0),
+        domain="loom",
+        kernel=attributes.kernel,
+        strides=attributes.strides,
+        pads=attributes.pads,
+        dilations=attributes.dilations,
+        output_spatial=attributes.output_spatial,
+        column_major=bool(node.attributes.storage_order),
+    )
+    return [_pool(builder, node, "max"), indices]
+
+
+register(
+    name="MaxPool",
+    infer=_infer_max_pool,
+    cases=(
+        *_window_cases(),
+        Case((Tensor((1, 2, 7, 8), "uint8", 0, 255),), {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}),
+        Case((Tensor((1, 2, 7, 8), "int8", -99, -1),), {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}),
+        Case((Tensor((2, 3, 7, 8)),), {"kernel_shape": [2, 2], "strides": [2, 2]}, outputs=2),
+        Case((Tensor((1, 2, 7, 8)),), {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}, outputs=2),
+        Case((Tensor((1, 2, 7, 8)),), {"kernel_shape": [2, 3], "storage_order": 1}, outputs=2),
+        Case((Tensor((1, 2, 5, 6), "uint8", 0, 1),), {"kernel_shape": [2, 2]}, outputs=2),
+        Case((Tensor((1, 2, 5, 6), "int8", -128, -127),), {"kernel_shape": [2, 2], "pads": [1, 1, 1, 1]}, outputs=2),
+        Case((Tensor((1, 2, 7, 8)),), {"kernel_shape": [2, 2]}, opset=8),
+    ),
+    attributes=MaxPoolAttributes,
+    expand=_expand_max_pool,
+    types=(_POOLED,),
+)
+
+
+# -- AveragePool and LpPool ------------------------------------------------------------------------------------------
+
+register(
+    name="AveragePool",
+    infer=_infer_pool("average"),
+    cases=(
+        *_window_cases(),
+        *_window_cases(count_include_pad=1),
+        Case((Tensor((1, 2, 7, 8)),), {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}, opset=7),
+    ),
+    attributes=AveragePoolAttributes,
+    expand=lambda builder, node: [_pool(builder, node, "average")],
+    types=(FLOATS,),
+)
+register(
+    name="LpPool",
+    infer=_infer_pool("lp"),
+    cases=(
+        *(case for case in _window_cases() if "ceil_mode" not in case.attributes),
+        Case((Tensor((1, 2, 7, 8)),), {"kernel_shape": [3, 3], "p": 3}),
+        Case((Tensor((1, 2, 7, 8)),), {"kernel_shape": [3, 3], "p": 1, "pads": [1, 1, 1, 1]}),
+    ),
+    attributes=LpPoolAttributes,
+    expand=lambda builder, node: [_pool(builder, node, "lp")],
+    types=(FLOATS,),
+)

@@ -1,0 +1,404 @@
+"""Linear quantisation: QuantizeLinear, DequantizeLinear, DynamicQuantizeLinear and what other operators share of them.
+
+A quantised tensor holds integers ``q`` that stand for ``(q - zero_point) * scale``.  Scale and zero point are one
+number, one for each index of an axis, or one for each block of ``block_size`` neighbours along an axis.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ....runtime.plan import dtypes
+from ....runtime.plan.dtypes import FLOAT32, INT32, UINT8, DType
+from ....runtime.plan.errors import UnsupportedError
+from ...ir.graph import Node, Shape, Value
+from ...symbolic import expr as ex
+from ...symbolic import polynomial as ix
+from ...symbolic.expr import Expr
+from ...symbolic.polynomial import Dim
+from .. import checks
+from ..checks import FLOATS
+from ..folding import elementwise_fold
+from ..internal.reduction import reduce
+from ..math.codes import code_of, number_of, rounded
+from ..registry import Builder, Case, Inferred, Read, Tensor, register
+from .elementwise import exactly
+
+#: Types that hold quantised numbers; products of them accumulate in int32
+BYTES = frozenset({"int8", "uint8"})
+QUANTIZED = BYTES | {"int16", "uint16"} | checks.NARROW_INTEGERS | checks.FLOAT8 | {"float4e2m1"}
+SCALES = FLOATS | {"float8e8m0"}
+
+
+# -- the two conversions ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ConversionAttributes:
+    """``to`` is the ONNX code of the result's element type.
+
+    ``precision`` names the float type whose quotient, or product, is rounded to; ``saturate`` concerns 8-bit floats.
+    """
+
+    to: int
+    precision: str = "float32"
+    saturate: int = 1
+
+
+def _infer_conversion(node: Node) -> Inferred:
+    shape = checks.broadcast_shapes(node, [value.shape for value in node.inputs if value is not None])
+    return [(dtypes.from_onnx(node.attributes.to), shape)]
+
+
+def _number(node: Node, position: int, value: Expr) -> Expr:
+    """Operand ``position`` as an f32 number if it is a code."""
+    dtype = node.operand(position).dtype
+    return number_of(value, dtype) if dtype.is_code else value
+
+
+def _quantized(node: Node, args: Sequence[Expr]) -> Expr:
+    """``saturate(round(x / scale) + zero_point)``, rounded half to even.
+
+    The zero point of an 8-bit float can only be zero, and is not added: the sign of a zero stays.  The quotient of
+    integers is clamped to a range in which floats are exact integers and that is wider than any result, so the sum
+    with the zero point is exact.
+    """
+    attributes: ConversionAttributes = node.attributes
+    target, precision = dtypes.from_onnx(attributes.to), dtypes.BY_NAME[attributes.precision]
+    quotient = rounded(ex.cast(args[0], "f32") / _number(node, 1, args[1]), precision)
+    if target.is_code:
+        if len(args) > 2 and target.name not in checks.FLOAT8:
+            quotient = rounded(quotient + _number(node, 2, args[2]), precision)
+        return code_of(quotient, target, bool(attributes.saturate))
+    low, high = target.integer_range
+    reach = float(high - low)
+    quotient = ex.unary("round", quotient)
+    quotient = ex.binary("min", ex.binary("max", quotient, ex.const(-reach, "f32")), ex.const(reach, "f32"))
+    number = ex.cast(quotient, "i32")
+    if len(args) > 2:
+        number = number + ex.cast(args[2], "i32")
+    number = ex.binary("min", ex.binary("max", number, ex.const(low, "i32")), ex.const(high, "i32"))
+    return ex.cast(number, target.compute)
+
+
+def _dequantized(node: Node, args: Sequence[Expr]) -> Expr:
+    """``(q - zero_point) * scale``: the difference is exact.  That of floats has no zero point, or one of zero."""
+    scale = _number(node, 1, args[1])
+    if node.operand(0).dtype.is_code:
+        return _number(node, 0, args[0]) * scale
+    number = ex.cast(args[0], "i32")
+    if len(args) > 2:
+        number = number - ex.cast(args[2], "i32")
+    return ex.cast(number, "f32") * scale
+
+
+register(
+    name="Quantize",
+    domain="loom",
+    infer=_infer_conversion,
+    cases=(),
+    attributes=ConversionAttributes,
+    element=_quantized,
+    fold=elementwise_fold(_quantized, _infer_conversion),
+    types=(FLOATS | {"int32"}, SCALES, QUANTIZED),
+)
+register(
+    name="Dequantize",
+    domain="loom",
+    infer=_infer_conversion,
+    cases=(),
+    attributes=ConversionAttributes,
+    element=_dequantized,
+    fold=elementwise_fold(_dequantized, _infer_conversion),
+    types=(QUANTIZED | {"int32"}, SCALES, QUANTIZED | {"int32"}),
+)
+
+
+def quantize(
+    builder: Builder,
+    value: Value,
+    scale: Value,
+    zero_point: Value | None,
+    target: DType,
+    *,
+    precision: DType = FLOAT32,
+    saturate: int = 1,
+) -> Value:
+    """``value`` in the quantised type ``target``; scale and zero point broadcast to it."""
+    operands = [value, scale] if zero_point is None else [value, scale, zero_point]
+    return builder.op("Quantize", *operands, domain="loom", to=target.onnx, precision=precision.name, saturate=saturate)
+
+
+def dequantize(
+    builder: Builder, value: Value, scale: Value, zero_point: Value | None, target: DType = FLOAT32
+) -> Value:
+    """The floats that the quantised numbers ``value`` stand for."""
+    operands = [value, scale] if zero_point is None else [value, scale, zero_point]
+    return builder.op("Dequantize", *operands, domain="loom", to=target.onnx)
+
+
+# -- blocks ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class RepeatBlocksAttributes:
+    """Element ``i`` of the result's ``axis``, which has ``size`` elements, is element ``i // block`` of the
+    operand's."""
+
+    axis: int
+    block: int
+    size: Dim
+
+
+def _infer_repeated(node: Node) -> Inferred:
+    value, attributes = node.operand(0), node.attributes
+    shape = (*value.shape[: attributes.axis], attributes.size, *value.shape[attributes.axis + 1 :])
+    return [(value.dtype, shape)]
+
+
+def _read_repeated(node: Node, coordinates: Sequence[Dim], read: Read) -> Expr:
+    where = list(coordinates)
+    where[node.attributes.axis] = ix.floordiv(where[node.attributes.axis], node.attributes.block)
+    return read(0, where)
+
+
+register(
+    name="RepeatBlocks",
+    domain="loom",
+    infer=_infer_repeated,
+    cases=(),
+    attributes=RepeatBlocksAttributes,
+    gather=_read_repeated,
+)
+
+
+def parameter_shape(node: Node, value: Value, parameter: Value, axis: int, block: int, what: str) -> None:
+    """Check the shape of a scale or zero point against the tensor that it belongs to."""
+    shape = parameter.shape
+    if block:
+        at = checks.normalise_axis(node, axis, value.rank)
+        blocks = ix.ceildiv(value.shape[at], block)
+        expected: Shape = (*value.shape[:at], blocks, *value.shape[at + 1 :])
+        text = f"{what} of shape {checks.describe_shape(shape)} for blocks of {block} along axis {axis}"
+        checks.require(shape == expected, node, text)
+    elif ix.product(shape) != 1:
+        checks.require(parameter.rank == 1, node, f"{what} of rank {parameter.rank} without blocks")
+        at = checks.normalise_axis(node, axis, value.rank)
+        text = f"{what} of {ix.text(shape[0])} elements for {ix.text(value.shape[at])} along axis {axis}"
+        checks.require(ix.equal(shape[0], value.shape[at]), node, text)
+
+
+def along(builder: Builder, value: Value, parameter: Value | None, axis: int, block: int = 0) -> Value | None:
+    """A scale or zero point of ``value`` in a shape that broadcasts to it."""
+    if parameter is None:
+        return None
+    if block:
+        at = axis % value.rank
+        return builder.op("RepeatBlocks", parameter, domain="loom", axis=at, block=block, size=value.shape[at])
+    if parameter.rank == 0:
+        return parameter
+    if ix.product(parameter.shape) == 1:
+        return builder.op("Reshape", parameter, builder.constant(np.array([], np.int64)))
+    trailing = value.rank - 1 - axis % value.rank
+    if not trailing:
+        return parameter
+    return builder.op("Unsqueeze", parameter, builder.constant(np.arange(1, trailing + 1, dtype=np.int64)))
+
+
+# -- QuantizeLinear, DequantizeLinear --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class QuantizeLinearAttributes:
+    """``saturate`` concerns 8-bit floats alone; ``precision`` is the type of the division, by default the scale's."""
+
+    axis: int = 1
+    block_size: int = 0
+    output_dtype: int = 0
+    precision: int = 0
+    saturate: int = 1
+
+
+def _check_parameters(node: Node) -> None:
+    value, zero_point = node.operand(0), node.optional(2)
+    attributes = node.attributes
+    checks.require(attributes.block_size >= 0, node, f"block_size {attributes.block_size} is negative")
+    parameter_shape(node, value, node.operand(1), attributes.axis, attributes.block_size, "scale")
+    if zero_point is not None:
+        parameter_shape(node, value, zero_point, attributes.axis, attributes.block_size, "zero point")
+
+
+def _quantized_type(node: Node) -> DType:
+    declared, zero_point = node.attributes.output_dtype, node.optional(2)
+    found = zero_point.dtype if zero_point is not None else dtypes.from_onnx(declared or UINT8.onnx)
+    if declared and declared != found.onnx:
+        raise UnsupportedError.of_attribute(node.op, "output_dtype", declared, (found.onnx,), origin=node.origin)
+    if found.name not in QUANTIZED:
+        if zero_point is not None:
+            raise UnsupportedError.of_type(node.op, 2, found.name, QUANTIZED, origin=node.origin)
+        raise UnsupportedError.of_attribute(node.op, "output_dtype", found.name, QUANTIZED, origin=node.origin)
+    return found
+
+
+def _infer_quantize_linear(node: Node) -> Inferred:
+    _check_parameters(node)
+    return [(_quantized_type(node), node.operand(0).shape)]
+
+
+def _expand_quantize_linear(builder: Builder, node: Node) -> Sequence[Value]:
+    value, attributes = node.operand(0), node.attributes
+    scale, zero_point = (
+        along(builder, value, node.optional(position), attributes.axis, attributes.block_size) for position in (1, 2)
+    )
+    assert scale is not None
+    precision = dtypes.from_onnx(attributes.precision) if attributes.precision else scale.dtype
+    return [
+        quantize(
+            builder,
+            value,
+            scale,
+            zero_point,
+            _quantized_type(node),
+            precision=precision if precision.is_float else FLOAT32,
+            saturate=attributes.saturate,
+        )
+    ]
+
+
+def _scales(shape: tuple[int, ...]) -> Tensor:
+    """Powers of two and near ones: quotients that are no ties are the same however a device divides."""
+    return Tensor(shape, low=0.01, high=0.1)
+
+
+register(
+    name="QuantizeLinear",
+    infer=_infer_quantize_linear,
+    cases=(
+        Case((Tensor((3, 7), low=-9.0, high=9.0), _scales(()), Tensor((), "uint8", data=128))),
+        Case((Tensor((3, 7), low=-9.0, high=9.0), _scales((1,)), Tensor((1,), "int8", data=[3]))),
+        Case((Tensor((3, 7)), _scales(()))),
+        Case((exactly(-1e9, -2.5, -1.5, 0.5, 1.5, 2.5, 1e9), Tensor((), data=1.0), Tensor((), "int8", data=1))),
+        Case((Tensor((2, 3, 5)), _scales((3,)), Tensor((3,), "uint8", 100, 150))),
+        Case((Tensor((2, 3, 5)), _scales((5,)), Tensor((5,), "int8", -9, 9)), {"axis": -1}),
+        Case((Tensor((3, 5), low=-900.0, high=900.0), _scales(()), Tensor((), "uint16", data=32768))),
+        Case((Tensor((3, 5), low=-900.0, high=900.0), _scales(()), Tensor((), "int16", data=-7))),
+        Case((Tensor((3, 5)), _scales(())), {"output_dtype": 3}),
+        Case((Tensor((3, 10)), _scales((3, 3)), Tensor((3, 3), "uint8", 100, 150)), {"axis": 1, "block_size": 4}),
+        Case((Tensor((4, 3)), _scales((2, 3))), {"axis": 0, "block_size": 2}),
+        Case((Tensor((3, 5), "int32", -900, 900), Tensor((), data=4.0), Tensor((), "int8", data=1))),
+        Case((Tensor((3, 7)), _scales(()), Tensor((), "uint8", data=128)), opset=10),
+        Case((Tensor((2, 3, 5)), _scales((3,)), Tensor((3,), "int8", -9, 9)), {"axis": 1}, opset=13),
+    ),
+    attributes=QuantizeLinearAttributes,
+    expand=_expand_quantize_linear,
+    types=(FLOATS | {"int32"}, SCALES, QUANTIZED),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class DequantizeLinearAttributes:
+    axis: int = 1
+    block_size: int = 0
+    output_dtype: int = 0
+
+
+def _dequantized_type(node: Node) -> DType:
+    declared = node.attributes.output_dtype
+    return dtypes.from_onnx(declared) if declared else node.operand(1).dtype
+
+
+def _infer_dequantize_linear(node: Node) -> Inferred:
+    value, zero_point = node.operand(0), node.optional(2)
+    if zero_point is not None:
+        checks.require(zero_point.dtype == value.dtype, node, f"{value.dtype} with a zero point of {zero_point.dtype}")
+    _check_parameters(node)
+    return [(_dequantized_type(node), value.shape)]
+
+
+def _expand_dequantize_linear(builder: Builder, node: Node) -> Sequence[Value]:
+    value, attributes = node.operand(0), node.attributes
+    scale, zero_point = (
+        along(builder, value, node.optional(position), attributes.axis, attributes.block_size) for position in (1, 2)
+    )
+    assert scale is not None
+    return [dequantize(builder, value, scale, zero_point, _dequantized_type(node))]
+
+
+register(
+    name="DequantizeLinear",
+    infer=_infer_dequantize_linear,
+    cases=(
+        Case((Tensor((3, 7), "uint8", 0, 255), _scales(()), Tensor((), "uint8", data=128))),
+        Case((Tensor((3, 7), "int8", -128, 127), _scales((1,)), Tensor((1,), "int8", data=[3]))),
+        Case((Tensor((3, 7), "int8", -128, 127), _scales(()))),
+        Case((Tensor((2, 3, 5), "uint8", 0, 255), _scales((3,)), Tensor((3,), "uint8", 100, 150))),
+        Case((Tensor((2, 3, 5), "int8", -128, 127), _scales((5,)), Tensor((5,), "int8", -9, 9)), {"axis": -1}),
+        Case((Tensor((3, 5), "int32", -90000, 90000), _scales(()))),
+        Case((Tensor((3, 5), "uint16", 0, 65535), _scales(()), Tensor((), "uint16", data=32768))),
+        Case((Tensor((3, 5), "int16", -32768, 32767), _scales(()), Tensor((), "int16", data=5))),
+        Case(
+            (Tensor((3, 10), "uint8", 0, 255), _scales((3, 3)), Tensor((3, 3), "uint8", 100, 150)),
+            {"axis": 1, "block_size": 4},
+        ),
+        Case((Tensor((4, 3), "int8", -128, 127), _scales((2, 3))), {"axis": 0, "block_size": 2}),
+        Case((Tensor((3, 7), "int8", -128, 127), Tensor((), "float16", 0.01, 0.1)), tolerance=2e-3),
+        Case((Tensor((3, 7), "uint8", 0, 255), _scales(()), Tensor((), "uint8", data=128)), opset=10),
+        Case((Tensor((2, 3, 5), "int8", -128, 127), _scales((3,)), Tensor((3,), "int8", -9, 9)), opset=13),
+    ),
+    attributes=DequantizeLinearAttributes,
+    expand=_expand_dequantize_linear,
+    types=(QUANTIZED | {"int32"}, SCALES, QUANTIZED | {"int32"}),
+)
+
+
+# -- DynamicQuantizeLinear -------------------------------------------------------------------------------------------
+
+
+def dynamic_parameters(builder: Builder, value: Value) -> tuple[Value, Value]:
+    """Scale and uint8 zero point of a whole f32 tensor: its range, made to contain 0, over 255 steps.
+
+    A tensor of zeros has scale 1, as in onnxruntime; the specification divides zero by zero there.
+    """
+    axes = tuple(range(value.rank))
+    zero = builder.scalar(0.0, value)
+    low = builder.op("Min", reduce(builder, value, "min", axes, keepdims=False), zero)
+    high = builder.op("Max", reduce(builder, value, "max", axes, keepdims=False), zero)
+    steps = builder.op("Div", builder.op("Sub", high, low), builder.scalar(255.0, value))
+    scale = builder.op("Where", builder.op("Equal", low, high), builder.scalar(1.0, value), steps)
+    offset = builder.op("Div", builder.op("Neg", low), scale)
+    one = builder.scalar(1.0, value)
+    return scale, quantize(builder, offset, one, None, UINT8)
+
+
+def _expand_dynamic(builder: Builder, node: Node) -> Sequence[Value]:
+    value = node.operand(0)
+    scale, zero_point = dynamic_parameters(builder, value)
+    return [quantize(builder, value, scale, zero_point, UINT8), scale, zero_point]
+
+
+register(
+    name="DynamicQuantizeLinear",
+    infer=lambda node: [(UINT8, node.operand(0).shape), (FLOAT32, ()), (UINT8, ())],
+    cases=(
+        Case((Tensor((3, 7), low=-1.0, high=3.0),), outputs=3),
+        Case((Tensor((2, 3, 5), low=0.5, high=3.0),), outputs=3),
+        Case((Tensor((17,), low=-3.0, high=-0.5),), outputs=3),
+        Case((Tensor((3,), data=[0.0, 0.0, 0.0]),), outputs=3),
+    ),
+    expand=_expand_dynamic,
+    types=(frozenset({"float32"}),),
+)
+
+
+# -- integers of operands --------------------------------------------------------------------------------------------
+
+
+def centred(builder: Builder, value: Value, zero_point: Value | None) -> Value:
+    """``value - zero_point`` in int32: what integer products multiply."""
+    wide = builder.op("Cast", value, to=INT32.onnx)
+    if zero_point is None or (zero_point.known is not None and not zero_point.known.any()):
+        return wide
+    return builder.op("Sub", wide, builder.op("Cast", zero_point, to=INT32.onnx))

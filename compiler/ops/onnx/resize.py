@@ -1,0 +1,385 @@
+"""Resize (every mode but antialiasing) and Upsample: they expand to sampling at affine functions of the coordinates.
+
+Sizes and coordinates follow ONNX; where ONNX leaves the rounding of positions open (a nearest element half-way between
+two), the float32 arithmetic of onnxruntime decides: ``nearest_table`` repeats it on the host.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from ....runtime.plan.errors import ShapeError, UnsupportedError
+from ...ir.graph import Node, Shape, Value
+from ...symbolic import polynomial as ix
+from ...symbolic.polynomial import Dim
+from .. import checks
+from ..internal.sampling import AxisMap, RealMap
+from ..math.resize_antialias import resample
+from ..math.resize_positions import (
+    Axis,
+    evaluate_map,
+    fits,
+    is_rational,
+    nearest_table,
+    positions,
+    rational_map,
+    real_map,
+    rounded,
+    rounded_real,
+)
+from ..registry import Builder, Case, Inferred, RawNode, Tensor, register
+
+COORDINATE_MODES = (
+    "half_pixel",
+    "half_pixel_symmetric",
+    "pytorch_half_pixel",
+    "align_corners",
+    "asymmetric",
+    "tf_half_pixel_for_nn",
+    "tf_crop_and_resize",
+)
+#: ``legacy`` is the rule of version 10: up when the axis shrinks, else down
+NEAREST_MODES = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil", "legacy")
+_LARGEST_RANGE = 1 << 20  #: of a symbolic size whose scaled value is checked for all values
+
+
+@dataclass(frozen=True, slots=True)
+class ResizeAttributes:
+    antialias: int = 0
+    axes: tuple[int, ...] | None = None
+    coordinate_transformation_mode: str = "half_pixel"
+    cubic_coeff_a: float = -0.75
+    exclude_outside: int = 0
+    extrapolation_value: float = 0.0
+    keep_aspect_ratio_policy: str = "stretch"
+    mode: str = "nearest"
+    nearest_mode: str = "round_prefer_floor"
+
+
+# -- shapes ----------------------------------------------------------------------------------------------------------
+
+
+def _known_floats(node: Node, position: int) -> list[float] | None:
+    """Elements of an optional input; an empty tensor is an omitted one."""
+    value = node.optional(position)
+    if value is None:
+        return None
+    return [float(element) for element in checks.known(node, value, f"input {position} of Resize").reshape(-1)] or None
+
+
+def resized_axes(node: Node) -> dict[int, Axis]:
+    """The axes that the node speaks of; all others stay as they are."""
+    attributes: ResizeAttributes = node.attributes
+    shape = node.operand(0).shape
+    axes = range(len(shape)) if attributes.axes is None else attributes.axes
+    order = checks.normalise_axes(node, axes, len(shape))
+    rois = [(0.0, 1.0)] * len(order)
+    if attributes.coordinate_transformation_mode == "tf_crop_and_resize":
+        given = _known_floats(node, 1)
+        checks.require(given is not None and len(given) == 2 * len(order), node, "roi needs two numbers for each axis")
+        assert given is not None
+        rois = list(zip(given[: len(order)], given[len(order) :]))
+    scales = _known_floats(node, 2)
+    if scales is not None:
+        checks.require(len(scales) == len(order), node, f"{len(scales)} scales for {len(order)} axes")
+        checks.require(all(scale > 0 for scale in scales), node, "a scale of Resize is not positive")
+        return {
+            axis: Axis(shape[axis], _scaled(node, shape[axis], scale), scale, False, roi)
+            for axis, scale, roi in zip(order, scales, rois)
+        }
+    sizes = checks.static_dims(node, 3, "sizes of Resize (or scales)")
+    checks.require(len(sizes) == len(order), node, f"{len(sizes)} sizes for {len(order)} axes")
+    before = [shape[axis] for axis in order]
+    if attributes.keep_aspect_ratio_policy == "stretch":
+        return {
+            axis: Axis(old, new, _ratio(node, old, new), True, roi)
+            for axis, old, new, roi in zip(order, before, sizes, rois)
+        }
+    return _keep_aspect_ratio(node, order, before, sizes, rois)
+
+
+def _scaled(node: Node, size: Dim, scale: float) -> Dim:
+    """``floor(size * scale)`` in float32; of a symbolic size as a fraction that gives the same for all its values."""
+    if not isinstance(size, ix.Index):
+        return int(np.floor(np.float32(size) * np.float32(scale)))
+    low, high = ix.bounds(size)
+    if high - low < _LARGEST_RANGE:
+        sizes = np.arange(low, high + 1)
+        expected = np.floor(sizes.astype(np.float32) * np.float32(scale))
+        for most in (1000, 1 << 17):
+            fraction = Fraction(scale).limit_denominator(most)
+            fits = high * fraction.numerator < 1 << 31
+            if fits and np.array_equal(sizes * fraction.numerator // fraction.denominator, expected):
+                return ix.floordiv(ix.multiply(size, fraction.numerator), fraction.denominator)
+    raise ShapeError(f"the size {ix.text(size)} scaled by {scale} is not an integer expression", origin=node.origin)
+
+
+def _ratio(node: Node, before: Dim, after: Dim) -> float | None:
+    if isinstance(before, ix.Index) or isinstance(after, ix.Index):
+        return 1.0 if before == after else None
+    checks.require(before > 0 or after == 0, node, f"no element to resize to {after}")
+    return float(np.float32(after) / np.float32(before)) if before else 1.0
+
+
+def _keep_aspect_ratio(
+    node: Node, order: Sequence[int], before: Sequence[Dim], sizes: Sequence[Dim], rois: Sequence[tuple[float, float]]
+) -> dict[int, Axis]:
+    policy = node.attributes.keep_aspect_ratio_policy
+    checks.require_choice(node, "keep_aspect_ratio_policy", ("stretch", "not_larger", "not_smaller"))
+    old = [checks.concrete(node, size, "a size") for size in before]
+    new = [checks.concrete(node, size, "a size") for size in sizes]
+    checks.require(all(old), node, "an axis without elements has no aspect ratio")
+    pick = min if policy == "not_larger" else max
+    scale = float(pick(np.float32(target) / np.float32(size) for size, target in zip(old, new)))
+    return {
+        axis: Axis(size, math.floor(np.float32(scale) * np.float32(size) + 0.5), scale, False, roi)
+        for axis, size, roi in zip(order, old, rois)
+    }
+
+
+def _infer_resize(node: Node) -> Inferred:
+    value, attributes = node.operand(0), node.attributes
+    checks.require_choice(node, "mode", ("nearest", "linear", "cubic"))
+    checks.require_choice(node, "coordinate_transformation_mode", COORDINATE_MODES)
+    checks.require_choice(node, "nearest_mode", NEAREST_MODES)
+    shape = list(value.shape)
+    for axis, resized in resized_axes(node).items():
+        shape[axis] = resized.after
+    if attributes.antialias and attributes.mode != "nearest":
+        if attributes.coordinate_transformation_mode == "tf_crop_and_resize" or not value.dtype.is_float:
+            raise UnsupportedError(
+                f"Resize of {value.dtype} with antialiasing and coordinate_transformation_mode "
+                f"'{attributes.coordinate_transformation_mode}' is not supported",
+                origin=node.origin,
+                hint="floats, and any other coordinate_transformation_mode",
+            )
+        for size in (*value.shape, *shape):
+            checks.concrete(node, size, "a size of Resize with antialiasing")
+    return [(value.dtype, tuple(shape))]
+
+
+# -- lowering --------------------------------------------------------------------------------------------------------
+
+
+def _is_identity(mode: str, axis: Axis) -> bool:
+    """Axes that keep their size are copied, whatever the rounding; a cropped one only if the crop is all of it."""
+    same = axis.before == axis.after and axis.scale == 1.0
+    return same and (mode != "tf_crop_and_resize" or axis.roi == (0.0, 1.0))
+
+
+def _inside(node: Node, axis: Axis) -> tuple[int, int] | None:
+    """Output coordinates whose position is in the input: they are consecutive, for positions are monotonic."""
+    if node.attributes.coordinate_transformation_mode != "tf_crop_and_resize":
+        return None
+    before = checks.concrete(node, axis.before, "a cropped size")
+    checks.concrete(node, axis.after, "a cropped size")
+    position = positions("tf_crop_and_resize", axis)
+    (found,) = np.nonzero((position >= 0) & (position <= before - 1))
+    if len(found) == len(position):
+        return None
+    return (int(found[0]), int(found[-1]) + 1) if len(found) else (0, 0)
+
+
+def _expand_resize(builder: Builder, node: Node) -> Sequence[Value]:
+    attributes: ResizeAttributes = node.attributes
+    mode = attributes.coordinate_transformation_mode
+    value = node.operand(0)
+    axes = {at: axis for at, axis in resized_axes(node).items() if not _is_identity(mode, axis)}
+    inside = tuple(_inside(node, axes[at]) if at in axes else None for at in range(value.rank))
+    if 0 in node.output.shape:
+        axes = {}
+        value = builder.op("Expand", builder.scalar(0, value), builder.op("Shape", value))
+    if attributes.antialias and attributes.mode != "nearest":
+        return [resample(builder, node, value, axes)]
+    maps: list[AxisMap] = [None] * value.rank
+    for at, axis in axes.items():
+        if attributes.mode == "nearest":
+            maps[at], value = _nearest_map(builder, node, value, at, axis)
+        else:
+            maps[at] = _interpolation_map(node, axis)
+    if all(axis_map is None for axis_map in maps) and all(interval is None for interval in inside):
+        return [value]
+    sizes: Shape = tuple(axes[at].after if at in axes else size for at, size in enumerate(value.shape))
+    sampled = builder.op(
+        "NearestSample" if attributes.mode == "nearest" else "Interpolate",
+        value,
+        domain="loom",
+        sizes=sizes,
+        maps=tuple(maps),
+        inside=inside,
+        outside=attributes.extrapolation_value,
+        kernel="cubic" if attributes.mode == "cubic" else "linear",
+        coefficient=attributes.cubic_coeff_a,
+        exclude_outside=bool(attributes.exclude_outside),
+    )
+    return [sampled]
+
+
+def _nearest_map(builder: Builder, node: Node, value: Value, at: int, axis: Axis) -> tuple[AxisMap, Value]:
+    """An exact integer formula for the nearest element; where none agrees with the table, a Gather by the table."""
+    attributes: ResizeAttributes = node.attributes
+    shrinks = axis.scale is not None and axis.scale < 1
+    mode = attributes.coordinate_transformation_mode
+    axis_map = rounded(attributes.nearest_mode, rational_map(mode, axis), shrinks)
+    if isinstance(axis.before, ix.Index) or isinstance(axis.after, ix.Index):
+        if is_rational(mode, axis) and fits(axis_map, axis):
+            return axis_map, value
+        return rounded_real(attributes.nearest_mode, _real_map(node, axis), shrinks), value
+    table = nearest_table(mode, attributes.nearest_mode, axis)
+    if fits(axis_map, axis) and np.array_equal(evaluate_map(axis_map, axis), table):
+        return axis_map, value
+    return None, builder.op("Gather", value, builder.constant(table), axis=at)
+
+
+def _interpolation_map(node: Node, axis: Axis) -> AxisMap:
+    mode = node.attributes.coordinate_transformation_mode
+    axis_map = rational_map(mode, axis)
+    return axis_map if is_rational(mode, axis) and fits(axis_map, axis) else _real_map(node, axis)
+
+
+def _real_map(node: Node, axis: Axis) -> RealMap:
+    try:
+        return real_map(node.attributes.coordinate_transformation_mode, axis)
+    except ix.Undecidable as error:
+        raise ShapeError(str(error), origin=node.origin) from error
+
+
+def _resize_10(raw: RawNode) -> None:
+    """Version 10 has inputs X and scales, and one rule of coordinates."""
+    raw.inputs = [raw.inputs[0], "", raw.inputs[1]]
+    raw.attributes["coordinate_transformation_mode"] = "asymmetric"
+    raw.attributes["nearest_mode"] = "legacy"
+
+
+def _floats(*values: float) -> Tensor:
+    return Tensor((len(values),), "float32", data=list(values), constant=True)
+
+
+def _ints(*values: int) -> Tensor:
+    return Tensor((len(values),), "int64", data=list(values), constant=True)
+
+
+def _scales(image: Tensor, *scales: float, opset: int | None = None, **attributes: object) -> Case:
+    return Case((image, None, _floats(*scales)), attributes, opset=opset)
+
+
+def _sizes(image: Tensor, *sizes: int, opset: int | None = None, **attributes: object) -> Case:
+    return Case((image, None, None, _ints(*sizes)), attributes, opset=opset)
+
+
+_IMAGE = Tensor((1, 2, 5, 7))
+
+register(
+    name="Resize",
+    attributes=ResizeAttributes,
+    infer=_infer_resize,
+    expand=_expand_resize,
+    static_inputs=(1, 2, 3),
+    adapters=((10, _resize_10),),
+    cases=(
+        _scales(_IMAGE, 1, 1, 2, 2, coordinate_transformation_mode="asymmetric", nearest_mode="floor"),
+        _scales(_IMAGE, 1, 1, 2, 3),
+        _scales(_IMAGE, 1, 1, 0.6, 1.7, nearest_mode="round_prefer_ceil"),
+        _sizes(_IMAGE, 1, 2, 8, 3, nearest_mode="ceil", coordinate_transformation_mode="asymmetric"),
+        _sizes(_IMAGE, 1, 2, 3, 20, nearest_mode="floor", coordinate_transformation_mode="align_corners"),
+        Case(  # version 11 has no omitted inputs: an empty tensor stands for one
+            (_IMAGE, _floats(), _floats(), _ints(1, 2, 9, 4)),
+            {"nearest_mode": "floor", "coordinate_transformation_mode": "tf_half_pixel_for_nn"},
+            opset=11,
+        ),
+        _sizes(Tensor((2, 3, 4), "uint8", 0, 255), 2, 7, 6, nearest_mode="round_prefer_floor"),
+        _sizes(
+            Tensor((1, 2, 3, 4, 2, 5), "int32", -9, 9), 1, 2, 5, 2, 2, 9, coordinate_transformation_mode="half_pixel"
+        ),
+        _scales(_IMAGE, 1, 1, 2, 2, mode="linear"),
+        _scales(_IMAGE, 1, 1, 0.6, 2.3, mode="linear"),
+        _sizes(_IMAGE, 1, 2, 9, 1, mode="linear", coordinate_transformation_mode="pytorch_half_pixel"),
+        _sizes(_IMAGE, 1, 2, 10, 13, mode="linear", coordinate_transformation_mode="align_corners"),
+        _sizes(_IMAGE, 1, 2, 3, 11, mode="linear", coordinate_transformation_mode="asymmetric"),
+        _scales(_IMAGE, 1, 1, 1.3, 0.7, mode="linear", coordinate_transformation_mode="half_pixel_symmetric", opset=19),
+        _sizes(Tensor((3, 4)), 5, 9, mode="linear"),
+        _scales(Tensor((1, 2, 9, 11)), 1, 1, 0.5, 0.4, mode="linear", antialias=1),
+        _sizes(Tensor((1, 1, 12, 10)), 1, 1, 5, 13, mode="linear", antialias=1, exclude_outside=1),
+        _scales(Tensor((1, 2, 12, 11)), 1, 1, 0.5, 0.4, mode="cubic", antialias=1, exclude_outside=1),
+        _sizes(Tensor((1, 1, 3, 4, 5)), 1, 1, 6, 3, 7, mode="linear"),
+        _scales(_IMAGE, 1, 1, 1.4, 0.55, mode="cubic"),
+        _scales(_IMAGE, 1, 1, 0.8, 2.5, mode="cubic", exclude_outside=1, cubic_coeff_a=-0.5),
+        _sizes(_IMAGE, 1, 2, 9, 4, mode="cubic", coordinate_transformation_mode="align_corners"),
+        _sizes(_IMAGE, 1, 2, 9, 4, mode="cubic", coordinate_transformation_mode="asymmetric"),
+        _sizes(_IMAGE, 9, 4, axes=[2, 3], mode="linear", opset=18),
+        _sizes(_IMAGE, 8, 8, axes=[2, 3], keep_aspect_ratio_policy="not_larger", opset=18),
+        _sizes(_IMAGE, 8, 8, axes=[2, 3], keep_aspect_ratio_policy="not_smaller", mode="linear", opset=18),
+        Case(
+            (_IMAGE, _floats(0, 0, 0.4, 0.6, 1, 1, 0.6, 0.8), None, _ints(1, 2, 3, 3)),
+            {"mode": "linear", "coordinate_transformation_mode": "tf_crop_and_resize"},
+        ),
+        Case(
+            (_IMAGE, _floats(0, 0, -0.2, 0.1, 1, 1, 1.2, 1.7), None, _ints(1, 2, 6, 5)),
+            {
+                "mode": "linear",
+                "coordinate_transformation_mode": "tf_crop_and_resize",
+                "extrapolation_value": 10.0,
+            },
+        ),
+        Case(
+            (_IMAGE, _floats(0, 0, 0.123, 0.1, 1, 1, 0.917, 0.77), None, _ints(1, 2, 6, 5)),
+            {"mode": "nearest", "coordinate_transformation_mode": "tf_crop_and_resize"},
+        ),
+        Case(  # positions that are no fraction of 32-bit integers
+            (_IMAGE, _floats(0, 0, 0.1, 0.381966, 1, 1, 0.9, 0.5772157), None, _ints(1, 2, 6, 60)),
+            {"mode": "cubic", "coordinate_transformation_mode": "tf_crop_and_resize"},
+        ),
+        Case((_IMAGE, _floats(1, 1, 2, 0.5)), {"mode": "nearest"}, opset=10),
+        Case((_IMAGE, _floats(1, 1, 1.5, 0.7)), {"mode": "linear"}, opset=10),
+    ),
+)
+
+
+# -- Upsample --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class UpsampleAttributes:
+    mode: str = "nearest"
+
+
+def _infer_upsample(node: Node) -> Inferred:
+    value = node.operand(0)
+    scales = _known_floats(node, 1)
+    checks.require(scales is not None and len(scales) == value.rank, node, "Upsample needs one scale for each axis")
+    assert scales is not None
+    return [(value.dtype, tuple(_scaled(node, size, scale) for size, scale in zip(value.shape, scales)))]
+
+
+def _expand_upsample(builder: Builder, node: Node) -> Sequence[Value]:
+    return [
+        builder.op(
+            "Resize",
+            node.operand(0),
+            None,
+            node.operand(1),
+            mode=node.attributes.mode,
+            coordinate_transformation_mode="asymmetric",
+            nearest_mode="floor",
+        )
+    ]
+
+
+register(
+    name="Upsample",
+    attributes=UpsampleAttributes,
+    infer=_infer_upsample,
+    expand=_expand_upsample,
+    static_inputs=(1,),
+    adapters=((7, checks.attribute_to_input("scales", 1, np.float32)),),
+    cases=(
+        Case((_IMAGE, _floats(1, 1, 2, 3)), {"mode": "nearest"}, opset=9),
+        Case((_IMAGE, _floats(1, 1, 1.5, 2)), {"mode": "linear"}, opset=9),
+        Case((Tensor((1, 1, 2, 3)),), {"mode": "nearest", "scales": [1.0, 1.0, 2.0, 2.0]}, opset=7),
+    ),
+)

@@ -1,0 +1,196 @@
+"""Extrema and choice between operands: Max, Min, Where, Clip; and the variadic Sum and Mean.
+
+NaN propagates through Max and Min, as in numpy.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from ...ir.graph import Node, Value
+from ...symbolic import expr as ex
+from ...symbolic.expr import Expr
+from .. import checks
+from ..checks import ANY, BOOLEAN, FLOATS, NUMERIC, broadcast_inference, wrap
+from ..folding import elementwise_fold
+from ..registry import Builder, Case, Element, Inferred, NoAttributes, Tensor, register
+from .elementwise import define, exactly
+
+# -- extrema ---------------------------------------------------------------------------------------------------------
+
+
+def extremum(op: str, left: Expr, right: Expr) -> Expr:
+    """``max`` or ``min`` that gives NaN when either operand is NaN."""
+    if left.dtype not in ex.FLOATS:
+        return ex.binary(op, left, right)
+    wins = "gt" if op == "max" else "lt"
+    if left.op == "const" and right.op != "const":
+        left, right = right, left
+    if right.op == "const" and right.payload == right.payload:
+        # a comparison with NaN is false: the variable operand is kept
+        return ex.select(ex.compare(wins, right, left), right, left)
+    first = ex.binary("or", ex.compare(wins, left, right), ex.unary("isnan", left))
+    return ex.select(first, left, right)
+
+
+def _extremum_element(op: str) -> Element:
+    return lambda node, args: extremum(op, args[0], args[1])
+
+
+def _chain(name: str, domain: str = "") -> Callable[[Builder, Node], Sequence[Value]]:
+    """Variadic operators as a chain of binary ones, so that each can be fused where its operands are made."""
+
+    def expand(builder: Builder, node: Node) -> Sequence[Value]:
+        result = node.operand(0)
+        for position in range(1, len(node.inputs)):
+            result = builder.op(name, result, node.operand(position), domain=domain)
+        return [result]
+
+    return expand
+
+
+def _variadic_cases(dtypes: Sequence[str]) -> list[Case]:
+    cases = []
+    for dtype in dtypes:
+        cases += [
+            Case((Tensor((3, 7), dtype, -9, 9),)),
+            Case((Tensor((3, 7), dtype, -9, 9), Tensor((7,), dtype, -9, 9))),
+            Case((Tensor((1, 3), dtype, -9, 9), Tensor((5, 1), dtype, -9, 9), Tensor((), dtype, -9, 9))),
+        ]
+    return cases
+
+
+_NAN_PAIR = (exactly(math.nan, 1.0, math.nan, -3.0), exactly(1.0, math.nan, math.nan, 2.0))
+
+for _name, _op, _binary in (("Max", "max", "Maximum"), ("Min", "min", "Minimum")):
+    define(
+        _binary,
+        _extremum_element(_op),
+        (),
+        infer=broadcast_inference(),
+        types=(NUMERIC,),
+        domain="loom",
+    )
+    register(
+        name=_name,
+        infer=broadcast_inference(),
+        cases=(*_variadic_cases(("float32", "int32", "int64")), Case(_NAN_PAIR)),
+        expand=_chain(_binary, "loom"),
+        types=(NUMERIC,),
+        fold=elementwise_fold(
+            (lambda op: lambda node, args: _fold_chain(lambda left, right: extremum(op, left, right), args))(_op),
+            broadcast_inference(),
+        ),
+    )
+
+
+def _fold_chain(rule: Callable[[Expr, Expr], Expr], args: Sequence[Expr]) -> Expr:
+    result = args[0]
+    for argument in args[1:]:
+        result = rule(result, argument)
+    return result
+
+
+def _expand_mean(builder: Builder, node: Node) -> Sequence[Value]:
+    (total,) = _chain("Add")(builder, node)
+    return [builder.op("Mul", total, builder.scalar(1.0 / len(node.inputs), total))]
+
+
+register(
+    name="Sum",
+    infer=broadcast_inference(),
+    cases=tuple(_variadic_cases(("float32",))),
+    expand=_chain("Add"),
+    types=(NUMERIC,),
+    fold=elementwise_fold(
+        lambda node, args: wrap(_fold_chain(Expr.__add__, args), node.operand(0).dtype), broadcast_inference()
+    ),
+)
+register(
+    name="Mean",
+    infer=broadcast_inference(),
+    cases=tuple(_variadic_cases(("float32",))),
+    expand=_expand_mean,
+    types=(FLOATS,),
+)
+
+
+# -- selection -------------------------------------------------------------------------------------------------------
+
+
+def _infer_where(node: Node) -> Inferred:
+    condition, left, right = node.operand(0), node.operand(1), node.operand(2)
+    checks.require_same_type(node, [left, right])
+    return [(left.dtype, checks.broadcast_shapes(node, [condition.shape, left.shape, right.shape]))]
+
+
+define(
+    "Where",
+    lambda node, args: ex.select(args[0], args[1], args[2]),
+    [
+        Case((Tensor((3, 7), "bool"), Tensor((3, 7)), Tensor((7,)))),
+        Case((Tensor((3, 1), "bool"), Tensor((1, 5), "int64", -9, 9), Tensor((), "int64", -9, 9))),
+        Case((Tensor((5,), "bool"), Tensor((2, 5), "uint8", 0, 255), Tensor((1,), "uint8", 0, 255))),
+        Case((Tensor((0,), "bool"), Tensor((0,)), Tensor((1,)))),
+    ],
+    infer=_infer_where,
+    types=(BOOLEAN, ANY),
+)
+
+
+def clamp(value: Expr, low: Expr | None, high: Expr | None) -> Expr:
+    """``low`` where below it, then ``high`` where above it: NaN stays, and ``high`` wins when the bounds cross."""
+    for operation, comparison, bound in (("max", "lt", low), ("min", "gt", high)):
+        if bound is None:
+            continue
+        if bound.op == "const" and bound.payload == bound.payload:
+            value = ex.binary(operation, value, bound)
+        else:  # a bound that is NaN is none
+            value = ex.select(ex.compare(comparison, value, bound), bound, value)
+    return value
+
+
+def _infer_clip(node: Node) -> Inferred:
+    for position in (1, 2):
+        bound = node.optional(position)
+        if bound is not None:
+            checks.require(bound.rank == 0 or checks.is_size(bound.elements, 1), node, "bounds must be scalars")
+    return [(node.operand(0).dtype, node.operand(0).shape)]
+
+
+def _clip(node: Node, args: Sequence[Expr]) -> Expr:
+    value, *bounds = args
+    low = ex.cast(bounds.pop(0), value.dtype) if node.optional(1) is not None else None
+    high = ex.cast(bounds.pop(0), value.dtype) if node.optional(2) is not None else None
+    return clamp(value, low, high)
+
+
+_LOW, _HIGH = Tensor(data=-0.5, constant=True), Tensor(data=0.75, constant=True)
+
+define(
+    "Clip",
+    _clip,
+    [
+        Case((Tensor((3, 7)), _LOW, _HIGH)),
+        Case((Tensor((17,)), Tensor(data=-0.5), Tensor(data=0.75))),
+        Case((Tensor((3, 7)), None, _HIGH)),
+        Case((Tensor((3, 7)), _LOW)),
+        Case((Tensor((3, 7)),)),
+        Case((Tensor((3, 7)), _HIGH, _LOW)),
+        Case((exactly(math.nan, -9.0, 9.0), _LOW, _HIGH)),
+        Case((Tensor((7,)),), {"min": 0.0, "max": 1.0}, opset=10),
+        Case((Tensor((7,)),), {"max": 1.0}, opset=7),
+        Case((Tensor((7,), "int32", -9, 9), Tensor((), "int32", data=-3), Tensor((), "int32", data=4))),
+        Case((Tensor((7,), "int8", -9, 9), Tensor((), "int8", data=-3), Tensor((), "int8", data=4))),
+    ],
+    infer=_infer_clip,
+    types=(NUMERIC,),
+    adapters=(
+        (10, checks.attribute_to_input("min", 1, np.float32)),
+        (10, checks.attribute_to_input("max", 2, np.float32)),
+    ),
+    attributes=NoAttributes,
+)

@@ -1,0 +1,343 @@
+"""Parts of tensors and tensors made of parts: Slice, Split, Concat, Tile.
+
+Slice and Split expand to the internal ``StridedSlice``, whose bounds are resolved: one first coordinate, one step and
+one size for each axis.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ....runtime.plan.errors import ShapeError
+from ...ir.graph import Node, Shape, Value
+from ...symbolic import expr as ex
+from ...symbolic import polynomial as ix
+from ...symbolic.expr import Expr
+from ...symbolic.polynomial import Dim
+from .. import checks
+from ..registry import Builder, Case, Inferred, RawNode, Read, Tensor, register
+
+
+def _ints(*values: int, dtype: str = "int64") -> Tensor:
+    return Tensor((len(values),), dtype, data=list(values), constant=True)
+
+
+# -- slices ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class StridedSliceAttributes:
+    """Output coordinate ``c`` of an axis reads input coordinate ``start + c * step``; all of them are in range."""
+
+    starts: tuple[Dim, ...]
+    steps: tuple[int, ...]
+    sizes: tuple[Dim, ...]
+
+
+def _read_strided(node: Node, coordinates: Sequence[Dim], read: Read) -> Expr:
+    attributes: StridedSliceAttributes = node.attributes
+    return read(
+        0,
+        [
+            ix.add(start, ix.multiply(coordinate, step))
+            for start, step, coordinate in zip(attributes.starts, attributes.steps, coordinates)
+        ],
+    )
+
+
+def _fold_strided(node: Node, data: np.ndarray) -> np.ndarray:
+    attributes: StridedSliceAttributes = node.attributes
+    for axis, (start, step, size) in enumerate(zip(attributes.starts, attributes.steps, attributes.sizes)):
+        data = data.take(ix.number(start) + step * np.arange(ix.number(size)), axis)
+    return data
+
+
+register(
+    name="StridedSlice",
+    domain="loom",
+    attributes=StridedSliceAttributes,
+    infer=lambda node: [(node.operand(0).dtype, node.attributes.sizes)],
+    gather=_read_strided,
+    fold=_fold_strided,
+    cases=(),
+)
+
+
+def resolve_slice(size: Dim, start: Dim, end: Dim, step: int) -> tuple[Dim, Dim]:
+    """First coordinate and number of elements of ``[start:end:step]`` of an axis, by ONNX's rules of clamping.
+
+    Raises :class:`~.polynomial.Undecidable` when the sign of a symbolic bound is not known.
+    """
+    start, end = (ix.add(bound, size) if ix.less(bound, 0) else bound for bound in (start, end))
+    if step > 0:
+        end = ix.minimum(ix.maximum(end, 0), size)
+        # end - clamp(start), the clamp drawn out of the difference: [-2:] is min(2, size) elements long
+        beyond = ix.add(end, ix.multiply(size, -1))
+        distance = ix.maximum(ix.minimum(ix.add(end, ix.multiply(start, -1)), end), beyond)
+        start = ix.minimum(ix.maximum(start, 0), size)
+        length = ix.ceildiv(distance, step)
+    else:
+        last = ix.add(size, -1)
+        start = ix.minimum(ix.maximum(start, 0), last)
+        end = ix.minimum(ix.maximum(end, -1), last)
+        length = ix.ceildiv(ix.add(start, ix.multiply(end, -1)), -step)
+    return start, ix.maximum(length, 0)
+
+
+def _slice_axes(node: Node) -> StridedSliceAttributes:
+    shape = node.operand(0).shape
+    given_starts, given_ends = (checks.static_dims(node, position, "bounds of Slice") for position in (1, 2))
+    axes: Sequence[int] = range(len(given_starts))
+    if node.optional(3) is not None:
+        axes = checks.static_integers(node, 3, "axes of Slice")
+    axes = checks.normalise_axes(node, axes, len(shape))
+    given_steps = [1] * len(axes)
+    if node.optional(4) is not None:
+        given_steps = checks.static_integers(node, 4, "steps of Slice")
+    lengths = {len(given_starts), len(given_ends), len(axes), len(given_steps)}
+    checks.require(len(lengths) == 1, node, "starts, ends, axes and steps of Slice differ in number")
+    starts: list[Dim] = [0] * len(shape)
+    steps = [1] * len(shape)
+    sizes = list(shape)
+    for axis, start, end, step in zip(axes, given_starts, given_ends, given_steps):
+        checks.require(step != 0, node, "a step of Slice is 0")
+        # No axis on the device is longer, and steps enter 32-bit arithmetic.
+        step = max(min(step, ix.UNBOUNDED - 1), -ix.UNBOUNDED + 1)
+        starts[axis], sizes[axis] = resolve_slice(shape[axis], start, end, step)
+        steps[axis] = 1 if checks.is_size(sizes[axis], 1) else step
+    return StridedSliceAttributes(tuple(starts), tuple(steps), tuple(sizes))
+
+
+def _infer_slice(node: Node) -> Inferred:
+    return [(node.operand(0).dtype, _slice_axes(node).sizes)]
+
+
+def _expand_slice(builder: Builder, node: Node) -> Sequence[Value]:
+    return [_strided(builder, node.operand(0), _slice_axes(node))]
+
+
+def _strided(builder: Builder, value: Value, bounds: StridedSliceAttributes) -> Value:
+    if bounds.sizes == value.shape and all(step == 1 for step in bounds.steps):
+        return value
+    return builder.op(
+        "StridedSlice", value, domain="loom", starts=bounds.starts, steps=bounds.steps, sizes=bounds.sizes
+    )
+
+
+def _fold_slice(node: Node, data: np.ndarray, *_: np.ndarray) -> np.ndarray:
+    bounds = _slice_axes(node)
+    return _fold_strided(Node(0, "StridedSlice", "loom", [], bounds, ()), data)
+
+
+def _slice_to_inputs(raw: RawNode) -> None:
+    """Version 1 has the bounds as attributes."""
+    for position, name in enumerate(("starts", "ends", "axes"), 1):
+        checks.attribute_to_input(name, position)(raw)
+
+
+register(
+    name="Slice",
+    infer=_infer_slice,
+    expand=_expand_slice,
+    fold=_fold_slice,
+    static_inputs=(1, 2, 3, 4),
+    adapters=((1, _slice_to_inputs),),
+    cases=(
+        Case((Tensor((5, 7)), _ints(1, 2), _ints(4, 7))),
+        Case((Tensor((5, 7)), _ints(-3), _ints(2**31 - 1), _ints(-1))),
+        Case((Tensor((5, 7), "int64", -9, 9), _ints(0, 6), _ints(5, 0), _ints(0, 1), _ints(2, -2))),
+        Case((Tensor((9,), "uint8", 0, 255), _ints(-1), _ints(-(2**63)), _ints(0), _ints(-1))),
+        Case((Tensor((9,), "bool"), _ints(100), _ints(-100), _ints(0), _ints(-4))),
+        Case((Tensor((4, 5)), _ints(3, dtype="int32"), _ints(2, dtype="int32"), _ints(1, dtype="int32"))),
+        Case((Tensor((2, 3, 4, 2, 3, 5)), _ints(1, 0), _ints(4, 5), _ints(2, 5), _ints(1, 3))),
+        Case((Tensor((0, 4)), _ints(1), _ints(3), _ints(1))),
+        Case((Tensor((5, 7)),), {"starts": [1, -4], "ends": [3, 1000], "axes": [0, 1]}, opset=9),
+        Case((Tensor((5, 7)),), {"starts": [2], "ends": [4]}, opset=7),
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SplitAttributes:
+    axis: int = 0
+    num_outputs: int | None = None
+
+
+def _split_sizes(node: Node) -> tuple[int, list[Dim]]:
+    """The axis, and the size of each part along it; only the last part may be smaller when the number is given."""
+    value = node.operand(0)
+    axis = checks.normalise_axis(node, node.attributes.axis, value.rank)
+    size = value.shape[axis]
+    if node.optional(1) is not None:
+        sizes = checks.static_dims(node, 1, "sizes of Split")
+        total: Dim = 0
+        for part in sizes:
+            total = ix.add(total, part)
+        if total != size:
+            parts = ", ".join(map(ix.text, sizes))
+            raise ShapeError(f"parts of sizes {parts} do not make up {ix.text(size)}", origin=node.origin)
+        return axis, sizes
+    number = node.attributes.num_outputs
+    checks.require(number is not None and number > 0, node, "Split has neither sizes nor a number of parts")
+    exact = ix.divide(size, number)
+    part = ix.ceildiv(size, number) if exact is None else exact
+    last = ix.add(size, ix.multiply(part, 1 - number))
+    checks.require(not ix.less(last, 0), node, f"{ix.text(size)} does not split into {number} parts")
+    return axis, [part] * (number - 1) + [last]
+
+
+def _infer_split(node: Node) -> Inferred:
+    value = node.operand(0)
+    axis, sizes = _split_sizes(node)
+    return [(value.dtype, (*value.shape[:axis], size, *value.shape[axis + 1 :])) for size in sizes]
+
+
+def _expand_split(builder: Builder, node: Node) -> Sequence[Value]:
+    value = node.operand(0)
+    axis, sizes = _split_sizes(node)
+    results = []
+    start: Dim = 0
+    for size in sizes:
+        starts = tuple(start if at == axis else 0 for at in range(value.rank))
+        shape = (*value.shape[:axis], size, *value.shape[axis + 1 :])
+        results.append(_strided(builder, value, StridedSliceAttributes(starts, (1,) * value.rank, shape)))
+        start = ix.add(start, size)
+    return results
+
+
+def _fold_split(node: Node, data: np.ndarray, *_: np.ndarray) -> list[np.ndarray]:
+    axis, sizes = _split_sizes(node)
+    ends = np.cumsum([checks.concrete(node, size, "a size") for size in sizes])
+    return np.split(data, ends[:-1], axis)
+
+
+def _number_of_outputs(raw: RawNode) -> None:
+    """As many equal parts as the node has outputs: the rule before version 18.
+
+    Version 18 wants the number or the sizes said; models that say neither exist, and onnxruntime takes them.
+    """
+    if "num_outputs" not in raw.attributes and (len(raw.inputs) < 2 or not raw.inputs[1]):
+        raw.attributes["num_outputs"] = len(raw.outputs)
+
+
+register(
+    name="Split",
+    attributes=SplitAttributes,
+    infer=_infer_split,
+    expand=_expand_split,
+    fold=_fold_split,
+    static_inputs=(1,),
+    adapters=((11, checks.attribute_to_input("split", 1)), (18, _number_of_outputs)),
+    cases=(
+        Case((Tensor((6, 5)),), {"num_outputs": 3}, outputs=3),
+        Case((Tensor((2, 7)),), {"axis": 1, "num_outputs": 3}, outputs=3),
+        Case((Tensor((2, 9), "int64", -9, 9), _ints(2, 4, 3)), {"axis": -1}, outputs=3),
+        Case((Tensor((2, 3, 4), "uint8", 0, 255), _ints(0, 3)), {"axis": 1}, outputs=2),
+        Case((Tensor((4,), "bool"),), {"num_outputs": 1}),
+        Case((Tensor((2, 6)),), {"axis": 1}, outputs=2),
+        Case((Tensor((2, 6)),), {"axis": 1}, outputs=2, opset=13),
+        Case((Tensor((2, 6)),), {"axis": 1, "split": [1, 5]}, outputs=2, opset=11),
+        Case((Tensor((4, 3)),), outputs=2, opset=7),
+    ),
+)
+
+
+# -- concatenation and repetition ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ConcatAttributes:
+    axis: int = 0
+
+
+def _concat_axis(node: Node) -> int:
+    return checks.normalise_axis(node, node.attributes.axis, node.operand(0).rank)
+
+
+def _infer_concat(node: Node) -> Inferred:
+    values = [node.operand(position) for position in range(len(node.inputs))]
+    checks.require_same_type(node, values)
+    first = values[0]
+    axis = _concat_axis(node)
+    total: Dim = 0
+    for value in values:
+        fits = value.rank == first.rank and all(
+            ix.equal(size, other) for at, (size, other) in enumerate(zip(value.shape, first.shape)) if at != axis
+        )
+        if not fits:
+            shapes = " and ".join(checks.describe_shape(value.shape) for value in values)
+            raise ShapeError(f"shapes {shapes} do not join along axis {axis}", origin=node.origin)
+        total = ix.add(total, value.shape[axis])
+    return [(first.dtype, (*first.shape[:axis], total, *first.shape[axis + 1 :]))]
+
+
+def _read_concatenated(node: Node, coordinates: Sequence[Dim], read: Read) -> Expr:
+    """A chain of guards, one an input: each input is read only where the coordinate falls into it."""
+    axis = _concat_axis(node)
+    coordinate = coordinates[axis]
+    result = checks.literal(0, node.output.dtype)
+    start: Dim = 0
+    for position in range(len(node.inputs)):
+        size = node.operand(position).shape[axis]
+        end = ix.add(start, size)
+        if not checks.is_size(size, 0):
+            inner = ix.add(coordinate, ix.multiply(start, -1))
+            element = read(position, [*coordinates[:axis], inner, *coordinates[axis + 1 :]])
+            result = ex.guard(ex.in_range(coordinate, start, end), element, result)
+        start = end
+    return result
+
+
+register(
+    name="Concat",
+    attributes=ConcatAttributes,
+    infer=_infer_concat,
+    gather=_read_concatenated,
+    fold=lambda node, *parts: np.concatenate(parts, _concat_axis(node)),
+    cases=(
+        Case((Tensor((2, 3)), Tensor((2, 5))), {"axis": 1}),
+        Case((Tensor((2, 3)), Tensor((1, 3)), Tensor((4, 3))), {"axis": 0}),
+        Case((Tensor((3,), "int64", -9, 9),) * 4, {"axis": -1}),
+        Case((Tensor((2, 3, 2), "uint8", 0, 255), Tensor((2, 3, 3), "uint8", 0, 255)), {"axis": -1}),
+        Case((Tensor((2, 1), "bool"), Tensor((2, 1), "bool")), {"axis": 1}),
+        Case((Tensor((2, 0)), Tensor((2, 3)), Tensor((2, 0))), {"axis": 1}),
+        Case((Tensor((2, 3)),), {"axis": 1}, opset=7),
+        Case((Tensor((1, 2, 1, 3, 1, 2)), Tensor((1, 2, 2, 3, 1, 2))), {"axis": 2}),
+    ),
+)
+
+
+def _infer_tile(node: Node) -> Inferred:
+    value = node.operand(0)
+    repeats = checks.static_dims(node, 1, "repeats of Tile")
+    checks.require(len(repeats) == value.rank, node, f"{len(repeats)} repeats for rank {value.rank}")
+    return [(value.dtype, tuple(ix.multiply(size, repeat) for size, repeat in zip(value.shape, repeats)))]
+
+
+def _read_tiled(node: Node, coordinates: Sequence[Dim], read: Read) -> Expr:
+    shape: Shape = node.operand(0).shape
+    repeated = zip(coordinates, shape, node.output.shape)
+    return read(0, [at if size == total else ix.modulo(at, size) for at, size, total in repeated])
+
+
+def _fold_tile(node: Node, data: np.ndarray, repeats: np.ndarray) -> np.ndarray:
+    return np.tile(data, [checks.concrete(node, repeat, "a repeat") for repeat in repeats.reshape(-1)])
+
+
+register(
+    name="Tile",
+    infer=_infer_tile,
+    gather=_read_tiled,
+    fold=_fold_tile,
+    static_inputs=(1,),
+    cases=(
+        Case((Tensor((2, 3)), _ints(2, 3))),
+        Case((Tensor((3, 1, 2), "int64", -9, 9), _ints(1, 4, 1))),
+        Case((Tensor((5,), "bool"), _ints(3))),
+        Case((Tensor((2, 3), "uint8", 0, 255), _ints(0, 2))),
+        Case((Tensor((2, 1, 3)), _ints(1, 1, 1)), opset=7),
+    ),
+)

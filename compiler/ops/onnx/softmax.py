@@ -1,0 +1,126 @@
+"""Softmax and its relatives: reductions along one axis with elementwise operations around them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...ir.graph import Node, Value
+from .. import checks
+from ..checks import FLOATS, same_as_input
+from ..internal.reduction import reduce
+from ..registry import Builder, Case, Inferred, RawNode, Tensor, register
+
+
+@dataclass(frozen=True, slots=True)
+class SoftmaxAttributes:
+    """``flatten`` keeps the meaning before version 13: all axes from ``axis`` on are one."""
+
+    axis: int = -1
+    flatten: int = 0
+
+
+def flatten_before_13(raw: RawNode) -> None:
+    raw.attributes.setdefault("axis", 1)
+    raw.attributes["flatten"] = 1
+
+
+def _axes(node: Node) -> tuple[int, ...]:
+    rank = node.operand(0).rank
+    attributes: SoftmaxAttributes = node.attributes
+    if attributes.flatten:
+        return tuple(range(checks.normalise_axis(node, attributes.axis, rank), rank))
+    return (checks.normalise_axis(node, attributes.axis, rank),)
+
+
+def _infer(node: Node) -> Inferred:
+    _axes(node)
+    return same_as_input()(node)
+
+
+def _shifted(builder: Builder, value: Value, axes: Sequence[int]) -> Value:
+    """``value`` less its largest number: exponentials of the result do not overflow.
+
+    A row with a NaN needs no largest element that is NaN: the NaN stays where it is, and reaches the sum.
+    """
+    return builder.op("Sub", value, reduce(builder, value, "max_number", axes))
+
+
+def weighted(builder: Builder, powers: Value, total: Value) -> Value:
+    """``powers / total``, of totals of 1 and more, with one division for all powers of a total."""
+    return builder.op("Mul", powers, builder.op("Reciprocal", total))
+
+
+def softmax(builder: Builder, value: Value, axes: Sequence[int]) -> Value:
+    """exp(x - max(x)) / sum(exp(x - max(x))) along ``axes``."""
+    powers = builder.op("Exp", _shifted(builder, value, axes))
+    return weighted(builder, powers, reduce(builder, powers, "sum", axes))
+
+
+def _softmax(builder: Builder, node: Node) -> Sequence[Value]:
+    return [softmax(builder, node.operand(0), _axes(node))]
+
+
+def _log_softmax(builder: Builder, node: Node) -> Sequence[Value]:
+    axes = _axes(node)
+    difference = _shifted(builder, node.operand(0), axes)
+    total = reduce(builder, builder.op("Exp", difference), "sum", axes)
+    return [builder.op("Sub", difference, builder.op("Log", total))]
+
+
+def _hardmax(builder: Builder, node: Node) -> Sequence[Value]:
+    """1 at the first largest element of each row, 0 elsewhere."""
+    value = node.operand(0)
+    attributes: SoftmaxAttributes = node.attributes
+    rows = value
+    axis = attributes.axis
+    if attributes.flatten:
+        rows = builder.op("Flatten", value, axis=axis)
+        axis = 1
+    axis = checks.normalise_axis(node, axis, rows.rank)
+    places = builder.op("ArgReduce", rows, domain="loom", kind="max", axis=axis, keepdims=True, select_last_index=False)
+    size = builder.op("Gather", builder.op("Shape", rows), builder.constant(np.array(axis, np.int64)))
+    start, step = (builder.constant(np.array(number, np.int64)) for number in (0, 1))
+    others = np.array([other for other in range(rows.rank) if other != axis], np.int64)
+    positions = builder.op("Unsqueeze", builder.op("Range", start, size, step), builder.constant(others))
+    chosen = builder.op("Cast", builder.op("Equal", places, positions), to=value.dtype.onnx)
+    if not attributes.flatten:
+        return [chosen]
+    return [builder.op("Reshape", chosen, builder.op("Shape", value))]
+
+
+def _cases() -> tuple[Case, ...]:
+    cases = [
+        Case((Tensor((3, 7)),)),
+        Case((Tensor((3, 7)),), {"axis": 0}),
+        Case((Tensor((2, 3, 5, 7)),), {"axis": 1}),
+        Case((Tensor((2, 3, 5, 7)),), {"axis": -2}),
+        Case((Tensor((17,)),)),
+        Case((Tensor((2, 1)),)),
+        Case((Tensor((5, 300), low=-60.0, high=90.0),)),
+        Case((Tensor((2, 3, 5)),), opset=11),
+        Case((Tensor((2, 3, 5)),), {"axis": 2}, opset=11),
+        Case((Tensor((2, 3, 5)),), {"axis": -2}, opset=11),
+    ]
+    return tuple(cases)
+
+
+_HALF = Case((Tensor((3, 7), "float16"),), tolerance=3e-3)
+_OPERATORS: tuple[tuple[str, Callable[[Builder, Node], Sequence[Value]], tuple[Case, ...]], ...] = (
+    ("Softmax", _softmax, (_HALF,)),
+    ("LogSoftmax", _log_softmax, (_HALF,)),
+    ("Hardmax", _hardmax, (Case((Tensor((2, 4), data=[[1.0, 3.0, 3.0, 0.0], [2.0, 2.0, 2.0, 2.0]]),)),)),
+)
+
+for _name, _expand, _extra in _OPERATORS:
+    register(
+        name=_name,
+        infer=_infer,
+        cases=_cases() + _extra,
+        attributes=SoftmaxAttributes,
+        adapters=((12, flatten_before_13),),
+        expand=_expand,
+        types=(FLOATS,),
+    )

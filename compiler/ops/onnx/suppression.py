@@ -1,0 +1,307 @@
+"""NonMaxSuppression: of boxes that overlap, those with the highest scores.
+
+With operands that are known at compile time the result is a constant.  Else the operator is *split* into stages: boxes
+are sorted by score, the kernel family ``suppress`` chooses among them, the count of those chosen is read back, and
+their positions are gathered.  Thresholds and the number of boxes for each class are operands: they may change between
+runs.
+
+The rules are those of ONNX's reference: boxes of one score are in the order of their indices, a box is dropped if its
+intersection over union with one that was chosen before is *larger* than the threshold, boxes without area drop none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ....runtime.plan.dtypes import INT32, INT64
+from ....runtime.plan.errors import NotKnownError, UnsupportedError
+from ...ir.graph import Node, Value
+from ...symbolic import polynomial as ix
+from .. import checks
+from ..registry import Builder, Case, Inferred, Stages, Tensor, register
+from .nonzero import positions
+from .topk import top_indices
+
+#: Rounds of loops of one thread in one call, with a margin: llvmpipe ends all loops after 65,535
+ROUNDS = 60_000
+#: Positions of the operands of ``loom.ChooseBoxes``
+CORNERS, SCORES, ORDER, MOST, OVERLAP, SCORE, BEFORE = range(7)
+
+_INT32 = frozenset({"int32"})
+_FLOAT32 = frozenset({"float32"})
+
+
+# -- the choice -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ChooseBoxesAttributes:
+    """Of boxes in order of scores, ``block`` at a time, blocks from ``first`` to ``stop`` are decided.
+
+    ``rounds`` is how many rounds the loops of a thread make at most.
+    """
+
+    block: int
+    first: int
+    stop: int
+    rounds: int
+
+
+def _infer_choose(node: Node) -> Inferred:
+    return [(INT32, node.operand(ORDER).shape)]
+
+
+def choose_boxes_array(node: Node, operands: Sequence[np.ndarray | None]) -> np.ndarray:
+    """``loom.ChooseBoxes`` with numpy: 1 at the places, in order of scores, whose boxes are chosen."""
+    corners, scores, order, most, overlap, least, before = operands
+    assert corners is not None and scores is not None and order is not None and most is not None
+    attributes: ChooseBoxesAttributes = node.attributes
+    result = np.zeros(order.shape, np.int32) if before is None else before.copy()
+    stop = min(attributes.stop * attributes.block, order.shape[-1])
+    for batch, kind in np.ndindex(order.shape[:2]):
+        chosen = result[batch, kind]
+        for place in range(attributes.first * attributes.block, stop):
+            box = order[batch, kind, place]
+            if chosen.sum() >= most.reshape(-1)[0]:
+                break
+            if least is not None and not scores[batch, kind, box] > least.reshape(-1)[0]:
+                break
+            others = corners[batch, order[batch, kind][chosen != 0]]
+            limit = np.float32(0) if overlap is None else overlap.reshape(-1)[0]
+            chosen[place] = not (_overlaps(corners[batch, box], others) > limit).any()
+    return result
+
+
+def _overlaps(box: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """Intersection over union of a box with each of the others, -1 where there is none."""
+    low, high = np.maximum(box[:2], others[:, :2]), np.minimum(box[2:], others[:, 2:])
+    inner = (high - low).prod(-1)
+    areas = (others[:, 2:] - others[:, :2]).prod(-1)
+    own = (box[2:] - box[:2]).prod()
+    union = own + areas - inner
+    valid = (high > low).all(-1) & (inner > 0) & (own > 0) & (areas > 0) & (union > 0)
+    with np.errstate(all="ignore"):
+        return np.where(valid, inner / union, np.float32(-1))
+
+
+register(
+    name="ChooseBoxes",
+    domain="loom",
+    infer=_infer_choose,
+    cases=(),
+    attributes=ChooseBoxesAttributes,
+    family="suppress",
+    types=(_FLOAT32, _FLOAT32, _INT32, _INT32, _FLOAT32, _FLOAT32, _INT32),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SuppressionAttributes:
+    """``center_point_box``: boxes are [x, y, width, height] of their middle instead of two opposite corners."""
+
+    center_point_box: int = 0
+
+
+def _corners(builder: Builder, boxes: Value, centered: bool) -> Value:
+    """[batches, boxes, 4]: the lower corner, then the upper one."""
+
+    def part(start: int) -> Value:
+        bounds = (builder.constant(np.array([number])) for number in (start, start + 2, 2))
+        return builder.op("Slice", boxes, *bounds)
+
+    one, other = part(0), part(2)
+    if centered:
+        half = builder.op("Div", other, builder.scalar(2.0, other))
+        one, other = builder.op("Sub", one, half), builder.op("Add", one, half)
+        return builder.op("Concat", one, other, axis=2)
+    return builder.op("Concat", builder.op("Min", one, other), builder.op("Max", one, other), axis=2)
+
+
+def _expand_kept(builder: Builder, node: Node) -> Sequence[Value]:
+    boxes, scores, order = node.operand(0), node.operand(1), node.operand(2)
+    size = ix.number(order.shape[2])
+    most, known = _most(builder, node, size)
+    thresholds = [_given(node, position) for position in (4, 5)]
+    overlap, least = (
+        None if each is None else builder.op("Reshape", each, builder.constant(np.array([1]))) for each in thresholds
+    )
+    corners = _corners(builder, boxes, bool(node.attributes.center_point_box))
+    block = 64 if size <= 64 else 256
+    chosen = None
+    for first, stop, rounds in _calls(size, block, known):
+        chosen = builder.op(
+            "ChooseBoxes",
+            *(corners, scores, order, most, overlap, least, chosen),
+            domain="loom",
+            block=block,
+            first=first,
+            stop=stop,
+            rounds=rounds,
+        )
+    assert chosen is not None, "there are boxes"
+    return [chosen]
+
+
+def _calls(size: int, block: int, most: int) -> list[tuple[int, int, int]]:
+    """Which blocks each call decides, and the rounds of its loops: at most :data:`ROUNDS` where it can."""
+    blocks = -(-size // block)
+    fixed = 4 * (-(-size // 32)) + 64
+    calls, first, rounds = [], 0, fixed
+    for number in range(blocks):
+        own = number * block // 32 + min(number * block, most) + 3 * block
+        if number > first and rounds + own > ROUNDS:
+            calls.append((first, number, rounds))
+            first, rounds = number, fixed
+        rounds += own
+    return [*calls, (first, blocks, rounds)]
+
+
+def _given(node: Node, position: int) -> Value | None:
+    """An optional operand; one without elements is as good as none."""
+    value = node.optional(position)
+    return None if value is None or value.elements == 0 else value
+
+
+def _most(builder: Builder, node: Node, size: int) -> tuple[Value, int]:
+    """How many boxes of a class may be chosen, [1] int32, and what is known of it at compile time."""
+    most = _given(node, 3)
+    assert most is not None, "without it nothing is chosen"
+    known = size if most.known is None else min(int(most.known.reshape(-1)[0]), size)
+    bounded = builder.op("Min", most, builder.scalar(size, most))
+    return builder.op("Cast", builder.op("Reshape", bounded, builder.constant(np.array([1]))), to=INT32.onnx), known
+
+
+register(
+    name="SortedScores",
+    domain="loom",
+    infer=lambda node: [(INT32, node.operand(0).shape)],
+    cases=(),
+    expand=lambda builder, node: [
+        top_indices(builder, node.operand(0), 2, checks.concrete(node, node.operand(0).shape[2], "boxes"), True)
+    ],
+    types=(_FLOAT32,),
+)
+register(
+    name="KeptBoxes",
+    domain="loom",
+    attributes=SuppressionAttributes,
+    infer=lambda node: [(INT32, node.operand(2).shape)],
+    cases=(),
+    expand=_expand_kept,
+    types=(_FLOAT32, _FLOAT32, _INT32, checks.INDICES, _FLOAT32, _FLOAT32),
+)
+
+
+# -- the result, once its size is known -------------------------------------------------------------------------------
+
+
+def _infer_boxes(node: Node) -> Inferred:
+    return [(INT64, (node.operand(0).shape[1], 3))]
+
+
+def _expand_boxes(builder: Builder, node: Node) -> Sequence[Value]:
+    found = builder.op("Transpose", node.operand(0), perm=(1, 0))  # batch, class, place in order of scores
+    box = builder.op("GatherND", node.operand(1), found)
+    column = builder.op("Unsqueeze", builder.op("Cast", box, to=INT64.onnx), builder.constant(np.array([1])))
+    starts = (builder.constant(np.array([number])) for number in (0, 2, 1))
+    return [builder.op("Concat", builder.op("Slice", found, *starts), column, axis=1)]
+
+
+register(
+    name="BoxesAt",
+    domain="loom",
+    infer=_infer_boxes,
+    cases=(),
+    expand=_expand_boxes,
+    types=(checks.INDICES, _INT32),
+)
+
+
+# -- NonMaxSuppression ------------------------------------------------------------------------------------------------
+
+
+def _found(node: Node) -> np.ndarray:
+    """The result where it is known; raises :class:`NotKnownError` where it is not."""
+    boxes, scores = node.operand(0), node.operand(1)
+    for position, value in enumerate((boxes, scores)):
+        if not value.dtype.is_float:
+            raise UnsupportedError.of_type(node.op, position, value.dtype.name, _FLOAT32, origin=node.origin)
+    checks.require(boxes.rank == 3 and scores.rank == 3, node, "boxes and scores have three axes each")
+    checks.require(boxes.shape[2] == 4, node, "a box has four numbers")
+    fits = boxes.shape[0] == scores.shape[0] and boxes.shape[1] == scores.shape[2]
+    checks.require(fits, node, "boxes are [batches, boxes, 4], scores [batches, classes, boxes]")
+    most = _given(node, 2)
+    if most is None or scores.elements == 0 or (most.known is not None and int(most.known.reshape(-1)[0]) <= 0):
+        return np.zeros((0, 3), np.int64)
+    required = [
+        checks.known(node, node.operand(number), what)
+        for number, what in enumerate(("boxes", "scores", "the number of boxes"))
+    ]
+    thresholds = [None if value is None else checks.known(node, value, "the threshold") for value in node.inputs[3:]]
+    if any(array is not None and checks.is_symbolic(array) for array in (*required, *thresholds)):
+        raise NotKnownError("which boxes overlap must be known", origin=node.origin)
+    boxes_known, scores_known, most_known = required
+    return suppression_array(node.attributes, boxes_known, scores_known, most_known, *thresholds)
+
+
+def suppression_array(
+    attributes: SuppressionAttributes,
+    boxes: np.ndarray,
+    scores: np.ndarray,
+    most: np.ndarray,
+    overlap: np.ndarray | None = None,
+    least: np.ndarray | None = None,
+) -> np.ndarray:
+    """NonMaxSuppression with numpy; ``most`` is positive."""
+    one, other = boxes[..., :2], boxes[..., 2:]
+    if attributes.center_point_box:
+        corners = np.concatenate([one - other / np.float32(2), one + other / np.float32(2)], -1)
+    else:
+        corners = np.concatenate([np.minimum(one, other), np.maximum(one, other)], -1)
+    order = np.argsort(-scores, axis=2, kind="stable").astype(np.int32)
+    thresholds = [None if each is None or not each.size else each for each in (overlap, least)]
+    whole = Node(0, "ChooseBoxes", "loom", [], ChooseBoxesAttributes(max(scores.shape[2], 1), 0, 1, 0), ())
+    chosen = choose_boxes_array(whole, [corners, scores, order, most, *thresholds, None])
+    where = np.argwhere(chosen)
+    return np.stack([where[:, 0], where[:, 1], order[tuple(where.T)]], 1).astype(np.int64)
+
+
+def _split(stages: Stages, inputs: Sequence[str], outputs: Sequence[str], attributes: SuppressionAttributes) -> None:
+    boxes, scores, *rest = inputs
+    order = stages.apply("SortedScores", scores, domain="loom")
+    centered = attributes.center_point_box
+    kept = stages.apply("KeptBoxes", boxes, scores, order, *rest, domain="loom", center_point_box=centered)
+    stages.apply_to(outputs, "BoxesAt", positions(stages, kept), order, domain="loom")
+
+
+_BOXES = [[[0, 0, 1, 1], [0, 0.1, 1, 1.1], [0, -0.1, 1, 0.9], [0, 10, 1, 11], [0, 10.1, 1, 11.1], [1, 101, 0, 100]]]
+_OPERANDS = (
+    Tensor((1, 6, 4), data=_BOXES, constant=True),
+    Tensor((1, 1, 6), data=[[[0.9, 0.75, 0.6, 0.95, 0.5, 0.3]]], constant=True),
+    Tensor((1,), "int64", data=[3], constant=True),
+)
+
+
+def _threshold(value: float) -> Tensor:
+    return Tensor((1,), data=[value], constant=True)
+
+
+register(
+    name="NonMaxSuppression",
+    attributes=SuppressionAttributes,
+    infer=lambda node: [(INT64, _found(node).shape)],
+    expand=lambda builder, node: [builder.constant(_found(node))],
+    fold=lambda node, *operands: _found(node),
+    split=_split,
+    types=(_FLOAT32, _FLOAT32, checks.INDICES, _FLOAT32, _FLOAT32),
+    cases=(
+        Case((*_OPERANDS, _threshold(0.5), _threshold(0.4))),
+        Case((*_OPERANDS, _threshold(0.5))),
+        Case(_OPERANDS),
+        Case((*_OPERANDS, None, _threshold(0.4)), {"center_point_box": 1}),
+        Case(_OPERANDS[:2]),
+    ),
+)

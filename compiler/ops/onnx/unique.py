@@ -1,0 +1,245 @@
+"""Unique: the distinct elements of a tensor, or the distinct slices along an axis.
+
+With an operand that is known at compile time the result is a constant.  Else the operator is *split* into stages: the
+slices are sorted, those that differ from the one before are counted, and the count is read back.  ``loom.UniqueOf``
+then gives the four results.  As everywhere in this compiler NaN is the largest number; elements that are NaN are one
+element, slices with a NaN are all different (numpy's rules, which are those of ONNX's reference).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ....runtime.plan.dtypes import BOOL, INT32, INT64, UINT8
+from ....runtime.plan.errors import NotKnownError
+from ...ir.graph import Node, Value
+from ...symbolic import polynomial as ix
+from ...symbolic.polynomial import Dim
+from .. import checks
+from ..internal.sorting import merged
+from ..registry import Builder, Case, Inferred, Stages, Tensor, register
+from .indexing import gather_axis
+from .nonzero import running_counts
+from .topk import top_indices
+
+_FLAT = np.array([-1])
+
+
+@dataclass(frozen=True, slots=True)
+class AxisAttributes:
+    """``axis`` None: the elements of the flattened tensor."""
+
+    axis: int | None = None
+
+
+def _slices(builder: Builder, node: Node) -> tuple[Value, int]:
+    """The operand as [slices, elements], and the number of slices."""
+    value = node.operand(0)
+    if value.dtype == BOOL:
+        value = builder.op("Cast", value, to=UINT8.onnx)
+    count = _count(node)
+    if node.attributes.axis is not None:
+        axis = gather_axis(node)
+        order = (axis, *(other for other in range(value.rank) if other != axis))
+        value = builder.op("Transpose", value, perm=order)
+    return builder.op("Reshape", value, builder.constant(np.array([count, -1]))), count
+
+
+def _count(node: Node) -> int:
+    value = node.operand(0)
+    size = value.elements if node.attributes.axis is None else value.shape[gather_axis(node)]
+    return checks.concrete(node, size, "the number of slices")
+
+
+# -- the order of slices ----------------------------------------------------------------------------------------------
+
+
+def _expand_order(builder: Builder, node: Node) -> Sequence[Value]:
+    slices, count = _slices(builder, node)
+    if slices.shape[1] == 1:
+        return [top_indices(builder, builder.op("Reshape", slices, builder.constant(_FLAT)), 0, count, False)]
+    first, last, step = (builder.constant(np.array(number, np.int32)) for number in (0, count, 1))
+    return [
+        merged(builder, slices, builder.op("Range", first, last, step), 1, axis=0, largest=False, key_axis=1),
+    ]
+
+
+register(
+    name="SortedSlices",
+    domain="loom",
+    attributes=AxisAttributes,
+    infer=lambda node: [(INT32, (_count(node),))],
+    cases=(),
+    expand=_expand_order,
+    types=(checks.ANY,),
+)
+
+
+def _expand_starts(builder: Builder, node: Node) -> Sequence[Value]:
+    """Whether each slice in sorted order differs from the one before it."""
+    slices, count = _slices(builder, node)
+    order = node.operand(1)
+    places = builder.op("Range", *(builder.constant(np.array(number, np.int32)) for number in (0, count, 1)))
+    before = builder.op(
+        "Max",
+        builder.op("Sub", places, builder.constant(np.array(1, np.int32))),
+        builder.constant(np.array(0, np.int32)),
+    )
+    own = builder.op("Gather", slices, order, axis=0)
+    other = builder.op("Gather", slices, builder.op("Gather", order, before, axis=0), axis=0)
+    differs = builder.op("Not", builder.op("Equal", own, other))
+    if node.attributes.axis is None and slices.dtype.is_float:
+        both = builder.op("And", builder.op("IsNaN", own), builder.op("IsNaN", other))
+        differs = builder.op("And", differs, builder.op("Not", both))
+    numbers = builder.op("Cast", differs, to=INT32.onnx)
+    found = builder.op("ReduceMax", numbers, builder.constant(np.array([1])), keepdims=0)
+    is_first = builder.op("Equal", places, builder.constant(np.array(0, np.int32)))
+    return [builder.op("Or", is_first, builder.op("Cast", found, to=BOOL.onnx))]
+
+
+register(
+    name="DistinctSlices",
+    domain="loom",
+    attributes=AxisAttributes,
+    infer=lambda node: [(BOOL, (_count(node),))],
+    cases=(),
+    expand=_expand_starts,
+    types=(checks.ANY, frozenset({"int32"})),
+)
+
+
+# -- the results, once their number is known --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class UniqueAttributes:
+    """With ``sorted`` 0 the results are in the order of their first occurrence."""
+
+    axis: int | None = None
+    sorted: int = 1
+
+
+def _shapes(node: Node, count: Dim) -> Inferred:
+    value = node.operand(0)
+    shape: tuple[Any, ...] = (count,)
+    if node.attributes.axis is not None:
+        axis = gather_axis(node)
+        shape = (*value.shape[:axis], count, *value.shape[axis + 1 :])
+    return [(value.dtype, shape), (INT64, (count,)), (INT64, (_count(node),)), (INT64, (count,))]
+
+
+def _distinct(node: Node) -> Dim:
+    """How many there are; a number where their first occurrences are sorted, which depends on how many are."""
+    read = checks.static_dims if node.attributes.sorted else checks.static_integers
+    (count,) = read(node, 3, "the number of distinct slices")
+    return count
+
+
+def _infer_of(node: Node) -> Inferred:
+    return _shapes(node, _distinct(node))
+
+
+def _expand_of(builder: Builder, node: Node) -> Sequence[Value]:
+    value, order, starts = node.operand(0), node.operand(1), node.operand(2)
+    total = _count(node)
+
+    def wide(result: Value) -> Value:
+        return builder.op("Cast", result, to=INT64.onnx)
+
+    flat = builder.constant(_FLAT)
+    places = builder.op("Reshape", builder.op("NonZeroAt", starts, node.operand(3), domain="loom"), flat)
+    places = builder.op("Cast", places, to=INT32.onnx)
+    firsts = builder.op("Gather", order, places, axis=0)
+    following = builder.op("Slice", places, *(builder.constant(np.array([number])) for number in (1, total)))
+    stops = builder.op("Concat", following, builder.constant(np.array([total], np.int32)), axis=0)
+    counts = builder.op("Sub", stops, places)
+    running = running_counts(builder, builder.op("Cast", starts, to=INT32.onnx))
+    groups = builder.op("Sub", running, builder.constant(np.array(1, np.int32)))
+    if not node.attributes.sorted:
+        count = ix.number(_distinct(node))
+        by_occurrence = top_indices(builder, firsts, 0, count, False)
+        firsts, counts = (builder.op("Gather", each, by_occurrence, axis=0) for each in (firsts, counts))
+        numbers = builder.op("Range", *(builder.constant(np.array(number, np.int32)) for number in (0, count, 1)))
+        renamed = builder.op("Permute", numbers, by_occurrence, domain="loom")
+        groups = builder.op("Gather", renamed, groups, axis=0)
+    inverse = builder.op("Permute", groups, order, domain="loom")
+    if node.attributes.axis is None:
+        value, axis = builder.op("Reshape", value, flat), 0
+    else:
+        axis = gather_axis(node)
+    return [builder.op("Gather", value, firsts, axis=axis), wide(firsts), wide(inverse), wide(counts)]
+
+
+register(
+    name="UniqueOf",
+    domain="loom",
+    attributes=UniqueAttributes,
+    infer=_infer_of,
+    cases=(),
+    expand=_expand_of,
+    types=(checks.ANY, frozenset({"int32"}), checks.BOOLEAN, checks.INDICES),
+    static_inputs=(3,),
+)
+
+
+# -- Unique -----------------------------------------------------------------------------------------------------------
+
+
+def _found(node: Node) -> list[np.ndarray]:
+    known = checks.known(node, node.operand(0), "how many elements are distinct")
+    if checks.is_symbolic(known):
+        raise NotKnownError("how many elements are distinct must be known", origin=node.origin)
+    return unique_arrays(known, node.attributes.axis, bool(node.attributes.sorted))
+
+
+def unique_arrays(array: np.ndarray, axis: int | None, in_order: bool) -> list[np.ndarray]:
+    """The results of Unique with numpy; raises :class:`ValueError` for an axis that the array lacks."""
+    wide = array.astype(np.float32) if array.dtype.itemsize < 4 and array.dtype.kind not in "biu" else array
+    _, firsts, inverse, counts = np.unique(wide, True, True, True, axis=axis)
+    inverse = inverse.reshape(-1)
+    if not in_order:
+        order = np.argsort(firsts)
+        firsts, counts = firsts[order], counts[order]
+        inverse = np.argsort(order)[inverse]
+    values = np.take(array.reshape(-1) if axis is None else array, firsts, 0 if axis is None else axis)
+    return [values, *(each.astype(np.int64) for each in (firsts, inverse, counts))]
+
+
+def _infer(node: Node) -> Inferred:
+    if node.attributes.axis is not None:
+        gather_axis(node)
+    return _shapes(node, len(_found(node)[1]))
+
+
+def _split(stages: Stages, inputs: Sequence[str], outputs: Sequence[str], attributes: UniqueAttributes) -> None:
+    value, axis = inputs[0], attributes.axis
+    order = stages.apply("SortedSlices", value, domain="loom", axis=axis)
+    starts = stages.apply("DistinctSlices", value, order, domain="loom", axis=axis)
+    count = stages.apply("ReduceSum", stages.apply("Cast", starts, to=INT32.onnx), keepdims=0)
+    stages.apply_to(
+        outputs, "UniqueOf", value, order, starts, count, domain="loom", axis=axis, sorted=attributes.sorted
+    )
+
+
+_TWICE = np.array([[2.0, 1.0, 2.0], [1.0, 3.0, 1.0], [2.0, 1.0, 2.0], [0.5, 3.0, 0.5]])
+
+register(
+    name="Unique",
+    attributes=UniqueAttributes,
+    infer=_infer,
+    expand=lambda builder, node: [builder.constant(each) for each in _found(node)],
+    fold=lambda node, operand: _found(node),
+    split=_split,
+    types=(checks.ANY,),
+    cases=(
+        Case((Tensor((4, 3), data=_TWICE, constant=True),), outputs=4),
+        Case((Tensor((4, 3), data=_TWICE, constant=True),), {"sorted": 0}, outputs=4),
+        Case((Tensor((4, 3), data=_TWICE, constant=True),), {"axis": 0}, outputs=4),
+        Case((Tensor((4, 3), data=_TWICE, constant=True),), {"axis": -1, "sorted": 0}, outputs=4),
+        Case((Tensor((7,), "int64", data=[5, -(2**40), 5, 7, 2**40, 7, 5], constant=True),), outputs=2),
+    ),
+)

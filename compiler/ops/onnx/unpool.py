@@ -1,0 +1,89 @@
+"""MaxUnpool: pooled elements put back where the indices of a MaxPool say, zeros elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...ir.graph import Node, Value
+from ...symbolic import polynomial as ix
+from ...symbolic.polynomial import Dim
+from .. import checks
+from ..checks import FLOATS
+from ..math.attention_core import view
+from ..math.windows import per_axis
+from ..registry import Builder, Case, Indices, Inferred, Tensor, register
+from .scatter import scatter
+
+
+@dataclass(frozen=True, slots=True)
+class MaxUnpoolAttributes:
+    kernel_shape: tuple[int, ...]
+    pads: tuple[int, ...] | None = None
+    strides: tuple[int, ...] | None = None
+
+
+def _unpooled(node: Node) -> tuple[Dim, ...]:
+    """The shape whose elements the indices count."""
+    attributes: MaxUnpoolAttributes = node.attributes
+    value = node.operand(0)
+    count = value.rank - 2
+    checks.require(count >= 1 and len(attributes.kernel_shape) == count, node, f"the input has rank {value.rank}")
+    strides = per_axis(node, attributes.strides, count, "strides")
+    pads = attributes.pads or (0,) * (2 * count)
+    checks.require(len(pads) == 2 * count, node, f"pads {pads} do not fit {count} axes")
+    spatial = [
+        ix.add(
+            ix.multiply(ix.add(size, -1), strides[axis]),
+            attributes.kernel_shape[axis] - pads[axis] - pads[count + axis],
+        )
+        for axis, size in enumerate(value.shape[2:])
+    ]
+    return (*value.shape[:2], *spatial)
+
+
+def _infer(node: Node) -> Inferred:
+    value, shape = node.operand(0), _unpooled(node)
+    checks.require(node.operand(1).shape == value.shape, node, "indices and input differ in shape")
+    if node.optional(2) is None:
+        return [(value.dtype, shape)]
+    wanted = tuple(checks.static_dims(node, 2, "output_shape"))
+    checks.require(len(wanted) == value.rank, node, f"output_shape has {len(wanted)} sizes")
+    fits = all(not ix.less(size, inner) for size, inner in zip(wanted, shape))
+    checks.require(fits, node, f"output_shape {checks.describe_shape(wanted)} is too small")
+    return [(value.dtype, wanted)]
+
+
+def _expand(builder: Builder, node: Node) -> Sequence[Value]:
+    value, shape = node.operand(0), _unpooled(node)
+    total = checks.concrete(node, ix.product(shape), "the number of elements of the result")
+    zeros = builder.op("Broadcast", builder.scalar(0.0, value), domain="loom", shape=(total,))
+    pooled = checks.concrete(node, value.elements, "the number of pooled elements")
+    flat = scatter(builder, zeros, view(builder, node.operand(1), pooled), view(builder, value, pooled), 0)
+    result = view(builder, flat, *shape)
+    if node.optional(2) is None:
+        return [result]
+    pads = np.zeros(2 * value.rank, np.int64)
+    for axis, wanted in enumerate(checks.static_integers(node, 2, "output_shape")):
+        pads[value.rank + axis] = wanted - checks.concrete(node, shape[axis], "a size")
+    return [builder.op("Pad", result, builder.constant(pads))]
+
+
+_INDICES = Tensor((1, 1, 2, 2), "int64", data=[[[[5, 7], [13, 15]]]])
+
+register(
+    name="MaxUnpool",
+    infer=_infer,
+    cases=(
+        Case((Tensor((1, 1, 2, 2)), _INDICES), {"kernel_shape": [2, 2], "strides": [2, 2]}),
+        # with an output_shape onnxruntime counts indices in it; the standard's suite counts them in the smaller shape
+        Case((Tensor((1, 1, 2, 2)), _INDICES), {"kernel_shape": [1, 1], "strides": [3, 3]}),
+    ),
+    attributes=MaxUnpoolAttributes,
+    expand=_expand,
+    indices=(Indices(1, lambda node: [ix.product(_unpooled(node))], wraps=False),),
+    types=(FLOATS, checks.INDICES, checks.INDICES),
+    static_inputs=(2,),
+)

@@ -1,0 +1,245 @@
+"""Where activations live: lifetimes, in-place sharing, arenas and offsets.
+
+WebGPU forbids one buffer to be bound read-only and read-write in one dispatch, even at disjoint ranges; it allows
+several read-write bindings of disjoint ranges.  So tensors are packed into a few *arenas* (one buffer each) such that
+no call reads and writes the same arena.  Where that wastes too much, one arena holds them all, and the planner binds
+what a call reads for writing too; and if that is not enough, the buffers of outputs hold tensors that die before the
+output is written.  Only a tensor that takes over the memory of an operand that dies shares its range.
+
+With static sizes tensors get offsets inside arenas: largest first, at the lowest offset where nothing overlaps in time.
+With declared dynamic dimensions sizes are known only at run time: each arena then holds one tensor at a time and is as
+large as the largest of its tenants.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from ..symbolic import polynomial as ix
+from ..symbolic.polynomial import Dim
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A block of memory with its lifetime: written first in call ``first``, read last in call ``last`` (inclusive).
+
+    ``size`` in bytes.  ``written`` and ``read`` are the calls that bind it for writing and for reading only.
+    """
+
+    size: Dim
+    first: int
+    last: int
+    written: frozenset[int]
+    read: frozenset[int]
+
+
+@dataclass
+class Placement:
+    """``arenas``: bytes of each; ``place[i]``: (arena, offset in bytes) of tensor i.
+
+    Arena ``-1 - n`` is the buffer of output n.
+    """
+
+    arenas: list[Dim] = field(default_factory=list)
+    place: list[tuple[int, int]] = field(default_factory=list)
+
+
+def assign(tensors: Sequence[Tensor], alignment: int, outputs: Sequence[Tensor] = ()) -> Placement:
+    """Place all tensors; offsets are multiples of ``alignment``.  ``outputs`` have buffers of their own."""
+    if any(isinstance(tensor.size, ix.Index) for tensor in (*tensors, *outputs)):
+        return _assign_slots(tensors)
+    return _assign_offsets(tensors, outputs, alignment)
+
+
+def lower_bound(tensors: Sequence[Tensor]) -> int:
+    """The largest sum of tensors that are live at one call: no plan without in-place sharing can need less."""
+    changes: dict[int, int] = {}
+    for tensor in tensors:
+        size = ix.bounds(tensor.size)[1]
+        changes[tensor.first] = changes.get(tensor.first, 0) + size
+        changes[tensor.last + 1] = changes.get(tensor.last + 1, 0) - size
+    peak = live = 0
+    for call in sorted(changes):
+        live += changes[call]
+        peak = max(peak, live)
+    return peak
+
+
+def _conflicts(tensors: Sequence[Tensor]) -> list[set[int]]:
+    """Tensors that may not share an arena: one is read by a call that writes the other."""
+    readers: dict[int, list[int]] = {}
+    writers: dict[int, list[int]] = {}
+    for number, tensor in enumerate(tensors):
+        for call in tensor.read:
+            readers.setdefault(call, []).append(number)
+        for call in tensor.written:
+            writers.setdefault(call, []).append(number)
+    conflicts: list[set[int]] = [set() for _ in tensors]
+    for call, written in writers.items():
+        for one in written:
+            for other in readers.get(call, ()):
+                if one != other:
+                    conflicts[one].add(other)
+                    conflicts[other].add(one)
+    return conflicts
+
+
+def _alive_together(tensors: Sequence[Tensor]) -> list[list[int]]:
+    """For each tensor the others that live at one call or more with it: a sweep over the calls."""
+    together: list[list[int]] = [[] for _ in tensors]
+    alive: list[int] = []
+    for number in sorted(range(len(tensors)), key=lambda item: tensors[item].first):
+        first = tensors[number].first
+        alive = [other for other in alive if tensors[other].last >= first]
+        for other in alive:
+            together[other].append(number)
+        together[number] += alive
+        alive.append(number)
+    return together
+
+
+#: Orders that are tried at the most, and comparisons of two tensors that all of them may take
+_TRIES, _COMPARISONS = 64, 400_000
+#: Memory over the lower bound that keeping reads and writes apart may cost
+_APART = 1.15
+
+
+def _assign_offsets(tensors: Sequence[Tensor], outputs: Sequence[Tensor], alignment: int) -> Placement:
+    """The first of three kinds of placement that takes little more than the lower bound, or the smallest."""
+    everything = [*tensors, *outputs]
+    least = lower_bound(everything)
+    allowed = int(_APART * least) - sum(ix.number(tensor.size) for tensor in outputs)
+    together = _alive_together(everything)
+    free: list[set[int]] = [set() for _ in everything]
+    best: Placement | None = None
+    for conflicts, rooms in ((_conflicts(everything), 0), (free, 0), (free, len(outputs))):
+        placement = _smallest(everything, len(tensors), alignment, together, conflicts, rooms)
+        if best is None or _total(placement) < _total(best):
+            best = placement
+        if _total(best) <= allowed:
+            break
+    assert best is not None
+    return best
+
+
+def _smallest(
+    everything: Sequence[Tensor],
+    count: int,
+    alignment: int,
+    together: Sequence[Sequence[int]],
+    conflicts: Sequence[set[int]],
+    rooms: int,
+) -> Placement:
+    """The smallest of several greedy placements of the first ``count``, roughly the largest first.
+
+    The rest are outputs; buffers of the first ``rooms`` of them may hold others.  Chance is seeded: plans are
+    repeatable.
+    """
+    tensors = everything[:count]
+    sizes = [-(-ix.number(tensor.size) // alignment) * alignment for tensor in tensors]
+    extents = [*sizes, *(ix.number(tensor.size) for tensor in everything[count:])]
+    generator = random.Random(0)
+    best: Placement | None = None
+    total = sum(sizes) + 1
+    bound = lower_bound(everything) - sum(extents[count:]) if rooms else lower_bound(tensors)
+    for attempt in range(max(min(_TRIES, _COMPARISONS // max(count, 1) ** 2), 1)):
+        weights = [size * generator.uniform(0.3, 1.0) if attempt else size for size in sizes]
+        order = sorted(range(count), key=lambda number: (-weights[number], tensors[number].first, number))
+        placement = _place_in_order(extents, together, conflicts, order, rooms, total)
+        if placement is not None:
+            best, total = placement, _total(placement)
+        if total <= bound:
+            break
+    assert best is not None
+    return best
+
+
+def _total(placement: Placement) -> int:
+    return sum(ix.bounds(size)[1] for size in placement.arenas)
+
+
+def _place_in_order(
+    extents: Sequence[int],
+    together: Sequence[Sequence[int]],
+    conflicts: Sequence[set[int]],
+    order: Sequence[int],
+    rooms: int,
+    limit: int,
+) -> Placement | None:
+    """Each tensor goes where the arenas grow least, then to the lowest offset; None once they take ``limit`` bytes."""
+    count = len(order)
+    place: list[tuple[int, int] | None] = [None] * len(extents)
+    place[count : count + rooms] = [(-1 - room, 0) for room in range(rooms)]
+    peaks: list[int] = []
+    total = 0
+    for number in order:
+        extent = extents[number]
+        barred = {spot[0] for other in conflicts[number] if (spot := place[other]) is not None}
+        taken: dict[int, list[tuple[int, int]]] = {}
+        for other in together[number]:
+            if (spot := place[other]) is not None:
+                taken.setdefault(spot[0], []).append((spot[1], spot[1] + extents[other]))
+        best: tuple[int, int, int] | None = None
+        for arena in (*range(-1, -1 - rooms, -1), *range(len(peaks))):
+            if arena in barred:
+                continue
+            offset = _lowest_gap(taken[arena], extent) if arena in taken else 0
+            end = offset + extent
+            if arena < 0 and end > extents[count - 1 - arena]:
+                continue  # the buffer of an output does not grow
+            growth = max(end - peaks[arena], 0) if arena >= 0 else 0
+            if best is None or (growth, offset) < (best[0], best[2]):
+                best = (growth, arena, offset)
+        if best is None:
+            best = (extent, len(peaks), 0)
+            peaks.append(0)
+        growth, arena, offset = best
+        total += growth
+        if total >= limit:
+            return None
+        place[number] = (arena, offset)
+        if growth:
+            peaks[arena] += growth
+    return Placement(list(peaks), [spot for spot in place[:count] if spot is not None])
+
+
+def _lowest_gap(taken: list[tuple[int, int]], extent: int) -> int:
+    """The lowest offset where ``extent`` bytes overlap none of the ranges that are taken."""
+    taken.sort()
+    offset = 0
+    for start, end in taken:
+        if offset + extent <= start:
+            break
+        offset = max(offset, end)
+    return offset
+
+
+def _assign_slots(tensors: Sequence[Tensor]) -> Placement:
+    """One tenant at a time; a slot whose tenants have had about the same size is preferred."""
+    placement = Placement()
+    free_from: list[int] = []
+    place: dict[int, tuple[int, int]] = {}
+    for number in sorted(range(len(tensors)), key=lambda item: (tensors[item].first, item)):
+        tensor = tensors[number]
+        wanted = ix.bounds(tensor.size)[1]
+        best: int | None = None
+        for slot, call in enumerate(free_from):
+            if call > tensor.first:
+                continue
+            if best is None or _misfit(placement.arenas[slot], wanted) < _misfit(placement.arenas[best], wanted):
+                best = slot
+        if best is None:
+            best = len(free_from)
+            placement.arenas.append(tensor.size)
+            free_from.append(0)
+        placement.arenas[best] = ix.maximum(placement.arenas[best], tensor.size)
+        free_from[best] = tensor.last + 1
+        place[number] = (best, 0)
+    placement.place = [place[number] for number in range(len(tensors))]
+    return placement
+
+
+def _misfit(size: Dim, wanted: int) -> int:
+    return abs(ix.bounds(size)[1] - wanted)

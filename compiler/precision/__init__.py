@@ -1,0 +1,1 @@
+"""Which values in memory may be float16 (``precision="float16"``)."""

@@ -1,0 +1,1 @@
+"""The meaning of the intermediate representation in numpy."""

@@ -1,0 +1,1 @@
+"""How graphs are built and rewritten: the typed builder and declarative rules."""

@@ -1,0 +1,276 @@
+"""Rewrite rules and the worklist that applies them.
+
+A :class:`Rule` has three steps.  ``match`` recognises a pattern by structure alone and binds its parts.  ``check``
+decides whether the rewrite is allowed and gives the *reason* when it is not; only what matched but was refused is worth
+telling people.  ``rewrite`` builds the replacement of the root's result.
+
+The driver keeps these invariants:
+
+* a rewrite replaces the single output of the match's root by a value of the same type and shape;
+* new nodes stand where the root stood, so the order of nodes stays topological;
+* new nodes have the origins of every node of the match; when the replacement existed before, its producer gets them;
+* a node is looked at again only when its operands or the uses of them changed, so a run is linear in the number of
+  nodes plus that of rewrites.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...runtime.plan.errors import InternalError, Origin, ShaderloomError
+from ..ir.graph import Graph, Node, Value
+from ..symbolic import polynomial as ix
+from .builder import DEFAULT_LIMITS, GraphBuilder, Limits
+
+
+@dataclass(frozen=True)
+class Match:
+    """The nodes that a rewrite takes the place of, root first, and the parts that the pattern bound by name."""
+
+    nodes: tuple[Node, ...]
+    parts: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def root(self) -> Node:
+        return self.nodes[0]
+
+    def __getitem__(self, name: str) -> Any:
+        return self.parts[name]
+
+
+def is_static(node: Node) -> bool:
+    """Whether neither the results' shapes nor the attributes of ``node`` mention a declared dynamic dimension."""
+    if any(isinstance(size, ix.Index) for value in node.outputs for size in value.shape):
+        return False
+    if not dataclasses.is_dataclass(node.attributes):
+        return True
+    return not any(_mentions_index(getattr(node.attributes, each.name)) for each in dataclasses.fields(node.attributes))
+
+
+def _mentions_index(attribute: Any) -> bool:
+    if isinstance(attribute, tuple):
+        return any(map(_mentions_index, attribute))
+    return isinstance(attribute, ix.Index)
+
+
+class Facts:
+    """What rules ask about the graph beyond a node's own neighbourhood."""
+
+    def __init__(self, graph: Graph, limits: Limits = DEFAULT_LIMITS) -> None:
+        self.limits = limits
+        self._outputs = {id(value) for value in graph.outputs}
+        self._constant: dict[Value, bool] = {}
+
+    def is_output(self, value: Value) -> bool:
+        return id(value) in self._outputs
+
+    def single_use(self, value: Value) -> bool:
+        """Whether one operand position reads ``value`` and nothing else needs it."""
+        return len(value.uses) == 1 and not self.is_output(value)
+
+    def is_constant(self, value: Value) -> bool:
+        """Whether ``value`` depends on constants alone, not even on dynamic dimensions.
+
+        Rewrites keep meanings, so an answer stays true.
+        """
+        pending = [value]
+        while pending:
+            current = pending[-1]
+            if current in self._constant:
+                pending.pop()
+                continue
+            if current.producer is None:
+                self._constant[current] = current.is_constant
+                continue
+            operands = [operand for operand in current.producer.inputs if operand is not None]
+            unknown = [operand for operand in operands if operand not in self._constant]
+            if unknown:
+                pending.extend(unknown)
+            else:
+                known = bool(operands) and all(self._constant[operand] for operand in operands)
+                self._constant[current] = known and is_static(current.producer)
+        return self._constant[value]
+
+    def replaced(self, old: Value, new: Value) -> None:
+        if id(old) in self._outputs:
+            self._outputs.remove(id(old))
+            self._outputs.add(id(new))
+
+
+def _accept(match: Match, facts: Facts) -> str | None:
+    return None
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One rewrite.  ``operators`` are the roots it looks at: ONNX names, ``loom.`` before internal ones; empty: all."""
+
+    name: str
+    operators: frozenset[str]
+    match: Callable[[Node, Facts], Match | None]
+    rewrite: Callable[[GraphBuilder, Match], Value]
+    check: Callable[[Match, Facts], str | None] = _accept
+
+
+@dataclass(frozen=True, slots=True)
+class Application:
+    """One entry of the match trace: a rule that matched, and why it was refused (None: it was applied)."""
+
+    rule: str
+    origins: tuple[Origin, ...]
+    root: str  #: operator of the root, for people
+    refused: str | None = None
+
+
+Trace = list[Application]
+
+
+def operator_key(node: Node) -> str:
+    return f"{node.domain}.{node.op}" if node.domain else node.op
+
+
+def merge_origins(nodes: Iterable[Node]) -> tuple[Origin, ...]:
+    """Origins of all ``nodes``, each once, in the order of the model."""
+    distinct = {origin for node in nodes for origin in node.origins}
+    return tuple(sorted(distinct, key=lambda origin: (origin.graph, origin.index, origin.op, origin.name)))
+
+
+def apply_rules(
+    graph: Graph, rules: Sequence[Rule], *, limits: Limits = DEFAULT_LIMITS, trace: Trace | None = None
+) -> int:
+    """Apply ``rules`` until none matches; gives the number of rewrites.  Restores order and removes dead nodes."""
+    return _Driver(graph, rules, limits, trace).run()
+
+
+class _Driver:
+    #: rewrites for each node that the graph had; rules that undo each other would never end
+    MAX_REWRITES = 64
+    #: the longest chain of nodes in a pattern; a branch ends a chain, as rules refuse what others read too
+    PATTERN_DEPTH = 4
+
+    def __init__(self, graph: Graph, rules: Sequence[Rule], limits: Limits, trace: Trace | None) -> None:
+        self.graph = graph
+        self.limits = limits
+        self.trace = trace
+        self.facts = Facts(graph, limits)
+        self.rules = list(rules)
+        self.table: dict[str, list[Rule]] = {}
+        self.pending: deque[Node] = deque(graph.nodes)
+        self.queued = set(graph.nodes)
+        self.dead: set[Node] = set()
+        self.before: dict[Node, list[Node]] = {}  #: nodes made in place of a node
+        self.refused: set[tuple[str, Node, str]] = set()
+
+    def run(self) -> int:
+        allowed = self.MAX_REWRITES * (len(self.graph.nodes) + 16)
+        count = 0
+        while self.pending:
+            node = self.pending.popleft()
+            self.queued.discard(node)
+            if node in self.dead or len(node.outputs) != 1:
+                continue
+            rule = self._visit(node)
+            if rule is not None:
+                count += 1
+                if count > allowed:
+                    raise InternalError(f"the rewrites do not end; the last was '{rule.name}'", origin=node.origin)
+        if count:
+            self.graph.nodes = list(self._in_order())
+            self.graph.remove_dead()
+            self.graph.sort()
+        return count
+
+    def _rules_of(self, node: Node) -> list[Rule]:
+        key = operator_key(node)
+        found = self.table.get(key)
+        if found is None:
+            found = self.table[key] = [rule for rule in self.rules if not rule.operators or key in rule.operators]
+        return found
+
+    def _visit(self, node: Node) -> Rule | None:
+        """Apply the first rule that can be applied to ``node``."""
+        for rule in self._rules_of(node):
+            match = rule.match(node, self.facts)
+            if match is None:
+                continue
+            refused = rule.check(match, self.facts)
+            if refused is None:
+                self._apply(rule, match)
+                return rule
+            if self.trace is not None and (rule.name, node, refused) not in self.refused:
+                self.refused.add((rule.name, node, refused))
+                self.trace.append(Application(rule.name, merge_origins(match.nodes), node.op, refused))
+        return None
+
+    def _apply(self, rule: Rule, match: Match) -> None:
+        root, old = match.root, match.root.output
+        origins = merge_origins(match.nodes)
+        start = len(self.graph.nodes)
+        try:
+            new = rule.rewrite(GraphBuilder(self.graph, origins, self.limits), match)
+        except ShaderloomError as error:
+            error.origin = error.origin or root.origin
+            raise
+        made = self.graph.nodes[start:]
+        del self.graph.nodes[start:]
+        if new.dtype != old.dtype or new.shape != old.shape:
+            raise InternalError(f"rule '{rule.name}' gives {new!r} for {old!r}", origin=root.origin)
+        if self.trace is not None:
+            self.trace.append(Application(rule.name, origins, root.op))
+        self.before.setdefault(root, []).extend(made)
+        if new.producer is not None and new.producer not in made:
+            new.producer.origins = merge_origins([new.producer, *match.nodes])
+        if not new.name:
+            new.name = old.name
+        self.facts.replaced(old, new)
+        self.graph.replace_uses(old, new)
+        self._remove(root)
+        self._enqueue([*made, *([new.producer] if new.producer else []), *self._readers(new)])
+
+    def _readers(self, value: Value) -> list[Node]:
+        """Nodes whose patterns may reach ``value``: its readers, and those behind them in chains without branches."""
+        found = list(value.users)
+        level = found
+        for _ in range(self.PATTERN_DEPTH - 1):
+            level = [node.output.user for node in level if len(node.outputs) == 1 and len(node.output.uses) == 1]
+            found = found + level
+        return found
+
+    def _remove(self, root: Node) -> None:
+        """Detach ``root`` and what only it needed; nodes whose operand lost a reader are looked at again."""
+        stack = [root]
+        while stack:
+            node = stack.pop()
+            if node in self.dead or any(value.uses or self.facts.is_output(value) for value in node.outputs):
+                continue
+            self.dead.add(node)
+            for position, value in enumerate(node.inputs):
+                if value is None:
+                    continue
+                self.graph.set_input(node, position, None)
+                if not value.uses and value.producer is not None:
+                    stack.append(value.producer)
+                elif len(value.uses) == 1:
+                    self._enqueue([value.user, *([value.producer] if value.producer else [])])
+
+    def _enqueue(self, nodes: Iterable[Node]) -> None:
+        for node in nodes:
+            if node not in self.queued and node not in self.dead:
+                self.queued.add(node)
+                self.pending.append(node)
+
+    def _in_order(self) -> Iterable[Node]:
+        """The nodes that are left, each new one where the root of its rewrite stood."""
+        stack: list[tuple[Node, bool]] = [(node, False) for node in reversed(self.graph.nodes)]
+        while stack:
+            node, expanded = stack.pop()
+            made = () if expanded else self.before.get(node, ())
+            if made:
+                stack.append((node, True))
+                stack.extend((inner, False) for inner in reversed(made))
+            elif node not in self.dead:
+                yield node

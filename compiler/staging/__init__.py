@@ -1,0 +1,1 @@
+"""Compile a model as far as the values at hand allow, and say what the rest waits for."""

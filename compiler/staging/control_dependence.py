@@ -1,0 +1,132 @@
+"""Which values decide: what they are says how large tensors become, which elements are chosen, or which nodes run.
+
+In half precision a program must take the decisions of the float32 one, so neither what decides is rounded nor anything
+that it is computed from (:mod:`.float16_storage`).  Found on names, for nodes that may not be imported yet: a nested
+graph is looked at as the file has it.  What cannot be told counts as deciding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+
+import onnx
+
+from ...runtime.plan.dtypes import from_onnx
+from ..frontend.topology import names_read
+from ..ops.onnx.cast import CastAttributes
+from ..ops.registry import OpDef, registry
+from .program_graph import PendingNode, SplitStages
+
+#: what they give depends on sizes alone, which are known when a stage is compiled
+_OF_SIZES = ("Shape", "Size")
+
+
+def deciding_names(nodes: Sequence[PendingNode], deciding: Collection[str]) -> set[str]:
+    """The qualified names that decisions of ``nodes``, which are sorted, or the names ``deciding`` depend on."""
+    found = set(deciding)
+    for item in reversed(nodes):
+        found |= _of_node(item, found)
+    return found
+
+
+def names_behind_integers(nodes: Sequence[PendingNode]) -> set[str]:
+    """Names of values that ``nodes`` turn into wide integers by arithmetic on single elements."""
+    found: set[str] = set()
+    for item in reversed(nodes):
+        definition, attributes = item.node.definition, item.node.attributes
+        becomes = False
+        if isinstance(attributes, CastAttributes):
+            dtype = from_onnx(attributes.to)
+            becomes = dtype.is_integer and dtype.bits >= 32
+        is_map = definition is not None and definition.is_map
+        if becomes or (is_map and found.intersection(item.outputs)):
+            found.update(item.reads)
+    return found
+
+
+def _of_node(item: PendingNode, deciding: Collection[str]) -> set[str]:
+    node = item.node
+    if node.op in _OF_SIZES:
+        return set()
+    if any(name in deciding for name in item.outputs if name):
+        return set(item.reads)
+    if node.definition is None:
+        if node.proto is None or not (item.is_branch or item.is_loop):
+            return set(item.reads)
+        inner = _of_proto(node.proto, ())
+        return {found for found in map(item.scope.find, inner) if found is not None}
+    if item.made and node.domain == "loom":  # a part of an operator that was split
+        return set(item.reads)
+    if node.definition.split is not None:
+        parts = SplitStages(item)
+        node.definition.split(parts, item.inputs, item.outputs, node.attributes)
+        return deciding_names(parts.nodes, ())
+    return set(_static(node.definition, item.inputs))
+
+
+def _static(definition: OpDef, inputs: Sequence[str]) -> list[str]:
+    return [inputs[position] for position in definition.static_inputs if position < len(inputs) and inputs[position]]
+
+
+# -- graphs as the file has them -------------------------------------------------------------------------------------
+
+
+def _of_proto(node: onnx.NodeProto, deciding: Collection[str]) -> set[str]:
+    """As :func:`_of_node`, by the names of the file."""
+    domain = "" if node.domain == "ai.onnx" else node.domain
+    if not domain and node.op_type in (*_OF_SIZES, "Constant"):
+        return set()
+    if any(name in deciding for name in node.output if name):
+        return set(names_read(node))
+    if not domain and node.op_type in ("If", "Loop", "Scan"):
+        graphs = {attribute.name: attribute.g for attribute in node.attribute if attribute.HasField("g")}
+        if node.op_type == "If":
+            return {node.input[0]}.union(*(_inside(graph.node, ()) for graph in graphs.values()))
+        return _of_loop(node, graphs["body"]) if "body" in graphs else set(names_read(node))
+    definition = registry.find(node.op_type, domain)
+    if definition is None or definition.split is not None:
+        return set(names_read(node))
+    return set(_static(definition, node.input))
+
+
+def _inside(nodes: Iterable[onnx.NodeProto], deciding: Collection[str]) -> set[str]:
+    found = set(deciding)
+    for node in reversed(list(nodes)):
+        found |= _of_proto(node, found)
+    return found
+
+
+def _of_loop(node: onnx.NodeProto, body: onnx.GraphProto) -> set[str]:
+    """What the decisions in a body depend on; a carried value that does makes what is carried on one that does, too."""
+    is_loop = node.op_type == "Loop"
+    inputs, outputs = [port.name for port in body.input], [port.name for port in body.output]
+    first = 2 if is_loop else 0  #: position of the first carried value among the inputs of node and body
+    carried = outputs[1:] if is_loop else outputs
+    found = _carried(
+        lambda deciding: _inside(body.node, deciding), outputs[:1] if is_loop else [], inputs[first:], carried
+    )
+    outside = {given for name, given in zip(inputs, node.input) if name in found and given}
+    return outside | (found - set(inputs)) | (set(node.input[:2]) if is_loop else set())
+
+
+def deciding_results(
+    nodes: Sequence[PendingNode], inputs: Sequence[str], outputs: Sequence[str], deciding: Collection[str]
+) -> frozenset[str]:
+    """The outputs of a loop's body that decide: ``deciding``, and those carried on into ``inputs`` that do in a later
+    step.  ``outputs`` are those that are carried, in the order of ``inputs``.
+    """
+    found = _carried(lambda names: deciding_names(nodes, names), deciding, inputs, outputs)
+    return frozenset(deciding).union(carried for name, carried in zip(inputs, outputs) if name in found)
+
+
+def _carried(
+    step: Callable[[Collection[str]], set[str]], deciding: Iterable[str], inputs: Sequence[str], outputs: Sequence[str]
+) -> set[str]:
+    """The fixed point of ``step``, names that results depend on, over the values that are carried."""
+    results = set(deciding)
+    while True:
+        found = step(results)
+        more = {carried for name, carried in zip(inputs, outputs) if name in found} - results
+        if not more:
+            return found
+        results |= more

@@ -1,0 +1,367 @@
+"""Stages: how far a graph can be compiled with what is known now, and why the other nodes must wait.
+
+A *program* is a list of :class:`PendingNode`.  :func:`advance` runs the specialiser over those that it can reach from
+the values at hand.  A node waits when
+
+* it needs the elements of a value while compiling (a shape, a count, a condition) and they are not known yet: the value
+  is *wanted*, and once somebody has read it the node can go on;
+* it is a Loop or Scan that cannot be written out: somebody runs it step by step;
+* the compiler *refuses* it: another provider runs it, or nobody;
+* it reads what a waiting node computes.
+
+An If whose condition is known is replaced by the nodes of the branch that is taken; nobody looks at the other one.
+
+Values go by the qualified names of :mod:`.program_graph`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ...runtime.plan.dtypes import DType
+from ...runtime.plan.errors import (
+    DeviceLimitError,
+    InternalError,
+    LimitError,
+    ModelError,
+    NotKnownError,
+    ShaderloomError,
+    ShapeError,
+    UnsupportedError,
+)
+from ..binding.loop_unrolling import body_of
+from ..binding.shape_binding import Scope, Specialiser
+from ..frontend.model import ImportedGraph, ImportedModel
+from ..ir.constants import InlineSource, TensorSource
+from ..ir.graph import Graph, Shape, Value
+from ..rewriting.builder import ON_DEVICE, GraphBuilder, Limits, empty_array, is_empty
+from ..symbolic import polynomial as ix
+from .program_graph import PendingNode, ProgramScope, SplitStages, branch_nodes
+
+#: Values of at most this many elements may be read back to be known
+READABLE = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """A value that is there when a stage begins.  ``dtype`` None: the compiler cannot read it (a sequence).
+
+    ``known`` are its elements if they are compiled in; an array of objects if some are symbolic.
+    """
+
+    dtype: DType | None
+    shape: Shape
+    known: np.ndarray | None = None
+    what: str = "a tensor"  #: for messages
+
+
+@dataclass
+class Advance:
+    """How far :func:`advance` came.  ``pending`` are the nodes that wait, in order."""
+
+    graph: Graph
+    operands: Mapping[str, Operand]
+    done: list[PendingNode] = field(default_factory=list)
+    pending: list[PendingNode] = field(default_factory=list)
+    wanted: set[str] = field(default_factory=set)
+    refused: dict[PendingNode, ShaderloomError] = field(default_factory=dict)
+    loops: set[PendingNode] = field(default_factory=set)
+    unknown: dict[PendingNode, ShaderloomError] = field(default_factory=dict)  #: why nodes wait that are not refused
+    split: list[PendingNode] = field(default_factory=list)  #: nodes that others stand for now
+    values: dict[str, Value] = field(default_factory=dict)
+
+    def finish(self, outputs: Sequence[str]) -> Graph:
+        """The stage's graph with these outputs, which done nodes compute.  Inputs that it does not need are gone, but
+        for those that say how large open sizes are.
+        """
+        graph = self.graph
+        graph.outputs = [self.values[name] for name in outputs]
+        graph.output_names = list(outputs)
+        graph.remove_dead()
+        given = set(map(id, graph.outputs))
+        kept = {id(value) for value in graph.inputs if value.uses or id(value) in given}
+        told = {size for value in graph.inputs if id(value) in kept for size in value.shape}
+        for value in graph.inputs:
+            open_sizes = {size for size in value.shape if isinstance(size, ix.Index) and ix.is_variable(size)}
+            if open_sizes - told:
+                kept.add(id(value))
+                told |= open_sizes
+        graph.inputs = [value for value in graph.inputs if id(value) in kept]
+        return graph
+
+
+#: Opens the branch of an If that is taken; see :func:`branch_nodes`
+OpenBranch = Callable[[PendingNode, bool], list[PendingNode]]
+#: The nodes that stand for one that was split
+Parts = dict[PendingNode, list[PendingNode]]
+
+
+def advance(
+    name: str,
+    nodes: Sequence[PendingNode],
+    operands: Mapping[str, Operand],
+    constants: Mapping[str, TensorSource],
+    limits: Limits,
+    open_branch: OpenBranch,
+    *,
+    refused: Mapping[PendingNode, ShaderloomError],
+    waiting: Collection[PendingNode],
+    parts: Parts | None = None,
+) -> Advance:
+    """Specialise as many of ``nodes`` as possible into a graph called ``name``.
+
+    ``refused`` and ``waiting`` are nodes that turned out to be so after an earlier attempt.  ``parts`` keeps what nodes
+    were split into: they are the same nodes then whenever that happens.  Raises errors that no other provider and no
+    later stage can mend.
+    """
+    kept = {} if parts is None else parts
+    return _Advancing(name, operands, constants, limits, open_branch, refused, waiting, kept).run(nodes)
+
+
+class _Advancing:
+    def __init__(
+        self,
+        name: str,
+        operands: Mapping[str, Operand],
+        constants: Mapping[str, TensorSource],
+        limits: Limits,
+        open_branch: OpenBranch,
+        refused: Mapping[PendingNode, ShaderloomError],
+        waiting: Collection[PendingNode],
+        parts: Parts,
+    ) -> None:
+        self.parts = parts
+        self.result = Advance(Graph(name), operands)
+        self.constants = constants
+        self.limits = limits
+        self.specialiser = Specialiser(self.result.graph, limits)
+        self.open_branch = open_branch
+        self.refused = refused
+        self.waiting = waiting
+        self.blocked: set[str] = set()
+        for operand_name, operand in operands.items():
+            value = self._operand(operand_name, operand)
+            if value is not None:
+                self.result.values[operand_name] = value
+
+    def _operand(self, name: str, operand: Operand) -> Value | None:
+        graph = self.result.graph
+        if operand.dtype is None:
+            return None
+        if operand.known is not None:
+            builder = GraphBuilder(graph, limits=self.limits)
+            if operand.known.dtype == object:
+                elements = tuple(operand.known.reshape(-1))
+                return builder.op(
+                    "Dimensions", domain="loom", elements=elements, shape=operand.known.shape, dtype=operand.dtype
+                )
+            value = builder.add_constant(name, InlineSource(operand.known, operand.dtype))
+            assert value.constant is not None
+            value.known = value.constant.read()
+            return value
+        value = graph.add_input(name, operand.dtype, operand.shape)
+        if is_empty(value.shape):
+            value.known = empty_array(value.shape, value.dtype)
+        return value
+
+    def run(self, nodes: Sequence[PendingNode]) -> Advance:
+        queue = deque(nodes)
+        result = self.result
+        while queue:
+            item = queue.popleft()
+            if any(name in self.blocked for name in item.reads):
+                self._wait(item)
+                continue
+            if item.is_branch:
+                taken = self._condition(item)
+                if taken is None:
+                    self._wait(item)
+                else:
+                    queue.extendleft(reversed(self.open_branch(item, taken)))
+                continue
+            try:
+                self._apply(item)
+            except NotKnownError as error:
+                parts = self._parts(item)
+                _forget_frames(error)
+                if parts:
+                    self.result.unknown[item] = error
+                    queue.extendleft(reversed(parts))
+                else:
+                    self.result.unknown[item] = error
+                    self._not_known(item, error)
+            except (UnsupportedError, ShapeError, DeviceLimitError) as error:
+                error.origin = error.origin or item.origin
+                result.refused[item] = _forget_frames(error)
+                self._wait(item)
+            except LimitError:
+                if not item.is_loop:
+                    raise
+                result.loops.add(item)
+                self._wait(item)
+        return result
+
+    def _wait(self, item: PendingNode) -> None:
+        self.blocked.update(name for name in item.outputs if name)
+        self.result.pending.append(item)
+
+    def _condition(self, item: PendingNode) -> bool | None:
+        """Whether the condition of an If holds; None if it is not known, and then it is wanted."""
+        name = item.inputs[0] if item.inputs else ""
+        value = self._lookup(name) if name else None
+        if value is None:
+            raise ModelError("If needs a condition", origin=item.origin)
+        if value.known is None and value.constant is not None:
+            value.known = value.constant.read()
+        if value.known is None:
+            self.result.wanted.add(name)
+            self.result.unknown[item] = NotKnownError(
+                "the condition of If is computed from elements of the model's inputs", origin=item.origin
+            )
+            return None
+        if value.known.size != 1:
+            raise ShapeError("the condition of If is not one element", origin=item.origin)
+        return bool(value.known.reshape(-1)[0])
+
+    def _apply(self, item: PendingNode) -> None:
+        if item.node.refusal is not None:
+            raise item.node.refusal
+        if item in self.refused:
+            raise self.refused[item]
+        if item in self.waiting:
+            raise NotKnownError("an operand must be known", origin=item.origin)
+        for name in item.reads:
+            operand = self.result.operands.get(name)
+            if operand is not None and operand.dtype is None:
+                raise UnsupportedError(
+                    f"it reads '{name}', {operand.what}, which no device can hold", origin=item.origin
+                )
+            if name in item.scope.foreign and operand is None:
+                raise UnsupportedError(f"it reads '{name}', of a type that no device can hold", origin=item.origin)
+        inputs = [self._lookup(name) if name else None for name in item.inputs]
+        try:
+            results = self.specialiser.apply(item.node, inputs, _Names(item.scope, self._lookup))
+        except ShaderloomError as error:
+            error.origin = error.origin or item.origin
+            raise
+        except Exception as error:
+            raise InternalError(f"{type(error).__name__}: {error}", origin=item.origin) from error
+        if len(results) < len(item.outputs):
+            raise ModelError(f"{item.node.op} has {len(results)} outputs", origin=item.origin)
+        for value in results:
+            if not value.dtype.on_device and value in self.result.graph.inputs:  # it is passed on, which no device does
+                raise UnsupportedError.of_result(item.node.op, value.dtype.name, ON_DEVICE, origin=item.origin)
+        self.result.values.update((name, value) for name, value in zip(item.outputs, results) if name)
+        self.result.done.append(item)
+
+    def _lookup(self, name: str) -> Value:
+        found = self.result.values.get(name)
+        if found is None:
+            source = self.constants.get(name)
+            if source is None:
+                raise InternalError("no value of this name is in scope", tensor=name)
+            builder = GraphBuilder(self.result.graph, limits=self.limits)
+            found = self.result.values[name] = builder.add_constant(name, source)
+        return found
+
+    def _parts(self, item: PendingNode) -> list[PendingNode]:
+        """The stages that the node is split into, if it is one of those and a device can hold its operands."""
+        definition = item.node.definition
+        if definition is None or definition.split is None:
+            return []
+        if not all(self.result.values[name].dtype.on_device for name in item.inputs if name):
+            return []
+        if item not in self.parts:
+            stages = SplitStages(item)
+            definition.split(stages, item.inputs, item.outputs, item.node.attributes)
+            self.parts[item] = stages.nodes
+        self.result.split.append(item)
+        return self.parts[item]
+
+    def _not_known(self, item: PendingNode, error: NotKnownError) -> None:
+        result = self.result
+        if item.is_loop:
+            inside = refusal_in(body_of(item.node))
+            if inside is not None:
+                result.refused[item] = inside
+            else:
+                result.loops.add(item)
+            self._wait(item)
+            return
+        wanted = self._unknown(item)
+        foreign = [name for name in wanted if not self.result.values[name].dtype.on_device]
+        if foreign:
+            dtype = self.result.values[foreign[0]].dtype
+            result.refused[item] = UnsupportedError(
+                f"{item.node.op} reads elements of type {dtype}, which no device holds",
+                origin=item.origin,
+                tensor=foreign[0],
+            )
+            self._wait(item)
+            return
+        if not wanted:  # nothing that could be read would help
+            error.origin = error.origin or item.origin
+            result.refused[item] = error
+        result.wanted |= wanted
+        self._wait(item)
+
+    def _unknown(self, item: PendingNode) -> set[str]:
+        """Operands that must be read: those that the operator always needs, else all that are small enough."""
+        unknown = {
+            position: name
+            for position, name in enumerate(item.inputs)
+            if name and self.result.values[name].known is None
+        }
+        definition = item.node.definition
+        always = definition.static_inputs if definition is not None else ()
+        static = {unknown[position] for position in always if position in unknown}
+        return static or {
+            name for name in unknown.values() if ix.bounds(self.result.values[name].elements)[1] <= READABLE
+        }
+
+
+def _forget_frames(error: ShaderloomError) -> ShaderloomError:
+    """Errors that are kept must not keep the frames, and with them the values, of where they were raised."""
+    error.__traceback__ = error.__context__ = error.__cause__ = None
+    return error
+
+
+class _Names(Scope):
+    """What the body of a Loop or Scan sees of the program around it."""
+
+    def __init__(self, scope: ProgramScope, lookup: Callable[[str], Value]) -> None:
+        super().__init__(scope.graph, None)
+        self._scope = scope
+        self._lookup = lookup
+
+    def lookup(self, name: str, graph: Graph, limits: Limits) -> Value:
+        return self._lookup(self._scope.qualify(name))
+
+
+def survey(model: ImportedModel, shapes: Mapping[str, tuple[int, ...]], limits: Limits) -> list[ShaderloomError]:
+    """Why the model is no single plan for these input shapes: an error for each node that is refused, or that must
+    wait for values of a run; those behind them are left out.
+    """
+    scope = ProgramScope(model.graph)
+    operands = {port.name: Operand(port.dtype, tuple(shapes[port.name])) for port in model.inputs}
+    found = advance("main", scope.nodes(), operands, scope.constants, limits, branch_nodes, refused={}, waiting=())
+    errors = {**found.unknown, **found.refused}
+    for item, error in errors.items():
+        error.origin = error.origin or item.origin
+    return list(errors.values())
+
+
+def refusal_in(graph: ImportedGraph) -> ShaderloomError | None:
+    """The first refusal among the nodes that run whenever the graph runs; branches are left aside."""
+    for node in graph.nodes:
+        if node.refusal is not None:
+            return node.refusal
+        if node.op in ("Loop", "Scan") and node.definition is None:
+            inside = refusal_in(body_of(node))
+            if inside is not None:
+                return inside
+    return None

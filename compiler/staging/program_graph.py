@@ -1,0 +1,169 @@
+"""The nodes of a program: those of a model's graphs with names that are unique, and some that no file has.
+
+Values have *qualified* names: those of the main graph are as in the file, those of nested graphs begin with the path of
+the graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx
+
+from ...runtime.plan.errors import ModelError, Origin
+from ..frontend.model import ImportedGraph, ImportedNode
+from ..frontend.topology import names_read
+from ..ir.constants import InlineSource, TensorSource
+from ..ops.registry import registry
+
+
+class ProgramScope:
+    """The names of one graph in a program.  ``prefix`` makes them unique."""
+
+    def __init__(self, graph: ImportedGraph, outer: ProgramScope | None = None, prefix: str = "") -> None:
+        self.graph = graph
+        self.outer = outer
+        self.prefix = prefix
+        self.constants: dict[str, TensorSource] = {} if outer is None else outer.constants
+        self.foreign: dict[str, onnx.TensorProto | onnx.SparseTensorProto] = {} if outer is None else outer.foreign
+        self._own = {
+            *(port.name for port in graph.inputs),
+            *graph.constants,
+            *graph.foreign,
+            *(name for node in graph.nodes for name in node.outputs),
+        }
+        self.constants.update((prefix + name, source) for name, source in graph.constants.items())
+        self.foreign.update((prefix + name, proto) for name, proto in graph.foreign.items())
+
+    def find(self, name: str) -> str | None:
+        """The qualified name, None if nothing here or around it has the name."""
+        if name in self._own:
+            return self.prefix + name
+        return None if self.outer is None else self.outer.find(name)
+
+    def qualify(self, name: str) -> str:
+        """As :meth:`find`, ``""`` for an omitted operand; raises :class:`ModelError` for a name that nothing has."""
+        if not name:
+            return ""
+        found = self.find(name)
+        if found is None:
+            raise ModelError("a node reads a value that nothing defines", tensor=name)
+        return found
+
+    def nodes(self) -> list[PendingNode]:
+        """The nodes of the graph, in order."""
+        return [PendingNode.of(node, self) for node in self.graph.nodes]
+
+
+@dataclass(frozen=True, eq=False)
+class PendingNode:
+    """A node of a program with qualified names; ``captured`` are those that its nested graphs read.
+
+    ``made`` tells a node that no file has: its ``proto`` has qualified names already.
+    """
+
+    node: ImportedNode
+    scope: ProgramScope
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    captured: tuple[str, ...] = ()
+    made: bool = False
+
+    @classmethod
+    def of(cls, node: ImportedNode, scope: ProgramScope) -> PendingNode:
+        captured: list[str] = []
+        if node.proto is not None and any(item.HasField("g") or item.graphs for item in node.proto.attribute):
+            own = set(node.outputs)
+            found = (scope.find(name) for name in dict.fromkeys(names_read(node.proto)) if name not in own)
+            captured = [name for name in found if name is not None]
+        inputs = tuple(map(scope.qualify, node.inputs))
+        kept = tuple(name for name in captured if name not in inputs)
+        return cls(node, scope, inputs, tuple(map(scope.qualify, node.outputs)), kept)
+
+    @property
+    def reads(self) -> Iterator[str]:
+        yield from (name for name in self.inputs if name)
+        yield from self.captured
+
+    @property
+    def origin(self) -> Origin:
+        return self.node.origin
+
+    @property
+    def is_loop(self) -> bool:
+        return self.node.definition is None and self.node.refusal is None and self.node.op in ("Loop", "Scan")
+
+    @property
+    def is_branch(self) -> bool:
+        return self.node.definition is None and self.node.refusal is None and self.node.op == "If"
+
+
+def applied(
+    op: str,
+    scope: ProgramScope,
+    inputs: Sequence[str],
+    outputs: Sequence[str],
+    origin: Origin,
+    domain: str = "",
+    **attributes: Any,
+) -> PendingNode:
+    """A node that no file has, on qualified names."""
+    definition = registry.get(op, domain)
+    given = {name: value for name, value in attributes.items() if value is not None}
+    proto = onnx.helper.make_node(op, list(inputs), list(outputs), **given)
+    typed = definition.attributes(**attributes) if attributes else definition.attributes()
+    node = ImportedNode(op, domain, definition, tuple(inputs), tuple(outputs), typed, origin, proto=proto)
+    return PendingNode(node, scope, tuple(inputs), tuple(outputs), made=True)
+
+
+def same(scope: ProgramScope, source: str, target: str, origin: Origin) -> PendingNode:
+    """An Identity that gives a value another name."""
+    return applied("Identity", scope, [source], [target], origin)
+
+
+class SplitStages:
+    """The nodes that an operator is split into; see :class:`~.registry.Stages`."""
+
+    def __init__(self, item: PendingNode) -> None:
+        self.item = item
+        self.nodes: list[PendingNode] = []
+        self._base = f"{item.scope.prefix}{item.node.op}_{item.origin.index}"
+
+    def apply(self, op: str, *inputs: str, domain: str = "", **attributes: Any) -> str:
+        output = f"{self._base}.{len(self.nodes)}"
+        made = applied(op, self.item.scope, inputs, [output], self.item.origin, domain, **attributes)
+        self.nodes.append(made)
+        return output
+
+    def apply_to(self, outputs: Sequence[str], op: str, *inputs: str, domain: str = "", **attributes: Any) -> None:
+        self.nodes.append(applied(op, self.item.scope, inputs, outputs, self.item.origin, domain, **attributes))
+
+    def constant(self, array: np.ndarray) -> str:
+        name = f"{self._base}.constant{list(array.reshape(-1))}"
+        self.item.scope.constants[name] = InlineSource(array)
+        return name
+
+    def name(self, value: str, output: str) -> None:
+        self.nodes.append(same(self.item.scope, value, output, self.item.origin))
+
+
+def branch_nodes(item: PendingNode, taken: bool) -> list[PendingNode]:
+    """The nodes of the branch of an If that is taken, and one for each output.  The other branch is not looked at."""
+    side = "then_branch" if taken else "else_branch"
+    block = item.node.blocks.get(side)
+    if block is None:
+        raise ModelError(f"If needs the attribute '{side}'", origin=item.origin)
+    graph = block.graph
+    scope = ProgramScope(graph, item.scope, f"{item.scope.prefix}If_{item.origin.index}.{side}/")
+    nodes = scope.nodes()
+    if len(graph.outputs) < len(item.outputs):
+        raise ModelError(f"the branch has {len(graph.outputs)} outputs", origin=item.origin)
+    nodes += [
+        same(item.scope, scope.qualify(port.name), name, item.origin)
+        for port, name in zip(graph.outputs, item.outputs)
+        if name
+    ]
+    return nodes

@@ -1,0 +1,1 @@
+"""Symbolic arithmetic: integer polynomials of sizes and coordinates, scalar expressions of elements."""

@@ -1,0 +1,140 @@
+"""Tile configurations of attention kernels: legality, and which one a device profile runs best."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil
+
+from ...runtime.plan.device_profile import DeviceProfile
+from ..symbolic.lanes import LANES
+
+#: Rows of queries that are so few that a workgroup takes one each
+FEW_ROWS = 4
+#: Nanoseconds of one query on a GPU (docs/performance.md): of a byte of its keys and values, of the call that merges
+#: parts, and of each part in it
+_BYTE, _MERGE, _MERGE_PART = 1 / 21, 5000.0, 250.0
+_PARTS = 16  #: at the most
+_MULTIPROCESSORS = 128  #: of a large GPU
+
+
+@dataclass(frozen=True, slots=True)
+class TileAttention:
+    """A workgroup has ``rows * down`` queries and walks the keys in blocks of ``keys``.
+
+    ``across`` threads share a row: each computes the scores of ``keys / across`` keys of a block, then every
+    ``across``-th vector of the result.  Queries, a block of keys (then values) and the scores are in workgroup memory.
+    """
+
+    rows: int
+    across: int
+    down: int
+    keys: int
+
+    def __post_init__(self) -> None:
+        if self.keys % self.across or not 1 <= self.keys // self.across <= 4:
+            raise ValueError(f"{self.across} threads do not share {self.keys} keys")
+        if not 1 <= self.rows <= 8 or not 16 <= self.threads <= 256:
+            raise ValueError(f"{self} has {self.threads} threads")
+
+    @property
+    def threads(self) -> int:
+        return self.across * self.down
+
+    @property
+    def block(self) -> int:
+        """Queries of a workgroup."""
+        return self.rows * self.down
+
+    def workgroup_bytes(self, key_vectors: int, value_vectors: int) -> int:
+        stride = max(key_vectors, value_vectors) + 1
+        return 16 * (self.block * key_vectors + self.keys * stride) + 4 * self.block * (self.keys + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class RowAttention:
+    """A workgroup has one query; its ``threads`` take a key each, then share the vectors of the result.
+
+    ``registers``: each thread keeps the whole query to itself, for drivers on which workgroup memory is expensive.
+    """
+
+    threads: int
+    registers: bool = False
+
+    def __post_init__(self) -> None:
+        if self.threads & (self.threads - 1) or not 8 <= self.threads <= 256:
+            raise ValueError(f"a workgroup of {self.threads} threads")
+
+    def workgroup_bytes(self, key_vectors: int, value_vectors: int) -> int:
+        return 16 * (key_vectors + self.threads) + 4 * self.threads
+
+
+AttentionTile = TileAttention | RowAttention
+
+_TILES = (
+    TileAttention(4, 16, 8, 32),
+    TileAttention(4, 16, 8, 16),
+    TileAttention(2, 16, 8, 32),
+    TileAttention(2, 16, 8, 16),
+    TileAttention(1, 16, 8, 16),
+    TileAttention(1, 8, 8, 8),
+    TileAttention(1, 4, 8, 4),
+)
+
+
+def attention_tiles(
+    profile: DeviceProfile, batch: int, m: int, n: int, key_size: int, value_size: int
+) -> list[AttentionTile]:
+    """The form that a rule chooses for ``batch`` heads of ``m`` queries and ``n`` keys, then the others that the device
+    can run; sizes of dynamic dimensions are upper bounds."""
+    best = _best_tile(profile, batch, m, n, key_size, value_size)
+    vectors = ceil(key_size / LANES), ceil(value_size / LANES)
+    memory = profile.limit("max-compute-workgroup-storage-size")
+    if isinstance(best, RowAttention):
+        threads = {best.threads // 2, best.threads * 2} if profile.kind != "cpu" else {best.threads * 2}
+        most = min(256, profile.limit("max-compute-invocations-per-workgroup"))
+        others: list[AttentionTile] = [
+            RowAttention(number, best.registers) for number in sorted(threads) if max(8, vectors[1]) <= number <= most
+        ]
+    else:
+        others = list(_TILES)
+    return [best, *(tile for tile in others if tile != best and tile.workgroup_bytes(*vectors) <= memory)]
+
+
+def _best_tile(profile: DeviceProfile, batch: int, m: int, n: int, key_size: int, value_size: int) -> AttentionTile:
+    vectors = ceil(key_size / LANES), ceil(value_size / LANES)
+    memory = profile.limit("max-compute-workgroup-storage-size")
+    if m <= FEW_ROWS:
+        return RowAttention(_row_threads(profile, n, vectors[1]), profile.kind == "cpu" and vectors[0] <= 32)
+    fitting = [tile for tile in _TILES if tile.workgroup_bytes(*vectors) <= memory]
+    busy = [tile for tile in fitting if batch * ceil(m / tile.block) >= _MULTIPROCESSORS]
+    if busy:
+        return busy[0]
+    return next(tile for tile in fitting if tile.block == min(16, fitting[0].block)) if fitting else _TILES[-1]
+
+
+def _row_threads(profile: DeviceProfile, n: int, value_vectors: int) -> int:
+    """One subgroup on software drivers, whose barriers are expensive; at least a thread for each vector of values."""
+    threads, most = (8, 8) if profile.kind == "cpu" else (64, 256)
+    while threads < value_vectors or (threads < most and threads < n):
+        threads *= 2
+    return threads
+
+
+def attention_parts(profile: DeviceProfile, batch: int, m: int, n: int, value_size: int) -> int:
+    """Among how many workgroups the keys of one query are split; the second pass must pay for its call."""
+    if profile.kind == "cpu" or m > FEW_ROWS:
+        return 1
+    whole = n * 2 * 4 * value_size * _BYTE
+    free = 2 * _MULTIPROCESSORS // max(batch * m, 1)
+
+    def cost(parts: int) -> float:
+        return whole / parts + (_MERGE + _MERGE_PART * parts if parts > 1 else 0.0)
+
+    return min(range(1, max(min(free, _PARTS), 1) + 1), key=cost)
+
+
+def attention_reason(profile: DeviceProfile, m: int) -> str | None:
+    """Why a device of this kind is faster with separate kernels for ``m`` queries, if it is."""
+    if profile.kind == "cpu" and m > 1:
+        return "a software driver is faster with products of their own: workgroup memory is expensive"
+    return None

@@ -1,0 +1,1 @@
+"""The format of shader bundles: reading, writing, and the checks of both."""

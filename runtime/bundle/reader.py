@@ -1,0 +1,117 @@
+"""A bundle, open for reading: manifest, plans, weights and samples, each checked before it is used."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from ..memory import safetensors
+from ..plan.dtypes import BY_NAME
+from ..plan.errors import BundleError, InternalError
+from ..plan.plan import Plan, SourceRef
+from . import plan as bundle_plan
+from .files import open_files
+from .format import shader_file
+from .integrity import CheckedFiles, read_manifest
+from .manifest import Manifest, PlanRecord, SampleRecord
+
+#: Told what is being checked, bytes done and bytes in all
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Inputs, and the outputs that a run should give."""
+
+    record: SampleRecord
+    inputs: dict[str, np.ndarray]
+    outputs: dict[str, np.ndarray]
+
+
+class Bundle:
+    """The bundle at ``path``: a folder or a zip.
+
+    Opening checks the manifest, and that exactly the files are there that it lists; their bytes are checked when they
+    are read.  Raises :class:`BundleError`, which names the file, for anything wrong.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        self._files = open_files(self.path)
+        self.manifest: Manifest = read_manifest(self._files)
+        self._checked = CheckedFiles(self._files, self.manifest.files)
+
+    def plan(self, record: PlanRecord) -> Plan:
+        """One of the manifest's plans, complete with shader texts; its sources are ranges of the weights' files."""
+        content = self._checked.read(record.file)
+        try:
+            plan = bundle_plan.decode(content, self._shader, self.manifest.weights)
+            if plan.key != record.key:
+                raise ValueError("it has another key")
+            if {port.name for port in plan.inputs} != set(record.shapes):
+                raise ValueError("it has other inputs than the manifest says")
+            for symbol in plan.symbols:
+                if symbol.range != self.manifest.dynamic.get(symbol.name):
+                    raise ValueError(f"its range of '{symbol.name}' is not the one that the manifest says")
+        except ValueError as error:
+            raise BundleError(f"'{record.file}': {error}") from None
+        return plan
+
+    def _shader(self, key: str) -> str:
+        name = shader_file(key)
+        try:
+            return self._checked.read(name).decode()
+        except UnicodeDecodeError:
+            raise BundleError(f"'{name}' is not a text") from None
+
+    def read_source(self, source: SourceRef) -> memoryview:
+        """The bytes of a weight's part: a view of the mapped file, its chunks checked."""
+        if source.path is None:
+            raise InternalError("a weight of a bundle has no file")
+        return self._checked.view(source.path, source.offset, source.length)
+
+    def sample(self, record: SampleRecord) -> Sample:
+        """One of the manifest's samples."""
+        content = memoryview(self._checked.read(record.file))
+        tensors: dict[str, dict[str, np.ndarray]] = {"input": {}, "output": {}}
+        try:
+            for name, entry in safetensors.parse(content).items():
+                kind, _, port = name.partition(":")
+                if kind not in tensors:
+                    raise ValueError(f"'{name}' is neither an input nor an output")
+                data = content[entry.begin : entry.end]
+                tensors[kind][port] = np.frombuffer(data, _numpy_dtype(entry.dtype)).reshape(entry.shape)
+        except ValueError as error:
+            raise BundleError(f"'{record.file}': {error}") from None
+        return Sample(record, tensors["input"], tensors["output"])
+
+    def check_all(self, progress: Progress | None = None) -> None:
+        """Check every byte of every file, and that all plans and samples can be read."""
+        self._checked.check_all(progress or (lambda what, done, total: None))
+        for plan in self.manifest.plans:
+            self.plan(plan)
+            self.plan(plan.for_software())
+        for sample in self.manifest.samples:
+            self.sample(sample)
+
+    def close(self) -> None:
+        """Forget the mappings; views that were given out stay valid."""
+        self._files.close()
+
+    def __enter__(self) -> Bundle:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _numpy_dtype(name: str) -> np.dtype:
+    if name == "bfloat16":
+        import ml_dtypes  # only models with this type need it
+
+        return np.dtype(ml_dtypes.bfloat16)
+    return np.dtype(BY_NAME[name].numpy).newbyteorder("<")

@@ -1,0 +1,1 @@
+"""Adapters and devices, pipelines, and direct calls of wgpu-native."""

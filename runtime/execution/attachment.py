@@ -1,0 +1,259 @@
+"""What one run reads and writes outside the memory of its executor: the caller's arrays and tensors.
+
+A tensor is bound in place of the plan's own input or output buffer where WebGPU allows it; else it is copied on the
+device, in the run's own submission.  The rules:
+
+* The offset must be aligned, and the padding that kernels touch must lie inside the buffer.  An output in a buffer of
+  the caller must fill its padding, because a kernel may overwrite what follows.
+* An input in a buffer that an output is written to is copied first: the plan may write before it has read.
+* Outputs that share a buffer are computed apart and copied: one call may read the first and write the second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Union
+
+import numpy as np
+
+from ..device.device import Device
+from ..memory.buffers import COPY_DST, COPY_SRC
+from ..memory.storage import OutputPool, Storage
+from ..memory.tensor import Tensor
+from ..plan.dtypes import BY_NAME, interface_dtype
+from ..plan.errors import InputError, InternalError
+from ..plan.plan import Plan
+from .ports import Feed, PortSize, constant_array
+
+#: Where an output goes: ``"cpu"`` makes an array, ``"gpu-buffer"`` a tensor, a tensor takes the result
+Target = Union[str, Tensor]
+
+LOCATIONS = ("cpu", "gpu-buffer")
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """A copy on the device to or from a tensor's storage; ``buffer`` names the plan's side."""
+
+    buffer: str
+    storage: Storage
+    size: int
+
+
+@dataclass(slots=True)
+class Attachment:
+    """One run's connections.  Names of buffers are those of :mod:`.plan`."""
+
+    spans: dict[str, Storage] = field(default_factory=dict)  #: buffers bound directly in place of the plan's
+    writes: list[tuple[str, np.ndarray]] = field(default_factory=list)  #: host data, before the pass
+    copies_in: list[Copy] = field(default_factory=list)
+    copies_out: list[Copy] = field(default_factory=list)
+    reads: dict[str, str] = field(default_factory=dict)  #: output -> buffer to read back
+    results: dict[str, Any] = field(default_factory=dict)  #: outputs that are known before the run
+    pins: list[Storage] = field(default_factory=list)
+    created: list[Tensor] = field(default_factory=list)
+
+    def identity(self) -> tuple[tuple[str, int, int], ...]:
+        """Equal for runs that can use the same bind groups."""
+        return tuple((name, storage.gpu.uid, storage.offset) for name, storage in self.spans.items())
+
+    def pin(self, storage: Storage) -> None:
+        storage.pin()
+        self.pins.append(storage)
+
+    def unpin(self) -> None:
+        for storage in self.pins:
+            storage.unpin()
+        self.pins.clear()
+
+    def abandon(self) -> None:
+        """The run failed: tensors that were made for its outputs go."""
+        for tensor in self.created:
+            tensor.dispose()
+
+
+class Attacher:
+    """Makes the attachments of one plan's runs."""
+
+    def __init__(self, device: Device, plan: Plan, pool: OutputPool, make_buffer: Callable[[int, str], Any]) -> None:
+        self._device = device
+        self._plan = plan
+        self._pool = pool
+        self._make_buffer = make_buffer
+        self._alignment = device.profile.storage_alignment
+        self._constants = {constant.output: constant_array(constant) for constant in plan.constants}
+        self._aliases = {alias.output: alias.source for alias in plan.aliases}
+        self._outputs = frozenset(port.name for port in plan.outputs)
+
+    def is_computed(self, output: str) -> bool:
+        """Whether kernels write the output; else it is constant or a copy."""
+        return output not in self._constants and output not in self._aliases
+
+    def attach(
+        self,
+        feeds: Mapping[str, Feed],
+        targets: Mapping[str, Target],
+        inputs: Mapping[str, PortSize],
+        outputs: Mapping[str, PortSize],
+    ) -> Attachment:
+        """Decide for every input and output how it meets the plan; pins the storages.
+
+        Raises :class:`InputError` for a tensor of another device, dtype or shape, and :class:`ClosedError` for one that
+        is gone; nothing is pinned or made then.
+        """
+        result = Attachment()
+        try:
+            taken = self._check_targets(targets, outputs, result)
+            for port in self._plan.inputs:
+                self._attach_input(port.name, feeds[port.name], inputs[port.name], taken, result)
+            for name, target in targets.items():
+                self._attach_output(name, target, feeds, outputs[name], taken, result)
+        except BaseException:
+            result.unpin()
+            result.abandon()
+            raise
+        return result
+
+    def _pin(self, tensor: Tensor, name: str, result: Attachment) -> Storage:
+        if tensor.device.gpu is not self._device.gpu:
+            raise InputError(
+                f"the tensor is on {tensor.device.name}, the session on {self._device.name}, another device",
+                tensor=name,
+                hint="make the tensor with device=session.device",
+            )
+        storage = tensor._storage
+        result.pin(storage)
+        if storage.borrowed and tensor.size:
+            storage.check_alive(self._device)
+        return storage
+
+    def _check_targets(
+        self, targets: Mapping[str, Target], outputs: Mapping[str, PortSize], result: Attachment
+    ) -> dict[int, int]:
+        """How many outputs go to each buffer that the caller gave."""
+        taken: dict[int, int] = {}
+        ranges: list[tuple[int, int, int, str]] = []
+        for name, target in targets.items():
+            if name not in self._outputs:
+                raise InternalError(f"the plan has no output '{name}'")
+            if isinstance(target, str):
+                if target not in LOCATIONS:
+                    raise InputError(f"there is no location '{target}'", tensor=name, hint="use 'cpu' or 'gpu-buffer'")
+                continue
+            size = outputs[name]
+            if target._dtype.name != size.dtype or target.shape != size.shape:
+                raise InputError(
+                    f"the tensor for the output is {target._dtype.name}{list(target.shape)}, "
+                    f"the result {size.dtype}{list(size.shape)}",
+                    tensor=name,
+                )
+            if target.location != "gpu-buffer":
+                raise InputError("the tensor for the output is on the host", tensor=name)
+            storage = self._pin(target, name, result)
+            if not size.elements:
+                continue
+            key = storage.gpu.uid
+            taken[key] = taken.get(key, 0) + 1
+            for other, begin, end, other_name in ranges:
+                if other == key and storage.offset < end and begin < storage.offset + size.border:
+                    raise InputError(f"shares memory with the output '{other_name}'", tensor=name)
+            ranges.append((key, storage.offset, storage.offset + size.border, name))
+        return taken
+
+    def _attach_input(
+        self, name: str, feed: Feed, size: PortSize, taken: Mapping[int, int], result: Attachment
+    ) -> None:
+        buffer = f"input:{name}"
+        if isinstance(feed, Tensor) and feed.location == "gpu-buffer":
+            storage = self._pin(feed, name, result)
+            if not size.elements:
+                return
+            if storage.gpu.uid not in taken and self._fits(storage, size.padded):
+                result.spans[buffer] = storage
+                return
+            if not storage.gpu.usage & COPY_SRC:
+                raise InputError(
+                    "the tensor must be copied, but its buffer was made without the usage COPY_SRC", tensor=name
+                )
+            result.copies_in.append(Copy(buffer, storage, size.border))
+        else:
+            array = feed._host if isinstance(feed, Tensor) else feed
+            assert array is not None, "a tensor that is not on the device has its data on the host"
+            result.writes.append((buffer, array))
+
+    def _fits(self, storage: Storage, padded: int) -> bool:
+        return storage.offset % self._alignment == 0 and padded <= storage.size
+
+    def _attach_output(
+        self,
+        name: str,
+        target: Target,
+        feeds: Mapping[str, Feed],
+        size: PortSize,
+        taken: Mapping[int, int],
+        result: Attachment,
+    ) -> None:
+        if target == "cpu":
+            self._attach_host_output(name, feeds, size, result)
+            return
+        if isinstance(target, Tensor):
+            tensor = target
+            storage = target._storage
+            direct = taken.get(storage.gpu.uid, 0) == 1 and self._fits(storage, size.padded)
+            direct = direct and (not storage.borrowed or size.border == size.padded)
+        else:
+            storage = self._pool.take(name, size.padded, lambda: self._make_buffer(size.padded, name))
+            tensor = Tensor(self._device, storage, BY_NAME[size.dtype], size.shape)
+            result.created.append(tensor)
+            result.pin(storage)
+            direct = True
+        result.results[name] = tensor
+        if not size.elements:
+            return
+        if self.is_computed(name) and direct:
+            result.spans[f"output:{name}"] = storage
+            return
+        if not storage.gpu.usage & COPY_DST:
+            raise InputError("the result must be copied, but the buffer was made without COPY_DST", tensor=name)
+        source = self._source(name)
+        constant = self._constants.get(source.removeprefix("output:")) if source.startswith("output:") else None
+        if constant is not None:
+            result.writes.append((source, constant))
+        result.copies_out.append(Copy(source, storage, size.border))
+
+    def _attach_host_output(self, name: str, feeds: Mapping[str, Feed], size: PortSize, result: Attachment) -> None:
+        if not size.elements:
+            result.results[name] = np.empty(size.shape, interface_dtype(BY_NAME[size.dtype]))
+            return
+        if name in self._constants:
+            result.results[name] = self._constants[name].copy()
+            return
+        source = self._source(name)
+        kind, _, port = source.partition(":")
+        if kind == "input" and isinstance(feeds[port], np.ndarray):
+            result.results[name] = np.array(feeds[port], order="C")
+        elif kind == "output" and port in self._constants:
+            result.results[name] = self._constants[port].copy()
+        else:
+            result.reads[name] = source
+
+    def _source(self, output: str) -> str:
+        """The buffer that holds an output: its own, or that of what it is a copy of."""
+        source = f"output:{output}"
+        while source.startswith("output:") and (next_source := self._aliases.get(source[7:])) is not None:
+            source = next_source
+        return source
+
+
+def check_locations(locations: str | Mapping[str, str] | None, outputs: Mapping[str, Any]) -> dict[str, str]:
+    """The location of every output, from one for all or one by name; raises :class:`InputError` for a wrong one."""
+    if locations is None:
+        locations = "cpu"
+    given = dict.fromkeys(outputs, locations) if isinstance(locations, str) else {**locations}
+    for name, location in given.items():
+        if name not in outputs:
+            raise InputError(f"the model has no output '{name}'", hint=f"its outputs are {', '.join(outputs)}")
+        if location not in LOCATIONS:
+            raise InputError(f"there is no location '{location}'", tensor=name, hint="use 'cpu' or 'gpu-buffer'")
+    return {name: given.get(name, "cpu") for name in outputs}

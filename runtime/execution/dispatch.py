@@ -1,0 +1,157 @@
+"""From a call of a plan to a dispatch: pipelines, bind groups, and the encoding loop.
+
+Used by the executor for every run and by the weight pool for its transforms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..device import native
+from ..device.device import Device, PipelineHolder
+from ..plan.errors import InternalError, LimitError
+from ..plan.plan import Kernel, KernelCall, evaluate
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A range of a buffer in bytes, ready to be bound."""
+
+    buffer: Any
+    offset: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Dispatch:
+    """A call with everything that encoding it needs.  ``raw`` holds handles only; the objects keep them alive."""
+
+    call: KernelCall
+    holder: PipelineHolder
+    group: Any
+    grid: tuple[int, int, int]
+    raw: native.PreparedCall
+
+
+class Binder:
+    """Pipelines of a set of kernels and the bind groups made for them."""
+
+    def __init__(self, device: Device, kernels: Sequence[Kernel], *, checked: bool, max_wgsl_bytes: int) -> None:
+        self.device = device
+        self._kernels = {kernel.key: kernel for kernel in kernels}
+        self._checked = checked
+        self._max_wgsl_bytes = max_wgsl_bytes
+        self._holders: dict[str, PipelineHolder] = {}
+
+    def kernel(self, call: KernelCall) -> Kernel:
+        try:
+            return self._kernels[call.kernel]
+        except KeyError:
+            raise InternalError(f"the plan calls kernel {call.kernel[:12]}, which it does not contain") from None
+
+    def pipeline(self, call: KernelCall) -> PipelineHolder:
+        holder = self._holders.get(call.kernel)
+        if holder is None:
+            kernel = self.kernel(call)
+            holder = self.device.pipeline(kernel, checked=self._checked, max_wgsl_bytes=self._max_wgsl_bytes)
+            self._holders[call.kernel] = holder
+        return holder
+
+    def dispatch(
+        self, call: KernelCall, symbols: Mapping[str, int], resolve: Callable[[str], tuple[Any, int]]
+    ) -> Dispatch | None:
+        """Bind one call; None when its grid is empty, so that zero-size tensors never reach a bind group.
+
+        ``resolve`` gives the buffer of a name and the offset in it where the named memory begins.
+
+        Raises :class:`LimitError` for a range beyond a binding limit and
+        :class:`InternalError` for one outside its buffer: wgpu would end the process on an empty range.
+        """
+        grid = tuple(evaluate(size, symbols) for size in call.grid)
+        if 0 in grid:
+            return None
+        if min(grid) < 0:
+            raise InternalError(f"{describe(call)} dispatches {grid} workgroups")
+        limit = self.device.profile.limit("max-compute-workgroups-per-dimension")
+        if max(grid) > limit:
+            raise LimitError(f"{describe(call)} dispatches {grid} workgroups; the limit is {limit} a dimension")
+        kernel = self.kernel(call)
+        if len(call.ranges) != len(kernel.bindings):
+            raise InternalError(f"{describe(call)} binds {len(call.ranges)} ranges to {len(kernel.bindings)} bindings")
+        holder = self.pipeline(call)
+        entries = []
+        for index, (binding, item) in enumerate(zip(kernel.bindings, call.ranges)):
+            buffer, base = resolve(item.buffer)
+            span = Span(buffer, base + evaluate(item.offset, symbols), evaluate(item.size, symbols))
+            self._check(call, item.buffer, binding.access, span)
+            resource = {"buffer": span.buffer, "offset": span.offset, "size": span.size}
+            entries.append({"binding": index, "resource": resource})
+        with self.device.guarded(f"binding the buffers of {describe(call)}"):
+            group = self.device.gpu.create_bind_group(layout=holder.pipeline.layout, entries=entries)
+        x, y, z = grid
+        return Dispatch(call, holder, group, (x, y, z), (holder.pipeline.handle, group._internal, x, y, z))
+
+    def _check(self, call: KernelCall, name: str, access: str, span: Span) -> None:
+        uniform = access == "uniform"
+        limit = self.device.profile.limit(
+            "max-uniform-buffer-binding-size" if uniform else "max-storage-buffer-binding-size"
+        )
+        if span.size > limit:
+            raise LimitError(
+                f"{describe(call)} binds {span.size:,} bytes of '{name}'; "
+                f"the device's limit for one binding is {limit:,}"
+            )
+        inside = 0 < span.size and 0 <= span.offset and span.offset + span.size <= span.buffer.size
+        if not inside or span.size % 4:
+            raise InternalError(
+                f"{describe(call)} binds bytes {span.offset} to {span.offset + span.size} of '{name}', "
+                f"which has {span.buffer.size}"
+            )
+
+
+def describe(call: KernelCall) -> str:
+    """A call in messages: its label, its kernel, its ONNX nodes."""
+    origins = ", ".join(call.origins[:3]) + (", ..." if len(call.origins) > 3 else "")
+    return (
+        f"kernel {call.kernel[:12]}" + (f" '{call.label}'" if call.label else "") + (f" ({origins})" if origins else "")
+    )
+
+
+def encode(compute_pass: Any, dispatches: Sequence[Dispatch], *, use_native: bool) -> None:
+    """Record dispatches in order into a compute pass."""
+    if use_native:
+        native.encode(compute_pass, [dispatch.raw for dispatch in dispatches])
+        return
+    bound = None
+    for dispatch in dispatches:
+        pipeline = dispatch.holder.pipeline.pipeline
+        if pipeline is not bound:
+            compute_pass.set_pipeline(pipeline)
+            bound = pipeline
+        compute_pass.set_bind_group(0, dispatch.group)
+        compute_pass.dispatch_workgroups(*dispatch.grid)
+
+
+@dataclass(frozen=True, slots=True)
+class BufferCopy:
+    """A copy on the device; offsets and size are multiples of 4."""
+
+    source: Any
+    source_offset: int
+    target: Any
+    target_offset: int
+    size: int
+
+    @property
+    def raw(self) -> native.PreparedCopy:
+        return self.source._internal, self.source_offset, self.target._internal, self.target_offset, self.size
+
+    @property
+    def arguments(self) -> tuple[Any, int, Any, int, int]:
+        return self.source, self.source_offset, self.target, self.target_offset, self.size
+
+    @property
+    def ends(self) -> tuple[Any, Any]:
+        return self.source, self.target

@@ -1,0 +1,376 @@
+"""The executor: creates what a plan names once, then replays it.
+
+A run writes the inputs, encodes the calls of a stage into one compute pass, copies the outputs to staging memory in the
+same submission, and maps that.  Buffers, pipelines, bind groups and staging buffers outlive runs: a warm run with the
+same symbol values and the same tensors creates one command encoder and nothing else.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import numpy as np
+
+from ..device import native
+from ..device.compile_ahead import CompileAhead
+from ..device.device import Device
+from ..memory.buffers import COPY_DST, TENSOR, UNIFORM, OwnedBuffer, StagingPool, as_bytes, grown, write
+from ..memory.storage import OutputPool
+from ..plan.caps import Caps, MemoryAccount
+from ..plan.dtypes import BY_NAME, interface_dtype
+from ..plan.errors import ClosedError, InternalError, LimitError
+from ..plan.plan import Plan, evaluate, uniform_values
+from . import timing
+from .attachment import Attacher, Attachment, Target
+from .bind_groups import BindGroups
+from .dispatch import Binder, BufferCopy, Dispatch
+from .pending import PendingRun, Readback
+from .ports import Feed, PortSize, bind_symbols, port_sizes
+from .recording import Recording, Replay
+from .repeat import SteadyRun
+from .weight_pool import WeightPool
+
+Measured = TypeVar("Measured")
+
+#: Combinations of symbol values whose sizes and dispatches are kept
+KEPT_SYMBOLS = 32
+
+
+@dataclass(slots=True)
+class _Sizes:
+    """What follows from the symbol values."""
+
+    symbols: dict[str, int]
+    inputs: dict[str, PortSize]
+    outputs: dict[str, PortSize]
+    arenas: list[int]
+
+
+class Executor:
+    """One plan on one device.  Thread-safe: one run is encoded at a time, and its results are awaited outside the lock.
+
+    ``pool`` is shared between the executors of a session.  ``checked`` keeps the shaders' bounds checks.
+    ``use_native`` None chooses the direct path where wgpu-native has its functions.  ``poison`` overwrites activations
+    and outputs before each run with bytes of 0xFF (NaN, or -1): what a kernel fails to write then shows.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        plan: Plan,
+        pool: WeightPool,
+        *,
+        caps: Caps | None = None,
+        account: MemoryAccount | None = None,
+        staging: StagingPool | None = None,
+        checked: bool = True,
+        use_native: bool | None = None,
+        poison: bool = False,
+    ) -> None:
+        self.device = device
+        self.plan = plan
+        self.pool = pool
+        caps = caps or Caps()
+        self._account = account or pool.account
+        self._own_staging = staging is None
+        self._staging = staging or StagingPool(device, self._account)
+        self._use_native = native.AVAILABLE if use_native is None else use_native and native.AVAILABLE
+        self._binder = Binder(device, plan.kernels, checked=checked, max_wgsl_bytes=caps.wgsl_bytes)
+        self._tensor_cap = caps.tensor_elements
+        self._poison = poison
+        self._buffers: dict[str, OwnedBuffer] = {}
+        self._calls = tuple(call for stage in plan.stages for call in stage.calls)
+        self._groups = BindGroups(self._binder, self._calls)
+        self._sizes: OrderedDict[tuple[int, ...], _Sizes] = OrderedDict()
+        self._written_symbols: tuple[int, ...] | None = None
+        self._output_pool = OutputPool()
+        self._attacher = Attacher(
+            device, plan, self._output_pool, lambda size, name: OwnedBuffer(device, self._account, size, TENSOR, name)
+        )
+        self._replay = Replay(device, use_native=self._use_native)
+        self._steady: SteadyRun | None = None
+        self._lock = threading.RLock()
+        self._closed = False
+        called = dict.fromkeys(call.kernel for call in self._calls)
+        ahead = CompileAhead(
+            device,
+            [kernel for kernel in plan.kernels if kernel.key in called],
+            checked=checked,
+            max_wgsl_bytes=caps.wgsl_bytes,
+        )
+        try:
+            ahead.start()
+            pool.prepare(plan, checked=checked, use_native=self._use_native)
+            for call in self._calls:  # compile shaders now: the first run must not
+                self._binder.pipeline(call)
+            ahead.finish()
+            if not plan.symbols:
+                self._allocate_arenas(self._sizes_of(()))
+        except BaseException:
+            ahead.stop()
+            self.close()
+            raise
+
+    @property
+    def device_bytes(self) -> int:
+        """Bytes of the executor's own buffers: activations, symbols, inputs and outputs of the host."""
+        return sum(buffer.size for buffer in self._buffers.values())
+
+    def run(
+        self, feeds: Mapping[str, Feed], outputs: Collection[str] | Mapping[str, Target] | None = None
+    ) -> dict[str, Any]:
+        """Compute the plan and give ``outputs``: arrays of all (None) or of some, or what a mapping to targets says.
+
+        ``feeds`` has an array or tensor of the right dtype and shape for every input of the plan.  Does not wait for
+        the device if no output goes to the host.
+
+        Raises :class:`InputError` for wrong feeds or targets, :class:`DeviceError` for what the device refuses.
+        """
+        return self.submit(feeds, outputs).wait()
+
+    def submit(
+        self, feeds: Mapping[str, Feed], outputs: Collection[str] | Mapping[str, Target] | None = None
+    ) -> PendingRun:
+        """As :meth:`run`, without waiting."""
+        if outputs is None:
+            outputs = [port.name for port in self.plan.outputs]
+        targets = outputs if isinstance(outputs, Mapping) else dict.fromkeys(outputs, "cpu")
+        with self._lock:
+            steady = self._steady
+            if steady is not None and steady.is_same(feeds, targets):
+                return self._submit_again(steady, targets)
+            values, sizes = self._bind(feeds)
+            attachment = self._attacher.attach(feeds, targets, sizes.inputs, sizes.outputs)
+            try:
+                self._write(attachment, values, sizes)
+                dispatches = self._groups.dispatches(values, sizes.symbols, attachment, self._resolve)
+                pending = self._submit(attachment, dispatches, sizes)
+                self._remember(feeds, targets, attachment, dispatches)
+                return pending
+            except BaseException:
+                attachment.abandon()
+                raise
+            finally:
+                attachment.unpin()
+
+    def _remember(
+        self,
+        feeds: Mapping[str, Feed],
+        targets: Mapping[str, Target],
+        attachment: Attachment,
+        dispatches: list[Dispatch],
+    ) -> None:
+        """Keep what a run with the same tensors needs, if it only submits: nothing is written, copied or read back."""
+        self._steady = None
+        bound = len(attachment.spans) == len(feeds) + len(targets)
+        if bound and dispatches and not self.plan.symbols and not self._poison and not attachment.copies_out:
+            self._steady = SteadyRun.of(feeds, targets, Recording((), dispatches, ()), self._forget)
+
+    def run_again(self, feeds: Mapping[str, Any], targets: Mapping[str, Any]) -> dict[str, Any] | None:
+        """The results if the last run can be repeated for exactly these tensors (:mod:`.repeat`), else None."""
+        with self._lock:
+            steady = self._steady
+            if steady is None or not steady.is_same(feeds, targets):
+                return None
+            pending = self._submit_again(steady, targets)
+        return pending.wait()
+
+    def _forget(self, _: Any) -> None:
+        """A buffer was collected, in whatever thread: a single assignment only."""
+        self._steady = None
+
+    def _submit_again(self, steady: SteadyRun, targets: Mapping[str, Target]) -> PendingRun:
+        if self._closed:
+            raise ClosedError("the executor is closed")
+        with steady.pinned():
+            submission = self._replay.submit(steady.recording, steady.buffers())
+        return PendingRun(self.device, targets, submission=submission)
+
+    def profile(self, feeds: Mapping[str, Feed]) -> timing.Profile:
+        """Run once and measure every call by itself; see :class:`timing.Profile`."""
+        profile = self.measured(
+            feeds, lambda dispatches: timing.measure(self.device, dispatches, use_native=self._use_native)
+        )
+        names = (symbol.name for symbol in self.plan.symbols)
+        return replace(profile, sizes=dict(zip(names, bind_symbols(self.plan, feeds))))
+
+    def measured(self, feeds: Mapping[str, Feed], measure: Callable[[list[Dispatch]], Measured]) -> Measured:
+        """What ``measure`` makes of the calls of a run, bound and with the inputs written; it runs them itself."""
+        with self._lock:
+            values, sizes = self._bind(feeds)
+            attachment = self._attacher.attach(feeds, {}, sizes.inputs, sizes.outputs)
+            try:
+                self._write(attachment, values, sizes)
+                dispatches = self._groups.dispatches(values, sizes.symbols, attachment, self._resolve)
+                if attachment.copies_in:
+                    self._submit(attachment, [], sizes)
+                return measure(dispatches)
+            finally:
+                attachment.unpin()
+
+    def close(self) -> None:
+        """Free the executor's buffers; waits while another thread encodes.  Outputs on the device live on."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            self._steady = None
+            self._replay.clear()
+            self._groups.clear()
+            for buffer in self._buffers.values():
+                buffer.destroy()
+            self._buffers.clear()
+            self._output_pool.close()
+            if self._own_staging:
+                self._staging.close()
+
+    def __enter__(self) -> Executor:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # Sizes
+
+    def _bind(self, feeds: Mapping[str, Feed]) -> tuple[tuple[int, ...], _Sizes]:
+        if self._closed:
+            raise ClosedError("the executor is closed")
+        values = bind_symbols(self.plan, feeds)
+        return values, self._sizes_of(values)
+
+    def _sizes_of(self, values: tuple[int, ...]) -> _Sizes:
+        found = self._sizes.get(values)
+        if found is not None:
+            self._sizes.move_to_end(values)
+            return found
+        plan = self.plan
+        symbols = dict(zip((symbol.name for symbol in plan.symbols), values))
+        sizes = _Sizes(
+            symbols,
+            port_sizes(plan.inputs, symbols, self._tensor_cap),
+            port_sizes(plan.outputs, symbols, self._tensor_cap),
+            [evaluate(size, symbols) for size in plan.arenas],
+        )
+        self._sizes[values] = sizes
+        if len(self._sizes) > KEPT_SYMBOLS:
+            self._groups.forget(self._sizes.popitem(last=False)[0])
+        return sizes
+
+    # Buffers
+
+    def _allocate_arenas(self, sizes: _Sizes) -> None:
+        for index, size in enumerate(sizes.arenas):
+            self._allocate(f"arena:{index}", size)
+        if self.plan.symbols:
+            self._allocate("symbols", len(self.plan.symbols) * 4)
+
+    def _allocate(self, name: str, size: int) -> OwnedBuffer:
+        """The buffer of a name; one that is too small for this run is replaced, and its bind groups go with it."""
+        present = self._buffers.get(name)
+        if present is not None and present.size >= size:
+            return present
+        if present is not None:
+            size = grown(size, present.size, self.device.profile.limit("max-buffer-size"))
+            self._steady = None
+            self._replay.clear()
+            self._groups.clear()
+            del self._buffers[name]
+            present.destroy()
+        usage = UNIFORM | COPY_DST if name == "symbols" else TENSOR
+        buffer = self._buffers[name] = OwnedBuffer(self.device, self._account, size, usage, name)
+        return buffer
+
+    def _write(self, attachment: Attachment, values: tuple[int, ...], sizes: _Sizes) -> None:
+        """Make the plan's own buffers that this run needs, and write what comes from the host."""
+        self._allocate_arenas(sizes)
+        for port in self.plan.inputs:
+            if f"input:{port.name}" not in attachment.spans:
+                self._allocate(f"input:{port.name}", sizes.inputs[port.name].padded)
+        for port in self.plan.outputs:
+            if self._attacher.is_computed(port.name) and f"output:{port.name}" not in attachment.spans:
+                self._allocate(f"output:{port.name}", sizes.outputs[port.name].padded)
+        if self._poison:
+            self._overwrite()
+        for name, array in attachment.writes:
+            kind, _, port_name = name.partition(":")
+            size = (sizes.inputs if kind == "input" else sizes.outputs)[port_name]
+            buffer = self._allocate(name, size.padded)
+            if array.size:
+                data = np.ascontiguousarray(array, interface_dtype(BY_NAME[size.dtype]))  # little-endian
+                write(self.device, buffer.gpu, 0, as_bytes(data))
+        if self.plan.symbols and values != self._written_symbols:
+            write(
+                self.device,
+                self._buffers["symbols"].gpu,
+                0,
+                np.asarray(uniform_values(self.plan.symbols, sizes.symbols), np.int32),
+            )
+            self._written_symbols = values
+
+    def _overwrite(self) -> None:
+        for name, buffer in self._buffers.items():
+            if name.startswith(("arena:", "output:")):
+                write(self.device, buffer.gpu, 0, b"\xff" * buffer.size)
+
+    def _resolve(self, name: str) -> tuple[Any, int]:
+        buffer = self._buffers.get(name)
+        if buffer is not None:
+            return buffer.gpu, 0
+        kind, _, key = name.partition(":")
+        if kind == "weight":
+            return self.pool.buffer(key), 0
+        raise InternalError(f"a call binds '{name}', which the plan does not define")
+
+    # The submission
+
+    def _submit(self, attachment: Attachment, dispatches: list[Dispatch], sizes: _Sizes) -> PendingRun:
+        """Copies of inputs, one compute pass, copies of outputs to tensors and to staging memory: one submission."""
+        readbacks, total = self._readbacks(attachment, sizes)
+        before = [
+            BufferCopy(copy.storage.gpu, copy.storage.offset, self._buffers[copy.buffer].gpu, 0, copy.size)
+            for copy in attachment.copies_in
+        ]
+        after = [
+            BufferCopy(*self._locate(copy.buffer, attachment), copy.storage.gpu, copy.storage.offset, copy.size)
+            for copy in attachment.copies_out
+        ]
+        staging = self._staging.borrow(total) if readbacks else None
+        submission = None
+        try:
+            if staging is not None:
+                after += [
+                    BufferCopy(
+                        *self._locate(attachment.reads[item.output], attachment),
+                        staging.gpu,
+                        item.offset,
+                        item.size.border,
+                    )
+                    for item in readbacks
+                ]
+            recording = Recording(before, dispatches, after)
+            if not recording.is_empty:
+                submission = self._replay.submit(recording, [storage.gpu for storage in attachment.spans.values()])
+        except BaseException:
+            if staging is not None:
+                staging.destroy()
+            raise
+        return PendingRun(self.device, attachment.results, readbacks, staging, self._staging, submission)
+
+    def _locate(self, name: str, attachment: Attachment) -> tuple[Any, int]:
+        storage = attachment.spans.get(name)
+        return self._resolve(name) if storage is None else (storage.gpu, storage.offset)
+
+    def _readbacks(self, attachment: Attachment, sizes: _Sizes) -> tuple[list[Readback], int]:
+        """Where each output that is read back lies in the staging buffer, and how many bytes that needs."""
+        readbacks, total = [], 0
+        for output in attachment.reads:
+            size = sizes.outputs[output]
+            readbacks.append(Readback(output, total, size))
+            total += size.padded
+        if total > self.device.profile.limit("max-buffer-size"):
+            raise LimitError(f"the outputs take {total:,} bytes together, more than one buffer of the device can hold")
+        return readbacks, total

@@ -1,0 +1,126 @@
+"""What one submission does, its commands, and commands that are encoded ahead.
+
+A command buffer can be submitted once, so replaying a plan means encoding it again, at several microseconds a call.  A
+caller who runs a model in a loop mostly repeats a run exactly: the same dispatches, the same copies.  Then the commands
+of the next run are encoded while the device works on the present one.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..device import native
+from ..device.device import Device
+from .dispatch import BufferCopy, Dispatch, encode
+
+
+class Commands:
+    """Encoded commands; ``submit`` must be called at most once."""
+
+    def __init__(self, device: Device, recorded: Any, *, is_native: bool) -> None:
+        self._device = device
+        self._recorded = recorded
+        self._is_native = is_native
+
+    def submit(self) -> int | None:
+        """Hand them to the device; gives a number for :meth:`Device.wait`."""
+        recorded, self._recorded = self._recorded, None
+        if self._is_native:
+            return self._device.submit_recorded(recorded, "submitting a run")
+        return self._device.submit([recorded], "submitting a run")
+
+    def __del__(self) -> None:
+        if self._is_native and self._recorded is not None:
+            native.release_recorded(self._recorded)
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """Copies, one compute pass, and copies, in this order.  ``dispatches`` is not changed by anybody."""
+
+    before: Sequence[BufferCopy]
+    dispatches: list[Dispatch]
+    after: Sequence[BufferCopy]
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.before or self.dispatches or self.after)
+
+    def identity(self) -> tuple[Any, ...]:
+        """Equal for recordings of the same commands, as long as the list of dispatches lives."""
+        copies = [
+            (copy.source.uid, copy.source_offset, copy.target.uid, copy.target_offset, copy.size)
+            for copy in (*self.before, *self.after)
+        ]
+        return (id(self.dispatches), len(self.before), *copies)
+
+    def encode(self, device: Device, *, use_native: bool) -> Commands:
+        with device.guarded("encoding a run"):
+            if use_native:
+                recorded = native.record(
+                    device.gpu,
+                    [copy.raw for copy in self.before],
+                    [dispatch.raw for dispatch in self.dispatches],
+                    [copy.raw for copy in self.after],
+                )
+                return Commands(device, recorded, is_native=True)
+            encoder = device.gpu.create_command_encoder()
+            for copy in self.before:
+                encoder.copy_buffer_to_buffer(*copy.arguments)
+            if self.dispatches:
+                compute_pass = encoder.begin_compute_pass()
+                encode(compute_pass, self.dispatches, use_native=False)
+                compute_pass.end()
+            for copy in self.after:
+                encoder.copy_buffer_to_buffer(*copy.arguments)
+            return Commands(device, encoder.finish(), is_native=False)
+
+
+class Replay:
+    """Submits recordings; one that repeats the recording before it is encoded ahead for the next time.
+
+    The executor serialises its use.  Commands that wait are given up when a buffer that they name is collected,
+    because they would keep its memory.  They are never submitted after such a buffer was destroyed: only a run that
+    binds the same living buffers asks for them.
+    """
+
+    def __init__(self, device: Device, *, use_native: bool) -> None:
+        self._device = device
+        self._use_native = use_native
+        self._last: tuple[Any, ...] | None = None
+        self._waiting: Commands | None = None
+        self._held: list[Dispatch] = []  #: so that the list's id is not used again
+        self._watched: list[Any] = []
+
+    def submit(self, recording: Recording, bound: Iterable[Any]) -> int | None:
+        """Submit; gives a number for :meth:`Device.wait`.  ``bound`` are the buffers of tensors in its bind groups."""
+        identity = recording.identity()
+        repeated = identity == self._last
+        waiting, self._waiting = self._waiting, None
+        try:
+            if waiting is None or not repeated:
+                waiting = recording.encode(self._device, use_native=self._use_native)
+            submission = waiting.submit()
+            if repeated:
+                self._waiting = recording.encode(self._device, use_native=self._use_native)
+            else:
+                buffers = [*bound, *(end for copy in (*recording.before, *recording.after) for end in copy.ends)]
+                self._watched = [weakref.ref(buffer, self._drop) for buffer in buffers]
+                self._last, self._held = identity, recording.dispatches
+        except BaseException:
+            self.clear()
+            raise
+        return submission
+
+    def clear(self) -> None:
+        self._watched = []
+        self._drop(None)
+
+    def _drop(self, _: Any) -> None:
+        """A buffer was collected, in whatever thread: single assignments only."""
+        self._last = None
+        self._waiting = None
+        self._held = []

@@ -1,0 +1,63 @@
+"""A run that was, with tensors of the device in and out: the same tensors again need no more than a submission."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
+
+from ..memory.storage import Storage, pinned
+from ..memory.tensor import Tensor
+from .recording import Recording
+
+
+@dataclass(frozen=True, slots=True)
+class SteadyRun:
+    """Weak references to the tensors of a run, and what it submitted.
+
+    A tensor has one shape, type and storage for life, so the same tensors are bound the same way.  Memory that a caller
+    made and may destroy is asked for at every run, and is no part of this.
+    """
+
+    tensors: dict[str, weakref.ref[Tensor]]  #: of inputs, then of outputs, each by the name in the model
+    inputs: int
+    storages: tuple[Storage, ...]
+    recording: Recording
+    watched: tuple[weakref.ref[Any], ...]
+
+    @classmethod
+    def of(
+        cls, feeds: Mapping[str, Any], targets: Mapping[str, Any], recording: Recording, forget: Callable[[Any], None]
+    ) -> SteadyRun | None:
+        """None if a value is not a tensor on the device in memory of its own; ``forget`` is called when one goes."""
+        tensors = {}
+        storages = []
+        for kind, given in (("in:", feeds), ("out:", targets)):
+            for name, tensor in given.items():
+                if not isinstance(tensor, Tensor) or tensor.location != "gpu-buffer" or tensor._storage.borrowed:
+                    return None
+                tensors[kind + name] = weakref.ref(tensor)
+                storages.append(tensor._storage)
+        watched = tuple(weakref.ref(storage.gpu, forget) for storage in storages)
+        return cls(tensors, len(feeds), tuple(storages), recording, watched)
+
+    def is_same(self, feeds: Mapping[str, Any], targets: Mapping[str, Any]) -> bool:
+        """Whether a run has exactly these tensors."""
+        tensors = self.tensors
+        if len(feeds) != self.inputs or len(feeds) + len(targets) != len(tensors):
+            return False
+        for kind, given in (("in:", feeds), ("out:", targets)):
+            for name, tensor in given.items():
+                known = tensors.get(kind + name)
+                if known is None or known() is not tensor:
+                    return False
+        return not any(storage.released for storage in self.storages)
+
+    def pinned(self) -> AbstractContextManager[None]:
+        """Keeps the memory while the run is submitted."""
+        return pinned(self.storages)
+
+    def buffers(self) -> Iterable[Any]:
+        return [storage.gpu for storage in self.storages]

@@ -1,0 +1,90 @@
+"""What a plan needs of a device, in the terms of its limits and features."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from ..plan.device_profile import DeviceProfile
+from ..plan.dtypes import BY_NAME, padded_bytes
+from ..plan.errors import LimitError, UnsupportedError
+from ..plan.plan import DimExpr, Plan, evaluate
+from .dispatch import describe
+
+#: symbols of which every combination of bounds is tried; of more only the two with all low and all high
+_CORNERS = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """``amount`` of a limit, and what needs it."""
+
+    limit: str
+    amount: int
+    subject: str
+
+
+def requirements(plan: Plan) -> dict[str, int]:
+    """For each limit of a device the most that the plan needs of it."""
+    most: dict[str, int] = {}
+    for need in needs(plan):
+        most[need.limit] = max(most.get(need.limit, 0), need.amount)
+    return most
+
+
+def check_limits(plan: Plan, profile: DeviceProfile) -> None:
+    """Raise an error that names the kernel and the limit, or the feature, that a device of this profile lacks."""
+    for need in needs(plan):
+        if need.amount > profile.limit(need.limit):
+            raise LimitError(
+                f"{need.subject} needs {need.limit} of {need.amount:,}; "
+                f"devices of the target have {profile.limit(need.limit):,}"
+            )
+    for kernel in plan.kernels:
+        missing = sorted(set(kernel.features) - profile.features)
+        if missing:
+            raise UnsupportedError(
+                f"kernel {kernel.id} needs the feature {', '.join(missing)}, which devices of the target lack"
+            )
+
+
+def needs(plan: Plan) -> Iterator[Need]:
+    """Everything that the plan asks of a device, for the largest sizes of its dynamic dimensions."""
+    corners = _corners(plan)
+
+    def largest(value: DimExpr) -> int:
+        return value if isinstance(value, int) else max(evaluate(value, corner) for corner in corners)
+
+    kernels = {kernel.key: kernel for kernel in plan.kernels}
+    for stage in plan.stages:
+        for call in stage.calls:
+            kernel, subject = kernels[call.kernel], describe(call)
+            x, y, z = kernel.workgroup
+            storage = sum(binding.access != "uniform" for binding in kernel.bindings)
+            yield Need("max-storage-buffers-per-shader-stage", storage, subject)
+            yield Need("max-compute-invocations-per-workgroup", x * y * z, subject)
+            for axis, size in zip("xyz", kernel.workgroup):
+                yield Need(f"max-compute-workgroup-size-{axis}", size, subject)
+            yield Need("max-compute-workgroup-storage-size", kernel.workgroup_bytes, subject)
+            yield Need("max-compute-workgroups-per-dimension", max(map(largest, call.grid)), subject)
+            for binding, span in zip(kernel.bindings, call.ranges, strict=True):
+                kind = "uniform" if binding.access == "uniform" else "storage"
+                yield Need(f"max-{kind}-buffer-binding-size", largest(span.size), f"'{span.buffer}' in {subject}")
+    for port in (*plan.inputs, *plan.outputs):
+        elements = math.prod(map(largest, port.shape))
+        yield Need("max-buffer-size", padded_bytes(elements, BY_NAME[port.dtype]), f"the tensor '{port.name}'")
+    for number, arena in enumerate(plan.arenas):
+        yield Need("max-buffer-size", largest(arena), f"activation memory {number}")
+    for weight in plan.weights:
+        yield Need("max-buffer-size", weight.bytes, f"weight '{weight.description or weight.key}'")
+
+
+def _corners(plan: Plan) -> list[Mapping[str, int]]:
+    """Values of the symbols among which sizes are largest: sizes grow or shrink with each symbol, never both."""
+    names = [symbol.name for symbol in plan.symbols]
+    bounds = [(symbol.low, symbol.high) for symbol in plan.symbols]
+    if len(names) > _CORNERS:
+        return [dict(zip(names, (bound[side] for bound in bounds))) for side in (0, 1)]
+    return [dict(zip(names, values)) for values in itertools.product(*bounds)]

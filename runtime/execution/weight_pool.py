@@ -1,0 +1,241 @@
+"""The weight pool of a session: initializers go to the device once, transformed weights are kept once.
+
+A weight is identified by its key, which the compiler derives from its source and transform.  Plans for different
+input shapes name the same keys, so a second plan uploads nothing that is there already.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..device.device import Device
+from ..memory.buffers import TENSOR, OwnedBuffer, upload, write
+from ..memory.data_loader import check_length, chunks_of
+from ..plan.caps import Caps, MemoryAccount
+from ..plan.errors import ClosedError, InternalError, LimitError
+from ..plan.plan import Plan, SourceRef, Weight, evaluate
+from .dispatch import Binder, Dispatch, encode
+
+#: Gives the bytes of an initializer: a buffer, preferably a view of a mapped file, or chunks (:mod:`.data_loader`)
+ReadSource = Callable[[SourceRef], Any]
+
+#: Told bytes done and bytes in all while weights are loaded
+Progress = Callable[[int, int], None]
+
+
+class WeightPool:
+    """Weights on one device.  Thread-safe; buffers live until :meth:`close`."""
+
+    def __init__(
+        self,
+        device: Device,
+        read_source: ReadSource,
+        account: MemoryAccount,
+        *,
+        caps: Caps | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        self.device = device
+        self.account = account
+        self.uploaded_bytes = 0  #: bytes of initializers sent to the device so far
+        self.transform_calls = 0  #: dispatches made for weights so far
+        self._read_source = read_source
+        self._caps = caps or Caps()
+        self._progress = progress
+        self._weights: dict[str, OwnedBuffer] = {}
+        self._lock = threading.RLock()
+        self._closed = False
+
+    @property
+    def bytes(self) -> int:
+        """Device memory of all weights."""
+        return sum(buffer.size for buffer in self._weights.values())
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._weights
+
+    def buffer(self, key: str) -> Any:
+        try:
+            return self._weights[key].gpu
+        except KeyError:
+            raise InternalError(f"weight '{key}' was not prepared") from None
+
+    def prepare(self, plan: Plan, *, checked: bool = True, use_native: bool = True) -> None:
+        """Make every weight of the plan that is not there yet.  ``checked`` keeps bounds checks of the transforms."""
+        with self._lock:
+            if self._closed:
+                raise ClosedError("the weight pool is closed")
+            missing = [weight for weight in plan.weights if weight.key not in self._weights]
+            if missing:
+                _Preparation(self, plan, missing, checked, use_native).run()
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            for buffer in self._weights.values():
+                buffer.destroy()
+            self._weights.clear()
+
+
+class _Preparation:
+    """Loading the missing weights of one plan; sources live as long as a missing weight needs them."""
+
+    def __init__(
+        self, pool: WeightPool, plan: Plan, missing: Sequence[Weight], checked: bool, use_native: bool
+    ) -> None:
+        self._pool = pool
+        self._device = pool.device
+        self._missing = missing
+        self._use_native = use_native
+        self._own = {weight.key for weight in plan.weights}
+        self._references = {source.key: source for source in plan.sources}
+        self._sources: dict[str, OwnedBuffer] = {}
+        self._scratch: dict[str, OwnedBuffer] = {}
+        self._binder = Binder(pool.device, plan.kernels, checked=checked, max_wgsl_bytes=pool._caps.wgsl_bytes)
+        self._users: dict[str, int] = {}
+        for weight in missing:
+            for key in self._needed(weight):
+                self._users[key] = self._users.get(key, 0) + 1
+        self._total = sum(self._reference(key).length for key in self._users)
+        self._total += sum(
+            self._reference(key).length for weight in missing if not weight.calls for key in weight.sources
+        )
+        self._done = 0
+
+    def run(self) -> None:
+        for weight in self._missing:
+            self._check_size(weight)
+        made: list[str] = []
+        try:
+            for weight in self._missing:
+                self._make(weight)
+                made.append(weight.key)
+        except BaseException:
+            # A weight that is in the pool counts as complete, so what was made stays; only the failed one goes.
+            failed = self._pool._weights.pop(self._missing[len(made)].key, None)
+            if failed is not None:
+                failed.destroy()
+            raise
+        finally:
+            for buffer in (*self._sources.values(), *self._scratch.values()):
+                buffer.destroy()
+
+    @staticmethod
+    def _needed(weight: Weight) -> tuple[str, ...]:
+        """Sources that the weight's calls bind; a weight without calls is uploaded in place."""
+        return weight.sources if weight.calls else ()
+
+    def _reference(self, key: str) -> SourceRef:
+        try:
+            return self._references[key]
+        except KeyError:
+            raise InternalError(f"the plan does not contain source '{key}'") from None
+
+    def _check_size(self, weight: Weight) -> None:
+        """A tensor beyond one binding cannot be read by a kernel: refuse it by name, before anything is read."""
+        for limit_name in ("max-buffer-size", "max-storage-buffer-binding-size"):
+            limit = self._device.profile.limit(limit_name)
+            largest = max([weight.bytes, *(self._reference(key).length for key in self._needed(weight))])
+            if largest > limit:
+                raise LimitError(
+                    f"the tensor takes {largest:,} bytes; the device's {limit_name} is {limit:,}",
+                    tensor=weight.description or weight.key,
+                )
+
+    def _make(self, weight: Weight) -> None:
+        pool = self._pool
+        if not weight.calls:
+            parts = [self._reference(key) for key in weight.sources]
+            if not parts or any(part.length % 4 for part in parts[:-1]):
+                raise InternalError(f"weight '{weight.key}' has no calls, and no sources that make it up")
+            size = max(weight.bytes, sum(part.length for part in parts))
+            pool._weights[weight.key] = OwnedBuffer(self._device, pool.account, size, TENSOR, f"weight:{weight.key}")
+            offset = 0
+            for part in parts:
+                self._upload(part, pool._weights[weight.key], offset)
+                offset += part.length
+            return
+        for key in weight.sources:
+            if key not in self._sources:
+                reference = self._reference(key)
+                self._sources[key] = OwnedBuffer(self._device, pool.account, reference.length, TENSOR, f"source:{key}")
+                self._upload(reference, self._sources[key])
+        buffer = OwnedBuffer(self._device, pool.account, weight.bytes, TENSOR, f"weight:{weight.key}")
+        pool._weights[weight.key] = buffer
+        self._make_scratch(weight)
+        self._transform(weight)
+        for key in self._needed(weight):
+            self._users[key] -= 1
+            if not self._users[key]:
+                self._sources.pop(key).destroy()
+        for scratch in self._scratch.values():
+            scratch.destroy()
+        self._scratch.clear()
+
+    def _upload(self, reference: SourceRef, buffer: OwnedBuffer, offset: int = 0) -> None:
+        data = reference.data if reference.data is not None else self._pool._read_source(reference)
+        done = 0
+        rest = b""  # of a chunk that does not end at a word: writes begin at words
+        for chunk in chunks_of(data):
+            if done + len(rest) + len(chunk) > reference.length:
+                check_length(done + len(rest) + len(chunk), reference.length, reference.key)
+            if rest or len(chunk) % 4:
+                chunk = memoryview(rest + bytes(chunk)) if rest else chunk
+                whole = len(chunk) // 4 * 4
+                rest, chunk = bytes(chunk[whole:]), chunk[:whole]
+            for written in upload(self._device, buffer.gpu, chunk, offset + done):
+                done += written
+                self._report(written)
+        if rest:
+            write(self._device, buffer.gpu, offset + done, rest)
+            done += len(rest)
+            self._report(len(rest))
+        check_length(done, reference.length, reference.key)
+        self._pool.uploaded_bytes += reference.length
+
+    def _report(self, written: int) -> None:
+        self._done += written
+        if self._pool._progress is not None:
+            self._pool._progress(self._done, self._total)
+
+    def _make_scratch(self, weight: Weight) -> None:
+        """Buffers that the weight's calls name but no weight owns, as large as the furthest range."""
+        ends: dict[str, int] = {}
+        for call in weight.calls:
+            for item in call.ranges:
+                kind, _, key = item.buffer.partition(":")
+                if kind == "weight" and key not in self._pool._weights:
+                    if key in self._own:
+                        raise InternalError(f"weight '{weight.key}' is listed before '{key}', which it needs")
+                    end = evaluate(item.offset, {}) + evaluate(item.size, {})
+                    ends[key] = max(ends.get(key, 0), end)
+        for key, end in ends.items():
+            self._scratch[key] = OwnedBuffer(self._device, self._pool.account, end, TENSOR, f"scratch:{key}")
+
+    def _resolve(self, name: str) -> tuple[Any, int]:
+        kind, _, key = name.partition(":")
+        if kind == "source" and key in self._sources:
+            return self._sources[key].gpu, 0
+        if kind == "weight" and key in self._scratch:
+            return self._scratch[key].gpu, 0
+        if kind == "weight":
+            return self._pool.buffer(key), 0
+        raise InternalError(f"a weight transform binds '{name}'")
+
+    def _transform(self, weight: Weight) -> None:
+        dispatches: list[Dispatch] = []
+        for call in weight.calls:
+            dispatch = self._binder.dispatch(call, {}, self._resolve)
+            if dispatch is not None:
+                dispatches.append(dispatch)
+        what = f"making weight '{weight.description or weight.key}'"
+        with self._device.guarded(what):
+            encoder = self._device.gpu.create_command_encoder()
+            compute_pass = encoder.begin_compute_pass()
+            encode(compute_pass, dispatches, use_native=self._use_native)
+            compute_pass.end()
+            commands = encoder.finish()
+        self._device.submit([commands], what)
+        self._pool.transform_calls += len(dispatches)

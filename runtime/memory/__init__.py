@@ -1,0 +1,1 @@
+"""Device memory: buffers, tensors, and the files that weights are uploaded from."""

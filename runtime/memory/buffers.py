@@ -1,0 +1,147 @@
+"""Owned device buffers: accounted, grown in steps, padded uploads, and pooled staging buffers for reading back."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from ..device import native
+from ..device.device import Device
+from ..plan.caps import MemoryAccount
+
+# Buffer usages of the WebGPU specification.
+MAP_READ = 0x0001
+COPY_SRC = 0x0004
+COPY_DST = 0x0008
+UNIFORM = 0x0040
+STORAGE = 0x0080
+QUERY_RESOLVE = 0x0200
+
+TENSOR = STORAGE | COPY_SRC | COPY_DST
+
+UPLOAD_CHUNK = 16 << 20  #: bytes that one write may hold in wgpu's own staging memory
+
+
+class OwnedBuffer:
+    """A buffer that this object alone destroys.  ``size`` is a multiple of 16 and counted in the account."""
+
+    def __init__(self, device: Device, account: MemoryAccount, size: int, usage: int, label: str) -> None:
+        size = max((size + 15) // 16 * 16, 16)
+        account.reserve(size, f"'{label}'")
+        try:
+            self.gpu = device.create_buffer(size, usage, label)
+        except BaseException:
+            account.release(size)
+            raise
+        self.size = size
+        self.usage = usage
+        self.label = label
+        self._account = account
+
+    def destroy(self) -> None:
+        """Give the memory back.  The caller must not submit work that uses the buffer afterwards."""
+        if self.gpu is not None:
+            self.gpu.destroy()
+            self.gpu = None
+            self._account.release(self.size)
+
+    def forget(self) -> None:
+        """Stop counting the memory and leave it to wgpu, which frees it with the last reference to the buffer."""
+        if self.gpu is not None:
+            self.gpu = None
+            self._account.release(self.size)
+
+
+def grown(needed: int, present: int, limit: int) -> int:
+    """The size for a buffer that must grow to ``needed``: half as much again as before, within the device's limit."""
+    return max(needed, min(present + present // 2, limit))
+
+
+def as_bytes(array: np.ndarray) -> memoryview:
+    """The bytes of a C-contiguous array, without a copy."""
+    return array.reshape(-1).view(np.uint8).data
+
+
+def write(device: Device, buffer: Any, offset: int, data: Any) -> None:
+    """Write bytes at ``offset`` (a multiple of 4); up to three bytes after the end are zeroed to fill the last word."""
+    view = memoryview(data).cast("B")
+    whole = len(view) // 4 * 4
+    with device.guarded("writing to a buffer"):
+        if whole:
+            device.queue.write_buffer(buffer, offset, view, 0, whole)
+        if whole < len(view):
+            device.queue.write_buffer(buffer, offset + whole, bytes(view[whole:]).ljust(4, b"\0"))
+
+
+def upload(device: Device, buffer: Any, data: Any, offset: int = 0) -> Iterator[int]:
+    """Write ``data`` at ``offset`` (a multiple of 4) of a buffer in chunks; yields bytes done.
+
+    Waits so that few chunks are in wgpu's own staging memory.
+    """
+    view = memoryview(data).cast("B")
+    for start in range(0, len(view), UPLOAD_CHUNK):
+        end = min(start + UPLOAD_CHUNK, len(view))
+        write(device, buffer, offset + start, view[start:end])
+        if end - start == UPLOAD_CHUNK:
+            device.submit([], "uploading weights")
+            device.wait()
+        yield end - start
+
+
+class StagingPool:
+    """MAP_READ buffers that runs borrow, so that a warm run creates none.  Thread-safe."""
+
+    def __init__(self, device: Device, account: MemoryAccount) -> None:
+        self._device = device
+        self._account = account
+        self._free: list[OwnedBuffer] = []
+        self._lock = threading.Lock()
+        self._closed = False
+
+    def borrow(self, size: int) -> OwnedBuffer:
+        """A buffer of at least ``size`` bytes: the smallest free one that fits, else a new one."""
+        with self._lock:
+            fitting = [buffer for buffer in self._free if buffer.size >= size]
+            if fitting:
+                best = min(fitting, key=lambda buffer: buffer.size)
+                self._free.remove(best)
+                return best
+            if self._free:  # too small for what runs now: make room
+                self._free.pop().destroy()
+        return OwnedBuffer(self._device, self._account, size, MAP_READ | COPY_DST, "staging")
+
+    def give_back(self, buffer: OwnedBuffer) -> None:
+        with self._lock:
+            if self._closed:  # its run was in flight then
+                buffer.destroy()
+            else:
+                self._free.append(buffer)
+
+    def close(self) -> None:
+        """Destroy the free buffers, and the borrowed ones when they come back."""
+        with self._lock:
+            self._closed = True
+            for buffer in self._free:
+                buffer.destroy()
+            self._free.clear()
+
+
+def map_for_reading(device: Device, buffer: OwnedBuffer, size: int, submission: int | None = None) -> memoryview:
+    """Wait for a submission (None: for all) and map the first ``size`` bytes; valid until :func:`unmap`."""
+    with device.guarded("mapping a result"):
+        if native.AVAILABLE:
+            return native.map_read(device.gpu, buffer.gpu, size, submission, spin=device.spins)
+        buffer.gpu.map_async("READ_NOSYNC", 0, size).sync_wait()
+        view: memoryview = buffer.gpu.read_mapped(0, size, copy=False)
+        return view
+
+
+def unmap(buffer: OwnedBuffer) -> None:
+    """End :func:`map_for_reading`."""
+    if native.AVAILABLE:
+        native.unmap(buffer.gpu)
+    else:
+        buffer.gpu.unmap()

@@ -1,0 +1,188 @@
+"""Device memory behind tensors: who frees it, and when.
+
+A :class:`Storage` is a range of a device buffer.  It is *released* once, by ``dispose`` or when its tensor is
+collected; what is encoded at that moment keeps it by a *pin*.  wgpu ends the process when work is submitted that uses a
+destroyed buffer, so memory is destroyed only when nobody holds a pin; after submission the device keeps what it needs.
+
+Memory that a caller gave is never destroyed here.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from ..device.device import Device
+from ..plan.errors import ClosedError, DeviceError
+from .buffers import OwnedBuffer
+
+
+class Storage:
+    """A range of a device buffer: ``size`` bytes from ``offset``.
+
+    ``owned`` None: the buffer belongs to the caller, who may destroy it at any time.  ``recycle`` is called instead of
+    destroying an owned buffer; it must not raise.
+    """
+
+    __slots__ = ("_lock", "_owned", "_pins", "_recycle", "_released", "exported", "gpu", "offset", "size")
+
+    def __init__(
+        self,
+        gpu: Any,
+        offset: int,
+        size: int,
+        owned: OwnedBuffer | None = None,
+        recycle: Callable[[OwnedBuffer], None] | None = None,
+    ) -> None:
+        self.gpu = gpu
+        self.offset = offset
+        self.size = size
+        self.exported = False  #: whether the caller has seen the buffer and may hold it
+        self._owned = owned
+        self._recycle = recycle
+        self._pins = 0
+        self._released = False
+        # Collection of a tensor releases its storage, in any thread and inside any call of this class.
+        self._lock = threading.RLock()
+
+    @classmethod
+    def of_owned(cls, buffer: OwnedBuffer, recycle: Callable[[OwnedBuffer], None] | None = None) -> Storage:
+        return cls(buffer.gpu, 0, buffer.size, buffer, recycle)
+
+    @property
+    def borrowed(self) -> bool:
+        return self._owned is None
+
+    @property
+    def released(self) -> bool:
+        return self._released
+
+    def pin(self) -> None:
+        """Keep the memory until :meth:`unpin`.  Raises :class:`ClosedError` if it was released."""
+        with self._lock:
+            if self._released:
+                raise ClosedError("the tensor was disposed", hint="make another")
+            self._pins += 1
+
+    def unpin(self) -> None:
+        with self._lock:
+            self._pins -= 1
+            if self._released and not self._pins:
+                self._free(collected=False)
+
+    def release(self, *, collected: bool = False) -> None:
+        """Free the memory as soon as nobody holds a pin.  Releasing twice is fine.
+
+        ``collected``: nobody asked for it.  A buffer that the caller may still hold is then left to wgpu, which frees
+        it with its last reference.
+        """
+        with self._lock:
+            if not self._released:
+                self._released = True
+                if not self._pins:
+                    self._free(collected)
+
+    def _free(self, collected: bool) -> None:
+        owned, self._owned = self._owned, None
+        self.gpu = None
+        if owned is None:
+            return
+        if self.exported:
+            if collected:
+                owned.forget()
+            else:
+                owned.destroy()
+        elif self._recycle is not None:
+            self._recycle(owned)
+        else:
+            owned.destroy()
+
+    def check_alive(self, device: Device) -> None:
+        """Raise :class:`ClosedError` if the caller has destroyed its buffer.  Only borrowed memory is asked."""
+        if self.borrowed:
+            try:
+                device.probe(self.gpu)
+            except DeviceError as error:
+                if "destroyed" in str(error):
+                    raise ClosedError(
+                        "the buffer of the tensor was destroyed by its owner", hint="make another"
+                    ) from error
+                raise
+
+
+class pinned:
+    """Keep several storages for the time of a block; no generator, whose cost every run would pay."""
+
+    __slots__ = ("_held", "_storages")
+
+    def __init__(self, storages: Iterable[Storage]) -> None:
+        self._storages = storages
+        self._held: list[Storage] = []
+
+    def __enter__(self) -> None:
+        try:
+            for storage in self._storages:
+                storage.pin()
+                self._held.append(storage)
+        except BaseException:
+            self.__exit__()
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        held, self._held = self._held, []
+        for storage in held:
+            storage.unpin()
+
+
+def _is_finalised(buffer: OwnedBuffer) -> bool:
+    """Whether wgpu has let go of the buffer already.
+
+    The collector of cycles finalises everything that it found at once, in any order: a tensor in a cycle gives its
+    buffer back here, and the buffer's own finaliser runs, too.
+    """
+    return buffer.gpu is None or getattr(buffer.gpu, "_internal", buffer.gpu) is None
+
+
+class OutputPool:
+    """Buffers for outputs that stay on the device.  A disposed output's buffer serves a later run.
+
+    The queue runs in order, so a buffer may be written again before earlier work that reads it has finished.
+    Buffers go back from any thread, also while a collection runs: the lists are changed by single operations only.
+    """
+
+    KEPT = 2  #: free buffers of one output
+
+    def __init__(self) -> None:
+        self._free: dict[str, list[OwnedBuffer]] = {}
+        self._closed = False
+
+    def take(self, name: str, size: int, make: Callable[[], OwnedBuffer]) -> Storage:
+        """Storage of ``size`` bytes for an output; the last buffer that came back comes first."""
+        free = self._free.setdefault(name, [])
+        while free:
+            try:
+                buffer = free.pop()
+            except IndexError:  # another thread was faster
+                break
+            if buffer.size == size and not _is_finalised(buffer):
+                return Storage.of_owned(buffer, lambda back: self._give_back(name, back))
+            buffer.destroy()
+        return Storage.of_owned(make(), lambda back: self._give_back(name, back))
+
+    def _give_back(self, name: str, buffer: OwnedBuffer) -> None:
+        free = self._free.get(name)
+        if self._closed or free is None or len(free) >= self.KEPT:
+            buffer.destroy()  # one that comes back just while the pool closes goes with the last reference
+            return
+        free.append(buffer)
+
+    def close(self) -> None:
+        """Destroy the free buffers; those in use go when their tensors do."""
+        self._closed = True
+        for free in self._free.values():
+            while free:
+                try:
+                    free.pop().destroy()
+                except IndexError:
+                    break

@@ -1,0 +1,1 @@
+"""Names of onnxruntime's Python API: options, bindings, providers, asynchronous runs."""

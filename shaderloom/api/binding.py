@@ -1,0 +1,279 @@
+"""``OrtValue`` and ``IOBinding`` under onnxruntime's names.
+
+Where onnxruntime takes an address as an integer, these take a ``wgpu.GPUBuffer`` or a :class:`Tensor`: an address says
+nothing about the device that it belongs to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, Union
+
+import numpy as np
+
+from ..runtime.execution.attachment import Target
+from ..runtime.memory.tensor import Tensor
+from ..runtime.plan.dtypes import BY_NAME, from_numpy, from_onnx, interface_dtype
+from ..runtime.plan.errors import InputError, UnsupportedError
+
+#: device types: ours, and those of ONNX Runtime's providers for WebGPU
+_GPU_NAMES = ("wgpu", "webgpu", "gpu", "gpu-buffer")
+_ONNX_TYPE_NAMES = {"float32": "float", "float64": "double"}
+
+
+def _is_gpu(device_type: str) -> bool:
+    """Whether a device type names the device; raises :class:`InputError` for one that is not here."""
+    if device_type.lower() in _GPU_NAMES:
+        return True
+    if device_type.lower() == "cpu":
+        return False
+    raise InputError(f"there is no device type '{device_type}'", hint="use 'cpu' or 'wgpu'")
+
+
+def _element_type(element_type: Any) -> np.dtype[Any]:
+    """The numpy dtype of a dtype, or of the number of an ONNX element type."""
+    if isinstance(element_type, int) and not isinstance(element_type, bool):
+        return interface_dtype(from_onnx(element_type))
+    if isinstance(element_type, str) and element_type in BY_NAME:
+        return interface_dtype(BY_NAME[element_type])
+    return interface_dtype(from_numpy(element_type))
+
+
+class OrtValue:
+    """An array on the host or a tensor on the device, as onnxruntime's class of this name."""
+
+    def __init__(self, content: Union[np.ndarray, Tensor]) -> None:
+        self._ortvalue_content = content
+
+    @staticmethod
+    def ortvalue_from_numpy(
+        array: Any, device_type: str = "cpu", device_id: int = 0, *, device: Any = None
+    ) -> OrtValue:
+        """Holds the array itself on ``"cpu"``, a copy of it on ``"wgpu"``; ``device`` as for sessions."""
+        host = np.asarray(array)
+        return OrtValue(Tensor.from_numpy(host, device) if _is_gpu(device_type) else host)
+
+    @staticmethod
+    def ortvalue_from_shape_and_type(
+        shape: Sequence[int], element_type: Any, device_type: str = "cpu", device_id: int = 0, *, device: Any = None
+    ) -> OrtValue:
+        """Elements are zero."""
+        dtype = _element_type(element_type)
+        if _is_gpu(device_type):
+            return OrtValue(Tensor.empty(shape, dtype, device))
+        return OrtValue(np.zeros(tuple(shape), dtype))
+
+    @staticmethod
+    def ort_value_from_sparse_tensor(*_: Any) -> OrtValue:
+        raise UnsupportedError("sparse tensors are not supported")
+
+    @property
+    def tensor(self) -> Tensor | None:
+        """The tensor, for a value on the device."""
+        return self._ortvalue_content if isinstance(self._ortvalue_content, Tensor) else None
+
+    def numpy(self) -> np.ndarray:
+        content = self._ortvalue_content
+        return content.numpy() if isinstance(content, Tensor) else content
+
+    def update_inplace(self, array: np.ndarray) -> None:
+        """Replace the elements; dtype and shape must be the same."""
+        content = self._ortvalue_content
+        if isinstance(content, Tensor):
+            content.update(array)
+            return
+        given = np.asarray(array)
+        if given.dtype != content.dtype or given.shape != content.shape:
+            raise InputError(
+                f"{given.dtype.name}{list(given.shape)} does not fit {content.dtype.name}{list(content.shape)}"
+            )
+        np.copyto(content, given)
+
+    def shape(self) -> list[int]:
+        return list(self._ortvalue_content.shape)
+
+    def element_type(self) -> int:
+        """The number of the ONNX element type."""
+        return from_numpy(self._ortvalue_content.dtype).onnx
+
+    def data_type(self) -> str:
+        """Like ``tensor(float)``."""
+        name = from_numpy(self._ortvalue_content.dtype).name
+        return f"tensor({_ONNX_TYPE_NAMES.get(name, name)})"
+
+    def device_name(self) -> str:
+        """``"cpu"`` or ``"wgpu"``."""
+        content = self._ortvalue_content
+        return "wgpu" if isinstance(content, Tensor) and content.location == "gpu-buffer" else "cpu"
+
+    def has_value(self) -> bool:
+        return True
+
+    def is_tensor(self) -> bool:
+        return True
+
+    def is_sparse_tensor(self) -> bool:
+        return False
+
+    def is_tensor_sequence(self) -> bool:
+        return False
+
+    def data_ptr(self) -> int:
+        """The address of a value on the host.  A buffer on the device has none: see :attr:`tensor`."""
+        if isinstance(self._ortvalue_content, Tensor):
+            raise UnsupportedError("a buffer on the device has no address", hint="use .tensor.gpu_buffer")
+        return int(self._ortvalue_content.ctypes.data)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        content = self._ortvalue_content
+        if isinstance(content, Tensor):
+            return content.__array__(dtype, copy)
+        return content.__array__(dtype, copy=copy) if dtype is not None else np.array(content, copy=copy)
+
+
+class BoundSession(Protocol):
+    """What a binding needs of its :class:`InferenceSession`."""
+
+    def run(
+        self,
+        output_names: Sequence[str] | None,
+        input_feed: Mapping[str, Any],
+        run_options: Any = None,
+        *,
+        outputs: Mapping[str, Any] | None = None,
+    ) -> list[Any]: ...
+
+    def get_inputs(self) -> list[Any]: ...
+
+    def get_outputs(self) -> list[Any]: ...
+
+    def get_overridable_initializers(self) -> list[Any]: ...
+
+    def synchronize(self) -> None: ...
+
+
+class IOBinding:
+    """Inputs and outputs bound to memory, for :meth:`InferenceSession.run_with_iobinding`.
+
+    Bindings stay until they are cleared.  An output bound without memory gets new memory with each run; an output that
+    was not bound is not computed for the caller.
+    """
+
+    def __init__(self, session: BoundSession) -> None:
+        self._session = session
+        self._feeds: dict[str, Any] = {}
+        self._targets: dict[str, Union[Target, OrtValue]] = {}
+        self._results: dict[str, OrtValue] = {}
+
+    def bind_cpu_input(self, name: str, arr_on_cpu: Any) -> None:
+        self._check(name, "input")
+        self._feeds[name] = np.asarray(arr_on_cpu)
+
+    def bind_input(
+        self,
+        name: str,
+        device_type: Any = "wgpu",
+        device_id: int = 0,
+        element_type: Any = None,
+        shape: Sequence[int] | None = None,
+        buffer_ptr: Any = None,
+    ) -> None:
+        """Bind a :class:`Tensor` (also as second argument) or a ``wgpu.GPUBuffer`` with its type and shape."""
+        self._check(name, "input")
+        self._feeds[name] = self._memory(device_type, element_type, shape, buffer_ptr)
+
+    def bind_output(
+        self,
+        name: str,
+        device_type: Any = "cpu",
+        device_id: int = 0,
+        element_type: Any = None,
+        shape: Sequence[int] | None = None,
+        buffer_ptr: Any = None,
+    ) -> None:
+        """Bind an output to memory, or without any to a place: ``"cpu"`` or ``"wgpu"``."""
+        self._check(name, "output")
+        if buffer_ptr is None and not isinstance(device_type, Tensor):
+            self._targets[name] = "gpu-buffer" if _is_gpu(device_type) else "cpu"
+        else:
+            self._targets[name] = self._memory(device_type, element_type, shape, buffer_ptr)
+
+    def bind_ortvalue_input(self, name: str, ortvalue: OrtValue) -> None:
+        self._check(name, "input")
+        self._feeds[name] = ortvalue
+
+    def bind_ortvalue_output(self, name: str, ortvalue: OrtValue) -> None:
+        self._check(name, "output")
+        self._targets[name] = ortvalue
+
+    def synchronize_inputs(self) -> None:
+        """Does nothing: a queue is in order."""
+
+    def synchronize_outputs(self) -> None:
+        """Wait until the device has finished."""
+        self._session.synchronize()
+
+    def get_outputs(self) -> list[OrtValue]:
+        """The outputs of the last run, in the order in which they were bound."""
+        return [self._results[name] for name in self._targets if name in self._results]
+
+    def get_outputs_as_ortvaluevector(self) -> list[OrtValue]:
+        return self.get_outputs()
+
+    def copy_outputs_to_cpu(self) -> list[np.ndarray]:
+        return [value.numpy() for value in self.get_outputs()]
+
+    def clear_binding_inputs(self) -> None:
+        self._feeds.clear()
+
+    def clear_binding_outputs(self) -> None:
+        self._targets.clear()
+        self._results.clear()
+
+    def run(self, run_options: Any = None) -> None:
+        """What :meth:`InferenceSession.run_with_iobinding` does."""
+        names = list(self._targets)
+        memory: dict[str, Any] = {}
+        for name, target in self._targets.items():
+            memory[name] = target._ortvalue_content if isinstance(target, OrtValue) else target
+        results = self._session.run(names, self._feeds, run_options, outputs=memory)
+        for name, result in zip(names, results):
+            target = self._targets[name]
+            self._results[name] = target if isinstance(target, OrtValue) else OrtValue(result)
+
+    def _check(self, name: str, kind: str) -> None:
+        session = self._session
+        ports = (
+            session.get_outputs()
+            if kind == "output"
+            else [*session.get_inputs(), *session.get_overridable_initializers()]
+        )
+        names = [port.name for port in ports]
+        if name not in names:
+            raise InputError(f"the model has no {kind} '{name}'", hint=f"its {kind}s are {', '.join(names) or 'none'}")
+
+    @staticmethod
+    def _memory(device_type: Any, element_type: Any, shape: Sequence[int] | None, buffer: Any) -> Any:
+        """The tensor, or the array, that the arguments describe."""
+        for given in (device_type, buffer):
+            if isinstance(given, (Tensor, OrtValue)):
+                return given
+        if isinstance(buffer, int):
+            raise InputError(
+                "an address does not say which device it belongs to", hint="pass a wgpu.GPUBuffer, a Tensor or an array"
+            )
+        if buffer is None or element_type is None or shape is None:
+            raise InputError("a buffer needs its element type and shape")
+        if isinstance(buffer, np.ndarray):
+            return buffer
+        if not _is_gpu(device_type):
+            raise InputError(f"memory on '{device_type}' is bound as an array", hint="use bind_cpu_input")
+        return Tensor.from_gpu_buffer(buffer, _element_type(element_type), shape)
+
+
+def as_feed_values(values: Mapping[str, Any]) -> dict[str, Any]:
+    """What ``run_with_ort_values`` takes: values by name, each an :class:`OrtValue`."""
+    for name, value in values.items():
+        if not isinstance(value, OrtValue):
+            raise InputError(f"an OrtValue is needed, not {type(value).__name__}", tensor=name)
+    return dict(values)

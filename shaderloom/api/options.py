@@ -1,0 +1,218 @@
+"""Options of sessions and runs under onnxruntime's names.
+
+What an option does here is in ``docs/onnxruntime-api.md``.  One that is accepted and has no effect says so once.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..notices import notify
+from ..runtime.plan.dtypes import check_precision
+from ..runtime.plan.errors import InputError
+
+#: Seconds that ``tune=True`` may take for each new shape of the inputs
+TUNING_SECONDS = 60.0
+
+
+class GraphOptimizationLevel(enum.IntEnum):
+    """``ORT_DISABLE_ALL`` turns fusion, layouts and sharing of memory off; all other levels are full optimisation."""
+
+    ORT_DISABLE_ALL = 0
+    ORT_ENABLE_BASIC = 1
+    ORT_ENABLE_EXTENDED = 2
+    ORT_ENABLE_LAYOUT = 3
+    ORT_ENABLE_ALL = 99
+
+
+class ExecutionMode(enum.IntEnum):
+    """Reaches onnxruntime where it is the cpu provider; a device runs one queue."""
+
+    ORT_SEQUENTIAL = 0
+    ORT_PARALLEL = 1
+
+
+_UNOPTIMISED = {"fusion": False, "channels_last": False, "in_place": False}
+
+#: options that only onnxruntime as the cpu provider obeys, with their defaults
+_CPU_ONLY: dict[str, Any] = {
+    "intra_op_num_threads": 0,
+    "inter_op_num_threads": 0,
+    "execution_mode": ExecutionMode.ORT_SEQUENTIAL,
+    "enable_cpu_mem_arena": True,
+    "enable_mem_pattern": True,
+}
+
+#: options that nothing obeys, with their defaults
+_WITHOUT_EFFECT: dict[str, Any] = {
+    "enable_profiling": False,
+    "profile_file_prefix": "onnxruntime_profile_",
+    "optimized_model_filepath": "",
+    "enable_mem_reuse": True,
+    "log_verbosity_level": 0,
+    "logid": "",
+    "use_deterministic_compute": False,
+    "use_per_session_threads": True,
+    "execution_order": None,
+}
+
+_INSTEAD = {
+    "enable_profiling": "session.profile() and 'shaderloom profile MODEL' measure every kernel",
+    "optimized_model_filepath": "'shaderloom inspect MODEL --stage ...' shows every stage",
+    "use_deterministic_compute": "results are always deterministic on one device",
+}
+
+
+class SessionOptions:
+    """Options of a session.  An unknown attribute is an error."""
+
+    graph_optimization_level: GraphOptimizationLevel
+    log_severity_level: int
+    intra_op_num_threads: int
+    inter_op_num_threads: int
+    execution_mode: ExecutionMode
+    enable_profiling: bool
+    optimized_model_filepath: str
+    tune: bool | float  #: measure configurations of kernels for new shapes: True, or seconds; see docs/tuning.md
+    precision: str  #: "float32", or "float16" to store an f32 model's tensors in half precision; see docs/precision.md
+
+    def __init__(self) -> None:
+        values = {
+            "graph_optimization_level": GraphOptimizationLevel.ORT_ENABLE_ALL,
+            "log_severity_level": -1,  # as onnxruntime's default: warnings
+            "precision": "float32",
+            "tune": False,
+            **_CPU_ONLY,
+            **_WITHOUT_EFFECT,
+        }
+        object.__setattr__(self, "_values", values)
+        object.__setattr__(self, "_entries", {})
+        object.__setattr__(self, "_dimensions", {})
+        object.__setattr__(self, "_denotations", {})
+
+    def __getattr__(self, name: str) -> Any:
+        values: dict[str, Any] = object.__getattribute__(self, "_values")
+        if name in values:
+            return values[name]
+        raise AttributeError(f"SessionOptions has no option '{name}'")
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        values: dict[str, Any] = object.__getattribute__(self, "_values")
+        if name not in values:
+            raise AttributeError(f"SessionOptions has no option '{name}'")
+        check = _CHECKED.get(name)
+        values[name] = value if check is None else check(value)
+
+    def add_free_dimension_override_by_name(self, name: str, size: int) -> None:
+        """Fix a named dimension of the inputs; the session then declares and demands this size."""
+        self._dimensions[str(name)] = _size(size)
+
+    def add_free_dimension_override_by_denotation(self, denotation: str, size: int) -> None:
+        """Fix all dimensions of a denotation, such as ``DATA_BATCH``."""
+        self._denotations[str(denotation)] = _size(size)
+
+    def add_session_config_entry(self, key: str, value: str) -> None:
+        self._entries[str(key)] = str(value)
+
+    def get_session_config_entry(self, key: str) -> str:
+        """What was added; raises :class:`InputError` for a key that was not, as onnxruntime raises an error."""
+        try:
+            return str(self._entries[key])
+        except KeyError:
+            raise InputError(f"the session options have no entry '{key}'") from None
+
+    def register_custom_ops_library(self, path: str) -> None:
+        raise InputError(
+            "libraries of custom operators hold code for onnxruntime",
+            hint="shaderloom.register_operator adds an operator",
+        )
+
+    # What the session asks
+
+    @property
+    def tuning_seconds(self) -> float:
+        """How long each new shape may be tuned; 0 for not at all."""
+        return TUNING_SECONDS if self.tune is True else float(self.tune)
+
+    @property
+    def free_dimensions(self) -> Mapping[str, int]:
+        return dict(self._dimensions)
+
+    @property
+    def free_denotations(self) -> Mapping[str, int]:
+        return dict(self._denotations)
+
+    def compiler_options(self) -> dict[str, Any]:
+        """What the optimisation level and the precision mean for the compiler."""
+        options: dict[str, Any] = {}
+        if int(self.graph_optimization_level) == GraphOptimizationLevel.ORT_DISABLE_ALL:
+            options.update(_UNOPTIMISED)
+        if self.precision != "float32":
+            options["precision"] = self.precision
+        return options
+
+    def onnxruntime_options(self) -> dict[str, Any]:
+        """Options that differ from their defaults and that onnxruntime as the cpu provider obeys."""
+        changed = {name: self._values[name] for name, default in _CPU_ONLY.items() if self._values[name] != default}
+        if int(self.graph_optimization_level) != GraphOptimizationLevel.ORT_ENABLE_ALL:
+            changed["graph_optimization_level"] = int(self.graph_optimization_level)
+        return changed
+
+    def report_without_effect(self, providers: tuple[str, ...]) -> None:
+        """Say once for each option that was set and has no effect with these providers."""
+        ignored = {**_WITHOUT_EFFECT, **({} if "cpu" in providers else _CPU_ONLY)}
+        for name, default in ignored.items():
+            if self._values[name] != default:
+                instead = f": {_INSTEAD[name]}" if name in _INSTEAD else ""
+                notify(
+                    f"the session option {name} has no effect{instead}",
+                    once=f"option {name}",
+                    severity=self.log_severity_level,
+                )
+        for key in self._entries:
+            notify(
+                f"the session config entry '{key}' has no effect", once=f"entry {key}", severity=self.log_severity_level
+            )
+
+
+def _tuning(value: bool | float) -> bool | float:
+    if isinstance(value, bool):
+        return value
+    if not isinstance(value, (int, float)) or not 0 <= value < float("inf"):
+        raise InputError(f"tune is True, False or a number of seconds, not {value!r}")
+    return value
+
+
+#: Options whose values are checked when they are set
+_CHECKED: dict[str, Callable[[Any], Any]] = {"precision": check_precision, "tune": _tuning}
+
+
+def _size(size: int) -> int:
+    if int(size) < 0:
+        raise InputError(f"a dimension cannot be {size}")
+    return int(size)
+
+
+@dataclass
+class RunOptions:
+    """Options of a run.  ``terminate`` set before a run refuses it; the rest is accepted for onnxruntime's programs."""
+
+    log_severity_level: int = -1
+    log_verbosity_level: int = 0
+    logid: str = ""
+    only_execute_path_to_fetches: bool = False
+    terminate: bool = False
+    _entries: dict[str, str] = field(default_factory=dict, repr=False)
+
+    def add_run_config_entry(self, key: str, value: str) -> None:
+        self._entries[str(key)] = str(value)
+        notify(f"the run config entry '{key}' has no effect", once=f"run entry {key}", severity=self.log_severity_level)
+
+    def get_run_config_entry(self, key: str) -> str:
+        try:
+            return self._entries[key]
+        except KeyError:
+            raise InputError(f"the run options have no entry '{key}'") from None

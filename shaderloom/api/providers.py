@@ -1,0 +1,127 @@
+"""Providers: their names, which of them can be had, and why the others cannot."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ..notices import notify
+from ..runtime.plan.errors import DeviceError, InputError, ShaderloomError, UnsupportedError
+
+#: name -> provider; those with capitals are ONNX Runtime's
+ALIASES = {
+    "wgpu": "wgpu",
+    "webgpu": "wgpu",
+    "WebGpuExecutionProvider": "wgpu",
+    "JsExecutionProvider": "wgpu",
+    "cpu": "cpu",
+    "CPUExecutionProvider": "cpu",
+}
+
+#: Makes a provider ready, or raises an error that says why it cannot be had
+Initialise = Callable[[Mapping[str, Any]], None]
+
+
+def parse_providers(
+    wanted: Sequence[Any] | None,
+    provider_options: Sequence[Mapping[str, Any]] | None = None,
+    *,
+    severity: int = 2,
+) -> list[tuple[str, dict[str, Any]]]:
+    """(provider, options) in the caller's order; None asks for wgpu.  Duplicates merge, the first one's options win.
+
+    As in onnxruntime an entry is a name or a pair of name and options, and one of its providers that is not to be had
+    is left out with a warning.  Raises :class:`InputError` for any other unknown name, and if nothing is left.
+    """
+    if wanted is None:
+        if provider_options:
+            raise InputError("provider options need a list of providers")
+        return [("wgpu", {})]
+    if isinstance(wanted, str):
+        raise InputError("providers is a list of names", hint=f"write ['{wanted}']")
+    if provider_options is not None and len(provider_options) != len(wanted):
+        raise InputError(f"there are {len(provider_options)} provider options for {len(wanted)} providers")
+    found: dict[str, dict[str, Any]] = {}
+    foreign: list[str] = []
+    for index, entry in enumerate(wanted):
+        name, options = entry if isinstance(entry, tuple) else (entry, {})
+        if name not in ALIASES:
+            if str(name).endswith("ExecutionProvider"):
+                foreign.append(str(name))
+                continue
+            raise InputError(f"there is no provider '{name}'", hint=f"known are {', '.join(ALIASES)}")
+        merged = {**(provider_options[index] if provider_options is not None else {}), **options}
+        present = found.setdefault(ALIASES[name], {})
+        present.update({key: value for key, value in merged.items() if key not in present})
+    if not found and foreign:
+        raise InputError(f"there is no provider '{foreign[0]}'", hint=f"known are {', '.join(ALIASES)}")
+    for name in foreign:
+        notify(f"provider '{name}' is dropped: it is onnxruntime's alone", severity=severity, stacklevel=4)
+    if not found:
+        raise InputError("the list of providers is empty", hint="use ['wgpu', 'cpu']")
+    return list(found.items())
+
+
+def initialise_providers(
+    wanted: Sequence[tuple[str, Mapping[str, Any]]], makers: Mapping[str, Initialise], *, severity: int = 2
+) -> tuple[str, ...]:
+    """Make each provider ready, in order; those that could be had.
+
+    One that cannot is dropped with a warning that says why.  If none is left, the error lists all reasons; with one
+    provider in the list it is that one's own error.
+    """
+    ready: list[str] = []
+    failures: list[tuple[str, ShaderloomError]] = []
+    for name, options in wanted:
+        try:
+            makers[name](options)
+        except (DeviceError, UnsupportedError) as error:
+            failures.append((name, error))
+        else:
+            ready.append(name)
+    if not ready:
+        if len(failures) == 1:
+            raise failures[0][1]
+        reasons = "; ".join(f"'{name}': {error}" for name, error in failures)
+        raise DeviceError(f"none of the providers can be had: {reasons}") from failures[0][1]
+    for name, reason in failures:
+        notify(f"provider '{name}' is dropped: {reason}", severity=severity, stacklevel=4)
+    return tuple(ready)
+
+
+def cpu_packages() -> list[str]:
+    """The packages that the cpu provider can use here, best first."""
+    return [name for name in ("onnxruntime", "onnx") if _is_installed(name)]
+
+
+def _is_installed(package: str) -> bool:
+    try:
+        return importlib.util.find_spec(package) is not None
+    except (ImportError, ValueError):  # a finder that refuses, or a stand-in without a specification
+        return False
+
+
+def get_available_providers() -> list[str]:
+    """The providers that a session can have on this machine, in the order in which to ask for them."""
+    from ..runtime.device.device import list_adapters
+
+    found = []
+    try:
+        if list_adapters():
+            found.append("wgpu")
+    except DeviceError:
+        pass
+    if cpu_packages():
+        found.append("cpu")
+    return found
+
+
+def get_device() -> str:
+    """``"GPU"`` if there is an adapter that is not a software one, else ``"CPU"``, as onnxruntime says it."""
+    from ..runtime.device.device import list_adapters
+
+    try:
+        return "GPU" if any(adapter.kind != "cpu" for adapter in list_adapters()) else "CPU"
+    except DeviceError:
+        return "CPU"

@@ -1,0 +1,1 @@
+"""Compile, open and verify shader bundles."""

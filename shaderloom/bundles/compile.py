@@ -1,0 +1,301 @@
+"""Ahead-of-time compilation: a model and the shapes that it will see, to a bundle."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..model.feeds import Dynamic, ShapeKey, shape_key
+from ..model.header import HeaderPort, ModelHeader
+from ..model.model import Model
+from ..model.plan_source import Progress
+from ..model.random_inputs import random_array
+from ..runtime.bundle.manifest import Manifest, PortRecord
+from ..runtime.bundle.writer import BundleWriter
+from ..runtime.execution.requirements import check_limits, requirements
+from ..runtime.plan.device_profile import WEB, WEB_LIMITS, DeviceProfile
+from ..runtime.plan.errors import InputError, NotKnownError, ShaderloomError, UnsupportedError
+from ..runtime.plan.plan import Plan
+from ..version import __version__
+
+if TYPE_CHECKING:
+    from ..compiler.frontend.model import ImportedModel
+
+#: largest difference of a sample's outputs, relative to the largest expected magnitude
+TOLERANCE = 1e-4
+#: the same in half precision, where samples expect what the model gives in full precision
+HALF_TOLERANCE = 2e-2
+
+#: Desktop GPUs through wgpu: default limits but for larger buffers
+NATIVE = DeviceProfile(
+    "discrete",
+    "native",
+    frozenset(),
+    {**WEB_LIMITS, "max-buffer-size": 1 << 30, "max-storage-buffer-binding-size": 1 << 30},
+)
+
+#: What of a plan's report a bundle keeps: all that ``inspect`` shows of a plan
+_REPORTED = (
+    "nodes",
+    "placement",
+    "planned_bytes",
+    "naive_bytes",
+    "lower_bound_bytes",
+    "weight_bytes",
+    "in_place",
+    "tensors",
+    "call_records",
+    "not_fused",
+    "precision",
+    "choices",
+)
+
+TARGETS = ("web", "web-software", "native", "this-device")
+
+Shapes = Mapping[str, Sequence[int]]
+
+
+@dataclass(frozen=True)
+class _Variant:
+    """One shape key with the concrete shapes that gave it."""
+
+    key: ShapeKey
+    shapes: dict[str, tuple[int, ...]]
+
+
+def compile_bundle(
+    model: Any,
+    path: str | os.PathLike[str],
+    *,
+    shapes: Sequence[Shapes] = (),
+    dynamic: Dynamic | None = None,
+    target: str = "web",
+    software: bool | None = None,
+    as_zip: bool = False,
+    sample: bool = False,
+    sample_inputs: Mapping[str, np.ndarray] | None = None,
+    device: Any = None,
+    precision: str = "float32",
+    options: Mapping[str, Any] | None = None,
+    progress: Progress | None = None,
+) -> Manifest:
+    """Write a bundle of ``model`` to ``path``.
+
+    ``shapes`` has the input shapes of each shape key; inputs that one does not name keep the shape that the model
+    declares.  ``target`` is one of :data:`TARGETS`.  ``software`` adds to each plan one with kernels for adapters that
+    compute on the CPU, which runners take there; by default for the target ``web``.  ``sample`` runs the model
+    for each key on ``device``, with ``sample_inputs`` where their shapes fit, else random ones, and keeps inputs and
+    outputs.
+
+    ``precision="float16"`` stores weights and tensors as halves where they fit: what they reach is found with numpy, on
+    the same inputs (see docs/precision.md).
+
+    The bundle's bytes depend on the model, the shapes, the target, the options and, in half precision, the inputs
+    alone, those of samples also on the device, and those for the target ``this-device`` on what was measured there.
+    Raises the errors of the compiler; :class:`LimitError` names the kernel and the limit of the target.
+    """
+    report = progress or (lambda what, done, total: None)
+    compiled_for = _profile(target, device)
+    if software is None:
+        software = target == "web"
+    chosen = {**(options or {}), **({} if precision == "float32" else {"precision": precision})}
+    opened = Model(model, dynamic=dynamic, cache=False, options=chosen, progress=progress)
+    try:
+        destination = Path(path)
+        if opened.path is not None and destination.absolute() == opened.path:
+            raise InputError("the bundle would replace the model", hint="choose another name")
+        variants = _variants(opened, shapes)
+        feeds = _sample_feeds(opened, variants, sample_inputs or {}) if sample or opened.calibration else []
+        if opened.calibration is not None:
+            profiles = [compiled_for, *([replace(compiled_for, kind="cpu")] if software else [])]  # kernels differ
+            for variant, values in zip(variants, feeds, strict=True):
+                for profile in profiles:
+                    opened.calibrate_on_host(variant.shapes, profile, values)
+        with BundleWriter(destination, as_zip=as_zip, progress=report) as writer:
+            plans, alternatives = [], []
+            for variant in variants:
+                report(f"compiling for {variant.key}", 0, 0)
+                plan = _compile(opened.imported, variant, opened, compiled_for, writer, report)
+                plans.append(plan)
+                other = None
+                if software:
+                    report(f"compiling for {variant.key} on software adapters", 0, 0)
+                    on_cpu = replace(compiled_for, kind="cpu")
+                    other = _compile(opened.imported, variant, opened, on_cpu, writer, report)
+                if other is not None and other.key != plan.key:
+                    alternatives.append(other)
+                    writer.add_plan(plan, variant.key.to_json(), other)
+                else:
+                    writer.add_plan(plan, variant.key.to_json())
+            if sample:
+                _add_samples(opened, variants, plans, writer, feeds, device, report)
+            return writer.finish(**_facts(opened, [*plans, *alternatives], compiled_for, target))
+    finally:
+        opened.close()
+
+
+def _profile(target: str, device: Any) -> DeviceProfile:
+    if target == "web":
+        return WEB
+    if target == "web-software":
+        return replace(WEB, kind="cpu")
+    if target == "native":
+        return NATIVE
+    if target == "this-device":
+        from ..runtime.device.device import open_device
+
+        return open_device(device).profile
+    raise InputError(f"there is no target '{target}'", hint=f"the targets are {', '.join(TARGETS)}")
+
+
+def _variants(model: Model, shapes: Sequence[Shapes]) -> list[_Variant]:
+    declared = {port.name: shape for port in model.header.inputs if (shape := _declared_shape(port)) is not None}
+    variants: list[_Variant] = []
+    for given in shapes or ({},):
+        complete = {**declared, **{name: tuple(sizes) for name, sizes in given.items()}}
+        for port in model.header.inputs:
+            if port.name not in complete:
+                raise InputError(
+                    "the model does not declare all sizes of the input as numbers",
+                    tensor=port.name,
+                    hint=f"give its shape: --shape {port.name}=...",
+                )
+        key = shape_key(model.header, complete, model.dynamic)
+        if any(key == other.key for other in variants):
+            raise InputError(f"the shapes {key} are asked for twice", hint="give them once")
+        variants.append(_Variant(key, complete))
+    return variants
+
+
+def _declared_shape(port: HeaderPort) -> tuple[int, ...] | None:
+    """The port's shape if it is declared in numbers alone."""
+    sizes = tuple(dim for dim in port.dims or () if isinstance(dim, int))
+    return sizes if port.dims is not None and len(sizes) == len(port.dims) else None
+
+
+def _compile(
+    imported: ImportedModel,
+    variant: _Variant,
+    model: Model,
+    profile: DeviceProfile,
+    writer: BundleWriter,
+    report: Progress,
+) -> Plan:
+    from ..compiler.binding.shape_binding import bind_shapes
+    from ..compiler.driver import compile_model
+    from ..compiler.planning.host_weights import HostPlanner
+
+    planner = partial(
+        HostPlanner, keep=writer.add_weight, progress=lambda done, total: report("evaluating weights", done, total)
+    )
+    bound = bind_shapes(imported, variant.shapes, model.dynamic)
+    try:
+        options, choices = model.compiler_options, model.choices(profile)
+        plan = compile_model(imported, bound, profile, options, make_planner=planner, choices=choices)
+    except (NotKnownError, UnsupportedError) as error:
+        raise _refusal(imported, variant, error) from error
+    check_limits(plan, profile)
+    return replace(plan, report={name: plan.report[name] for name in _REPORTED if name in plan.report})
+
+
+def _refusal(imported: ImportedModel, variant: _Variant, error: ShaderloomError) -> ShaderloomError:
+    """The error, or one that names all nodes that keep the model from being one plan."""
+    from ..compiler.rewriting.builder import DEFAULT_LIMITS
+    from ..compiler.staging.partial_compile import survey
+
+    try:
+        errors = survey(imported, variant.shapes, DEFAULT_LIMITS)
+    except ShaderloomError:
+        return error
+    if len(errors) < 2:
+        return error
+    listed = "; ".join(f"{each.origin}: {each.reason}" for each in errors)
+    return UnsupportedError(
+        f"a bundle holds what is known ahead of time, and {len(errors)} nodes need more: {listed}",
+        origin=errors[0].origin,
+        hint=NotKnownError.remedy,
+    )
+
+
+def _sample_feeds(
+    model: Model, variants: Sequence[_Variant], inputs: Mapping[str, np.ndarray]
+) -> list[dict[str, np.ndarray]]:
+    """Inputs for each variant: those of the caller where their shapes fit, else random ones."""
+    generator = np.random.default_rng(0)
+    ports = {port.name: port.to_node_arg() for port in (*model.header.inputs, *model.header.overridable)}
+    for name in inputs:
+        if name not in ports:
+            raise InputError(f"the model has no input '{name}'", hint=f"its inputs are {', '.join(ports)}")
+    return [
+        {
+            name: inputs[name]
+            if name in inputs and inputs[name].shape == shape
+            else random_array(ports[name], shape, generator)
+            for name, shape in variant.shapes.items()
+        }
+        for variant in variants
+    ]
+
+
+def _add_samples(
+    model: Model,
+    variants: Sequence[_Variant],
+    plans: Sequence[Plan],
+    writer: BundleWriter,
+    inputs: Sequence[dict[str, np.ndarray]],
+    device: Any,
+    report: Progress,
+) -> None:
+    """Run the model in full precision, and keep inputs and outputs."""
+    from ..session.session import InferenceSession
+
+    given = model.path if model.path is not None else model.data
+    tolerance = TOLERANCE if model.calibration is None else HALF_TOLERANCE
+    with InferenceSession(
+        given, device=device, dynamic=model.dynamic, cache=False, options=model.full_precision, progress=report
+    ) as session:
+        names = [port.name for port in session.get_outputs()]
+        for variant, plan, feeds in zip(variants, plans, inputs, strict=True):
+            report(f"running a sample of {variant.key}", 0, 0)
+            results = session.run(names, feeds)
+            writer.add_sample(plan.key, feeds, dict(zip(names, results)), tolerance)
+
+
+def _facts(model: Model, plans: Sequence[Plan], profile: DeviceProfile, target: str) -> dict[str, Any]:
+    """The fields of the manifest that do not come from the files."""
+    header: ModelHeader = model.header
+    features = {feature for plan in plans for kernel in plan.kernels for feature in kernel.features}
+    limits: dict[str, int] = {"min-storage-buffer-offset-alignment": profile.storage_alignment}
+    for plan in plans:
+        for name, amount in requirements(plan).items():
+            limits[name] = max(limits.get(name, 0), amount)
+    return {
+        "producer": {"name": "shaderloom", "version": __version__},
+        "target": target,
+        "model": asdict(header.metadata),
+        "nodes": header.nodes,
+        "inputs": tuple(map(_record, header.inputs)),
+        "overridable": tuple(map(_record, header.overridable)),
+        "outputs": tuple(map(_record, header.outputs)),
+        "dynamic": dict(model.dynamic),
+        "features": tuple(sorted(features)),
+        "limits": limits,
+        "choices": _sources(plans),
+    }
+
+
+def _sources(plans: Sequence[Plan]) -> dict[str, int]:
+    """Where the configurations of the plans came from that have alternatives, counted."""
+    rows = [row for plan in plans for row in plan.report.get("choices", ()) if row["candidates"] > 1]
+    return dict(sorted(Counter(row["source"] for row in rows).items()))
+
+
+def _record(port: HeaderPort) -> PortRecord:
+    return PortRecord(port.name, port.dtype, port.dims)

@@ -1,0 +1,156 @@
+"""Sessions of shader bundles: plans and weights come from the bundle, everything else is as for a model.
+
+Nothing here leads to the compiler, onnx, jinja2 or networkx.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from ..model.feeds import ShapeKey
+from ..model.header import HeaderPort, ModelHeader, ModelMetadata
+from ..model.plan_source import Compiled, Progress
+from ..runtime.bundle.manifest import Manifest, PlanRecord, PortRecord
+from ..runtime.bundle.reader import Bundle
+from ..runtime.device.device import Device, open_device
+from ..runtime.plan.caps import Caps
+from ..runtime.plan.device_profile import DeviceProfile
+from ..runtime.plan.errors import DeviceError, InputError, InternalError, LimitError
+from ..session.session import InferenceSession
+
+
+def load_bundle(path: str | os.PathLike[str], **options: Any) -> BundleSession:
+    """Open a shader bundle: a folder or a zip.  ``options`` are those of :class:`BundleSession`.
+
+    Raises :class:`BundleError` for a damaged bundle, :class:`DeviceError` or :class:`LimitError` if the device lacks
+    what the bundle needs.
+    """
+    return BundleSession(path, **options)
+
+
+class BundleSession(InferenceSession):
+    """Runs a bundle.  What :class:`InferenceSession` says of runs, reports and closing holds here too.
+
+    A run whose shapes the bundle was not compiled for is an :class:`InputError` that lists those that it has.  Shaders
+    keep their bounds checks: this process has not made them.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        device: str | int | Device | Any = None,
+        caps: Caps | None = None,
+        plans: int = 16,
+        use_native: bool | None = None,
+        preferred_output_location: str | Mapping[str, str] | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        self.bundle = Bundle(path)
+        try:
+            opened = open_device(device)
+            check_device(self.bundle.manifest, opened)
+            source = BundlePlans(self.bundle, caps or Caps())
+            self._open(
+                source,
+                opened,
+                plans=plans,
+                checked=True,
+                use_native=use_native,
+                progress=progress,
+                preferred_output_location=preferred_output_location,
+            )
+        except BaseException:
+            self.bundle.close()
+            raise
+
+    @property
+    def shape_keys(self) -> list[ShapeKey]:
+        """The shapes that the bundle was compiled for."""
+        return [_shape_key(self.bundle.manifest, record) for record in self.bundle.manifest.plans]
+
+
+class BundlePlans:
+    """The plans of a bundle, for a session."""
+
+    def __init__(self, bundle: Bundle, caps: Caps) -> None:
+        self.header = model_header(bundle.manifest)
+        self.dynamic = bundle.manifest.dynamic
+        self.caps = caps
+        self.sources = bundle.read_source
+        self._bundle = bundle
+        self._records = {_shape_key(bundle.manifest, record): record for record in bundle.manifest.plans}
+
+    def default_shapes(self) -> dict[str, tuple[int, ...]] | None:
+        """The shapes of the bundle's first plan if they are all numbers."""
+        shapes: dict[str, tuple[int, ...]] = {}
+        for name, dims in self._bundle.manifest.plans[0].shapes.items():
+            shapes[name] = tuple(dim for dim in dims if isinstance(dim, int))
+            if len(shapes[name]) != len(dims):
+                return None
+        return shapes
+
+    def compile(self, key: ShapeKey, shapes: Mapping[str, tuple[int, ...]], profile: DeviceProfile) -> Compiled:
+        """The bundle's plan for this key; raises :class:`InputError` if there is none."""
+        start = time.perf_counter()
+        record = self._records.get(key)
+        if record is None:
+            known = "; ".join(map(str, self._records))
+            raise InputError(f"the bundle was not compiled for {key}", hint=f"it was for {known}")
+        if profile.kind == "cpu":
+            record = record.for_software()
+        return Compiled(self._bundle.plan(record), True, (time.perf_counter() - start) * 1e3)
+
+    @property
+    def calibration(self) -> None:
+        """Precision is decided when a bundle is compiled."""
+        return None
+
+    def compile_reference(
+        self, key: ShapeKey, shapes: Mapping[str, tuple[int, ...]], profile: DeviceProfile
+    ) -> Compiled:
+        raise InternalError("a bundle has one precision")
+
+    def close(self) -> None:
+        self._bundle.close()
+
+
+def check_device(manifest: Manifest, device: Device) -> None:
+    """Raise an error that names the feature or limit that the bundle needs and the device lacks."""
+    profile = device.profile
+    missing = sorted(set(manifest.features) - profile.features)
+    if missing:
+        raise DeviceError(f"the bundle needs the features {', '.join(missing)}, which {device.name} lacks")
+    for name, needed in manifest.limits.items():
+        present = profile.limits.get(name)
+        if present is None:
+            raise LimitError(f"the bundle needs '{name}', which is no known limit")
+        if present > needed if name.startswith("min-") else present < needed:
+            bound = "at most" if name.startswith("min-") else "at least"
+            raise LimitError(f"the bundle needs {name} of {bound} {needed:,}; {device.name} has {present:,}")
+
+
+def model_header(manifest: Manifest) -> ModelHeader:
+    """What the manifest says of the model."""
+    told = {name: value for name, value in manifest.model.items() if name in ModelMetadata.__dataclass_fields__}
+    return ModelHeader(
+        inputs=tuple(map(_port, manifest.inputs)),
+        overridable=tuple(map(_port, manifest.overridable)),
+        outputs=tuple(map(_port, manifest.outputs)),
+        metadata=ModelMetadata(**told),
+        nodes=manifest.nodes,
+        files={},
+    )
+
+
+def _port(record: PortRecord) -> HeaderPort:
+    return HeaderPort(record.name, record.dtype, record.dims)
+
+
+def _shape_key(manifest: Manifest, record: PlanRecord) -> ShapeKey:
+    """The key of a plan; its inputs are in the model's order, which JSON does not keep."""
+    ports = (*manifest.inputs, *manifest.overridable)
+    return ShapeKey(tuple((port.name, record.shapes[port.name]) for port in ports if port.name in record.shapes))

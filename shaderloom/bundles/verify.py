@@ -1,0 +1,61 @@
+"""Whether a bundle computes on this device what its samples expect."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..runtime.bundle.reader import Sample
+from ..runtime.plan.dtypes import EXTENSIONS, from_numpy
+from .session import BundleSession
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One output of one sample.  ``reason`` says what differs; None if it agrees."""
+
+    sample: str  #: file of the sample
+    output: str
+    error: float  #: largest difference over the largest expected magnitude (at least 1)
+    reason: str | None
+
+
+def verify_samples(session: BundleSession) -> Iterator[Comparison]:
+    """Run every sample and compare every output."""
+    for record in session.bundle.manifest.samples:
+        sample = session.bundle.sample(record)
+        names = list(sample.outputs)
+        for name, found in zip(names, session.run(names, sample.inputs)):
+            yield compare(sample, name, found)
+
+
+def compare(sample: Sample, name: str, found: np.ndarray) -> Comparison:
+    """``found`` against the expected output ``name``."""
+    expected = sample.outputs[name]
+    error, reason = 0.0, None
+    if expected.dtype == np.uint8 and found.dtype.itemsize == 1 and from_numpy(found.dtype).name in EXTENSIONS:
+        found = found.view(np.uint8)  # files of samples have the bytes of types that their format lacks
+    if (found.dtype.name, found.shape) != (expected.dtype.name, expected.shape):
+        error = float("inf")
+        reason = f"is {found.dtype.name}{list(found.shape)} instead of {expected.dtype.name}{list(expected.shape)}"
+    elif expected.dtype.kind in "iub":
+        wrong = int(np.count_nonzero(found != expected))
+        if wrong:
+            error, reason = float("inf"), f"differs in {wrong} of {expected.size} elements"
+    else:
+        error, reason = _compare_floats(found.astype(np.float64), expected.astype(np.float64), sample.record.tolerance)
+    return Comparison(sample.record.file, name, error, reason)
+
+
+def _compare_floats(found: np.ndarray, expected: np.ndarray, tolerance: float) -> tuple[float, str | None]:
+    finite = np.isfinite(expected)
+    other = np.count_nonzero(~finite & ~((found == expected) | (np.isnan(found) & np.isnan(expected))))
+    other += np.count_nonzero(finite & ~np.isfinite(found))
+    if other:
+        return float("inf"), f"differs in {other} elements that are not finite"
+    if not finite.any():
+        return 0.0, None
+    error = float(np.abs(found[finite] - expected[finite]).max() / max(float(np.abs(expected[finite]).max()), 1.0))
+    return error, None if error <= tolerance else f"differs by {error:.3g} of its largest magnitude"

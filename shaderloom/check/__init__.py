@@ -1,0 +1,1 @@
+"""Compare what a model computes with a reference, and find the cause of a difference."""

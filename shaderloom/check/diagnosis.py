@@ -1,0 +1,413 @@
+"""From the first tensor that differs to its cause.
+
+Float16 numbers that left their range explain themselves.  Otherwise three questions, in order:
+
+1. *Does a kernel compute something else than its own nodes?*  Each kernel between the last right tensors and the wrong
+   one is computed again with numpy from the operands that it really had.  If one differs by more than rounding can
+   explain, its code is at fault; with fusion off it is seen whether a node's kernel alone is wrong too.
+2. *Does a pass change the meaning of the graph?*  If all kernels do what their nodes say, the passes are turned off one
+   by one.
+3. *Is an operator lowered wrongly?*  With all passes and fusion off, the first ONNX tensor that differs names it.  If
+   onnx's reference evaluator agrees with it, the fault is the reference's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..compiler.frontend.topology import names_read
+from ..plans.instrument import Observation, observe, operands_of, writers_of
+from ..runtime.plan.dtypes import FLOAT16_LARGEST
+from .comparison import Difference, compare, not_finite
+from .plan_check import Compilation, PlanCheck, Row, kernel_text
+from .second_opinion import second_opinion
+from .tensor_path import MAIN, Place
+
+if TYPE_CHECKING:
+    from ..compiler.fusion import Group
+    from ..compiler.ir.graph import Value
+
+#: Last bits by which sums of a few hundred terms differ when they are added in another order
+NOISE_FACTOR = 128.0
+
+
+@dataclass
+class Diagnosis:
+    """``kind``: ``kernel``, ``pass``, ``operator``, ``overflow``, ``rounding``, ``reference``, ``cpu``, or
+    ``unknown``.
+
+    ``node`` is the ONNX node to look at first; ``place`` and ``stage`` say where it runs in a model in stages.
+    """
+
+    kind: str
+    tensor: str
+    call: int | None
+    kernel: str
+    node: str
+    origins: tuple[str, ...] = ()  #: all ONNX nodes of the kernel
+    pass_name: str = ""
+    findings: list[str] = field(default_factory=list)  #: what was found out, step by step
+    worst: Difference | None = None
+    place: Place = MAIN
+    stage: int | None = None
+
+
+class Diagnostician:
+    """Looks for the cause of one difference in a plan.
+
+    ``good`` are tensors that are right, and ``observed`` is what the calls of the plan wrote.
+    """
+
+    def __init__(
+        self, check: PlanCheck, good: Collection[tuple[Place, str]], observed: Mapping[int, Observation]
+    ) -> None:
+        self.check = check
+        self.expected = check.expected
+        self.source = check.expected.source
+        self.plan = check.plan
+        self.good = good
+        self.observed = observed
+        self._steps = check.steps  #: of the loops around what is looked at
+
+    def run(self, first: Row) -> Diagnosis:
+        """``first`` is the first tensor of the run that differs."""
+        self._steps = max(first.place.steps, self.check.steps, key=len)
+        if first.call is None:
+            text = "no kernel of the run computes this output: it is a constant, a weight, or a copy"
+            result = Diagnosis("unknown", first.tensor, None, "", first.node, findings=[text], worst=first.difference)
+        else:
+            result = self._look(first, first.call)
+        result.place, result.stage = first.place, first.stage
+        return result
+
+    def _look(self, first: Row, call: int) -> Diagnosis:
+        suspects = self._suspects(call)
+        overflow = self._overflow(first)
+        if overflow is not None:
+            return overflow
+        local = LocalCheck(self.check.compiled, self.check.feeds, self.observed)
+        for number in suspects:
+            difference = local.compare(number)
+            if difference is None or difference.is_close:
+                continue
+            noise = local.noise(number)
+            if difference.error <= NOISE_FACTOR * noise:
+                return self._rounding(number, first, difference, noise)
+            return self._kernel_fault(number, first, difference)
+        noise = local.noise(call) if call in self.observed else 0.0
+        if first.difference.error <= NOISE_FACTOR * noise:
+            return self._rounding(call, first, first.difference, noise)
+        return self._graph_fault(first, len(suspects))
+
+    def _suspects(self, call: int) -> list[int]:
+        """Calls from the last right tensors to a wrong one, in order."""
+        plan = self.plan
+        records, tensors = plan.report["call_records"], plan.report["tensors"]
+        writers = writers_of(records)
+        found: set[int] = set()
+        pending = [call]
+        while pending:
+            number = pending.pop()
+            if number in found:
+                continue
+            found.add(number)
+            for operand in operands_of(records[number]):
+                row = tensors[operand]
+                if operand in writers and self.check.where(row) not in self.good:
+                    pending.append(writers[operand])
+        return sorted(found)
+
+    # -- the range of float16 ---------------------------------------------------------------------------------------
+
+    def _overflow(self, first: Row) -> Diagnosis | None:
+        """Infinite float16 numbers where the reference has finite ones beyond their range."""
+        assert first.call is not None
+        found = self.observed.get(first.call)
+        if found is None or found.tensor["dtype"] != "float16" or not_finite(found.array) is None:
+            return None
+        tensors = self._tensors(self._between(first))
+        self.expected.expect_all(tensors)
+        for place, name in tensors:
+            largest = self.expected.largest(name, place)
+            if largest is None or largest <= FLOAT16_LARGEST:
+                continue
+            call = self.plan.calls[first.call]
+            result = Diagnosis(
+                "overflow",
+                first.tensor,
+                first.call,
+                first.kernel,
+                self.source.maker(name, place.graph),
+                call.origins,
+                worst=first.difference,
+            )
+            result.findings.append(
+                f"tensor '{name}' reaches {largest:.3g}, float16 ends at {FLOAT16_LARGEST:.0f}: "
+                "scale it, or keep it in float32"
+            )
+            return result
+        return None
+
+    def _rounding(self, number: int, first: Row, difference: Difference, noise: float) -> Diagnosis:
+        """The kernel magnifies rounding: what any other order of its additions would do, too."""
+        plan = self.plan
+        result = Diagnosis(
+            "rounding",
+            first.tensor,
+            number,
+            kernel_text(plan, number),
+            first.node,
+            plan.calls[number].origins,
+            worst=first.difference,
+        )
+        result.findings.append(
+            f"the kernel's result moves by {noise:.2g} when its operands move by their last bit, and differs by "
+            f"{difference.error:.2g}: on these inputs the model magnifies rounding; check it on realistic ones"
+        )
+        return result
+
+    # -- a kernel ---------------------------------------------------------------------------------------------------
+
+    def _kernel_fault(self, number: int, first: Row, difference: Difference) -> Diagnosis:
+        plan = self.plan
+        record = plan.report["call_records"][number]
+        result = Diagnosis(
+            "kernel",
+            first.tensor,
+            number,
+            kernel_text(plan, number),
+            (record["anchor"] or list(plan.calls[number].origins) or [first.node])[0],
+            plan.calls[number].origins,
+            worst=first.difference if number == first.call else difference,
+        )
+        result.findings.append(
+            f"from the operands that it had, the kernel's nodes give something else (error {difference.error:.2g})"
+        )
+        wrong = self._first_wrong(self._tensors(self._nodes_of(plan.calls[number].origins)), fusion=False)
+        if wrong is None:
+            result.findings.append("with fusion off every ONNX tensor of the group is right: look at the fused kernel")
+        else:
+            (place, tensor), kernel, _ = wrong
+            result.node = self.source.maker(tensor, place.graph)
+            result.findings.append(f"with fusion off it is tensor '{tensor}' that differs first, in kernel {kernel}")
+        return result
+
+    def _nodes_of(self, origins: Sequence[str]) -> list[tuple[str, int]]:
+        """The nodes, as graph and index, of these texts, in graph order."""
+        wanted = set(origins)
+        return [
+            (path, index)
+            for path, graph in self.source.graphs.items()
+            for index in range(len(graph.proto.node))
+            if self.source.node_text(index, path) in wanted
+        ]
+
+    def _tensors(self, nodes: Iterable[tuple[str, int]]) -> list[tuple[Place, str]]:
+        """The tensors that nodes make in the steps that are looked at."""
+        found = []
+        for path, index in nodes:
+            place = self.source.place_of(path, self._steps)
+            if place is not None:
+                found += [(place, name) for name in self.source.graphs[path].proto.node[index].output if name]
+        return found
+
+    def _first_wrong(
+        self, tensors: Sequence[tuple[Place, str]], **options: Any
+    ) -> tuple[tuple[Place, str], str, np.ndarray] | None:
+        """The first of ``tensors``, in the order of the run, that differs under other options, its kernel and what that
+        gives.
+        """
+        plan = self.check.compile(**options).plan
+        among = set(tensors)
+        wanted = {key: number for key, number in self.check.comparable(plan).items() if key in among}
+        self.expected.expect_all(wanted)
+        calls = list(wanted.values())
+        for found in observe(self.check.device, plan, self.check.pool, self.check.feeds, calls):
+            for tensor, array in found.results:
+                key = self.check.where(tensor)
+                if key is None or key not in wanted or not self.expected.knows(key[1], key[0]):
+                    continue
+                if not self.expected.compare(key[1], array, key[0]).is_close:
+                    return key, kernel_text(plan, found.call), array
+        return None
+
+    def _is_right(self, key: tuple[Place, str], **options: Any) -> bool:
+        """Whether a tensor can be compared under other options, and agrees."""
+        compared = self.check.comparable(self.check.compile(**options).plan)
+        return key in compared and self._first_wrong([key], **options) is None
+
+    # -- a pass, or an operator ---------------------------------------------------------------------------------------
+
+    def _graph_fault(self, first: Row, checked: int) -> Diagnosis:
+        from ..compiler.passes.pipeline import PASS_NAMES
+
+        assert first.call is not None
+        call = self.plan.calls[first.call]
+        result = Diagnosis(
+            "unknown", first.tensor, first.call, first.kernel, first.node, call.origins, worst=first.difference
+        )
+        plural = "kernels compute" if checked > 1 else "kernel computes"
+        result.findings.append(f"{checked} {plural} what the nodes say: the graph is at fault, or the numbers drift")
+        between = self._between(first)
+        here = self._origins()
+        texts = [self.source.node_text(index, path) for path, index in between]
+        lost = [text for text in texts if text not in here]
+        for name in PASS_NAMES:
+            if self._is_right(first.key, fusion=False, disabled_passes=[name]):
+                result.kind, result.pass_name = "pass", name
+                result.findings.append(f"with the pass '{name}' off the tensor is right")
+                break
+        else:
+            self._blame_operator(result, first, between)
+        if result.kind == "pass" and lost:
+            result.node = lost[0]
+            result.findings.append(f"no kernel computes {', '.join(lost)}")
+        return result
+
+    def _blame_operator(self, result: Diagnosis, first: Row, between: Sequence[tuple[str, int]]) -> None:
+        from ..compiler.passes.pipeline import PASS_NAMES
+
+        options: dict[str, Any] = {"fusion": False, "disabled_passes": list(PASS_NAMES)}
+        wrong = self._first_wrong(self._tensors(between), **options)
+        if wrong is None and not self._is_right(first.key, **options):
+            result.findings.append("with all passes and fusion off the tensor cannot be compared: nothing tells more")
+            return
+        if wrong is None:
+            result.findings.append("with all passes and fusion off the tensor is right: several passes together")
+            return
+        (place, tensor), _, array = wrong
+        result.node = self.source.maker(tensor, place.graph)
+        found = f"with all passes and fusion off tensor '{tensor}' differs first"
+        other = second_opinion(self.expected, place, tensor)
+        if other is not None and compare(array, other).is_close:
+            result.kind = "reference"
+            result.findings.append(
+                f"{found}: from the operands of {self.expected.reference.name}, onnx's reference evaluator gives what "
+                "Shaderloom does"
+            )
+        else:
+            result.kind = "operator"
+            result.findings.append(f"{found}: look at the operator's definition")
+
+    def _between(self, first: Row) -> list[tuple[str, int]]:
+        """Nodes of the ONNX graphs from the last right tensors to a wrong one, outer graphs first, in graph order."""
+        found: set[tuple[str, int]] = set()
+        pending = [(first.place.graph, first.tensor)]
+        while pending:
+            path, name = pending.pop()
+            home = self.source.home(path, name)
+            index = None if home is None else home.producers.get(name)
+            if home is None or index is None or (home.path, index) in found:
+                continue
+            if (self.source.place_of(home.path, first.place.steps), name) in self.good and name != first.tensor:
+                continue
+            found.add((home.path, index))
+            pending.extend((home.path, read) for read in names_read(home.proto.node[index]))
+        order = list(self.source.graphs)
+        return sorted(found, key=lambda node: (order.index(node[0]), node[1]))
+
+    def _origins(self) -> set[str]:
+        groups = self.check.compiled.lowered.fusion.groups
+        return {str(origin) for group in groups for node in group.nodes for origin in node.origins}
+
+
+class LocalCheck:
+    """Computes kernels again with numpy, from the operands that they had on the device."""
+
+    def __init__(
+        self, compiled: Compilation, feeds: Mapping[str, np.ndarray], observed: Mapping[int, Observation]
+    ) -> None:
+        from ..plans.profiling import symbol_values
+
+        self._fusion = compiled.lowered.fusion
+        self._running = [group for group in self._fusion.groups if not group.constant]
+        self._numbers = {group.output: number for number, group in enumerate(self._running)}
+        self._feeds = feeds
+        self._observed = observed
+        self._sizes = symbol_values(compiled.plan, feeds)
+        self._weights: dict[Value, np.ndarray] = {}
+        self._generator: np.random.Generator | None = None
+
+    def compare(self, call: int) -> Difference | None:
+        """How far the call's results are from those of its nodes, the one that is furthest; None if it did not run."""
+        if call not in self._observed:
+            return None
+        group = self._running[call]
+        differences = [
+            compare(array, self._compute(group, value))
+            for value, (_, array) in zip((group.output, *group.also), self._observed[call].results, strict=True)
+        ]
+        return max(differences, key=lambda difference: difference.error)
+
+    def noise(self, call: int) -> float:
+        """How far the call's result moves when each tensor that it reads is scaled by 1 plus or minus its last bit.
+
+        All elements together: errors of sums of similar numbers have one sign, and do not cancel.
+        """
+        expected = self._compute(self._running[call])
+        self._generator = np.random.default_rng(0)
+        try:
+            moved = self._compute(self._running[call])
+        finally:
+            self._generator = None
+        error = compare(moved, expected).error
+        return error if np.isfinite(error) else 0.0
+
+    def _compute(self, group: Group, result: Value | None = None) -> np.ndarray:
+        """The group's output, or another of its results."""
+        from ..compiler.reference.interpreter import run_node
+
+        arrays: dict[Value, np.ndarray] = {}
+        ordered = sorted(dict.fromkeys(group.nodes), key=_depths(group.nodes).__getitem__)
+        for node in ordered:
+            operands = [
+                None if value is None else arrays[value] if value in arrays else self._moved(self._operand(value))
+                for value in node.inputs
+            ]
+            arrays.update(zip(node.outputs, run_node(node, operands, self._sizes)))
+        return arrays[group.output if result is None else result]
+
+    def _moved(self, array: np.ndarray) -> np.ndarray:
+        """The operand, scaled a little while :meth:`noise` computes."""
+        if self._generator is None or array.dtype != np.float32:
+            return array
+        sign = self._generator.choice((-1.0, 1.0))
+        return (array.astype(np.float64) * (1 + sign * np.finfo(np.float32).eps)).astype(np.float32)
+
+    def _operand(self, value: Value) -> np.ndarray:
+        """An operand of a group: a constant, a weight, an input, or what another call wrote."""
+        if value.constant is not None:
+            return value.constant.read()
+        if value.producer is None:
+            return self._feeds[value.name]
+        if value in self._numbers:
+            return self._observed[self._numbers[value]].array
+        if value not in self._weights:
+            self._weights[value] = self._compute(self._fusion.materialised[value], value)
+        return self._weights[value]
+
+
+def _depths(nodes: Sequence[Any]) -> dict[Any, int]:
+    """For each node the longest chain of the others that it depends on."""
+    depths: dict[Any, int] = {}
+    inside = set(nodes)
+    for start in nodes:
+        stack = [start]
+        while stack:
+            node = stack[-1]
+            needed = [
+                value.producer
+                for value in node.inputs
+                if value is not None and value.producer in inside and value.producer not in depths
+            ]
+            if needed:
+                stack.extend(needed)
+                continue
+            stack.pop()
+            producers = [value.producer for value in node.inputs if value is not None and value.producer in inside]
+            depths[node] = 1 + max((depths[producer] for producer in producers), default=0)
+    return depths

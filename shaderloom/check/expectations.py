@@ -1,0 +1,97 @@
+"""What a check compares with: expected tensors by place and name, each asked for once, and the tolerances."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+
+import numpy as np
+
+from ..model.plan_source import Progress
+from ..runtime.plan.errors import UnsupportedError
+from .comparison import Difference, compare
+from .onnx_model import OnnxModel
+from .references import Reference
+from .tensor_path import MAIN, Place
+
+
+class Expectations:
+    """The tensors of one model for one set of inputs.
+
+    Those of loop bodies are kept until another step is turned to.
+    """
+
+    def __init__(
+        self,
+        source: OnnxModel,
+        reference: Reference,
+        feeds: Mapping[str, np.ndarray],
+        tolerance: float | None,
+        progress: Progress,
+    ) -> None:
+        self.source = source
+        self.reference = reference
+        self.feeds = feeds
+        self.tolerance = tolerance
+        self._progress = progress
+        #: nested graphs that the reference cannot run by themselves, and why
+        self.unknown: dict[str, str] = {}
+        self._undefined: set[str] = set()  #: names of the main graph that no reference has a value of
+        self._expected: dict[Place, dict[str, np.ndarray]] = {MAIN: {}}
+        self._spread: dict[Place, dict[str, np.ndarray]] = {MAIN: {}}
+        self._asked: dict[Place, set[str]] = {MAIN: set()}
+
+    def leave_out(self, nodes: Collection[int]) -> None:
+        """Nodes of the main graph, and all behind them, have no value that could be compared: they are wrong to run."""
+        self._undefined = self.source.descendants(nodes)
+
+    def expect(self, names: Iterable[str], place: Place = MAIN) -> None:
+        """Ask the reference for tensors, together."""
+        asked = self._asked.setdefault(place, set())
+        expected, spread = self._expected.setdefault(place, {}), self._spread.setdefault(place, {})
+        missing = [name for name in dict.fromkeys(names) if name not in asked]
+        if place == MAIN:
+            missing = [name for name in missing if name not in self._undefined]
+        if not missing:
+            return
+        self._progress(f"computing the reference with {self.reference.name}", 0, 0)
+        asked.update(missing)
+        try:
+            expected.update(self.reference.tensors(self.feeds, missing, place))
+            spread.update(self.reference.spread(self.feeds, missing, place))
+        except UnsupportedError as error:
+            if place == MAIN:
+                raise
+            self.unknown.setdefault(place.graph, error.reason)
+
+    def expect_all(self, keys: Iterable[tuple[Place, str]]) -> None:
+        """Ask for tensors of several places."""
+        by_place: dict[Place, list[str]] = {}
+        for place, name in keys:
+            by_place.setdefault(place, []).append(name)
+        for place, names in by_place.items():
+            self.expect(names, place)
+
+    def turn_to(self, steps: tuple[int, ...]) -> None:
+        """Forget the tensors of loop bodies in other steps."""
+        for kept in (self._expected, self._spread, self._asked):
+            for other in [other for other in kept if any(a != b for a, b in zip(other.steps, steps))]:
+                del kept[other]
+
+    def knows(self, name: str, place: Place = MAIN) -> bool:
+        return name in self._expected.get(place, {})
+
+    def value(self, name: str, place: Place = MAIN) -> np.ndarray | None:
+        """The expected tensor; None if the reference does not know it, or was not asked."""
+        return self._expected.get(place, {}).get(name)
+
+    def largest(self, name: str, place: Place = MAIN) -> float | None:
+        """The largest finite magnitude that the reference gives a tensor; None if it does not know it."""
+        expected = self.value(name, place)
+        if expected is None or expected.dtype.kind not in "fiu":
+            return None
+        return float(np.abs(expected[np.isfinite(expected)].astype(np.float64)).max(initial=0.0))
+
+    def compare(self, name: str, array: np.ndarray, place: Place = MAIN) -> Difference:
+        """Compare a tensor with the reference, which must know it."""
+        other = self._spread.get(place, {}).get(name)
+        return compare(array, self._expected[place][name], tolerance=self.tolerance, other=other)

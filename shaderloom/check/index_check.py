@@ -1,0 +1,235 @@
+"""Indices of a run that are out of range: kernels clamp them in silence, this tells which they are.
+
+What operands hold indices, and of what, is what the registry declares of operators.  The values are those that the
+reference computes, in every branch that it takes and in every step of a loop.  References refuse what is computed from
+such an index, so nodes are looked at in order, and those behind the first are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+
+from ..compiler.frontend.model import ImportedGraph, ImportedModel, ImportedNode
+from ..compiler.ir.graph import Node, Value
+from ..compiler.ops.math.index_rule import WrongIndices, find_wrong
+from ..compiler.ops.registry import Indices
+from ..compiler.symbolic import polynomial as ix
+from ..runtime.plan.dtypes import FLOAT32
+from ..runtime.plan.errors import ShaderloomError, UnsupportedError
+from .onnx_model import OnnxModel
+from .references import Reference
+from .tensor_path import MAIN, Place
+
+
+@dataclass(frozen=True)
+class IndexFault:
+    """Indices out of range in operand ``position`` of a node; ``place`` is the first where it has such ones."""
+
+    node: str
+    position: int
+    tensor: str
+    place: Place
+    wrong: WrongIndices
+    elements: int  #: of the operand
+    is_error: bool  #: of the model; for some operators it means something
+    outside: str  #: what kernels do with such an index
+    places: int = 1  #: steps of loops in which it happens
+
+    def __str__(self) -> str:
+        wrong = self.wrong
+        steps = f", in {self.places} steps" if self.places > 1 else ""
+        return (
+            f"{self.node}, input {self.position} '{self.tensor}' at {list(wrong.where)}: {wrong.value}, allowed are "
+            f"{wrong.low} to {wrong.high}; {wrong.count} of {self.elements} are out of range{steps}; {self.outside}"
+        )
+
+
+class IndexCheck:
+    """Looks at one model with one set of inputs."""
+
+    def __init__(
+        self, model: ImportedModel, source: OnnxModel, reference: Reference, feeds: Mapping[str, np.ndarray]
+    ) -> None:
+        self._model, self._source, self._reference, self._feeds = model, source, reference, feeds
+        self._arrays: dict[Place, dict[str, np.ndarray]] = {MAIN: {}}
+        self._faults: dict[tuple[str, int, int], IndexFault] = {}
+        self._undefined: set[int] = set()
+
+    def run(self) -> list[IndexFault]:
+        """The faults by node, in the order in which they were found."""
+        self._look(self._model.graph, MAIN)
+        return list(self._faults.values())
+
+    @property
+    def undefined(self) -> set[int]:
+        """Nodes of the main graph whose results no reference has: they, or their bodies, read such an index."""
+        return self._undefined
+
+    def _look(self, graph: ImportedGraph, place: Place) -> None:
+        own = [node for node in graph.nodes if self._rules(node, graph)]
+        self._ask_together([name for node in own for name in node.inputs], place)
+        for node in graph.nodes:
+            if place == MAIN and self._undefined and self._is_behind(node):
+                continue
+            for rule in self._rules(node, graph):
+                self._check(node, rule, graph, place)
+            for inner, there in self._bodies(node, graph, place):
+                self._look(inner, there)
+
+    def _rules(self, node: ImportedNode, graph: ImportedGraph) -> list[Indices]:
+        """Those operands of a node that hold indices which come at run time."""
+        rules = () if node.definition is None else node.definition.indices
+        return [
+            rule
+            for rule in rules
+            if rule.position < len(node.inputs)
+            and node.inputs[rule.position]
+            and self._constant(node.inputs[rule.position], graph) is None
+        ]
+
+    def _is_behind(self, node: ImportedNode) -> bool:
+        return bool(self._source.ancestors([name for name in node.inputs if name]) & self._undefined)
+
+    def _check(self, node: ImportedNode, rule: Indices, graph: ImportedGraph, place: Place) -> None:
+        assert node.definition is not None, "it has a rule"
+        name = node.inputs[rule.position]
+        indices = self._value(name, place)
+        if indices is None or indices.dtype.kind not in "iuf":
+            return
+        operands: list[Value | None] = []
+        for position, operand in enumerate(node.inputs):
+            value = self._operand(operand, graph, place, position in node.definition.static_inputs) if operand else None
+            operands.append(value)
+        probe = Node(0, node.op, node.domain, operands, node.attributes, (node.origin,))
+        try:
+            sizes = [ix.number(size) for size in rule.sizes(probe)]
+        except ShaderloomError:  # the shape of an operand is not known here
+            return
+        wrong = find_wrong(indices, sizes, rule)
+        if wrong is None:
+            return
+        key = node.origin.graph, node.origin.index, rule.position
+        kept = self._faults.get(key)
+        if kept is not None:
+            self._faults[key] = replace(kept, places=kept.places + (kept.place != place))
+            return
+        self._faults[key] = IndexFault(
+            str(node.origin), rule.position, name, place, wrong, indices.size, rule.is_error, rule.outside
+        )
+        if rule.is_error:
+            self._undefined.add(self._in_main(node))
+
+    def _in_main(self, node: ImportedNode) -> int:
+        """The node of the main graph that a node is, or is inside of."""
+        path, index = node.origin.graph, node.origin.index
+        while self._source.graphs[path].outer is not None:
+            graph = self._source.graphs[path]
+            assert graph.outer is not None, "it is nested"
+            path, index = graph.outer, graph.index
+        return index
+
+    # -- nested graphs -----------------------------------------------------------------------------------------------
+
+    def _bodies(self, node: ImportedNode, graph: ImportedGraph, place: Place) -> Iterator[tuple[ImportedGraph, Place]]:
+        """The nested graphs of a node that hold indices, at the places where the reference comes to them."""
+        if node.definition is not None or not node.blocks or node.refusal is not None:
+            return
+        if node.op == "If":
+            condition = self._value(node.inputs[0], place) if node.inputs else None
+            if condition is None or condition.size != 1:
+                return
+            side = "then_branch" if condition.reshape(-1)[0] else "else_branch"
+            inner = _imported(node, side)
+            if inner is not None and self._has_rules(inner):
+                yield inner, Place(inner.name, place.steps)
+            return
+        inner = _imported(node, "body")
+        step = 0
+        while inner is not None and self._has_rules(inner):
+            there = Place(inner.name, (*place.steps, step))
+            try:
+                if not self._reference.reaches(self._feeds, there):
+                    return
+            except UnsupportedError:  # the step before it read an index that is out of range
+                return
+            yield inner, there
+            step += 1
+
+    def _has_rules(self, graph: ImportedGraph) -> bool:
+        if any(self._rules(node, graph) for node in graph.nodes):
+            return True
+        inside = (_imported(node, name) for node in graph.nodes for name in node.blocks)
+        return any(inner is not None and self._has_rules(inner) for inner in inside)
+
+    # -- values ------------------------------------------------------------------------------------------------------
+
+    def _constant(self, name: str, graph: ImportedGraph) -> Any:
+        """The source of a constant that nodes of a graph see; None if it is none, or fed."""
+        if name in graph.constants:
+            return None if name in self._feeds else graph.constants[name]
+        home = self._source.home(graph.name, name)
+        if home is None or name not in home.given or (home.outer is None and name in self._feeds):
+            return None
+        return home.given[name]
+
+    def _operand(self, name: str, graph: ImportedGraph, place: Place, is_static: bool) -> Value | None:
+        """An operand with its shape in this run, and its elements where they are asked for; types do not count."""
+        constant = self._constant(name, graph)
+        if isinstance(constant, onnx.SparseTensorProto):
+            return None
+        if isinstance(constant, onnx.TensorProto):
+            array = numpy_helper.to_array(constant, str(self._source.path.absolute().parent)) if is_static else None
+            value = Value(0, name, FLOAT32, tuple(constant.dims))
+            value.known = array
+            return value
+        if constant is not None:
+            value = Value(0, name, FLOAT32, tuple(constant.shape))
+            value.known = constant.read() if is_static else None
+            return value
+        array = self._value(name, place)
+        if array is None:
+            return None
+        value = Value(0, name, FLOAT32, array.shape)
+        value.known = array if is_static else None
+        return value
+
+    def _ask_together(self, names: Collection[str], place: Place) -> None:
+        """One run of the reference for all; if it refuses, :meth:`_value` asks one by one."""
+        made = self._source.graphs[place.graph].producers
+        wanted = [name for name in dict.fromkeys(names) if name in made]
+        if not wanted:
+            return
+        for other in [other for other in self._arrays if other not in (MAIN, place)]:
+            del self._arrays[other]
+        with suppress(UnsupportedError):
+            self._arrays.setdefault(place, {}).update(self._reference.tensors(self._feeds, wanted, place))
+
+    def _value(self, name: str, place: Place) -> np.ndarray | None:
+        home = self._source.home(place.graph, name)
+        if home is None:
+            return None
+        if home.outer is None and name in self._feeds:
+            return self._feeds[name]
+        there = Place(home.path, place.steps[: home.loops])
+        kept = self._arrays.setdefault(there, {})
+        if name not in kept:
+            try:
+                kept.update(self._reference.tensors(self._feeds, [name], there))
+            except UnsupportedError:  # it is computed from an index that is out of range
+                return None
+        return kept.get(name)
+
+
+def _imported(node: ImportedNode, name: str) -> ImportedGraph | None:
+    """A nested graph; None if it cannot be read, which is told when it is run."""
+    try:
+        return node.blocks[name].graph if name in node.blocks else None
+    except ShaderloomError:
+        return None

@@ -1,0 +1,214 @@
+"""What the tensors inside branches and loop bodies should be: each body is run as a model of its own, step by step.
+
+The values around a body come from the reference, and so does what a Loop or Scan carries from step to step: a step is
+compared with what the reference has there, not with what it would make of our values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+
+from ..compiler.frontend.topology import names_read
+from ..cpu.segment import type_of
+from ..runtime.plan.errors import UnsupportedError
+from .onnx_model import Constant, OnnxGraph, OnnxModel
+from .tensor_path import Place
+
+#: Runs a model that was opened; gives the outputs in its order
+Run = Callable[[Mapping[str, Any]], Sequence[Any]]
+#: Opens a model
+Open = Callable[[onnx.ModelProto], Run]
+#: The tensors of the main graph of these names
+MainTensors = Callable[[Collection[str]], Mapping[str, Any]]
+
+
+class NestedValues:
+    """The tensors of nested graphs for one set of inputs.  The last step of each loop is kept."""
+
+    def __init__(self, model: OnnxModel, feeds: Mapping[str, Any], main: MainTensors, open_model: Open) -> None:
+        self._model = model
+        self._feeds = feeds
+        self._main = main
+        self._open = open_model
+        self._outside: dict[str, Any] | None = None
+        self._runs: dict[tuple[Any, ...], tuple[Run, list[str]]] = {}
+        self._branches: dict[str, tuple[Place, dict[str, Any]]] = {}
+        self._loops: dict[str, _Steps] = {}
+
+    def tensors(self, place: Place) -> dict[str, Any] | None:
+        """All tensors of a nested graph at a place, inputs included; None if the reference takes fewer steps."""
+        graph = self._model.graphs[place.graph]
+        if graph.is_step:
+            return self._step(graph, place)
+        kept = self._branches.get(graph.path)
+        if kept is None or kept[0] != place:
+            kept = self._branches[graph.path] = place, self._run(graph, place, {})
+        return kept[1]
+
+    def _step(self, graph: OnnxGraph, place: Place) -> dict[str, Any] | None:
+        outer, step = place.steps[:-1], place.steps[-1]
+        steps = self._loops.get(graph.path)
+        if steps is None or steps.outer != outer or steps.number > step:
+            steps = self._loops[graph.path] = self._first(graph, outer)
+        while steps.number < step:
+            if not self._next(graph, steps):
+                return None
+        return steps.values
+
+    def _first(self, graph: OnnxGraph, outer: tuple[int, ...]) -> _Steps:
+        assert graph.outer is not None, "it is the body of a node"
+        around = Place(graph.outer, outer)
+        node = self._model.graphs[graph.outer].proto.node[graph.index]
+        operands = [self._array(self._value(around, name)) if name else None for name in node.input]
+        return _Steps(node, operands, outer)
+
+    def _next(self, graph: OnnxGraph, steps: _Steps) -> bool:
+        """Run the next step; False if there is none."""
+        given = steps.inputs()
+        if given is None or len(given) != len(graph.proto.input):
+            return False
+        steps.number += 1
+        place = Place(graph.path, (*steps.outer, steps.number))
+        inputs = dict(zip((port.name for port in graph.proto.input), given))
+        steps.values = self._run(graph, place, inputs)
+        if any(port.name in graph.producers and port.name not in steps.values for port in graph.proto.output):
+            steps.going = False  # a node of it refuses its operands: no later step has values
+            return True
+        results = [
+            self._array(steps.values[port.name] if port.name in steps.values else self._value(place, port.name))
+            for port in graph.proto.output
+        ]
+        steps.take(results)
+        return True
+
+    # -- values around -----------------------------------------------------------------------------------------------
+
+    def _value(self, place: Place, name: str) -> Any:
+        """A value that nodes at a place see; a constant of the model as its message."""
+        home = self._model.home(place.graph, name)
+        if home is None:
+            raise KeyError(name)
+        constant = home.given.get(name)
+        if constant is not None and name not in self._feeds:
+            return constant
+        if home.outer is None:
+            return self._feeds[name] if name in self._feeds else self._of_main(name)
+        values = self.tensors(Place(home.path, place.steps[: home.loops]))
+        assert values is not None, "a step is inside of one that was run"
+        return values[name]
+
+    def _of_main(self, name: str) -> Any:
+        """A tensor of the main graph.  All that nested graphs and their nodes read are asked for together."""
+        if self._outside is None:
+            main = self._model.graphs["main"]
+            reads = {
+                read
+                for node in main.proto.node
+                if any(attribute.HasField("g") for attribute in node.attribute)
+                for read in names_read(node)
+            }
+            try:
+                self._outside = dict(self._main([read for read in main.producers if read in reads]))
+            except UnsupportedError:  # of some of them, perhaps
+                self._outside = {}
+        if name not in self._outside:
+            self._outside.update(self._main([name]))
+        return self._outside[name]
+
+    def _array(self, value: Any) -> Any:
+        if isinstance(value, onnx.TensorProto):
+            return numpy_helper.to_array(value, str(self._model.path.absolute().parent))
+        return value
+
+    # -- bodies ------------------------------------------------------------------------------------------------------
+
+    def _run(self, graph: OnnxGraph, place: Place, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """The tensors of one run of a graph, and its inputs."""
+        assert graph.outer is not None, "the main graph is no body"
+        around = Place(graph.outer, place.steps[: self._model.graphs[graph.outer].loops])
+        visible = [name for name in graph.captured if self._model.home(graph.outer, name) is not None]
+        seen = {name: self._value(around, name) for name in visible}
+        constants = {name: value for name, value in seen.items() if isinstance(value, Constant)}
+        given = {**{name: value for name, value in seen.items() if name not in constants}, **inputs}
+        constants.update((name, value) for name, value in graph.given.items() if value is not None)
+        types = {name: type_of(value) for name, value in given.items()}
+        key = (graph.path, *((name, kind.SerializeToString()) for name, kind in types.items()))
+        if key not in self._runs:
+            proto = self._model.of_nodes(graph.proto.node, types, constants)
+            names = [port.name for port in proto.graph.output]
+            self._runs[key] = (self._open(proto) if names else lambda feeds: (), names)
+        run, names = self._runs[key]
+        try:
+            return {**inputs, **dict(zip(names, run(given)))}
+        except UnsupportedError:
+            return {**inputs, **self._one_by_one(graph, given, constants)}
+
+    def _one_by_one(
+        self, graph: OnnxGraph, given: Mapping[str, Any], constants: Mapping[str, Constant]
+    ) -> dict[str, Any]:
+        """What nodes give that run where the graph as a whole does not: one of them refuses its operands."""
+        found: dict[str, Any] = {}
+        for node in graph.proto.node:
+            here = {**given, **found}
+            reads = [name for name in dict.fromkeys(names_read(node)) if name in here or name in constants]
+            if any(name in graph.producers and name not in found for name in node.input):
+                continue
+            values = {name: here[name] for name in reads if name in here}
+            proto = self._model.of_nodes(
+                [node],
+                {name: type_of(value) for name, value in values.items()},
+                {name: constants[name] for name in reads if name in constants},
+            )
+            with suppress(UnsupportedError):
+                found.update(zip((port.name for port in proto.graph.output), self._open(proto)(values)))
+        return found
+
+
+class _Steps:
+    """Where a Loop or Scan is.  ``number`` is the step that ``values`` are of, -1 before the first."""
+
+    def __init__(self, node: onnx.NodeProto, operands: Sequence[Any], outer: tuple[int, ...]) -> None:
+        self.outer = outer
+        self.number = -1
+        self.values: dict[str, Any] = {}
+        self.is_loop = node.op_type == "Loop"
+        attributes = {attribute.name: onnx.helper.get_attribute_value(attribute) for attribute in node.attribute}
+        if self.is_loop:
+            most, going = (*operands, None, None)[:2]
+            self.most = None if most is None else int(np.asarray(most).reshape(-1)[0])
+            self.going = True if going is None else bool(np.asarray(going).reshape(-1)[0])
+            self.carried = list(operands[2:])
+            return
+        count = int(attributes["num_scan_inputs"])
+        self.carried = list(operands[: len(operands) - count])
+        self.sequences = list(operands[len(operands) - count :])
+        self.axes = tuple(attributes.get("scan_input_axes") or (0,) * count)
+        self.backwards = tuple(attributes.get("scan_input_directions") or (0,) * count)
+        self.most = self.sequences[0].shape[self.axes[0]]
+        self.going = True
+
+    def inputs(self) -> list[Any] | None:
+        """What the body gets in the next step; None if there is none."""
+        step = self.number + 1
+        if not self.going or (self.most is not None and step >= self.most):
+            return None
+        if self.is_loop:
+            return [np.array(step, np.int64), np.array(True), *self.carried]
+        elements = [
+            np.take(sequence, -1 - step if backwards else step, axis)
+            for sequence, axis, backwards in zip(self.sequences, self.axes, self.backwards)
+        ]
+        return [*self.carried, *map(np.asarray, elements)]
+
+    def take(self, results: Sequence[Any]) -> None:
+        """Go on with what the body gave."""
+        if self.is_loop:
+            self.going = bool(np.asarray(results[0]).reshape(-1)[0])
+            results = results[1:]
+        self.carried = list(results[: len(self.carried)])

@@ -1,0 +1,222 @@
+"""An ONNX file as a protocol buffer: its graphs, its nodes by the tensors that they make, and parts of it as models.
+
+Functions are taken apart as the compiler does it, so that nodes have the positions and graphs the paths that are in
+origins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import onnx
+
+from ..compiler.frontend.load import without_functions
+from ..compiler.frontend.schemas import read_opsets
+from ..compiler.frontend.topology import names_read
+from ..model.model import check_is_file
+from ..runtime.plan.errors import ModelError, Origin
+from .tensor_path import Place
+
+Constant = onnx.TensorProto | onnx.SparseTensorProto
+
+
+@dataclass(frozen=True)
+class OnnxGraph:
+    """The main graph, or one in an attribute of the node ``index`` of the graph ``outer``.
+
+    ``path`` is that of origins, ``prefix`` that of qualified names; ``loops`` counts the Loops and Scans around.
+    """
+
+    path: str
+    prefix: str
+    proto: onnx.GraphProto
+    outer: str | None = None
+    index: int = 0
+    is_step: bool = False  #: the body of a Loop or Scan
+    loops: int = 0
+
+    @cached_property
+    def producers(self) -> dict[str, int]:
+        """Tensor -> index of the node that makes it."""
+        return {name: index for index, node in enumerate(self.proto.node) for name in node.output if name}
+
+    @cached_property
+    def given(self) -> dict[str, Constant | None]:
+        """Names that no node makes: initializers with their message, and inputs."""
+        found: dict[str, Constant | None] = {port.name: None for port in self.proto.input}
+        found.update((tensor.name, tensor) for tensor in self.proto.initializer)
+        found.update((tensor.values.name, tensor) for tensor in self.proto.sparse_initializer)
+        return found
+
+    @cached_property
+    def captured(self) -> list[str]:
+        """Names that its nodes, or its outputs, may take from the graphs around it."""
+        read = dict.fromkeys(name for node in self.proto.node for name in names_read(node))
+        read.update(dict.fromkeys(port.name for port in self.proto.output))
+        return [name for name in read if name not in self.producers and name not in self.given]
+
+
+class OnnxModel:
+    """A model in a file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        check_is_file(path)
+        try:
+            proto = onnx.load(str(path), load_external_data=False)
+        except OSError as error:
+            raise ModelError(f"cannot read '{path}': {error.strerror or error}", hint="check the path") from error
+        except Exception as error:  # protobuf's DecodeError
+            raise ModelError(f"'{path}' is not an ONNX file, or a damaged one") from error
+        self.proto: Any = without_functions(proto, read_opsets(proto.opset_import))
+
+    @cached_property
+    def graphs(self) -> dict[str, OnnxGraph]:
+        """All graphs by path, outer ones first."""
+        main = OnnxGraph("main", "", self.proto.graph)
+        found = {main.path: main}
+        pending = [main]
+        while pending:
+            graph = pending.pop(0)
+            for index, node in enumerate(graph.proto.node):
+                for attribute in node.attribute:
+                    if attribute.HasField("g"):
+                        inner = _nested(graph, index, node, attribute)
+                        found.setdefault(inner.path, inner)
+                        pending.append(inner)
+        return found
+
+    @property
+    def producers(self) -> dict[str, int]:
+        """Tensor -> index of the node of the main graph that makes it."""
+        return self.graphs["main"].producers
+
+    @property
+    def outputs(self) -> list[str]:
+        return [output.name for output in self.proto.graph.output]
+
+    def locate(self, path: str, name: str) -> tuple[str, str] | None:
+        """The graph and the name in the file of a tensor that a node of the graph ``path`` makes, by that name or by
+        its qualified one; None if none does.
+        """
+        graph = self.graphs.get(path)
+        if graph is None:
+            return None
+        own = name if name in graph.producers else name.removeprefix(graph.prefix)
+        return (path, own) if own in graph.producers else None
+
+    @cached_property
+    def qualified(self) -> dict[str, tuple[str, str]]:
+        """Qualified name -> graph and name in the file, of every tensor that a node makes."""
+        return {graph.prefix + name: (graph.path, name) for graph in self.graphs.values() for name in graph.producers}
+
+    @cached_property
+    def carried(self) -> dict[str, tuple[str, str]]:
+        """Qualified name -> graph and name in the file, of the inputs of loop bodies."""
+        return {
+            graph.prefix + port.name: (graph.path, port.name)
+            for graph in self.graphs.values()
+            if graph.is_step
+            for port in graph.proto.input
+        }
+
+    def home(self, path: str, name: str) -> OnnxGraph | None:
+        """The graph that defines a name that nodes of the graph ``path`` see; None if nothing does."""
+        graph: OnnxGraph | None = self.graphs[path]
+        while graph is not None and name not in graph.producers and name not in graph.given:
+            graph = None if graph.outer is None else self.graphs[graph.outer]
+        return graph
+
+    def place_of(self, path: str, steps: tuple[int, ...]) -> Place | None:
+        """The place of a graph in these steps; None if more loops are around it."""
+        loops = self.graphs[path].loops
+        return Place(path, steps[:loops]) if loops <= len(steps) else None
+
+    def node_text(self, index: int, path: str = "main") -> str:
+        """A node in the form that errors and plans use."""
+        node = self.graphs[path].proto.node[index]
+        return str(Origin(path, index, node.op_type, node.name))
+
+    def maker(self, name: str, path: str = "main") -> str:
+        """The node that makes a tensor of a graph, as text; of an input of a body the node that has the body; "" for
+        inputs of the model and initializers.
+        """
+        graph = self.graphs[path]
+        index = graph.producers.get(name)
+        if index is not None:
+            return self.node_text(index, path)
+        return "" if graph.outer is None else self.node_text(graph.index, graph.outer)
+
+    def with_outputs(self, names: Collection[str]) -> onnx.ModelProto:
+        """A copy with these tensors as outputs and the nodes that they need; external data stays where it is."""
+        copy = onnx.ModelProto()
+        copy.CopyFrom(self.proto)
+        declared = {output.name: output for output in self.proto.graph.output}
+        del copy.graph.output[:]
+        copy.graph.output.extend(declared.get(name) or onnx.ValueInfoProto(name=name) for name in names)
+        needed = self.ancestors(names)
+        kept = [node for index, node in enumerate(self.proto.graph.node) if index in needed]
+        del copy.graph.node[:]
+        copy.graph.node.extend(kept)
+        return copy
+
+    def of_nodes(
+        self,
+        nodes: Sequence[onnx.NodeProto],
+        types: Mapping[str, onnx.TypeProto],
+        constants: Mapping[str, Constant],
+    ) -> onnx.ModelProto:
+        """Nodes as a model that gives all that they make; its inputs have ``types``."""
+        body = onnx.GraphProto(name="body", node=nodes)
+        for constant in constants.values():
+            if isinstance(constant, onnx.TensorProto):
+                body.initializer.append(constant)
+            else:
+                body.sparse_initializer.append(constant)
+        body.input.extend(onnx.ValueInfoProto(name=name, type=kind) for name, kind in types.items())
+        body.output.extend(onnx.ValueInfoProto(name=name) for node in nodes for name in node.output if name)
+        proto = self.proto
+        return onnx.ModelProto(ir_version=proto.ir_version, opset_import=proto.opset_import, graph=body)
+
+    def ancestors(self, names: Collection[str]) -> set[int]:
+        """The nodes of the main graph that tensors of it are computed by."""
+        nodes, found = self.proto.graph.node, set()
+        pending = list(names)
+        while pending:
+            index = self.producers.get(pending.pop())
+            if index is not None and index not in found:
+                found.add(index)
+                pending.extend(names_read(nodes[index]))
+        return found
+
+    def descendants(self, nodes: Collection[int]) -> set[str]:
+        """The tensors of the main graph that nodes of it make, or that are computed from those."""
+        readers: dict[str, list[int]] = {}
+        for index, node in enumerate(self.proto.graph.node):
+            for name in names_read(node):
+                readers.setdefault(name, []).append(index)
+        found: set[str] = set()
+        pending = list(nodes)
+        while pending:
+            for name in self.proto.graph.node[pending.pop()].output:
+                if name and name not in found:
+                    found.add(name)
+                    pending.extend(readers.get(name, ()))
+        return found
+
+
+def _nested(outer: OnnxGraph, index: int, node: onnx.NodeProto, attribute: onnx.AttributeProto) -> OnnxGraph:
+    is_step = node.op_type in ("Loop", "Scan") and not node.domain
+    return OnnxGraph(
+        f"{outer.path}/{node.name or f'{node.op_type}_{index}'}.{attribute.name}",
+        f"{outer.prefix}{node.op_type}_{index}.{attribute.name}/",
+        attribute.g,
+        outer.path,
+        index,
+        is_step,
+        outer.loops + is_step,
+    )

@@ -1,0 +1,209 @@
+"""One plan that is checked: the whole model, or a stage in one of its runs.
+
+A tensor can be compared if a kernel writes it to memory and it is a tensor of the ONNX model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..model.plan_source import Progress
+from ..plans.instrument import Observation, observe, operands_of, output_tensors, results_of, writer_of
+from ..runtime.execution.weight_pool import WeightPool
+from ..runtime.plan.plan import KernelCall, Plan
+from .comparison import Difference, NotFinite, not_finite
+from .expectations import Expectations
+from .tensor_path import MAIN, Place
+
+if TYPE_CHECKING:
+    from ..compiler.driver import Lowered
+    from ..runtime.device.device import Device
+
+
+@dataclass(frozen=True)
+class Compilation:
+    """A plan with the fused groups that it was made from; ``options`` are those that differ from the checked ones."""
+
+    lowered: Lowered
+    plan: Plan
+    options: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One tensor that was compared.  ``call`` is None where no kernel of the run computes it."""
+
+    tensor: str
+    node: str  #: the ONNX node that makes it, as text
+    call: int | None
+    kernel: str
+    difference: Difference
+    place: Place = MAIN
+    stage: int | None = None  #: of a model in stages: which of its plans, from 1
+    maker: str = ""  #: who has made it, where no kernel has
+
+    @property
+    def key(self) -> tuple[Place, str]:
+        return self.place, self.tensor
+
+
+@dataclass(frozen=True)
+class Watch:
+    """A kernel that makes numbers that are not finite from finite ones; ``expected``: the reference has them too."""
+
+    call: int
+    kernel: str
+    tensor: str
+    dtype: str
+    found: NotFinite
+    origins: tuple[str, ...]
+    expected: bool | None  #: None if the reference does not know the tensor
+    place: Place = MAIN
+    stage: int | None = None
+
+    @property
+    def what(self) -> str:
+        if self.dtype == "float16" and self.found.infinite:
+            return f"{self.found} elements: beyond 65504, the largest float16 number"
+        return f"{self.found} elements"
+
+
+class PlanCheck:
+    """A plan with the inputs of one run.
+
+    ``recompile`` makes the plan again with other options of the compiler; it is asked once for each set of them.
+    ``steps`` are the steps of the loops around a stage, ``stage`` is its number.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        pool: WeightPool,
+        expected: Expectations,
+        plan: Plan,
+        feeds: Mapping[str, Any],
+        recompile: Callable[[Mapping[str, Any]], Compilation],
+        progress: Progress,
+        *,
+        steps: tuple[int, ...] = (),
+        stage: int | None = None,
+    ) -> None:
+        self.device, self.pool, self.expected = device, pool, expected
+        self.plan, self.feeds = plan, feeds
+        self.steps, self.stage = steps, stage
+        self._recompile = recompile
+        self._progress = progress
+        self._compilations: dict[str, Compilation] = {}
+
+    @property
+    def compiled(self) -> Compilation:
+        """The checked plan with its groups."""
+        return self.compile()
+
+    def compile(self, **options: Any) -> Compilation:
+        """Compile for the inputs; ``options`` replace those of the model.  Kept: asked again, it is the same."""
+        key = repr(sorted(options.items()))
+        if key not in self._compilations:
+            self._compilations[key] = self._recompile(options)
+        return self._compilations[key]
+
+    # -- tensors of the model ------------------------------------------------------------------------------------------
+
+    def where(self, row: Mapping[str, Any]) -> tuple[Place, str] | None:
+        """The place and the name of the ONNX tensor that a row of ``Plan.report["tensors"]`` describes, if it is one
+        that a node makes.
+        """
+        source = self.expected.source
+        found = source.locate(row["graph"], row["name"])
+        steps = (*self.steps, *row.get("steps", ()))
+        place = None if found is None else source.place_of(found[0], steps)
+        return None if place is None or found is None else (place, found[1])
+
+    def comparable(self, plan: Plan) -> dict[tuple[Place, str], int]:
+        """ONNX tensors, and the call that writes each, in the order of the run."""
+        found: dict[tuple[Place, str], int] = {}
+        for number in range(len(plan.calls)):
+            for row in output_tensors(plan, number):
+                key = self.where(row)
+                if key is not None:
+                    found.setdefault(key, number)
+        return found
+
+    def call_of(self, tensor: str) -> int | None:
+        """The call that writes an output of the plan, under its own name or that of a tensor of a nested graph."""
+        return writer_of(self.plan, tensor)
+
+    def row(self, name: str, array: np.ndarray, call: int | None, place: Place = MAIN) -> Row:
+        """Compare a tensor."""
+        kernel = "" if call is None else kernel_text(self.plan, call)
+        node = self.expected.source.maker(name, place.graph)
+        return Row(name, node, call, kernel, self.expected.compare(name, array, place), place, self.stage)
+
+    # -- inside of the plan --------------------------------------------------------------------------------------------
+
+    def inside(self, done: Iterable[tuple[Place, str]] = ()) -> tuple[list[Row], dict[int, Observation]]:
+        """Run the plan and compare all that its calls write, but what is ``done``."""
+        self.expected.turn_to(self.steps)
+        self.expected.expect_all(self.comparable(self.plan))
+        rows, observed, finished = [], {}, set(done)
+        total = len(self.plan.calls)
+        for found in observe(self.device, self.plan, self.pool, self.feeds, range(total)):
+            self._progress("comparing tensors", found.call, total)
+            observed[found.call] = found
+            for tensor, array in found.results:
+                key = self.where(tensor)
+                if key is not None and key not in finished and self.expected.knows(key[1], key[0]):
+                    finished.add(key)
+                    rows.append(self.row(key[1], array, found.call, key[0]))
+        return rows, observed
+
+    def watch(self, observed: Mapping[int, Observation]) -> list[Watch]:
+        """Calls that turn finite operands into numbers that are not."""
+        plan = self.plan
+        found: dict[int, NotFinite] = {}
+        writers: dict[int, int] = {}  # tensor -> the call that writes it
+        watches = []
+        for number, observation in observed.items():
+            record = plan.report["call_records"][number]
+            operands = operands_of(record)
+            writers.update(dict.fromkeys(results_of(record), number))
+            here = not_finite(observation.array)
+            if here is None:
+                continue
+            found[number] = here
+            if any(writers.get(operand) in found for operand in operands):
+                continue
+            if any(not_finite(self.feeds[row["name"]]) for row in self._inputs(operands)):
+                continue
+            row, call = observation.tensor, plan.calls[number]
+            key = self.where(row)
+            known = None if key is None else self.expected.value(key[1], key[0])
+            watches.append(
+                Watch(
+                    number,
+                    kernel_text(plan, number),
+                    row["name"] if key is None else key[1],
+                    row["dtype"],
+                    here,
+                    call.origins,
+                    None if known is None else not_finite(known) is not None,
+                    MAIN if key is None else key[0],
+                    self.stage,
+                )
+            )
+        return watches
+
+    def _inputs(self, operands: Iterable[int]) -> Iterable[Mapping[str, Any]]:
+        rows = (self.plan.report["tensors"][operand] for operand in operands)
+        return [row for row in rows if row["kind"] == "input"]
+
+
+def kernel_text(plan: Plan, call: int) -> str:
+    """A call's kernel for people: id and template."""
+    found: KernelCall = plan.calls[call]
+    template = next(kernel.template for kernel in plan.kernels if kernel.key == found.kernel)
+    return f"{found.kernel[:12]} ({template})"

@@ -1,0 +1,226 @@
+"""What the tensors of a model should be: computed by another runtime, or read from a file.
+
+A :class:`Reference` gives tensors by their ONNX names, also those inside the graph, and those of branches and of single
+steps of loops at their :class:`~.tensor_path.Place`.
+"""
+
+from __future__ import annotations
+
+import zipfile
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from ..runtime.plan.errors import InputError, UnsupportedError
+from .onnx_model import OnnxModel
+from .tensor_path import MAIN, Place
+
+if TYPE_CHECKING:
+    from .nested_values import NestedValues
+
+Tensors = dict[str, np.ndarray]
+Feeds = Mapping[str, np.ndarray]
+
+
+class Reference(Protocol):
+    """Where expected tensors come from; ``name`` is for people."""
+
+    name: str
+
+    def tensors(self, feeds: Feeds, names: Collection[str], place: Place = MAIN) -> Tensors:
+        """Those of ``names`` that it knows, for these inputs."""
+        ...
+
+    def spread(self, feeds: Feeds, names: Collection[str], place: Place = MAIN) -> Tensors:
+        """The same tensors by another correct way to compute them; {} if there is none.
+
+        What the two ways differ by is what rounding alone does to the model on these inputs.
+        """
+        ...
+
+    def reaches(self, feeds: Feeds, place: Place) -> bool:
+        """Whether it runs a nested graph, and a loop that many steps."""
+        ...
+
+
+class _Running(ABC):
+    """A reference that runs the model, and parts of it."""
+
+    name = ""
+
+    def __init__(self, model: OnnxModel) -> None:
+        self._model = model
+        self._nested: dict[bool, tuple[Feeds, NestedValues]] = {}
+
+    def reaches(self, feeds: Feeds, place: Place) -> bool:
+        return place == MAIN or self._nested_tensors(feeds, place, optimised=False) is not None
+
+    def _nested_tensors(self, feeds: Feeds, place: Place, optimised: bool) -> dict[str, Any] | None:
+        try:
+            return self._inside(feeds, optimised).tensors(place)
+        except KeyError as error:  # a value around the graph that the reference does not give
+            raise UnsupportedError(f"{self.name} has no value of {error}, which the graph {place} reads") from error
+
+    @abstractmethod
+    def _open(self, proto: Any, optimised: bool) -> Callable[[Mapping[str, Any]], list[Any]]:
+        """A model ready to run; gives its outputs in order.  Raises :class:`UnsupportedError`, also when it runs."""
+
+    def _tensors(self, feeds: Feeds, names: Collection[str], place: Place, optimised: bool) -> Tensors:
+        if place == MAIN:
+            found = self._main(feeds, names, optimised)
+        else:
+            found = self._nested_tensors(feeds, place, optimised) or {}
+        return {name: found[name] for name in names if isinstance(found.get(name), np.ndarray)}
+
+    def _main(self, feeds: Feeds, names: Collection[str], optimised: bool) -> dict[str, Any]:
+        known = [name for name in names if name in self._model.producers]
+        if not known:
+            return {}
+        run = self._open(self._model.with_outputs(known), optimised)
+        read = {port.name for port in self._model.proto.graph.input}
+        return dict(zip(known, run({name: array for name, array in feeds.items() if name in read})))
+
+    def _inside(self, feeds: Feeds, optimised: bool) -> NestedValues:
+        from .nested_values import NestedValues
+
+        kept = self._nested.get(optimised)
+        if kept is None or kept[0] is not feeds:
+            nested = NestedValues(
+                self._model,
+                feeds,
+                lambda names: self._main(feeds, names, optimised),
+                lambda proto: self._open(proto, optimised),
+            )
+            kept = self._nested[optimised] = feeds, nested
+        return kept[1]
+
+
+class OnnxRuntimeReference(_Running):
+    """onnxruntime on the CPU, without graph optimisations; with all of them for :meth:`spread`."""
+
+    name = "onnxruntime"
+
+    def __init__(self, model: OnnxModel) -> None:
+        super().__init__(model)
+        try:
+            import onnxruntime
+        except ImportError as error:
+            raise InputError(
+                "onnxruntime is not installed", hint="pip install onnxruntime, or use --against reference"
+            ) from error
+        self._runtime = onnxruntime
+
+    def tensors(self, feeds: Feeds, names: Collection[str], place: Place = MAIN) -> Tensors:
+        return self._tensors(feeds, names, place, optimised=False)
+
+    def spread(self, feeds: Feeds, names: Collection[str], place: Place = MAIN) -> Tensors:
+        return self._tensors(feeds, names, place, optimised=True)
+
+    def _open(self, proto: Any, optimised: bool) -> Callable[[Mapping[str, Any]], list[Any]]:
+        level = self._runtime.GraphOptimizationLevel
+        options = self._runtime.SessionOptions()
+        options.log_severity_level = 4
+        options.graph_optimization_level = level.ORT_ENABLE_ALL if optimised else level.ORT_DISABLE_ALL
+        options.add_session_config_entry(
+            "session.model_external_initializers_file_folder_path", str(self._model.path.absolute().parent)
+        )
+        try:
+            session = self._runtime.InferenceSession(
+                proto.SerializeToString(), options, providers=["CPUExecutionProvider"]
+            )
+        except Exception as error:  # onnxruntime's errors have no common base
+            raise self._refusal(error) from error
+
+        def run(feeds: Mapping[str, Any]) -> list[Any]:
+            try:
+                return session.run(None, dict(feeds))
+            except Exception as error:
+                raise self._refusal(error) from error
+
+        return run
+
+    @staticmethod
+    def _refusal(error: Exception) -> UnsupportedError:
+        return UnsupportedError(
+            f"onnxruntime does not run the model: {error}", hint="use --against reference or a .npz file"
+        )
+
+
+class EvaluatorReference(_Running):
+    """onnx's reference evaluator: slow, and close to the text of the standard."""
+
+    name = "onnx reference"
+
+    def tensors(self, feeds: Feeds, names: Collection[str], place: Place = MAIN) -> Tensors:
+        return self._tensors(feeds, names, place, optimised=False)
+
+    def spread(self, feeds: Feeds, names: Collection[str], place: Place = MAIN) -> Tensors:
+        return {}
+
+    def run(self, proto: Any, feeds: Feeds) -> dict[str, Any]:
+        """The outputs of another model, made of nodes of this one.  Raises :class:`UnsupportedError`."""
+        return dict(zip((port.name for port in proto.graph.output), self._open(proto, optimised=False)(feeds)))
+
+    def _open(self, proto: Any, optimised: bool) -> Callable[[Mapping[str, Any]], list[Any]]:
+        import onnx
+        from onnx.reference import ReferenceEvaluator
+
+        onnx.load_external_data_for_model(proto, str(self._model.path.absolute().parent))
+        try:
+            evaluator = ReferenceEvaluator(proto)
+        except Exception as error:  # whatever an operator of the evaluator raises
+            raise self._refusal(error) from error
+
+        def run(feeds: Mapping[str, Any]) -> list[Any]:
+            try:
+                with np.errstate(all="ignore"):
+                    results = evaluator.run(None, dict(feeds))
+            except Exception as error:
+                raise self._refusal(error) from error
+            return [np.asarray(result) if np.isscalar(result) else result for result in results]
+
+        return run
+
+    @staticmethod
+    def _refusal(error: Exception) -> UnsupportedError:
+        return UnsupportedError(
+            f"onnx's reference evaluator does not run the model: {type(error).__name__}: {error}",
+            hint="use --against onnxruntime or a .npz file",
+        )
+
+
+class FileReference:
+    """Tensors of a ``.npz`` file by their ONNX names."""
+
+    def __init__(self, path: Path) -> None:
+        self.name = str(path)
+        try:
+            with np.load(path, allow_pickle=False) as archive:
+                self.arrays = {name: archive[name] for name in archive.files}
+        except OSError as error:
+            raise InputError(f"cannot read '{path}': {error.strerror or error}", hint="check the path") from error
+        except (ValueError, zipfile.BadZipFile, AttributeError) as error:
+            raise InputError(f"cannot read '{path}': {error}", hint="it must be a .npz file") from error
+
+    def tensors(self, feeds: Feeds, names: Collection[str], place: Place = MAIN) -> Tensors:
+        return {name: self.arrays[name] for name in names if place == MAIN and name in self.arrays}
+
+    def reaches(self, feeds: Feeds, place: Place) -> bool:
+        return place == MAIN
+
+    def spread(self, feeds: Feeds, names: Collection[str], place: Place = MAIN) -> Tensors:
+        return {}
+
+
+def open_reference(against: str, model: OnnxModel) -> Reference:
+    """``onnxruntime``, ``reference``, or the path of a ``.npz`` file."""
+    if against == "onnxruntime":
+        return OnnxRuntimeReference(model)
+    if against == "reference":
+        return EvaluatorReference(model)
+    if against.endswith(".npz"):
+        return FileReference(Path(against))
+    raise InputError(f"cannot check against '{against}'", hint="onnxruntime, reference, or the path of a .npz file")

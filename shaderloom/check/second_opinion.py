@@ -1,0 +1,64 @@
+"""What onnx's reference evaluator makes of one node, where Shaderloom and another reference disagree.
+
+The other runtime may be wrong: onnxruntime's products of uint8 and int8 saturate on processors without VNNI, and a file
+of expected tensors may be stale.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+
+from ..compiler.frontend.topology import names_read
+from ..cpu.segment import type_of
+from ..runtime.plan.errors import UnsupportedError
+from .expectations import Expectations
+from .onnx_model import Constant
+from .references import EvaluatorReference, Tensors
+from .tensor_path import Place
+
+
+def second_opinion(expected: Expectations, place: Place, tensor: str) -> np.ndarray | None:
+    """A tensor by the node that makes it, from the operands that the reference has.
+
+    None if there is no such opinion: the evaluator is the reference or does not run the node, or an operand is unknown.
+    """
+    graph = expected.source.graphs[place.graph]
+    index = graph.producers.get(tensor)
+    if index is None or isinstance(expected.reference, EvaluatorReference):
+        return None
+    node = graph.proto.node[index]
+    operands = _operands(expected, place, node)
+    if operands is None:
+        return None
+    values, constants = operands
+    types = {name: type_of(value) for name, value in values.items()}
+    try:
+        found = EvaluatorReference(expected.source).run(expected.source.of_nodes([node], types, constants), values)
+    except UnsupportedError:
+        return None
+    result = found.get(tensor)
+    return result if isinstance(result, np.ndarray) else None
+
+
+def _operands(expected: Expectations, place: Place, node: onnx.NodeProto) -> tuple[Tensors, dict[str, Constant]] | None:
+    """What a node reads: tensors of the reference, and constants of the model."""
+    values: Tensors = {}
+    constants: dict[str, Constant] = {}
+    for name in dict.fromkeys(names_read(node)):
+        home = expected.source.home(place.graph, name)
+        where = None if home is None else expected.source.place_of(home.path, place.steps)
+        if home is None or where is None:
+            return None
+        constant = home.given.get(name)
+        if home.outer is None and name in expected.feeds:
+            values[name] = expected.feeds[name]
+        elif constant is not None:
+            constants[name] = constant
+        else:
+            expected.expect([name], where)
+            value = expected.value(name, where)
+            if value is None:
+                return None
+            values[name] = value
+    return values, constants

@@ -1,0 +1,1 @@
+"""The execution provider ``cpu``: whole models and single nodes on the host."""

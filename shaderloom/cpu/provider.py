@@ -1,0 +1,198 @@
+"""The cpu provider: a whole model on the host, by onnxruntime where it is installed, else by onnx's evaluator.
+
+It serves sessions that have no device; parts of a model that a device cannot run are segments (:mod:`.segment`).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..api import providers
+from ..model.feeds import override_dimensions
+from ..model.header import HeaderPort, ModelHeader, ModelMetadata
+from ..plans.placement import Placement
+from ..runtime.plan.dtypes import from_onnx
+from ..runtime.plan.errors import ClosedError, ModelError, UnsupportedError
+
+if TYPE_CHECKING:
+    import onnx
+
+    from .segment import CpuSegment, OnnxRuntime, Reference
+
+
+class CpuEngine:
+    """Runs one model on the host.  The package behind it is loaded with the first use of :attr:`implementation`.
+
+    Exactly one of ``path`` and ``data`` is given.  ``options`` are session options of onnxruntime.  The model runs
+    whole where onnxruntime can load it, else node by node (:mod:`.segment`).
+    """
+
+    def __init__(self, path: Path | None, data: bytes | None, options: Mapping[str, Any] | None = None) -> None:
+        if not providers.cpu_packages():
+            raise UnsupportedError("neither onnxruntime nor onnx is installed", hint="pip install onnxruntime")
+        self._path = path
+        self._data = data
+        self.options = dict(options or {})
+        self._runner: OnnxRuntime | Reference | CpuSegment | None = None
+        self._lock = threading.Lock()
+        self._closed = False
+
+    @property
+    def implementation(self) -> str:
+        """``"onnxruntime"``, ``"onnx.reference"``, or ``"node by node"``."""
+        return self._open().name
+
+    def run(self, feeds: Mapping[str, Any], outputs: Sequence[str]) -> dict[str, Any]:
+        """Outputs by name."""
+        return self._open().run(feeds, outputs)
+
+    def placement(self) -> list[Placement]:
+        """One for each node of the main graph."""
+        nodes = self._proto().graph.node
+        packages = self.implementations() or [""] * len(nodes)
+        return [
+            Placement(
+                node.name or f"{node.op_type}_{index}",
+                node.op_type,
+                node.domain,
+                "cpu",
+                "the session has no other provider" + (f"; by {package}" if package else ""),
+            )
+            for index, (node, package) in enumerate(zip(nodes, packages))
+        ]
+
+    def implementations(self) -> list[str]:
+        """The package behind each node of the main graph, in order; empty if that is not known before a run."""
+        runner = self._open()
+        return (
+            runner.implementations if runner.name == "node by node" else [runner.name] * len(self._proto().graph.node)
+        )
+
+    def header(self, dimensions: Mapping[str, int], denotations: Mapping[str, int]) -> ModelHeader:
+        """What the model says of its inputs and outputs, with fixed dimensions; the compiler need not know it."""
+        return override_dimensions(read_header(self._path, self._data), dimensions, denotations)
+
+    def close(self) -> None:
+        self._closed = True
+        self._runner = None
+
+    def _open(self) -> OnnxRuntime | Reference | CpuSegment:
+        with self._lock:
+            if self._closed:
+                raise ClosedError("the session is closed")
+            if self._runner is None:
+                self._runner = self._load()
+            return self._runner
+
+    def _load(self) -> OnnxRuntime | Reference | CpuSegment:
+        from .segment import OnnxRuntime, first_line
+
+        packages = providers.cpu_packages()
+        if "onnxruntime" not in packages:
+            return self._reference(["onnxruntime is not installed"])
+        try:
+            model = str(self._path) if self._path is not None else self._data
+            assert model is not None, "one of the two is given"
+            return OnnxRuntime(model, self.options)
+        except Exception as error:  # onnxruntime's own classes of errors
+            reason = f"onnxruntime: {first_line(error)}"
+        if "onnx" not in packages:
+            raise UnsupportedError(f"the cpu provider cannot load the model: {reason}; onnx is not installed")
+        return self._node_by_node()
+
+    def _reference(self, reasons: list[str]) -> Reference:
+        from .segment import Reference, first_line
+
+        try:
+            return Reference(self._proto(payloads=True))
+        except Exception as error:
+            reasons.append(f"onnx.reference: {first_line(error)}")
+        raise UnsupportedError(f"the cpu provider cannot load the model: {'; '.join(reasons)}")
+
+    def _node_by_node(self) -> CpuSegment:
+        import onnx
+
+        from .segment import CpuSegment, SegmentSource
+
+        proto = self._proto(payloads=True)
+        graph = proto.graph
+        types = {value.name: value.type for value in graph.input}
+        try:
+            inferred = onnx.shape_inference.infer_shapes(proto).graph
+            types.update((value.name, value.type) for value in (*inferred.value_info, *inferred.output))
+        except Exception:  # of a model that it does not understand; types of values tell enough then
+            pass
+        return CpuSegment(
+            SegmentSource(
+                list(graph.node),
+                {tensor.name: tensor for tensor in graph.initializer},
+                tuple(value.name for value in graph.output),
+                list(proto.opset_import),
+                proto.ir_version,
+                list(proto.functions),
+                {tensor.values.name: tensor for tensor in graph.sparse_initializer},
+                types,
+            ),
+            self.options,
+        )
+
+    def _proto(self, *, payloads: bool = False) -> onnx.ModelProto:
+        import onnx
+
+        try:
+            if self._path is not None:
+                return onnx.load(str(self._path), load_external_data=payloads)
+            return onnx.load_model_from_string(self._data or b"")
+        except Exception as error:
+            raise ModelError(f"not an ONNX model: {error}") from error
+
+
+def read_header(path: Path | None, data: bytes | None) -> ModelHeader:
+    """The header of any ONNX model, without a look at its operators.  Raises :class:`ModelError`."""
+    import onnx
+
+    try:
+        if path is not None:
+            proto = onnx.load(str(path), load_external_data=False)
+        else:
+            proto = onnx.load_model_from_string(data or b"")
+    except Exception as error:
+        raise ModelError(f"not an ONNX model: {error}") from error
+    initialized = {tensor.name for tensor in proto.graph.initializer}
+    ports = [_port(info) for info in proto.graph.input]
+    return ModelHeader(
+        inputs=tuple(port for port in ports if port.name not in initialized),
+        overridable=tuple(port for port in ports if port.name in initialized),
+        outputs=tuple(_port(info) for info in proto.graph.output),
+        metadata=ModelMetadata(
+            proto.producer_name,
+            proto.domain,
+            proto.doc_string,
+            proto.graph.name,
+            proto.graph.doc_string,
+            proto.model_version,
+            {entry.key: entry.value for entry in proto.metadata_props},
+        ),
+        nodes=len(proto.graph.node),
+        files={},
+    )
+
+
+def _port(info: Any) -> HeaderPort:
+    if not info.type.HasField("tensor_type"):
+        return HeaderPort(info.name, None, None)
+    tensor = info.type.tensor_type
+    try:
+        dtype = from_onnx(tensor.elem_type).name if tensor.elem_type else None
+    except UnsupportedError:  # float8 and the like: onnx knows what they are
+        dtype = None
+    if not tensor.HasField("shape"):
+        return HeaderPort(info.name, dtype, None)
+    dims = tuple(
+        dim.dim_param or None if not dim.HasField("dim_value") else int(dim.dim_value) for dim in tensor.shape.dim
+    )
+    meanings = tuple(dim.denotation or None for dim in tensor.shape.dim)
+    return HeaderPort(info.name, dtype, dims, meanings if any(meanings) else None)

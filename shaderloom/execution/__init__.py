@@ -1,0 +1,1 @@
+"""Plans that are ready on a device, and programs of several plans."""

@@ -1,0 +1,242 @@
+"""Loop and Scan, step by step: the body is a block of the program, compiled once for the shapes of its values.
+
+Carried tensors stay on the device.  The condition is read back after each step, unless the body passes on the one that
+it was given; the number of the step is an input of the body.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...compiler.binding.loop_unrolling import body_of
+from ...compiler.staging.control_dependence import deciding_results
+from ...compiler.staging.program_graph import PendingNode, ProgramScope, applied
+from ...runtime.execution.attachment import Target
+from ...runtime.memory.stack import can_stack, stack
+from ...runtime.plan.dtypes import interface_dtype
+from ...runtime.plan.errors import LimitError, ModelError, ShapeError, UnsupportedError
+from .steps import Block, Env, RunRecord, read
+from .values import Crossing, Held
+
+if TYPE_CHECKING:
+    from .build import ProgramBuilder
+
+#: Numbers of steps whose stacking a loop keeps
+STACKINGS = 32
+
+
+class LoopStep:
+    """One Loop or Scan."""
+
+    def __init__(self, item: PendingNode, program: ProgramBuilder, deciding: frozenset[str] = frozenset()) -> None:
+        """``deciding`` are the outputs of the node that decisions behind it depend on."""
+        self.item = item
+        self.program = program
+        self.graph = body_of(item.node)
+        prefix = f"{item.scope.prefix}{item.node.op}_{item.origin.index}.body/"
+        self.scope = ProgramScope(self.graph, item.scope, prefix)
+        self.inputs = [self.scope.qualify(port.name) for port in self.graph.inputs]
+        self.outputs = [self.scope.qualify(port.name) for port in self.graph.outputs]
+        self.stack_block: dict[tuple[int, int], Block] = {}
+        self.scan = _ScanForm(self) if item.node.op == "Scan" else None
+        before = self.scan.reading if self.scan is not None else []
+        nodes = (*before, *self.scope.nodes())
+        self.block = Block(
+            f"{item.origin}",
+            nodes,
+            tuple(dict.fromkeys(self.outputs)),
+            self._deciding(nodes, deciding) if program.half else frozenset(),
+        )
+
+    def run(self, env: Env, targets: Mapping[str, Target], record: RunRecord) -> None:
+        results = self._scan(self.scan, env, record) if self.scan is not None else self._loop(env, record)
+        for name, value in zip(self.item.outputs, results):
+            if name:
+                env[name] = value
+        results_of = self.outputs[1:] if self.scan is None else self.outputs
+        self.program.facts.same(zip(results_of, self.item.outputs))
+
+    def close(self) -> None:
+        pass
+
+    def _deciding(self, nodes: Sequence[PendingNode], outside: frozenset[str]) -> frozenset[str]:
+        """The outputs of the body that decide: its condition, what ``outside`` names, what leads to them in a later
+        step.
+        """
+        is_loop = self.scan is None
+        results = self.outputs[1:] if is_loop else self.outputs
+        first = 2 if is_loop else 0
+        deciding = {result for result, name in zip(results, self.item.outputs) if name in outside}
+        if is_loop:
+            deciding.add(self.outputs[0])
+        return deciding_results(nodes, self.inputs[first:], results, deciding)
+
+    def _value(self, name: str, env: Env) -> Held:
+        if name not in env:
+            env[name] = self.program.constant(name)
+        return env[name]
+
+    def _body(self, step: int, inner: Env, carried: Sequence[Held], first: int, record: RunRecord) -> list[Held]:
+        """Run the body in a step; values of its inputs from the position ``first`` on are ``carried``."""
+        inner.update(zip(self.inputs[first:], carried))
+        targets: dict[str, Target] = {} if self.scan is not None else {self.outputs[0]: "cpu"}
+        record.around = (*record.around, step)
+        if record.observer is not None:
+            record.observer.before_iteration(
+                self, {name: inner[name] for name in self.inputs if name in inner}, record.around
+            )
+        results = self.program.run_block(self.block, inner, targets, record)
+        record.around = record.around[:-1]
+        return [results[name] for name in self.outputs]
+
+    def _check(self, steps: int) -> None:
+        cap = self.program.source.caps.loop_iterations
+        if steps > cap:
+            raise LimitError(
+                f"{self.item.node.op} has {steps:,} steps or more; at most {cap:,} are allowed",
+                origin=self.item.origin,
+                hint="raise caps.loop_iterations",
+            )
+
+    # -- Loop --------------------------------------------------------------------------------------------------------
+
+    def _loop(self, env: Env, record: RunRecord) -> list[Held]:
+        names = [*self.item.inputs, *[""] * (2 - len(self.item.inputs))]
+        most = self._number(names[0], env, record)
+        going = names[1] == "" or bool(self._number(names[1], env, record))
+        carried = [self._value(name, env) for name in names[2:] if name]
+        self.program.facts.same(zip(names[2:], self.inputs[2:]))
+        if len(self.inputs) != 2 + len(carried):
+            raise ModelError(f"the body has {len(self.inputs)} inputs, not {2 + len(carried)}", origin=self.item.origin)
+        rows: list[list[Held]] = [[] for _ in range(len(self.outputs) - 1 - len(carried))]
+        step = 0
+        if most is not None and going:
+            self._check(most if names[1] == "" else 0)
+        while going and (most is None or step < most):
+            self._check(step + 1)
+            inner = dict(env)
+            inner[self.inputs[0]] = Held(np.array(step, np.int64), "caller")
+            inner[self.inputs[1]] = Held(np.array(True), "caller")
+            condition, *results = self._body(step, inner, carried, 2, record)
+            carried = results[: len(carried)]
+            for row, result in zip(rows, results[len(carried) :]):
+                row.append(result)
+            step += 1
+            if condition.maker == "wgpu":
+                record.crossings.append(Crossing(self.outputs[0], "cpu", 1))
+            if most is None or step < most:
+                going = bool(np.asarray(condition.read()).reshape(-1)[0])
+        ports = self.graph.outputs[1 + len(carried) :]
+        stacked = [self._stack(row, 0, record) if row else self._empty(port, 0) for row, port in zip(rows, ports)]
+        return [*carried, *stacked]
+
+    def _number(self, name: str, env: Env, record: RunRecord) -> int | None:
+        if not name:
+            return None
+        self._value(name, env)
+        array = np.asarray(read(env, name, record))
+        if array.size != 1:
+            raise ShapeError(f"'{name}' is not one element", origin=self.item.origin)
+        return int(array.reshape(-1)[0])
+
+    # -- Scan --------------------------------------------------------------------------------------------------------
+
+    def _scan(self, form: _ScanForm, env: Env, record: RunRecord) -> list[Held]:
+        values = [self._value(name, env) for name in self.item.inputs]
+        carried = values[: form.states]
+        self.program.facts.same(zip(self.item.inputs, self.inputs))
+        sizes = {value.shape[axis] for value, axis in zip(values[form.states :], form.axes)}
+        if len(sizes) != 1:
+            raise ShapeError(f"the sequences of Scan have {sorted(sizes)} elements", origin=self.item.origin)
+        steps = sizes.pop()
+        self._check(steps)
+        rows: list[list[Held]] = [[] for _ in self.outputs[form.states :]]
+        for step in range(steps):
+            inner = dict(env)
+            inner[form.forwards] = Held(np.array(step, np.int64), "caller")
+            inner[form.backwards] = Held(np.array(steps - 1 - step, np.int64), "caller")
+            results = self._body(step, inner, carried, 0, record)
+            carried = results[: form.states]
+            for row, result in zip(rows, results[form.states :]):
+                row.append(result)
+        ports = self.graph.outputs[form.states :]
+        return [
+            *carried,
+            *(
+                self._stack(row[::-1] if backwards else row, axis, record) if row else self._empty(port, axis)
+                for row, port, axis, backwards in zip(rows, ports, form.out_axes, form.out_directions)
+            ),
+        ]
+
+    # -- stacked outputs ---------------------------------------------------------------------------------------------
+
+    def _stack(self, row: Sequence[Held], axis: int, record: RunRecord) -> Held:
+        """Results of the steps along a new axis: copies on the device, or a small plan where those cannot do it."""
+        tensors = [held.tensor for held in row]
+        axis = axis % (len(row[0].shape) + 1)
+        engine = self.program.engine
+        present = [tensor for tensor in tensors if tensor is not None]
+        if axis == 0 and len(present) == len(row) and can_stack(present):
+            return Held(stack(present, engine.device, engine.account), "wgpu")
+        if any(held.dtype is None for held in row) or all(held.on_host for held in row):
+            return Held(np.stack([held.read() for held in row], axis), row[0].maker)
+        names = [f"{self.scope.prefix}row{number}" for number in range(len(row))]
+        block = self.stack_block.get((len(row), axis))
+        if block is None:
+            if len(self.stack_block) >= STACKINGS:
+                self.stack_block.clear()
+            block = self.stack_block[len(row), axis] = self._stacking(names, axis)
+        result = self.program.run_block(block, dict(zip(names, row)), {}, record)
+        return result[block.outputs[0]]
+
+    def _stacking(self, names: Sequence[str], axis: int) -> Block:
+        where, origin = self.scope, self.item.origin
+        axes = f"{self.scope.prefix}axes{axis}"
+        self.program.add_constant(axes, np.array([axis], np.int64))
+        wide = [f"{name}.wide" for name in names]
+        output = f"{self.scope.prefix}stacked"
+        nodes = [applied("Unsqueeze", where, [name, axes], [new], origin) for name, new in zip(names, wide)]
+        nodes.append(applied("Concat", where, wide, [output], origin, axis=axis))
+        return Block(f"{origin} stacking", tuple(nodes), (output,))
+
+    def _empty(self, port: Any, axis: int) -> Held:
+        """A stacked output of no steps; sizes that the body does not declare are 0."""
+        dims = [dim if isinstance(dim, int) else 0 for dim in port.dims or ()]
+        dims.insert(axis % (len(dims) + 1), 0)
+        if port.dtype is None:
+            raise UnsupportedError(f"without any step the type of '{port.name}' is not known", origin=self.item.origin)
+        return Held(np.zeros(dims, interface_dtype(port.dtype)), "compiler")
+
+
+class _ScanForm:
+    """How a Scan reads its sequences: one Gather each in front of the body."""
+
+    def __init__(self, step: LoopStep) -> None:
+        item, attributes = step.item, step.item.node.attributes
+        count = int(attributes.get("num_scan_inputs", 0))
+        self.states = len(item.inputs) - count
+        stacked = len(step.outputs) - self.states
+        if count < 1 or self.states < 0 or stacked < 0 or len(step.inputs) != len(item.inputs):
+            raise ModelError("the body of Scan does not fit its operands", origin=item.origin)
+        self.axes = tuple(attributes.get("scan_input_axes") or (0,) * count)
+        directions = tuple(attributes.get("scan_input_directions") or (0,) * count)
+        self.out_axes = tuple(attributes.get("scan_output_axes") or (0,) * stacked)
+        self.out_directions = tuple(attributes.get("scan_output_directions") or (0,) * stacked)
+        self.forwards = f"{step.scope.prefix}step"
+        self.backwards = f"{step.scope.prefix}step from the end"
+        self.reading = [
+            applied(
+                "Gather",
+                step.scope,
+                [sequence, self.backwards if direction else self.forwards],
+                [element],
+                item.origin,
+                axis=axis,
+            )
+            for sequence, element, axis, direction in zip(
+                item.inputs[self.states :], step.inputs[self.states :], self.axes, directions
+            )
+        ]

@@ -1,0 +1,202 @@
+"""Sizes that stay open: a stage whose inputs come in ever new sizes is compiled once for a range of them.
+
+What a loop appends to, and how much was found in data, has another size each time.  A state remembers the sizes that it
+was compiled for: those of axes, and integers that are compiled in, such as the number of elements that are not zero.
+When the third one comes, the sizes that differ become dimensions of a plan, as if they had been declared dynamic.
+Sizes that have always differed by the same number share one: what a loop carries, and a mask that is one longer, still
+fit together.
+
+A plan learns its dimensions from the shapes of its inputs.  One that only a compiled-in integer tells gets an input of
+its own, a *carrier*: a tensor of that many rows, without elements.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from ...compiler.staging.partial_compile import Operand
+from ...compiler.symbolic import polynomial as ix
+from ...compiler.symbolic.dimensions import dimension
+from ...runtime.plan.dtypes import UINT8
+from ...runtime.plan.plan import Symbol
+
+#: What decides how a step is compiled: (name, what :meth:`~.values.Held.describe` says of the value) for each value
+Key = tuple[tuple[str, tuple[Any, ...]], ...]
+#: Name of a value, and one of its axes; of a value that is compiled in one of its elements
+Place = tuple[str, int]
+Sizes = Mapping[str, tuple[int, ...]]
+
+#: The number of different sizes that opens an axis, and how many are remembered
+OPENS, REMEMBERED = 3, 8
+#: Open sizes begin here: 0 and 1 are special everywhere, and get plans of their own
+LOW = 2
+#: The least upper bound of open sizes; larger ones are powers of two
+LEAST_HIGH = 64
+#: Integers above it, or more of them than that, are no sizes
+LARGEST, MOST_ELEMENTS = 1 << 24, 8
+
+
+@dataclass(frozen=True, slots=True)
+class OpenSize:
+    """A size that is that of ``symbol`` and ``offset`` more."""
+
+    symbol: Symbol
+    offset: int
+
+    @property
+    def dim(self) -> ix.Dim:
+        return ix.add(dimension(self.symbol.name, *self.symbol.range), self.offset)
+
+
+@dataclass(frozen=True, slots=True)
+class Carrier:
+    """An input that tells a symbol's size: an element of a value that is compiled in."""
+
+    value: str
+    element: int
+    symbol: Symbol
+
+    @property
+    def operand(self) -> Operand:
+        return Operand(UINT8, (dimension(self.symbol.name, *self.symbol.range), 0))
+
+    def feed(self, value: np.ndarray) -> np.ndarray:
+        return np.empty((int(value.reshape(-1)[self.element]), 0), np.uint8)
+
+
+@dataclass(frozen=True)
+class Opened:
+    """The sizes of a state's values that are open, and their ranges."""
+
+    sizes: Mapping[Place, OpenSize]
+
+    @property
+    def symbols(self) -> tuple[Symbol, ...]:
+        return tuple(sorted({size.symbol for size in self.sizes.values()}, key=lambda symbol: symbol.name))
+
+    def key(self, key: Key) -> Key | None:
+        """``key`` with what is open in place of sizes; None if those are none that it stands for."""
+        given = _sizes(key)
+        found: dict[Symbol, int] = {}
+        for (name, position), open_size in self.sizes.items():
+            sizes = given.get(name, ())
+            if position >= len(sizes):
+                return None
+            size = sizes[position] - open_size.offset
+            if found.setdefault(open_size.symbol, size) != size or not open_size.symbol.range.allows(size):
+                return None
+        return tuple(
+            (name, (*_kind(described), *self._replaced(name, given[name])) if name in given else described)
+            for name, described in key
+        )
+
+    def _replaced(self, name: str, sizes: Sequence[int]) -> tuple[int | OpenSize, ...]:
+        return tuple(self.sizes.get((name, position), size) for position, size in enumerate(sizes))
+
+    def operand(self, name: str, operand: Operand) -> Operand:
+        """The value for the compiler, its open sizes symbolic."""
+        if operand.known is None:
+            sizes = tuple(map(ix.number, operand.shape))
+            return replace(operand, shape=tuple(map(_dim, self._replaced(name, sizes))))
+        if not any((name, element) in self.sizes for element in range(min(operand.known.size, MOST_ELEMENTS))):
+            return operand
+        elements = np.empty(operand.known.size, object)
+        elements[:] = [_dim(size) for size in self._replaced(name, operand.known.reshape(-1).tolist())]
+        return replace(operand, known=elements.reshape(operand.known.shape))
+
+    def carriers(self, operands: Mapping[str, Operand]) -> dict[str, Carrier]:
+        """By name, for symbols that no axis of the operands is as large as."""
+        exact = {place: size.symbol for place, size in self.sizes.items() if not size.offset}
+        told = {symbol for (name, _), symbol in exact.items() if operands[name].known is None}
+        return {
+            f"rows of {symbol.name}": Carrier(*place, symbol) for place, symbol in exact.items() if symbol not in told
+        }
+
+
+@dataclass
+class SizesSeen:
+    """The sizes that a state was compiled for, and what is open."""
+
+    #: for each plan what tells its key from others but sizes, and its sizes
+    plans: list[tuple[bytes, Sizes]] = field(default_factory=list)
+    opened: Opened | None = None
+    #: whether integers that are compiled in may be sizes; not if no plan of open sizes could be had with them
+    elements: bool = True
+    #: a plan of open sizes could not be had: each size is compiled on its own
+    closed: bool = False
+
+    def open_key(self, key: Key) -> Key | None:
+        """The key of the plan of open sizes that serves ``key``, if there may be one."""
+        return None if self.opened is None else self.opened.key(key)
+
+    def widen(self, key: Key) -> Opened | None:
+        """What to open so that one plan serves ``key`` and others like it; None if it is too early, or no use."""
+        if self.closed:
+            return None
+        frame, now = _frame(key, self.elements), _sizes(key, self.elements)
+        history = [sizes for other, sizes in self.plans if other == frame]
+        if len(history) < OPENS - 1:
+            return None
+        groups: dict[tuple[int, ...], list[Place]] = {}
+        for name, sizes in now.items():
+            for position, size in enumerate(sizes):
+                differences = tuple(other[name][position] - size for other in history)
+                if any(differences):
+                    groups.setdefault(differences, []).append((name, position))
+        found: dict[Place, OpenSize] = {}
+        for differences, members in groups.items():
+            here = {(name, position): now[name][position] for name, position in members}
+            first = min(members, key=lambda member: here[member])
+            least, most = here[first], max(here.values()) + max(0, *differences)
+            if least < LOW or most > LARGEST:
+                return None
+            high = max(LEAST_HIGH, 1 << (2 * (least + max(0, *differences)) - 1).bit_length())
+            symbol = Symbol(f"{first[0]}[{first[1]}]", LOW, high)
+            found.update((member, OpenSize(symbol, size - least)) for member, size in here.items())
+        return Opened(found) if found else None
+
+    def note(self, key: Key, opened: Opened | None, succeeded: bool) -> None:
+        """Remember that a plan was made for ``key``: of the sizes that were ``opened``, or else of its own."""
+        if opened is not None and succeeded:
+            self.opened = opened
+        elif opened is not None and any(name not in _sizes(key, False) for name, _ in opened.sizes):
+            self.elements, self.plans = False, []  # without them, perhaps
+        elif opened is not None:
+            self.closed = True
+        self.plans = [*self.plans[1 - REMEMBERED :], (_frame(key, self.elements), _sizes(key, self.elements))]
+
+
+def _dim(size: int | OpenSize) -> ix.Dim:
+    return size.dim if isinstance(size, OpenSize) else size
+
+
+def _sizes(key: Key, elements: bool = True) -> dict[str, tuple[int, ...]]:
+    """Shapes of the values that are not compiled in, and ``elements`` of small tensors of integers that are."""
+    found = {}
+    for name, described in key:
+        if len(described) == 2:
+            found[name] = described[1]
+        elif elements and len(described) == 3 and described[0] in ("int32", "int64"):
+            numbers = np.frombuffer(described[2], described[0])
+            if numbers.size <= MOST_ELEMENTS:
+                found[name] = tuple(numbers.tolist())
+    return found
+
+
+def _kind(described: tuple[Any, ...]) -> tuple[Any, ...]:
+    """What a value has besides sizes."""
+    return (described[0], len(described[1])) if len(described) == 2 else (*described[:2], "compiled in")
+
+
+def _frame(key: Key, elements: bool) -> bytes:
+    """A digest of all that a key has but sizes."""
+    sized = _sizes(key, elements)
+    digest = hashlib.sha256()
+    for name, described in key:
+        digest.update(repr((name, _kind(described) if name in sized else described)).encode())
+    return digest.digest()

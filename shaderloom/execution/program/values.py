@@ -1,0 +1,136 @@
+"""Values on their way from step to step: on the device, on the host, or both."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...compiler.staging.partial_compile import Operand
+from ...runtime.device.device import Device
+from ...runtime.memory.tensor import Tensor
+from ...runtime.plan.dtypes import BY_NAME, DType, from_numpy
+from ...runtime.plan.errors import UnsupportedError
+
+#: Arrays of at least this many bytes that several steps read are uploaded once
+_WORTH_KEEPING = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Crossing:
+    """A value that one provider computed and another one read."""
+
+    tensor: str
+    to: str  #: "cpu" or "wgpu"
+    bytes: int
+
+
+class Held:
+    """A value.  ``maker`` is the provider that computed it, "caller" for what was fed, "compiler" for constants.
+
+    ``tensor`` is where it is on the device, ``host`` where it is on the host: an array, or what else ONNX has (a list
+    for a sequence, None for an optional value that is absent).
+    """
+
+    __slots__ = ("_on_host", "_uses", "host", "maker", "tensor")
+
+    def __init__(self, value: Any, maker: str) -> None:
+        self.maker = maker
+        self.tensor: Tensor | None = None
+        self.host: Any = None
+        self._uses = 0
+        if isinstance(value, Tensor):
+            self.tensor = value
+            self._on_host = False
+        else:
+            self.host = np.asarray(value) if isinstance(value, np.generic) else value
+            self._on_host = True
+
+    @property
+    def on_host(self) -> bool:
+        return self._on_host
+
+    @property
+    def dtype(self) -> DType | None:
+        """The element type if a device can hold the value."""
+        if self.tensor is not None:
+            return self.tensor._dtype
+        return array_type(self.host)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        if self.tensor is not None:
+            return self.tensor.shape
+        return self.host.shape if isinstance(self.host, np.ndarray) else ()
+
+    def read(self) -> Any:
+        """The value on the host; waits for the device if it is not there."""
+        if not self._on_host:
+            assert self.tensor is not None, "a value is somewhere"
+            self.host = self.tensor.numpy()
+            self._on_host = True
+        return self.host
+
+    def feed(self, device: Device) -> Tensor | np.ndarray:
+        """What an executor reads: the tensor, or an array, which is kept on the device if it is read again."""
+        if self.tensor is not None:
+            return self.tensor
+        self._uses += 1
+        if self._uses > 1 and self.host.nbytes >= _WORTH_KEEPING:
+            self.tensor = Tensor.from_numpy(self.host, device)
+            return self.tensor
+        return self.host
+
+    def describe(self, known: bool) -> tuple[Any, ...]:
+        """What of the value decides how a step is compiled: its elements if they are to be ``known``."""
+        dtype = self.dtype
+        if dtype is None:
+            return (type_text(self.host),)
+        if known:
+            array = self.read()
+            return (dtype.name, array.shape, array.tobytes())
+        return (dtype.name, self.shape)
+
+    def operand(self, known: bool) -> Operand:
+        """The value for the compiler."""
+        dtype = self.dtype
+        if dtype is None:
+            return Operand(_host_type(self.host), self.shape, what=type_text(self.host))
+        return Operand(dtype, self.shape, self.read() if known else None)
+
+
+def array_type(value: Any) -> DType | None:
+    """The element type of an array that a device can hold; None for anything else."""
+    if not isinstance(value, np.ndarray):
+        return None
+    try:
+        dtype = from_numpy(value.dtype)
+    except UnsupportedError:
+        return None
+    return dtype if dtype.on_device else None
+
+
+def _host_type(value: Any) -> DType | None:
+    """The element type of an array that the compiler knows and no device holds: its shape may be asked for."""
+    if not isinstance(value, np.ndarray):
+        return None
+    if value.dtype == object or value.dtype.kind in "US":
+        return BY_NAME["string"]
+    try:
+        return from_numpy(value.dtype)
+    except UnsupportedError:
+        return None
+
+
+def type_text(value: Any) -> str:
+    """The kind of a value on the host, for people and as part of keys."""
+    if isinstance(value, np.ndarray):
+        kind = "string" if value.dtype == object or value.dtype.kind in "US" else value.dtype.name
+        return f"a tensor of {kind} of rank {value.ndim}"
+    if isinstance(value, (list, tuple)):
+        inner = type_text(value[0]) if value else "nothing"
+        return f"a sequence of {inner}"
+    if isinstance(value, dict):
+        return "a map"
+    return "an absent optional value" if value is None else f"a {type(value).__name__}"

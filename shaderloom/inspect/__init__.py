@@ -1,0 +1,1 @@
+"""What a person looks at: graphs after each pass, kernels, programs, reports, reproductions."""

@@ -1,0 +1,104 @@
+"""A model that may be no single plan, seen from outside: placement, steps, and the plans of its stages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from ..execution.program.values import Crossing
+from ..plans.describe import describe_plan
+from ..plans.placement import Placement
+from ..runtime.plan.device_profile import DeviceProfile
+from ..runtime.plan.errors import UnsupportedError
+from ..runtime.plan.plan import Plan
+from ..session.session import InferenceSession
+from .target import Subject, model_facts
+
+
+@dataclass(frozen=True)
+class Look:
+    """What one run on given inputs shows.  ``plans`` are those of the stages, in the order in which they were made."""
+
+    placements: tuple[Placement, ...]
+    steps: tuple[str, ...]
+    crossings: tuple[Crossing, ...]
+    plans: tuple[Plan, ...]
+    profile: DeviceProfile
+    facts: dict[str, Any]
+    #: of a model in half precision: a row for each plan, with what stays float32 and why
+    precision: tuple[dict[str, Any], ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "subject": self.facts,
+            "placements": [asdict(row) for row in self.placements],
+            "steps": list(self.steps),
+            "crossings": [asdict(row) for row in self.crossings],
+            "stages": [describe_plan(plan) for plan in self.plans],
+            **({"precision": list(self.precision)} if self.precision else {}),
+        }
+
+    def largest(self) -> Subject:
+        """The stage with most calls, for a report.  Raises :class:`UnsupportedError` if nothing runs on the device."""
+        if not self.plans:
+            raise UnsupportedError("no node of the model runs on the device", hint="--stage placement says why")
+        plan = max(self.plans, key=lambda plan: len(plan.calls))
+        name = f"{self.facts['name']}, stage {self.plans.index(plan) + 1} of {len(self.plans)}"
+        return Subject(plan, self.profile, {**self.facts, "name": name, "plan_key": plan.key}, self.placements)
+
+
+def look_at(model: Path, make_feeds: Callable[[InferenceSession], Mapping[str, Any]], **options: Any) -> Look:
+    """Run a model once with both providers.  ``options`` are those of :class:`InferenceSession`."""
+    with InferenceSession(model, providers=["wgpu", "cpu"], **options) as session:
+        feeds = make_feeds(session)
+        session.run(None, feeds)
+        chain = session._chain
+        engine = session._wgpu
+        results = {port.name for port in session.get_outputs()}
+        if chain.runs_program:
+            plans = chain.program().plans()
+            shapes = {name: list(getattr(value, "shape", ())) for name, value in feeds.items()}
+        else:
+            assert engine.last is not None, "the model ran"
+            plans = [engine.last.compiled.plan]
+            shapes = dict(engine.last.key.to_json())
+        source: Any = engine.source
+        profile = session.device.profile
+        facts = model_facts(source, shapes, plans[0], profile) if plans else {"name": model.name}
+        return Look(
+            tuple(session.placement()),
+            tuple(session.stats.steps),
+            tuple(session.stats.crossings),
+            tuple(plans),
+            profile,
+            facts,
+            tuple(_precision(plan, chain.program().whole if chain.runs_program else {}, results) for plan in plans)
+            if getattr(source, "half", False)
+            else (),
+        )
+
+
+#: Why float32 values at the border of a plan stay so
+_OUTPUT = "an output of the model: it keeps its type"
+_CROSSING = "it goes to another stage: there values keep the type that the model declares"
+
+
+def _precision(plan: Plan, whole: Mapping[str, str], results: Collection[str]) -> dict[str, Any]:
+    """What is float16 in a plan and what stays float32, by reason; ``results`` are the outputs of the model.
+
+    As ``report["precision"]``, with the values that leave the plan; ``why`` tells of a plan that is float32 as a whole.
+    """
+    facts = plan.report.get("precision")
+    if facts is None:
+        why = whole.get(plan.key, "it was compiled in full precision")
+        return {"stored": "float32", "activations": 0, "weights": 0, "kept": [], "why": why}
+    constant = {item.output for item in plan.constants}
+    leaving = [
+        {"node": "", "tensor": port.name, "why": _OUTPUT if port.name in results else _CROSSING}
+        for port in plan.outputs
+        if port.dtype == "float32" and port.name not in constant
+    ]
+    counts = {name: facts[name] for name in ("stored", "activations", "weights")}
+    return {**counts, "kept": [*facts["kept"], *leaving]}

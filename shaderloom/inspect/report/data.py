@@ -1,0 +1,276 @@
+"""What the report shows, as JSON values: kernels, calls with their neighbours, tensors, memory, and the placed graph.
+
+Sizes of declared dynamic dimensions are their upper bounds.  Equal subjects give equal values, profiles apart.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from ...compiler.tuning.alternatives import alternatives
+from ...plans.instrument import operands_of, writers_of
+from ...plans.profiling import PlanProfile
+from ...runtime.execution.roofline import Roofline
+from ...runtime.plan.device_profile import WEB
+from ...runtime.plan.plan import Kernel, KernelCall, Plan, evaluate
+from ..target import Subject
+from .annotate import comments, dim_text, parts_of
+from .placement import place
+
+#: Lines of ONNX nodes in a box of the graph; more are counted
+BOX_LINES = 5
+_BOX_WIDTH, _LINE_HEIGHT, _BOX_HEAD = 230.0, 14.0, 24.0
+_PORT_SIZE = (170.0, 26.0)
+
+
+def report_data(
+    subject: Subject, profile: PlanProfile | None = None, roofline: Roofline | None = None
+) -> dict[str, Any]:
+    """Everything that the page shows but the shaders' texts; see :func:`report_texts`."""
+    return _Collector(subject, profile, roofline).collect()
+
+
+def report_texts(plan: Plan) -> dict[str, Any]:
+    """The shaders' texts by kernel, and the comments of each call."""
+    order = _kernel_order(plan)
+    numbers = {kernel.key: number for number, kernel in enumerate(order)}
+    records, tensors = plan.report["call_records"], plan.report["tensors"]
+    return {
+        "wgsl": [kernel.wgsl for kernel in order],
+        "comments": [
+            [list(note) for note in comments(order[numbers[call.kernel]].wgsl, record, tensors)]
+            for call, record in zip(plan.calls, records)
+        ],
+    }
+
+
+def _kernel_order(plan: Plan) -> list[Kernel]:
+    """The kernels of the run in order of first use."""
+    kernels = {kernel.key: kernel for kernel in plan.kernels}
+    return [kernels[key] for key in dict.fromkeys(call.kernel for call in plan.calls)]
+
+
+class _Collector:
+    def __init__(self, subject: Subject, profile: PlanProfile | None, roofline: Roofline | None) -> None:
+        self.subject = subject
+        self.plan = plan = subject.plan
+        self.profile, self.roofline = profile, roofline
+        measured = () if profile is None else profile.calls
+        self.times = {call.position: (call.nanoseconds, call.roofline) for call in measured}
+        self.high = {symbol.name: symbol.high for symbol in plan.symbols}
+        self.calls = plan.calls
+        self.records: Sequence[Mapping[str, Any]] = plan.report["call_records"]
+        self.tensors: Sequence[Mapping[str, Any]] = plan.report["tensors"]
+        self.kernels = _kernel_order(plan)
+        self.numbers = {kernel.key: number for number, kernel in enumerate(self.kernels)}
+        self.writers = writers_of(self.records)
+        self.readers: dict[int, list[int]] = defaultdict(list)
+        for number, record in enumerate(self.records):
+            for operand in dict.fromkeys(operands_of(record)):
+                self.readers[operand].append(number)
+
+    def collect(self) -> dict[str, Any]:
+        calls = [self._call(number) for number in range(len(self.calls))]
+        return {
+            "subject": self.subject.facts,
+            "dynamic": {symbol.name: symbol.range.to_json() for symbol in self.plan.symbols},
+            "summary": self._summary(calls),
+            "profile": self._profile(),
+            "kernels": [self._kernel(kernel) for kernel in self.kernels],
+            "tensors": [self._tensor(row, number) for number, row in enumerate(self.tensors)],
+            "calls": calls,
+            "graph": self._graph(),
+            "memory": self._memory(),
+        }
+
+    # -- the whole --------------------------------------------------------------------------------------------------
+
+    def _summary(self, calls: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        report = self.plan.report
+        return {
+            "nodes": report.get("nodes"),
+            "calls": len(calls),
+            "kernels": len(self.kernels),
+            "weight_transforms": sum(bool(weight.calls) for weight in self.plan.weights),
+            "flops": sum(call["flops"] for call in calls),
+            "bytes": sum(call["bytes"] for call in calls),
+            "planned_bytes": report.get("planned_bytes"),
+            "naive_bytes": report.get("naive_bytes"),
+            "lower_bound_bytes": report.get("lower_bound_bytes"),
+            "weight_bytes": report.get("weight_bytes"),
+            "in_place": report.get("in_place"),
+            "placement": report.get("placement"),
+        }
+
+    def _profile(self) -> dict[str, Any] | None:
+        if self.profile is None:
+            return None
+        found: dict[str, Any] = {
+            "method": self.profile.method,
+            "runs": self.profile.runs,
+            "ns": self.profile.nanoseconds,
+        }
+        if self.roofline is not None:
+            found["bytes_per_second"] = self.roofline.bytes_per_second
+            found["flops_per_second"] = self.roofline.flops_per_second
+        return found
+
+    # -- parts ------------------------------------------------------------------------------------------------------
+
+    def _kernel(self, kernel: Kernel) -> dict[str, Any]:
+        return {
+            "id": kernel.id,
+            "template": kernel.template,
+            "workgroup": list(kernel.workgroup),
+            "workgroup_bytes": kernel.workgroup_bytes,
+            "bindings": [[binding.name, binding.access, binding.element] for binding in kernel.bindings],
+            "config": dict(kernel.config),
+            "lines": kernel.wgsl.count("\n"),
+            "needs": portability(kernel),
+        }
+
+    def _tensor(self, row: Mapping[str, Any], number: int) -> dict[str, Any]:
+        return {
+            "name": row["name"],
+            "dtype": row["dtype"],
+            "shape": "x".join(dim_text(size) for size in row["shape"]) or "scalar",
+            "layout": row["layout"]["text"],
+            "kind": row["kind"],
+            "from": self.writers.get(number),
+            "to": self.readers.get(number, []),
+        }
+
+    def _call(self, number: int) -> dict[str, Any]:
+        call, record = self.calls[number], self.records[number]
+        flops, moved = evaluate(call.flops, self.high), evaluate(call.bytes, self.high)
+        grid = [evaluate(size, self.high) for size in call.grid]
+        row: dict[str, Any] = {
+            "kernel": self.numbers[call.kernel],
+            "label": call.label,
+            "family": record["family"],
+            "grid": [dim_text(size) for size in call.grid],
+            "origins": list(call.origins),
+            **dict(zip(("prologue", "anchor", "epilogue"), parts_of(record))),
+            "operands": record["operands"],
+            "in_place": record["in_place"],
+            "flops": flops,
+            "bytes": moved,
+            "alternatives": self._alternatives(call, record, grid, flops),
+            "choice": record.get("choice"),
+            "limits": self._limits(call, grid),
+        }
+        measured = self.times.get(number)
+        if measured is not None:
+            row["ns"], row["roofline"] = measured
+        return row
+
+    def _alternatives(
+        self, call: KernelCall, record: Mapping[str, Any], grid: Sequence[int], flops: int
+    ) -> list[dict[str, Any]]:
+        config = dict(self.kernels[self.numbers[call.kernel]].config)
+        found = alternatives(config, record["dims"], grid[2], flops, self.subject.profile)
+        return [
+            {"config": ", ".join(f"{name} {value}" for name, value in item.config.items()), "score": item.score}
+            | ({"chosen": True} if item.chosen else {})
+            for item in found
+        ]
+
+    def _limits(self, call: KernelCall, grid: Sequence[int]) -> list[str]:
+        """What of this call a device with WebGPU's default limits would refuse."""
+        largest = max((evaluate(item.size, self.high) for item in call.ranges), default=0)
+        found = []
+        if max(grid) > WEB.limit("max-compute-workgroups-per-dimension"):
+            found.append(f"{max(grid):,} workgroups in a dimension")
+        if largest > WEB.limit("max-storage-buffer-binding-size"):
+            found.append(f"a binding of {largest:,} bytes")
+        return found
+
+    # -- the graph --------------------------------------------------------------------------------------------------
+
+    def _graph(self) -> dict[str, Any]:
+        """Boxes (calls first, then inputs, then outputs) with their places, and edges with reasons against fusion."""
+        inputs = [number for number, row in enumerate(self.tensors) if row["kind"] == "input"]
+        outputs = [number for number, row in enumerate(self.tensors) if row["kind"] == "output"]
+        outputs = [number for number in outputs if number in self.writers]
+        count = len(self.calls)
+        sizes = [self._box_size(call) for call in self.calls] + [_PORT_SIZE] * (len(inputs) + len(outputs))
+        edges: list[tuple[int, int, int]] = []  # from box, to box, tensor
+        for position, tensor in enumerate(inputs):
+            edges += [(count + position, reader, tensor) for reader in self.readers[tensor]]
+        for tensor, writer in self.writers.items():
+            edges += [(writer, reader, tensor) for reader in self.readers[tensor]]
+        for position, tensor in enumerate(outputs):
+            edges.append((self.writers[tensor], count + len(inputs) + position, tensor))
+        places = place(sizes, [(source, target) for source, target, _ in edges])
+        reasons = self._reasons()
+        return {
+            "boxes": [[*places[box], *sizes[box]] for box in range(len(sizes))],
+            "ports": [["input", tensor] for tensor in inputs] + [["output", tensor] for tensor in outputs],
+            "edges": [
+                [source, target, tensor, reasons(source, target) if max(source, target) < count else []]
+                for source, target, tensor in edges
+            ],
+        }
+
+    @staticmethod
+    def _box_size(call: KernelCall) -> tuple[float, float]:
+        lines = min(len(call.origins), BOX_LINES) + (len(call.origins) > BOX_LINES)
+        return _BOX_WIDTH, _BOX_HEAD + _LINE_HEIGHT * lines + 6
+
+    def _reasons(self) -> Any:
+        """A function from two calls to the reasons why the second did not join the first."""
+        groups_of: dict[str, list[int]] = defaultdict(list)
+        for number, call in enumerate(self.calls):
+            for origin in call.origins:
+                groups_of[origin].append(number)
+        found: dict[tuple[int, int], dict[str, None]] = defaultdict(dict)
+        for row in self.plan.report.get("not_fused", []):
+            for source in groups_of.get(row["producer"], ()):
+                for target in groups_of.get(row["consumer"], ()):
+                    if source != target:
+                        found[source, target][f"{row['producer']} and {row['consumer']}: {row['why']}"] = None
+        return lambda source, target: list(found.get((source, target), ()))
+
+    # -- memory -----------------------------------------------------------------------------------------------------
+
+    def _memory(self) -> dict[str, Any]:
+        """Blocks of activation memory: tensor, buffer, offset, bytes, first and last call."""
+        blocks = []
+        for tensor, writer in sorted(self.writers.items(), key=lambda item: item[1]):
+            written = self.calls[writer].ranges[self.records[writer]["operands"].index(tensor)]
+            last = max(self.readers.get(tensor, [writer]), default=writer)
+            if self.tensors[tensor]["kind"] == "output":
+                last = len(self.calls) - 1
+            offset, size = evaluate(written.offset, self.high), evaluate(written.size, self.high)
+            blocks.append([tensor, written.buffer, offset, size, writer, max(last, writer)])
+        sizes = {f"arena:{number}": evaluate(size, self.high) for number, size in enumerate(self.plan.arenas)}
+        for _, buffer, offset, size, *_ in blocks:
+            if buffer not in sizes:
+                sizes[buffer] = offset + size
+        return {"blocks": blocks, "buffers": [[name, size] for name, size in sizes.items()]}
+
+
+def portability(kernel: Kernel) -> list[str]:
+    """What a kernel needs beyond WebGPU's default limits and features; empty: it runs in every browser with WebGPU."""
+    return list(_needs(kernel))
+
+
+def _needs(kernel: Kernel) -> Iterator[str]:
+    storage = sum(binding.access != "uniform" for binding in kernel.bindings)
+    x, y, z = kernel.workgroup
+    amounts = (
+        (storage, "max-storage-buffers-per-shader-stage", "storage buffers"),
+        (x * y * z, "max-compute-invocations-per-workgroup", "threads in a workgroup"),
+        (kernel.workgroup_bytes, "max-compute-workgroup-storage-size", "bytes of workgroup memory"),
+        (x, "max-compute-workgroup-size-x", "threads along x"),
+        (y, "max-compute-workgroup-size-y", "threads along y"),
+        (z, "max-compute-workgroup-size-z", "threads along z"),
+    )
+    for amount, limit, what in amounts:
+        if amount > WEB.limit(limit):
+            yield f"{amount:,} {what}"
+    yield from kernel.features
+    if "enable f16;" in kernel.wgsl and "shader-f16" not in kernel.features:
+        yield "shader-f16"

@@ -1,0 +1,139 @@
+"""What ``inspect`` looks at: a plan, from a model or from a bundle, with what identifies it.
+
+``facts`` are JSON values that are the same in every run: name, kind, digest, shapes, device profile, options, versions.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..plans.describe import describe_plan
+from ..plans.placement import Placement, of_plan
+from ..runtime.bundle.files import is_bundle
+from ..runtime.plan.device_profile import DeviceProfile
+from ..runtime.plan.errors import InputError
+from ..runtime.plan.plan import Plan
+from ..runtime.plan.size_range import SizeRange
+from ..version import __version__
+
+if TYPE_CHECKING:
+    from ..model.model import Model
+
+Shapes = Mapping[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class Subject:
+    """``profile`` is what the plan was compiled for; ``placements`` are the model's nodes (of a bundle: none)."""
+
+    plan: Plan
+    profile: DeviceProfile
+    facts: dict[str, Any]
+    placements: tuple[Placement, ...] = ()
+
+    def describe(self) -> dict[str, Any]:
+        """The plan with its shaders' texts, and where each node runs, as JSON values."""
+        nodes = {"placements": [asdict(row) for row in self.placements]} if self.placements else {}
+        return {"subject": self.facts, **describe_plan(self.plan, text=True), **nodes}
+
+
+def model_subject(model: Model, shapes: Shapes, profile: DeviceProfile) -> Subject:
+    """Compile a model, or take its plan from the disk cache."""
+    from ..model.feeds import shape_key
+
+    key = shape_key(model.header, shapes, model.dynamic)
+    if model.calibration is not None and model.calibration.is_new:
+        model.calibrate_on_host(shapes, profile)
+    plan = model.compile(key, shapes, profile).plan
+    placements = of_plan(model.imported, plan.report.get("placed", ""))
+    return Subject(plan, profile, model_facts(model, key.to_json(), plan, profile), tuple(placements))
+
+
+def model_facts(model: Model, shape_key: Mapping[str, Any], plan: Plan, profile: DeviceProfile) -> dict[str, Any]:
+    """What identifies a plan of a model."""
+    return {
+        "kind": "model",
+        "name": model.path.name if model.path else "model",
+        "sha256": _digest(model.path) if model.path else hashlib.sha256(model.data or b"").hexdigest(),
+        "shape_key": dict(shape_key),
+        "plan_key": plan.key,
+        "options": dict(model.options),
+        "profile": profile.to_json(),
+        "versions": _versions("onnx", "wgpu", "numpy"),
+    }
+
+
+def bundle_subject(path: Path, shapes: Shapes, kind: str = "unknown") -> Subject:
+    """One of a bundle's plans: that for ``shapes``, or the first, as an adapter of this ``kind`` takes it.
+
+    Raises :class:`InputError` if there is none.
+    """
+    from ..runtime.bundle.reader import Bundle
+
+    with Bundle(path) as bundle:
+        manifest = bundle.manifest
+        wanted = {name: tuple(shape) for name, shape in shapes.items()}
+        for record in manifest.plans:
+            if all(_fits(record.shapes.get(name), shape, manifest.dynamic) for name, shape in wanted.items()):
+                break
+        else:
+            listed = "; ".join(
+                ", ".join(f"{name}={'x'.join(map(str, dims))}" for name, dims in record.shapes.items())
+                for record in manifest.plans
+            )
+            raise InputError("the bundle has no plan for these shapes", hint=f"it has {listed}")
+        plan = bundle.plan(record.for_software() if kind == "cpu" else record)
+        profile = DeviceProfile(kind, manifest.target, frozenset(manifest.features), dict(manifest.limits))
+        facts = {
+            "kind": "bundle",
+            "name": path.name,
+            "sha256": hashlib.sha256(manifest.to_bytes()).hexdigest(),
+            "shape_key": {name: list(dims) for name, dims in record.shapes.items()},
+            "plan_key": plan.key,
+            "options": {},
+            "profile": profile.to_json(),
+            "versions": dict(manifest.producer),
+        }
+        return Subject(plan, profile, facts)
+
+
+def read_description(path: Path) -> dict[str, Any]:
+    """A description that ``inspect --json`` wrote.  Raises :class:`InputError` if the file is something else."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"cannot read '{path}': {error.strerror or error}", hint="check the path") from error
+    except ValueError as error:
+        raise InputError(f"cannot read '{path}': {error}", hint="it must be what inspect --json prints") from error
+    needed = {"kernels", "call_list"}
+    if not isinstance(found, dict) or not needed <= found.keys():
+        raise InputError(f"'{path}' is not the description of a plan", hint="it must be what inspect --json prints")
+    return found
+
+
+def looks_like_bundle(path: Path) -> bool:
+    return path.exists() and is_bundle(path)
+
+
+def _fits(dims: Sequence[int | str] | None, shape: tuple[int, ...], dynamic: Mapping[str, SizeRange]) -> bool:
+    if dims is None or len(dims) != len(shape):
+        return False
+    return all(dynamic[dim].allows(size) if isinstance(dim, str) else dim == size for dim, size in zip(dims, shape))
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _versions(*packages: str) -> dict[str, str]:
+    found = {"shaderloom": __version__}
+    for package in packages:
+        found[package] = importlib.metadata.version(package)
+    return found

@@ -1,0 +1,65 @@
+"""What a run was seen to reach: decides which values of a float32 model do not fit half precision.
+
+The float32 plan of the same shapes runs on the caller's inputs, and the largest finite magnitude of every tensor that
+its kernels write is kept, by the ONNX node whose result the tensor is.  The plan in half precision has the same kernels
+and the same tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..plans.instrument import observe, output_tensor
+from ..runtime.plan.dtypes import fits_float16
+from ..runtime.plan.plan import Plan
+
+if TYPE_CHECKING:
+    from ..runtime.device.device import Device
+    from ..runtime.execution.weight_pool import WeightPool
+
+
+class Calibration:
+    """Largest magnitudes by ONNX node (as text), over all runs that were looked at."""
+
+    def __init__(self) -> None:
+        self.reached: dict[str, float] = {}
+        self.is_new = True  #: nothing was looked at yet
+        self._assumed: dict[str, float] = {}  #: from made-up inputs: forgotten when real ones come
+
+    def covers(self, nodes: Iterable[str]) -> bool:
+        """Whether all these nodes were seen."""
+        return all(node in self.reached or node in self._assumed for node in nodes)
+
+    def add(self, found: Mapping[str, float], *, assumed: bool = False) -> None:
+        """Take in what a run has reached.  ``assumed``: its inputs were made up."""
+        self.is_new = False
+        kept = self._assumed if assumed else self.reached
+        for node, magnitude in found.items():
+            kept[node] = max(kept.get(node, 0.0), magnitude)
+
+    def forget_assumed(self) -> None:
+        self._assumed.clear()
+
+    def option(self) -> list[list[Any]]:
+        """What does not fit, for the compiler: ``CompileOptions.reached``.  Two digits are enough to explain."""
+        merged = {**self._assumed, **self.reached}
+        return [[node, float(f"{merged[node]:.2g}")] for node in sorted(merged) if not fits_float16(merged[node])]
+
+
+def magnitude(array: np.ndarray) -> float:
+    """The largest finite magnitude; infinities and NaN are the same in every precision."""
+    found = np.abs(array[np.isfinite(array)]) if array.size else array
+    return float(found.max(initial=0.0))
+
+
+def measure(device: Device, plan: Plan, pool: WeightPool, feeds: Mapping[str, np.ndarray]) -> dict[str, float]:
+    """Run a float32 plan and give the largest magnitude of what its calls write, by ONNX node."""
+    calls = [number for number in range(len(plan.calls)) if output_tensor(plan, number)["dtype"] == "float32"]
+    found: dict[str, float] = {}
+    for seen in observe(device, plan, pool, feeds, calls):
+        node = seen.tensor["node"]
+        found[node] = max(found.get(node, 0.0), magnitude(seen.array))
+    return found

@@ -1,0 +1,259 @@
+"""What a caller feeds, checked against what the model declares: arrays, and the shape key that selects a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeGuard
+
+import numpy as np
+
+from ..runtime.execution.ports import Feed
+from ..runtime.memory.tensor import Tensor
+from ..runtime.plan.dtypes import BY_NAME, EXTENSIONS, DType, to_border
+from ..runtime.plan.errors import InputError, UnsupportedError
+from ..runtime.plan.size_range import SizeRange, read_ranges
+from .header import HeaderPort, ModelHeader
+
+#: Dynamic dimensions as a caller declares them: name -> ``(low, high)`` or ``(low, high, step)``
+Dynamic = Mapping[str, Sequence[int]]
+#: The same, checked
+Ranges = Mapping[str, SizeRange]
+
+
+@dataclass(frozen=True)
+class ShapeKey:
+    """The dimensions that select a plan: for each input numbers, or the name of a declared dynamic dimension."""
+
+    dims: tuple[tuple[str, tuple[int | str, ...]], ...]
+
+    def to_json(self) -> dict[str, list[int | str]]:
+        return {name: list(dims) for name, dims in self.dims}
+
+    def __str__(self) -> str:
+        return ", ".join(f"{name}={'x'.join(map(str, dims)) or 'scalar'}" for name, dims in self.dims)
+
+
+def read_dynamic(header: ModelHeader, dynamic: Dynamic) -> dict[str, SizeRange]:
+    """The declared ranges; raises :class:`InputError` unless every name is a dimension of an input and has sizes."""
+    if not isinstance(dynamic, Mapping):
+        raise InputError(
+            f"dynamic is a mapping from names of dimensions to ranges, not {type(dynamic).__name__}",
+            hint='write it like {"height": (64, 512)}, or {"height": (64, 512, 4)} with a step',
+        )
+    named = sorted({dim for port in (*header.inputs, *header.overridable) for dim in port.dims or () if _is_name(dim)})
+    for name in dynamic:
+        if name not in named:
+            raise InputError(
+                f"no input has a dimension '{name}' to declare dynamic",
+                hint=f"named dimensions are {', '.join(named) or 'none'}",
+            )
+    try:
+        return read_ranges(dynamic)
+    except ValueError as error:
+        raise InputError(str(error)) from None
+
+
+def shape_key(header: ModelHeader, shapes: Mapping[str, Sequence[int]], dynamic: Ranges) -> ShapeKey:
+    """The key for these input shapes.
+
+    Raises :class:`InputError` for an unknown or missing input, a wrong rank or size, a name that would stand for two
+    sizes, or a size that is not in the declared range.
+    """
+    _check_names(header, shapes)
+    sizes: dict[str, int] = {}
+    result = []
+    for name, port in header.feedable.items():
+        if name in shapes:
+            result.append((name, _bind(port, tuple(shapes[name]), sizes, dynamic)))
+    return ShapeKey(tuple(result))
+
+
+def _check_names(header: ModelHeader, given: Mapping[str, Any]) -> None:
+    names = header.feedable
+    unknown = [name for name in given if name not in names]
+    if unknown:
+        raise InputError(
+            f"the model has no input '{min(unknown)}'", hint=f"its inputs are {', '.join(names) or 'none'}"
+        )
+    missing = [port.name for port in header.inputs if port.name not in given]
+    if missing:
+        raise InputError(f"no value was given for {', '.join(repr(name) for name in missing)}", tensor=missing[0])
+
+
+def _bind(port: HeaderPort, shape: tuple[int, ...], sizes: dict[str, int], dynamic: Ranges) -> tuple[int | str, ...]:
+    if any(size < 0 for size in shape):
+        raise InputError(f"the shape {list(shape)} has a negative size", tensor=port.name)
+    if port.dims is None:
+        return shape
+    if len(shape) != len(port.dims):
+        raise InputError(
+            f"has rank {len(shape)} (shape {list(shape)}), expected {len(port.dims)}: {_declared(port)}",
+            tensor=port.name,
+        )
+    bound: list[int | str] = []
+    for axis, (size, dim) in enumerate(zip(shape, port.dims)):
+        if isinstance(dim, int) and dim != size:
+            raise InputError(f"dimension {axis} is {size}, expected {dim}: {_declared(port)}", tensor=port.name)
+        if _is_name(dim) and sizes.setdefault(dim, size) != size:
+            raise InputError(
+                f"dimension {axis}, '{dim}', is {size} and elsewhere {sizes[dim]}: {_declared(port)}", tensor=port.name
+            )
+        if _is_name(dim) and dim in dynamic:
+            if not dynamic[dim].allows(size):
+                raise InputError(
+                    f"dimension {axis}, '{dim}', is {size}; it was declared dynamic from {dynamic[dim]}",
+                    tensor=port.name,
+                    hint=dynamic[dim].refusal(size),
+                )
+            bound.append(dim)
+        else:
+            bound.append(size)
+    return tuple(bound)
+
+
+def _is_name(dim: Any) -> TypeGuard[str]:
+    """Whether a declared dimension is a name that stands for one size; exporters write "?" for an unknown one."""
+    return isinstance(dim, str) and dim not in ("", "?")
+
+
+def _declared(port: HeaderPort) -> str:
+    dims = ", ".join("?" if dim is None else str(dim) for dim in port.dims or ())
+    return f"the model declares [{dims}]"
+
+
+def check_feeds(header: ModelHeader, feeds: Mapping[str, Any], *, host: bool = False) -> dict[str, Feed]:
+    """The fed values as arrays or tensors of the declared types.
+
+    Arrays and tensors must have the declared dtype.  Lists and Python or numpy scalars are converted if that changes no
+    value.  Raises :class:`InputError` otherwise.  ``host`` allows the types that only the host can hold.
+    """
+    if not isinstance(feeds, Mapping):
+        raise InputError(f"inputs are given as a dict of name to array, not as {type(feeds).__name__}")
+    _check_names(header, feeds)
+    ports = header.feedable
+    return {name: _to_feed(ports[name], value, host) for name, value in feeds.items()}
+
+
+def _to_feed(port: HeaderPort, value: Any, host: bool) -> Feed:
+    value = getattr(value, "_ortvalue_content", value)  # an OrtValue holds an array or a tensor
+    if port.dtype is None and host:  # a sequence, or an element type that only onnx knows
+        return value
+    if port.dtype is None or not (host or BY_NAME[port.dtype].on_device):
+        raise UnsupportedError(f"inputs of type {port.dtype} are not supported", tensor=port.name)
+    dtype = BY_NAME[port.dtype]
+    expected = dtype.numpy
+    if isinstance(value, Tensor):
+        if value.element_type != expected:
+            raise InputError(f"has dtype {value.element_type}, expected {expected}", tensor=port.name)
+        return value
+    if port.dtype == "string":
+        return _of_texts(port, value)
+    if isinstance(value, np.ndarray):
+        if dtype.name in EXTENSIONS and value.dtype.name in (dtype.storage, "uint8") and dtype.bits == 8:
+            return _of_storage(port, value, dtype)
+        if value.dtype.name != expected:
+            raise InputError(
+                f"has dtype {value.dtype.name}, expected {expected}",
+                tensor=port.name,
+                hint=f"convert it with .astype('{expected}')",
+            )
+        return value
+    if value is None:
+        raise InputError("no value was given", tensor=port.name)
+    try:
+        array = np.asarray(value)
+    except ValueError as error:
+        raise InputError(f"is not an array: {error}", tensor=port.name) from None
+    if array.dtype.name == expected:
+        return array
+    if array.dtype.kind in "biuf" and dtype.name not in EXTENSIONS:
+        with np.errstate(all="ignore"):
+            converted = array.astype(expected)
+            exact = np.array_equal(converted.astype(array.dtype), array, equal_nan=array.dtype.kind == "f")
+        if exact and (array.dtype.kind == "b") == (expected == "bool"):
+            return converted
+    raise InputError(
+        f"{type(value).__name__} of {array.dtype.name} is not exactly representable as {expected}",
+        tensor=port.name,
+        hint=f"pass a numpy array of dtype {expected}",
+    )
+
+
+def _of_texts(port: HeaderPort, value: Any) -> np.ndarray:
+    """A tensor of strings as an array of ``str``; ``bytes`` are UTF-8."""
+    array = np.asarray(value, dtype=object)
+    texts = np.empty_like(array)
+    for where, each in np.ndenumerate(array):
+        try:
+            texts[where] = each.decode() if isinstance(each, bytes) else each
+        except UnicodeDecodeError as error:
+            raise InputError(f"element {list(where)} is not UTF-8: {error.reason}", tensor=port.name) from None
+        if not isinstance(texts[where], str):
+            raise InputError(
+                f"element {list(where)} has type {type(each).__name__}, expected strings",
+                tensor=port.name,
+                hint="pass an array of str with dtype object",
+            )
+    return texts
+
+
+def _of_storage(port: HeaderPort, array: np.ndarray, dtype: DType) -> np.ndarray:
+    """Bits as uint8, or signed integers narrower than a byte as int8, as an array of the border's dtype."""
+    low, high = dtype.integer_range if array.dtype == np.int8 else (0, (1 << dtype.width) - 1)
+    if dtype.width < 8 and array.size and not (low <= int(array.min()) and int(array.max()) <= high):
+        raise InputError(f"has elements outside {low} to {high}, the range of {dtype}", tensor=port.name)
+    return to_border(np.ascontiguousarray(array), dtype)
+
+
+def override_dimensions(
+    header: ModelHeader, by_name: Mapping[str, int], by_denotation: Mapping[str, int]
+) -> ModelHeader:
+    """The header with named dimensions fixed: what the session then declares and demands.
+
+    Raises :class:`InputError` for a name that no input has.  A denotation that no input has is ignored, as in
+    onnxruntime, where one list of denotations serves many models.
+    """
+    named = {dim for port in (*header.inputs, *header.overridable) for dim in port.dims or () if _is_name(dim)}
+    for name in by_name:
+        if name not in named:
+            raise InputError(
+                f"no input has a dimension '{name}' to override",
+                hint=f"named dimensions are {', '.join(sorted(named)) or 'none'}",
+            )
+
+    def fixed(port: HeaderPort) -> HeaderPort:
+        if port.dims is None:
+            return port
+        denotations = port.denotations or (None,) * len(port.dims)
+        dims = tuple(
+            by_name[dim]
+            if isinstance(dim, str) and dim in by_name
+            else by_denotation.get(meaning or "", dim)
+            if not isinstance(dim, int)
+            else dim
+            for dim, meaning in zip(port.dims, denotations)
+        )
+        return replace(port, dims=dims)
+
+    return replace(
+        header,
+        inputs=tuple(map(fixed, header.inputs)),
+        overridable=tuple(map(fixed, header.overridable)),
+        outputs=tuple(map(fixed, header.outputs)),
+    )
+
+
+def static_shapes(header: ModelHeader) -> dict[str, tuple[int, ...]] | None:
+    """The input shapes if the model declares all of them as numbers, else None."""
+    shapes: dict[str, tuple[int, ...]] = {}
+    for port in header.inputs:
+        if port.dims is None or not all(isinstance(dim, int) for dim in port.dims):
+            return None
+        shapes[port.name] = tuple(dim for dim in port.dims if isinstance(dim, int))
+    return shapes
+
+
+def canonical_dynamic(dynamic: Ranges) -> dict[str, list[int]]:
+    """The declared dimensions as JSON for cache keys."""
+    return {name: sizes.to_json() for name, sizes in sorted(dynamic.items())}

@@ -1,0 +1,151 @@
+"""What a session must know of a model to check inputs and to answer questions, without the model being parsed.
+
+It is made from an imported model once and kept in the disk cache: a second process needs neither protobuf nor onnx.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..runtime.memory.source_files import FileState
+from ..runtime.plan.dtypes import BY_NAME
+
+if TYPE_CHECKING:
+    from ..compiler.frontend.model import ImportedModel, ImportedPort
+
+_ONNX_TYPE_NAMES = {"float32": "float", "float64": "double"}
+
+
+@dataclass(frozen=True)
+class NodeArg:
+    """An input or output as onnxruntime describes it: ``type`` like ``tensor(float)``, sizes number, name or None."""
+
+    name: str
+    type: str
+    shape: list[int | str | None]
+
+
+@dataclass(frozen=True)
+class ModelMetadata:
+    """What the file says about itself."""
+
+    producer_name: str = ""
+    domain: str = ""
+    description: str = ""
+    graph_name: str = ""
+    graph_description: str = ""
+    version: int = 0
+    custom_metadata_map: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class HeaderPort:
+    """``dims`` is None where the rank is not declared, ``dtype`` where the element type is not (outputs).
+
+    ``denotations`` say what the dimensions mean (``DATA_BATCH``), where the model does.
+    """
+
+    name: str
+    dtype: str | None
+    dims: tuple[int | str | None, ...] | None
+    denotations: tuple[str | None, ...] | None = None
+
+    def to_node_arg(self) -> NodeArg:
+        dtype = self.dtype or "undefined"
+        return NodeArg(self.name, f"tensor({_ONNX_TYPE_NAMES.get(dtype, dtype)})", list(self.dims or ()))
+
+
+@dataclass(frozen=True)
+class ModelHeader:
+    """Inputs that must be fed, those with a default, outputs, metadata, and the files that the model consists of."""
+
+    inputs: tuple[HeaderPort, ...]
+    overridable: tuple[HeaderPort, ...]
+    outputs: tuple[HeaderPort, ...]
+    metadata: ModelMetadata
+    nodes: int
+    files: Mapping[str, FileState]  #: by path relative to the model's folder; "" is the model itself
+    refused: int = 0  #: nodes, inputs and constants that no device can have
+
+    @cached_property
+    def feedable(self) -> dict[str, HeaderPort]:
+        """Everything that a caller may feed, by name."""
+        return {port.name: port for port in (*self.inputs, *self.overridable)}
+
+    @classmethod
+    def of(cls, model: ImportedModel) -> ModelHeader:
+        told = model.metadata
+        return cls(
+            inputs=tuple(_port(port) for port in model.inputs),
+            overridable=tuple(_port(port) for port in model.overridable),
+            outputs=tuple(_port(port) for port in model.outputs),
+            metadata=ModelMetadata(
+                told.producer_name,
+                told.domain,
+                told.description,
+                told.graph_name,
+                told.graph_description,
+                told.version,
+                dict(told.custom_metadata_map),
+            ),
+            nodes=model.nodes_in_file,
+            files={
+                file.relative: FileState(file.identity.size, file.identity.modified_ns, file.identity.inode)
+                for file in model.files
+            },
+            refused=len(model.refused)
+            + len(model.graph.foreign)
+            + sum(port.refusal is not None for port in (*model.graph.inputs, *model.graph.outputs)),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Any) -> ModelHeader:
+        """The header that :meth:`to_json` wrote.  Raises ValueError if it is not one."""
+        try:
+            return cls(
+                inputs=tuple(_read_port(port) for port in data["inputs"]),
+                overridable=tuple(_read_port(port) for port in data["overridable"]),
+                outputs=tuple(_read_port(port) for port in data["outputs"]),
+                metadata=ModelMetadata(**data["metadata"]),
+                nodes=int(data["nodes"]),
+                files={name: FileState(**state) for name, state in data["files"].items()},
+                refused=int(data["refused"]),
+            )
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"not a model header: {error}") from None
+
+    def is_current(self, path: Path | None) -> bool:
+        """Whether every file of the model is still the one that the header was made from."""
+        if path is None:
+            return not any(self.files)  # a model in memory; data files need a folder
+        try:
+            return all(
+                FileState.of(os.stat(path.parent / name if name else path)) == state
+                for name, state in self.files.items()
+            )
+        except OSError:
+            return False
+
+
+def _port(port: ImportedPort) -> HeaderPort:
+    return HeaderPort(port.name, port.dtype.name if port.dtype is not None else None, port.dims, port.denotations)
+
+
+def _read_port(data: Any) -> HeaderPort:
+    if data["dtype"] is not None and data["dtype"] not in BY_NAME:
+        raise ValueError(f"unknown element type {data['dtype']!r}")
+    dims, denotations = data["dims"], data["denotations"]
+    return HeaderPort(
+        data["name"],
+        data["dtype"],
+        None if dims is None else tuple(dims),
+        None if denotations is None else tuple(denotations),
+    )

@@ -1,0 +1,402 @@
+"""A model and its plans: identity, header, disk cache, and the compiler behind them.  Needs no device.
+
+The ONNX file is parsed only when a plan is neither in the session nor on the disk.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ..cache import DiskCache, compiler_version, open_cache
+from ..compiler.tuning.config_choice import ANALYTIC, Choices
+from ..notices import notify
+from ..runtime.bundle.files import is_bundle
+from ..runtime.memory.data_loader import DataLoader, load_whole
+from ..runtime.memory.source_files import FileState, SourceFiles
+from ..runtime.plan.caps import Caps
+from ..runtime.plan.device_profile import DeviceProfile
+from ..runtime.plan.dtypes import check_precision
+from ..runtime.plan.errors import InputError, ModelError, ShaderloomError, UnsupportedError, merge_refusals
+from ..runtime.plan.plan import Plan
+from ..tuner.db.known import Knowledge, driver_of
+from .calibration import Calibration
+from .feeds import Dynamic, Ranges, ShapeKey, canonical_dynamic, override_dimensions, read_dynamic, static_shapes
+from .header import ModelHeader
+from .plan_source import Compiled, Progress
+from .random_inputs import random_feeds
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ..compiler.frontend.model import ImportedModel
+
+
+class Tune(Protocol):
+    """Measures the configurations of one model's kernels; see :func:`shaderloom.tuner.parent.tune`."""
+
+    def __call__(
+        self,
+        model: str | os.PathLike[str] | bytes,
+        shapes: Mapping[str, Sequence[int]],
+        *,
+        adapter: str,
+        driver: str,
+        dynamic: Ranges,
+        options: Mapping[str, Any],
+        progress: Progress,
+    ) -> bool:
+        """Return whether anything was measured.  Raises :class:`ShaderloomError` if tuning fails."""
+        ...
+
+
+class Model:
+    """One ONNX model: a path, bytes, or a ``ModelProto``."""
+
+    def __init__(
+        self,
+        model: Any,
+        *,
+        dynamic: Dynamic | None = None,
+        caps: Caps | None = None,
+        cache: bool | str | os.PathLike[str] | DiskCache = True,
+        options: Mapping[str, Any] | None = None,
+        external_data_loader: DataLoader | None = None,
+        dimensions: tuple[Mapping[str, int], Mapping[str, int]] = ({}, {}),
+        progress: Progress | None = None,
+        keep_refused: bool = False,
+        tune: Tune | None = None,
+    ) -> None:
+        """Open a model.  ``options`` are passed to the compiler and must be JSON values; they are part of cache keys.
+
+        ``dimensions`` fixes named dimensions of the inputs, by name and by denotation.  With an
+        ``external_data_loader`` nothing is kept on the disk: nobody knows whether the data is still the same.  With
+        ``keep_refused`` nodes that the compiler cannot read are left to another provider.  ``tune`` measures the
+        configurations of each new shape (see docs/tuning.md).
+
+        Raises :class:`ModelError` or :class:`UnsupportedError` for a bad model and :class:`InputError` for bad options.
+        """
+        self.path, self.data = locate(model)  #: exactly one is None
+        self.caps = caps or Caps()
+        self.options = dict(options or {})
+        half = check_precision(self.options.get("precision", "float32")) == "float16"
+        self._calibration = Calibration() if half and "reached" not in self.options else None
+        self._loader = external_data_loader
+        self._cache = open_cache(cache) if external_data_loader is None and not has_foreign_operators() else None
+        self._keep_refused = keep_refused
+        self._tune = tune
+        self._tuned: set[ShapeKey] = set()
+        self._knowledge = Knowledge.of_user()
+        self._progress = progress or (lambda what, done, total: None)
+        self._imported: ImportedModel | None = None
+        self._identity = self._identify()
+        self.header = self._open_header()
+        self.header = override_dimensions(self.header, *dimensions)
+        self.dynamic = read_dynamic(self.header, dynamic or {})
+        self.sources = SourceFiles(self.path, self.data, self.header.files, external_data_loader)
+
+    @property
+    def imported(self) -> ImportedModel:
+        """The parsed model; parsed when first asked for."""
+        if self._imported is None:
+            from ..compiler.frontend import load_model
+
+            self._progress("reading the model", 0, 0)
+            model = self.data if self.path is None else self.path
+            assert model is not None, "one of the two is given"
+            loader = self._loader
+            load = None if loader is None else lambda *where: load_whole(loader, *where)
+            self._imported = load_model(model, load, keep_refused=True)
+            if not self._keep_refused:
+                refuse_foreign(self._imported)
+        return self._imported
+
+    def default_shapes(self) -> dict[str, tuple[int, ...]] | None:
+        """The input shapes if the model declares all of them as numbers."""
+        return static_shapes(self.header)
+
+    def compile(self, key: ShapeKey, shapes: Mapping[str, tuple[int, ...]], profile: DeviceProfile) -> Compiled:
+        """The plan for a shape key on a kind of device: from the disk if it is there, else compiled and stored.
+
+        ``shapes`` are the concrete input shapes that gave the key.
+        """
+        compiled = self._compile(key, shapes, profile, self.compiler_options)
+        if self._tune is not None and key not in self._tuned and _is_unmeasured(compiled.plan):
+            self._tuned.add(key)
+            if self._measure(shapes, profile):
+                compiled = self._compile(key, shapes, profile, self.compiler_options)
+        return compiled
+
+    def choices(self, profile: DeviceProfile) -> Choices:
+        """The measured configurations that a compilation for a device goes by."""
+        return Choices(self._knowledge.for_device(profile))
+
+    def _measure(self, shapes: Mapping[str, tuple[int, ...]], profile: DeviceProfile) -> bool:
+        """Measure what a plan for these shapes is asked; whether that found anything.  What goes wrong is told."""
+        if self._loader is not None or has_foreign_operators() or not profile.adapter:
+            notify("this model cannot be tuned: another process could not read or compile it", once="tune foreign")
+            return False
+        model = self.data if self.path is None else self.path
+        assert model is not None and self._tune is not None
+        try:
+            measured = self._tune(
+                model,
+                shapes,
+                adapter=profile.adapter,
+                driver=driver_of(profile),
+                dynamic=self.dynamic,
+                options=self.compiler_options,
+                progress=self._progress,
+            )
+        except ShaderloomError as error:
+            notify(f"tuning failed: {error}", once=f"tune {error.reason}")
+            return False
+        self._knowledge.reload()
+        return measured
+
+    @property
+    def compiler_options(self) -> dict[str, Any]:
+        """The options with what calibration has found so far."""
+        if self._calibration is None:
+            return self.options
+        return {**self.options, "reached": self._calibration.option()}
+
+    @property
+    def calibration(self) -> Calibration | None:
+        """Of a model in half precision, unless the options say what its values reach."""
+        return self._calibration
+
+    def calibrate_on_host(
+        self,
+        shapes: Mapping[str, tuple[int, ...]],
+        profile: DeviceProfile,
+        feeds: Mapping[str, np.ndarray] | None = None,
+    ) -> None:
+        """Calibrate without a device: run the float32 graph with numpy, on random inputs if there are no ``feeds``.
+
+        Does nothing for a model in full precision.
+        """
+        if self._calibration is None:
+            return
+        from ..compiler.binding.shape_binding import bind_shapes, specialise
+        from ..compiler.driver import CompileOptions, lower
+        from ..compiler.precision.float16_storage import measure_on_host
+
+        self._progress("running with numpy for the ranges of values", 0, 0)
+        if feeds is None:
+            feeds = random_feeds(self.header, shapes)
+        bound = bind_shapes(self.imported, shapes, self.dynamic)
+        graph = specialise(self.imported, bound.shapes)
+        lowered = lower(graph, profile, CompileOptions.of(self.reference_options), choices=self.choices(profile))
+        self._calibration.add(measure_on_host(lowered.graph, lowered.fusion, feeds))
+
+    @property
+    def half(self) -> bool:
+        """Whether the model is in half precision."""
+        return self.options.get("precision") == "float16"
+
+    @property
+    def full_precision(self) -> dict[str, Any]:
+        """The options without those of half precision."""
+        return {name: value for name, value in self.options.items() if name not in ("precision", "reached")}
+
+    @property
+    def reference_options(self) -> dict[str, Any]:
+        """Full precision with the kernels of half precision."""
+        return {**self.full_precision, "winograd": False}
+
+    def compile_reference(
+        self, key: ShapeKey, shapes: Mapping[str, tuple[int, ...]], profile: DeviceProfile
+    ) -> Compiled:
+        """The plan of the same model in float32."""
+        return self._compile(key, shapes, profile, self.reference_options)
+
+    def _compile(
+        self,
+        key: ShapeKey,
+        shapes: Mapping[str, tuple[int, ...]],
+        profile: DeviceProfile,
+        options: Mapping[str, Any],
+    ) -> Compiled:
+        start = time.perf_counter()
+        entries = self._plan_entries(key, profile, options)
+        choices = self.choices(profile)
+        plan = self._stored_plan(entries, choices)
+        from_disk = plan is not None
+        if plan is None:
+            imported = self.imported
+            self._progress(f"compiling for {key}", 0, 0)
+            plan = compile_imported(imported, shapes, self.dynamic, profile, options, self.caps, choices)
+            self._store_plan(entries, choices, plan)
+        return Compiled(plan, from_disk, (time.perf_counter() - start) * 1e3)
+
+    def compile_stage(
+        self,
+        stage: Mapping[str, Any],
+        profile: DeviceProfile,
+        options: Mapping[str, Any],
+        compile_it: Callable[[Choices], Plan],
+    ) -> Compiled:
+        """The plan of a stage that ``stage`` tells from every other one: from the disk, else compiled and stored.
+
+        ``options`` are the compiler's: ``compile_it`` goes by them, and by the choices that it gets.
+        """
+        start = time.perf_counter()
+        entries = {**self._plan_entries(ShapeKey(()), profile, options), "stage": stage}
+        choices = self.choices(profile)
+        plan = self._stored_plan(entries, choices)
+        from_disk = plan is not None
+        if plan is None:
+            self._progress("compiling a stage", 0, 0)
+            plan = compile_it(choices)
+            self._store_plan(entries, choices, plan)
+        return Compiled(plan, from_disk, (time.perf_counter() - start) * 1e3)
+
+    def close(self) -> None:
+        self.sources.close()
+
+    def _identify(self) -> dict[str, Any]:
+        """What tells this model from every other: content of bytes; path and state of a file."""
+        if self.data is not None:
+            return {"sha256": hashlib.sha256(self.data).hexdigest(), "folder": ""}
+        assert self.path is not None
+        try:
+            state = FileState.of(os.stat(self.path))
+        except OSError as error:
+            raise ModelError(f"cannot read '{self.path}': {error.strerror or error}") from error
+        return {"path": str(self.path), "size": state.size, "modified_ns": state.modified_ns, "inode": state.inode}
+
+    def _open_header(self) -> ModelHeader:
+        entries = {"model": self._identity, "compiler": compiler_version()}
+        if self._cache is not None:
+            stored = self._cache.get("header", entries)
+            try:
+                header = ModelHeader.from_json(stored) if stored is not None else None
+            except ValueError:
+                header = None
+            if header is not None and header.is_current(self.path) and (self._keep_refused or not header.refused):
+                return header
+        header = ModelHeader.of(self.imported)
+        if self._cache is not None:
+            self._cache.put("header", entries, header.to_json())
+        return header
+
+    def _plan_entries(self, key: ShapeKey, profile: DeviceProfile, options: Mapping[str, Any]) -> dict[str, Any]:
+        files = {
+            name: [state.size, state.modified_ns, state.inode] for name, state in sorted(self.header.files.items())
+        }
+        return {
+            "model": self._identity,
+            "files": files,
+            "shapes": key.to_json(),
+            "dynamic": canonical_dynamic(self.dynamic),
+            "profile": profile.to_json(),
+            "compiler": compiler_version(),
+            "options": dict(options),
+            "tensor_elements": self.caps.tensor_elements,
+            "loop_iterations": self.caps.loop_iterations,
+        }
+
+    def _stored_plan(self, entries: Mapping[str, Any], choices: Choices) -> Plan | None:
+        """The plan on the disk, if what is measured today answers its questions as they were answered then."""
+        stored = None if self._cache is None else self._cache.get("plan", entries)
+        if not isinstance(stored, dict) or not isinstance(stored.get("choices"), dict):
+            return None
+        if not choices.is_current(stored["choices"]):
+            return None
+        try:
+            return Plan.from_json(stored.get("plan"))
+        except ValueError:
+            return None
+
+    def _store_plan(self, entries: Mapping[str, Any], choices: Choices, plan: Plan) -> None:
+        if self._cache is not None:
+            self._cache.put("plan", entries, {"choices": choices.transcript(), "plan": plan.to_json()})
+
+
+def _is_unmeasured(plan: Plan) -> bool:
+    """Whether the cost model alone chose a configuration that has others."""
+    return any(row["source"] == ANALYTIC and row["candidates"] > 1 for row in plan.report.get("choices", ()))
+
+
+def locate(model: Any) -> tuple[Path | None, bytes | None]:
+    """(absolute path, None) or (None, bytes)."""
+    if isinstance(model, (bytes, bytearray, memoryview)):
+        return None, bytes(model)
+    if isinstance(model, (str, os.PathLike)):
+        path = Path(model)
+        check_is_file(path)
+        return path.absolute(), None
+    if hasattr(model, "SerializeToString"):
+        try:
+            return None, model.SerializeToString()
+        except Exception as error:  # protobuf raises EncodeError and ValueError, neither importable without it
+            raise ModelError(f"the model cannot be serialised: {error}", hint="save it, pass the path") from error
+    raise InputError(f"a model is a path, bytes or a ModelProto, not {type(model).__name__}")
+
+
+def check_is_file(path: Path) -> None:
+    """Raise :class:`ModelError` if ``path`` cannot be an ONNX file: there is none, or it is a folder or a bundle."""
+    if not path.exists():
+        raise ModelError(f"there is no file '{path}'", hint="check the path")
+    if is_bundle(path):
+        raise ModelError(
+            f"'{path}' is a folder or a zip, as shader bundles are, and not a file of a model",
+            hint="name the ONNX file; shaderloom.load_bundle and the commands run, profile and inspect take bundles",
+        )
+    if not path.is_file():
+        raise ModelError(f"'{path}' is not a file", hint="name an ONNX file")
+
+
+def has_foreign_operators() -> bool:
+    """Whether the program has registered operators of its own.
+
+    Their code is not part of :func:`compiler_version`, so plans made with them are not kept on the disk.
+    """
+    registry = sys.modules.get("shaderloom.compiler.ops.registry")
+    if registry is None:  # nobody has registered anything yet
+        return False
+    own = "shaderloom."
+    return any(not definition.infer.__module__.startswith(own) for definition in registry.registry.all())
+
+
+def refuse_foreign(imported: ImportedModel) -> None:
+    """Raise :class:`UnsupportedError`, with all nodes and reasons, if the compiler cannot read some node."""
+    from ..compiler.binding.shape_binding import refusals
+
+    errors: list[ShaderloomError] = [
+        UnsupportedError(port.refusal, tensor=port.name)
+        for port in (*imported.graph.inputs, *imported.graph.outputs)
+        if port.refusal is not None
+    ]
+    errors += [
+        UnsupportedError("initializers of this type are not supported", tensor=name) for name in imported.graph.foreign
+    ]
+    if errors or imported.refused:
+        raise merge_refusals([*refusals(imported), *errors])
+
+
+def compile_imported(
+    imported: ImportedModel,
+    shapes: Mapping[str, tuple[int, ...]],
+    dynamic: Ranges,
+    profile: DeviceProfile,
+    options: Mapping[str, Any],
+    caps: Caps,
+    choices: Choices | None = None,
+) -> Plan:
+    """Run the compiler on a parsed model for concrete input shapes."""
+    from ..compiler.binding.shape_binding import bind_shapes
+    from ..compiler.driver import compile_model
+    from ..compiler.rewriting.builder import DEFAULT_LIMITS, Limits
+
+    limits = Limits(
+        tensor_elements=min(caps.tensor_elements, DEFAULT_LIMITS.tensor_elements), loop_steps=caps.loop_iterations
+    )
+    bound = bind_shapes(imported, shapes, dynamic)
+    return compile_model(imported, bound, profile, options, limits=limits, choices=choices)

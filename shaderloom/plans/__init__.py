@@ -1,0 +1,1 @@
+"""Describe, compare, instrument and time one plan."""

@@ -1,0 +1,127 @@
+"""What a plan says about itself, as JSON values: for ``inspect``, for ``session.report`` and for tests.
+
+What can be read off the plan is derived here; what only the compiler knows (nodes, placement, memory without planning,
+reasons) comes from ``Plan.report``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from ..runtime.plan.plan import Kernel, KernelCall, Plan
+
+if TYPE_CHECKING:
+    from ..compiler.driver import Lowered
+
+
+def describe_plan(plan: Plan, *, text: bool = False) -> dict[str, Any]:
+    """Kernels, calls, weight transforms and memory of a plan; equal plans give equal descriptions.
+
+    With ``text`` every kernel of the run has its WGSL, so that the description alone can be compared with another one.
+    """
+    calls = [call for stage in plan.stages for call in stage.calls]
+    used = {call.kernel: call for call in reversed(calls)}  # kernel key -> its first call
+    kernels = {kernel.key: kernel for kernel in plan.kernels}
+    chosen = {
+        call.kernel: record.get("choice")
+        for call, record in reversed(list(zip(calls, plan.report.get("call_records", []))))
+    }
+    derived: dict[str, Any] = {
+        "kernels": [
+            {**_describe_kernel(kernels[key], calls), "choice": chosen.get(key)}
+            for key in dict.fromkeys(call.kernel for call in calls)
+        ],
+        "weight_kernels": [_brief(kernel) for kernel in plan.kernels if kernel.key not in used],
+        "calls": len(calls),
+        "call_list": [_describe_call(call) for call in calls],
+        "stages": len(plan.stages),
+        "weight_transforms": sum(bool(weight.calls) for weight in plan.weights),
+        "weights": len(plan.weights),
+        "arenas": list(plan.arenas),
+        "symbols": {symbol.name: symbol.range.to_json() for symbol in plan.symbols},
+        "inputs": [{"name": port.name, "dtype": port.dtype, "shape": list(port.shape)} for port in plan.inputs],
+        "outputs": [{"name": port.name, "dtype": port.dtype, "shape": list(port.shape)} for port in plan.outputs],
+        "constant_outputs": [constant.output for constant in plan.constants],
+        "aliased_outputs": {alias.output: alias.source for alias in plan.aliases},
+    }
+    if text:
+        for row in derived["kernels"]:
+            row["wgsl"] = kernels[row["key"]].wgsl
+    return {"slots": list(plan.arenas), **plan.report, **derived}
+
+
+def _brief(kernel: Kernel) -> dict[str, Any]:
+    return {"id": kernel.id, "key": kernel.key, "template": kernel.template}
+
+
+def _describe_kernel(kernel: Kernel, calls: list[KernelCall]) -> dict[str, Any]:
+    mine = [call for call in calls if call.kernel == kernel.key]
+    return {
+        **_brief(kernel),
+        "origins": list(dict.fromkeys(origin for call in mine for origin in call.origins)),
+        "calls": len(mine),
+        "grid": list(mine[0].grid),
+        "workgroup": list(kernel.workgroup),
+        "workgroup_bytes": kernel.workgroup_bytes,
+        "bindings": [
+            {
+                "name": binding.name,
+                "access": binding.access,
+                "element": binding.element,
+                "description": binding.description,
+            }
+            for binding in kernel.bindings
+        ],
+        "features": list(kernel.features),
+        "config": dict(kernel.config),
+        "lines": kernel.wgsl.count("\n") + 1,
+    }
+
+
+def _describe_call(call: KernelCall) -> dict[str, Any]:
+    return {
+        "kernel": call.kernel[:12],
+        "label": call.label,
+        "grid": list(call.grid),
+        "origins": list(call.origins),
+        "flops": call.flops,
+        "bytes": call.bytes,
+        "ranges": [{"buffer": item.buffer, "offset": item.offset, "size": item.size} for item in call.ranges],
+    }
+
+
+def describe_groups(lowered: Lowered) -> dict[str, Any]:
+    """The fused groups in execution order, and why neighbours do not share a kernel."""
+    groups = [
+        {
+            "index": index,
+            "family": group.family,
+            "operators": [node.op for node in group.nodes],
+            "origins": list(dict.fromkeys(str(origin) for node in group.nodes for origin in node.origins)),
+            "output": repr(group.output),
+            "layout": str(group.output.layout),
+            "when": "weights" if group.constant else "run",
+        }
+        for index, group in enumerate(lowered.fusion.groups)
+    ]
+    refusals = [
+        {"producer": str(producer.origin or producer.op), "consumer": str(consumer.origin or consumer.op), "why": why}
+        for producer, consumer, why in lowered.fusion.reasons
+    ]
+    return {"groups": groups, "not_fused": refusals}
+
+
+def find_kernels(plan: Plan, choice: str | None) -> list[Kernel]:
+    """The kernels that ``choice`` names: a position in the list that :func:`describe_plan` gives, or a prefix of a key.
+
+    None chooses all kernels of the run, in order of first use.  Gives an empty list if nothing matches.
+    """
+    kernels: Mapping[str, Kernel] = {kernel.key: kernel for kernel in plan.kernels}
+    order = dict.fromkeys(call.kernel for stage in plan.stages for call in stage.calls)
+    running = [kernels[key] for key in order]
+    if choice is None:
+        return running
+    if choice.isdigit() and int(choice) < len(running):
+        return [running[int(choice)]]
+    return [kernel for kernel in plan.kernels if choice and kernel.key.startswith(choice)]

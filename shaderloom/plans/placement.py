@@ -1,0 +1,83 @@
+"""Where each ONNX node of a model runs, and why."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..runtime.plan.errors import Origin
+
+if TYPE_CHECKING:
+    from ..compiler.frontend.model import ImportedModel
+
+#: (names of the graphs around a node, position in its graph) -> node, domain, provider, reason
+Placed = Mapping[tuple[str, int], tuple[Origin, str, str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """One ONNX node.
+
+    ``node`` is its path in the file: the name, or operator and position where it has none, behind the graph that it is
+    in if that is not the main graph.  ``provider`` is "wgpu", "cpu", or "folded" for what compilation evaluated away.
+    ``reason`` is empty for a node that runs on wgpu like any other.
+    """
+
+    node: str
+    op_type: str
+    domain: str
+    provider: str
+    reason: str = ""
+
+
+#: Letters of a plan's report -> provider and reason
+LETTERS = {
+    "w": ("wgpu", ""),
+    "c": ("folded", "depends on constants alone: runs once, when weights are made"),
+    "f": ("folded", "evaluated while compiling, or part of another node"),
+}
+
+
+def describe(model: ImportedModel, placed: Placed) -> list[Placement]:
+    """One for each node of the main graph, in the order of the file with functions inlined, then those of nested graphs
+    that are in ``placed``.
+    """
+    assert model.proto is not None, "a model that was read has its message"
+    nodes = {node.origin.index: node for node in model.graph.nodes}
+    rows = []
+    for index, node in enumerate(model.proto.graph.node):
+        imported = nodes.get(index)
+        found = placed.get(("", index))
+        if imported is None:
+            provider, reason = "folded", "a constant"
+        elif found is not None:
+            _, _, provider, reason = found
+        elif imported.refusal is not None:
+            provider, reason = "cpu", imported.refusal.reason
+        else:
+            provider, reason = "wgpu", "not compiled yet"
+        rows.append(Placement(node.name or f"{node.op_type}_{index}", node.op_type, node.domain, provider, reason))
+    for (prefix, index), (origin, domain, provider, reason) in sorted(placed.items()):
+        if prefix:
+            label = f"{prefix}{origin.name or f'{origin.op}_{index}'}"
+            rows.append(Placement(label, origin.op, domain, provider, reason))
+    return rows
+
+
+def of_plan(model: ImportedModel, letters: str) -> list[Placement]:
+    """The placements of a model that is one plan; ``letters`` has one for each node that was imported."""
+    return describe(
+        model,
+        {
+            ("", node.origin.index): (node.origin, node.domain, *LETTERS[letter])
+            for node, letter in zip(model.graph.nodes, letters)
+        },
+    )
+
+
+def count_placements(rows: Sequence[Placement]) -> str:
+    """How many nodes each provider has, for people."""
+    counts = Counter(row.provider for row in rows)
+    return ", ".join(f"{counts[name]} {name}" for name in ("wgpu", "cpu", "folded") if counts[name])

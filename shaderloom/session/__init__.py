@@ -1,0 +1,1 @@
+"""Inference sessions, and the chain of execution providers behind each."""

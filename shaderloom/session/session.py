@@ -1,0 +1,452 @@
+"""The session: a model with the providers that run it, under onnxruntime's names and with what they do not have."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Self, cast
+
+import numpy as np
+
+from ..api.async_run import AsyncRun, AsyncRunner, Callback
+from ..api.binding import IOBinding, OrtValue, as_feed_values
+from ..api.options import RunOptions, SessionOptions
+from ..api.providers import initialise_providers, parse_providers
+from ..cpu.provider import CpuEngine
+from ..execution.engine import Ready, SessionStats, WgpuEngine
+from ..model.feeds import Dynamic, check_feeds
+from ..model.header import ModelHeader, ModelMetadata, NodeArg
+from ..model.plan_source import PlanSource, Progress
+from ..plans.describe import describe_plan
+from ..plans.placement import Placement, of_plan
+from ..runtime.device.device import Device, open_device, reopen_device
+from ..runtime.execution.attachment import check_locations
+from ..runtime.execution.ports import Feed
+from ..runtime.execution.timing import Profile
+from ..runtime.memory.tensor import Tensor
+from ..runtime.plan.caps import Caps
+from ..runtime.plan.errors import ClosedError, DeviceLimitError, InputError, ShapeError, UnsupportedError
+from ..runtime.plan.plan import Plan
+from .provider_chain import ProviderChain, open_chosen
+
+if TYPE_CHECKING:
+    from ..cache import DiskCache
+    from ..model.model import Tune
+    from ..runtime.memory.data_loader import DataLoader
+
+
+class InferenceSession:
+    """Runs an ONNX model.  Thread-safe.  Close it, use it in ``with``, or let it be collected.
+
+    ``path_or_bytes`` is a path, bytes or a ``ModelProto``.
+
+    ``sess_options``
+        a :class:`SessionOptions`.
+    ``providers``
+        in order of preference: ``"wgpu"`` (the default) runs on a device, ``"cpu"`` on the host.  One that cannot be
+        had is dropped with a warning that says why.  Inputs for which the first cannot run the model go to the next.
+    ``provider_options``
+        a dict for each provider; for wgpu ``device`` and ``power_preference``.
+    ``device``
+        part of an adapter's name, its index, a ``wgpu.GPUDevice``, or a :class:`Device`; None takes the best adapter.
+    ``preferred_output_location``
+        ``"cpu"`` for arrays (the default) or ``"gpu-buffer"`` for tensors; one for all outputs, or a dict by name.
+    ``dynamic``
+        ``{"sequence": (1, 4096)}``: named dimensions that stay symbolic, so that one plan serves all their sizes;
+        with a step, like ``{"height": (64, 512, 4)}``, those that are ``low``, ``low + step``, ... up to ``high``.
+    ``caps``
+        bounds on what the model may ask for.
+    ``external_data_loader``
+        reads external data in place of the file system; see :mod:`.data_loader`.
+    ``cache``
+        True for the user's disk cache, a folder for another, False for none.
+    ``plans``
+        how many plans are kept ready; the least recently used goes, its weights stay.
+    ``bounds_checks``
+        True or False: whether shaders are compiled with run-time bounds checks.  None leaves them out on GPUs, where
+        they cost up to a quarter of the time: the compiler keeps every access of generated code inside its operand.
+        Shaders from the disk cache and from bundles always have them: only what this process has generated is trusted.
+    ``options``
+        passed to the compiler.
+
+    Raises the project's errors: :class:`ModelError`, :class:`UnsupportedError`, :class:`DeviceError`, ...
+    """
+
+    _engine: WgpuEngine | None = None
+    _cpu: CpuEngine | None = None
+
+    def __init__(
+        self,
+        path_or_bytes: Any,
+        sess_options: SessionOptions | None = None,
+        providers: Sequence[Any] | None = None,
+        provider_options: Sequence[Mapping[str, Any]] | None = None,
+        *,
+        device: str | int | Device | Any = None,
+        preferred_output_location: str | Mapping[str, str] | None = None,
+        dynamic: Dynamic | None = None,
+        caps: Caps | None = None,
+        external_data_loader: DataLoader | None = None,
+        cache: bool | str | os.PathLike[str] | DiskCache = True,
+        plans: int = 16,
+        bounds_checks: bool | None = None,
+        use_native: bool | None = None,
+        options: Mapping[str, Any] | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        from ..model.model import (  # leads to the compiler, which sessions of bundles do without
+            Model,
+            locate,
+            refuse_foreign,
+        )
+
+        settings = sess_options or SessionOptions()
+        severity = settings.log_severity_level
+        wanted = parse_providers(providers, provider_options, severity=severity)
+        path, data = locate(path_or_bytes)
+
+        def make_wgpu(chosen: Mapping[str, Any]) -> None:
+            opened = open_chosen(device, chosen, severity)
+            source = Model(
+                data if path is None else path,
+                dynamic=dynamic,
+                caps=caps,
+                cache=cache,
+                options={**settings.compiler_options(), **(options or {})},
+                dimensions=(settings.free_dimensions, settings.free_denotations),
+                external_data_loader=external_data_loader,
+                progress=progress,
+                keep_refused=any(name == "cpu" for name, _ in wanted),
+                tune=_tuning(settings.tuning_seconds),
+            )
+            self._engine = WgpuEngine(
+                source, opened, plans=plans, checked=bounds_checks, use_native=use_native, progress=progress
+            )
+
+        def make_cpu(chosen: Mapping[str, Any]) -> None:
+            if external_data_loader is not None:
+                raise UnsupportedError("the packages behind it read external data from files only")
+            self._cpu = CpuEngine(path, data, settings.onnxruntime_options())
+
+        ready = initialise_providers(wanted, {"wgpu": make_wgpu, "cpu": make_cpu}, severity=severity)
+        if self._engine is not None:
+            header = self._engine.source.header
+            if header.refused and self._cpu is None:
+                refuse_foreign(cast("Model", self._engine.source).imported)
+        else:
+            assert self._cpu is not None, "one provider is ready"
+            header = self._cpu.header(settings.free_dimensions, settings.free_denotations)
+        settings.report_without_effect(ready)
+        self._complete(header, ready, settings, preferred_output_location, plans)
+
+    def _open(
+        self,
+        source: PlanSource,
+        device: str | int | Device | Any,
+        *,
+        plans: int,
+        checked: bool | None,
+        use_native: bool | None,
+        progress: Progress | None,
+        preferred_output_location: str | Mapping[str, str] | None = None,
+    ) -> None:
+        """For sessions whose plans come from elsewhere: everything that the constructor does."""
+        self._engine = WgpuEngine(
+            source, open_device(device), plans=plans, checked=checked, use_native=use_native, progress=progress
+        )
+        self._complete(source.header, ("wgpu",), SessionOptions(), preferred_output_location)
+
+    def _complete(
+        self,
+        header: ModelHeader,
+        providers: tuple[str, ...],
+        options: SessionOptions,
+        locations: str | Mapping[str, str] | None,
+        plans: int = 16,
+    ) -> None:
+        self._header = header
+        self._providers = providers
+        self._session_options = options
+        self._output_names = [port.name for port in header.outputs]
+        self._locations = check_locations(locations, dict.fromkeys(self._output_names))
+        if self._engine is None and "gpu-buffer" in self._locations.values():
+            raise InputError("outputs cannot stay on a device: the session runs on cpu alone")
+        self._async = AsyncRunner()
+        severity = options.log_severity_level
+        self._chain = ProviderChain(providers, self._engine, self._cpu, severity=severity, plans=plans)
+        self._closed = False
+        self.stats = self._engine.stats if self._engine is not None else SessionStats()
+
+    # What onnxruntime's sessions have
+
+    def run(
+        self,
+        output_names: Sequence[str] | None,
+        input_feed: Mapping[str, Any],
+        run_options: RunOptions | None = None,
+        *,
+        outputs: Mapping[str, Tensor | np.ndarray | str] | None = None,
+    ) -> list[Any]:
+        """Run the model; gives the outputs in the order of ``output_names`` (None: all, in the model's order).
+
+        Inputs are arrays, tensors on the session's device, or :class:`OrtValue`.  ``outputs`` gives memory for some of
+        the outputs (a :class:`Tensor` or an array, of the right dtype and shape), or another location.
+
+        Waits for the device only if an output goes to the host.  Raises :class:`InputError` for names, dtypes or shapes
+        that do not fit the model; the session stays usable.
+        """
+        names = self._output_names if output_names is None else list(output_names)
+        given = isinstance(outputs, dict) and isinstance(input_feed, dict)
+        if given and outputs and run_options is None and not self._closed and list(outputs) == names:
+            again = self._chain.again(input_feed, outputs)
+            if again is not None:
+                return [again[name] for name in names]
+        locations = self._locations
+        targets: dict[str, Any] = {}
+        for name in names:
+            if name not in locations:
+                raise InputError(
+                    f"the model has no output '{name}'", hint=f"its outputs are {', '.join(self._output_names)}"
+                )
+            targets[name] = locations[name]
+        arrays: dict[str, np.ndarray] = {}
+        for name, memory in (outputs or {}).items():
+            if name not in targets:
+                raise InputError("memory was given for an output that was not asked for", tensor=name)
+            if isinstance(memory, np.ndarray):
+                targets[name], arrays[name] = "cpu", memory
+            else:
+                targets[name] = memory
+        if self._closed:
+            raise ClosedError("the session is closed")
+        if run_options is not None and run_options.terminate:
+            raise InputError("the run options ask for termination")
+        feeds = check_feeds(self._header, input_feed, host=self._cpu is not None)
+        results = self._chain.run(feeds, targets)
+        for name, array in arrays.items():
+            results[name] = _fill(name, array, results[name])
+        return [results[name] for name in names]
+
+    def run_async(
+        self,
+        output_names: Sequence[str] | None,
+        input_feed: Mapping[str, Any],
+        callback: Callback | None = None,
+        user_data: Any = None,
+        run_options: RunOptions | None = None,
+    ) -> AsyncRun | None:
+        """Run in the background.  Inputs must not change until the run has ended.
+
+        With a callback (results, user data, message of an error) as in onnxruntime; without one the result can be
+        awaited, or asked for its ``result()``.
+        """
+        if self._closed:
+            raise ClosedError("the session is closed")
+        started = self._async.start(lambda: self.run(output_names, input_feed, run_options), callback, user_data)
+        return started if callback is None else None
+
+    def run_with_ort_values(
+        self,
+        output_names: Sequence[str] | None,
+        input_dict_ort_values: Mapping[str, OrtValue],
+        run_options: RunOptions | None = None,
+    ) -> list[OrtValue]:
+        """As :meth:`run` with :class:`OrtValue` in and out."""
+        return [
+            OrtValue(result) for result in self.run(output_names, as_feed_values(input_dict_ort_values), run_options)
+        ]
+
+    def io_binding(self) -> IOBinding:
+        return IOBinding(self)
+
+    def run_with_iobinding(self, iobinding: IOBinding, run_options: RunOptions | None = None) -> None:
+        iobinding.run(run_options)
+
+    def get_inputs(self) -> list[NodeArg]:
+        return [port.to_node_arg() for port in self._header.inputs]
+
+    def get_outputs(self) -> list[NodeArg]:
+        return [port.to_node_arg() for port in self._header.outputs]
+
+    def get_overridable_initializers(self) -> list[NodeArg]:
+        return [port.to_node_arg() for port in self._header.overridable]
+
+    def get_modelmeta(self) -> ModelMetadata:
+        return self._header.metadata
+
+    def get_providers(self) -> list[str]:
+        """The providers that were had, in order."""
+        return list(self._providers)
+
+    def get_session_options(self) -> SessionOptions:
+        return self._session_options
+
+    # What they do not have
+
+    @property
+    def device(self) -> Device:
+        return self._wgpu.device
+
+    @property
+    def device_bytes(self) -> int:
+        """Device memory that the session holds: weights, activations, inputs, outputs, staging."""
+        return self._engine.account.used if self._engine is not None else 0
+
+    def synchronize(self) -> None:
+        """Wait until the device has finished what was submitted."""
+        if self._engine is not None:
+            self._engine.device.wait()
+
+    def recover(self, device: str | int | Device | Any = None) -> None:
+        """After :class:`DeviceLost`: go on with a new device.  Tensors of the lost one are gone.
+
+        None opens the adapter of the lost device again; the device of a caller must be replaced by the caller.
+        """
+        engine = self._wgpu
+        self._chain.reset()
+        engine.recover(reopen_device(engine.device) if device is None else open_device(device))
+
+    def default_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Input shapes that are known without being given; empty if some sizes must be."""
+        return dict(self._wgpu.source.default_shapes() or {})
+
+    def prepare(self, shapes: Mapping[str, Sequence[int]] | None = None) -> None:
+        """Compile for these input shapes ahead of the first run; None takes the shapes that the model declares."""
+        self._wgpu.ready(self._shapes(shapes))
+
+    def calibrate(self, input_feed: Mapping[str, Any]) -> None:
+        """Under ``precision="float16"``: look at what tensors reach on these inputs, too, and keep in float32 what does
+        not fit half precision.
+
+        The first run does this by itself with its own inputs.  What was seen for one input shape counts for all.
+        Raises :class:`InputError` for a session in full precision.
+        """
+        feeds = self._feeds(input_feed)
+        _ = self._wgpu  # open, and with a device
+        self._chain.calibrate(feeds)
+
+    def report(self, shapes: Mapping[str, Sequence[int]] | None = None) -> dict[str, Any]:
+        """What was compiled for the shapes that ran last, or for ``shapes``: the plan's description with times.
+
+        JSON values; see :func:`~.describe.describe_plan`.
+        """
+        ready = self._select(shapes)
+        plan = ready.compiled.plan
+        return {
+            **describe_plan(plan),
+            "shape_key": ready.key.to_json(),
+            "plan_key": plan.key,
+            "device": self._wgpu.device.name,
+            "device_bytes": {"weights": self._wgpu.pool.bytes, "plan": ready.executor.device_bytes},
+            "compile_ms": ready.stats.compile_ms,
+            "from_disk": ready.stats.from_disk,
+            "prepare_ms": ready.stats.prepare_ms,
+            "runs": ready.stats.runs,
+        }
+
+    def profile(self, input_feed: Mapping[str, Any]) -> Profile:
+        """Run once and time every call on the device; of a model in stages, those of all stages in order."""
+        stages = [profile for _, profile in self.profile_stages(input_feed)]
+        method = stages[0].method if stages else "timestamps"
+        return Profile(method, tuple(call for stage in stages for call in stage.calls))
+
+    def profile_stages(self, input_feed: Mapping[str, Any]) -> list[tuple[Plan, Profile]]:
+        """Run once; every plan that ran, in order, with its times.  A model that is one plan gives one."""
+        feeds = self._feeds(input_feed)
+        _ = self._wgpu  # open, and with a device
+        return self._chain.profile(feeds)
+
+    def plan_for(self, input_feed: Mapping[str, Any]) -> Plan:
+        """The plan that a run with these inputs uses; compiled if it is new."""
+        feeds = self._feeds(input_feed)
+        return self._wgpu.ready({name: feed.shape for name, feed in feeds.items()}).compiled.plan
+
+    def placement(self) -> list[Placement]:
+        """Where each ONNX node ran last, or would run for the shapes that the model declares, and why.
+
+        Nodes of branches and loop bodies are listed once they have run.  Raises :class:`InputError` before the first
+        run of a model that does not declare all sizes.
+        """
+        if self._closed:
+            raise ClosedError("the session is closed")
+        if self._engine is None:
+            assert self._cpu is not None, "a provider was initialised"
+            return self._cpu.placement()
+        imported = getattr(self._engine.source, "imported", None)
+        if imported is None:
+            raise UnsupportedError(
+                "a bundle does not hold the model's nodes", hint="inspect shows what its plans compute"
+            )
+        if not self._chain.runs_program:
+            try:
+                return of_plan(imported, self._select(None).compiled.plan.report.get("placed", ""))
+            except (UnsupportedError, ShapeError, DeviceLimitError):  # it is no single plan, and did not run yet
+                pass
+        return self._chain.program().placement()
+
+    def close(self) -> None:
+        """Free everything on the device but outputs that the caller holds.  Closing twice is fine.
+
+        Runs in flight end with their results or with :class:`ClosedError`, which every run afterwards raises.
+        """
+        self._closed = True
+        self._async.close()
+        self._chain.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # Inside
+
+    @property
+    def _wgpu(self) -> WgpuEngine:
+        if self._closed:
+            raise ClosedError("the session is closed")
+        if self._engine is None:
+            raise UnsupportedError("the session has no device: it runs on cpu alone")
+        return self._engine
+
+    def _feeds(self, input_feed: Mapping[str, Any]) -> dict[str, Feed]:
+        if self._closed:
+            raise ClosedError("the session is closed")
+        return check_feeds(self._header, input_feed)
+
+    def _shapes(self, shapes: Mapping[str, Sequence[int]] | None) -> Mapping[str, Sequence[int]]:
+        if shapes is not None:
+            return shapes
+        declared = self._wgpu.source.default_shapes()
+        if declared is None:
+            raise InputError(
+                "the model does not declare all input sizes as numbers", hint="give the shapes of the inputs"
+            )
+        return declared
+
+    def _select(self, shapes: Mapping[str, Sequence[int]] | None) -> Ready:
+        engine = self._wgpu
+        if shapes is None and engine.last is not None:
+            return engine.last
+        return engine.ready(self._shapes(shapes))
+
+
+def _fill(name: str, array: np.ndarray, result: np.ndarray) -> np.ndarray:
+    """Write a result into the caller's array."""
+    if array.dtype != result.dtype or array.shape != result.shape:
+        raise InputError(
+            f"the array for the output is {array.dtype.name}{list(array.shape)}, "
+            f"the result {result.dtype.name}{list(result.shape)}",
+            tensor=name,
+        )
+    np.copyto(array, result)
+    return array
+
+
+def _tuning(seconds: float) -> Tune | None:
+    """Return what measures configurations for at most ``seconds`` a shape; None, without loading the tuner, for 0."""
+    if not seconds:
+        return None
+    from ..tuner.parent import within
+
+    return within(seconds)

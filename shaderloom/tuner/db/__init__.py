@@ -1,0 +1,1 @@
+"""Measured configurations by device: the shipped ones and the user's own."""

@@ -1,0 +1,185 @@
+"""Products of one activation become one product: what joins, what does not, and the numbers."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+from shaderloom.compiler.binding.shape_binding import bind_shapes, specialise
+from shaderloom.compiler.driver import CompileOptions, lower
+from shaderloom.compiler.frontend import load_model
+from shaderloom.runtime.plan.device_profile import WEB
+
+from ...support.comparison import reference, relative_error
+from ...support.kernels import make_model
+from ...support.running import compile_for, run_model
+
+node = helper.make_node
+
+
+def weights(*shape: int) -> np.ndarray:
+    return np.random.default_rng(shape).standard_normal(shape).astype(np.float32)
+
+
+def heads(rows: int, *, columns: tuple[int, ...] = (8, 4, 4), bias: bool = True, relu: bool = False, batch: int = 1):
+    """Products of one tensor, each with a bias, viewed as heads."""
+    feeds = {"x": weights(batch, rows, 12)}
+    constants, nodes, outputs = {}, [], []
+    for number, size in enumerate(columns):
+        constants[f"w{number}"] = weights(12, size) + number
+        constants[f"b{number}"] = weights(size)
+        constants[f"s{number}"] = np.array([0, 0, 2, size // 2])
+        nodes.append(node("MatMul", ["x", f"w{number}"], [f"p{number}"]))
+        result = f"p{number}"
+        if bias:
+            nodes.append(node("Add", [f"b{number}", result], [f"a{number}"]))
+            result = f"a{number}"
+        if relu:
+            nodes.append(node("Relu", [result], [f"r{number}"]))
+            result = f"r{number}"
+        nodes.append(node("Reshape", [result, f"s{number}"], [f"h{number}"]))
+        nodes.append(node("Transpose", [f"h{number}"], [f"t{number}"], perm=[0, 2, 1, 3]))
+        nodes.append(node("Exp", [f"t{number}"], [f"y{number}"]))
+        outputs.append(f"y{number}")
+    used = {name for each in nodes for name in each.input}
+    return make_model(nodes, feeds, outputs, constants={k: v for k, v in constants.items() if k in used}), feeds
+
+
+def gated(rows: int):
+    nodes = [
+        node("MatMul", ["x", "g"], ["p"]),
+        node("MatMul", ["x", "u"], ["q"]),
+        node("Sigmoid", ["p"], ["s"]),
+        node("Mul", ["p", "s"], ["t"]),
+        node("Mul", ["t", "q"], ["h"]),
+        node("MatMul", ["h", "d"], ["y"]),
+    ]
+    feeds = {"x": weights(1, rows, 12)}
+    return make_model(
+        nodes, feeds, ["y"], constants={"g": weights(12, 20), "u": weights(12, 20) + 1, "d": weights(20, 12)}
+    ), feeds
+
+
+def products(model, feeds, **options) -> int:
+    """Matrix products in the canonical graph."""
+    imported = load_model(model.SerializeToString())
+    bound = bind_shapes(imported, {name: array.shape for name, array in feeds.items()})
+    graph = lower(specialise(imported, bound.shapes), WEB, CompileOptions(verify=True, **options)).graph
+    return sum(each.op == "MatMul" for each in graph.nodes)
+
+
+def refusals(model, feeds) -> list[str | None]:
+    imported = load_model(model.SerializeToString())
+    bound = bind_shapes(imported, {name: array.shape for name, array in feeds.items()})
+    trace: list = []
+    lower(specialise(imported, bound.shapes), WEB, CompileOptions(), trace=trace)
+    return [entry.refused for entry in trace if entry.rule == "join-siblings"]
+
+
+@pytest.mark.parametrize("rows", [1, 3, 17])
+@pytest.mark.parametrize("bias", [True, False])
+def test_heads_join(device, rows: int, bias: bool):
+    model, feeds = heads(rows, bias=bias, batch=2)
+    assert products(model, feeds) == 1
+    assert products(model, feeds, disabled_passes=("siblings",)) == 3
+    expected = reference(model.SerializeToString(), feeds)
+    for found, wanted in zip(run_model(device, model, feeds), expected, strict=True):
+        assert relative_error(found, wanted) <= 1e-5
+
+
+@pytest.mark.parametrize("rows", [1, 3, 17])
+def test_gated_units_join(device, rows: int):
+    """One product for both halves; with few rows the product behind computes the gate."""
+    model, feeds = gated(rows)
+    assert products(model, feeds) == 2
+    assert len(compile_for(model, feeds, WEB).stages[0].calls) == (2 if rows <= 4 else 3)
+    (expected,) = reference(model.SerializeToString(), feeds)
+    (found,) = run_model(device, model, feeds)
+    assert relative_error(found, expected) <= 1e-5
+
+
+def test_no_more_calls_than_apart():
+    for rows in (1, 17):
+        model, feeds = gated(rows)
+        joined, apart = (
+            len(compile_for(model, feeds, WEB, disabled_passes=disabled).stages[0].calls)
+            for disabled in ((), ("siblings",))
+        )
+        assert joined <= apart
+
+
+def test_epilogues_stay_with_their_products():
+    model, feeds = heads(5, relu=True)
+    assert refusals(model, feeds) == ["arithmetic behind a product is faster in its own kernel"]
+
+
+def test_parts_begin_at_whole_vectors():
+    model, feeds = heads(5, columns=(6, 4))
+    assert refusals(model, feeds) == ["the parts would not begin at whole vectors"]
+
+
+def test_shared_weights_are_not_copied():
+    nodes = [
+        node("MatMul", ["x", "w"], ["p"]),
+        node("MatMul", ["x", "u"], ["q"]),
+        node("Reshape", ["p", "s"], ["y"]),
+        node("Reshape", ["q", "s"], ["z"]),
+        node("MatMul", ["x2", "w"], ["y2"]),
+    ]
+    feeds = {"x": weights(3, 160), "x2": weights(5, 160)}
+    constants = {"w": weights(160, 160), "u": weights(160, 160) + 1, "s": np.array([480])}
+    model = make_model(nodes, feeds, ["y", "z", "y2"], constants=constants)
+    assert refusals(model, feeds) == ["a weight is needed elsewhere too"]
+
+
+def narrow_heads(kind: str, rows: int = 3):
+    """Three products with weights of 8 or 16 bits, as exporters write them."""
+    feeds = {"x": weights(1, rows, 160)}
+    constants, nodes, outputs = {}, [], []
+    for number, size in enumerate((160, 120, 120)):
+        generator = np.random.default_rng(number)
+        integers = generator.integers(-127, 128, (160, size)).astype(np.int8)
+        constants[f"scale{number}"] = generator.uniform(0.005, 0.02, size).astype(np.float32)
+        constants[f"q{number}"] = integers
+        if kind == "DequantizeLinear":
+            constants[f"zero{number}"] = generator.integers(-3, 4, size).astype(np.int8)
+            nodes.append(node(kind, [f"q{number}", f"scale{number}", f"zero{number}"], [f"w{number}"], axis=1))
+        elif kind == "Transpose":
+            constants[f"q{number}"] = np.ascontiguousarray(integers.T)
+            constants[f"scale{number}"] = constants[f"scale{number}"].reshape(size, 1)
+            nodes.append(node("Cast", [f"q{number}"], [f"c{number}"], to=1))
+            nodes.append(node("Mul", [f"c{number}", f"scale{number}"], [f"m{number}"]))
+            nodes.append(node("Transpose", [f"m{number}"], [f"w{number}"], perm=[1, 0]))
+        else:
+            constants[f"q{number}"] = weights(160, size).astype(np.float16) + np.float16(number)
+            nodes.append(node("Cast", [f"q{number}"], [f"w{number}"], to=1))
+        constants[f"s{number}"] = np.array([0, 0, 4, size // 4])
+        nodes.append(node("MatMul", ["x", f"w{number}"], [f"p{number}"]))
+        nodes.append(node("Reshape", [f"p{number}", f"s{number}"], [f"y{number}"]))
+        outputs.append(f"y{number}")
+    used = {name for each in nodes for name in each.input}
+    return make_model(nodes, feeds, outputs, constants={k: v for k, v in constants.items() if k in used}), feeds
+
+
+@pytest.mark.parametrize("kind", ["DequantizeLinear", "Transpose", "Cast"])
+def test_narrow_weights_join_and_stay_narrow(device, kind: str):
+    model, feeds = narrow_heads(kind)
+    assert products(model, feeds) == 1
+    expected = reference(model.SerializeToString(), feeds)
+    for found, wanted in zip(run_model(device, model, feeds), expected, strict=True):
+        assert relative_error(found, wanted) <= 1e-5
+    narrow = 400 * 160 * (2 if kind == "Cast" else 1)
+    plan = compile_for(model, feeds, WEB)
+    assert sum(weight.bytes for weight in plan.weights) <= 1.1 * narrow + 4096
+
+
+def test_weights_of_different_scales_stay_apart():
+    """One scale for a whole matrix: it would have to become one for each column."""
+    model, feeds = narrow_heads("DequantizeLinear")
+    for each in list(model.graph.initializer):
+        if each.name.startswith(("scale", "zero")):
+            array = onnx.numpy_helper.to_array(each).reshape(-1)[0]
+            each.CopyFrom(onnx.numpy_helper.from_array(np.asarray(array), each.name))
+    assert refusals(model, feeds) == ["weights of fewer bits are dequantised in different ways"]

@@ -1,0 +1,133 @@
+"""Runs that repeat are encoded ahead: what is submitted is always what was asked for."""
+
+from __future__ import annotations
+
+import gc
+
+import numpy as np
+import pytest
+from onnx import helper
+
+import shaderloom
+from shaderloom.runtime.execution import recording
+from shaderloom.runtime.execution.attachment import Attacher
+
+from ...support.kernels import make_model
+
+
+@pytest.fixture
+def encoded(monkeypatch) -> list[int]:
+    """Grows by one with every list of commands that is encoded."""
+    calls: list[int] = []
+    original = recording.Recording.encode
+
+    def encode(self, device, *, use_native):
+        calls.append(len(self.dispatches))
+        return original(self, device, use_native=use_native)
+
+    monkeypatch.setattr(recording.Recording, "encode", encode)
+    return calls
+
+
+@pytest.fixture(params=[None, False], ids=["native", "wrapped"])
+def session(request, device):
+    x = np.zeros((2, 8), np.float32)
+    model = make_model([helper.make_node("Exp", ["x"], ["y"])], {"x": x}, ["y"])
+    with shaderloom.InferenceSession(model, device=device, cache=False, use_native=request.param) as made:
+        yield made
+
+
+def array(seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal((2, 8)).astype(np.float32)
+
+
+def test_repeated_runs_read_the_inputs_of_their_own(session, encoded):
+    for seed in range(5):
+        np.testing.assert_allclose(session.run(None, {"x": array(seed)})[0], np.exp(array(seed)), rtol=1e-5)
+    assert len(encoded) == 6  # the first; the second, which repeats it; and one ahead after each but the first
+
+
+def test_other_tensors_are_encoded_anew(session, encoded, device):
+    inputs = [shaderloom.Tensor.from_numpy(array(seed), device) for seed in range(2)]
+    outputs = [shaderloom.Tensor.empty((2, 8), np.float32, device) for _ in range(2)]
+    for which in (0, 0, 0, 1, 0, 1, 1, 1):
+        session.run(["y"], {"x": inputs[which]}, outputs={"y": outputs[which]})
+        np.testing.assert_allclose(outputs[which].numpy(), np.exp(array(which)), rtol=1e-5)
+
+
+def test_memory_of_dropped_tensors_is_not_used_again(session, device):
+    for seed in range(6):
+        x, y = shaderloom.Tensor.from_numpy(array(seed), device), shaderloom.Tensor.empty((2, 8), np.float32, device)
+        for _ in range(3):
+            session.run(["y"], {"x": x}, outputs={"y": y})
+        np.testing.assert_allclose(y.numpy(), np.exp(array(seed)), rtol=1e-5)
+        x.dispose()
+        del y
+        gc.collect()
+
+
+def test_commands_that_wait_go_with_the_session(session):
+    for _ in range(3):
+        session.run(None, {"x": array(0)})
+    session.close()
+    gc.collect()
+
+
+def test_a_steady_run_needs_no_more_than_its_submission(session, device, monkeypatch):
+    x, y = (shaderloom.Tensor.from_numpy(array(seed), device) for seed in (0, 1))
+    session.run(["y"], {"x": x}, outputs={"y": y})
+    attached = []
+    monkeypatch.setattr(Attacher, "attach", lambda *arguments: attached.append(arguments))
+    for seed in range(3):
+        x.update(array(seed))
+        (result,) = session.run(["y"], {"x": x}, outputs={"y": y})
+        assert result is y
+        np.testing.assert_allclose(y.numpy(), np.exp(array(seed)), rtol=1e-5)
+    assert not attached
+    monkeypatch.undo()
+    other = shaderloom.Tensor.from_numpy(array(5), device)
+    session.run(["y"], {"x": other}, outputs={"y": y})
+    np.testing.assert_allclose(y.numpy(), np.exp(array(5)), rtol=1e-5)
+    np.testing.assert_allclose(session.run(None, {"x": array(6)})[0], np.exp(array(6)), rtol=1e-5)
+
+
+def test_a_steady_run_is_not_checked_again(session, device, monkeypatch):
+    """The same tensors were checked in the run before; whatever else is given is checked as ever."""
+    x, y = (shaderloom.Tensor.from_numpy(array(seed), device) for seed in (0, 1))
+    wrong = shaderloom.Tensor.from_numpy(array(0).astype(np.float16), device)
+    session.run(["y"], {"x": x}, outputs={"y": y})
+    checked = []
+    check_feeds = shaderloom.session.check_feeds
+    monkeypatch.setattr(
+        shaderloom.session, "check_feeds", lambda *rest, **more: checked.append(rest) or check_feeds(*rest, **more)
+    )
+    assert session.run(["y"], {"x": x}, outputs={"y": y}) == [y]
+    assert session.run(None, {"x": x}, outputs={"y": y}) == [y]
+    assert not checked
+    assert session.run(["y"], {"x": x}) is not None
+    assert len(checked) == 1
+    for names, feeds, outputs in (
+        (["y"], {"x": wrong}, {"y": y}),
+        (["y"], {"z": x}, {"y": y}),
+        (["z"], {"x": x}, {"z": y}),
+        (["y", "y"], {"x": x}, {"z": y}),
+        (["y"], [x], {"y": y}),
+        (["y"], {"x": x}, {"y": wrong}),
+    ):
+        with pytest.raises(shaderloom.InputError):
+            session.run(names, feeds, outputs=outputs)
+    session.close()
+    with pytest.raises(shaderloom.ClosedError):
+        session.run(["y"], {"x": x}, outputs={"y": y})
+
+
+def test_a_steady_run_is_not_repeated_with_a_disposed_tensor(session, device):
+    x, y = (shaderloom.Tensor.from_numpy(array(seed), device) for seed in (0, 1))
+    for _ in range(3):
+        session.run(["y"], {"x": x}, outputs={"y": y})
+    y.dispose()
+    with pytest.raises(shaderloom.ClosedError, match="disposed"):
+        session.run(["y"], {"x": x}, outputs={"y": y})
+    again = shaderloom.Tensor.from_numpy(array(2), device)
+    session.run(["y"], {"x": x}, outputs={"y": again})
+    np.testing.assert_allclose(again.numpy(), np.exp(array(0)), rtol=1e-5)

@@ -1,0 +1,28 @@
+"""The error family: one readable line, whatever a file put into a name."""
+
+from __future__ import annotations
+
+import pytest
+
+from shaderloom.runtime.plan.errors import ModelError, Origin
+
+
+def test_an_error_says_where_what_and_what_to_do():
+    origin = Origin("main", 3, "Conv", "first")
+    error = ModelError("it is broken", origin=origin, tensor="x", hint="mend it")
+    assert str(error) == "model at Conv 'first' (main node 3), tensor 'x': it is broken [mend it]"
+    assert str(ModelError("it is broken")).endswith("[onnx.checker.check_model tells more; export the model again]")
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("a\nb\r\nc", "a b c"),
+        ("\x1b[31mred\x07", "\\x1b[31mred\\x07"),
+        ("nul\0", "nul\\x00"),
+        ("right\u202eleft", "right\\u202eleft"),
+        ("größe/层 1", "größe/层 1"),
+    ],
+)
+def test_names_do_not_act_on_a_terminal(name, shown):
+    assert str(ModelError(f"no '{name}'", tensor=name, hint="h")) == f"model, tensor '{shown}': no '{shown}' [h]"

@@ -1,0 +1,358 @@
+"""Programs written for onnxruntime: the same calls on both, the same answers; and what is different on purpose."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+import warnings
+
+import numpy as np
+import onnx
+import onnx.parser
+import pytest
+
+import shaderloom
+from shaderloom import notices
+from shaderloom.runtime.plan.errors import ClosedError, InputError, UnsupportedError
+
+onnxruntime = pytest.importorskip("onnxruntime")
+
+MODEL = """
+<ir_version: 8, opset_import: ["" : 17]>
+g (float[batch, 3] x, float[3] b) => (float[batch, 3] y, float[batch, 3] z) <float[3] b = {1, 2, 3}> {
+    y = Add(x, b)
+    z = Relu(y)
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def model() -> bytes:
+    parsed = onnx.parser.parse_model(MODEL)
+    parsed.graph.input[0].type.tensor_type.shape.dim[0].denotation = "DATA_BATCH"
+    return parsed.SerializeToString()
+
+
+@pytest.fixture
+def x() -> np.ndarray:
+    return np.random.default_rng(0).standard_normal((2, 3)).astype(np.float32)
+
+
+@pytest.fixture
+def session(device, model):
+    with shaderloom.InferenceSession(model, device=device, cache=False) as opened:
+        yield opened
+
+
+@pytest.fixture
+def told():
+    """Whatever was told once is told again."""
+    notices.forget()
+    yield
+    notices.forget()
+
+
+def both(device, model):
+    """The same program's session in each library."""
+    yield onnxruntime, onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
+    yield shaderloom, shaderloom.InferenceSession(model, device=device, cache=False, providers=["JsExecutionProvider"])
+
+
+def test_one_program_for_both(device, model, x):
+    """As little as an import and the provider's name differ."""
+    answers = []
+    for library, session in both(device, model):
+        binding = session.io_binding()
+        binding.bind_cpu_input("x", x)
+        binding.bind_output("y")
+        binding.bind_output("z", "cpu")
+        session.run_with_iobinding(binding)
+        bound = binding.copy_outputs_to_cpu()
+        value = library.OrtValue.ortvalue_from_numpy(x)
+        empty = library.OrtValue.ortvalue_from_shape_and_type([2, 3], np.float32)
+        binding.clear_binding_inputs()
+        binding.clear_binding_outputs()
+        binding.bind_ortvalue_input("x", value)
+        binding.bind_ortvalue_output("y", empty)
+        session.run_with_iobinding(binding, library.RunOptions())
+        finished = threading.Event()
+        called: list[object] = []
+
+        def callback(results, user_data, error, called=called, finished=finished):
+            called.extend([results, user_data, error])
+            finished.set()
+
+        session.run_async(["z"], {"x": x}, callback, "mine")
+        assert finished.wait(30)
+        answers.append(
+            {
+                "run": session.run(None, {"x": x}),
+                "named": session.run(["z"], {"x": x, "b": x[0]}),
+                "bound": bound,
+                "empty": empty.numpy(),
+                "outputs": [output.numpy() for output in binding.get_outputs()],
+                "values": [output.numpy() for output in session.run_with_ort_values(["z", "y"], {"x": value}, None)],
+                "shape": value.shape(),
+                "type": value.data_type(),
+                "device": value.device_name(),
+                "facts": (value.is_tensor(), value.has_value(), value.is_sparse_tensor(), value.element_type()),
+                "inputs": [(port.name, port.type, port.shape) for port in session.get_inputs()],
+                "overridable": [(port.name, port.type, port.shape) for port in session.get_overridable_initializers()],
+                "async": called,
+            }
+        )
+    theirs, ours = answers
+    for name, answer in theirs.items():
+        mine = ours[name]
+        if name == "async":
+            np.testing.assert_allclose(mine[0][0], answer[0][0])
+            assert mine[1:] == answer[1:]
+        elif isinstance(answer, np.ndarray) or (isinstance(answer, list) and isinstance(answer[0], np.ndarray)):
+            np.testing.assert_allclose(np.asarray(mine), np.asarray(answer), err_msg=name)
+        else:
+            assert mine == answer, name
+
+
+def test_option_names_are_those_of_onnxruntime():
+    theirs = onnxruntime.SessionOptions()
+    ours = shaderloom.SessionOptions()
+    absent = {
+        # initializers, operators and providers given as objects of onnxruntime
+        "add_external_initializers",
+        "add_external_initializers_from_files_in_memory",
+        "add_initializer",
+        "add_provider",
+        "add_provider_for_devices",
+        "has_providers",
+        "set_provider_selection_policy",
+        "set_provider_selection_policy_delegate",
+        "set_load_cancellation_flag",
+        "set_external_initializers_file_folder_path",
+        "set_ep_context_data_read_func",
+        "clear_ep_context_data_read_func",
+    }
+    names = {name for name in dir(theirs) if not name.startswith("_")}
+    missing = {name for name in names - absent if not hasattr(ours, name)}
+    assert missing == set()
+    for name in names - absent:
+        value = getattr(theirs, name)
+        if not callable(value) or isinstance(value, (onnxruntime.GraphOptimizationLevel, onnxruntime.ExecutionMode)):
+            if name not in ("execution_order", "graph_optimization_level", "execution_mode"):
+                assert getattr(ours, name) == value, name
+    for theirs_level in onnxruntime.GraphOptimizationLevel.__members__:
+        assert theirs_level in shaderloom.GraphOptimizationLevel.__members__
+    with pytest.raises(AttributeError, match="no option 'fast'"):
+        ours.fast = True
+    with pytest.raises(AttributeError, match="no option 'fast'"):
+        ours.fast  # noqa: B018
+
+
+def test_run_option_names_are_those_of_onnxruntime():
+    names = {name for name in dir(onnxruntime.RunOptions()) if not name.startswith("_")}
+    absent = {"add_active_adapter", "training_mode"}
+    assert {name for name in names - absent if not hasattr(shaderloom.RunOptions(), name)} == set()
+
+
+def test_session_and_binding_names_are_those_of_onnxruntime(session, model):
+    theirs = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
+    absent = {
+        "disable_fallback",
+        "enable_fallback",
+        "end_profiling",
+        "get_profiling_start_time_ns",
+        "get_provider_options",
+        "set_providers",
+        "get_tuning_results",
+        "set_tuning_results",
+        "set_ep_dynamic_options",
+        "run_with_ortvaluevector",
+        "get_input_epdevices",
+        "get_input_memory_infos",
+        "get_output_memory_infos",
+        "get_output_epdevices",
+        "get_provider_graph_assignment_info",
+        "create_ortvalue_from_shape_and_type",
+        "release_captured_graph",
+    }
+    names = {name for name in dir(theirs) if not name.startswith("_")}
+    assert {name for name in names - absent if not hasattr(session, name)} == set()
+    bindings = {name for name in dir(theirs.io_binding()) if not name.startswith("_")}
+    assert {name for name in bindings if not hasattr(session.io_binding(), name)} == set()
+
+
+def test_binding_keeps_outputs_on_the_device(device, session, x):
+    binding = session.io_binding()
+    binding.bind_input("x", shaderloom.Tensor.from_numpy(x, device))
+    binding.bind_output("y", "wgpu")
+    binding.bind_output("z", "webgpu", 0)
+    session.run_with_iobinding(binding)
+    binding.synchronize_outputs()
+    values = binding.get_outputs()
+    assert [value.device_name() for value in values] == ["wgpu", "wgpu"]
+    assert values[0].tensor.location == "gpu-buffer"
+    with pytest.raises(UnsupportedError, match="no address"):
+        values[0].data_ptr()
+    y = x + np.array([1, 2, 3], np.float32)
+    np.testing.assert_allclose(values[0].numpy(), y)
+    np.testing.assert_allclose(binding.copy_outputs_to_cpu()[1], np.maximum(y, 0))
+    session.run_with_iobinding(binding)
+    assert binding.get_outputs()[0].tensor is not values[0].tensor, "the caller still holds the first one"
+    np.testing.assert_allclose(values[0].numpy(), y)
+
+
+def test_binding_to_memory_of_the_caller(device, session, x):
+    held = shaderloom.Tensor.from_numpy(x, device)
+    target = shaderloom.Tensor.empty((2, 3), np.float32, device)
+    binding = session.io_binding()
+    binding.bind_input("x", "wgpu", 0, np.float32, (2, 3), held.gpu_buffer)
+    binding.bind_output("y", "wgpu", 0, onnx.TensorProto.FLOAT, [2, 3], target.gpu_buffer)
+    binding.bind_ortvalue_output(
+        "z", shaderloom.OrtValue.ortvalue_from_shape_and_type([2, 3], "float32", "wgpu", device=device)
+    )
+    session.run_with_iobinding(binding)
+    np.testing.assert_allclose(target.numpy(), x + np.array([1, 2, 3], np.float32))
+    value = shaderloom.OrtValue.ortvalue_from_numpy(x, "wgpu", device=device)
+    value.update_inplace(x * 2)
+    binding.clear_binding_inputs()
+    with pytest.raises(InputError, match="'x'"):
+        session.run_with_iobinding(binding)
+    binding.bind_ortvalue_input("x", value)
+    session.run_with_iobinding(binding)
+    np.testing.assert_allclose(target.numpy(), x * 2 + np.array([1, 2, 3], np.float32))
+    binding.clear_binding_outputs()
+    assert binding.get_outputs() == []
+
+
+def test_wrong_bindings_are_refused(session, x):
+    binding = session.io_binding()
+    for bind, reason in (
+        (lambda: binding.bind_cpu_input("q", x), "no input 'q'"),
+        (lambda: binding.bind_output("q"), "no output 'q'"),
+        (lambda: binding.bind_input("x", "wgpu", 0, np.float32, (2, 3), 123456), "an address does not say"),
+        (lambda: binding.bind_input("x", "wgpu", 0, np.float32, (2, 3)), "needs its element type"),
+        (lambda: binding.bind_output("y", "cuda"), "no device type 'cuda'"),
+    ):
+        with pytest.raises(InputError, match=reason):
+            bind()
+
+
+def test_values_on_the_host(x):
+    value = shaderloom.OrtValue.ortvalue_from_numpy(x.copy())
+    assert value.data_ptr() == value.numpy().ctypes.data
+    value.update_inplace(x * 3)
+    np.testing.assert_array_equal(np.asarray(value), x * 3)
+    with pytest.raises(InputError):
+        value.update_inplace(x[0])
+    with pytest.raises(InputError, match="no device type 'cuda'"):
+        shaderloom.OrtValue.ortvalue_from_numpy(x, "cuda")
+
+
+def test_free_dimensions_are_fixed(device, model, x):
+    for fix in ("add_free_dimension_override_by_name", "add_free_dimension_override_by_denotation"):
+        answers = []
+        for library, options in (
+            (onnxruntime, {"providers": ["CPUExecutionProvider"]}),
+            (shaderloom, {"device": device, "cache": False}),
+        ):
+            settings = library.SessionOptions()
+            getattr(settings, fix)("batch" if fix.endswith("name") else "DATA_BATCH", 2)
+            session = library.InferenceSession(model, settings, **options)
+            answers.append([port.shape for port in session.get_inputs()])
+            np.testing.assert_allclose(session.run(["z"], {"x": x * 0})[0][0], [1, 2, 3])
+            with pytest.raises((InputError, onnxruntime.capi.onnxruntime_pybind11_state.InvalidArgument)):
+                session.run(["z"], {"x": np.zeros((3, 3), np.float32)})
+        assert answers[0] == answers[1] == [[2, 3]]
+    settings = shaderloom.SessionOptions()
+    settings.add_free_dimension_override_by_name("time", 2)
+    with pytest.raises(InputError, match="no input has a dimension 'time'"):
+        shaderloom.InferenceSession(model, settings, device=device, cache=False)
+
+
+def test_optimisation_off_means_a_kernel_for_each_node(device, model, x):
+    calls = {}
+    for level in ("ORT_DISABLE_ALL", "ORT_ENABLE_ALL"):
+        settings = shaderloom.SessionOptions()
+        settings.graph_optimization_level = shaderloom.GraphOptimizationLevel[level]
+        with shaderloom.InferenceSession(model, settings, device=device, cache=False) as session:
+            session.run(["z"], {"x": x})
+            calls[level] = session.report()["calls"]
+    assert calls["ORT_DISABLE_ALL"] >= calls["ORT_ENABLE_ALL"]
+
+
+def test_what_has_no_effect_says_so_once(device, model, told):
+    settings = shaderloom.SessionOptions()
+    settings.enable_profiling = True
+    settings.intra_op_num_threads = 3
+    settings.add_session_config_entry("session.disable_prepacking", "1")
+    assert settings.get_session_config_entry("session.disable_prepacking") == "1"
+    with pytest.warns(UserWarning, match="has no effect") as caught:
+        shaderloom.InferenceSession(model, settings, device=device, cache=False).close()
+    text = "\n".join(str(warning.message) for warning in caught)
+    for part in (
+        "enable_profiling has no effect: session.profile",
+        "intra_op_num_threads",
+        "session.disable_prepacking",
+    ):
+        assert part in text
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        shaderloom.InferenceSession(model, settings, device=device, cache=False).close()
+    notices.forget()
+    settings.log_severity_level = 3
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        shaderloom.InferenceSession(model, settings, device=device, cache=False).close()
+
+
+def test_termination_is_heard_before_a_run(session, x):
+    options = shaderloom.RunOptions()
+    session.run(None, {"x": x}, options)
+    options.terminate = True
+    with pytest.raises(InputError, match="termination"):
+        session.run(None, {"x": x}, options)
+
+
+def test_runs_are_awaited(session, x):
+    async def work() -> list[np.ndarray]:
+        runs = [session.run_async(["z"], {"x": x * step}) for step in range(8)]
+        return [(await run)[0] for run in runs]
+
+    for step, result in enumerate(asyncio.run(work())):
+        np.testing.assert_allclose(result, np.maximum(x * step + np.array([1, 2, 3], np.float32), 0), rtol=1e-6)
+    run = session.run_async(["z"], {"x": x})
+    np.testing.assert_allclose(run.result(30)[0], session.run(["z"], {"x": x})[0])
+    assert run.done()
+    with pytest.raises(InputError):
+        session.run_async(["z"], {"x": x.astype(np.float64)}).result(30)
+
+
+def test_errors_reach_the_callback(session, x):
+    finished = threading.Event()
+    called: list[object] = []
+
+    def callback(results, user_data, error):
+        called.extend([results, user_data, error])
+        finished.set()
+
+    assert session.run_async(["z"], {"x": x.astype(np.float64)}, callback, 7) is None
+    assert finished.wait(30)
+    assert called[:2] == [[], 7]
+    assert "float64" in called[2]
+
+
+def test_a_closed_session_starts_nothing(device, model, x):
+    session = shaderloom.InferenceSession(model, device=device, cache=False)
+    runs = [session.run_async(None, {"x": x}) for _ in range(8)]
+    session.close()
+    for run in runs:  # whatever was in flight ends
+        with contextlib.suppress(ClosedError):
+            np.testing.assert_allclose(run.result(30)[0], x + np.array([1, 2, 3], np.float32))
+    with pytest.raises(ClosedError):
+        session.run_async(None, {"x": x})
+
+
+def test_device_names_and_providers():
+    assert shaderloom.get_device() in ("CPU", "GPU")
+    assert set(shaderloom.get_available_providers()) <= {"wgpu", "cpu"}
+    assert "cpu" in shaderloom.get_available_providers()

@@ -1,0 +1,346 @@
+"""The command line: what it prints, its errors, its exit status."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from shaderloom.cli import app, main
+from shaderloom.cli.common import format_bytes, parse_dynamic, parse_shapes
+from shaderloom.runtime.plan.errors import InputError
+
+from ...support.plans import compile_two_step, two_step_model
+
+
+@pytest.fixture
+def path(tmp_path):
+    target = tmp_path / "model.onnx"
+    target.write_bytes(two_step_model().SerializeToString())
+    return target
+
+
+@pytest.fixture
+def shaderloom(device, cache_folder, monkeypatch):
+    """Runs the command in this process with plans written by hand; gives its result."""
+    monkeypatch.setattr("shaderloom.model.model.compile_imported", compile_two_step)
+    monkeypatch.setenv("SHADERLOOM_ADAPTER", device.name)
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def run(*arguments: object, status: int = 0):
+        result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+        assert result.exit_code == status, result.output
+        return result
+
+    return run
+
+
+def test_run_from_a_file_to_a_file(shaderloom, path, tmp_path):
+    x = np.random.default_rng(3).random(20, np.float32)
+    np.save(tmp_path / "x.npy", x)
+    shaderloom("run", path, "--input", f"x={tmp_path / 'x.npy'}", "--output", tmp_path / "out.npz")
+    with np.load(tmp_path / "out.npz") as results:
+        assert results.files == ["y"]
+        np.testing.assert_allclose(results["y"], (x * 2 + 2 * np.tile(np.arange(10), 2)) * 2, rtol=1e-6)
+
+
+def test_run_prints_json_alone(shaderloom, path):
+    result = shaderloom("run", path, "--shape", "x=30", "--json", "--repeat", 3)
+    facts = json.loads(result.stdout)
+    assert facts["outputs"][0].keys() == {"name", "dtype", "shape", "min", "max", "mean", "not_finite"}
+    assert facts["outputs"][0]["shape"] == [30]
+    assert facts["calls"] == 2
+    assert facts["run_ms"] > 0
+    again = json.loads(shaderloom("run", path, "--shape", "x=30", "--json").stdout)
+    assert again["outputs"] == facts["outputs"], "random inputs are seeded"
+    assert (facts["from_disk"], again["from_disk"]) == (False, True)
+    other = json.loads(shaderloom("run", path, "--shape", "x=30", "--json", "--seed", 1).stdout)
+    assert other["outputs"] != facts["outputs"]
+
+
+def test_run_prints_a_table(shaderloom, path):
+    output = shaderloom("run", path, "--shape", "x=30", "--input", "x=random").output
+    assert re.search(r"y\s*│ float32\s*│ 30\s*│", output)
+    assert "2 calls" in output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--shape", "x=ax3"], "--shape x=ax3 is not a list of sizes"),
+        (["--shape", "10"], "--shape wants NAME=VALUE"),
+        (["--shape", "x=1", "--shape", "x=2"], "gives 'x' twice"),
+        (["--shape", "q=1"], "no input 'q'"),
+        ([], "tensor 'x': the model declares the shape N [give the sizes: --shape x=...]"),
+        (["--shape", "x=1x2"], "has rank 2"),
+        (["--input", "x=missing.npy"], "cannot read 'missing.npy'"),
+        (["--shape", "x=10", "--dynamic", "N=5"], "--dynamic N=5 is not a range"),
+        (["--shape", "x=" + 5000 * "9"], "is not a list of sizes"),
+        (["--shape", "x=10", "--dynamic", "N=1:" + 5000 * "9"], "is not a range"),
+        (["--shape", "x=10", "--dynamic", "M=1:5"], "no input has a dimension 'M'"),
+        (["--shape", "x=10", "--device", "abacus"], "no adapter matches 'abacus'"),
+        (["--shape", "x=10", "--output", "/nowhere/out.npz"], "cannot write '/nowhere/out.npz'"),
+    ],
+)
+def test_errors_are_one_line(shaderloom, path, arguments, message):
+    result = shaderloom("run", path, *arguments, status=1)
+    (line,) = result.stderr.strip().splitlines()
+    assert line.startswith("error: ")
+    assert message in line
+    assert result.stdout == ""
+
+
+def test_debug_shows_the_traceback(shaderloom, tmp_path):
+    missing = tmp_path / "none.onnx"
+    plain = shaderloom("run", missing, status=1).stderr
+    assert "Traceback" not in plain
+    full = shaderloom("run", missing, "--debug", status=1).stderr
+    assert "Traceback" in full
+    assert full.strip().splitlines()[-1] == plain.strip()
+
+
+def test_unexpected_errors_are_readable_too(shaderloom, path, monkeypatch):
+    def fail(*arguments):
+        raise ZeroDivisionError("oops")
+
+    monkeypatch.setattr("shaderloom.model.model.compile_imported", fail)
+    (line,) = shaderloom("run", path, "--shape", "x=10", status=1).stderr.strip().splitlines()
+    assert line.startswith("error: internal error: ZeroDivisionError: oops")
+
+
+def test_warnings_are_one_line(monkeypatch, capsys):
+    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)  # main() replaces it
+    monkeypatch.setattr("shaderloom.cli.app", lambda: warnings.warn("there is\n  a faster way", stacklevel=2))
+    main()
+    assert capsys.readouterr().err == "warning: there is a faster way\n"
+
+
+def test_wrong_usage_has_status_2(shaderloom, path):
+    shaderloom("frobnicate", status=2)
+    shaderloom("run", status=2)
+    shaderloom("run", path, "--stage", "plan", status=2)
+    assert "Usage:" in shaderloom(status=2).output, "no command at all gets the help"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["frobnicate"], "error: usage: no such command 'frobnicate' [shaderloom --help]"),
+        (["run"], "error: usage: missing argument 'MODEL' [shaderloom run --help]"),
+        (["run", "a", "--nope"], "error: usage: no such option: --nope"),
+        (["repro", "a"], "error: usage: missing option '-o' / '--output' [shaderloom repro --help]"),
+        (["inspect", "a", "--stage", "x"], "error: usage: invalid value for '--stage': 'x' is not one of 'graph', "),
+        (["run", "a", "--repeat", "x"], "error: usage: invalid value for '--repeat': "),
+    ],
+)
+def test_wrong_usage_is_one_line(arguments, line):
+    result = CliRunner().invoke(app, arguments, prog_name="shaderloom")
+    assert (result.exit_code, result.stdout) == (2, "")
+    (found,) = result.stderr.splitlines()
+    assert found.startswith(line) and found.endswith("--help]")
+
+
+@pytest.mark.parametrize("command", [["devices"], ["cache", "info"]])
+def test_an_interrupt_is_one_line(command, monkeypatch):
+    def interrupt(*arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("shaderloom.runtime.device.device.list_adapters", interrupt)
+    monkeypatch.setattr("shaderloom.cache.open_cache", interrupt)
+    result = CliRunner().invoke(app, command)
+    assert (result.exit_code, result.stdout, result.stderr.strip()) == (130, "", "error: interrupted")
+
+
+def test_an_interrupt_while_commands_are_read(monkeypatch, capsys):
+    def interrupt():
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)  # main() replaces it
+    monkeypatch.setattr("shaderloom.cli.app", interrupt)
+    with pytest.raises(SystemExit) as caught:
+        main()
+    assert (caught.value.code, capsys.readouterr().err) == (130, "error: interrupted\n")
+
+
+def test_a_reader_that_stops_is_no_error(tmp_path):
+    path = tmp_path / "model.onnx"
+    path.write_bytes(two_step_model().SerializeToString())
+    words = [sys.executable, "-m", "shaderloom", "inspect", path, "--shape", "x=10", "--web", "--stage", "wgsl"]
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "wb") as output:
+        done = subprocess.run(words, stdout=output, stderr=subprocess.PIPE, text=True, timeout=60)
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        (["run", "none.onnx"], "error: model: there is no file 'none.onnx' [check the path]"),
+        (["check", "none.onnx"], "error: model: there is no file 'none.onnx' [check the path]"),
+        (["verify", "none"], "error: bundle: there is no bundle 'none' [check the path]"),
+        (["run", "FOLDER"], "is no bundle: 'manifest.json' is missing [check the path]"),
+        (["check", "FOLDER"], "as shader bundles are, and not a file of a model [name the ONNX file; "),
+        (["repro", "FOLDER", "--kernel", 0, "-o", "FOLDER/k.py"], "and not a file of a model [name the ONNX file; "),
+        (["compile", "FOLDER", "-o", "FOLDER/b"], "and not a file of a model [name the ONNX file; "),
+        (["check", "TEXT"], "is not an ONNX file, or a damaged one"),
+        (["inspect", "TEXT"], "not an ONNX file"),
+        (["inspect", "MODEL", "--shape", "x=10", "--option", "fusion=maybe"], "'fusion' is true or false, not 'maybe'"),
+        (["inspect", "MODEL", "--shape", "x=10", "--option", "disabled_passes=views"], "is a list of names of passes"),
+        (["inspect", "MODEL", "--shape", "x=10", "--option", 'disabled_passes=["x"]'], "there is no pass 'x'"),
+        (["inspect", "MODEL", "--shape", "x=10", "--html", "/nowhere/r.html"], "[name another file or folder]"),
+    ],
+)
+def test_files_of_another_kind(device, cache_folder, path, tmp_path, command, message):
+    text = tmp_path / "text.onnx"
+    text.write_text("# Not a model, but a text\n")
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    words = [str(word).replace("MODEL", str(path)).replace("TEXT", str(text)) for word in command]
+    result = CliRunner().invoke(app, [word.replace("FOLDER", str(folder)) for word in words])
+    assert result.exit_code == 1, result.output
+    (line,) = result.stderr.strip().splitlines()
+    assert message in line
+
+
+def test_inspect_json_tells_what_was_compiled(shaderloom, path):
+    text = shaderloom("inspect", path, "--shape", "x=20", "--json").stdout
+    facts = json.loads(text)
+    assert (facts["nodes"], facts["calls"], facts["weight_transforms"]) == (3, 2, 1)
+    assert [kernel["template"] for kernel in facts["kernels"]] == ["map", "map"]
+    for kernel in facts["kernels"]:
+        assert kernel["key"].startswith(kernel["id"])
+        assert {"origins", "grid", "workgroup", "bindings"} <= kernel.keys()
+    assert facts["slots"] == [336]
+    assert shaderloom("inspect", path, "--shape", "x=20", "--json").stdout == text
+
+
+def test_inspect_stages(shaderloom, path):
+    graph = shaderloom("inspect", path, "--shape", "x=10", "--stage", "graph").output
+    assert "Mul" in graph
+    fused = shaderloom("inspect", path, "--shape", "x=10", "--stage", "fused").output
+    assert "Mul (main node 0)" in fused
+    facts = json.loads(shaderloom("inspect", path, "--shape", "x=10", "--stage", "fused", "--json").stdout)
+    assert [group["family"] for group in facts["groups"] if group["when"] == "run"] == ["map"]
+    plan = shaderloom("inspect", path, "--shape", "x=10").output
+    assert "2 calls a run, 1 weight transforms" in plan
+
+
+def test_inspect_shows_one_shader(shaderloom, path):
+    every = shaderloom("inspect", path, "--shape", "x=20", "--stage", "wgsl").output
+    assert every.count("fn main") == 2
+    first = shaderloom("inspect", path, "--shape", "x=20", "--stage", "wgsl", "--kernel", 0).output
+    assert first.count("fn main") == 1
+    identity = re.search(r"kernel ([0-9a-f]{12})", first).group(1)
+    by_id = shaderloom("inspect", path, "--shape", "x=20", "--stage", "wgsl", "--kernel", identity[:8]).output
+    assert by_id == first
+    wrong = shaderloom("inspect", path, "--shape", "x=20", "--kernel", "zzz", status=1)
+    assert "no kernel 'zzz'" in wrong.stderr
+
+
+def test_devices(shaderloom, device):
+    assert device.name.split(" (")[0] in shaderloom("devices").output
+    rows = json.loads(shaderloom("devices", "--json").stdout)
+    assert [row["index"] for row in rows] == list(range(len(rows)))
+    assert rows[0]["limits"]["max-buffer-size"] > 0
+
+
+def test_cache_commands(shaderloom, path, cache_folder, monkeypatch):
+    shaderloom("run", path, "--shape", "x=30")
+    state = json.loads(shaderloom("cache", "info", "--json").stdout)
+    assert (state["folder"], state["entries"]) == (str(cache_folder), 2)  # the model's header and a plan
+    assert "2 entries" in shaderloom("cache", "info").output
+    assert "2 entries removed" in shaderloom("cache", "clear").output
+    assert "0 entries" in shaderloom("cache", "info").output
+    shaderloom("run", path, "--shape", "x=30", "--no-cache")
+    assert "0 entries" in shaderloom("cache", "info").output
+    monkeypatch.setenv("SHADERLOOM_CACHE", "off")
+    assert "off" in shaderloom("cache", "info").output
+
+
+def test_help_teaches_with_examples(shaderloom):
+    assert "COMMAND" in shaderloom("--help").output
+    for command in ("run", "inspect", "devices"):
+        assert f"shaderloom {command}" in shaderloom(command, "--help").output.replace("\n", " ")
+
+
+#: Names that mean something else in one command, which explains them itself
+OF_THEIR_OWN = {
+    ("--output", "run"): "a file of outputs",
+    ("--output", "compile"): "a bundle",
+    ("--output", "repro"): "a script",
+    ("--shape", "compile"): "an input that is named again starts the next shape key",
+    ("--input", "compile"): "nothing random: samples are kept",
+}
+
+
+def test_an_option_is_the_same_in_every_command():
+    """Its names, what it takes and its explanation; its default too, but for the number of runs."""
+    group = typer.main.get_command(app)
+    found: dict[str, set[object]] = {}
+    for command, definition in group.commands.items():
+        for option in definition.params:
+            name = option.opts[-1] if option.opts[0] == "-o" else option.opts[0]
+            if (name, command) in OF_THEIR_OWN:
+                continue
+            default = None if name == "--repeat" else repr(option.default)
+            stated = (tuple(option.opts), option.metavar, getattr(option, "help", None), default)
+            if name != "model":  # some commands take bundles too
+                found.setdefault(name, set()).add(stated)
+    assert {"--shape", "--device", "--f16", "--option", "--kernel", "--seed"} <= found.keys()
+    assert {name: stated for name, stated in found.items() if len(stated) > 1} == {}
+
+
+def test_as_a_module():
+    version = subprocess.run(
+        [sys.executable, "-m", "shaderloom", "--version"], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert re.fullmatch(r"shaderloom \d+\.\d+\.\d+\n", version.stdout)
+
+
+def test_shapes_and_ranges_are_parsed():
+    assert parse_shapes(["x=1x3x224", "a=b=5", "s=", "y=1,2"]) == {"x": (1, 3, 224), "a=b": (5,), "s": (), "y": (1, 2)}
+    assert parse_dynamic(["n=1:4096", "H=64:512:4"]) == {"n": (1, 4096), "H": (64, 512, 4)}
+    with pytest.raises(InputError):
+        parse_shapes(["x=-1"])
+
+
+def test_sizes_are_readable():
+    assert [format_bytes(size) for size in (0, 1023, 1536, 3 << 20, 5 << 30)] == [
+        "0 B",
+        "1023 B",
+        "1.5 KiB",
+        "3.0 MiB",
+        "5.00 GiB",
+    ]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["run", "MODEL", "--output", "MODEL"],
+        ["inspect", "MODEL", "--html", "MODEL"],
+        ["profile", "MODEL", "--trace", "MODEL"],
+        ["repro", "MODEL", "--kernel", "0", "-o", "MODEL"],
+    ],
+)
+def test_a_result_does_not_replace_its_model(command: list[str], tmp_path: Path) -> None:
+    model = tmp_path / "model.onnx"
+    node = onnx.helper.make_node("Relu", ["x"], ["y"])
+    ports = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [2, 3]) for name in "xy"]
+    onnx.save(onnx.helper.make_model(onnx.helper.make_graph([node], "g", ports[:1], ports[1:])), model)
+    before = model.read_bytes()
+    words = [str(model) if word == "MODEL" else word for word in command]
+    done = subprocess.run([sys.executable, "-m", "shaderloom", *words], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 1 and "is the model itself" in done.stderr
+    assert model.read_bytes() == before

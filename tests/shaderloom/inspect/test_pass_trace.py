@@ -1,0 +1,156 @@
+"""``inspect``: the stages of a compilation, one file or one text each, the same in every run."""
+
+from __future__ import annotations
+
+import json
+
+import onnx.parser
+import pytest
+from typer.testing import CliRunner
+
+from shaderloom.cli import app
+from shaderloom.compiler.passes.pipeline import PASS_NAMES
+from shaderloom.inspect.pass_trace import dump, follow
+from shaderloom.model.model import Model
+from shaderloom.runtime.plan.device_profile import WEB
+from shaderloom.runtime.plan.errors import InputError
+
+MODEL = """<ir_version: 9, opset_import: ["" : 17]>
+block (float[1,4,8,8] x) => (float[1,8,8,8] y)
+<float[8,4,3,3] w, float[8] scale, float[8] shift, float[8] mean, float[8] variance> {
+    c = Conv <pads = [1, 1, 1, 1]> (x, w)
+    n = BatchNormalization (c, scale, shift, mean, variance)
+    r = Relu (n)
+    i = Identity (r)
+    y = Softmax <axis = 1> (i)
+}"""
+
+
+def block() -> onnx.ModelProto:
+    """Convolution, batch normalisation, Relu and Softmax, with weights."""
+    import numpy as np
+    from onnx import numpy_helper
+
+    model = onnx.parser.parse_model(MODEL)
+    generator = np.random.default_rng(5)
+    del model.graph.initializer[:]
+    shapes = {"w": (8, 4, 3, 3), "scale": (8,), "shift": (8,), "mean": (8,), "variance": (8,)}
+    for name, shape in shapes.items():
+        array = generator.uniform(0.5, 1.5, shape).astype(np.float32)
+        model.graph.initializer.append(numpy_helper.from_array(array, name))
+    return model
+
+
+@pytest.fixture
+def path(tmp_path):
+    target = tmp_path / "model.onnx"
+    target.write_bytes(block().SerializeToString())
+    return target
+
+
+@pytest.fixture
+def inspect(path, cache_folder, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def run(*arguments: object, status: int = 0):
+        result = CliRunner().invoke(app, ["inspect", str(path), "--web", *map(str, arguments)])
+        assert result.exit_code == status, result.output
+        return result
+
+    return run
+
+
+def test_the_stages_differ_as_they_should(inspect):
+    graph = inspect("--stage", "graph").output
+    canonical = inspect("--stage", "canonical").output
+    layout = inspect("--stage", "layout").output
+    assert "BatchNormalization" in graph and "Softmax" in graph
+    assert "BatchNormalization" not in canonical and "Conv" in canonical
+    assert "NHWC" in layout and "NHWC" not in canonical
+
+
+def test_after_a_pass(inspect):
+    expanded = inspect("--after", "expand").output
+    assert "Softmax" not in expanded and "Exp" in expanded
+    scaled = inspect("--after", "scales").output
+    assert scaled != expanded
+    error = inspect("--after", "nothing", status=1).stderr
+    assert "no pass 'nothing' ran" in error and "scales" in error
+
+
+@pytest.mark.parametrize("stage", ["graph", "canonical", "layout", "fused", "plan", "wgsl"])
+def test_json_of_two_runs_is_the_same(inspect, stage):
+    first = inspect("--stage", stage, "--json", "--no-cache").stdout
+    assert inspect("--stage", stage, "--json", "--no-cache").stdout == first
+    json.loads(first)
+    inspect("--stage", stage, "--json")  # fills the cache
+    assert inspect("--stage", stage, "--json").stdout == first
+
+
+def test_dump_has_a_file_for_every_stage(inspect, tmp_path):
+    inspect("--dump", tmp_path / "one")
+    inspect("--dump", tmp_path / "two")
+    names = sorted(path.name for path in (tmp_path / "one").iterdir())
+    steps = [name.partition("-")[2].removesuffix(".txt") for name in names if name.endswith(".txt")]
+    assert steps[: len(PASS_NAMES) + 3] == ["specialise", "expand", *PASS_NAMES, "winograd"]
+    assert steps[-1] == "layout"
+    assert any(name.endswith(".wgsl") for name in names)
+    for name in names:
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
+    assert "is not empty" in inspect("--dump", tmp_path / "one", status=1).stderr
+
+
+def test_shaders_have_comments_for_people(inspect):
+    text = inspect("--stage", "wgsl", "--kernel", 0).output
+    assert "// computes Conv (main node 0)" in text
+    shader = json.loads(inspect("--stage", "wgsl", "--kernel", 0, "--json").stdout)[0]["wgsl"]
+    assert "Conv" not in shader
+
+
+def test_options_reach_the_compiler(inspect):
+    calls = json.loads(inspect("--json").stdout)["calls"]
+    assert json.loads(inspect("--json", "--option", "fusion=false").stdout)["calls"] > calls
+    assert "unknown compiler option" in inspect("--option", "colour=red", status=1).stderr
+
+
+def test_plans_tell_what_their_calls_bind(path):
+    model = Model(path, cache=False)
+    plan = follow(model, {"x": (1, 4, 8, 8)}, WEB).plan
+    tensors, calls = plan.report["tensors"], plan.report["call_records"]
+    assert len(calls) == len(plan.stages[0].calls)
+    for call, record in zip(plan.stages[0].calls, calls, strict=True):
+        assert len(record["operands"]) == sum(item.buffer != "symbols" for item in call.ranges)
+    first = calls[0]
+    assert (first["family"], first["prologue"]) == ("conv", [])
+    assert any("Conv" in origin for origin in first["anchor"])
+    assert any("Relu" in origin for origin in first["epilogue"])
+    source, weight, *_, result = (tensors[number] for number in first["operands"])
+    assert (source["name"], source["kind"], source["layout"]["text"]) == ("x", "input", "NCHW")
+    assert (weight["kind"], weight["shape"]) == ("weight", [8, 4, 3, 3])
+    assert (result["name"], result["kind"], result["layout"]["text"]) == ("r", "activation", "NHWC")
+    assert tensors[calls[-1]["operands"][-1]]["kind"] == "output"
+
+
+def test_rewrites_are_traced(path):
+    trail = follow(Model(path, cache=False), {"x": (1, 4, 8, 8)}, WEB, with_plan=False)
+    applied = [row for row in trail.rewrites if row["refused"] is None]
+    assert any(any("BatchNormalization" in origin for origin in row["origins"]) for row in applied)
+
+
+def test_dump_refuses_what_it_cannot_write(path, tmp_path):
+    trail = follow(Model(path, cache=False), {"x": (1, 4, 8, 8)}, WEB, with_plan=False)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError):
+        dump(trail, tmp_path / "file" / "inside")
+
+
+def test_overwritten_operands_are_recorded(path):
+    plan = follow(Model(path, cache=False), {"x": (1, 4, 8, 8)}, WEB, {"fusion": False}).plan
+    tensors, records = plan.report["tensors"], plan.report["call_records"]
+    writers = {record["operands"][-1]: number for number, record in enumerate(records)}
+    overwriting = [record for record in records if record["in_place"] is not None]
+    assert len(overwriting) == plan.report["in_place"] > 0
+    for record in overwriting:
+        before, after = record["in_place"], record["operands"][-1]
+        assert before in writers and before not in record["operands"]
+        assert tensors[before]["dtype"] == tensors[after]["dtype"]

@@ -1,0 +1,304 @@
+"""Provider lists: what is dropped and why, what is left, and the cpu provider where there is no device."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+import warnings
+
+import numpy as np
+import onnx
+import onnx.parser
+import pytest
+
+import shaderloom
+from shaderloom.api.providers import initialise_providers, parse_providers
+from shaderloom.runtime.device.device import AdapterDescription, choose_adapter
+from shaderloom.runtime.plan.errors import DeviceError, InputError, UnsupportedError
+
+pytestmark = pytest.mark.usefixtures("fresh_notices")
+
+ADD = """<ir_version: 8, opset_import: ["" : 17]>
+g (float[n] x, float[1] b) => (float[n] y) <float[1] b = {1}> { y = Add(x, b) }"""
+DOUBLE = """<ir_version: 8, opset_import: ["" : 17]> g (double[n] x) => (double[n] y) { y = Add(x, x) }"""
+TEXT = """<ir_version: 8, opset_import: ["" : 20]>
+g (string[n] x, string[n] z) => (string[n] y) { y = StringConcat(x, z) }"""
+
+
+def parse(text: str) -> onnx.ModelProto:
+    return onnx.parser.parse_model(text)
+
+
+def test_names_and_aliases():
+    assert parse_providers(None) == [("wgpu", {})]
+    assert parse_providers(["JsExecutionProvider", "CPUExecutionProvider", "wgpu", "webgpu"]) == [
+        ("wgpu", {}),
+        ("cpu", {}),
+    ]
+    assert parse_providers(
+        [("wgpu", {"device": "a"}), "WebGpuExecutionProvider"], [{"power_preference": "low-power"}, {}]
+    ) == [("wgpu", {"power_preference": "low-power", "device": "a"})]
+    for wrong, reason in (
+        ("wgpu", "list of names"),
+        (["tpu"], "no provider 'tpu'"),
+        ([], "empty"),
+    ):
+        with pytest.raises(InputError, match=reason):
+            parse_providers(wrong)
+    with pytest.raises(InputError, match="1 provider options for 2"):
+        parse_providers(["wgpu", "cpu"], [{}])
+
+
+def test_providers_of_onnxruntime_alone():
+    with pytest.warns(UserWarning, match="provider 'CUDAExecutionProvider' is dropped: it is onnxruntime's alone"):
+        found = parse_providers([("CUDAExecutionProvider", {"device_id": 1}), "CPUExecutionProvider"])
+    assert found == [("cpu", {})]
+    with pytest.raises(InputError, match="no provider 'CUDAExecutionProvider'"):
+        parse_providers(["CUDAExecutionProvider"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert parse_providers(["CUDAExecutionProvider", "wgpu"], severity=3) == [("wgpu", {})]
+
+
+def test_every_reason_is_listed():
+    def fail(kind, reason):
+        def maker(options):
+            raise kind(reason, hint="so mend it")
+
+        return maker
+
+    makers = {"wgpu": fail(DeviceError, "no adapter"), "cpu": fail(UnsupportedError, "nothing installed")}
+    both = [("wgpu", {}), ("cpu", {})]
+    reasons = r"'wgpu': device: no adapter \[so mend it\]; 'cpu': support: nothing installed \[so mend it\]"
+    with pytest.raises(DeviceError, match=reasons):
+        initialise_providers(both, makers)
+    with pytest.raises(UnsupportedError, match="nothing installed"):
+        initialise_providers(both[1:], makers)
+    with pytest.warns(UserWarning, match="provider 'wgpu' is dropped: device: no adapter"):
+        assert initialise_providers(both, {**makers, "cpu": lambda options: None}) == ("cpu",)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert initialise_providers(both, {**makers, "cpu": lambda options: None}, severity=3) == ("cpu",)
+
+
+def test_the_list_is_what_really_resolved(device):
+    for wanted, expected in (
+        (["WebGpuExecutionProvider"], ["wgpu"]),
+        (["wgpu", "CPUExecutionProvider", "wgpu"], ["wgpu", "cpu"]),
+        (["cpu"], ["cpu"]),
+    ):
+        with shaderloom.InferenceSession(parse(ADD), providers=wanted, device=device, cache=False) as session:
+            assert session.get_providers() == expected
+            (result,) = session.run(None, {"x": np.arange(3, dtype=np.float32)})
+            np.testing.assert_array_equal(result, [1, 2, 3])
+
+
+PROGRAM = """
+    import json, sys, warnings
+    import numpy as np, onnx.parser
+    blocked = {blocked!r}
+    class Refuse:
+        def find_spec(self, name, path=None, target=None):
+            if name in blocked:
+                raise ImportError(name)
+    sys.meta_path.insert(0, Refuse())
+    import shaderloom
+    model = onnx.parser.parse_model({model!r})
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            session = shaderloom.InferenceSession(model, providers={providers!r})
+            x, b = np.arange(3, dtype=np.float32), np.array([5], np.float32)
+            result = session.run(None, {{"x": x}})[0].tolist()
+            feed = session.run(None, {{"x": x, "b": b}})[0].tolist()
+            report = dict(providers=session.get_providers(), result=result, feed=feed,
+                          implementation=session._cpu.implementation, shape=session.get_inputs()[0].shape)
+        except shaderloom.ShaderloomError as error:
+            report = dict(error=str(error), kind=type(error).__name__)
+    report["warnings"] = [str(item.message) for item in caught]
+    report["available"] = shaderloom.get_available_providers()
+    report["device"] = shaderloom.get_device()
+    print(json.dumps(report))
+"""
+
+
+def run_without_driver(providers, blocked=()) -> dict:
+    """What a process in which no Vulkan driver is installed reports."""
+    environment = {
+        **os.environ,
+        "VK_DRIVER_FILES": "/nonexistent/driver.json",
+        "VK_ICD_FILENAMES": "/nonexistent/driver.json",
+    }
+    program = textwrap.dedent(PROGRAM).format(model=ADD, providers=providers, blocked=tuple(blocked))
+    result = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=100, env=environment
+    )
+    assert result.returncode == 0, result.stderr
+    return json.loads(result.stdout.splitlines()[-1])
+
+
+@pytest.mark.parametrize(("blocked", "implementation"), [((), "onnxruntime"), (("onnxruntime",), "onnx.reference")])
+def test_without_a_driver_the_model_runs_on_the_cpu(blocked, implementation):
+    if implementation == "onnxruntime":
+        pytest.importorskip("onnxruntime")
+    report = run_without_driver(["wgpu", "cpu"], blocked)
+    assert report["providers"] == ["cpu"]
+    assert report["implementation"] == implementation
+    assert report["result"] == [1, 2, 3]
+    assert report["feed"] == [5, 6, 7]
+    assert report["shape"] == ["n"]
+    assert any("provider 'wgpu' is dropped" in text and "mesa-vulkan-drivers" in text for text in report["warnings"])
+    assert (report["available"], report["device"]) == (["cpu"], "CPU")
+
+
+def test_without_a_driver_wgpu_alone_is_an_error():
+    report = run_without_driver(["wgpu"])
+    assert report["kind"] == "DeviceError"
+    assert "mesa-vulkan-drivers" in report["error"]
+
+
+@pytest.mark.parametrize("with_onnxruntime", [True, False])
+def test_types_of_the_host_run_on_the_cpu(device, monkeypatch, with_onnxruntime):
+    if not with_onnxruntime:
+        monkeypatch.setattr("shaderloom.api.providers.cpu_packages", lambda: ["onnx"])
+    x = np.array([0.1, 1e300], np.float64)
+    options = {"device": device, "cache": False}
+    session = shaderloom.InferenceSession(parse(DOUBLE), providers=["wgpu", "cpu"], **options)
+    with pytest.warns(UserWarning, match="provider 'wgpu' cannot run"):
+        result = session.run(None, {"x": x})[0]
+    session.close()
+    assert result.dtype == np.float64
+    np.testing.assert_array_equal(result, x + x)
+    with shaderloom.InferenceSession(parse(TEXT), providers=["wgpu", "cpu"], **options) as session:
+        assert session.get_providers() == ["wgpu", "cpu"]
+        with pytest.warns(UserWarning, match="provider 'wgpu' cannot run"):
+            (text,) = session.run(None, {"x": ["a", "b"], "z": ["c", "d"]})
+        assert text.tolist() == ["ac", "bd"]
+    with pytest.raises(UnsupportedError):
+        shaderloom.InferenceSession(parse(DOUBLE), **options).run(None, {"x": x})
+
+
+def test_what_cannot_be_compiled_goes_to_the_cpu_once_told(device, monkeypatch):
+    attempts = []
+
+    def refuse(*arguments, **options):
+        attempts.append(arguments)
+        raise UnsupportedError("not on a device")
+
+    monkeypatch.setattr("shaderloom.model.model.compile_imported", refuse)
+    monkeypatch.setattr("shaderloom.execution.program.build.compile_graph", refuse)
+    x = np.arange(3, dtype=np.float32)
+    with shaderloom.InferenceSession(
+        parse(ADD), providers=["wgpu", "cpu"], device=device, cache=False, preferred_output_location="gpu-buffer"
+    ) as session:
+        with pytest.warns(UserWarning, match="provider 'wgpu' cannot run 1 nodes, 'cpu' does .*not on a device"):
+            (result,) = session.run(None, {"x": x})
+        assert result.location == "gpu-buffer"
+        np.testing.assert_array_equal(result.numpy(), x + 1)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            target = shaderloom.Tensor.empty((3,), np.float32, device)
+            session.run(None, {"x": shaderloom.Tensor.from_numpy(x, device)}, outputs={"y": target})
+        np.testing.assert_array_equal(target.numpy(), x + 1)
+    assert len(attempts) == 2  # the whole model, and its only stage
+    with (
+        shaderloom.InferenceSession(parse(ADD), providers=["wgpu"], device=device, cache=False) as session,
+        pytest.raises(UnsupportedError, match="not on a device"),
+    ):
+        session.run(None, {"x": x})
+
+
+def test_a_cpu_session_has_no_device(device):
+    with shaderloom.InferenceSession(parse(ADD), providers=["cpu"]) as session:
+        for use in (lambda: session.device, session.report, session.prepare, session.recover):
+            with pytest.raises(UnsupportedError, match="cpu alone"):
+                use()
+        assert session.device_bytes == 0
+        with pytest.raises(InputError, match="float64, expected float32"):
+            session.run(None, {"x": np.zeros(3)})
+        session.synchronize()
+    with pytest.raises(shaderloom.ClosedError):
+        session.run(None, {"x": np.zeros(3, np.float32)})
+    with pytest.raises(InputError, match="cpu alone"):
+        shaderloom.InferenceSession(parse(ADD), providers=["cpu"], preferred_output_location="gpu-buffer")
+
+
+def test_options_of_the_session_reach_onnxruntime(device):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    settings = shaderloom.SessionOptions()
+    settings.intra_op_num_threads = 1
+    settings.execution_mode = shaderloom.ExecutionMode.ORT_PARALLEL
+    settings.graph_optimization_level = shaderloom.GraphOptimizationLevel.ORT_DISABLE_ALL
+    with shaderloom.InferenceSession(parse(ADD), settings, providers=["cpu"]) as session:
+        session.run(None, {"x": np.zeros(3, np.float32)})
+        theirs = session._cpu._open()._session.get_session_options()
+    assert theirs.intra_op_num_threads == 1
+    assert theirs.execution_mode == onnxruntime.ExecutionMode.ORT_PARALLEL
+    assert theirs.graph_optimization_level == onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+
+
+def test_a_bad_model_is_no_reason_to_drop_a_provider():
+    with pytest.raises(shaderloom.ModelError):
+        shaderloom.InferenceSession(b"junk" * 10, providers=["wgpu", "cpu"])
+
+
+def test_a_software_adapter_is_named_once(monkeypatch):
+    from shaderloom.runtime.device.device import list_adapters
+
+    if not list_adapters() or list_adapters()[0].kind != "cpu":
+        pytest.skip("the first adapter is no software one")
+    monkeypatch.delenv("SHADERLOOM_ADAPTER", raising=False)
+    with pytest.warns(UserWarning, match=r"a software one; on this machine providers=\['cpu'\] is faster"):
+        shaderloom.InferenceSession(parse(ADD), cache=False).close()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        shaderloom.InferenceSession(parse(ADD), cache=False).close()
+        shaderloom.InferenceSession(parse(ADD), cache=False, device=0).close()
+
+
+def test_provider_options_choose_the_device(device):
+    name = device.name.split()[0]
+    with shaderloom.InferenceSession(
+        parse(ADD), providers=["wgpu"], provider_options=[{"device": name}], cache=False
+    ) as session:
+        assert session.device is device
+    with pytest.raises(DeviceError, match="no adapter matches 'nothing'"):
+        shaderloom.InferenceSession(parse(ADD), providers=[("wgpu", {"device": "nothing"})], cache=False)
+    with pytest.warns(UserWarning, match="'validationMode' of provider 'wgpu' has no effect"):
+        shaderloom.InferenceSession(
+            parse(ADD), providers=[("wgpu", {"validationMode": "disabled"})], device=device, cache=False
+        ).close()
+    with pytest.raises(InputError, match="no power preference 'warp'"):
+        shaderloom.InferenceSession(parse(ADD), providers=[("wgpu", {"powerPreference": "warp"})], cache=False)
+
+
+def test_low_power_prefers_an_integrated_adapter():
+    def adapter(index: int, kind: str) -> AdapterDescription:
+        return AdapterDescription(index, f"{kind} card", "1.0", kind, "Vulkan", (), {})
+
+    found = [adapter(0, "discrete"), adapter(1, "integrated"), adapter(2, "cpu")]
+    assert choose_adapter(None, found).index == 0
+    assert choose_adapter(None, found, "high-performance").index == 0
+    assert choose_adapter(None, found, "low-power").index == 1
+    assert choose_adapter("cpu", found, "low-power").index == 2
+    assert choose_adapter(None, found[:1], "low-power").index == 0
+
+
+def test_a_refusal_lists_what_importing_and_what_inferring_refuse(device):
+    """Operators that are unknown, and element types that only inference tells: all of them at once."""
+    model = onnx.parser.parse_model(
+        """<ir_version: 9, opset_import: ["" : 18, "other" : 1]>
+        g (float[n, 3] x, string[2] s) => (float[n, 3] y, float[n, 3] z, string[2] t) {
+            a = Cast<to = 11>(x)  b = Mul(a, a)  y = Cast<to = 1>(b)
+            c = other.Unknown(x)  z = Sqrt(c)
+            t = StringNormalizer(s) }"""
+    )
+    with pytest.raises(UnsupportedError, match="asks 3 times") as caught:
+        shaderloom.InferenceSession(model, providers=["wgpu"], device=device)
+    text = str(caught.value)
+    for name in ("Cast (main node 0)", "Unknown (main node 3)", "StringNormalizer (main node 5)"):
+        assert name in text
+    assert "Sqrt" not in text and "Mul" not in text  # which only read what is refused
