@@ -23,7 +23,7 @@ FOLDERS = {
     "runtime": "shaderloom/runtime",
     "templates": "shaderloom/templates",
 }
-NOT_DISTRIBUTED = {"__pycache__"}
+NOT_DISTRIBUTED = {"__pycache__", "node_modules", "package.json", "package-lock.json", "tsconfig.json", "biome.json"}
 
 
 def source_files():

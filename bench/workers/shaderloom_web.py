@@ -39,12 +39,13 @@ def open_model(job: Job, feeds: dict[str, np.ndarray]) -> Opened:
     compile_bundle(job.model, bundle, shapes=[shapes], target="web-software")
     compiled = time.perf_counter() - start
     script = _SCRIPT.replace("NAMES", json.dumps(job.output_names))
-    runner = Path(str(files("shaderloom.runtime") / "web" / "shaderloom.js"))
+    runner = Path(str(files("shaderloom.runtime") / "web"))
 
     def facts(_: Any) -> dict[str, Any]:
         return {"version": shaderloom.__version__, "device": "WebGPU in Chromium", "bundle_s": compiled}
 
-    opened = open_page(script, {"shaderloom.js": runner, "bundle": bundle}, feeds, facts)
+    links = {"shaderloom.js": runner / "shaderloom.js", "shaderloom": runner / "shaderloom", "bundle": bundle}
+    opened = open_page(script, links, feeds, facts)
     finish = opened.finish
 
     def clean() -> dict[str, Any]:

@@ -1,4 +1,4 @@
-/** Types of shaderloom.js. Those of WebGPU are in the package @webgpu/types, or in TypeScript's own DOM library. */
+/** Types of shaderloom.js. Those of WebGPU are in TypeScript's own DOM library, or in the package @webgpu/types. */
 
 export type DataType =
   | "float32" | "float16" | "bfloat16" | "bool"
@@ -11,7 +11,7 @@ export type DataType =
 export type TypedArray =
   | Float32Array | Int32Array | Uint32Array | Int16Array | Uint16Array | Int8Array | Uint8Array | Uint8ClampedArray
   | BigInt64Array | BigUint64Array
-  | { readonly BYTES_PER_ELEMENT: 2; readonly length: number; readonly buffer: ArrayBufferLike };
+  | (ArrayBufferView & { readonly BYTES_PER_ELEMENT: 2; readonly length: number });
 
 /**
  * A value for an input. Without `dims` its number of elements must settle which shapes are meant.
@@ -23,6 +23,8 @@ export type Feed =
   | GPUBuffer
   | { data: TypedArray | GPUBuffer; dims?: readonly number[] }
   | GpuTensor;
+
+export type Feeds = Record<string, Feed>;
 
 export interface CpuTensor {
   dtype: DataType;
@@ -37,8 +39,17 @@ export interface GpuTensor {
   buffer: GPUBuffer;
 }
 
+/** The tensors of each location of outputs. */
+export interface Located {
+  cpu: CpuTensor;
+  gpu: GpuTensor;
+}
+
 /** A number, or the name of a dynamic dimension. */
 export type Dimension = number | string;
+
+/** A number that may depend on dynamic dimensions: itself, the name of a dimension, or [operator, operand, ...]. */
+export type Size = number | string | Size[];
 
 export interface Port {
   name: string;
@@ -61,6 +72,13 @@ export interface LoadOptions {
   onProgress?: (progress: Progress) => void;
 }
 
+export interface RunOptions<Location extends keyof Located = "cpu"> {
+  /** Whether outputs are arrays ("cpu", the default), or stay on the device as new buffers ("gpu"). */
+  location?: Location;
+  /** Names of the outputs wanted; all by default. */
+  outputs?: readonly string[];
+}
+
 export interface CallTime {
   label: string;
   kernel: string;
@@ -68,6 +86,40 @@ export interface CallTime {
   flops: number;
   bytes: number;
   microseconds: number;
+}
+
+/** The sizes of a dynamic dimension: low, low + step, ... high. */
+export interface SizeRange {
+  low: number;
+  high: number;
+  step: number;
+}
+
+/** The shapes that the inputs of a plan have, and the keys of its files. */
+export interface PlanRecord {
+  key: string;
+  shapes: Record<string, Dimension[]>;
+  /** The key of the plan for adapters that compute on the CPU, where the bundle has one. */
+  software?: string;
+}
+
+/** manifest.json, as docs/bundles.md specifies it. */
+export interface Manifest {
+  format: string;
+  producer: { name: string; version: string };
+  target: string;
+  model: { graph_name?: string; custom_metadata_map?: Record<string, string>; [field: string]: unknown };
+  nodes: number;
+  inputs: Port[];
+  overridable?: Port[];
+  outputs: Port[];
+  dynamic: Record<string, [low: number, high: number] | SizeRange>;
+  features: GPUFeatureName[];
+  limits: Record<string, number>;
+  plans: PlanRecord[];
+  weights: Record<string, { bytes: number; parts: { file: string; offset: number; length: number }[] }>;
+  samples: { plan: string; file: string; tolerance: number }[];
+  files: Record<string, { size: number; sha256: string[] }>;
 }
 
 export interface Kernel {
@@ -79,12 +131,33 @@ export interface Kernel {
   bindings: { name: string; access: "read" | "read_write" | "uniform"; element: string; description: string }[];
 }
 
+export interface Call {
+  kernel: string;
+  grid: [Size, Size, Size];
+  ranges: { buffer: string; offset: Size; size: Size }[];
+  label?: string;
+  origins?: string[];
+  flops?: Size;
+  bytes?: Size;
+}
+
+export interface PlanPort {
+  name: string;
+  dtype: DataType;
+  shape: Size[];
+}
+
 /** plan-KEY.json, as docs/bundles.md specifies it. */
 export interface Plan {
   key: string;
+  inputs: PlanPort[];
+  outputs: PlanPort[];
+  symbols: { name: string; low: number; high: number; step?: number }[];
+  arenas: Size[];
   kernels: Kernel[];
-  stages: { calls: { kernel: string; label: string; origins: string[] }[] }[];
-  [field: string]: unknown;
+  stages: { calls: Call[] }[];
+  constants?: { output: string; data: string }[];
+  aliases?: { output: string; source: string }[];
 }
 
 export interface Sample {
@@ -93,9 +166,9 @@ export interface Sample {
   tolerance: number;
 }
 
+/** A loaded bundle. Runs may overlap: each is one submission, and the device's queue keeps their order. */
 export interface Session {
-  /** manifest.json, as docs/bundles.md specifies it. */
-  readonly manifest: any;
+  readonly manifest: Manifest;
   readonly device: GPUDevice;
   readonly inputs: Port[];
   readonly outputs: Port[];
@@ -103,16 +176,13 @@ export interface Session {
   readonly shapes: Record<string, Dimension[]>[];
   /** Resolves with a readable reason when the device is lost. */
   readonly lost: Promise<string>;
-  run(
-    feeds: Record<string, Feed>,
-    options?: { location?: "cpu"; outputs?: readonly string[] },
-  ): Promise<Record<string, CpuTensor>>;
-  run(
-    feeds: Record<string, Feed>,
-    options: { location: "gpu"; outputs?: readonly string[] },
-  ): Promise<Record<string, GpuTensor>>;
+  /** Compute the outputs for `feeds`. */
+  run<Location extends keyof Located = "cpu">(
+    feeds: Feeds,
+    options?: RunOptions<Location>,
+  ): Promise<Record<string, Located[Location]>>;
   /** Needs the feature timestamp-query, which a session's own device has where the GPU offers it. */
-  profile(feeds: Record<string, Feed>): Promise<CallTime[]>;
+  profile(feeds: Feeds): Promise<CallTime[]>;
   /** Fetch and compile ahead of the first run: the plan of an index, or all. */
   prepare(index?: number): Promise<Plan[]>;
   shader(kernel: Kernel): Promise<string>;
@@ -120,12 +190,15 @@ export interface Session {
   dispose(): void;
 }
 
+export type ErrorKind = "bundle" | "device" | "input" | "closed";
+
 export class ShaderloomError extends Error {
-  readonly kind: "bundle" | "device" | "input" | "closed";
+  constructor(kind: ErrorKind, message: string, options?: ErrorOptions);
+  readonly kind: ErrorKind;
 }
 
 /** Open the bundle (a folder) at `url`, check it, and upload its weights. */
 export function load(url: string | URL, options?: LoadOptions): Promise<Session>;
 
-/** The value of a dimension of a plan: a number, the name of a symbol, or [operator, operand, ...]. */
-export function evaluate(dimension: unknown, symbols: Record<string, number>): number;
+/** The value of a size for the values of symbols. */
+export function evaluate(size: Size, symbols: Record<string, number>): number;

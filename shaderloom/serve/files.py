@@ -33,8 +33,9 @@ def bundle_resources(bundle: BundleFiles, prefix: str) -> dict[str, Resource]:
 
 
 def runner_resources() -> dict[str, Resource]:
-    """``/shaderloom.js``."""
-    return {"/shaderloom.js": _resource(files("shaderloom.runtime") / "web" / "shaderloom.js")}
+    """The browser runner: ``/shaderloom.js``, and its modules below ``/shaderloom/``."""
+    web = files("shaderloom.runtime") / "web"
+    return {"/shaderloom.js": _resource(web / "shaderloom.js"), **_assets(web / "shaderloom", "/shaderloom/")}
 
 
 def page_resources() -> dict[str, Resource]:
@@ -52,9 +53,9 @@ def text_resource(name: str, text: str) -> Mapping[str, Resource]:
     return {f"/{name}": Resource(content_type(name), text.encode)}
 
 
-def _assets(folder: Traversable) -> dict[str, Resource]:
+def _assets(folder: Traversable, prefix: str = "/") -> dict[str, Resource]:
     return {
-        f"/{entry.name}": _resource(entry)
+        prefix + entry.name: _resource(entry)
         for entry in folder.iterdir()
         if entry.name.endswith((".html", ".js", ".css", ".svg"))
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -375,10 +376,20 @@ def test_weights_larger_than_a_chunk_and_in_parts(open_bundle, tmp_path, monkeyp
 # -- the module by itself ----------------------------------------------------------------------------------------------
 
 
-def test_the_source_is_small_and_alone():
-    text = RUNNER.read_text(encoding="utf-8")
-    assert len(text.encode()) < 40_000
-    assert "import " not in text.replace('import { load } from "./shaderloom.js";', "")
+def test_the_modules_are_small_and_import_each_other_alone():
+    texts = {path: path.read_text(encoding="utf-8") for path in (RUNNER, *RUNNER.with_suffix("").glob("*.js"))}
+    assert sum(len(text.encode()) for text in texts.values()) < 70_000
+    imported = set()
+    for path, text in texts.items():
+        for name in re.findall(r'^(?:import|export) \{.*\} from "(.+)";$', text, re.MULTILINE):
+            assert name.startswith("./")
+            imported.add(path.parent / name)
+    assert imported == set(texts) - {RUNNER}
+
+
+def test_the_module_exports_what_its_types_declare(blank):
+    declared = re.findall(r"^export (?:class|function) (\w+)", RUNNER.with_suffix(".d.ts").read_text(), re.MULTILINE)
+    assert sorted(declared) == blank.evaluate("import('/shaderloom.js').then((module) => Object.keys(module).sort())")
 
 
 def test_browsers_without_webgpu_are_told(open_bundle, static_bundle):

@@ -61,6 +61,7 @@ export function decode(probabilities, steps, classes, characters) {
 export function readCharacters(manifest) {
   const { character } = manifest.model.custom_metadata_map;
   if (!character) throw new Error("the bundle has no metadata entry 'character': it is no PP-OCR recogniser");
+  // biome-ignore lint/suspicious/noControlCharactersInRegex: Python's splitlines() splits at these, too
   const lines = character.split(/\r\n|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]/);
   if (lines.at(-1) === "") lines.pop(); // the end of the last line
   return ["", ...lines, " "];

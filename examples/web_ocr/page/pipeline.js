@@ -42,7 +42,8 @@ export class OcrPipeline {
     return async (values) => {
       const start = performance.now();
       const outputs = await session.run({ [session.inputs[0].name]: values });
-      const time = (this.times[name] ??= { milliseconds: 0, runs: 0 });
+      this.times[name] ??= { milliseconds: 0, runs: 0 };
+      const time = this.times[name];
       time.milliseconds += performance.now() - start;
       time.runs++;
       return outputs[session.outputs[0].name];

@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+from pathlib import PurePosixPath
 from urllib.parse import urlsplit
 
 import pytest
@@ -53,6 +54,7 @@ def ask(site: Site, path: str, *, method: str = "GET", host: str | None = None):
         ("/page.js", "text/javascript"),
         ("/page.css", "text/css"),
         ("/shaderloom.js", "text/javascript"),
+        ("/shaderloom/session.js", "text/javascript"),
     ],
 )
 def test_the_page_and_its_files(site, path, content_type):
@@ -65,15 +67,13 @@ def test_the_page_and_its_files(site, path, content_type):
 
 def test_every_file_that_the_page_names_is_there(site):
     page = ask(site, "/")[2].decode()
-    names = re.findall(r'(?:src|href)="([^"]+)"', page)
-    scripts = [name for name in names if name.endswith(".js")]
-    for script in scripts:
-        imported = re.findall(r'from "\./([^"]+)"', ask(site, f"/{script}")[2].decode())
-        names += imported
-    assert {"page.css", "page.js", "shaderloom.js", "values.js", "pictures.js"} <= set(names)
-    for name in names:
-        if not name.startswith("data:"):
-            assert ask(site, f"/{name}")[0] == 200, name
+    names = [name for name in re.findall(r'(?:src|href)="([^"]+)"', page) if not name.startswith("data:")]
+    for name in names:  # which grows
+        status, _, body = ask(site, f"/{name}")
+        assert status == 200, name
+        imported = re.findall(r'from "\./([^"]+)"', body.decode()) if name.endswith(".js") else []
+        names += {(PurePosixPath(name).parent / other).as_posix() for other in imported} - set(names)
+    assert {"page.css", "page.js", "shaderloom.js", "shaderloom/errors.js", "values.js", "pictures.js"} <= set(names)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,62 @@
+/** @import { TypedArray } from "../shaderloom.js" */
+
+import { bufferSize } from "./sizes.js";
+
+/** Return the usage of a tensor's buffer. A function, because pages without WebGPU import this module, too. */
+export const tensorUsage = () => GPUBufferUsage.STORAGE | GPUBufferUsage.COPY_SRC | GPUBufferUsage.COPY_DST;
+
+/** Hold the buffers of a session by name: weights, inputs, outputs, arenas, symbols. Plans share them. */
+export class Buffers {
+  #device;
+  /** @type {Map<string, GPUBuffer>} */
+  #buffers = new Map();
+  /** Called when a buffer takes the place of a smaller one. */
+  onReplace = () => {};
+
+  /** @param {GPUDevice} device */
+  constructor(device) {
+    this.#device = device;
+  }
+
+  /** Return the buffer of a name, or undefined. @param {string} name */
+  get(name) {
+    return this.#buffers.get(name);
+  }
+
+  /** Make a buffer for `bytes` of content. @param {string} name @param {number} bytes @param {number} [usage] */
+  create(name, bytes, usage = tensorUsage()) {
+    const buffer = this.#device.createBuffer({ size: bufferSize(bytes), usage, label: name.slice(0, 40) });
+    this.#buffers.set(name, buffer);
+    return buffer;
+  }
+
+  /** Return the buffer of a name, at least `bytes` large: a smaller one is replaced.
+   *  @param {string} name @param {number} bytes @param {number} [usage] */
+  allocate(name, bytes, usage) {
+    const present = this.#buffers.get(name);
+    if (present && present.size >= bufferSize(bytes)) return present;
+    if (present) {
+      present.destroy(); // what was submitted still completes
+      this.onReplace();
+    }
+    return this.create(name, bytes, usage);
+  }
+
+  destroy() {
+    for (const buffer of this.#buffers.values()) buffer.destroy();
+    this.#buffers.clear();
+  }
+}
+
+/** Write an array to the start of a buffer, filled up to whole words with zeros.
+ *  @param {GPUDevice} device @param {GPUBuffer} buffer @param {TypedArray} data */
+export function writeArray(device, buffer, data) {
+  if (!data.byteLength) return;
+  let bytes = new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
+  if (bytes.length % 4) {
+    const words = new Uint8Array(Math.ceil(bytes.length / 4) * 4);
+    words.set(bytes);
+    bytes = words;
+  }
+  device.queue.writeBuffer(buffer, 0, bytes);
+}

@@ -1,0 +1,123 @@
+/** @import { Call, Plan } from "../shaderloom.js" */
+/** @import { Buffers } from "./buffers.js" */
+/** @import { Value } from "./feeds.js" */
+/** @import { CompiledKernel } from "./pipelines.js" */
+/** @import { LoadedPlan } from "./plans.js" */
+/** @import { Symbols } from "./shapes.js" */
+
+import { writeArray } from "./buffers.js";
+import { elementBytes } from "./dtypes.js";
+import { ShaderloomError } from "./errors.js";
+import { isBuffer } from "./feeds.js";
+import { elementCount, evaluate } from "./sizes.js";
+
+/**
+ * @typedef {{ call: Call, compiled: CompiledKernel, grid: number[], group?: GPUBindGroup }} SizedCall
+ * @typedef {Required<SizedCall>} BoundCall
+ * @typedef {(name: string) => GPUBuffer | undefined} Lookup The buffer of a name in a plan.
+ */
+
+/** Combinations of sizes whose calls are cached, for each plan. */
+const CACHED_SIZES = 8;
+
+/** Prepare the calls of a run: sizes, buffers, bind groups. */
+export class Calls {
+  #device;
+  #buffers;
+  /** By plan and by values of symbols. @type {Map<Plan, Map<string, SizedCall[]>>} */
+  #cache = new Map();
+
+  /** @param {GPUDevice} device @param {Buffers} buffers */
+  constructor(device, buffers) {
+    this.#device = device;
+    this.#buffers = buffers;
+    buffers.onReplace = () => this.#cache.clear();
+  }
+
+  /**
+   * Allocate the buffers of a run, write its feeds, and return its calls and the lookup of its buffers.
+   *
+   * @param {LoadedPlan} loaded @param {Symbols} symbols @param {Record<string, Value>} values
+   * @returns {{ calls: BoundCall[], lookup: Lookup }}
+   * @throws {ShaderloomError} "bundle" for a call that does not fit the plan
+   */
+  bind(loaded, symbols, values) {
+    const { plan } = loaded;
+    const buffers = this.#buffers;
+    /** @type {Map<string, GPUBuffer>} */
+    const callers = new Map();
+    for (const { name } of plan.inputs) {
+      const { data } = values[name];
+      if (isBuffer(data)) callers.set(`input:${name}`, data);
+      else writeArray(this.#device, buffers.allocate(`input:${name}`, data.byteLength), data);
+    }
+    for (const { name, shape, dtype } of plan.outputs) {
+      const elements = elementCount(shape.map((dim) => evaluate(dim, symbols)));
+      buffers.allocate(`output:${name}`, elements * elementBytes(dtype));
+    }
+    for (const [index, size] of plan.arenas.entries()) buffers.allocate(`arena:${index}`, evaluate(size, symbols));
+    const sizes = plan.symbols.map(({ name, step = 1 }) => Math.floor(symbols[name] / step));
+    const uniforms = `symbols ${plan.key}`; // each plan has symbols of its own
+    if (sizes.length) {
+      const buffer = buffers.allocate(uniforms, 4 * sizes.length, GPUBufferUsage.UNIFORM | GPUBufferUsage.COPY_DST);
+      this.#device.queue.writeBuffer(buffer, 0, new Int32Array(sizes));
+    }
+    /** @type {Lookup} */
+    const lookup = (name) => callers.get(name) ?? buffers.get(name === "symbols" ? uniforms : name);
+    const calls = this.#sized(loaded, symbols, sizes.join()).map((sized) => {
+      // Bind groups are cached, save those that bind the caller's buffers.
+      if (sized.call.ranges.some(({ buffer }) => callers.has(buffer))) {
+        return { ...sized, group: this.#group(sized, symbols, lookup) };
+      }
+      sized.group ??= this.#group(sized, symbols, lookup);
+      return /** @type {BoundCall} */ (sized);
+    });
+    return { calls, lookup };
+  }
+
+  /** Return the calls of a plan that have work, cached by the values of symbols.
+   *  @param {LoadedPlan} loaded @param {Symbols} symbols @param {string} key */
+  #sized({ plan, kernels }, symbols, key) {
+    /** @type {Map<string, SizedCall[]>} */
+    const cache = this.#cache.get(plan) ?? new Map();
+    this.#cache.set(plan, cache);
+    const cached = cache.get(key);
+    if (cached) return cached;
+    /** @type {SizedCall[]} */
+    const calls = [];
+    for (const call of plan.stages.flatMap((stage) => stage.calls)) {
+      const grid = call.grid.map((size) => evaluate(size, symbols));
+      if (grid.includes(0)) continue;
+      const compiled = kernels.get(call.kernel);
+      if (!compiled || call.ranges.length !== compiled.kernel.bindings.length) {
+        throw new ShaderloomError("bundle", `a call of kernel ${call.kernel.slice(0, 12)} does not fit the plan`);
+      }
+      calls.push({ call, compiled, grid });
+    }
+    cache.set(key, calls);
+    const [oldest] = cache.keys();
+    if (cache.size > CACHED_SIZES) cache.delete(oldest);
+    return calls;
+  }
+
+  /** @param {SizedCall} sized @param {Symbols} symbols @param {Lookup} lookup */
+  #group({ call, compiled }, symbols, lookup) {
+    const entries = call.ranges.map((range, binding) => {
+      const buffer = lookup(range.buffer);
+      const [offset, size] = [evaluate(range.offset, symbols), evaluate(range.size, symbols)];
+      if (!buffer || !(size > 0 && offset >= 0 && offset + size <= buffer.size)) {
+        const bytes = `bytes ${offset} to ${offset + size} of '${range.buffer}', which has ${buffer?.size ?? 0}`;
+        throw new ShaderloomError("bundle", `kernel ${call.kernel.slice(0, 12)} binds ${bytes}`);
+      }
+      return { binding, resource: { buffer, offset, size } };
+    });
+    return this.#device.createBindGroup({ layout: compiled.layout, entries });
+  }
+}
+
+/** Encode a call into a pass. @param {GPUComputePassEncoder} pass @param {BoundCall} call */
+export function encodeCall(pass, { compiled, group, grid: [x, y, z] }) {
+  pass.setPipeline(compiled.pipeline);
+  pass.setBindGroup(0, group);
+  pass.dispatchWorkgroups(x, y, z);
+}

@@ -1,0 +1,69 @@
+// The choice of a device.
+
+/** @import { Manifest } from "../shaderloom.js" */
+
+import { messageOf, ShaderloomError } from "./errors.js";
+
+/** Return the device once it has what the bundle needs. @param {GPUDevice} device @param {Manifest} manifest
+ *  @throws {ShaderloomError} "device" for one that lacks something */
+export function checkDevice(device, manifest) {
+  const missing = missingCapabilities(manifest, device);
+  if (missing.length) {
+    throw new ShaderloomError("device", `the device given lacks what the bundle needs: ${missing.join(", ")}`);
+  }
+  return device;
+}
+
+/** Open a device with what the bundle needs, and with timestamps where the GPU offers them. @param {Manifest} manifest
+ *  @throws {ShaderloomError} "device" where there is no such device */
+export async function openDevice(manifest) {
+  if (!globalThis.navigator?.gpu) {
+    const why = globalThis.isSecureContext === false ? ": the page is no secure context (https or localhost)" : "";
+    throw new ShaderloomError(
+      "device",
+      `this browser offers no WebGPU${why}. ` +
+        "Current Chrome, Edge, Safari and Firefox have it; it may have to be enabled in the settings",
+    );
+  }
+  const adapter = await navigator.gpu.requestAdapter({ powerPreference: "high-performance" });
+  if (!adapter) {
+    throw new ShaderloomError("device", "this browser has WebGPU, but no GPU that it will use (no adapter was found)");
+  }
+  const missing = missingCapabilities(manifest, adapter);
+  if (missing.length) {
+    throw new ShaderloomError("device", `this GPU lacks what the bundle needs: ${missing.join(", ")}`);
+  }
+  /** @type {GPUFeatureName[]} */
+  const timestamps = adapter.features.has("timestamp-query") ? ["timestamp-query"] : [];
+  try {
+    return await adapter.requestDevice({
+      requiredFeatures: [...manifest.features, ...timestamps],
+      requiredLimits: manifest.limits,
+    });
+  } catch (error) {
+    throw new ShaderloomError("device", `the GPU device cannot be opened: ${messageOf(error)}`, { cause: error });
+  }
+}
+
+/** Return whether a device computes on the CPU, as far as the browser says. @param {GPUDevice} device */
+export function isSoftware(device) {
+  /** @type {Partial<GPUAdapterInfo>} */
+  const info = device.adapterInfo ?? {};
+  const names = `${info.vendor} ${info.architecture} ${info.device} ${info.description}`;
+  return Boolean(info.isFallbackAdapter) || /swiftshader|llvmpipe|lavapipe|basic render/i.test(names);
+}
+
+/** Return what an adapter or a device lacks of the bundle's features and limits, as texts.
+ *  @param {Manifest} manifest @param {GPUAdapter | GPUDevice} offered */
+function missingCapabilities(manifest, offered) {
+  const missing = manifest.features
+    .filter((name) => !offered.features.has(name))
+    .map((name) => `the feature ${name}`);
+  const limits = /** @type {Record<string, number | undefined>} */ (/** @type {unknown} */ (offered.limits));
+  for (const [name, needed] of Object.entries(manifest.limits)) {
+    const present = limits[name] ?? NaN; // NaN is never enough
+    const enough = name.startsWith("min") ? present <= needed : present >= needed;
+    if (!enough) missing.push(`${name} of ${needed}${Number.isNaN(present) ? "" : ` (it has ${present})`}`);
+  }
+  return missing;
+}

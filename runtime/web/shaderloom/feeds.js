@@ -1,0 +1,50 @@
+/** @import { DataType, Feed, TypedArray } from "../shaderloom.js" */
+
+import { arrayNames, elementBytes } from "./dtypes.js";
+import { ShaderloomError } from "./errors.js";
+import { bufferSize, elementCount, formatShape } from "./sizes.js";
+
+/** A feed normalised; `dims` is undefined where the caller gave none.
+ *  @typedef {{ data: TypedArray | GPUBuffer, dims?: readonly number[] }} Value */
+
+/** @param {unknown} value @returns {value is GPUBuffer} */
+export const isBuffer = (value) => typeof GPUBuffer !== "undefined" && value instanceof GPUBuffer;
+
+/** Return whether an array has, or a buffer has room for, a number of elements.
+ *  @param {Value["data"]} data @param {number} elements @param {DataType} dtype */
+export function holdsElements(data, elements, dtype) {
+  return isBuffer(data) ? data.size >= bufferSize(elements * elementBytes(dtype)) : data.length === elements;
+}
+
+/**
+ * Return the feed of the input `name` normalised.
+ *
+ * @param {string} name @param {Feed} feed @param {DataType} dtype @returns {Value}
+ * @throws {ShaderloomError} "input" for a buffer of other usage, and for arrays of another type or length
+ */
+export function normaliseFeed(name, feed, dtype) {
+  const { data, dims } = unwrap(feed);
+  if (isBuffer(data)) {
+    if (!(data.usage & GPUBufferUsage.STORAGE)) {
+      throw new ShaderloomError("input", `'${name}': the GPUBuffer lacks the usage STORAGE`);
+    }
+    return { data, dims };
+  }
+  const arrays = arrayNames(dtype);
+  if (!ArrayBuffer.isView(data) || !arrays.includes(data.constructor.name)) {
+    const type = (data ?? feed)?.constructor?.name ?? typeof feed;
+    throw new ShaderloomError("input", `'${name}' is ${dtype}: give ${arrays.join(" or ")}, not ${type}`);
+  }
+  if (dims && elementCount(dims) !== data.length) {
+    throw new ShaderloomError("input", `'${name}' has ${data.length} elements, which is not ${formatShape(dims)}`);
+  }
+  return { data, dims };
+}
+
+/** Return the data and the shape of a feed, each undefined where it has none. @param {Feed | undefined} feed
+ *  @returns {Partial<Value>} */
+function unwrap(feed) {
+  if (isBuffer(feed) || ArrayBuffer.isView(feed)) return { data: feed };
+  const { data, buffer, dims } = /** @type {Partial<Value> & { buffer?: GPUBuffer }} */ (feed ?? {});
+  return { data: data ?? buffer, dims };
+}

@@ -1,0 +1,33 @@
+// Requests for the files of a bundle, and hashes of what arrived.
+
+import { messageOf, ShaderloomError } from "./errors.js";
+
+/** Return the response for a file of the bundle at `base`. @param {URL} base @param {string} name
+ *  @throws {ShaderloomError} "bundle" where it cannot be fetched */
+export async function fetchFile(base, name) {
+  let response;
+  try {
+    response = await fetch(new URL(name, base));
+  } catch (error) {
+    throw new ShaderloomError("bundle", `'${name}' cannot be fetched: ${messageOf(error)}`, { cause: error });
+  }
+  if (!response.ok) {
+    const hint = name === "manifest.json" ? `; ${base} must be the folder of a bundle (a zip has to be unpacked)` : "";
+    throw new ShaderloomError("bundle", `'${name}' cannot be fetched: status ${response.status}${hint}`);
+  }
+  return response;
+}
+
+/** Return the SHA-256 digest of bytes in lower-case hex. @param {Uint8Array<ArrayBuffer>} bytes */
+export async function sha256(bytes) {
+  const digest = new Uint8Array(await crypto.subtle.digest("SHA-256", bytes));
+  return Array.from(digest, (byte) => byte.toString(16).padStart(2, "0")).join("");
+}
+
+/** Return bytes as a text. @param {Uint8Array} bytes @throws {TypeError} if they are no UTF-8 */
+export const decodeUtf8 = (bytes) => new TextDecoder("utf-8", { fatal: true }).decode(bytes);
+
+/** Return the error for a file that has another hash than the bundle says. @param {string} name */
+export function damaged(name) {
+  return new ShaderloomError("bundle", `'${name}' is damaged: its hash differs from the bundle's`);
+}

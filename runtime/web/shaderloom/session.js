@@ -1,0 +1,193 @@
+/** @import * as api from "../shaderloom.js" */
+/** @import { Value } from "./feeds.js" */
+/** @import { LoadedPlan } from "./plans.js" */
+/** @import { Symbols } from "./shapes.js" */
+
+import { Buffers } from "./buffers.js";
+import { Calls, encodeCall } from "./calls.js";
+import { checkDevice, isSoftware, openDevice } from "./device.js";
+import { ShaderloomError } from "./errors.js";
+import { holdsElements } from "./feeds.js";
+import { BundleFiles } from "./files.js";
+import { DeviceGuard } from "./guard.js";
+import { OutputCopies, selectOutputs } from "./outputs.js";
+import { Pipelines } from "./pipelines.js";
+import { Plans } from "./plans.js";
+import { timeCalls } from "./profiling.js";
+import { parseSafetensors } from "./safetensors.js";
+import { Signature } from "./signature.js";
+import { elementCount, evaluate, formatShape } from "./sizes.js";
+import { uploadWeights } from "./weights.js";
+
+/**
+ * Open the bundle (a folder) at `url` and upload its weights.
+ *
+ * `device`: a GPUDevice of the caller's; without one the session makes its own and destroys it in `dispose()`.
+ * `software`: whether to take kernels for adapters that compute on the CPU; by default what the adapter says.
+ * `onProgress({stage, done, total})`: bytes of weights ("weights") or pipelines ("pipelines").
+ *
+ * @type {typeof api.load}
+ * @throws {ShaderloomError} "bundle" for a bundle that cannot be read, "device" for a device that cannot run it
+ */
+export async function load(url, { device: callers, software, onProgress = () => {} } = {}) {
+  const files = await BundleFiles.open(url);
+  const device = callers ? checkDevice(callers, files.manifest) : await openDevice(files.manifest);
+  const guard = new DeviceGuard(device);
+  const buffers = new Buffers(device);
+  const session = new Session(files, guard, buffers, {
+    device: callers, software: software ?? isSoftware(device), onProgress,
+  });
+  try {
+    await uploadWeights(files, guard, buffers, onProgress);
+  } catch (error) {
+    session.dispose();
+    throw error;
+  }
+  return session;
+}
+
+/** A loaded bundle. Runs may overlap: each is one submission, and the device's queue keeps their order.
+ *  @implements {api.Session} */
+class Session {
+  #files;
+  #guard;
+  #buffers;
+  #ownsDevice;
+  #signature;
+  #pipelines;
+  #plans;
+  #calls;
+  #copies;
+
+  /** @param {BundleFiles} files @param {DeviceGuard} guard @param {Buffers} buffers
+   *  @param {api.LoadOptions & { software: boolean, onProgress: (progress: api.Progress) => void }} options */
+  constructor(files, guard, buffers, { device, software, onProgress }) {
+    const { manifest } = files;
+    this.manifest = manifest;
+    this.device = guard.device;
+    this.inputs = manifest.inputs;
+    this.outputs = manifest.outputs;
+    this.lost = guard.lost;
+    this.#files = files;
+    this.#guard = guard;
+    this.#buffers = buffers;
+    this.#ownsDevice = !device;
+    this.#signature = new Signature(manifest);
+    this.#pipelines = new Pipelines(files, guard);
+    this.#plans = new Plans(files, this.#pipelines, this.#signature, software, onProgress);
+    this.#calls = new Calls(this.device, buffers);
+    this.#copies = new OutputCopies(guard);
+    this.shapes = this.#signature.shapes;
+  }
+
+  /**
+   * Compute the outputs for `feeds`: {name: typed array | GPUBuffer | {data, dims}}.
+   *
+   * `location` "cpu" gives {dtype, dims, data} for each output, "gpu" {dtype, dims, buffer}: a new GPUBuffer that the
+   * caller destroys, and that may be fed as it is. `outputs` names those wanted; all by default.
+   *
+   * @template {keyof api.Located} [Location="cpu"]
+   * @param {api.Feeds} feeds @param {api.RunOptions<Location>} [options]
+   * @returns {Promise<Record<string, api.Located[Location]>>}
+   * @throws {ShaderloomError} "input", "device", "bundle" or "closed"
+   */
+  async run(feeds, { location = /** @type {Location} */ ("cpu"), outputs } = {}) {
+    this.#guard.check();
+    const { loaded, symbols, values } = await this.#match(feeds);
+    this.#guard.check();
+    const { plan } = loaded;
+    const wanted = selectOutputs(plan, symbols, outputs);
+    if (location !== "cpu" && location !== "gpu") {
+      throw new ShaderloomError("input", `location is "cpu" or "gpu", not "${location}"`);
+    }
+    return this.#guard.watch("a run", () => {
+      const { calls, lookup } = this.#calls.bind(loaded, symbols, values);
+      const encoder = this.device.createCommandEncoder();
+      const pass = encoder.beginComputePass();
+      for (const call of calls) encodeCall(pass, call);
+      pass.end();
+      const read = location === "gpu"
+        ? this.#copies.toBuffers(encoder, plan, wanted, lookup)
+        : this.#copies.toHost(encoder, plan, wanted, lookup);
+      this.device.queue.submit([encoder.finish()]);
+      return /** @type {Promise<Record<string, api.Located[Location]>>} */ (read());
+    });
+  }
+
+  /**
+   * Run once, each call in a pass of its own, and return the time of each call. Browsers round timestamps, to 0.1 ms
+   * in Chrome.
+   *
+   * @param {api.Feeds} feeds @returns {Promise<api.CallTime[]>}
+   * @throws {ShaderloomError} "device" where there are no timestamps (feature "timestamp-query"), or as `run` does
+   */
+  async profile(feeds) {
+    this.#guard.check();
+    if (!this.device.features.has("timestamp-query")) {
+      throw new ShaderloomError("device", "the device was opened without the feature timestamp-query");
+    }
+    const { loaded, symbols, values } = await this.#match(feeds);
+    return this.#guard.watch("a profile", () => {
+      const { calls } = this.#calls.bind(loaded, symbols, values);
+      return timeCalls(this.device, calls).then((times) => calls.map(({ call }, index) => ({
+        label: call.label ?? "", kernel: call.kernel, origins: call.origins ?? [], microseconds: times[index],
+        flops: evaluate(call.flops ?? 0, symbols), bytes: evaluate(call.bytes ?? 0, symbols),
+      })));
+    });
+  }
+
+  /** Fetch and compile a plan ahead of its first run, all of them without an index, and return them.
+   *  @param {number} [index] @throws {ShaderloomError} "bundle", "device" or "closed" */
+  async prepare(index) {
+    this.#guard.check();
+    const indices = index === undefined ? this.manifest.plans.keys() : [index];
+    const plans = [];
+    for (const number of indices) plans.push((await this.#plans.get(number)).plan);
+    return plans;
+  }
+
+  /** Return the WGSL of a kernel as it is compiled. @param {api.Kernel} kernel */
+  async shader(kernel) {
+    return this.#pipelines.shader(kernel);
+  }
+
+  /** Return inputs and expected outputs of the manifest's samples[index].
+   *  @param {number} index @returns {Promise<api.Sample>} @throws {ShaderloomError} "input" if there is none */
+  async sample(index = 0) {
+    this.#guard.check();
+    const record = this.manifest.samples[index];
+    if (!record) throw new ShaderloomError("input", `the bundle has no sample ${index}`);
+    const tensors = parseSafetensors(await this.#files.read(record.file));
+    /** @param {string} kind */
+    const select = (kind) => Object.fromEntries(
+      tensors.filter(([name]) => name.startsWith(kind)).map(([name, tensor]) => [name.slice(kind.length), tensor]),
+    );
+    return { inputs: select("input:"), outputs: select("output:"), tolerance: record.tolerance };
+  }
+
+  /** Free everything on the device; outputs with location "gpu" live on if the device is the caller's. */
+  dispose() {
+    if (this.#guard.closed) return;
+    this.#guard.closed = true;
+    this.#buffers.destroy();
+    this.#copies.destroy();
+    this.#plans.clear();
+    if (this.#ownsDevice) this.device.destroy();
+  }
+
+  /** Return the loaded plan that fits the feeds, its symbols, and the feeds normalised. @param {api.Feeds} feeds
+   *  @returns {Promise<{ loaded: LoadedPlan, symbols: Symbols, values: Record<string, Value> }>} */
+  async #match(feeds) {
+    const { index, symbols, values } = this.#signature.match(feeds);
+    const loaded = await this.#plans.get(index);
+    for (const { name, shape, dtype } of loaded.plan.inputs) {
+      const dims = shape.map((dim) => evaluate(dim, symbols));
+      const value = values[name];
+      const text = formatShape(dims);
+      if (!holdsElements(value.data, elementCount(dims), dtype) || formatShape(value.dims ?? dims) !== text) {
+        throw new ShaderloomError("input", `'${name}' is not of shape ${text}`);
+      }
+    }
+    return { loaded, symbols, values };
+  }
+}

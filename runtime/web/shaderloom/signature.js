@@ -1,0 +1,93 @@
+/** @import { DataType, Feeds, Manifest, SizeRange } from "../shaderloom.js" */
+/** @import { Value } from "./feeds.js" */
+/** @import { PartialSymbols, Symbols } from "./shapes.js" */
+
+import { ShaderloomError } from "./errors.js";
+import { isBuffer, normaliseFeed } from "./feeds.js";
+import { bindShapes, rangeViolation } from "./shapes.js";
+import { formatShape } from "./sizes.js";
+
+/** What a bundle takes: the types of inputs, the ranges of dynamic dimensions, and the shapes of each plan. */
+export class Signature {
+  /** @param {Manifest} manifest */
+  constructor(manifest) {
+    const ports = [...manifest.inputs, ...(manifest.overridable ?? [])];
+    /** @type {Record<string, DataType>} */
+    this.dtypes = Object.fromEntries(ports.map((port) => [port.name, port.dtype]));
+    /** @type {Record<string, SizeRange>} */
+    this.ranges = Object.fromEntries(
+      Object.entries(manifest.dynamic).map(([name, range]) => [
+        name, Array.isArray(range) ? { low: range[0], high: range[1], step: 1 } : range,
+      ]),
+    );
+    this.shapes = manifest.plans.map((plan) => plan.shapes);
+  }
+
+  /**
+   * Return the index of the first plan that fits the feeds, its symbols, and the feeds normalised.
+   *
+   * @param {Feeds} feeds @returns {{ index: number, symbols: Symbols, values: Record<string, Value> }}
+   * @throws {ShaderloomError} "input" if no plan fits, or several do
+   */
+  match(feeds) {
+    const values = this.#normalise(feeds);
+    const names = nameSet(Object.keys(values));
+    const fitting = [];
+    /** @type {Set<string>} */
+    const violations = new Set();
+    for (const [index, shapes] of this.shapes.entries()) {
+      const symbols = nameSet(Object.keys(shapes)) === names ? bindShapes(shapes, values, this.dtypes) : null;
+      const violation = symbols && rangeViolation(symbols, this.ranges);
+      if (violation) violations.add(violation);
+      else if (symbols) fitting.push({ index, symbols });
+    }
+    if (!fitting.length) {
+      const asked = Object.entries(values).map(([name, value]) => `${name}=${describeSize(value)}`).join(" ");
+      const why = [...violations].map((text) => ` (${text})`).join("");
+      const message = `the bundle was not compiled for ${asked || "no inputs"}; it was for ${this.#describe()}${why}`;
+      throw new ShaderloomError("input", message);
+    }
+    const [{ index, symbols }] = fitting;
+    const shaped = Object.values(values).every(({ dims }) => dims);
+    if (!isComplete(symbols) || (fitting.length > 1 && !shaped)) {
+      throw new ShaderloomError(
+        "input",
+        `the sizes of the feeds do not say which shapes are meant (${this.#describe()}): give {data, dims}`,
+      );
+    }
+    return { index, symbols, values };
+  }
+
+  /** @param {Feeds} feeds */
+  #normalise(feeds) {
+    /** @type {Record<string, Value>} */
+    const values = {};
+    for (const [name, feed] of Object.entries(feeds)) {
+      if (!Object.hasOwn(this.dtypes, name)) {
+        const known = Object.keys(this.dtypes).join(", ");
+        throw new ShaderloomError("input", `the model has no input '${name}'; it has ${known}`);
+      }
+      values[name] = normaliseFeed(name, feed, this.dtypes[name]);
+    }
+    return values;
+  }
+
+  /** Return the shapes of all plans as a text. */
+  #describe() {
+    return this.shapes
+      .map((shapes) => Object.entries(shapes).map(([name, dims]) => `${name}=${formatShape(dims)}`).join(" "))
+      .join("; ");
+  }
+}
+
+/** Return names as a text that is the same for any order of them. @param {string[]} names */
+export const nameSet = (names) => [...names].sort().join("\n");
+
+/** @param {PartialSymbols} symbols @returns {symbols is Symbols} */
+const isComplete = (symbols) => !Object.values(symbols).includes(undefined);
+
+/** @param {Value} value */
+function describeSize({ data, dims }) {
+  if (dims) return formatShape(dims);
+  return isBuffer(data) ? `${data.size} bytes` : `${data.length} elements`;
+}

@@ -1,0 +1,37 @@
+// Sizes of dimensions, tensors and buffers.
+
+/** @import * as api from "../shaderloom.js" */
+
+import { ShaderloomError } from "./errors.js";
+
+/**
+ * Return the value of a size: a number, the name of a symbol, or [operator, operand, ...].
+ *
+ * @type {typeof api.evaluate}
+ * @throws {ShaderloomError} "bundle" for an unknown operator
+ */
+export function evaluate(size, symbols) {
+  if (typeof size === "number") return size;
+  if (typeof size === "string") return symbols[size];
+  const [operator, ...operands] = size;
+  const values = operands.map((operand) => evaluate(operand, symbols));
+  const [left, right] = values;
+  switch (operator) {
+    case "+": return values.reduce((sum, value) => sum + value, 0);
+    case "*": return values.reduce((product, value) => product * value, 1);
+    case "//": return Math.floor(left / right);
+    case "%": return left - Math.floor(left / right) * right;
+    case "min": return Math.min(left, right);
+    case "max": return Math.max(left, right);
+  }
+  throw new ShaderloomError("bundle", `unknown operator '${operator}' in a dimension`);
+}
+
+/** Return the number of elements of a shape. @param {readonly number[]} dims */
+export const elementCount = (dims) => dims.reduce((product, size) => product * size, 1);
+
+/** Return a shape as a text, such as "1x3x224x224". @param {readonly api.Dimension[]} dims */
+export const formatShape = (dims) => dims.join("x") || "scalar";
+
+/** Return the bytes of a buffer for `bytes` of content: a multiple of 16, at least 16. @param {number} bytes */
+export const bufferSize = (bytes) => Math.max(16, Math.ceil(bytes / 16) * 16);
