@@ -14,7 +14,7 @@ Besides, ``fold`` evaluates it on the host for shape arithmetic and small consta
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -105,29 +105,6 @@ Adapter = Callable[[RawNode], None]
 
 
 @dataclass(frozen=True)
-class Tensor:
-    """An operand of a test case: random elements of this type and shape in [low, high], or exactly ``data``."""
-
-    shape: tuple[int, ...] = ()
-    dtype: str = "float32"
-    low: float = -2.0
-    high: float = 2.0
-    data: Any = None
-    constant: bool = False  #: an initializer of the test model instead of an input
-
-
-@dataclass(frozen=True)
-class Case:
-    """One example of an operator: drives the shape, numeric and golden tests."""
-
-    inputs: tuple[Tensor | None, ...]
-    attributes: dict[str, Any] = field(default_factory=dict)
-    outputs: int = 1
-    opset: int | None = None  #: None: the newest that onnx ships
-    tolerance: float = 1e-5  #: largest error over the largest output
-
-
-@dataclass(frozen=True)
 class Indices:
     """That an operand holds indices; see :mod:`.index_rule`."""
 
@@ -146,7 +123,6 @@ class OpDef:
 
     name: str
     infer: Infer
-    cases: tuple[Case, ...]
     domain: str = ""
     attributes: type = NoAttributes
     #: (version, adapter): applied to nodes whose schema version is at most ``version``, oldest first

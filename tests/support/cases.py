@@ -1,4 +1,4 @@
-"""Single-node ONNX models from ``OpDef.cases``, their operands, and what a trusted runtime gives for them."""
+"""Models of one node from the cases in :mod:`tests.op_cases`, their operands, and what a trusted runtime gives."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ import onnx
 from onnx import defs, helper, numpy_helper
 
 import shaderloom.compiler.ops  # noqa: F401  (fills the registry)
-from shaderloom.compiler.ops.registry import Case, OpDef, Tensor, registry
+from shaderloom.compiler.ops.registry import OpDef, registry
 from shaderloom.runtime.plan.dtypes import BY_NAME, interface_dtype
 
+from ..op_cases import cases_of
+from ..op_cases.case import Case, Tensor
 from . import contributed
 
 
@@ -121,7 +123,7 @@ def make_operand(tensor: Tensor, generator: np.random.Generator) -> np.ndarray:
 
 def all_cases() -> Iterator[OperatorCase]:
     for definition in registry.all():
-        for number, case in enumerate(definition.cases):
+        for number, case in enumerate(cases_of(definition)):
             yield OperatorCase(definition, case, number)
 
 

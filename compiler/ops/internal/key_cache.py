@@ -51,7 +51,6 @@ register(
     name="AppendKeys",
     domain="loom",
     infer=_infer_appended,
-    cases=(),
     attributes=AppendAttributes,
     gather=_read_appended,
     reads=3,

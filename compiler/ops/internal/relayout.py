@@ -28,5 +28,4 @@ register(
     attributes=RelayoutAttributes,
     gather=lambda node, coordinates, read: read(0, coordinates),
     store_map=lambda node, coordinates: coordinates,
-    cases=(),
 )

@@ -129,7 +129,6 @@ register(
     attributes=SampleAttributes,
     infer=_infer,
     gather=_read_nearest,
-    cases=(),
 )
 
 
@@ -249,5 +248,4 @@ register(
     gather=_read_interpolated,
     types=(checks.FLOATS | frozenset({"int8", "uint8", "int16", "uint16", "int32", "uint32"}),),
     reads=4,
-    cases=(),
 )

@@ -66,7 +66,6 @@ register(
     name="MergeRuns",
     domain="loom",
     infer=_infer_merge,
-    cases=(),
     attributes=MergeRunsAttributes,
     family="merge",
     types=(checks.NUMERIC, frozenset({"int32"})),
@@ -106,7 +105,6 @@ register(
     name="Permute",
     domain="loom",
     infer=_infer_permute,
-    cases=(),
     family="permute",
     types=(frozenset({"int32"}), frozenset({"int32"})),
 )

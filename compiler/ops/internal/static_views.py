@@ -85,7 +85,6 @@ register(
     gather=_read_view,
     store_map=lambda node, coordinates: reindex(coordinates, node.operand(0).shape, node.output.shape),
     fold=_fold_view,
-    cases=(),
 )
 register(
     name="Broadcast",
@@ -94,5 +93,4 @@ register(
     infer=_infer_broadcast,
     gather=_read_broadcast,
     fold=_fold_broadcast,
-    cases=(),
 )

@@ -63,5 +63,4 @@ register(
     gather=_gather,
     fold_shapes=_elements,
     reads=0,
-    cases=(),
 )

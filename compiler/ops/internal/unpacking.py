@@ -43,7 +43,6 @@ register(
     name="Unpack",
     domain="loom",
     infer=_infer,
-    cases=(),
     attributes=UnpackAttributes,
     gather=_read_unpacked,
     types=(frozenset({"uint8"}),),

@@ -131,7 +131,6 @@ register(
     name="RoiAxisSamples",
     domain="loom",
     infer=_infer,
-    cases=(),
     attributes=RoiAxisSamplesAttributes,
     gather=_read,
     reads=2,

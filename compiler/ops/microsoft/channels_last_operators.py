@@ -20,7 +20,7 @@ from ..math.channels_last import channels_first, channels_last, first_shape, las
 from ..onnx.convolution import ConvAttributes
 from ..onnx.normalization import in_type
 from ..onnx.pooling import MaxPoolAttributes, explicit
-from ..registry import Builder, Case, Inferred, Tensor, register, registry
+from ..registry import Builder, Inferred, register, registry
 from .fused import FusedConvAttributes, infer_fused_conv
 
 _BYTES = frozenset({"int8", "uint8"})
@@ -56,21 +56,10 @@ def _expand_max_pool(builder: Builder, node: Node) -> Sequence[Value]:
     return [channels_last(builder, pooled)]
 
 
-def _pool_case(shape: tuple[int, ...], dtype: str, **attributes: object) -> Case:
-    low, high = (0, 255) if dtype == "uint8" else (-128, 127)
-    return Case((Tensor(shape, dtype, low, high),), dict(attributes))
-
-
 register(
     name="NhwcMaxPool",
     domain="com.microsoft",
     infer=_infer_max_pool,
-    cases=(
-        _pool_case((1, 7, 5, 3), "uint8", kernel_shape=[3, 2]),
-        _pool_case((2, 7, 6, 4), "int8", kernel_shape=[3, 3], pads=[1, 1, 1, 1], strides=[2, 2]),
-        _pool_case((1, 9, 8, 5), "uint8", kernel_shape=[2, 3], dilations=[2, 1], ceil_mode=1, strides=[2, 2]),
-        _pool_case((2, 9, 4), "int8", kernel_shape=[3], strides=[2]),
-    ),
     attributes=MaxPoolAttributes,
     expand=_expand_max_pool,
     types=(_BYTES | FLOATS,),
@@ -109,22 +98,10 @@ def _expand_conv(builder: Builder, node: Node) -> Sequence[Value]:
     return [channels_last(builder, result)]
 
 
-def _conv_case(value: tuple[int, ...], weight: tuple[int, ...], *, bias: bool = False, **attributes: object) -> Case:
-    operands = [Tensor(value), Tensor(weight, constant=True)]
-    if bias:
-        operands.append(Tensor((weight[0],), constant=True))
-    return Case(tuple(operands), dict(attributes))
-
-
 register(
     name="NhwcConv",
     domain="com.microsoft",
     infer=_infer_conv,
-    cases=(
-        _conv_case((1, 7, 5, 3), (4, 3, 3, 3), bias=True, pads=[1, 1, 1, 1]),
-        _conv_case((2, 9, 7, 4), (6, 3, 2, 2), group=2, strides=[2, 1], kernel_shape=[3, 2]),
-        _conv_case((1, 5, 6, 8), (4, 1, 1, 8), bias=True),
-    ),
     attributes=ConvAttributes,
     expand=_expand_conv,
     types=(FLOATS,),
@@ -167,11 +144,6 @@ register(
     name="NhwcFusedConv",
     domain="com.microsoft",
     infer=_infer_fused,
-    cases=(
-        _conv_case((1, 7, 5, 3), (4, 3, 3, 3), bias=True, activation="Relu", pads=[1, 1, 1, 1]),
-        _conv_case((2, 9, 7, 4), (6, 2, 3, 2), group=2, activation="LeakyRelu", activation_params=[0.2]),
-        Case((Tensor((1, 7, 5, 3)), Tensor((4, 3, 3, 3)), Tensor((4,)), Tensor((1, 5, 3, 4))), {"activation": "Relu"}),
-    ),
     attributes=FusedConvAttributes,
     expand=_expand_fused,
     types=(FLOATS,),
@@ -223,17 +195,10 @@ def _normalised(builder: Builder, node: Node, value: Value) -> Value:
     return in_type(builder, channels_last(builder, value) if last else value, dtype)
 
 
-_CHANNELS = (Tensor((4,)), Tensor((4,)))
-
 register(
     name="GroupNorm",
     domain="com.microsoft",
     infer=_infer_group_norm,
-    cases=(
-        Case((Tensor((2, 5, 3, 4)), *_CHANNELS), {"groups": 2, "activation": 0}),
-        Case((Tensor((1, 7, 5, 4)), *_CHANNELS), {"groups": 4, "activation": 1, "epsilon": 1e-2}),
-        Case((Tensor((2, 4, 5, 3)), *_CHANNELS), {"groups": 1, "activation": 1, "channels_last": 0}),
-    ),
     attributes=GroupNormAttributes,
     expand=lambda builder, node: [_normalised(builder, node, node.operand(0))],
     types=(FLOATS,),
@@ -265,17 +230,10 @@ def _expand_skip(builder: Builder, node: Node) -> Sequence[Value]:
     return [_normalised(builder, node, total), total]
 
 
-_SUMMED = (Tensor((2, 5, 3, 4)), *_CHANNELS)
-
 register(
     name="SkipGroupNorm",
     domain="com.microsoft",
     infer=_infer_skip,
-    cases=(
-        Case((*_SUMMED, Tensor((2, 5, 3, 4)), Tensor((4,))), {"groups": 2, "activation": 1}, outputs=2),
-        Case((*_SUMMED, Tensor((2, 1, 1, 4))), {"groups": 2, "activation": 0}, outputs=2),
-        Case((*_SUMMED, Tensor((2, 4)), Tensor((4,))), {"groups": 4, "activation": 0}),
-    ),
     attributes=GroupNormAttributes,
     expand=_expand_skip,
     types=(FLOATS,),

@@ -17,7 +17,7 @@ from ...symbolic import polynomial as ix
 from .. import checks
 from ..checks import FLOATS
 from ..onnx.normalization import in_type
-from ..registry import Builder, Case, Inferred, Tensor, register
+from ..registry import Builder, Inferred, register
 
 _UINT8 = frozenset({"uint8"})
 
@@ -82,22 +82,10 @@ def _expand(builder: Builder, node: Node) -> Sequence[Value]:
     return [builder.op("MatMul", value, in_type(builder, weight, value.dtype))]
 
 
-def _case(rows: tuple[int, ...], k: int, n: int, block: int, kind: int) -> Case:
-    count = n * k
-    packed = Tensor((-(-count // 2),), "uint8", 0, 255, constant=True)
-    scales = Tensor((-(-count // block),), low=0.05, high=0.2, constant=True)
-    return Case((Tensor((*rows, k)), packed, scales), {"K": k, "N": n, "block_size": block, "quant_type": kind})
-
-
 register(
     name="MatMulBnb4",
     domain="com.microsoft",
     infer=_infer,
-    cases=(
-        _case((3,), 32, 5, 16, 1),
-        _case((2, 3), 64, 8, 32, 0),
-        _case((1,), 48, 7, 64, 1),
-    ),
     attributes=MatMulBnb4Attributes,
     expand=_expand,
     types=(FLOATS, _UINT8, FLOATS),

@@ -15,7 +15,7 @@ from ..checks import FLOATS
 from ..internal.reduction import reduce
 from ..math.attention_core import part
 from ..onnx.quantize import BYTES, dequantize
-from ..registry import Builder, Case, Indices, Inferred, Tensor, register
+from ..registry import Builder, Indices, Inferred, register
 
 _INT32 = frozenset({"int32"})
 
@@ -55,27 +55,14 @@ def _expand(builder: Builder, node: Node) -> Sequence[Value]:
     return [results[0], count, total]
 
 
-def _indices(rows: list[list[int]]) -> Tensor:
-    return Tensor((2, 3), "int32", data=rows)
-
-
 def _rows(position: int, table: int) -> Indices:
     return Indices(position, lambda node: [node.operand(table).shape[0]], wraps=False)
 
-
-_TOKENS, _SEGMENTS = _indices([[0, 5, 8], [2, 2, 7]]), _indices([[0, 0, 1], [1, 0, 1]])
-_TABLES = (Tensor((9, 8)), Tensor((5, 8)), Tensor((2, 8)), Tensor((8,)), Tensor((8,)))
 
 register(
     name="EmbedLayerNormalization",
     domain="com.microsoft",
     infer=_infer,
-    cases=(
-        Case((_TOKENS, _SEGMENTS, *_TABLES), {"epsilon": 1e-5}, outputs=2),
-        Case((_TOKENS, _SEGMENTS, *_TABLES, _indices([[1, 1, 0], [1, 1, 1]])), {"epsilon": 1e-5}, outputs=2),
-        Case((_TOKENS, None, *_TABLES[:2], None, *_TABLES[3:]), {"epsilon": 1e-5}, outputs=2),
-        Case((_TOKENS, _SEGMENTS, *_TABLES, None, _indices([[0, 1, 2], [4, 3, 0]])), {"epsilon": 1e-5}, outputs=2),
-    ),
     attributes=EmbedLayerNormalizationAttributes,
     expand=_expand,
     indices=(_rows(0, 2), _rows(1, 4), _rows(8, 3)),
@@ -122,27 +109,10 @@ def _expand_quantised(builder: Builder, node: Node) -> Sequence[Value]:
     return results[:2]
 
 
-def _quantised_case(*, segments: bool = True, mask: Tensor | None = None) -> Case:
-    shapes = ((9, 8), (5, 8), (2, 8), (8,), (8,))
-    numbers = [Tensor(shape, "uint8", 0, 255, constant=True) for shape in shapes]
-    scales = [Tensor((), data=0.01 * (1 + at), constant=True) for at in range(5)]
-    zeros = [Tensor((), "uint8", data=120 + at, constant=True) for at in range(5)]
-    operands: list[Tensor | None] = [_TOKENS, _SEGMENTS, *numbers, mask, *scales, *zeros]
-    if not segments:
-        for position in (1, 4, 10, 15):
-            operands[position] = None
-    return Case(tuple(operands), {"epsilon": 1e-5}, outputs=2)
-
-
 register(
     name="QEmbedLayerNormalization",
     domain="com.microsoft",
     infer=_infer_quantised,
-    cases=(
-        _quantised_case(),
-        _quantised_case(segments=False),
-        _quantised_case(mask=_indices([[1, 1, 0], [1, 1, 1]])),
-    ),
     attributes=QEmbedLayerNormalizationAttributes,
     expand=_expand_quantised,
     indices=(_rows(0, 2), _rows(1, 4)),

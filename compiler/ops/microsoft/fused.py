@@ -13,7 +13,7 @@ from .. import checks
 from ..checks import FLOATS
 from ..onnx.convolution import ConvAttributes, add_bias, convolution, infer_convolution
 from ..onnx.matmul import GemmAttributes, infer_gemm, product_shape
-from ..registry import Builder, Case, Inferred, Tensor, register
+from ..registry import Builder, Inferred, register
 
 #: Activation -> names of its parameters, in the order of ``activation_params``
 _PARAMETERS: dict[str, tuple[str, ...]] = {
@@ -86,20 +86,10 @@ def _expand_fused_conv(builder: Builder, node: Node) -> Sequence[Value]:
     return [_activated(builder, result, attributes.activation, attributes.activation_params)]
 
 
-_PICTURE, _FILTERS, _BIAS = Tensor((1, 3, 7, 5)), Tensor((4, 3, 3, 3), constant=True), Tensor((4,), constant=True)
-
 register(
     name="FusedConv",
     domain="com.microsoft",
     infer=infer_fused_conv,
-    cases=(
-        Case((_PICTURE, _FILTERS, _BIAS), {"activation": "Relu", "pads": [1, 1, 1, 1]}),
-        Case((_PICTURE, _FILTERS), {"activation": "LeakyRelu", "activation_params": [0.2]}),
-        Case((_PICTURE, _FILTERS, _BIAS), {"activation": "Clip", "activation_params": [-0.5, 1.5]}),
-        Case((_PICTURE, _FILTERS), {"activation": "HardSigmoid", "activation_params": [0.1, 0.4]}),
-        Case((_PICTURE, _FILTERS, _BIAS, Tensor((1, 4, 5, 3))), {"activation": "Relu"}),
-        Case((_PICTURE, _FILTERS), {"activation": "HardSwish"}),
-    ),
     attributes=FusedConvAttributes,
     expand=_expand_fused_conv,
     types=(FLOATS,),
@@ -158,11 +148,6 @@ register(
     name="FusedMatMul",
     domain="com.microsoft",
     infer=_infer_fused_matmul,
-    cases=(
-        Case((Tensor((3, 7)), Tensor((7, 5))), {"alpha": 0.5}),
-        Case((Tensor((2, 7, 3)), Tensor((2, 5, 7))), {"transA": 1, "transB": 1}),
-        Case((Tensor((2, 3, 4, 5)), Tensor((2, 3, 6, 5))), {"transB": 1, "alpha": 0.125}),
-    ),
     attributes=FusedMatMulAttributes,
     expand=_expand_fused_matmul,
     types=(FLOATS,),
@@ -200,26 +185,6 @@ register(
     name="FusedGemm",
     domain="com.microsoft",
     infer=_infer_fused_gemm,
-    cases=(
-        Case((Tensor((3, 7)), Tensor((7, 5)), Tensor((5,))), {"activation": "Relu"}),
-        Case((Tensor((3, 7)), Tensor((5, 7))), {"activation": "LeakyRelu", "activation_alpha": 0.3, "transB": 1}),
-        Case(
-            (Tensor((7, 3)), Tensor((7, 5)), Tensor((3, 1))),
-            {"activation": "Elu", "activation_alpha": 0.3, "transA": 1},
-        ),
-        Case((Tensor((3, 7)), Tensor((7, 5))), {"activation": "Softplus", "alpha": 0.5}),
-        Case((Tensor((3, 7)), Tensor((7, 5))), {"activation": "Softsign"}),
-        Case(
-            (Tensor((3, 7)), Tensor((7, 5))),
-            {"activation": "ScaledTanh", "activation_alpha": 0.5, "activation_beta": 1.5},
-        ),
-        Case(
-            (Tensor((3, 7)), Tensor((7, 5))),
-            {"activation": "ParametricSoftplus", "activation_alpha": 0.5, "activation_beta": 1.5},
-        ),
-        Case((Tensor((3, 7)), Tensor((7, 5))), {"activation": "Celu", "activation_alpha": 0.7}),
-        Case((Tensor((3, 7)), Tensor((7, 5))), {"activation": "ThresholdedRelu", "activation_alpha": 0.5}),
-    ),
     attributes=FusedGemmAttributes,
     expand=_expand_fused_gemm,
     types=(FLOATS,),

@@ -10,7 +10,7 @@ from ...symbolic import polynomial as ix
 from .. import checks
 from ..internal.reduction import mean, reduced_shape
 from ..onnx.quantize import BYTES, dequantize, quantize
-from ..registry import Builder, Case, Inferred, Tensor, register
+from ..registry import Builder, Inferred, register
 
 _FLOAT32 = frozenset({"float32"})
 _TRIPLE = (BYTES, _FLOAT32, BYTES)
@@ -39,19 +39,6 @@ def quantised_result(builder: Builder, node: Node, value: Value, first: int) -> 
     return quantize(builder, value, scale, _scalar(builder, node, first + 1), node.operand(0).dtype)
 
 
-def byte_tensor(shape: tuple[int, ...], dtype: str = "uint8") -> Tensor:
-    low, high = (0, 255) if dtype == "uint8" else (-128, 127)
-    return Tensor(shape, dtype, low, high)
-
-
-def scale_tensor(value: float) -> Tensor:
-    return Tensor((), data=value, constant=True)
-
-
-def zero_tensor(value: int, dtype: str = "uint8") -> Tensor:
-    return Tensor((), dtype, data=value, constant=True)
-
-
 # -- elementwise -----------------------------------------------------------------------------------------------------
 
 
@@ -70,39 +57,10 @@ def _binary(op: str) -> Callable[[Builder, Node], Sequence[Value]]:
 
 
 for _op in ("Add", "Mul"):
-    _coarse = 0.013 if _op == "Add" else 0.0007
     register(
         name=f"QLinear{_op}",
         domain="com.microsoft",
         infer=_infer_binary,
-        cases=(
-            Case(
-                (
-                    *(byte_tensor((2, 3, 7)), scale_tensor(0.0061), zero_tensor(120)),
-                    *(byte_tensor((3, 7)), scale_tensor(0.0083), zero_tensor(5)),
-                    *(scale_tensor(_coarse), zero_tensor(99)),
-                )
-            ),
-            Case(
-                (
-                    *(byte_tensor((4, 5), "int8"), scale_tensor(0.0061), zero_tensor(-12, "int8")),
-                    *(byte_tensor((4, 1), "int8"), scale_tensor(0.0083), zero_tensor(5, "int8")),
-                    *(scale_tensor(_coarse), zero_tensor(7, "int8")),
-                )
-            ),
-            Case(
-                (
-                    byte_tensor((7,)),
-                    scale_tensor(0.0061),
-                    zero_tensor(0),
-                    byte_tensor((1,)),
-                    scale_tensor(0.0083),
-                    zero_tensor(1),
-                    scale_tensor(_coarse),
-                    zero_tensor(3),
-                )
-            ),
-        ),
         expand=_binary(_op),
         types=(*_TRIPLE, *_TRIPLE, _FLOAT32, BYTES),
     )
@@ -126,26 +84,10 @@ def _expand_leaky_relu(builder: Builder, node: Node) -> Sequence[Value]:
     return [quantised_result(builder, node, value, 3)]
 
 
-def _unary_cases(scale: float, zero: int) -> tuple[Case, ...]:
-    return (
-        Case((byte_tensor((3, 7)), scale_tensor(0.0371), zero_tensor(131), scale_tensor(scale), zero_tensor(zero))),
-        Case(
-            (
-                byte_tensor((2, 9), "int8"),
-                scale_tensor(0.0293),
-                zero_tensor(-4, "int8"),
-                scale_tensor(scale),
-                zero_tensor(zero - 128, "int8"),
-            )
-        ),
-    )
-
-
 register(
     name="QLinearSigmoid",
     domain="com.microsoft",
     infer=_infer_unary,
-    cases=_unary_cases(0.0037, 0),
     expand=_expand_sigmoid,
     types=(*_TRIPLE, _FLOAT32, BYTES),
 )
@@ -153,7 +95,6 @@ register(
     name="QLinearLeakyRelu",
     domain="com.microsoft",
     infer=_infer_unary,
-    cases=_unary_cases(0.031, 20),
     attributes=LeakyReluAttributes,
     expand=_expand_leaky_relu,
     types=(*_TRIPLE, _FLOAT32, BYTES),
@@ -187,15 +128,6 @@ register(
     name="QLinearGlobalAveragePool",
     domain="com.microsoft",
     infer=_infer_global_pool,
-    cases=(
-        Case(
-            (byte_tensor((2, 3, 5, 7)), scale_tensor(0.0371), zero_tensor(131), scale_tensor(0.0113), zero_tensor(99))
-        ),
-        Case(
-            (byte_tensor((1, 4, 4, 3)), scale_tensor(0.0371), zero_tensor(131), scale_tensor(0.0113), zero_tensor(99)),
-            {"channels_last": 1},
-        ),
-    ),
     attributes=GlobalPoolAttributes,
     expand=_expand_global_pool,
     types=(*_TRIPLE, _FLOAT32, BYTES),
@@ -224,17 +156,10 @@ def _expand_mean(builder: Builder, node: Node) -> Sequence[Value]:
     return [quantised_result(builder, node, value, 3)]
 
 
-_MEANS = (scale_tensor(0.0371), zero_tensor(131), scale_tensor(0.0113), zero_tensor(99))
-
 register(
     name="QLinearReduceMean",
     domain="com.microsoft",
     infer=_infer_mean,
-    cases=(
-        Case((byte_tensor((2, 3, 5, 7)), *_MEANS), {"axes": [2, 3], "keepdims": 1}),
-        Case((byte_tensor((2, 3, 5)), *_MEANS), {"axes": [-1], "keepdims": 0}),
-        Case((byte_tensor((3, 5), "int8"), scale_tensor(0.0371), None, scale_tensor(0.0113)), {"axes": [0]}),
-    ),
     attributes=QLinearReduceMeanAttributes,
     expand=_expand_mean,
     types=(*_TRIPLE, _FLOAT32, BYTES),
@@ -282,20 +207,6 @@ register(
     name="QLinearConcat",
     domain="com.microsoft",
     infer=_infer_concat,
-    cases=(
-        Case(
-            (
-                *(scale_tensor(0.0113), zero_tensor(99)),
-                *(byte_tensor((2, 3)), scale_tensor(0.0061), zero_tensor(120)),
-                *(byte_tensor((2, 4)), scale_tensor(0.0113), zero_tensor(5)),
-            ),
-            {"axis": 1},
-        ),
-        Case(
-            (scale_tensor(0.0113), zero_tensor(99), byte_tensor((2, 3, 5)), scale_tensor(0.0061), zero_tensor(120)),
-            {"axis": -1},
-        ),
-    ),
     attributes=ConcatAttributes,
     expand=_expand_concat,
 )

@@ -10,57 +10,28 @@ from ...ir.graph import Node, Value
 from ...symbolic import polynomial as ix
 from .. import checks
 from ..onnx.quantize import BYTES, centred, dequantize, quantize
-from ..registry import Builder, Case, Inferred, OpDef, Tensor, register, registry
+from ..registry import Builder, Inferred, OpDef, register, registry
 
 _FLOAT32 = frozenset({"float32"})
-
-
-def _bytes(shape: tuple[int, ...], dtype: str = "uint8", *, constant: bool = False) -> Tensor:
-    """Signed ones have 7 bits: onnxruntime's sums of pairs saturate at 16 bits on some processors."""
-    low, high = (0, 255) if dtype == "uint8" else (-64, 63)
-    return Tensor(shape, dtype, low, high, constant=constant)
-
-
-def _scale(shape: tuple[int, ...] = (), low: float = 0.01, high: float = 0.1) -> Tensor:
-    return Tensor(shape, low=low, high=high, constant=True)
-
-
-def _zero(value: int, dtype: str = "uint8", shape: tuple[int, ...] = ()) -> Tensor:
-    return Tensor(shape, dtype, value, value, constant=True)
 
 
 # -- the conversions -------------------------------------------------------------------------------------------------
 
 
-def _register_conversion(standard: OpDef, cases: tuple[Case, ...]) -> None:
+def _register_conversion(standard: OpDef) -> None:
     """The standard's operator under the domain in which onnxruntime's tools wrote 16-bit integers before opset 21."""
     register(
         name=standard.name,
         domain="com.microsoft",
         infer=standard.infer,
-        cases=cases,
         attributes=standard.attributes,
         expand=standard.expand,
         types=standard.types,
     )
 
 
-_register_conversion(
-    registry.get("QuantizeLinear"),
-    (
-        Case((Tensor((3, 7), low=-9.0, high=9.0), _scale(), _zero(128))),
-        Case((Tensor((3, 5), low=-900.0, high=900.0), _scale(), _zero(32768, "uint16"))),
-        Case((Tensor((2, 3, 5), low=-900.0, high=900.0), _scale((3,)), _zero(-7, "int16", (3,))), {"axis": 1}),
-    ),
-)
-_register_conversion(
-    registry.get("DequantizeLinear"),
-    (
-        Case((_bytes((3, 7), "int8"), _scale(), _zero(3, "int8"))),
-        Case((Tensor((3, 5), "uint16", 0, 65535), _scale(), _zero(32768, "uint16"))),
-        Case((Tensor((2, 3, 5), "int16", -32768, 32767), _scale((5,)), _zero(9, "int16", (5,))), {"axis": 2}),
-    ),
-)
+_register_conversion(registry.get("QuantizeLinear"))
+_register_conversion(registry.get("DequantizeLinear"))
 
 
 # -- QGemm -----------------------------------------------------------------------------------------------------------
@@ -124,22 +95,6 @@ register(
     name="QGemm",
     domain="com.microsoft",
     infer=_infer_gemm,
-    cases=(
-        Case(
-            (_bytes((3, 7)), _scale(), _zero(5), _bytes((7, 5), constant=True), _scale(), _zero(99))
-            + (None, _scale((), 1.0, 3.0), _zero(120))
-        ),
-        Case(
-            (_bytes((3, 7), "int8"), _scale(), _zero(5, "int8"), _bytes((5, 7), "int8", constant=True), _scale((5,)))
-            + (_zero(0, "int8", (5,)), Tensor((5,), "int32", -500, 500, constant=True)),
-            {"transB": 1, "alpha": 0.5},
-        ),
-        Case(
-            (_bytes((7, 3)), _scale(), _zero(131), _bytes((7, 9), "int8", constant=True), _scale((9,)))
-            + (_zero(0, "int8", (9,)), Tensor((1, 9), "int32", -500, 500), _scale((), 1.0, 3.0), _zero(7)),
-            {"transA": 1},
-        ),
-    ),
     attributes=QGemmAttributes,
     expand=_expand_gemm,
     types=(BYTES, _FLOAT32, BYTES, BYTES, _FLOAT32, BYTES, frozenset({"int32"}), _FLOAT32, BYTES),
@@ -163,18 +118,10 @@ def _expand_where(builder: Builder, node: Node) -> Sequence[Value]:
     return [quantize(builder, chosen, numbers[4], numbers[5], node.operand(1).dtype)]
 
 
-def _where_case(condition: tuple[int, ...], left: tuple[int, ...], right: tuple[int, ...], dtype: str) -> Case:
-    parameters = [_scale(), _zero(5, dtype)]
-    return Case(
-        (Tensor(condition, "bool"), _bytes(left, dtype), *parameters, _bytes(right, dtype), *parameters, *parameters)
-    )
-
-
 register(
     name="QLinearWhere",
     domain="com.microsoft",
     infer=_infer_where,
-    cases=(_where_case((3, 7), (3, 7), (3, 7), "uint8"), _where_case((2, 3, 1), (5,), (3, 5), "int8")),
     expand=_expand_where,
     types=(frozenset({"bool"}), BYTES, _FLOAT32, BYTES, BYTES, _FLOAT32, BYTES, _FLOAT32, BYTES),
 )

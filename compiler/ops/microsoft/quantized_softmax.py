@@ -9,24 +9,11 @@ from ...ir.graph import Node, Value
 from .. import checks
 from ..onnx.quantize import BYTES
 from ..onnx.softmax import softmax
-from ..registry import Builder, Case, Inferred, Tensor, register
+from ..registry import Builder, Inferred, register
 from .quantized_elementwise import quantised_operand, quantised_result
 
 _FLOAT32 = frozenset({"float32"})
 _TYPES = (BYTES, _FLOAT32, BYTES, _FLOAT32, BYTES)
-
-
-def _case(
-    shape: tuple[int, ...], dtype: str = "uint8", *, scale: float = 1 / 256, zero: int = 0, **attributes: object
-) -> Case:
-    low, high = (0, 255) if dtype == "uint8" else (-128, 127)
-    parameters = (
-        Tensor((), data=0.05, constant=True),
-        Tensor((), dtype, data=13, constant=True),
-        Tensor((), data=scale, constant=True),
-        Tensor((), dtype, data=low + zero, constant=True),
-    )
-    return Case((Tensor(shape, dtype, low, high), *parameters), dict(attributes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +44,6 @@ register(
     name="QLinearSoftmax",
     domain="com.microsoft",
     infer=_infer_softmax,
-    cases=(
-        _case((2, 5, 7), axis=-1, opset=13),
-        _case((2, 5, 7), "int8", axis=1, opset=13),
-        _case((2, 5, 7), axis=1, opset=11),
-    ),
     attributes=QLinearSoftmaxAttributes,
     expand=_expand_softmax,
     types=_TYPES,

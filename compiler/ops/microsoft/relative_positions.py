@@ -14,7 +14,7 @@ from .. import checks
 from ..checks import FLOATS
 from ..internal.reduction import reduce
 from ..math.attention_core import split_heads
-from ..registry import Builder, Case, Inferred, Tensor, register
+from ..registry import Builder, Inferred, register
 
 _INT64 = frozenset({"int64"})
 
@@ -81,20 +81,10 @@ def _axes(builder: Builder, *axes: int) -> Value:
     return builder.constant(np.array(axes, np.int64))
 
 
-def _lengths(queries: int, keys: int) -> tuple[Tensor, Tensor]:
-    first, second = (Tensor((1,), "int64", data=[number], constant=True) for number in (queries, keys))
-    return first, second
-
-
 register(
     name="RelativePositionBias",
     domain="com.microsoft",
     infer=_infer_bias,
-    cases=(
-        Case((Tensor((32, 3)), *_lengths(7, 7)), {"max_distance": 128, "is_bidirectional": 1}),
-        Case((Tensor((32, 2)), *_lengths(200, 200)), {"max_distance": 128}),
-        Case((Tensor((8, 2)), *_lengths(33, 17)), {"max_distance": 20, "is_bidirectional": 1}),
-    ),
     attributes=RelativePositionBiasAttributes,
     expand=_expand_bias,
     static_inputs=(1, 2),
@@ -140,15 +130,6 @@ register(
     name="GatedRelativePositionBias",
     domain="com.microsoft",
     infer=_infer_gated,
-    cases=(
-        Case(
-            (
-                *(Tensor((2, 5, 24)), Tensor((24,)), Tensor((1, 3, 5, 5)), Tensor((8, 8), low=-0.5, high=0.5)),
-                *(Tensor((8,)), Tensor((1, 3, 1, 1))),
-            ),
-            {"num_heads": 3},
-        ),
-    ),
     attributes=GatedRelativePositionBiasAttributes,
     expand=_expand_gated,
     types=(FLOATS,),

@@ -14,7 +14,7 @@ from .. import checks
 from ..checks import FLOATS, INDICES
 from ..math.attention_core import join_heads, rotate, split_heads, view
 from ..onnx.normalization import in_type
-from ..registry import Builder, Case, Indices, Inferred, Tensor, register
+from ..registry import Builder, Indices, Inferred, register
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,20 +67,10 @@ def _bounds(builder: Builder, node: Node, size: Dim, like: Value) -> tuple[Value
     return builder.scalar(0, like), builder.scalar(stop, like), builder.scalar(1, like)
 
 
-_CACHE = (Tensor((9, 4), low=-1.0, high=1.0), Tensor((9, 4), low=-1.0, high=1.0))
-_POSITIONS = Tensor((2, 3), "int64", data=[[0, 1, 8], [5, 2, 3]])
-
 register(
     name="RotaryEmbedding",
     domain="com.microsoft",
     infer=_infer_rotary,
-    cases=(
-        Case((Tensor((2, 3, 16)), _POSITIONS, *_CACHE)),
-        Case((Tensor((2, 3, 16)), Tensor((1,), "int64", data=[4]), *_CACHE), {"interleaved": 1}),
-        Case((Tensor((2, 2, 3, 8)), _POSITIONS, *_CACHE)),
-        Case((Tensor((2, 3, 24)), _POSITIONS, *_CACHE), {"num_heads": 2, "rotary_embedding_dim": 8}),
-        Case((Tensor((2, 3, 16)), _POSITIONS, *_CACHE), {"is_packed_batching": 1, "scale": 2.0}),
-    ),
     attributes=RotaryEmbeddingAttributes,
     expand=_expand_rotary,
     indices=(Indices(1, lambda node: [node.operand(2).shape[0]], wraps=False),),
@@ -114,13 +104,10 @@ def _expand_gemma(builder: Builder, node: Node) -> Sequence[Value]:
     ]
 
 
-_HEADS = Tensor((2, 3, 5, 8))
-
 register(
     name="GemmaRotaryEmbedding",
     domain="com.microsoft",
     infer=_infer_gemma,
-    cases=(Case((Tensor((2, 5, 8)), _HEADS, _HEADS, _HEADS, _HEADS), outputs=2),),
     expand=_expand_gemma,
     types=(FLOATS,),
 )

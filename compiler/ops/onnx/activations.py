@@ -11,8 +11,8 @@ from ...symbolic import expr as ex
 from ...symbolic.expr import Expr
 from .. import checks
 from ..checks import FLOATS, NUMERIC, SIGNED, same_as_input, wrap
-from ..registry import Case, Inferred, Tensor
-from .elementwise import define, exactly, unary_cases
+from ..registry import Inferred
+from .elementwise import define
 from .selection import clamp
 
 
@@ -59,9 +59,6 @@ def below(value: Expr, limit: float) -> Expr:
     return ex.compare("lt", value, number(limit))
 
 
-_WIDE = [Case((exactly(-100.0, -20.0, -1e-4, 0.0, 1e-4, 20.0, 100.0),)), Case((exactly(math.nan, 1.0),))]
-
-
 # -- without attributes ----------------------------------------------------------------------------------------------
 
 
@@ -69,31 +66,12 @@ def _relu(node: Node, args: Sequence[Expr]) -> Expr:
     return ex.binary("max", args[0], ex.const(0, args[0].dtype))
 
 
-define(
-    "Relu",
-    _relu,
-    unary_cases(extra=[*_WIDE, Case((Tensor((7,), "int32", -9, 9),)), Case((Tensor((7,), "int8", -9, 9),))]),
-    infer=same_as_input(),
-    types=(SIGNED,),
-)
-define(
-    "Sigmoid",
-    lambda node, args: sigmoid(args[0]),
-    unary_cases(-6.0, 6.0, _WIDE),
-    infer=same_as_input(),
-    types=(FLOATS,),
-)
-define(
-    "Softplus",
-    lambda node, args: softplus(args[0]),
-    unary_cases(-6.0, 6.0, _WIDE[:1]),
-    infer=same_as_input(),
-    types=(FLOATS,),
-)
+define("Relu", _relu, infer=same_as_input(), types=(SIGNED,))
+define("Sigmoid", lambda node, args: sigmoid(args[0]), infer=same_as_input(), types=(FLOATS,))
+define("Softplus", lambda node, args: softplus(args[0]), infer=same_as_input(), types=(FLOATS,))
 define(
     "Softsign",
     lambda node, args: args[0] / (number(1.0) + ex.unary("abs", args[0])),
-    unary_cases(extra=_WIDE),
     infer=same_as_input(),
     types=(FLOATS,),
 )
@@ -101,17 +79,10 @@ define(
     "HardSwish",
     # x / 6 + 1/2 would lose the digits of x + 3 where they cancel
     lambda node, args: args[0] * clamp((args[0] + number(3.0)) * number(1.0 / 6.0), number(0.0), number(1.0)),
-    unary_cases(-5.0, 5.0, _WIDE),
     infer=same_as_input(),
     types=(FLOATS,),
 )
-define(
-    "Mish",
-    lambda node, args: mish(args[0]),
-    unary_cases(-5.0, 5.0, _WIDE[:1]),
-    infer=same_as_input(),
-    types=(FLOATS,),
-)
+define("Mish", lambda node, args: mish(args[0]), infer=same_as_input(), types=(FLOATS,))
 
 
 # -- with attributes -------------------------------------------------------------------------------------------------
@@ -126,14 +97,7 @@ def _leaky_relu(node: Node, args: Sequence[Expr]) -> Expr:
     return ex.select(below(args[0], 0.0), number(node.attributes.alpha) * args[0], args[0])
 
 
-define(
-    "LeakyRelu",
-    _leaky_relu,
-    unary_cases(extra=[*_WIDE, Case((Tensor((7,)),), {"alpha": 0.3})]),
-    infer=same_as_input(),
-    types=(FLOATS,),
-    attributes=LeakyReluAttributes,
-)
+define("LeakyRelu", _leaky_relu, infer=same_as_input(), types=(FLOATS,), attributes=LeakyReluAttributes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,20 +125,13 @@ def _swish(node: Node, args: Sequence[Expr]) -> Expr:
     return args[0] * sigmoid(number(node.attributes.alpha) * args[0])
 
 
-for _name, _element, _extra in (
-    ("Elu", _elu, _WIDE),
-    ("Celu", _celu, _WIDE),
-    ("ThresholdedRelu", _thresholded_relu, _WIDE[:1]),
-    ("Swish", _swish, _WIDE),
+for _name, _element in (
+    ("Elu", _elu),
+    ("Celu", _celu),
+    ("ThresholdedRelu", _thresholded_relu),
+    ("Swish", _swish),
 ):
-    define(
-        _name,
-        _element,
-        unary_cases(extra=[*_extra, Case((Tensor((3, 5)),), {"alpha": 0.7})]),
-        infer=same_as_input(),
-        types=(FLOATS,),
-        attributes=AlphaAttributes,
-    )
+    define(_name, _element, infer=same_as_input(), types=(FLOATS,), attributes=AlphaAttributes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,14 +146,7 @@ def _selu(node: Node, args: Sequence[Expr]) -> Expr:
     return number(attributes.gamma) * ex.select(ex.compare("le", args[0], number(0.0)), negative, args[0])
 
 
-define(
-    "Selu",
-    _selu,
-    unary_cases(extra=[*_WIDE, Case((Tensor((7,)),), {"alpha": 2.0, "gamma": 3.0})]),
-    infer=same_as_input(),
-    types=(FLOATS,),
-    attributes=SeluAttributes,
-)
+define("Selu", _selu, infer=same_as_input(), types=(FLOATS,), attributes=SeluAttributes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,14 +160,7 @@ def _hard_sigmoid(node: Node, args: Sequence[Expr]) -> Expr:
     return clamp(number(attributes.alpha) * args[0] + number(attributes.beta), number(0.0), number(1.0))
 
 
-define(
-    "HardSigmoid",
-    _hard_sigmoid,
-    unary_cases(-5.0, 5.0, extra=[*_WIDE, Case((Tensor((7,)),), {"alpha": 1 / 6, "beta": 0.4})]),
-    infer=same_as_input(),
-    types=(FLOATS,),
-    attributes=HardSigmoidAttributes,
-)
+define("HardSigmoid", _hard_sigmoid, infer=same_as_input(), types=(FLOATS,), attributes=HardSigmoidAttributes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,7 +176,6 @@ def _infer_gelu(node: Node) -> Inferred:
 define(
     "Gelu",
     lambda node, args: gelu_tanh(args[0]) if node.attributes.approximate == "tanh" else gelu(args[0]),
-    unary_cases(-4.0, 4.0, [*_WIDE, Case((Tensor((3, 7), low=-4.0, high=4.0),), {"approximate": "tanh"})]),
     infer=_infer_gelu,
     types=(FLOATS,),
     attributes=GeluAttributes,
@@ -255,18 +197,7 @@ def _shrink(node: Node, args: Sequence[Expr]) -> Expr:
     return wrap(ex.cast(ex.select(ex.compare("lt", value, -limit), value + bias, inner), dtype.compute), dtype)
 
 
-define(
-    "Shrink",
-    _shrink,
-    [
-        Case((Tensor((3, 7)),)),
-        Case((Tensor((17,)),), {"bias": 0.4, "lambd": 1.0}),
-        Case((Tensor((7,), "int32", -9, 9),), {"bias": 1.0, "lambd": 2.0}),
-    ],
-    infer=same_as_input(),
-    types=(NUMERIC,),
-    attributes=ShrinkAttributes,
-)
+define("Shrink", _shrink, infer=same_as_input(), types=(NUMERIC,), attributes=ShrinkAttributes)
 
 
 def _infer_prelu(node: Node) -> Inferred:
@@ -282,15 +213,4 @@ def _prelu(node: Node, args: Sequence[Expr]) -> Expr:
     return wrap(ex.select(negative, args[0] * args[1], args[0]), node.operand(0).dtype)
 
 
-define(
-    "PRelu",
-    _prelu,
-    [
-        Case((Tensor((2, 3, 5, 1)), Tensor((3, 1, 1)))),
-        Case((Tensor((3, 7)), Tensor((7,)))),
-        Case((Tensor((3, 7)), Tensor((1,)))),
-        Case((Tensor((7,), "int32", -9, 9), Tensor((7,), "int32", -9, 9))),
-    ],
-    infer=_infer_prelu,
-    types=(NUMERIC,),
-)
+define("PRelu", _prelu, infer=_infer_prelu, types=(NUMERIC,))

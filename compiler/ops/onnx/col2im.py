@@ -16,7 +16,7 @@ from .. import checks
 from ..checks import FLOATS
 from ..internal.reduction import reduce
 from ..math.windows import per_axis, resolve_pads, window_count
-from ..registry import Builder, Case, Inferred, Read, Tensor, register
+from ..registry import Builder, Inferred, Read, register
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,6 @@ register(
     name="ColumnTaps",
     domain="loom",
     infer=_infer_taps,
-    cases=(),
     attributes=ColumnTapsAttributes,
     gather=_read_tap,
     reads=2,
@@ -122,20 +121,9 @@ def _expand_col2im(builder: Builder, node: Node) -> Sequence[Value]:
     return [reduce(builder, spread, "sum", (2,), keepdims=False)]
 
 
-def _integers(*values: int) -> Tensor:
-    return Tensor((len(values),), "int64", data=list(values), constant=True)
-
-
 register(
     name="Col2Im",
     infer=_infer_col2im,
-    cases=(
-        Case((Tensor((1, 5, 5)), _integers(5, 5), _integers(1, 5))),
-        Case((Tensor((2, 12, 9)), _integers(4, 4), _integers(2, 2))),
-        Case((Tensor((1, 9, 4)), _integers(5, 5), _integers(3, 3)), {"strides": [2, 2]}),
-        Case((Tensor((1, 8, 16)), _integers(5, 5), _integers(2, 2)), {"dilations": [2, 2], "pads": [1, 0, 0, 1]}),
-        Case((Tensor((1, 8, 12)), _integers(3, 4, 3), _integers(2, 2, 2))),
-    ),
     attributes=Col2ImAttributes,
     expand=_expand_col2im,
     types=(FLOATS | {"int32"},),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -11,57 +10,29 @@ from ...ir.graph import Node
 from ...symbolic import expr as ex
 from ...symbolic.expr import Expr
 from ..checks import ANY, BOOLEAN, INTEGERS, NUMERIC, broadcast_inference, literal, require_choice, wrap
-from ..registry import Case, Element, Inferred, Tensor
-from .elementwise import binary_element, define, exactly
+from ..registry import Element, Inferred
+from .elementwise import binary_element, define
 
 
 def _compare_element(op: str) -> Element:
     return lambda node, args: ex.compare(op, args[0], args[1])
 
 
-_COMPARE_CASES = (
-    Case((Tensor((3, 7)), Tensor((7,)))),
-    Case((Tensor((3, 1), "int32", -2, 2), Tensor((1, 5), "int32", -2, 2))),
-    Case((exactly(2**40, 1, -3, dtype="int64"), exactly(2**40, 2**33 + 1, -(2**35), dtype="int64"))),
-    Case((exactly(math.nan, 1.0, math.inf), exactly(math.nan, 1.0, math.inf))),
-    Case((Tensor((0, 2)), Tensor((2,)))),
-)
-
 for _name, _op in (("Less", "lt"), ("LessOrEqual", "le"), ("Greater", "gt"), ("GreaterOrEqual", "ge")):
-    define(_name, _compare_element(_op), _COMPARE_CASES, infer=broadcast_inference(BOOL), types=(NUMERIC,))
+    define(_name, _compare_element(_op), infer=broadcast_inference(BOOL), types=(NUMERIC,))
 
-define(
-    "Equal",
-    _compare_element("eq"),
-    [*_COMPARE_CASES, Case((Tensor((3, 7), "bool"), Tensor((7,), "bool")))],
-    infer=broadcast_inference(BOOL),
-    types=(ANY,),
-)
+define("Equal", _compare_element("eq"), infer=broadcast_inference(BOOL), types=(ANY,))
 
-_LOGICAL_CASES = (
-    Case((Tensor((3, 7), "bool"), Tensor((3, 7), "bool"))),
-    Case((Tensor((2, 3, 1), "bool"), Tensor((5,), "bool"))),
-)
 
 for _name, _element in (
     ("And", lambda node, args: ex.binary("and", args[0], args[1])),
     ("Or", lambda node, args: ex.binary("or", args[0], args[1])),
     ("Xor", lambda node, args: ex.compare("ne", args[0], args[1])),
 ):
-    define(_name, _element, _LOGICAL_CASES, infer=broadcast_inference(BOOL), types=(BOOLEAN,))
+    define(_name, _element, infer=broadcast_inference(BOOL), types=(BOOLEAN,))
 
 for _name, _op in (("BitwiseAnd", "and"), ("BitwiseOr", "or"), ("BitwiseXor", "xor")):
-    define(
-        _name,
-        binary_element(_op),
-        [
-            Case((Tensor((3, 7), "int32", -99, 99), Tensor((7,), "int32", -99, 99))),
-            Case((Tensor((7,), "uint8", 0, 255), Tensor((7,), "uint8", 0, 255))),
-            Case((exactly(-5, 2**40, dtype="int64"), exactly(3, 2**40 + 1, dtype="int64"))),
-        ],
-        infer=broadcast_inference(),
-        types=(INTEGERS,),
-    )
+    define(_name, binary_element(_op), infer=broadcast_inference(), types=(INTEGERS,))
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,24 +69,4 @@ def _bit_shift(node: Node, args: Sequence[Expr]) -> Expr:
     return ex.select(negative, ex.unary("bitnot", shifted), shifted)
 
 
-_SHIFTED = {
-    dtype: (exactly(16, 4, 1, 255, dtype=dtype), exactly(1, 2, 3, 4, dtype=dtype))
-    for dtype in ("uint8", "uint16", "uint32", "uint64")
-}
-
-_SIGNED = {
-    dtype: (exactly(-16, 100, -1, -7, 5, dtype=dtype), exactly(1, 2, 3, 99, -1, dtype=dtype))
-    for dtype in ("int8", "int16", "int32", "int64")
-}
-
-define(
-    "BitShift",
-    _bit_shift,
-    [
-        *(Case(_SHIFTED[dtype], {"direction": way}) for dtype in _SHIFTED for way in ("LEFT", "RIGHT")),
-        *(Case(_SIGNED[dtype], {"direction": way}) for dtype in _SIGNED for way in ("LEFT", "RIGHT")),
-    ],
-    infer=_infer_shift,
-    types=(INTEGERS,),
-    attributes=BitShiftAttributes,
-)
+define("BitShift", _bit_shift, infer=_infer_shift, types=(INTEGERS,), attributes=BitShiftAttributes)

@@ -11,7 +11,7 @@ from ....runtime.plan.dtypes import FLOAT32
 from ...ir.graph import Node, Value
 from ...symbolic import polynomial as ix
 from .. import checks
-from ..registry import Builder, Case, Inferred, Tensor, register
+from ..registry import Builder, Inferred, register
 from .normalization import in_type
 
 _WIDE = frozenset({"float32", "int32", "uint32", "int64", "uint64"})
@@ -51,7 +51,6 @@ register(
     name="Cumulate",
     domain="loom",
     infer=checks.same_as_input(),
-    cases=(),
     attributes=CumulateAttributes,
     family="scan",
     types=(_WIDE,),
@@ -94,26 +93,10 @@ def _expand(kind: str) -> Callable[[Builder, Node], Sequence[Value]]:
     return expand
 
 
-def _axis_tensor(axis: int) -> Tensor:
-    return Tensor((), "int64", data=axis, constant=True)
-
-
 for _name, _kind in (("CumSum", "sum"), ("CumProd", "prod")):
     register(
         name=_name,
         infer=_infer,
-        cases=(
-            Case((Tensor((3, 7)), _axis_tensor(1))),
-            Case((Tensor((3, 7)), _axis_tensor(0)), {"exclusive": 1}),
-            Case((Tensor((2, 5, 3)), _axis_tensor(-2)), {"reverse": 1}),
-            Case((Tensor((2, 9)), _axis_tensor(-1)), {"exclusive": 1, "reverse": 1}),
-            Case((Tensor((7,), "int32", -3, 3), _axis_tensor(0))),
-            Case((Tensor((2, 7), "int64", -(2**20), 2**20), _axis_tensor(1))),
-            Case((Tensor((2, 400), low=0.98, high=1.02), _axis_tensor(1))),
-            Case((Tensor((3, 1)), _axis_tensor(1)), {"exclusive": 1}),
-            Case((Tensor((0, 3)), _axis_tensor(0))),
-            Case((Tensor((3, 7), "float16"), _axis_tensor(1)), tolerance=2e-3),
-        ),
         attributes=CumulativeAttributes,
         expand=_expand(_kind),
         types=(_TYPES, checks.INDICES),

@@ -17,7 +17,7 @@ from ..checks import FLOATS
 from ..math.attention_core import view
 from ..math.positions import as_float, clamped_coordinate, extent, within
 from ..math.windows import per_axis, resolve_pads, window_count
-from ..registry import Builder, Case, Inferred, Read, Tensor, register
+from ..registry import Builder, Inferred, Read, register
 from .activations import number
 from .convolution import add_bias
 from .normalization import in_type
@@ -93,7 +93,6 @@ register(
     name="Deformed",
     domain="loom",
     infer=_infer_deformed,
-    cases=(),
     attributes=DeformedAttributes,
     gather=_read_deformed,
     reads=8,
@@ -171,29 +170,9 @@ def _expand_deform_conv(builder: Builder, node: Node) -> Sequence[Value]:
     return [in_type(builder, result, node.operand(0).dtype)]
 
 
-def _deform_case(*, group: int = 1, offsets: int = 1, mask: bool = False, bias: bool = False, **fields: object) -> Case:
-    operands: list[Tensor | None] = [
-        Tensor((1, 4, 6, 7)),
-        Tensor((6, 4 // group, 3, 3), constant=True),
-        Tensor((1, 18 * offsets, 6, 7), low=-1.5, high=1.5),
-        Tensor((6,), constant=True) if bias else None,
-        Tensor((1, 9 * offsets, 6, 7), low=0.0, high=1.0) if mask else None,
-    ]
-    while operands[-1] is None:
-        operands.pop()
-    return Case(
-        tuple(operands), {"pads": [1, 1, 1, 1], "group": group, "offset_group": offsets, **fields}, tolerance=2e-5
-    )
-
-
 register(
     name="DeformConv",
     infer=_infer_deform_conv,
-    cases=(
-        _deform_case(),
-        _deform_case(mask=True, bias=True),
-        _deform_case(group=2, offsets=2),
-    ),
     attributes=DeformConvAttributes,
     expand=_expand_deform_conv,
     types=(FLOATS,),

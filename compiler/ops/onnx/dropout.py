@@ -10,7 +10,7 @@ import numpy as np
 from ....runtime.plan import dtypes
 from ...ir.graph import Node, Value
 from ..checks import FLOATS, known
-from ..registry import Builder, Case, Inferred, RawNode, Tensor, register
+from ..registry import Builder, Inferred, RawNode, register
 from .normalization import in_type
 
 
@@ -75,11 +75,4 @@ register(
     static_inputs=(2,),
     types=(FLOATS, FLOATS, frozenset({"bool"})),
     adapters=((7, _give_mask_type), (10, _drop_ratio)),
-    cases=(
-        Case((Tensor((2, 3)),)),
-        Case((Tensor((2, 3)), Tensor((), data=0.3, constant=True), Tensor((), "bool", data=False, constant=True))),
-        Case((Tensor((2, 3)),), outputs=2),
-        Case((Tensor((2, 3)), Tensor((), data=0.0, constant=True), Tensor((), "bool", data=True, constant=True))),
-        Case((Tensor((4,)),), {"ratio": 0.25}, opset=7),
-    ),
 )

@@ -18,7 +18,7 @@ from ...symbolic.polynomial import Dim
 from .. import checks
 from ..checks import NUMERIC
 from ..internal.reduction import reduce
-from ..registry import Builder, Case, Inferred, Read, Tensor, register
+from ..registry import Builder, Inferred, Read, register
 
 Labels = tuple[str, ...]  #: of axes; those of an ellipsis are ".0", ".1", ... counted from the last one
 
@@ -110,7 +110,6 @@ register(
     name="Diagonal",
     domain="loom",
     infer=_infer_diagonal,
-    cases=(),
     attributes=DiagonalAttributes,
     gather=_read_diagonal,
 )
@@ -201,34 +200,9 @@ def _expand(builder: Builder, node: Node) -> Sequence[Value]:
     return [contraction.ordered(total, equation.result)]
 
 
-def _case(equation: str, *shapes: tuple[int, ...], dtype: str = "float32") -> Case:
-    return Case(tuple(Tensor(shape, dtype) for shape in shapes), {"equation": equation})
-
-
 register(
     name="Einsum",
     infer=_infer,
-    cases=(
-        _case("ij,jk->ik", (3, 7), (7, 5)),
-        _case("bhid,bhjd->bhij", (2, 3, 5, 4), (2, 3, 6, 4)),
-        _case("bij,bjk", (2, 3, 7), (2, 7, 5)),
-        _case("ij->ji", (3, 7)),
-        _case("ij->", (3, 7)),
-        _case("ij->i", (3, 7)),
-        _case("ii->i", (5, 5)),
-        _case("iji->j", (5, 3, 5)),
-        _case("ii", (4, 4)),
-        _case("i,i", (7,), (7,)),
-        _case("i,j->ij", (3,), (5,)),
-        _case("ij,ij->ij", (3, 5), (3, 5)),
-        _case("...ij,...jk->...ik", (2, 1, 3, 7), (4, 7, 5)),
-        _case("i...->...", (3, 2, 5)),
-        _case("ijk,jl,kl->il", (3, 4, 5), (4, 6), (5, 6)),
-        _case("bqhd, bkhd -> bhqk", (2, 3, 2, 4), (2, 5, 2, 4)),
-        _case("ij,jk->ik", (3, 7), (7, 5), dtype="int32"),
-        _case("ij,kl->", (2, 3), (4, 5)),
-        _case("abc,cd->abd", (2, 3, 0), (0, 5)),
-    ),
     attributes=EinsumAttributes,
     expand=_expand,
     types=(NUMERIC,),

@@ -21,7 +21,7 @@ from ...symbolic.polynomial import Dim
 from .. import checks
 from ..checks import FLOATS
 from ..math.attention_core import part, view
-from ..registry import Builder, Case, Inferred, RawNode, Read, Tensor, register
+from ..registry import Builder, Inferred, RawNode, Read, register
 from .normalization import in_type
 
 #: Longest signal that one matrix transforms
@@ -198,26 +198,9 @@ def _expand_dft(builder: Builder, node: Node) -> Sequence[Value]:
     return [in_type(builder, _joined(builder, result), value.dtype)]
 
 
-def _number(value: int) -> Tensor:
-    return Tensor((), "int64", data=value, constant=True)
-
-
 register(
     name="DFT",
     infer=_infer_dft,
-    cases=(
-        Case((Tensor((2, 9, 1)),), tolerance=1e-5),
-        Case((Tensor((2, 9, 2)),), tolerance=1e-5),
-        Case((Tensor((2, 10, 2)),), {"inverse": 1}),
-        Case((Tensor((2, 10, 1)),), {"onesided": 1}),
-        Case((Tensor((5, 3, 1)), None, _number(0))),
-        Case((Tensor((2, 9, 1)), _number(12))),
-        Case((Tensor((2, 9, 2)), _number(6))),
-        # onnxruntime's own error against double precision is 1.3e-4 here, that of the factors 2e-7
-        Case((Tensor((1, 600, 1)),), {"onesided": 1}, tolerance=2e-4),
-        Case((Tensor((1, 520, 2)),), {"inverse": 1}, tolerance=2e-4),
-        Case((Tensor((1, 6, 1)),), {"axis": 1}, opset=17),
-    ),
     attributes=DFTAttributes,
     adapters=((17, _axis_input),),
     expand=_expand_dft,
@@ -252,7 +235,6 @@ register(
     name="Frames",
     domain="loom",
     infer=_infer_frames,
-    cases=(),
     attributes=FramesAttributes,
     gather=_read_frames,
 )
@@ -302,11 +284,6 @@ def _expand_stft(builder: Builder, node: Node) -> Sequence[Value]:
 register(
     name="STFT",
     infer=_infer_stft,
-    cases=(
-        Case((Tensor((2, 40, 1)), _number(4), Tensor((12,)))),
-        Case((Tensor((1, 40, 1)), _number(6), None, _number(10))),
-        Case((Tensor((1, 40, 1)), _number(5), Tensor((12,)), _number(12)), {"onesided": 0}),
-    ),
     attributes=STFTAttributes,
     expand=_expand_stft,
     types=(FLOATS, checks.INDICES, FLOATS, checks.INDICES),
@@ -365,17 +342,6 @@ def _expand_mel(builder: Builder, node: Node) -> Sequence[Value]:
 register(
     name="MelWeightMatrix",
     infer=_infer_mel,
-    cases=(
-        Case(
-            (
-                _number(8),
-                _number(64),
-                _number(8192),
-                Tensor((), data=0.0, constant=True),
-                Tensor((), data=4096.0, constant=True),
-            )
-        ),
-    ),
     attributes=MelWeightMatrixAttributes,
     expand=_expand_mel,
     static_inputs=(0, 1, 2, 3, 4),

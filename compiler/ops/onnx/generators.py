@@ -17,12 +17,7 @@ from ...symbolic import polynomial as ix
 from ...symbolic.expr import Expr
 from ...symbolic.polynomial import Dim
 from .. import checks
-from ..registry import Case, Inferred, Read, Tensor, register
-
-
-def _scalar(value: float, dtype: str) -> Tensor:
-    return Tensor((), dtype, data=value, constant=True)
-
+from ..registry import Inferred, Read, register
 
 # -- ConstantOfShape -------------------------------------------------------------------------------------------------
 
@@ -75,10 +70,6 @@ def _gather_constant_of_shape(node: Node, coordinates: Sequence[Dim], read: Read
     return checks.literal(node.attributes.value.number, node.attributes.value.dtype)
 
 
-def _shape(*sizes: int) -> Tensor:
-    return Tensor((len(sizes),), "int64", data=list(sizes), constant=True)
-
-
 register(
     name="ConstantOfShape",
     attributes=ConstantOfShapeAttributes,
@@ -87,14 +78,6 @@ register(
     fold=_fold_constant_of_shape,
     static_inputs=(0,),
     reads=0,
-    cases=(
-        Case((_shape(2, 3),)),
-        Case((_shape(3),), {"value": np.array([-7], np.int64)}),
-        Case((_shape(2, 1, 2),), {"value": np.array([True])}),
-        Case((_shape(5),), {"value": np.array([200], np.uint8)}),
-        Case((_shape(0, 4),), {"value": np.array([1.5], np.float32)}),
-        Case((_shape(),), {"value": np.array([1.5], np.float32)}, opset=9),
-    ),
 )
 
 
@@ -163,15 +146,6 @@ register(
     types=(checks.NUMERIC,),
     static_inputs=(0, 1, 2),
     reads=0,
-    cases=(
-        Case((_scalar(3, "int64"), _scalar(9, "int64"), _scalar(3, "int64"))),
-        Case((_scalar(10, "int64"), _scalar(4, "int64"), _scalar(-4, "int64"))),
-        Case((_scalar(0, "int32"), _scalar(7, "int32"), _scalar(1, "int32"))),
-        Case((_scalar(0.5, "float32"), _scalar(3.1, "float32"), _scalar(0.25, "float32"))),
-        Case((_scalar(2.0, "float32"), _scalar(-1.0, "float32"), _scalar(-0.75, "float32"))),
-        Case((_scalar(5, "int64"), _scalar(5, "int64"), _scalar(1, "int64"))),
-        Case((_scalar(2**33, "int64"), _scalar(2**33 + 5, "int64"), _scalar(2, "int64")), opset=11),
-    ),
 )
 
 
@@ -205,12 +179,4 @@ register(
     infer=_infer_eye,
     gather=_gather_eye,
     reads=0,
-    cases=(
-        Case((Tensor((3, 5)),)),
-        Case((Tensor((4, 3), "int32", -9, 9),), {"k": 1, "dtype": 1}),
-        Case((Tensor((4, 3)),), {"k": -2, "dtype": 7}),
-        Case((Tensor((3, 3)),), {"k": 5, "dtype": 6}, opset=9),
-        Case((Tensor((3, 5)),), {"k": 2**40}),
-        Case((Tensor((5, 3)),), {"k": -(2**31)}),
-    ),
 )

@@ -13,13 +13,13 @@ from ...symbolic.expr import Expr
 from ...symbolic.polynomial import Dim
 from .. import checks
 from ..checks import FLOATS
-from ..registry import Case, Inferred, RawNode, Read, Tensor, register
+from ..registry import Inferred, RawNode, Read, register
 from .activations import number
 
 #: Keys' parameter of the cubic convolution
 _CUBIC = -0.75
-_MODES = ("linear", "nearest", "cubic")
-_PADDINGS = ("zeros", "border", "reflection")
+MODES = ("linear", "nearest", "cubic")
+PADDINGS = ("zeros", "border", "reflection")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +37,8 @@ def modern_modes(raw: RawNode) -> None:
 
 def _infer(node: Node) -> Inferred:
     value, grid = node.operand(0), node.operand(1)
-    checks.require_choice(node, "mode", _MODES)
-    checks.require_choice(node, "padding_mode", _PADDINGS)
+    checks.require_choice(node, "mode", MODES)
+    checks.require_choice(node, "padding_mode", PADDINGS)
     checks.require(
         value.rank >= 3 and grid.rank == value.rank, node, f"input of rank {value.rank}, grid of {grid.rank}"
     )
@@ -161,27 +161,9 @@ def _read_sampled(node: Node, coordinates: Sequence[Dim], read: Read) -> Expr:
     return total
 
 
-def _case(shape: tuple[int, ...], grid: tuple[int, ...], opset: int | None = None, **attributes: object) -> Case:
-    positions = Tensor((shape[0], *grid, len(grid)), low=-1.4, high=1.4)
-    return Case((Tensor(shape), positions), dict(attributes), opset=opset, tolerance=3e-5)
-
-
 register(
     name="GridSample",
     infer=_infer,
-    cases=(
-        *(
-            _case((1, 2, 4, 5), (3, 4), mode=mode, padding_mode=padding, align_corners=corners)
-            for mode in _MODES
-            for padding in _PADDINGS
-            for corners in (0, 1)
-        ),
-        _case((1, 2, 3, 4, 5), (2, 3, 4), mode="linear"),
-        _case((1, 2, 3, 4, 5), (2, 3, 4), mode="nearest", padding_mode="border"),
-        _case((2, 3, 1, 5), (3, 3)),
-        _case((1, 2, 4, 5), (3, 4), 16, mode="bilinear"),
-        _case((1, 2, 4, 5), (3, 4), 16, mode="bicubic", padding_mode="reflection"),
-    ),
     attributes=GridSampleAttributes,
     adapters=((19, modern_modes),),
     gather=_read_sampled,

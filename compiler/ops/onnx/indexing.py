@@ -17,7 +17,7 @@ from ...symbolic import polynomial as ix
 from ...symbolic.expr import Expr
 from ...symbolic.polynomial import Dim
 from .. import checks
-from ..registry import Case, Indices, Inferred, Read, Tensor, register
+from ..registry import Indices, Inferred, Read, register
 
 
 def run_time_index(value: Expr, size: Dim) -> Dim:
@@ -108,15 +108,6 @@ register(
     fold=_fold_gather,
     types=(checks.MOVED, checks.INDICES),
     reads=2,
-    cases=(
-        Case((Tensor((5, 3)), Tensor((2, 2), "int64", data=[[0, -1], [4, -5]]))),
-        Case((Tensor((2, 7, 3)), Tensor((3,), "int32", data=[6, -7, 2])), {"axis": 1}),
-        Case((Tensor((2, 7), "int64", -9, 9), Tensor((), "int64", data=-2)), {"axis": -1}),
-        Case((Tensor((2, 7), "uint8", 0, 255), Tensor((), "int64", data=3, constant=True)), {"axis": 1}),
-        Case((Tensor((2, 7), "bool"), Tensor((1, 1), "int64", data=[[-1]], constant=True)), {"axis": 1}),
-        Case((Tensor((2, 3, 2, 3)), Tensor((2, 1, 2), "int64", data=[[[1, 0]], [[-1, 1]]])), {"axis": 2}),
-        Case((Tensor((4, 3)), Tensor((0,), "int64", data=[])), opset=7),
-    ),
 )
 
 
@@ -151,12 +142,6 @@ register(
     fold=_fold_gather_elements,
     types=(checks.MOVED, checks.INDICES),
     reads=2,
-    cases=(
-        Case((Tensor((3, 3)), Tensor((2, 3), "int64", data=[[1, 2, 0], [-1, 0, -3]]))),
-        Case((Tensor((2, 4), "int64", -9, 9), Tensor((2, 3), "int32", data=[[3, 0, -1], [1, 1, -4]])), {"axis": 1}),
-        Case((Tensor((3, 2, 2), "bool"), Tensor((1, 2, 1), "int64", data=[[[1], [-2]]])), {"axis": -1}),
-        Case((Tensor((4,), "uint8", 0, 255), Tensor((6,), "int64", data=[0, 1, 3, -1, 2, 2])), opset=11),
-    ),
 )
 
 
@@ -206,16 +191,6 @@ register(
     indices=(Indices(1, _addressed_sizes),),
     types=(checks.MOVED, checks.INDICES),
     reads=2,
-    cases=(
-        Case((Tensor((3, 4)), Tensor((2, 2), "int64", data=[[0, 3], [-1, -4]]))),
-        Case((Tensor((3, 4, 2), "int64", -9, 9), Tensor((2, 1, 2), "int64", data=[[[0, 3]], [[2, -1]]]))),
-        Case((Tensor((3, 4, 2)), Tensor((2, 1), "int64", data=[[2], [-2]]))),
-        Case((Tensor((2, 3, 4)), Tensor((2, 1), "int64", data=[[1], [-1]])), {"batch_dims": 1}),
-        Case(
-            (Tensor((2, 3, 4), "bool"), Tensor((2, 2, 1), "int64", data=[[[1], [0]], [[-1], [2]]])), {"batch_dims": 1}
-        ),
-        Case((Tensor((2, 3)), Tensor((2, 1), "int64", data=[[1], [0]])), opset=11),
-    ),
 )
 
 
@@ -266,39 +241,6 @@ register(
     types=(checks.NUMERIC, checks.NUMERIC, checks.ANY),
     static_inputs=(1,),
     reads=3,
-    cases=(
-        Case(
-            (
-                Tensor((4,), "int64", data=[0, 2, -1, 7]),
-                Tensor((), "int64", data=5, constant=True),
-                Tensor((2,), "float32", data=[0.0, 1.0]),
-            )
-        ),
-        Case(
-            (
-                Tensor((2, 3), "int32", data=[[0, 2, -4], [1, -3, 9]]),
-                Tensor((1,), "int32", data=[3], constant=True),
-                Tensor((2,), "float32", data=[-5.0, 5.0]),
-            ),
-            {"axis": 1},
-        ),
-        Case(
-            (
-                Tensor((2, 2), "float32", data=[[0.0, 2.0], [1.0, -3.0]]),
-                Tensor((), "float32", data=3.0, constant=True),
-                Tensor((2,), "float32", data=[0.5, 2.0]),
-            ),
-            {"axis": 0},
-        ),
-        Case(
-            (
-                Tensor((3,), "int64", data=[0, 2, 1]),
-                Tensor((), "int64", data=3, constant=True),
-                Tensor((2,), "int64", data=[0, 1]),
-            ),
-            opset=9,
-        ),
-    ),
 )
 
 
@@ -345,15 +287,4 @@ register(
     gather=_read_trilu,
     fold=_fold_trilu,
     static_inputs=(1,),
-    cases=(
-        Case((Tensor((4, 5)),)),
-        Case((Tensor((2, 3, 4), "int64", -9, 9), Tensor((), "int64", data=-1, constant=True)), {"upper": 0}),
-        Case((Tensor((4, 3)), Tensor((), "int64", data=2, constant=True))),
-        Case((Tensor((3, 3), "bool"), Tensor((), "int64", data=9, constant=True)), {"upper": 1}),
-        *(
-            Case((Tensor((3, 4)), Tensor((), "int64", data=k, constant=True)), {"upper": upper})
-            for k in (2**31 - 1, 2**40, -(2**31) - 1)
-            for upper in (0, 1)
-        ),
-    ),
 )

@@ -13,7 +13,7 @@ from ...ir.graph import Node, Shape, Value
 from ...symbolic import polynomial as ix
 from .. import checks
 from ..checks import NUMERIC
-from ..registry import Builder, Case, Inferred, Tensor, register
+from ..registry import Builder, Inferred, register
 
 
 def product_shape(node: Node, left: Shape, right: Shape) -> Shape:
@@ -53,21 +53,6 @@ def _fold_matmul(node: Node, left: np.ndarray, right: np.ndarray) -> np.ndarray:
     return matmul_array(left, right)
 
 
-def _cases(dtype: str = "float32", tolerance: float = 1e-5) -> list[Case]:
-    shapes = (
-        ((3, 7), (7, 5)),
-        ((1, 17), (17, 1)),
-        ((2, 3, 5, 7), (2, 3, 7, 3)),
-        ((2, 1, 5, 7), (3, 7, 3)),
-        ((4, 3, 7), (7, 9)),
-        ((65, 33), (33, 70)),
-    )
-    return [Case((Tensor(left, dtype), Tensor(right, dtype)), tolerance=tolerance) for left, right in shapes]
-
-
-_VECTORS = (((7,), (7, 5)), ((3, 7), (7,)), ((7,), (7,)), ((2, 3, 7), (7,)), ((7,), (2, 7, 3)))
-
-
 def _expand_vectors(builder: Builder, node: Node) -> Sequence[Value]:
     """Give rank-1 operands their second axis and take it away from the result."""
     left, right = node.operand(0), node.operand(1)
@@ -88,7 +73,6 @@ register(
     name="MatMul",
     domain="loom",
     infer=_infer_matmul,
-    cases=(),
     family="gemm",
     types=(NUMERIC,),
     fold=_fold_matmul,
@@ -96,14 +80,6 @@ register(
 register(
     name="MatMul",
     infer=_infer_matmul,
-    cases=(
-        *_cases(),
-        *(Case((Tensor(left), Tensor(right))) for left, right in _VECTORS),
-        *_cases("float16", 2e-3)[:2],
-        Case((Tensor((3, 7), "int32", -9, 9), Tensor((7, 5), "int32", -9, 9))),
-        Case((Tensor((3, 0)), Tensor((0, 5)))),
-        Case((Tensor((5, 33)), Tensor((33, 17), constant=True))),
-    ),
     expand=_expand_vectors,
     types=(NUMERIC,),
     fold=_fold_matmul,
@@ -111,9 +87,6 @@ register(
 
 
 # -- Gemm ------------------------------------------------------------------------------------------------------------
-
-
-Sizes = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,26 +138,9 @@ def _scaled(builder: Builder, value: Value, factor: float) -> Value:
     return builder.op("Cast", scaled, to=value.dtype.onnx)
 
 
-def _gemm_case(left: Sizes, right: Sizes, addend: Sizes | None, **attributes: float) -> Case:
-    inputs = [Tensor(shape) for shape in (left, right, addend) if shape is not None]
-    return Case(tuple(inputs), dict(attributes))
-
-
 register(
     name="Gemm",
     infer=infer_gemm,
-    cases=(
-        _gemm_case((3, 7), (7, 5), None),
-        _gemm_case((3, 7), (7, 5), (5,)),
-        _gemm_case((7, 3), (7, 5), (3, 1), transA=1),
-        _gemm_case((3, 7), (5, 7), (1, 5), transB=1, alpha=0.5, beta=0.25),
-        _gemm_case((7, 3), (5, 7), (), transA=1, transB=1, alpha=2.0),
-        _gemm_case((1, 17), (17, 1), (1, 1), beta=0.0),
-        _gemm_case((3, 7), (7, 5), (3, 5)),
-        Case((Tensor((3, 7)), Tensor((7, 5)), Tensor((5,))), opset=7),
-        Case((Tensor((3, 7), "float16"), Tensor((7, 5), "float16"), Tensor((5,), "float16")), tolerance=2e-3),
-        Case((Tensor((3, 7)), Tensor((5, 7), constant=True), Tensor((5,), constant=True)), {"transB": 1}),
-    ),
     attributes=GemmAttributes,
     expand=_expand_gemm,
     types=(NUMERIC,),

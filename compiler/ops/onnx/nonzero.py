@@ -18,7 +18,7 @@ from ....runtime.plan.errors import NotKnownError
 from ...ir.graph import Node, Value
 from ...symbolic import polynomial as ix
 from .. import checks
-from ..registry import Builder, Case, Inferred, NoAttributes, Stages, Tensor, register
+from ..registry import Builder, Inferred, NoAttributes, Stages, register
 from .indexing import gather_axis
 
 #: Rows of more elements than the first are summed in blocks of the second, so that no thread walks many
@@ -84,7 +84,6 @@ register(
     name="NonZeroAt",
     domain="loom",
     infer=_infer_at,
-    cases=(),
     expand=_expand_at,
     types=(frozenset({"bool"}), checks.INDICES),
     static_inputs=(1,),
@@ -124,11 +123,6 @@ register(
     fold=lambda node, operand: _found(node),
     split=_split_nonzero,
     types=(checks.ANY,),
-    cases=(
-        Case((Tensor((2, 3), data=[[1.0, 0.0, 2.0], [0.0, 0.0, -1.0]], constant=True),)),
-        Case((Tensor((4,), "bool", data=[True, False, False, True], constant=True),)),
-        Case((Tensor((2, 2), "int64", data=[[0, 0], [0, 0]], constant=True),), opset=9),
-    ),
 )
 
 
@@ -177,10 +171,4 @@ register(
     fold=lambda node, data, condition: np.compress(condition, data, node.attributes.axis),
     split=_split_compress,
     static_inputs=(1,),
-    cases=(
-        Case((Tensor((3, 4)), Tensor((3,), "bool", data=[True, False, True], constant=True)), {"axis": 0}),
-        Case((Tensor((3, 4), "int64", -9, 9), Tensor((2,), "bool", data=[False, True], constant=True)), {"axis": -1}),
-        Case((Tensor((2, 3), "uint8", 0, 255), Tensor((5,), "bool", data=[0, 1, 1, 0, 1], constant=True))),
-        Case((Tensor((3, 4)), Tensor((3,), "bool", data=[0, 0, 1], constant=True)), {"axis": 0}, opset=9),
-    ),
 )

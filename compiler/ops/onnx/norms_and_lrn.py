@@ -12,7 +12,7 @@ from ...ir.graph import Node, Value
 from .. import checks
 from ..checks import FLOATS, same_as_input
 from ..internal.reduction import power_norm, reduce
-from ..registry import Builder, Case, Inferred, Tensor, register
+from ..registry import Builder, Inferred, register
 from .normalization import channel_axis, deviations, in_type
 
 
@@ -41,12 +41,6 @@ def _expand_lp(builder: Builder, node: Node) -> Sequence[Value]:
 register(
     name="LpNormalization",
     infer=_infer_lp,
-    cases=(
-        Case((Tensor((3, 7)),)),
-        Case((Tensor((3, 7)),), {"p": 1}),
-        Case((Tensor((2, 3, 5)),), {"axis": 1}),
-        Case((Tensor((2, 3, 5)),), {"axis": -2, "p": 1}),
-    ),
     attributes=LpNormalizationAttributes,
     expand=_expand_lp,
     types=(FLOATS,),
@@ -76,11 +70,6 @@ def _expand_mean_variance(builder: Builder, node: Node) -> Sequence[Value]:
 register(
     name="MeanVarianceNormalization",
     infer=_infer_mean_variance,
-    cases=(
-        Case((Tensor((2, 3, 5, 7)),)),
-        Case((Tensor((2, 3, 5, 7)),), {"axes": [1]}),
-        Case((Tensor((3, 17)),), {"axes": [-1]}),
-    ),
     attributes=MeanVarianceAttributes,
     expand=_expand_mean_variance,
     types=(FLOATS,),
@@ -126,11 +115,6 @@ def _expand_lrn(builder: Builder, node: Node) -> Sequence[Value]:
 register(
     name="LRN",
     infer=_infer_lrn,
-    cases=(
-        Case((Tensor((2, 7, 3, 5)),), {"size": 3, "alpha": 0.5}),
-        Case((Tensor((1, 5, 3, 3)),), {"size": 5, "alpha": 0.2, "beta": 0.5, "bias": 2.0}),
-        Case((Tensor((1, 3, 3, 3)),), {"size": 1}),
-    ),
     attributes=LrnAttributes,
     expand=_expand_lrn,
     types=(FLOATS,),

@@ -23,7 +23,7 @@ from ...symbolic.polynomial import Dim
 from .. import checks
 from ..checks import FLOATS
 from ..math.windows import leading, leading_pads, per_axis, resolve_pads, window_count, with_one_axis, with_two_axes
-from ..registry import Builder, Case, Infer, Inferred, Read, Tensor, register
+from ..registry import Builder, Infer, Inferred, Read, register
 
 _POOLED = FLOATS | {"int8", "uint8"}
 
@@ -56,7 +56,6 @@ register(
     name="Pool",
     domain="loom",
     infer=_infer_kernel,
-    cases=(),
     attributes=PoolAttributes,
     family="window",
     types=(_POOLED,),
@@ -165,24 +164,6 @@ def _infer_pool(kind: str) -> Infer:
     return infer
 
 
-def _window_cases(**extra: object) -> list[Case]:
-    def case(shape: tuple[int, ...], **attributes: object) -> Case:
-        return Case((Tensor(shape),), {**attributes, **extra})
-
-    return [
-        case((1, 3, 7, 9), kernel_shape=[2, 2], strides=[2, 2]),
-        case((2, 3, 9, 7), kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1]),
-        case((1, 5, 8, 8), kernel_shape=[3, 2], pads=[1, 0, 2, 1]),
-        case((1, 2, 8, 7), kernel_shape=[3, 3], strides=[2, 2], ceil_mode=1),
-        case((1, 2, 7, 8), kernel_shape=[3, 3], strides=[2, 3], auto_pad="SAME_UPPER"),
-        case((1, 2, 7, 8), kernel_shape=[2, 3], strides=[2, 3], auto_pad="SAME_LOWER"),
-        case((1, 2, 7, 8), kernel_shape=[2, 3], auto_pad="VALID"),
-        case((2, 3, 17), kernel_shape=[4], strides=[3], pads=[1, 2]),
-        case((1, 2, 5, 6, 7), kernel_shape=[2, 3, 2], strides=[1, 2, 2]),
-        case((1, 2, 9, 11), kernel_shape=[3, 2], dilations=[2, 3]),
-    ]
-
-
 # -- MaxPool ---------------------------------------------------------------------------------------------------------
 
 
@@ -252,7 +233,6 @@ register(
     name="MaxPoolIndices",
     domain="loom",
     infer=_infer_indices,
-    cases=(),
     attributes=MaxPoolIndicesAttributes,
     gather=_gather_indices,
     types=(_POOLED,),
@@ -280,17 +260,6 @@ def _expand_max_pool(builder: Builder, node: Node) -> Sequence[Value]:
 register(
     name="MaxPool",
     infer=_infer_max_pool,
-    cases=(
-        *_window_cases(),
-        Case((Tensor((1, 2, 7, 8), "uint8", 0, 255),), {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}),
-        Case((Tensor((1, 2, 7, 8), "int8", -99, -1),), {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}),
-        Case((Tensor((2, 3, 7, 8)),), {"kernel_shape": [2, 2], "strides": [2, 2]}, outputs=2),
-        Case((Tensor((1, 2, 7, 8)),), {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}, outputs=2),
-        Case((Tensor((1, 2, 7, 8)),), {"kernel_shape": [2, 3], "storage_order": 1}, outputs=2),
-        Case((Tensor((1, 2, 5, 6), "uint8", 0, 1),), {"kernel_shape": [2, 2]}, outputs=2),
-        Case((Tensor((1, 2, 5, 6), "int8", -128, -127),), {"kernel_shape": [2, 2], "pads": [1, 1, 1, 1]}, outputs=2),
-        Case((Tensor((1, 2, 7, 8)),), {"kernel_shape": [2, 2]}, opset=8),
-    ),
     attributes=MaxPoolAttributes,
     expand=_expand_max_pool,
     types=(_POOLED,),
@@ -302,11 +271,6 @@ register(
 register(
     name="AveragePool",
     infer=_infer_pool("average"),
-    cases=(
-        *_window_cases(),
-        *_window_cases(count_include_pad=1),
-        Case((Tensor((1, 2, 7, 8)),), {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}, opset=7),
-    ),
     attributes=AveragePoolAttributes,
     expand=lambda builder, node: [_pool(builder, node, "average")],
     types=(FLOATS,),
@@ -314,11 +278,6 @@ register(
 register(
     name="LpPool",
     infer=_infer_pool("lp"),
-    cases=(
-        *(case for case in _window_cases() if "ceil_mode" not in case.attributes),
-        Case((Tensor((1, 2, 7, 8)),), {"kernel_shape": [3, 3], "p": 3}),
-        Case((Tensor((1, 2, 7, 8)),), {"kernel_shape": [3, 3], "p": 1, "pads": [1, 1, 1, 1]}),
-    ),
     attributes=LpPoolAttributes,
     expand=lambda builder, node: [_pool(builder, node, "lp")],
     types=(FLOATS,),

@@ -11,7 +11,7 @@ from ...symbolic import polynomial as ix
 from ...symbolic.expr import Expr
 from ...symbolic.polynomial import Dim
 from .. import checks
-from ..registry import Case, Inferred, Read, Tensor, register
+from ..registry import Inferred, Read, register
 
 # -- blocks of pixels as channels ------------------------------------------------------------------------------------
 
@@ -89,12 +89,6 @@ register(
     infer=_infer_depth_to_space,
     gather=_read_depth_to_space,
     store_map=_store_depth_to_space,
-    cases=(
-        Case((Tensor((1, 8, 2, 3)),), {"blocksize": 2}),
-        Case((Tensor((2, 12, 1, 3)),), {"blocksize": 2, "mode": "CRD"}),
-        Case((Tensor((1, 18, 2, 2)),), {"blocksize": 3, "mode": "DCR"}),
-        Case((Tensor((1, 4, 3, 2)),), {"blocksize": 2}, opset=7),
-    ),
 )
 
 
@@ -120,11 +114,6 @@ register(
     infer=_infer_space_to_depth,
     gather=_read_space_to_depth,
     store_map=_store_space_to_depth,
-    cases=(
-        Case((Tensor((1, 2, 4, 6)),), {"blocksize": 2}),
-        Case((Tensor((2, 3, 3, 9)),), {"blocksize": 3}),
-        Case((Tensor((1, 1, 2, 4)),), {"blocksize": 2}, opset=7),
-    ),
 )
 
 
@@ -172,9 +161,4 @@ register(
     gather=_read_reversed,
     types=(checks.MOVED, checks.INDICES),
     reads=2,
-    cases=(
-        Case((Tensor((5, 3)), Tensor((3,), "int64", data=[5, 2, 1]))),
-        Case((Tensor((3, 4, 2)), Tensor((3,), "int64", data=[1, 4, 3])), {"batch_axis": 0, "time_axis": 1}),
-        Case((Tensor((4, 2), "int64", -9, 9), Tensor((2,), "int64", data=[3, 4])), opset=10),
-    ),
 )

@@ -12,7 +12,7 @@ from ....runtime.plan.dtypes import INT32, INT64
 from ...ir.graph import Node, Value
 from ...symbolic.polynomial import Undecidable
 from .. import checks
-from ..checks import ANY, BOOLEAN, FLOATS, INTEGERS, NUMERIC, attribute_to_input
+from ..checks import ANY, FLOATS, NUMERIC, attribute_to_input
 from ..internal.reduction import (
     ArgReduceAttributes,
     ReduceAttributes,
@@ -24,7 +24,7 @@ from ..internal.reduction import (
     reduce_array,
     reduced_shape,
 )
-from ..registry import Builder, Case, Inferred, Tensor, register
+from ..registry import Builder, Inferred, register
 
 # -- ONNX reductions -------------------------------------------------------------------------------------------------
 
@@ -139,28 +139,6 @@ def _fold_operator(kind: str) -> Callable[..., np.ndarray]:
     return fold
 
 
-def axes_input(*axes: int) -> Tensor:
-    return Tensor((len(axes),), "int64", data=list(axes), constant=True)
-
-
-def _cases(types: Sequence[str], low: float, high: float) -> tuple[Case, ...]:
-    def value(*shape: int, dtype: str = "float32") -> Tensor:
-        return Tensor(shape, dtype, low, high)
-
-    cases = [
-        Case((value(3, 7),)),
-        Case((value(3, 7), axes_input(1)), {"keepdims": 0}),
-        Case((value(2, 3, 5, 7), axes_input(-1, 1))),
-        Case((value(2, 17, 3), axes_input(0, 2)), {"keepdims": 0}),
-        Case((value(1, 130),), {"keepdims": 0}),
-        Case((value(2, 3), axes_input()), {"noop_with_empty_axes": 1}),
-        Case((value(2, 3, 5),), {"axes": [1], "keepdims": 0}, opset=11),
-        Case((value(3, 0, 2), axes_input(0))),
-    ]
-    cases += [Case((Tensor((3, 7), dtype, 1, 5), axes_input(1))) for dtype in types]
-    return tuple(cases)
-
-
 _OPERATORS: tuple[tuple[str, Decomposition, str | None, frozenset[str], int], ...] = (
     # name, decomposition, the kind when it is a plain reduction, types, last version with axes as an attribute
     ("ReduceSum", _plain("sum"), "sum", NUMERIC, 12),
@@ -179,8 +157,6 @@ for _name, _decompose, _kind, _types, _last in _OPERATORS:
     register(
         name=_name,
         infer=_infer_operator,
-        cases=_cases(("int32", "int64") if _types >= INTEGERS else (), *((0.1, 2.0) if "Log" in _name else (-2.0, 2.0)))
-        + ((Case((Tensor((3, 5), "bool"), axes_input(1))),) if _types >= BOOLEAN else ()),
         attributes=ReduceOperatorAttributes,
         adapters=((_last, attribute_to_input("axes", 1)),),
         expand=_expand_operator(_decompose),
@@ -232,19 +208,9 @@ def _register_arg(name: str, kind: str) -> None:
             raise Undecidable("the position of an extremum of symbolic integers")
         return arg_reduce_array(operand, _arg_attributes(node, kind))
 
-    ties = Tensor((2, 5), data=[[1.0, 3.0, 3.0, 1.0, 0.0], [0.0, 0.0, 0.0, 0.0, 0.0]])
     register(
         name=name,
         infer=infer,
-        cases=(
-            Case((Tensor((3, 7)),)),
-            Case((Tensor((3, 7)),), {"axis": 1, "keepdims": 0}),
-            Case((Tensor((2, 3, 5)),), {"axis": -2}),
-            Case((ties,), {"axis": 1}),
-            Case((ties,), {"axis": 1, "select_last_index": 1}),
-            Case((Tensor((1, 300)),), {"axis": -1, "keepdims": 0}),
-            Case((Tensor((3, 7), "int32", -9, 9),), {"axis": 1}),
-        ),
         attributes=ArgOperatorAttributes,
         expand=expand,
         types=(NUMERIC,),
@@ -278,10 +244,8 @@ def _expand_global(decompose: Decomposition) -> Callable[[Builder, Node], Sequen
     return expand
 
 
-_POOL_CASES = tuple(Case((Tensor(shape),)) for shape in ((2, 3, 7, 5), (1, 17, 1, 1), (1, 3, 9), (1, 2, 3, 4, 5)))
-
 for _name, _decompose in (("GlobalAveragePool", mean), ("GlobalMaxPool", _plain("max"))):
-    register(name=_name, infer=_infer_global, cases=_POOL_CASES, expand=_expand_global(_decompose), types=(FLOATS,))
+    register(name=_name, infer=_infer_global, expand=_expand_global(_decompose), types=(FLOATS,))
 
 
 def _infer_global_lp(node: Node) -> Inferred:
@@ -298,12 +262,6 @@ def _expand_global_lp(builder: Builder, node: Node) -> Sequence[Value]:
 register(
     name="GlobalLpPool",
     infer=_infer_global_lp,
-    # onnxruntime implements versions before 22
-    cases=(
-        *(Case(case.inputs, opset=21) for case in _POOL_CASES),
-        Case((Tensor((1, 3, 5, 7)),), {"p": 3}, opset=21),
-        Case((Tensor((1, 3, 5, 7)),), {"p": 1}, opset=21),
-    ),
     attributes=GlobalLpPoolAttributes,
     expand=_expand_global_lp,
     types=(FLOATS,),

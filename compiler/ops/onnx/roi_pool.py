@@ -21,7 +21,7 @@ from ..checks import FLOATS
 from ..internal.reduction import reduce
 from ..math.attention_core import part, view
 from ..math.roi_axes import RoiAxisAttributes, ends, infer_axis
-from ..registry import Builder, Case, Inferred, Read, Tensor, register
+from ..registry import Builder, Inferred, Read, register
 from .activations import number
 
 
@@ -56,7 +56,6 @@ register(
     name="RoiBins",
     domain="loom",
     infer=infer_axis(BOOL),
-    cases=(),
     attributes=RoiAxisAttributes,
     gather=_read_bin,
     reads=2,
@@ -99,18 +98,9 @@ def _expand(builder: Builder, node: Node) -> Sequence[Value]:
     return [builder.op("Where", empty, builder.scalar(0.0, value), value)]
 
 
-_REGIONS = [[0.0, 0, 0, 9, 9], [1, 2.4, 1, 7, 9.5], [0, 5, 5, 5, 5], [1, 3, 4, 2, 1], [0, 8, 2, 30, 12]]
-_OPERANDS = (Tensor((2, 3, 10, 11)), Tensor((5, 5), data=_REGIONS))
-
 register(
     name="MaxRoiPool",
     infer=_infer,
-    # onnxruntime has no kernel for version 22
-    cases=(
-        Case(_OPERANDS, {"pooled_shape": [3, 2]}, opset=20),
-        Case(_OPERANDS, {"pooled_shape": [2, 7], "spatial_scale": 0.6}, opset=20),
-        Case((Tensor((1, 1, 3, 1)), Tensor((1, 5), data=[[0.0, 0, 0, 0, 2]])), {"pooled_shape": [1, 1]}, opset=20),
-    ),
     attributes=MaxRoiPoolAttributes,
     expand=_expand,
     types=(FLOATS,),

@@ -16,7 +16,7 @@ from ...ir.graph import Node, Value
 from ...symbolic import polynomial as ix
 from ...symbolic.polynomial import Dim
 from .. import checks
-from ..registry import Builder, Case, Indices, Inferred, Tensor, register
+from ..registry import Builder, Indices, Inferred, register
 from .normalization import in_type
 
 _WIDE = frozenset({"float32", "int32", "uint32", "int64", "uint64"})
@@ -35,7 +35,6 @@ register(
     name="Scatter",
     domain="loom",
     infer=checks.same_as_input(),
-    cases=(),
     attributes=ScatterKernelAttributes,
     family="scatter",
     types=(_WIDE, checks.INDICES, _WIDE),
@@ -130,41 +129,9 @@ def _expand_elements(builder: Builder, node: Node) -> Sequence[Value]:
     return [scatter(builder, data, node.operand(1), node.operand(2), axis, attributes.reduction)]
 
 
-def _indices(data: object, dtype: str = "int64") -> Tensor:
-    return Tensor(np.asarray(data).shape, dtype, data=data)
-
-
-_ELEMENT_CASES = (
-    Case((Tensor((3, 3)), _indices([[1, 0, 2], [0, 2, 1]]), Tensor((2, 3)))),
-    Case((Tensor((1, 5)), _indices([[1, -2]]), Tensor((1, 2))), {"axis": 1}),
-    Case((Tensor((2, 4, 3)), _indices([[[0, 2]], [[1, 0]]], "int32"), Tensor((2, 1, 2))), {"axis": -1}),
-)
-_REDUCED = tuple(
-    Case(
-        (Tensor((4, 3), dtype, -9, 9), _indices([[1, 0, 3], [1, 2, -1]]), Tensor((2, 3), dtype, -9, 9)),
-        {"reduction": kind},
-        tolerance=2e-3 if dtype == "float16" else 1e-5,
-    )
-    for dtype, kind in (
-        ("float32", "add"),
-        ("float32", "mul"),
-        ("int32", "max"),
-        ("float32", "min"),
-        ("int64", "add"),
-        ("float16", "add"),
-        ("int8", "max"),
-    )
-)
-_NARROW = (
-    Case((Tensor((3, 3), "uint8", 0, 255), _indices([[1, 0, 2]]), Tensor((1, 3), "uint8", 0, 255))),
-    Case((Tensor((3, 3), "bool"), _indices([[1, 0, 2]]), Tensor((1, 3), "bool"))),
-    Case((Tensor((3, 3)), Tensor((0, 3), "int64", data=[]), Tensor((0, 3)))),
-)
-
 register(
     name="ScatterElements",
     infer=_infer_elements,
-    cases=(*_ELEMENT_CASES, *_REDUCED, *_NARROW, Case(_ELEMENT_CASES[0].inputs, {"axis": 0}, opset=11)),
     attributes=ScatterElementsAttributes,
     indices=(Indices(1, _scattered_sizes),),
     expand=_expand_elements,
@@ -190,7 +157,6 @@ def _infer_old(node: Node) -> Inferred:
 register(
     name="Scatter",
     infer=_infer_old,
-    cases=tuple(Case(case.inputs, case.attributes, opset=10) for case in _ELEMENT_CASES[:2]),
     attributes=ScatterAttributes,
     indices=(Indices(1, _scattered_sizes),),
     expand=_expand_old,
@@ -232,22 +198,6 @@ def _expand_nd(builder: Builder, node: Node) -> Sequence[Value]:
 register(
     name="ScatterND",
     infer=_infer_nd,
-    cases=(
-        Case((Tensor((8,)), _indices([[4], [3], [1], [7]]), Tensor((4,)))),
-        Case((Tensor((4, 3, 2)), _indices([[0], [-2]]), Tensor((2, 3, 2)))),
-        Case((Tensor((4, 3, 2)), _indices([[[0, 1], [3, 2]]]), Tensor((1, 2, 2)))),
-        Case((Tensor((4, 3)), _indices([[0, 1], [-1, -3], [2, 2]]), Tensor((3,)))),
-        Case((Tensor((4, 3)), _indices([[0], [2], [0]]), Tensor((3, 3))), {"reduction": "add"}),
-        Case((Tensor((4, 3)), _indices([[0], [2], [0]]), Tensor((3, 3))), {"reduction": "mul"}),
-        Case(
-            (Tensor((4,), "int32", -9, 9), _indices([[0], [2], [0]]), Tensor((3,), "int32", -9, 9)),
-            {"reduction": "max"},
-        ),
-        Case((Tensor((4,)), _indices([[0], [2], [0]]), Tensor((3,))), {"reduction": "min"}),
-        Case((Tensor((4, 3), "uint8", 0, 255), _indices([[0], [2]]), Tensor((2, 3), "uint8", 0, 255))),
-        Case((Tensor((4, 3), "int64", -9, 9), _indices([[0], [2]]), Tensor((2, 3), "int64", -9, 9)), opset=11),
-        Case((Tensor((4, 3), "bool"), _indices([[1, 1]]), Tensor((1,), "bool"))),
-    ),
     attributes=ScatterNDAttributes,
     indices=(Indices(1, _tuple_sizes),),
     expand=_expand_nd,

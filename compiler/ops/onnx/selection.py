@@ -5,7 +5,6 @@ NaN propagates through Max and Min, as in numpy.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -16,8 +15,8 @@ from ...symbolic.expr import Expr
 from .. import checks
 from ..checks import ANY, BOOLEAN, FLOATS, NUMERIC, broadcast_inference, wrap
 from ..folding import elementwise_fold
-from ..registry import Builder, Case, Element, Inferred, NoAttributes, Tensor, register
-from .elementwise import define, exactly
+from ..registry import Builder, Element, Inferred, NoAttributes, register
+from .elementwise import define
 
 # -- extrema ---------------------------------------------------------------------------------------------------------
 
@@ -52,32 +51,11 @@ def _chain(name: str, domain: str = "") -> Callable[[Builder, Node], Sequence[Va
     return expand
 
 
-def _variadic_cases(dtypes: Sequence[str]) -> list[Case]:
-    cases = []
-    for dtype in dtypes:
-        cases += [
-            Case((Tensor((3, 7), dtype, -9, 9),)),
-            Case((Tensor((3, 7), dtype, -9, 9), Tensor((7,), dtype, -9, 9))),
-            Case((Tensor((1, 3), dtype, -9, 9), Tensor((5, 1), dtype, -9, 9), Tensor((), dtype, -9, 9))),
-        ]
-    return cases
-
-
-_NAN_PAIR = (exactly(math.nan, 1.0, math.nan, -3.0), exactly(1.0, math.nan, math.nan, 2.0))
-
 for _name, _op, _binary in (("Max", "max", "Maximum"), ("Min", "min", "Minimum")):
-    define(
-        _binary,
-        _extremum_element(_op),
-        (),
-        infer=broadcast_inference(),
-        types=(NUMERIC,),
-        domain="loom",
-    )
+    define(_binary, _extremum_element(_op), infer=broadcast_inference(), types=(NUMERIC,), domain="loom")
     register(
         name=_name,
         infer=broadcast_inference(),
-        cases=(*_variadic_cases(("float32", "int32", "int64")), Case(_NAN_PAIR)),
         expand=_chain(_binary, "loom"),
         types=(NUMERIC,),
         fold=elementwise_fold(
@@ -102,7 +80,6 @@ def _expand_mean(builder: Builder, node: Node) -> Sequence[Value]:
 register(
     name="Sum",
     infer=broadcast_inference(),
-    cases=tuple(_variadic_cases(("float32",))),
     expand=_chain("Add"),
     types=(NUMERIC,),
     fold=elementwise_fold(
@@ -112,7 +89,6 @@ register(
 register(
     name="Mean",
     infer=broadcast_inference(),
-    cases=tuple(_variadic_cases(("float32",))),
     expand=_expand_mean,
     types=(FLOATS,),
 )
@@ -127,18 +103,7 @@ def _infer_where(node: Node) -> Inferred:
     return [(left.dtype, checks.broadcast_shapes(node, [condition.shape, left.shape, right.shape]))]
 
 
-define(
-    "Where",
-    lambda node, args: ex.select(args[0], args[1], args[2]),
-    [
-        Case((Tensor((3, 7), "bool"), Tensor((3, 7)), Tensor((7,)))),
-        Case((Tensor((3, 1), "bool"), Tensor((1, 5), "int64", -9, 9), Tensor((), "int64", -9, 9))),
-        Case((Tensor((5,), "bool"), Tensor((2, 5), "uint8", 0, 255), Tensor((1,), "uint8", 0, 255))),
-        Case((Tensor((0,), "bool"), Tensor((0,)), Tensor((1,)))),
-    ],
-    infer=_infer_where,
-    types=(BOOLEAN, ANY),
-)
+define("Where", lambda node, args: ex.select(args[0], args[1], args[2]), infer=_infer_where, types=(BOOLEAN, ANY))
 
 
 def clamp(value: Expr, low: Expr | None, high: Expr | None) -> Expr:
@@ -168,24 +133,9 @@ def _clip(node: Node, args: Sequence[Expr]) -> Expr:
     return clamp(value, low, high)
 
 
-_LOW, _HIGH = Tensor(data=-0.5, constant=True), Tensor(data=0.75, constant=True)
-
 define(
     "Clip",
     _clip,
-    [
-        Case((Tensor((3, 7)), _LOW, _HIGH)),
-        Case((Tensor((17,)), Tensor(data=-0.5), Tensor(data=0.75))),
-        Case((Tensor((3, 7)), None, _HIGH)),
-        Case((Tensor((3, 7)), _LOW)),
-        Case((Tensor((3, 7)),)),
-        Case((Tensor((3, 7)), _HIGH, _LOW)),
-        Case((exactly(math.nan, -9.0, 9.0), _LOW, _HIGH)),
-        Case((Tensor((7,)),), {"min": 0.0, "max": 1.0}, opset=10),
-        Case((Tensor((7,)),), {"max": 1.0}, opset=7),
-        Case((Tensor((7,), "int32", -9, 9), Tensor((), "int32", data=-3), Tensor((), "int32", data=4))),
-        Case((Tensor((7,), "int8", -9, 9), Tensor((), "int8", data=-3), Tensor((), "int8", data=4))),
-    ],
     infer=_infer_clip,
     types=(NUMERIC,),
     adapters=(

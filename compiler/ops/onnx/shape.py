@@ -13,7 +13,7 @@ from ...symbolic import expr as ex
 from ...symbolic import polynomial as ix
 from ...symbolic.expr import Expr
 from ...symbolic.polynomial import Dim
-from ..registry import Case, Inferred, Read, Tensor, register
+from ..registry import Inferred, Read, register
 
 
 def dims_array(shape: Sequence[Dim]) -> np.ndarray:
@@ -56,15 +56,6 @@ register(
     gather=_gather_shape,
     fold_shapes=lambda node: dims_array(_selected(node)),
     reads=0,
-    cases=(
-        Case((Tensor((2, 3, 5)),)),
-        Case((Tensor((2, 3, 5)),), {"start": 1}),
-        Case((Tensor((2, 3, 5), "bool"),), {"start": -2, "end": -1}),
-        Case((Tensor((2, 3, 5)),), {"start": -9, "end": 9}),
-        Case((Tensor((2, 3, 5)),), {"start": 2, "end": 1}),
-        Case((Tensor(()),), opset=13),
-        Case((Tensor((0, 4)),), opset=7),
-    ),
 )
 
 
@@ -84,9 +75,4 @@ register(
     gather=_gather_size,
     fold_shapes=lambda node: _scalar(node.operand(0).elements),
     reads=0,
-    cases=(
-        Case((Tensor((2, 3, 5)),)),
-        Case((Tensor(()),)),
-        Case((Tensor((0, 4), "uint8"),), opset=7),
-    ),
 )

@@ -18,12 +18,7 @@ from ...symbolic import polynomial as ix
 from ...symbolic.expr import Expr
 from ...symbolic.polynomial import Dim
 from .. import checks
-from ..registry import Builder, Case, Inferred, RawNode, Read, Tensor, register
-
-
-def _ints(*values: int, dtype: str = "int64") -> Tensor:
-    return Tensor((len(values),), dtype, data=list(values), constant=True)
-
+from ..registry import Builder, Inferred, RawNode, Read, register
 
 # -- slices ----------------------------------------------------------------------------------------------------------
 
@@ -62,7 +57,6 @@ register(
     infer=lambda node: [(node.operand(0).dtype, node.attributes.sizes)],
     gather=_read_strided,
     fold=_fold_strided,
-    cases=(),
 )
 
 
@@ -145,18 +139,6 @@ register(
     fold=_fold_slice,
     static_inputs=(1, 2, 3, 4),
     adapters=((1, _slice_to_inputs),),
-    cases=(
-        Case((Tensor((5, 7)), _ints(1, 2), _ints(4, 7))),
-        Case((Tensor((5, 7)), _ints(-3), _ints(2**31 - 1), _ints(-1))),
-        Case((Tensor((5, 7), "int64", -9, 9), _ints(0, 6), _ints(5, 0), _ints(0, 1), _ints(2, -2))),
-        Case((Tensor((9,), "uint8", 0, 255), _ints(-1), _ints(-(2**63)), _ints(0), _ints(-1))),
-        Case((Tensor((9,), "bool"), _ints(100), _ints(-100), _ints(0), _ints(-4))),
-        Case((Tensor((4, 5)), _ints(3, dtype="int32"), _ints(2, dtype="int32"), _ints(1, dtype="int32"))),
-        Case((Tensor((2, 3, 4, 2, 3, 5)), _ints(1, 0), _ints(4, 5), _ints(2, 5), _ints(1, 3))),
-        Case((Tensor((0, 4)), _ints(1), _ints(3), _ints(1))),
-        Case((Tensor((5, 7)),), {"starts": [1, -4], "ends": [3, 1000], "axes": [0, 1]}, opset=9),
-        Case((Tensor((5, 7)),), {"starts": [2], "ends": [4]}, opset=7),
-    ),
 )
 
 
@@ -231,17 +213,6 @@ register(
     fold=_fold_split,
     static_inputs=(1,),
     adapters=((11, checks.attribute_to_input("split", 1)), (18, _number_of_outputs)),
-    cases=(
-        Case((Tensor((6, 5)),), {"num_outputs": 3}, outputs=3),
-        Case((Tensor((2, 7)),), {"axis": 1, "num_outputs": 3}, outputs=3),
-        Case((Tensor((2, 9), "int64", -9, 9), _ints(2, 4, 3)), {"axis": -1}, outputs=3),
-        Case((Tensor((2, 3, 4), "uint8", 0, 255), _ints(0, 3)), {"axis": 1}, outputs=2),
-        Case((Tensor((4,), "bool"),), {"num_outputs": 1}),
-        Case((Tensor((2, 6)),), {"axis": 1}, outputs=2),
-        Case((Tensor((2, 6)),), {"axis": 1}, outputs=2, opset=13),
-        Case((Tensor((2, 6)),), {"axis": 1, "split": [1, 5]}, outputs=2, opset=11),
-        Case((Tensor((4, 3)),), outputs=2, opset=7),
-    ),
 )
 
 
@@ -297,16 +268,6 @@ register(
     infer=_infer_concat,
     gather=_read_concatenated,
     fold=lambda node, *parts: np.concatenate(parts, _concat_axis(node)),
-    cases=(
-        Case((Tensor((2, 3)), Tensor((2, 5))), {"axis": 1}),
-        Case((Tensor((2, 3)), Tensor((1, 3)), Tensor((4, 3))), {"axis": 0}),
-        Case((Tensor((3,), "int64", -9, 9),) * 4, {"axis": -1}),
-        Case((Tensor((2, 3, 2), "uint8", 0, 255), Tensor((2, 3, 3), "uint8", 0, 255)), {"axis": -1}),
-        Case((Tensor((2, 1), "bool"), Tensor((2, 1), "bool")), {"axis": 1}),
-        Case((Tensor((2, 0)), Tensor((2, 3)), Tensor((2, 0))), {"axis": 1}),
-        Case((Tensor((2, 3)),), {"axis": 1}, opset=7),
-        Case((Tensor((1, 2, 1, 3, 1, 2)), Tensor((1, 2, 2, 3, 1, 2))), {"axis": 2}),
-    ),
 )
 
 
@@ -333,11 +294,4 @@ register(
     gather=_read_tiled,
     fold=_fold_tile,
     static_inputs=(1,),
-    cases=(
-        Case((Tensor((2, 3)), _ints(2, 3))),
-        Case((Tensor((3, 1, 2), "int64", -9, 9), _ints(1, 4, 1))),
-        Case((Tensor((5,), "bool"), _ints(3))),
-        Case((Tensor((2, 3), "uint8", 0, 255), _ints(0, 2))),
-        Case((Tensor((2, 1, 3)), _ints(1, 1, 1)), opset=7),
-    ),
 )

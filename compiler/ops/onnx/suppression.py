@@ -21,7 +21,7 @@ from ....runtime.plan.errors import NotKnownError, UnsupportedError
 from ...ir.graph import Node, Value
 from ...symbolic import polynomial as ix
 from .. import checks
-from ..registry import Builder, Case, Inferred, Stages, Tensor, register
+from ..registry import Builder, Inferred, Stages, register
 from .nonzero import positions
 from .topk import top_indices
 
@@ -91,7 +91,6 @@ register(
     name="ChooseBoxes",
     domain="loom",
     infer=_infer_choose,
-    cases=(),
     attributes=ChooseBoxesAttributes,
     family="suppress",
     types=(_FLOAT32, _FLOAT32, _INT32, _INT32, _FLOAT32, _FLOAT32, _INT32),
@@ -178,7 +177,6 @@ register(
     name="SortedScores",
     domain="loom",
     infer=lambda node: [(INT32, node.operand(0).shape)],
-    cases=(),
     expand=lambda builder, node: [
         top_indices(builder, node.operand(0), 2, checks.concrete(node, node.operand(0).shape[2], "boxes"), True)
     ],
@@ -189,7 +187,6 @@ register(
     domain="loom",
     attributes=SuppressionAttributes,
     infer=lambda node: [(INT32, node.operand(2).shape)],
-    cases=(),
     expand=_expand_kept,
     types=(_FLOAT32, _FLOAT32, _INT32, checks.INDICES, _FLOAT32, _FLOAT32),
 )
@@ -214,7 +211,6 @@ register(
     name="BoxesAt",
     domain="loom",
     infer=_infer_boxes,
-    cases=(),
     expand=_expand_boxes,
     types=(checks.INDICES, _INT32),
 )
@@ -277,18 +273,6 @@ def _split(stages: Stages, inputs: Sequence[str], outputs: Sequence[str], attrib
     stages.apply_to(outputs, "BoxesAt", positions(stages, kept), order, domain="loom")
 
 
-_BOXES = [[[0, 0, 1, 1], [0, 0.1, 1, 1.1], [0, -0.1, 1, 0.9], [0, 10, 1, 11], [0, 10.1, 1, 11.1], [1, 101, 0, 100]]]
-_OPERANDS = (
-    Tensor((1, 6, 4), data=_BOXES, constant=True),
-    Tensor((1, 1, 6), data=[[[0.9, 0.75, 0.6, 0.95, 0.5, 0.3]]], constant=True),
-    Tensor((1,), "int64", data=[3], constant=True),
-)
-
-
-def _threshold(value: float) -> Tensor:
-    return Tensor((1,), data=[value], constant=True)
-
-
 register(
     name="NonMaxSuppression",
     attributes=SuppressionAttributes,
@@ -297,11 +281,4 @@ register(
     fold=lambda node, *operands: _found(node),
     split=_split,
     types=(_FLOAT32, _FLOAT32, checks.INDICES, _FLOAT32, _FLOAT32),
-    cases=(
-        Case((*_OPERANDS, _threshold(0.5), _threshold(0.4))),
-        Case((*_OPERANDS, _threshold(0.5))),
-        Case(_OPERANDS),
-        Case((*_OPERANDS, None, _threshold(0.4)), {"center_point_box": 1}),
-        Case(_OPERANDS[:2]),
-    ),
 )

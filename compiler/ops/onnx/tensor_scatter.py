@@ -11,7 +11,7 @@ from ...symbolic import polynomial as ix
 from ...symbolic.expr import Expr
 from ...symbolic.polynomial import Dim
 from .. import checks
-from ..registry import Case, Inferred, Read, Tensor, register
+from ..registry import Inferred, Read, register
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,17 +52,9 @@ def _read(node: Node, coordinates: Sequence[Dim], read: Read) -> Expr:
     return ex.guard(inside, read(1, where), read(0, coordinates))
 
 
-_CACHE = (Tensor((2, 3, 6, 4)), Tensor((2, 3, 2, 4)))
-
 register(
     name="TensorScatter",
     infer=_infer,
-    cases=(
-        Case((*_CACHE, Tensor((2,), "int64", data=[1, 4]))),
-        Case(_CACHE),
-        Case((*_CACHE, Tensor((2,), "int64", data=[5, 2])), {"mode": "circular"}),
-        Case((Tensor((2, 6, 4), "int8", -9, 9), Tensor((2, 6, 1), "int8", -9, 9)), {"axis": -1}),
-    ),
     attributes=TensorScatterAttributes,
     gather=_read,
     types=(checks.MOVED, checks.MOVED, checks.INDICES),

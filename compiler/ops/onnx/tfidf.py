@@ -17,7 +17,7 @@ from ....runtime.plan.errors import UnsupportedError
 from ...ir.graph import Node, Value
 from ...symbolic.polynomial import Dim
 from .. import checks
-from ..registry import Builder, Case, Inferred, Tensor, register
+from ..registry import Builder, Inferred, register
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,30 +138,9 @@ def _weighted(builder: Builder, node: Node, counts: Value, size: int) -> Value:
     return builder.op("Mul", counts, builder.constant(weights))
 
 
-_POOL = {
-    "ngram_counts": [0, 4],
-    "ngram_indexes": [0, 1, 2, 3, 4, 5, 6],
-    "pool_int64s": [2, 3, 5, 4, 5, 6, 7, 8, 6, 7],
-}
-
-
-def _case(mode: str, skips: int, low: int, shape: tuple[int, ...], dtype: str = "int32", **more: list[float]) -> Case:
-    attributes = {"mode": mode, "max_skip_count": skips, "min_gram_length": low, "max_gram_length": 2, **_POOL, **more}
-    return Case((Tensor(shape, dtype, 2, 8),), attributes)
-
-
-_WEIGHTS = [0.5, 1.0, 2.0, 0.25, 3.0, 4.0, 0.75]
-
 register(
     name="TfIdfVectorizer",
     infer=_infer,
-    cases=(
-        _case("TF", 0, 2, (12,)),
-        _case("TF", 5, 1, (2, 6)),
-        _case("IDF", 5, 1, (3, 17), weights=_WEIGHTS),
-        _case("TFIDF", 2, 1, (17,), "int64", weights=_WEIGHTS),
-        _case("TF", 0, 2, (1,)),
-    ),
     attributes=TfIdfVectorizerAttributes,
     expand=_expand,
     types=(checks.INDICES,),

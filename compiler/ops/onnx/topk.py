@@ -18,7 +18,7 @@ from ...symbolic import polynomial as ix
 from ...symbolic.polynomial import Dim
 from .. import checks
 from ..internal.sorting import merged
-from ..registry import Builder, Case, Inferred, RawNode, Tensor, register
+from ..registry import Builder, Inferred, RawNode, register
 
 #: Elements of a run, and how many times more elements than candidates a cut must leave behind to pay
 RUN = 512
@@ -71,7 +71,6 @@ register(
     name="TopIndices",
     domain="loom",
     infer=_infer_indices,
-    cases=(),
     attributes=TopIndicesAttributes,
     family="rank",
     types=(checks.NUMERIC,),
@@ -134,28 +133,9 @@ def _attribute_k(raw: RawNode) -> None:
         checks.set_input(raw, 1, raw.add_constant(np.array([raw.attributes.pop("k")], np.int64)))
 
 
-def _k(value: int) -> Tensor:
-    return Tensor((1,), "int64", data=[value], constant=True)
-
-
 register(
     name="TopK",
     infer=_infer,
-    cases=(
-        Case((Tensor((3, 7)), _k(3)), outputs=2),
-        Case((Tensor((3, 7)), _k(7)), {"largest": 0}, outputs=2),
-        Case((Tensor((5, 2, 3)), _k(2)), {"axis": 0}, outputs=2),
-        Case((Tensor((2, 9), "int32", -3, 3), _k(5)), {"axis": 1}, outputs=2),
-        Case((Tensor((2, 9), "int64", -(2**40), 2**40), _k(4)), {"largest": 0}, outputs=2),
-        Case((Tensor((2, 1300), "int32", -100, 100), _k(9)), outputs=2),
-        Case((Tensor((1100, 2), data=np.zeros((1100, 2))), _k(4)), {"axis": 0}, outputs=2),
-        Case((Tensor((1, 1300), "int32", -100, 100), _k(1300)), {"largest": 0}, outputs=2),
-        Case((Tensor((1537, 2), data=np.round(np.sin(np.arange(3074)), 1)), _k(700)), {"axis": 0}, outputs=2),
-        Case((Tensor((4, 5), "float16"), _k(2)), outputs=2),
-        Case((Tensor((4, 5), "uint8", 0, 9), _k(3)), outputs=2),
-        Case((Tensor((3, 7)), _k(0)), outputs=2),
-        Case((Tensor((3, 7)), _k(2)), {"sorted": 1}, outputs=2, opset=11),
-    ),
     attributes=TopKAttributes,
     adapters=((9, _attribute_k),),
     expand=_expand,

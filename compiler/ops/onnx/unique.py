@@ -21,7 +21,7 @@ from ...symbolic import polynomial as ix
 from ...symbolic.polynomial import Dim
 from .. import checks
 from ..internal.sorting import merged
-from ..registry import Builder, Case, Inferred, Stages, Tensor, register
+from ..registry import Builder, Inferred, Stages, register
 from .indexing import gather_axis
 from .nonzero import running_counts
 from .topk import top_indices
@@ -73,7 +73,6 @@ register(
     domain="loom",
     attributes=AxisAttributes,
     infer=lambda node: [(INT32, (_count(node),))],
-    cases=(),
     expand=_expand_order,
     types=(checks.ANY,),
 )
@@ -106,7 +105,6 @@ register(
     domain="loom",
     attributes=AxisAttributes,
     infer=lambda node: [(BOOL, (_count(node),))],
-    cases=(),
     expand=_expand_starts,
     types=(checks.ANY, frozenset({"int32"})),
 )
@@ -179,7 +177,6 @@ register(
     domain="loom",
     attributes=UniqueAttributes,
     infer=_infer_of,
-    cases=(),
     expand=_expand_of,
     types=(checks.ANY, frozenset({"int32"}), checks.BOOLEAN, checks.INDICES),
     static_inputs=(3,),
@@ -225,8 +222,6 @@ def _split(stages: Stages, inputs: Sequence[str], outputs: Sequence[str], attrib
     )
 
 
-_TWICE = np.array([[2.0, 1.0, 2.0], [1.0, 3.0, 1.0], [2.0, 1.0, 2.0], [0.5, 3.0, 0.5]])
-
 register(
     name="Unique",
     attributes=UniqueAttributes,
@@ -235,11 +230,4 @@ register(
     fold=lambda node, operand: _found(node),
     split=_split,
     types=(checks.ANY,),
-    cases=(
-        Case((Tensor((4, 3), data=_TWICE, constant=True),), outputs=4),
-        Case((Tensor((4, 3), data=_TWICE, constant=True),), {"sorted": 0}, outputs=4),
-        Case((Tensor((4, 3), data=_TWICE, constant=True),), {"axis": 0}, outputs=4),
-        Case((Tensor((4, 3), data=_TWICE, constant=True),), {"axis": -1, "sorted": 0}, outputs=4),
-        Case((Tensor((7,), "int64", data=[5, -(2**40), 5, 7, 2**40, 7, 5], constant=True),), outputs=2),
-    ),
 )

@@ -19,12 +19,7 @@ from ...symbolic.expr import Expr
 from ...symbolic.polynomial import Dim
 from .. import checks
 from ..math.regroup import reindex
-from ..registry import Case, Inferred, Read, Tensor, register
-
-
-def _ints(*values: int) -> Tensor:
-    return Tensor((len(values),), "int64", data=list(values), constant=True)
-
+from ..registry import Inferred, Read, register
 
 # -- changes of shape ------------------------------------------------------------------------------------------------
 
@@ -88,18 +83,6 @@ register(
     store_map=_store_reshaped,
     fold=_fold_to_output_shape,
     static_inputs=(1,),
-    cases=(
-        Case((Tensor((2, 3, 4)), _ints(6, 4))),
-        Case((Tensor((2, 3, 5)), _ints(5, 6))),
-        Case((Tensor((2, 3, 4)), _ints(0, -1))),
-        Case((Tensor((2, 7, 24)), _ints(0, 0, 4, -1))),
-        Case((Tensor((1, 6, 1, 5), "int64", -9, 9), _ints(3, 1, 2, 5))),
-        Case((Tensor((6,), "bool"), _ints(1, 2, 1, 3, 1, 1))),
-        Case((Tensor((1, 1)), Tensor((0,), "int64", data=[], constant=True))),
-        Case((Tensor((0, 3)), _ints(3, 0)), {"allowzero": 1}),
-        Case((Tensor((0, 3)), _ints(-1, 3))),
-        Case((Tensor((4, 3), "uint8", 0, 255), _ints(-1)), opset=7),
-    ),
 )
 
 
@@ -123,13 +106,6 @@ register(
     gather=_read_reshaped,
     store_map=_store_reshaped,
     fold=_fold_to_output_shape,
-    cases=(
-        Case((Tensor((2, 3, 4, 5)),)),
-        Case((Tensor((2, 3, 4)),), {"axis": 0}),
-        Case((Tensor((2, 3, 4), "int32", -9, 9),), {"axis": 3}),
-        Case((Tensor((2, 3, 5)),), {"axis": -1}, opset=11),
-        Case((Tensor((3, 0, 2)),)),
-    ),
 )
 
 
@@ -159,13 +135,6 @@ register(
     fold=_fold_to_output_shape,
     static_inputs=(1,),
     adapters=((11, _axes_to_input),),
-    cases=(
-        Case((Tensor((1, 3, 1, 5)), _ints(0, -2))),
-        Case((Tensor((1, 3, 1, 5), "int64", -9, 9),)),
-        Case((Tensor((1, 1), "bool"),)),
-        Case((Tensor((2, 1, 3)),), {"axes": [1]}, opset=11),
-        Case((Tensor((0, 1)), _ints(1))),
-    ),
 )
 
 
@@ -186,12 +155,6 @@ register(
     fold=_fold_to_output_shape,
     static_inputs=(1,),
     adapters=((11, _axes_to_input),),
-    cases=(
-        Case((Tensor((3, 5)), _ints(0, -1))),
-        Case((Tensor((), "int64", -9, 9), _ints(0))),
-        Case((Tensor((2, 3)), _ints(3, 1))),
-        Case((Tensor((2, 3), "uint8", 0, 255),), {"axes": [0, 2]}, opset=11),
-    ),
 )
 
 
@@ -237,15 +200,6 @@ register(
     gather=_read_transposed,
     store_map=_store_transposed,
     fold=lambda node, data: data.transpose(permutation(node)),
-    cases=(
-        Case((Tensor((3, 5)),)),
-        Case((Tensor((2, 3, 4, 5)),), {"perm": [0, 2, 3, 1]}),
-        Case((Tensor((2, 3, 4), "int64", -9, 9),), {"perm": [2, 0, 1]}),
-        Case((Tensor((2, 1, 3, 2, 2, 3), "uint8", 0, 255),), {"perm": [5, 0, 3, 1, 4, 2]}),
-        Case((Tensor((7,), "bool"),), {"perm": [0]}),
-        Case((Tensor(()),)),
-        Case((Tensor((0, 3)),), {"perm": [1, 0]}, opset=7),
-    ),
 )
 
 
@@ -278,14 +232,6 @@ register(
     gather=_read_expanded,
     fold=_fold_expand,
     static_inputs=(1,),
-    cases=(
-        Case((Tensor((3, 1)), _ints(3, 5))),
-        Case((Tensor((3, 1)), _ints(2, 1, 6))),
-        Case((Tensor((2, 3), "int64", -9, 9), _ints(1, 1))),
-        Case((Tensor((), "bool"), _ints(2, 3))),
-        Case((Tensor((1, 3, 1, 2), "uint8", 0, 255), _ints(2, 1, 2, 3, 4, 2))),
-        Case((Tensor((1, 3)), _ints(0, 3)), opset=8),
-    ),
 )
 
 
@@ -306,10 +252,4 @@ register(
     gather=_read_same,
     store_map=_store_same,
     fold=lambda node, data: data,
-    cases=(
-        Case((Tensor((2, 3)),)),
-        Case((Tensor((), "int64", -9, 9),)),
-        Case((Tensor((5,), "bool"),), opset=7),
-        Case((Tensor((0, 2), "uint8"),)),
-    ),
 )

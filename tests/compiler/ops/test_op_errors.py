@@ -15,6 +15,8 @@ from shaderloom.compiler.ops.checks import FLOATS
 from shaderloom.compiler.ops.registry import NoAttributes, OpDef, registry
 from shaderloom.runtime.plan.errors import ModelError, ShaderloomError, ShapeError, UnsupportedError
 
+from ...op_cases import cases_of
+
 SHAPE, SUPPORT = ShapeError, UnsupportedError
 
 REFUSED: dict[str, tuple[str, str, type[ShaderloomError], str]] = {
@@ -98,7 +100,7 @@ FLOATING = [
 
 @pytest.mark.parametrize("definition", FLOATING, ids=lambda definition: definition.name)
 def test_a_missing_type_names_the_supported_ones(definition: OpDef):
-    case = definition.cases[0]
+    case = cases_of(definition)[0]
     operands = ", ".join(f"int32[3] x{position}" for position in range(len(case.inputs)))
     names = ", ".join(f"x{position}" for position in range(len(case.inputs)))
     with pytest.raises(UnsupportedError) as caught:
@@ -114,14 +116,14 @@ def test_a_missing_type_names_the_supported_ones(definition: OpDef):
 WITH_ATTRIBUTES = [
     definition
     for definition in registry.all()
-    if not definition.domain and definition.attributes is not NoAttributes and len(definition.cases[0].inputs) == 1
+    if not definition.domain and definition.attributes is not NoAttributes and len(cases_of(definition)[0].inputs) == 1
 ]
 
 
 @pytest.mark.parametrize("definition", WITH_ATTRIBUTES, ids=lambda definition: definition.name)
 def test_a_missing_attribute_names_the_nearest(definition: OpDef):
     """The name of an attribute with a letter more."""
-    case = definition.cases[0]
+    case = cases_of(definition)[0]
     name = dataclasses.fields(definition.attributes)[0].name
     node = helper.make_node(definition.name, ["x"], ["y"], "at", **{**case.attributes, f"{name}z": 1})
     ports = [helper.make_tensor_value_info(each, 1, [3]) for each in "xy"]

@@ -16,10 +16,11 @@ from onnx import helper
 
 from shaderloom.compiler.binding.shape_binding import bind_shapes, specialise
 from shaderloom.compiler.frontend import load_model
-from shaderloom.compiler.ops.registry import Case, Tensor, registry
+from shaderloom.compiler.ops.registry import registry
 from shaderloom.compiler.passes.expand import expand
 from shaderloom.compiler.reference.interpreter import run_graph
 
+from ...op_cases.case import Case, Tensor
 from ...support.cases import OperatorCase, difference, run_onnxruntime
 from ...support.kernels import make_model
 from ...support.running import compile_for, run_model, run_plan

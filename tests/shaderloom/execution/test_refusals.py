@@ -16,11 +16,13 @@ import numpy as np
 
 from shaderloom.compiler.binding.shape_binding import bind_shapes, specialise
 from shaderloom.compiler.frontend import load_model
-from shaderloom.compiler.ops.registry import Case, OpDef, Tensor
+from shaderloom.compiler.ops.registry import OpDef
 from shaderloom.compiler.passes.expand import expand
 from shaderloom.runtime.plan.errors import ShaderloomError, UnsupportedError
 
 from ...fuzz.drawing.forms import drawn_definitions, newest_form
+from ...op_cases import cases_of
+from ...op_cases.case import Case, Tensor
 from ...support.cases import OperatorCase
 
 VALUES: dict[str, tuple[Any, ...]] = {
@@ -46,9 +48,10 @@ class Change:
 def changes() -> Iterator[Change]:
     for definition in drawn_definitions():
         found = newest_form(definition.name, definition.domain)
-        if found is None or not definition.cases:
+        cases = cases_of(definition)
+        if found is None or not cases:
             continue
-        case = definition.cases[0]
+        case = cases[0]
         for name, item in found[0].attributes.items():
             for value in VALUES.get(item.kind, ()):
                 changed = replace(case, attributes={**case.attributes, name: value})

@@ -137,7 +137,6 @@ def test_plans_with_operators_of_the_caller_stay_off_the_disk(device, model, cac
         name="Twice",
         domain="my.domain",
         infer=infer,
-        cases=template.cases,
         element=lambda node, operands: operands[0] + operands[0],
     )
     try:
