@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from ..runtime.plan.device_profile import DeviceProfile
 from ..runtime.plan.dtypes import check_precision
 from ..runtime.plan.errors import InputError
+from ..runtime.plan.facts import NodePlacement
+from ..runtime.plan.notes import FusionRefusal
 from ..runtime.plan.plan import Plan, Symbol
 from .binding.shape_binding import BoundShapes, specialise
 from .frontend.model import ImportedModel, ImportedNode
@@ -23,7 +25,7 @@ from .passes.split import split_products
 from .passes.weights import relayout_weights
 from .passes.winograd import winograd_rule
 from .planning.plan_builder import Planner
-from .precision.float16_storage import Borders, restore_halves, store_halves, widen_halves
+from .precision.float16_storage import Borders, HalfStorage, restore_halves, store_halves, widen_halves
 from .rewriting.builder import DEFAULT_LIMITS, Limits
 from .rewriting.rules import Trace, apply_rules
 from .tuning.config_choice import Choices
@@ -77,7 +79,7 @@ class Lowered:
 
     graph: Graph
     fusion: Fusion
-    storage: dict[str, Any] | None = None  #: what became of values in half precision
+    storage: HalfStorage | None = None  #: what became of values in half precision
     choices: Choices = field(default_factory=Choices)  #: what was asked so far, and what answers it
 
 
@@ -212,44 +214,37 @@ def make_plan(
         lowered.graph, lowered.fusion, profile, symbols, in_place=options.in_place, choices=lowered.choices
     )
     plan = planner.plan()
-    plan.report.update(_report(nodes, lowered))
-    plan.report["choices"] = [answer.to_json() for answer in lowered.choices.answers.values()]
-    if lowered.storage is not None:
-        plan.report["precision"] = lowered.storage
-    return plan
+    return replace(
+        plan,
+        facts=replace(
+            plan.facts,
+            nodes=_node_placements(nodes, lowered.fusion),
+            decisions=tuple(answer.facts() for answer in lowered.choices.answers.values()),
+            precision=None if lowered.storage is None else lowered.storage.facts,
+        ),
+        notes=replace(
+            plan.notes,
+            not_fused=tuple(
+                FusionRefusal(str(producer.origin or producer.op), str(consumer.origin or consumer.op), why)
+                for producer, consumer, why in lowered.fusion.reasons
+            ),
+            precision=None if lowered.storage is None else lowered.storage.notes,
+        ),
+    )
 
 
-def _report(nodes: Sequence[ImportedNode], lowered: Lowered) -> dict[str, Any]:
-    """Where each ONNX node went, and why neighbours did not share a kernel."""
+def _node_placements(nodes: Sequence[ImportedNode], fusion: Fusion) -> tuple[NodePlacement, ...]:
+    """Return how each ONNX node is computed."""
     running: set[tuple[str, int]] = set()
     constant: set[tuple[str, int]] = set()
-    for group in lowered.fusion.groups:
+    for group in fusion.groups:
         target = constant if group.constant else running
         target.update((origin.graph, origin.index) for node in group.nodes for origin in node.origins)
-    placed = "".join(
-        "w" if where in running else "c" if where in constant else "f"
-        for where in ((node.origin.graph, node.origin.index) for node in nodes)
+    return tuple(
+        NodePlacement.RUN
+        if position in running
+        else NodePlacement.WEIGHTS
+        if position in constant
+        else NodePlacement.FOLDED
+        for position in ((node.origin.graph, node.origin.index) for node in nodes)
     )
-    on_device, as_weights, folded = (placed.count(letter) for letter in "wcf")
-    return {
-        "nodes": len(nodes),
-        #: a letter a node, in order: w runs on the device, c once (constants), f was evaluated while compiling
-        "placed": placed,
-        "placement": {
-            "wgpu": on_device,
-            "cpu": 0,
-            "folded": len(nodes) - on_device,
-            "reasons": {
-                "weights": f"{as_weights} nodes depend on constants alone and run once, when weights are made",
-                "folded": f"{folded} nodes were computed while compiling, or became parts of others",
-            },
-        },
-        "not_fused": [
-            {
-                "producer": str(producer.origin or producer.op),
-                "consumer": str(consumer.origin or consumer.op),
-                "why": why,
-            }
-            for producer, consumer, why in lowered.fusion.reasons
-        ],
-    }

@@ -13,13 +13,16 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ...runtime.plan.codec import encode
 from ...runtime.plan.device_profile import DeviceProfile
+from ...runtime.plan.dimension import DimExpr
 from ...runtime.plan.dtypes import DType, padded_bytes
 from ...runtime.plan.errors import DeviceLimitError, InternalError, ShaderloomError
+from ...runtime.plan.facts import PlanFacts, TensorKind
+from ...runtime.plan.notes import MemoryNotes, PlanNotes
 from ...runtime.plan.plan import (
     Alias,
     Constant,
-    DimExpr,
     Kernel,
     KernelCall,
     Plan,
@@ -29,7 +32,6 @@ from ...runtime.plan.plan import (
     Stage,
     Symbol,
     Weight,
-    _encode,
 )
 from ..codegen.render import render
 from ..codegen.spec import KernelSpec
@@ -149,13 +151,10 @@ class Planner:
             arenas=tuple(serialise(size) for size in placement.arenas),
             constants=constants,
             aliases=aliases,
-            report={
-                **self._memory_report(placement, tensors),
-                "tensors": recorder.tensors,
-                "call_records": recorder.calls,
-            },
+            facts=PlanFacts(tuple(recorder.tensors), tuple(recorder.calls)),
+            notes=PlanNotes(tuple(recorder.notes), self._memory_notes(placement, tensors)),
         )
-        content = {name: value for name, value in plan.to_json().items() if name not in ("key", "report")}
+        content = {name: value for name, value in plan.to_json().items() if name not in ("key", "facts", "notes")}
         return replace(plan, key=digest(**content))
 
     # -- kernels -------------------------------------------------------------------------------------------------
@@ -273,7 +272,7 @@ class Planner:
         else:
             calls, sources = self._transform(value)
             key = digest(
-                sources=sources, calls=[[call.kernel, [_encode(item) for item in call.ranges]] for call in calls]
+                sources=sources, calls=[[call.kernel, [encode(item) for item in call.ranges]] for call in calls]
             )
             own = self._local(value)
             calls = tuple(
@@ -433,13 +432,13 @@ class Planner:
         arena, offset = placement.place[homes[root]]
         return Range(f"arena:{arena}" if arena >= 0 else self.rooms[-1 - arena], offset, size)
 
-    def _kind_of(self, value: Value) -> str:
-        """What a value is to the plan, for people."""
+    def _kind_of(self, value: Value) -> TensorKind:
+        """Return what a value is to the plan."""
         if value in self.inputs:
-            return "input"
+            return TensorKind.INPUT
         if value.is_constant or self.fusion.materialised[value].constant:
-            return "weight"
-        return "output" if self._root(value) in self.outputs else "activation"
+            return TensorKind.WEIGHT
+        return TensorKind.OUTPUT if self._root(value) in self.outputs else TensorKind.ACTIVATION
 
     # -- outputs -------------------------------------------------------------------------------------------------
 
@@ -459,19 +458,17 @@ class Planner:
                 aliases.append(Alias(name, f"weight:{self._weight(value)}", size))
         return tuple(ports), tuple(constants), tuple(aliases)
 
-    # -- report --------------------------------------------------------------------------------------------------
+    # -- notes ---------------------------------------------------------------------------------------------------
 
-    def _memory_report(
-        self, placement: arena_allocator.Placement, tensors: list[arena_allocator.Tensor]
-    ) -> dict[str, Any]:
-        """Bytes of activation memory; upper bounds where dimensions are declared dynamic."""
+    def _memory_notes(self, placement: arena_allocator.Placement, tensors: list[arena_allocator.Tensor]) -> MemoryNotes:
+        """Return the bytes of activation memory; upper bounds where dimensions are declared dynamic."""
         outputs = sum(ix.bounds(stored_bytes(value))[1] for value in self.outputs)
         arenas = sum(ix.bounds(size)[1] for size in placement.arenas)
         naive = sum(ix.bounds(stored_bytes(value))[1] for group in self.running for value in group.outputs)
-        return {
-            "planned_bytes": arenas + outputs,
-            "naive_bytes": naive,
-            "lower_bound_bytes": arena_allocator.lower_bound(tensors),
-            "weight_bytes": sum(weight.bytes for weight in self.weights.values()),
-            "in_place": sum(1 for made in self.made.values() if made.shares is not None),
-        }
+        return MemoryNotes(
+            planned_bytes=arenas + outputs,
+            naive_bytes=naive,
+            lower_bound_bytes=arena_allocator.lower_bound(tensors),
+            weight_bytes=sum(weight.bytes for weight in self.weights.values()),
+            in_place=sum(1 for made in self.made.values() if made.shares is not None),
+        )

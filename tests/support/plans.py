@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import onnx
 
+from shaderloom.runtime.plan.facts import NodePlacement, PlanFacts
 from shaderloom.runtime.plan.plan import (
     Binding,
     Kernel,
@@ -109,7 +110,7 @@ def two_step_plan(count: int = 100, weights: int = 10, key: str = "two-step") ->
             ),
         ),
         arenas=(256 + (count * 4 + 15) // 16 * 16,),
-        report={"nodes": 3},
+        facts=PlanFacts(nodes=(NodePlacement.RUN,) * 3),
     )
 
 
