@@ -18,6 +18,7 @@ import numpy as np
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from shaderloom.compiler.binding.shape_binding import bind_shapes
+from shaderloom.compiler.compilation import Compilation
 from shaderloom.compiler.driver import compile_model
 from shaderloom.compiler.frontend import load_model
 from shaderloom.runtime.device.device import Device, open_device
@@ -130,7 +131,7 @@ def measure(device: Device, case: _Case, *, checked: bool) -> KernelTime:
     data = case.model.SerializeToString()
     imported = load_model(data)
     bound = bind_shapes(imported, {name: array.shape for name, array in case.feeds.items()})
-    plan = compile_model(imported, bound, device.profile)
+    plan = compile_model(imported, bound, Compilation(device.profile))
     pool = WeightPool(device, SourceFiles(None, data, {}), MemoryAccount(Caps().device_memory))
     try:
         with Executor(device, plan, pool, checked=checked) as executor:

@@ -18,6 +18,7 @@ import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 
 from shaderloom.compiler.binding.shape_binding import bind_shapes
+from shaderloom.compiler.compilation import Compilation
 from shaderloom.compiler.driver import compile_model
 from shaderloom.compiler.frontend import load_model
 from shaderloom.compiler.tuning import gemm_tiles
@@ -106,7 +107,7 @@ def measure(device: Device, problem: str, tile: gemm_tiles.Tile | None, *, check
     bound = bind_shapes(imported, {"x": x.shape})
     choose = gemm_tiles.ranked if tile is None else (lambda problem, profile: [tile])
     with mock.patch.object(gemm_tiles, "ranked", choose):
-        plan = compile_model(imported, bound, device.profile)
+        plan = compile_model(imported, bound, Compilation(device.profile))
     account = MemoryAccount(Caps().device_memory)
     pool = WeightPool(device, SourceFiles(None, model.SerializeToString(), {}), account)
     began = time.perf_counter()

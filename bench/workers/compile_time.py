@@ -14,8 +14,15 @@ from typing import Any
 
 import_module("numpy")  # before the clock starts, see above
 
-#: Stages in order; what a stage reports belongs to the time since the one before
+#: Stages in order
 STAGES = ("import", "specialise", "expand", "passes", "weights", "layout", "plan", "json")
+#: What belongs to a stage: passes of the compiler, and its surroundings; all other passes rewrite
+STAGE_OF = {
+    **{stage: stage for stage in ("import", "specialise", "expand", "json")},
+    "weight-layouts": "weights",
+    **dict.fromkeys(("widen-halves", "fuse", "layout", "restore-halves", "storage"), "layout"),
+    **dict.fromkeys(("kernels", "in-place", "memory", "shaders", "plan"), "plan"),
+}
 
 Shapes = dict[str, tuple[int, ...]]
 
@@ -23,6 +30,7 @@ Shapes = dict[str, tuple[int, ...]]
 def _compile(path: str, shapes: Shapes | None) -> tuple[Any, int, dict[str, float], dict[str, float]]:
     """Gives the plan, the number of nodes in the file, and processor milliseconds by stage and by pass."""
     from shaderloom.compiler.binding.shape_binding import bind_shapes
+    from shaderloom.compiler.compilation import Compilation
     from shaderloom.compiler.driver import compile_model
     from shaderloom.compiler.frontend import load_model
     from shaderloom.runtime.plan.device_profile import DeviceProfile
@@ -34,7 +42,7 @@ def _compile(path: str, shapes: Shapes | None) -> tuple[Any, int, dict[str, floa
     def lap(name: str) -> None:
         nonlocal last
         now = time.process_time()
-        spent[name if name in STAGES else "passes"] += (now - last) * 1e3
+        spent[STAGE_OF.get(name, "passes")] += (now - last) * 1e3
         passes[name] = passes.get(name, 0.0) + (now - last) * 1e3
         last = now
 
@@ -43,8 +51,9 @@ def _compile(path: str, shapes: Shapes | None) -> tuple[Any, int, dict[str, floa
     if shapes is None:
         shapes = {port.name: tuple(int(dim or 1) for dim in port.dims or ()) for port in model.inputs}
     bound = bind_shapes(model, shapes, {})
-    plan = compile_model(model, bound, DeviceProfile(kind="cpu"), on_stage=lambda stage, _: lap(stage))
-    lap("plan")
+    plan = compile_model(
+        model, bound, Compilation(DeviceProfile(kind="cpu"), observer=lambda report, _: lap(report.name))
+    )
     json.dumps(plan.to_json())
     lap("json")
     return plan, model.nodes_in_file, spent, passes
@@ -53,13 +62,14 @@ def _compile(path: str, shapes: Shapes | None) -> tuple[Any, int, dict[str, floa
 def _compile_again(path: str, shapes: Shapes) -> float:
     """Processor seconds of the plan for one more set of shapes, the model being imported."""
     from shaderloom.compiler.binding.shape_binding import bind_shapes
+    from shaderloom.compiler.compilation import Compilation
     from shaderloom.compiler.driver import compile_model
     from shaderloom.compiler.frontend import load_model
     from shaderloom.runtime.plan.device_profile import DeviceProfile
 
     model = load_model(path)
     start = time.process_time()
-    compile_model(model, bind_shapes(model, shapes, {}), DeviceProfile(kind="cpu"))
+    compile_model(model, bind_shapes(model, shapes, {}), Compilation(DeviceProfile(kind="cpu")))
     return time.process_time() - start
 
 

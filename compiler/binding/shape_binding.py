@@ -25,7 +25,8 @@ from ...runtime.plan.plan import Symbol
 from ...runtime.plan.size_range import SizeRange, read_ranges
 from ..frontend.model import ImportedGraph, ImportedModel, ImportedNode, ImportedPort
 from ..ir.graph import Graph, Shape, Value
-from ..rewriting.builder import DEFAULT_LIMITS, ON_DEVICE, GraphBuilder, Limits, empty_array, is_empty
+from ..options import DEFAULT_LIMITS, Limits
+from ..rewriting.builder import ON_DEVICE, GraphBuilder, empty_array, is_empty
 from ..symbolic import polynomial as ix
 from ..symbolic.dimensions import dimension
 from .loop_unrolling import unroll_loop, unroll_scan

@@ -6,5 +6,5 @@ from ..ir.graph import Graph
 
 
 def remove_dead_code(graph: Graph) -> int:
-    """Gives the number of nodes removed; constants without readers go too."""
+    """Remove nodes and constants without readers; return the number of nodes removed."""
     return graph.remove_dead()

@@ -7,25 +7,27 @@ from collections import deque
 from ...runtime.plan.errors import InternalError, ShaderloomError
 from ..ir.graph import Graph, Node, Value
 from ..ops.registry import registry
-from ..rewriting.builder import DEFAULT_LIMITS, GraphBuilder, Limits
+from ..options import DEFAULT_LIMITS, Limits
+from ..rewriting.builder import GraphBuilder
 from ..symbolic import polynomial as ix
 
 #: decompositions inside decompositions: a longer chain is one that never ends
 MAX_DEPTH = 32
 
 
-def expand(graph: Graph, limits: Limits = DEFAULT_LIMITS) -> None:
-    """Run every ``OpDef.expand`` in ``graph`` and in the bodies of its nodes.
+def expand(graph: Graph, limits: Limits = DEFAULT_LIMITS) -> int:
+    """Run every ``OpDef.expand`` in ``graph`` and in the bodies of its nodes; return the number of nodes replaced.
 
     A decomposition stands where its node stood, so the order of nodes stays topological; its nodes have the origins of
     the node that they replace.
     """
     pending = deque((node, 0) for node in graph.nodes)
     graph.nodes = []
+    replaced = 0
     while pending:
         node, depth = pending.popleft()
         for block in node.blocks:
-            expand(block, limits)
+            replaced += expand(block, limits)
         definition = registry.of(node)
         if definition.expand is None:
             graph.nodes.append(node)
@@ -42,8 +44,10 @@ def expand(graph: Graph, limits: Limits = DEFAULT_LIMITS) -> None:
         del graph.nodes[start:]
         pending.extendleft((new, depth + 1) for new in reversed(made))
         _replace(graph, node, results)
+        replaced += 1
     graph.remove_dead()
     graph.sort()
+    return replaced
 
 
 def _replace(graph: Graph, node: Node, results: list[Value]) -> None:

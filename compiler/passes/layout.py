@@ -36,10 +36,9 @@ class _LogicalContext(GroupContext):
         return ex.load(value, value.dtype.name, where, value.dtype.compute or "f32")
 
 
-def assign_layouts(graph: Graph, fusion: Fusion, *, enabled: bool = True) -> None:
-    """Set ``layout`` of every materialised value.  With ``enabled`` off everything stays in ONNX order."""
-    if not enabled:
-        return
+def assign_layouts(graph: Graph, fusion: Fusion) -> int:
+    """Set ``layout`` of every value in memory; return how many are not in ONNX order."""
+    changed = 0
     outputs = set(graph.outputs)
     votes = _collect_votes(fusion)
     for group in fusion.groups:
@@ -47,6 +46,8 @@ def assign_layouts(graph: Graph, fusion: Fusion, *, enabled: bool = True) -> Non
         if value in outputs or (value.producer is not None and value.producer.op == "Relayout"):
             continue
         value.layout = _choose(group, fusion, votes.get(value, {}))
+        changed += value.layout != contiguous(value.rank)
+    return changed
 
 
 def _collect_votes(fusion: Fusion) -> Votes:

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from ..ir.graph import Graph, Value
-from ..rewriting.builder import DEFAULT_LIMITS, GraphBuilder, Limits
+from ..options import DEFAULT_LIMITS, Limits
+from ..rewriting.builder import GraphBuilder
 
 
-def limit_operands(graph: Graph, most: int, limits: Limits = DEFAULT_LIMITS) -> None:
-    """Split every Concat of more than ``most`` tensors; no other operator has as many after expansion."""
+def limit_operands(graph: Graph, most: int, limits: Limits = DEFAULT_LIMITS) -> int:
+    """Split every Concat of more than ``most`` tensors; no other operator has as many after expansion.
+
+    Return the number of nodes that were split.
+    """
+    split = 0
     for node in list(graph.nodes):
         if node.op != "Concat" or node.domain or len(node.inputs) <= most:
             continue
@@ -19,5 +24,7 @@ def limit_operands(graph: Graph, most: int, limits: Limits = DEFAULT_LIMITS) -> 
         result = builder.op("Concat", *parts, axis=node.attributes.axis)
         result.name = node.output.name
         graph.replace_uses(node.output, result)
+        split += 1
     graph.remove_dead()
     graph.sort()
+    return split

@@ -1,106 +1,218 @@
-"""The passes between expansion and layout, in order."""
+"""The compiler: every pass from an imported graph to a plan, in order."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 
-from ...runtime.plan.device_profile import WEB, DeviceProfile
-from ...runtime.plan.errors import InputError
+from ...runtime.plan.dtypes import FLOAT32
+from ..compilation import Compilation
+from ..fusion import fuse
 from ..ir.graph import Graph
-from ..ir.graph import verify as verify_graph
-from ..rewriting.builder import DEFAULT_LIMITS, Limits
-from ..rewriting.rules import Rule, Trace, apply_rules
+from ..planning.host_weights import HostPlanner
+from ..planning.plan_builder import Planner
+from ..planning.report import describe_compilation
+from ..precision.float16_storage import restore_halves, store_halves, widen_halves
+from ..rewriting.rules import Rule, apply_rules
 from . import attention, padding, products, scales, siblings, simplify, views
 from .common_subexpressions import eliminate_common_subexpressions
 from .dead_code import remove_dead_code
+from .expand import expand
+from .layout import assign_layouts
+from .lowering import Lowering
+from .manager import Pass, PassFunction, PassManager
+from .operands import limit_operands
+from .split import split_products
+from .weights import relayout_weights
+from .winograd import winograd_rule
 
 
-@dataclass(frozen=True, slots=True)
-class PassContext:
-    """What a pass may use besides the graph."""
-
-    limits: Limits = DEFAULT_LIMITS
-    trace: Trace | None = None
-    profile: DeviceProfile = WEB
+def _on_graph(run: Callable[[Graph], int]) -> PassFunction:
+    """Return a pass that needs the graph alone."""
+    return lambda lowering, _: run(lowering.graph)
 
 
-@dataclass(frozen=True, slots=True)
-class Pass:
-    """``run`` changes the graph in place, leaves it sorted, and gives the number of changes."""
-
-    name: str
-    run: Callable[[Graph, PassContext], int]
+def _rules(rules: Sequence[Rule]) -> PassFunction:
+    """Return a pass that applies rules until none matches."""
+    return lambda lowering, compilation: _apply(lowering, compilation, rules)
 
 
-@dataclass(frozen=True, slots=True)
-class PassReport:
-    """What one pass did."""
-
-    name: str
-    changes: int
-    nodes: int  #: nodes left
-    milliseconds: float
+def _apply(lowering: Lowering, compilation: Compilation, rules: Sequence[Rule]) -> int:
+    """Apply rules until none matches; returns the number of rewrites."""
+    return apply_rules(lowering.graph, rules, limits=compilation.limits, trace=compilation.trace)
 
 
-def _rules(name: str, rules: Sequence[Rule]) -> Pass:
-    def run(graph: Graph, context: PassContext) -> int:
-        return apply_rules(graph, rules, limits=context.limits, trace=context.trace)
-
-    return Pass(name, run)
-
-
-def _attention(graph: Graph, context: PassContext) -> int:
-    rules = attention.rules(context.profile)
-    return apply_rules(graph, rules, limits=context.limits, trace=context.trace)
+def _specialise(lowering: Lowering, compilation: Compilation) -> int:
+    """Build the graph of the unit; returns the number of its nodes."""
+    lowering.graph = lowering.unit.specialise(compilation.limits)
+    return len(lowering.graph.nodes)
 
 
-#: Recognition of whole subgraphs that have a kernel family of their own (attention) stands between "simplify", which
-#: brings views and constants into one form, and "scales", which moves factors out of the pattern.
-PASSES: tuple[Pass, ...] = (
-    Pass("dead-code", lambda graph, _: remove_dead_code(graph)),
-    _rules("views", views.RULES),
-    Pass("common-subexpressions", lambda graph, _: eliminate_common_subexpressions(graph)),
-    _rules("simplify", simplify.RULES),
-    Pass("attention", _attention),
-    _rules("padding", padding.RULES),
-    _rules("scales", scales.RULES),
-    Pass("siblings", lambda graph, context: siblings.join_siblings(graph, context.limits, context.trace)),
-    _rules("products", products.RULES + views.RULES),
-    Pass("common-subexpressions-again", lambda graph, _: eliminate_common_subexpressions(graph)),
+def _expand(lowering: Lowering, compilation: Compilation) -> int:
+    """Replace composite operators."""
+    return expand(lowering.graph, compilation.limits)
+
+
+def _attention(lowering: Lowering, compilation: Compilation) -> int:
+    """Recognise softmaxes with the product behind them."""
+    return _apply(lowering, compilation, attention.rules(compilation.profile))
+
+
+def _siblings(lowering: Lowering, compilation: Compilation) -> int:
+    """Join products of one activation."""
+    return siblings.join_siblings(lowering.graph, compilation.limits, compilation.trace)
+
+
+def _winograd(lowering: Lowering, compilation: Compilation) -> int:
+    """Transform 3x3 convolutions.  Half precision goes without: it has too few bits for transformed tiles."""
+    if compilation.options.precision != FLOAT32.name:
+        return 0
+    return _apply(lowering, compilation, (winograd_rule(compilation.profile, compilation.choices),))
+
+
+def _split_products(lowering: Lowering, compilation: Compilation) -> int:
+    """Share the terms of products with few results among workgroups."""
+    return split_products(
+        lowering.graph,
+        compilation.profile,
+        limits=compilation.limits,
+        trace=compilation.trace,
+        choices=compilation.choices,
+    )
+
+
+def _operand_limit(lowering: Lowering, compilation: Compilation) -> int:
+    """Split nodes with more operands than a kernel may bind beside its result."""
+    return limit_operands(lowering.graph, _buffers(compilation) - 1, compilation.limits)
+
+
+def _widen_halves(lowering: Lowering, _: Compilation) -> int:
+    """Let 16-bit floats count as float32 while kernels are chosen."""
+    lowering.widened = widen_halves(lowering.graph)
+    return len(lowering.widened)
+
+
+def _fuse(*, enabled: bool) -> PassFunction:
+    """Return a pass that divides nodes among kernels: with ``enabled`` off one each.  It counts the kernels."""
+
+    def run(lowering: Lowering, compilation: Compilation) -> int:
+        lowering.fusion = fuse(lowering.graph, enabled=enabled, max_operands=_buffers(compilation))
+        return len(lowering.fusion.groups)
+
+    return run
+
+
+def _layout(lowering: Lowering, _: Compilation) -> int:
+    """Choose the order of axes in memory."""
+    return assign_layouts(lowering.graph, lowering.fusion)
+
+
+def _restore_halves(lowering: Lowering, compilation: Compilation) -> int:
+    """Give values in memory their declared 16-bit types back."""
+    return restore_halves(lowering.graph, lowering.fusion, compilation.profile, lowering.widened)
+
+
+def _storage(lowering: Lowering, compilation: Compilation) -> int:
+    """Store float32 values as float16 where they fit, in half precision."""
+    options = compilation.options
+    if options.precision == FLOAT32.name:
+        return 0
+    lowering.storage = store_halves(
+        lowering.graph, lowering.fusion, compilation.profile, dict(options.reached), lowering.unit.borders
+    )
+    return int(lowering.storage["activations"] + lowering.storage["weights"])
+
+
+def _kernels(lowering: Lowering, compilation: Compilation) -> int:
+    """Choose the kernel of every group."""
+    planner = Planner if compilation.keep_weight is None else HostPlanner
+    lowering.planner = planner(lowering.graph, lowering.fusion, lowering.unit.symbols, compilation)
+    return lowering.planner.build_kernels()
+
+
+def _in_place(lowering: Lowering, _: Compilation) -> int:
+    """Let results take over the memory of operands that die."""
+    return lowering.planner.share_in_place()
+
+
+def _memory(lowering: Lowering, _: Compilation) -> int:
+    """Place values in arenas."""
+    return lowering.planner.place_values()
+
+
+def _shaders(lowering: Lowering, _: Compilation) -> int:
+    """Write the text of kernels."""
+    return lowering.planner.render_kernels()
+
+
+def _plan(lowering: Lowering, compilation: Compilation) -> int:
+    """Put calls, weights, ports and notes together."""
+    plan = lowering.plan = lowering.planner.assemble()
+    plan.report.update(describe_compilation(lowering.unit.nodes, lowering.fusion))
+    plan.report["choices"] = [answer.to_json() for answer in compilation.choices.answers.values()]
+    if lowering.storage is not None:
+        plan.report["precision"] = lowering.storage
+    return len(plan.calls)
+
+
+def _buffers(compilation: Compilation) -> int:
+    """Return how many storage buffers a kernel may bind."""
+    return compilation.profile.limit("max-storage-buffers-per-shader-stage")
+
+
+_EXPANDED = ("expand",)
+
+PIPELINE = PassManager(
+    (
+        Pass("specialise", _specialise, required=True),
+        Pass("expand", _expand, requires=("specialise",), required=True),
+        Pass("dead-code", _on_graph(remove_dead_code), requires=_EXPANDED),
+        Pass("views", _rules(views.RULES), requires=_EXPANDED),
+        Pass("common-subexpressions", _on_graph(eliminate_common_subexpressions), requires=_EXPANDED),
+        Pass("simplify", _rules(simplify.RULES), requires=_EXPANDED, after=("views",)),
+        # recognises subgraphs in the form that "simplify" gives views and constants, before "scales" moves factors
+        Pass("attention", _attention, requires=_EXPANDED, after=("simplify",)),
+        Pass("padding", _rules(padding.RULES), requires=_EXPANDED, after=("simplify",)),
+        Pass("scales", _rules(scales.RULES), requires=_EXPANDED, after=("attention",)),
+        Pass("siblings", _siblings, requires=_EXPANDED, after=("attention", "scales")),
+        Pass("products", _rules(products.RULES + views.RULES), requires=_EXPANDED, after=("siblings",)),
+        Pass(
+            "common-subexpressions-again",
+            _on_graph(eliminate_common_subexpressions),
+            requires=_EXPANDED,
+            after=("products",),
+        ),
+        # choose among forms of whole nodes, so all algebra is done
+        Pass("winograd", _winograd, requires=_EXPANDED, after=("padding", "common-subexpressions-again")),
+        Pass("split-products", _split_products, requires=_EXPANDED, after=("winograd", "products")),
+        # what makes products and convolutions comes before their weights are laid out
+        Pass(
+            "weight-layouts",
+            _on_graph(relayout_weights),
+            requires=_EXPANDED,
+            after=("siblings", "winograd", "split-products"),
+        ),
+        # the last pass that may make nodes: later ones keep to what a kernel can bind
+        Pass(
+            "operand-limit",
+            _operand_limit,
+            requires=_EXPANDED,
+            after=("siblings", "weight-layouts"),
+            required=True,
+        ),
+        Pass("widen-halves", _widen_halves, requires=("operand-limit",), required=True),
+        Pass("fuse", _fuse(enabled=True), requires=("widen-halves",), fallback=_fuse(enabled=False)),
+        Pass("layout", _layout, requires=("fuse",), after=("weight-layouts",)),
+        Pass("restore-halves", _restore_halves, requires=("widen-halves", "fuse"), after=("layout",), required=True),
+        Pass("storage", _storage, requires=("restore-halves",), after=("layout",), required=True),
+        Pass("kernels", _kernels, requires=("storage",), after=("layout",), required=True),
+        Pass("in-place", _in_place, requires=("kernels",)),
+        Pass("memory", _memory, requires=("kernels",), after=("in-place",), required=True),
+        Pass("shaders", _shaders, requires=("memory",), required=True),
+        Pass("plan", _plan, requires=("shaders",), required=True),
+    )
 )
 
-PASS_NAMES = tuple(each.name for each in PASSES)
-
-
-def run_passes(
-    graph: Graph,
-    *,
-    disabled: Iterable[str] = frozenset(),
-    verify: bool = False,
-    trace: Trace | None = None,
-    on_pass: Callable[[PassReport, Graph], None] | None = None,
-    limits: Limits = DEFAULT_LIMITS,
-    profile: DeviceProfile = WEB,
-) -> None:
-    """Run every pass but the ``disabled`` ones on an expanded graph.
-
-    ``verify`` checks the invariants of the IR after each pass; ``trace`` collects the rules that matched; ``on_pass``
-    is called after each pass with what it did.  Raises :class:`InputError` for a name that is no pass.
-    """
-    disabled = frozenset(disabled)
-    unknown = sorted(disabled - set(PASS_NAMES))
-    if unknown:
-        raise InputError(f"there is no pass '{unknown[0]}'", hint=f"the passes are {', '.join(PASS_NAMES)}")
-    context = PassContext(limits, trace, profile)
-    for each in PASSES:
-        if each.name in disabled:
-            continue
-        start = time.perf_counter()
-        changes = each.run(graph, context)
-        elapsed = (time.perf_counter() - start) * 1e3
-        if verify:
-            verify_graph(graph)
-        if on_pass is not None:
-            on_pass(PassReport(each.name, changes, len(graph.nodes), elapsed), graph)
+#: The last of the passes that keep to the operators of expanded graphs
+LAST_REWRITE = "common-subexpressions-again"
+#: The pass after which the groups, their layouts and their types are those of the plan
+LOWERED = "storage"

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 
 from ..ir.graph import Graph, Node, Value
 from ..ops.registry import registry
-from ..rewriting.builder import DEFAULT_LIMITS, GraphBuilder, Limits
+from ..options import DEFAULT_LIMITS, Limits
+from ..rewriting.builder import GraphBuilder
 from ..rewriting.rules import Application, Facts, Trace, merge_origins
 from ..symbolic import polynomial as ix
 from .constants import join_constants, may_join
@@ -40,7 +41,7 @@ class _Sibling:
 
 
 def join_siblings(graph: Graph, limits: Limits = DEFAULT_LIMITS, trace: Trace | None = None) -> int:
-    """Join what can be joined; gives the number of products that are gone."""
+    """Join products of one activation where that pays; return the number of products that are gone."""
     facts = Facts(graph, limits)
     families: dict[tuple[Value, tuple[ix.Dim, ...]], list[_Sibling]] = {}
     for node in graph.nodes:

@@ -13,7 +13,8 @@ import dataclasses
 from ...runtime.plan.device_profile import DeviceProfile
 from ..ir.graph import Graph, Node, Shape, Value
 from ..ops.registry import registry
-from ..rewriting.builder import DEFAULT_LIMITS, GraphBuilder, Limits
+from ..options import DEFAULT_LIMITS, Limits
+from ..rewriting.builder import GraphBuilder
 from ..rewriting.rules import Facts, Match, Rule, Trace, apply_rules
 from ..tuning import gemm_tiles
 from ..tuning.config_choice import Choices, problem_key
@@ -31,7 +32,7 @@ def split_products(
     trace: Trace | None = None,
     choices: Choices | None = None,
 ) -> int:
-    """Split what the profile's device would run faster; gives the number of changes."""
+    """Split products that the profile's device would run faster in parts; return the number of changes."""
     return apply_rules(graph, rules(profile, choices or Choices()), limits=limits, trace=trace)
 
 

@@ -29,8 +29,9 @@ def without_idle_padding(layout: Layout, shape: Shape) -> Layout:
     return replace(layout, padding=needed)
 
 
-def relayout_weights(graph: Graph) -> None:
-    """Insert ``loom.Relayout`` before constant operands, once per (value, layout)."""
+def relayout_weights(graph: Graph) -> int:
+    """Insert ``loom.Relayout`` before constant operands, once for each value and layout; return the count."""
+    changed = 0
     constant = constant_values(graph)
     weights = _Weights(graph, narrow_values(graph, constant))
     for node in list(graph.nodes):
@@ -40,9 +41,12 @@ def relayout_weights(graph: Graph) -> None:
         for position, layout in weight_layouts(family, node).items():
             value = node.operand(position)
             if value in constant:
-                graph.set_input(node, position, weights.laid_out(value, layout))
+                laid_out = weights.laid_out(value, layout)
+                changed += laid_out is not value
+                graph.set_input(node, position, laid_out)
     graph.sort()
     remove_dead_code(graph)
+    return changed
 
 
 class _Weights:

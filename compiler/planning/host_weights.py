@@ -8,16 +8,16 @@ result is stored in the layout that the kernels of the run expect, padding and a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from ...runtime.plan.dtypes import compute_dtype
 from ...runtime.plan.errors import InternalError
-from ...runtime.plan.plan import Plan, Weight
-from ..fusion import Group
-from ..ir.graph import Node, Value
+from ...runtime.plan.plan import Plan, Symbol, Weight
+from ..compilation import Compilation
+from ..fusion import Fusion, Group
+from ..ir.graph import Graph, Node, Value
 from ..ir.layout import Layout
 from ..ops.registry import registry
 from ..reference.interpreter import run_node, shape_of
@@ -26,28 +26,24 @@ from ..symbolic.evaluate import evaluate_expr
 from ..symbolic.polynomial import Dim
 from .plan_builder import Planner, stored_bytes
 
-#: Keeps the bytes of a weight and gives the key by which plans name it
-KeepWeight = Callable[[memoryview], str]
-
 
 class HostPlanner(Planner):
-    """Plans without weight transforms: ``keep`` gets the bytes of each weight that a call reads, once a plan.
-
-    ``progress`` is told bytes of weights done and in all.
+    """Plans without weight transforms: ``Compilation.keep_weight`` gets the bytes of each weight that a call reads,
+    once a plan.
     """
 
-    def __init__(
-        self, *arguments: Any, keep: KeepWeight, progress: Callable[[int, int], None] | None = None, **options: Any
-    ) -> None:
-        super().__init__(*arguments, **options)
-        self._keep = keep
-        self._progress = progress
+    def __init__(self, graph: Graph, fusion: Fusion, symbols: Sequence[Symbol], compilation: Compilation) -> None:
+        """Take what :class:`Planner` takes; progress is reported in bytes of weights."""
+        super().__init__(graph, fusion, symbols, compilation)
+        assert compilation.keep_weight is not None, "weights evaluated on the host are stored somewhere"
+        self._keep = compilation.keep_weight
         self._done = 0
         read = {value for group in self.running for value in group.reads}
         self._total = sum(static(stored_bytes(value)) for value in read if self._is_weight(value))
 
-    def plan(self) -> Plan:
-        plan = super().plan()
+    def assemble(self) -> Plan:
+        """Put the plan together.  Raises :class:`InternalError` if a weight is left to a transform."""
+        plan = super().assemble()
         if plan.sources or any(weight.calls for weight in plan.weights):
             raise InternalError("a weight was left to be made at run time")
         return plan
@@ -72,8 +68,7 @@ class HostPlanner(Planner):
             self._weight_keys[value] = key
             self.weights.setdefault(key, Weight(key, size, (), (), value.name))
             self._done += size
-            if self._progress is not None:
-                self._progress(self._done, max(self._done, self._total))
+            self.compilation.progress("evaluating weights", self._done, max(self._done, self._total))
         return self._weight_keys[value]
 
 

@@ -1,28 +1,24 @@
 """Fused groups to a plan: builds the kernels, decides in-place sharing, places buffers, names every range.
 
-The order matters.  Layouts are chosen already.  In-place sharing merges two bindings, so it is decided while specs are
-built; lifetimes follow from the order of the groups; where a value lives decides how a kernel binds it.  Text is
-written once all of that is known, and names come last.
+The order matters, and each step is a pass of the pipeline.  Layouts are chosen already.  In-place sharing merges two
+bindings, so it changes specs; lifetimes follow from the order of the groups; where a value lives decides how a kernel
+binds it.  Text is written once all of that is known, and names come last.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ...runtime.plan.codec import encode
-from ...runtime.plan.device_profile import DeviceProfile
-from ...runtime.plan.dimension import DimExpr
 from ...runtime.plan.dtypes import DType, padded_bytes
 from ...runtime.plan.errors import DeviceLimitError, InternalError, ShaderloomError
-from ...runtime.plan.facts import PlanFacts, TensorKind
-from ...runtime.plan.notes import MemoryNotes, PlanNotes
 from ...runtime.plan.plan import (
     Alias,
     Constant,
+    DimExpr,
     Kernel,
     KernelCall,
     Plan,
@@ -32,9 +28,11 @@ from ...runtime.plan.plan import (
     Stage,
     Symbol,
     Weight,
+    _encode,
 )
 from ..codegen.render import render
 from ..codegen.spec import KernelSpec
+from ..compilation import Compilation
 from ..fusion import Fusion, Group
 from ..ir.graph import Graph, Value
 from ..kernels.context import Built, GroupContext
@@ -44,7 +42,7 @@ from ..symbolic import expr as ex
 from ..symbolic import polynomial as ix
 from ..symbolic.dimensions import dimension_variable, serialise
 from ..symbolic.polynomial import Dim
-from ..tuning.config_choice import Answer, Choices
+from ..tuning.config_choice import Answer
 from . import arena_allocator
 from .call_info import CallRecorder
 
@@ -80,28 +78,26 @@ class _Made:
 
     group: Group
     built: Built
-    shares: Value | None
+    shares: Value | None = None
 
 
 class Planner:
-    """Makes the plan of one graph; use once."""
+    """Makes the plan of one graph, in the order :meth:`build_kernels`, :meth:`share_in_place` (which may be left out),
+    :meth:`place_values`, :meth:`render_kernels`, :meth:`assemble`.
+    """
 
     def __init__(
         self,
         graph: Graph,
         fusion: Fusion,
-        profile: DeviceProfile,
         symbols: Sequence[Symbol],
-        *,
-        in_place: bool = True,
-        choices: Choices | None = None,
+        compilation: Compilation,
     ) -> None:
+        """Take the groups of ``graph`` with their layouts; ``symbols`` are the declared dynamic dimensions."""
         self.graph = graph
         self.fusion = fusion
-        self.profile = profile
         self.symbols = tuple(symbols)
-        self.share_memory = in_place
-        self.choices = choices or Choices()
+        self.compilation = compilation
         self.kernels: dict[str, Kernel] = {}  #: by key, in the order of the groups
         self.sources: dict[str, SourceRef] = {}
         self.weights: dict[str, Weight] = {}
@@ -116,6 +112,9 @@ class Planner:
             if value.producer is not None and (value.elements == 0 if group is None else not group.constant):
                 self.outputs.setdefault(value, name)
         self.inputs = set(graph.inputs)
+        self.placement = arena_allocator.Placement([], [])
+        self.tensors: list[arena_allocator.Tensor] = []  #: blocks of memory with their lifetimes
+        self.homes: dict[Value, int] = {}  #: the number of each root value's block
         self.rooms: list[str] = []  #: buffers of outputs, in the order in which they are written first
         self.owner: dict[Value, Value] = {}  #: value -> value whose memory it lives in, after in-place sharing
         self.last_read: dict[Value, int] = {}  #: owner of a block of memory -> the last group that reads the block
@@ -123,13 +122,45 @@ class Planner:
             for value in group.reads:
                 self.last_read[value] = group.index
 
-    def plan(self) -> Plan:
+    def build_kernels(self) -> int:
+        """Choose the kernel of every group; return the number of groups.
+
+        Raises the errors of the compiler with the ONNX node at fault.
+        """
         for group in self.fusion.groups:
             self._make(group)
-        placement, homes, tensors = self._place()
-        self._bind_shared_arenas(placement, homes)
-        self._render()
-        calls = tuple(self._call(self.made[group.output], homes, placement) for group in self.running)
+        return len(self.fusion.groups)
+
+    def share_in_place(self) -> int:
+        """Let results take over the memory of operands that die where every thread reads only what it overwrites.
+
+        Return the number of results that do.
+        """
+        shared = 0
+        for group in self.running:
+            made = self.made[group.output]
+            made.shares = self._shareable(group, made.built)
+            if made.shares is None:
+                continue
+            made.built = self._build_or_blame(group, made.shares)
+            root = self.owner[group.output] = self._root(made.shares)
+            self.last_read[root] = max(self.last_read.get(root, -1), self.last_read.get(group.output, -1))
+            shared += 1
+        return shared
+
+    def place_values(self) -> int:
+        """Place the values of the run in arenas; return the number of arenas.
+
+        Raises :class:`DeviceLimitError` for a value that the device cannot bind.
+        """
+        self._place()
+        self._bind_shared_arenas()
+        return len(self.placement.arenas)
+
+    def assemble(self) -> Plan:
+        """Put the plan together: calls with their ranges, weights, ports, and the notes of calls."""
+        placement = self.placement
+        calls = tuple(self._call(self.made[group.output]) for group in self.running)
         recorder = CallRecorder(self._kind_of)
         for group in self.running:
             made = self.made[group.output]
@@ -151,30 +182,31 @@ class Planner:
             arenas=tuple(serialise(size) for size in placement.arenas),
             constants=constants,
             aliases=aliases,
-            facts=PlanFacts(tuple(recorder.tensors), tuple(recorder.calls)),
-            notes=PlanNotes(tuple(recorder.notes), self._memory_notes(placement, tensors)),
+            report={
+                **self._memory_report(),
+                "tensors": recorder.tensors,
+                "call_records": recorder.calls,
+            },
         )
-        content = {name: value for name, value in plan.to_json().items() if name not in ("key", "facts", "notes")}
+        content = {name: value for name, value in plan.to_json().items() if name not in ("key", "report")}
         return replace(plan, key=digest(**content))
 
     # -- kernels -------------------------------------------------------------------------------------------------
 
     def _make(self, group: Group) -> None:
+        """Choose the kernel of one group."""
+        self.made[group.output] = _Made(group, self._build_or_blame(group, None))
+
+    def _build_or_blame(self, group: Group, in_place: Value | None) -> Built:
+        """Build a group's kernel; errors get the group's last ONNX node."""
         try:
-            built = self._build(group, None)
-            shares = self._shareable(group, built) if self.share_memory and not group.constant else None
-            if shares is not None:
-                built = self._build(group, shares)
+            return self._build(group, in_place)
         except ShaderloomError as error:
             error.origin = error.origin or group.nodes[-1].origin
             raise
-        self.made[group.output] = _Made(group, built, shares)
-        if shares is not None:
-            root = self.owner[group.output] = self._root(shares)
-            self.last_read[root] = max(self.last_read.get(root, -1), self.last_read.get(group.output, -1))
 
-    def _render(self) -> None:
-        """The shader of every group; equal specs are rendered once."""
+    def render_kernels(self) -> int:
+        """Write the shader of every group, of equal specs once; return the number of shaders."""
         rendered: dict[KernelSpec, Kernel] = {}
         for output, made in self.made.items():
             spec = made.built.spec
@@ -187,6 +219,7 @@ class Planner:
                     raise
                 self.kernels.setdefault(kernel.key, kernel)
             self._kernel_of[output] = kernel
+        return len(self.kernels)
 
     def _build(self, group: Group, in_place: Value | None) -> Built:
         """The group's kernel; a group that is like an earlier one gets its spec."""
@@ -197,7 +230,12 @@ class Planner:
             return Built(spec, tuple(own.values[place] for place in places), flops, answers)
         names = [dimension_variable(symbol.name, symbol.low, symbol.step) for symbol in self.symbols]
         context = GroupContext(
-            group, self.fusion.materialised, self.profile, symbols=names, in_place=in_place, choices=self.choices
+            group,
+            self.fusion.materialised,
+            self.compilation.profile,
+            symbols=names,
+            in_place=in_place,
+            choices=self.compilation.choices,
         )
         built = build(context)
         if own is not None:
@@ -272,7 +310,7 @@ class Planner:
         else:
             calls, sources = self._transform(value)
             key = digest(
-                sources=sources, calls=[[call.kernel, [encode(item) for item in call.ranges]] for call in calls]
+                sources=sources, calls=[[call.kernel, [_encode(item) for item in call.ranges]] for call in calls]
             )
             own = self._local(value)
             calls = tuple(
@@ -329,8 +367,8 @@ class Planner:
 
     # -- activations ---------------------------------------------------------------------------------------------
 
-    def _place(self) -> tuple[arena_allocator.Placement, dict[Value, int], list[arena_allocator.Tensor]]:
-        """Lifetimes of the blocks of memory, and where they go.  Gives the number of each root value's block."""
+    def _place(self) -> None:
+        """Compute the lifetimes of the blocks of memory, and place them."""
         first: dict[Value, int] = {}
         last: dict[Value, int] = {}
         written: dict[Value, set[int]] = {}
@@ -355,7 +393,7 @@ class Planner:
             for root in blocks
         ]
         self._check_sizes(blocks)
-        homes = {root: number for number, root in enumerate(blocks)}
+        self.homes = {root: number for number, root in enumerate(blocks)}
         end = len(self.running)
         produced = [
             arena_allocator.Tensor(
@@ -364,18 +402,18 @@ class Planner:
             for root in first
             if root in self.outputs
         ]
-        placement = arena_allocator.assign(tensors, self.profile.storage_alignment, produced)
+        self.placement = arena_allocator.assign(tensors, self.compilation.profile.storage_alignment, produced)
+        self.tensors = tensors + produced
         self.rooms = [f"output:{self.outputs[root]}" for root in first if root in self.outputs]
-        return placement, homes, tensors + produced
 
-    def _bind_shared_arenas(self, placement: arena_allocator.Placement, homes: Mapping[Value, int]) -> None:
+    def _bind_shared_arenas(self) -> None:
         """Bind for writing what a call reads from the arena that it writes: a buffer has one kind of use in a call."""
         for group in self.running:
             made = self.made[group.output]
-            written, spec = self._range(group.output, homes, placement).buffer, made.built.spec
+            written, spec = self._range(group.output).buffer, made.built.spec
             operands = tuple(
                 replace(operand, access="read_write")
-                if self._lives(value) and self._range(value, homes, placement).buffer == written
+                if self._lives(value) and self._range(value).buffer == written
                 else operand
                 for operand, value in zip(spec.operands, made.built.operands, strict=True)
             )
@@ -388,7 +426,7 @@ class Planner:
         return group is not None and not group.constant
 
     def _check_sizes(self, values: Sequence[Value]) -> None:
-        limit = self.profile.limit("max-storage-buffer-binding-size")
+        limit = self.compilation.profile.limit("max-storage-buffer-binding-size")
         for value in values:
             size = ix.bounds(stored_bytes(value))[1]
             if size > limit:
@@ -399,8 +437,8 @@ class Planner:
                     hint="use a smaller batch or input",
                 )
 
-    def _call(self, made: _Made, homes: Mapping[Value, int], placement: arena_allocator.Placement) -> KernelCall:
-        return self._kernel_call(made, tuple(self._range(value, homes, placement) for value in made.built.operands))
+    def _call(self, made: _Made) -> KernelCall:
+        return self._kernel_call(made, tuple(self._range(value) for value in made.built.operands))
 
     def _kernel_call(self, made: _Made, ranges: tuple[Range, ...]) -> KernelCall:
         spec, kernel = made.built.spec, self._kernel_of[made.group.output]
@@ -420,7 +458,8 @@ class Planner:
             serialise(moved),
         )
 
-    def _range(self, value: Value, homes: Mapping[Value, int], placement: arena_allocator.Placement) -> Range:
+    def _range(self, value: Value) -> Range:
+        """Return the range of a buffer that holds ``value``."""
         size: DimExpr = serialise(stored_bytes(value))
         if value in self.inputs:
             return Range(f"input:{value.name}", 0, size)
@@ -429,16 +468,16 @@ class Planner:
         root = self._root(value)
         if root in self.outputs:
             return Range(f"output:{self.outputs[root]}", 0, size)
-        arena, offset = placement.place[homes[root]]
+        arena, offset = self.placement.place[self.homes[root]]
         return Range(f"arena:{arena}" if arena >= 0 else self.rooms[-1 - arena], offset, size)
 
-    def _kind_of(self, value: Value) -> TensorKind:
-        """Return what a value is to the plan."""
+    def _kind_of(self, value: Value) -> str:
+        """What a value is to the plan, for people."""
         if value in self.inputs:
-            return TensorKind.INPUT
+            return "input"
         if value.is_constant or self.fusion.materialised[value].constant:
-            return TensorKind.WEIGHT
-        return TensorKind.OUTPUT if self._root(value) in self.outputs else TensorKind.ACTIVATION
+            return "weight"
+        return "output" if self._root(value) in self.outputs else "activation"
 
     # -- outputs -------------------------------------------------------------------------------------------------
 
@@ -458,17 +497,17 @@ class Planner:
                 aliases.append(Alias(name, f"weight:{self._weight(value)}", size))
         return tuple(ports), tuple(constants), tuple(aliases)
 
-    # -- notes ---------------------------------------------------------------------------------------------------
+    # -- report --------------------------------------------------------------------------------------------------
 
-    def _memory_notes(self, placement: arena_allocator.Placement, tensors: list[arena_allocator.Tensor]) -> MemoryNotes:
-        """Return the bytes of activation memory; upper bounds where dimensions are declared dynamic."""
+    def _memory_report(self) -> dict[str, Any]:
+        """Bytes of activation memory; upper bounds where dimensions are declared dynamic."""
         outputs = sum(ix.bounds(stored_bytes(value))[1] for value in self.outputs)
-        arenas = sum(ix.bounds(size)[1] for size in placement.arenas)
+        arenas = sum(ix.bounds(size)[1] for size in self.placement.arenas)
         naive = sum(ix.bounds(stored_bytes(value))[1] for group in self.running for value in group.outputs)
-        return MemoryNotes(
-            planned_bytes=arenas + outputs,
-            naive_bytes=naive,
-            lower_bound_bytes=arena_allocator.lower_bound(tensors),
-            weight_bytes=sum(weight.bytes for weight in self.weights.values()),
-            in_place=sum(1 for made in self.made.values() if made.shares is not None),
-        )
+        return {
+            "planned_bytes": arenas + outputs,
+            "naive_bytes": naive,
+            "lower_bound_bytes": arena_allocator.lower_bound(self.tensors),
+            "weight_bytes": sum(weight.bytes for weight in self.weights.values()),
+            "in_place": sum(1 for made in self.made.values() if made.shares is not None),
+        }

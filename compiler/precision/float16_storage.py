@@ -4,7 +4,7 @@ Arithmetic stays in f32: kernels convert where they load and store, sums and nor
 this is a pass over fused groups with layouts, and it changes nothing but the ``dtype`` of values that exist in memory.
 Model inputs and outputs keep their types.  A weight is converted once, when weights are made.
 
-A value stays float32, with a reason in the plan's notes, if
+A value stays float32, with a reason in the report, if
 
 * it is a vector of weights (a bias, a scale): nothing is gained;
 * it is a position, computed from integers alone, or an integer is computed from it: every unit counts;
@@ -35,8 +35,6 @@ from ...runtime.plan.dtypes import (
     fits_float16,
 )
 from ...runtime.plan.errors import ShaderloomError
-from ...runtime.plan.facts import PrecisionFacts
-from ...runtime.plan.notes import KeptValue, PrecisionNotes
 from ..codegen.render import render
 from ..fusion import Fusion, Group, constant_values
 from ..ir.graph import Graph, Value
@@ -62,11 +60,12 @@ _FAMILIES = frozenset({"map", "gemm", "conv", "conv_transpose", "attention", "re
 
 
 @dataclass(frozen=True, slots=True)
-class HalfStorage:
-    """What :func:`store_halves` did."""
+class Kept:
+    """A value that stays float32: the ONNX node and tensor, and why."""
 
-    facts: PrecisionFacts
-    notes: PrecisionNotes
+    node: str
+    tensor: str
+    why: str
 
 
 @dataclass(frozen=True)
@@ -93,10 +92,11 @@ def store_halves(
     profile: DeviceProfile,
     reached: Mapping[str, float],
     borders: Borders | None = None,
-) -> HalfStorage:
-    """Turn float32 values in memory into float16 where they fit.
+) -> dict[str, Any]:
+    """Turn float32 values in memory into float16 where they fit; gives the report, JSON values.
 
-    ``reached`` has the largest magnitude of values by :func:`name_of`, at least of those that do not fit.
+    ``reached`` has the largest magnitude of values by :func:`name_of`, at least of those that do not fit.  The report
+    of a graph with ``borders`` has what the next stages must know of its outputs.
     """
     return _Narrowing(graph, fusion, profile, reached, borders).run()
 
@@ -138,10 +138,13 @@ def widen_halves(graph: Graph) -> dict[Value, DType]:
     return found
 
 
-def restore_halves(graph: Graph, fusion: Fusion, profile: DeviceProfile, declared: Mapping[Value, DType]) -> None:
-    """Give values in memory the types that the model declares, where the same kernel can store them."""
+def restore_halves(graph: Graph, fusion: Fusion, profile: DeviceProfile, declared: Mapping[Value, DType]) -> int:
+    """Give values in memory the types that the model declares, where the same kernel can store them.
+
+    Return the number of values whose type changed.
+    """
     if not declared:
-        return
+        return 0
     choice = _KernelChoice(graph, fusion, profile)
     for group in fusion.groups:
         for value in group.outputs:
@@ -151,6 +154,7 @@ def restore_halves(graph: Graph, fusion: Fusion, profile: DeviceProfile, declare
     for value, dtype in declared.items():
         if value not in fusion.materialised:
             value.dtype = dtype
+    return sum(value.dtype is dtype for value, dtype in declared.items())
 
 
 class _KernelChoice:
@@ -203,7 +207,7 @@ class _Narrowing:
         reached: Mapping[str, float],
         borders: Borders | None,
     ) -> None:
-        self.graph, self.fusion, self.reached = graph, fusion, reached
+        self.graph, self.fusion, self.reached, self.borders = graph, fusion, reached, borders
         self.choice = _KernelChoice(graph, fusion, profile)
         self.outputs = set(graph.outputs)
         known = borders or Borders()
@@ -214,10 +218,10 @@ class _Narrowing:
         self.positions = _positions(graph, known.positions)
         self.exact = self.positions | _behind_integers(graph, [value for name, value in named if name in known.exact])
         self.deciding = _ancestors(value for name, value in named if name in known.deciding)
-        self.kept: dict[Value, KeptValue] = {}
+        self.kept: dict[Value, Kept] = {}
         self.converted: list[Group] = []
 
-    def run(self) -> HalfStorage:
+    def run(self) -> dict[str, Any]:
         running = [group for group in self.fusion.groups if not group.constant]
         weights = dict.fromkeys(value for group in running for value in group.reads if self._is_weight(value))
         halves = weight_halves = 0
@@ -246,22 +250,30 @@ class _Narrowing:
             halves += 1
             relying[name_of(value)] = None
         self._finish()
+        further = {} if self.borders is None else {"borders": self._outputs()}
+        return {
+            **further,
+            "stored": FLOAT16.name,
+            "activations": halves,
+            "weights": weight_halves,
+            "kept": [{"node": kept.node, "tensor": kept.tensor, "why": kept.why} for kept in self.kept.values()],
+            "measured": sorted(relying),
+        }
+
+    def _outputs(self) -> dict[str, Any]:
+        """What the next stages must know of the outputs: positions, and where constants may have sent them."""
         named = list(zip(self.graph.output_names, self.graph.outputs))
-        return HalfStorage(
-            PrecisionFacts(
-                measured=tuple(sorted(relying)),
-                positions=tuple(name for name, value in named if value in self.positions and value.dtype.is_float),
-                overflowing={name: self.far[value] for name, value in named if value in self.far},
-            ),
-            PrecisionNotes(FLOAT16.name, halves, weight_halves, tuple(self.kept.values())),
-        )
+        return {
+            "positions": [name for name, value in named if value in self.positions and value.dtype.is_float],
+            "far": {name: list(self.far[value]) for name, value in named if value in self.far},
+        }
 
     def _is_weight(self, value: Value) -> bool:
         group = self.fusion.materialised.get(value)
         return value.is_constant or (group is not None and group.constant)
 
     def _keep(self, value: Value, why: str) -> None:
-        self.kept[value] = KeptValue(name_of(value), value.name, why)
+        self.kept[value] = Kept(name_of(value), value.name, why)
 
     # -- reasons -------------------------------------------------------------------------------------------------
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -36,25 +35,9 @@ from ..ir.graph import Graph, Node, Shape, Value
 from ..ops.internal.symbolic import MAX_DIMENSIONS, DimensionsAttributes
 from ..ops.math.index_rule import check_known_indices
 from ..ops.registry import OpDef, registry
+from ..options import DEFAULT_LIMITS, Limits
 from ..symbolic import polynomial as ix
 from ..symbolic.dimensions import declared_dimension
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Caps of the compiler; a caller may set them."""
-
-    #: largest result that the host computes while compiling; larger constant subgraphs run on the device once
-    fold_elements: int = 16_384
-    #: largest tensor: positions of elements are signed 32-bit integers on the device
-    tensor_elements: int = 2**31 - 1
-    #: steps of a Loop or Scan: they are written out one after another
-    loop_steps: int = 1024
-    #: known indices must be in range for all sizes of an axis: nobody has declared them.  Else for one of them
-    every_size: bool = False
-
-
-DEFAULT_LIMITS = Limits()
 
 _NARROWER = "declare a narrower range of that dimension, or none"
 

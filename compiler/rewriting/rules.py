@@ -23,8 +23,9 @@ from typing import Any
 
 from ...runtime.plan.errors import InternalError, Origin, ShaderloomError
 from ..ir.graph import Graph, Node, Value
+from ..options import DEFAULT_LIMITS, Limits
 from ..symbolic import polynomial as ix
-from .builder import DEFAULT_LIMITS, GraphBuilder, Limits
+from .builder import GraphBuilder
 
 
 @dataclass(frozen=True)

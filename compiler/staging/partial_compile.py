@@ -38,7 +38,8 @@ from ..binding.shape_binding import Scope, Specialiser
 from ..frontend.model import ImportedGraph, ImportedModel
 from ..ir.constants import InlineSource, TensorSource
 from ..ir.graph import Graph, Shape, Value
-from ..rewriting.builder import ON_DEVICE, GraphBuilder, Limits, empty_array, is_empty
+from ..options import Limits
+from ..rewriting.builder import ON_DEVICE, GraphBuilder, empty_array, is_empty
 from ..symbolic import polynomial as ix
 from .program_graph import PendingNode, ProgramScope, SplitStages, branch_nodes
 

@@ -15,9 +15,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, is_dataclass
 from typing import Any, TypeVar
 
-from ...runtime.plan.facts import ANALYTIC, DecisionFacts
-
 Choice = TypeVar("Choice")
+
+#: Where an answer may come from: the cost model, measurements that are part of the package, or those of this machine
+ANALYTIC, SHIPPED, TUNED = "analytic", "shipped", "tuned"
 
 #: A choice as JSON values
 Encoded = Mapping[str, Any]
@@ -45,9 +46,12 @@ class Answer:
     candidates: tuple[Any, ...] = field(default=(), repr=False)
     nodes: dict[str, None] = field(default_factory=dict, repr=False)  #: ONNX nodes, where a pass asked
 
-    def facts(self) -> DecisionFacts:
-        """Return the record of a plan."""
-        return DecisionFacts(self.key, self.source, len(self.candidates), self.nanoseconds, self.analytic_nanoseconds)
+    def to_json(self) -> dict[str, Any]:
+        """The row of a plan's report."""
+        row: dict[str, Any] = {"problem": self.key, "source": self.source, "candidates": len(self.candidates)}
+        if self.nanoseconds is not None:
+            row.update(ns=self.nanoseconds, analytic_ns=self.analytic_nanoseconds)
+        return row
 
 
 def problem_key(family: str, **facts: object) -> str:
@@ -104,6 +108,10 @@ class Choices:
                     return item
         self.answers[key] = Answer(key, encode(chosen), ANALYTIC, candidates=tuple(candidates))
         return chosen
+
+    def again(self) -> Choices:
+        """Return the same measurements without an answer yet, for another compilation."""
+        return Choices(self._known)
 
     def transcript(self) -> dict[str, Encoded | None]:
         """What each question got from the measurements: with equal transcripts a compilation gives equal plans."""

@@ -11,9 +11,8 @@ from typing import Any
 
 from ..device import native
 from ..device.device import Device, PipelineHolder
-from ..plan.dimension import evaluate
 from ..plan.errors import InternalError, LimitError
-from ..plan.plan import Kernel, KernelCall
+from ..plan.plan import Kernel, KernelCall, evaluate
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from .dimension import DimExpr
 from .dtypes import BY_NAME
-from .plan import Plan
+from .plan import DimExpr, Plan
 
 #: operators of a dimension that take two operands
 _BINARY = ("//", "%", "min", "max")

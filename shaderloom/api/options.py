@@ -35,7 +35,8 @@ class ExecutionMode(enum.IntEnum):
     ORT_PARALLEL = 1
 
 
-_UNOPTIMISED = {"fusion": False, "channels_last": False, "in_place": False}
+#: Passes that ``ORT_DISABLE_ALL`` disables
+_OPTIMISING = ("fuse", "weight-layouts", "layout", "in-place")
 
 #: options that only onnxruntime as the cpu provider obeys, with their defaults
 _CPU_ONLY: dict[str, Any] = {
@@ -149,7 +150,7 @@ class SessionOptions:
         """What the optimisation level and the precision mean for the compiler."""
         options: dict[str, Any] = {}
         if int(self.graph_optimization_level) == GraphOptimizationLevel.ORT_DISABLE_ALL:
-            options.update(_UNOPTIMISED)
+            options["disabled_passes"] = list(_OPTIMISING)
         if self.precision != "float32":
             options["precision"] = self.precision
         return options

@@ -6,7 +6,6 @@ import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +25,7 @@ from ..runtime.plan.plan import Plan
 from ..version import __version__
 
 if TYPE_CHECKING:
-    from ..compiler.frontend.model import ImportedModel
+    pass
 
 #: largest difference of a sample's outputs, relative to the largest expected magnitude
 TOLERANCE = 1e-4
@@ -39,6 +38,22 @@ NATIVE = DeviceProfile(
     "native",
     frozenset(),
     {**WEB_LIMITS, "max-buffer-size": 1 << 30, "max-storage-buffer-binding-size": 1 << 30},
+)
+
+#: What of a plan's report a bundle keeps: all that ``inspect`` shows of a plan
+_REPORTED = (
+    "nodes",
+    "placement",
+    "planned_bytes",
+    "naive_bytes",
+    "lower_bound_bytes",
+    "weight_bytes",
+    "in_place",
+    "tensors",
+    "call_records",
+    "not_fused",
+    "precision",
+    "choices",
 )
 
 TARGETS = ("web", "web-software", "native", "this-device")
@@ -106,13 +121,13 @@ def compile_bundle(
             plans, alternatives = [], []
             for variant in variants:
                 report(f"compiling for {variant.key}", 0, 0)
-                plan = _compile(opened.imported, variant, opened, compiled_for, writer, report)
+                plan = _compile(opened, variant, compiled_for, writer)
                 plans.append(plan)
                 other = None
                 if software:
                     report(f"compiling for {variant.key} on software adapters", 0, 0)
                     on_cpu = replace(compiled_for, kind="cpu")
-                    other = _compile(opened.imported, variant, opened, on_cpu, writer, report)
+                    other = _compile(opened, variant, on_cpu, writer)
                 if other is not None and other.key != plan.key:
                     alternatives.append(other)
                     writer.add_plan(plan, variant.key.to_json(), other)
@@ -164,38 +179,28 @@ def _declared_shape(port: HeaderPort) -> tuple[int, ...] | None:
     return sizes if port.dims is not None and len(sizes) == len(port.dims) else None
 
 
-def _compile(
-    imported: ImportedModel,
-    variant: _Variant,
-    model: Model,
-    profile: DeviceProfile,
-    writer: BundleWriter,
-    report: Progress,
-) -> Plan:
-    from ..compiler.binding.shape_binding import bind_shapes
-    from ..compiler.driver import compile_model
-    from ..compiler.planning.host_weights import HostPlanner
+def _compile(model: Model, variant: _Variant, profile: DeviceProfile, writer: BundleWriter) -> Plan:
+    """Compile one variant, with its weights in the bundle.
 
-    planner = partial(
-        HostPlanner, keep=writer.add_weight, progress=lambda done, total: report("evaluating weights", done, total)
-    )
-    bound = bind_shapes(imported, variant.shapes, model.dynamic)
+    Raises :class:`UnsupportedError` for what is no single plan, and :class:`LimitError` for what needs another target.
+    """
+    from ..compiler.driver import compile_unit
+
+    compilation = replace(model.compilation(profile), keep_weight=writer.add_weight)
     try:
-        options, choices = model.compiler_options, model.choices(profile)
-        plan = compile_model(imported, bound, profile, options, make_planner=planner, choices=choices)
+        plan = compile_unit(model.unit(variant.shapes), compilation).plan
     except (NotKnownError, UnsupportedError) as error:
-        raise _refusal(imported, variant, error) from error
+        raise _refusal(model, variant, error) from error
     check_limits(plan, profile)
-    return plan
+    return replace(plan, report={name: plan.report[name] for name in _REPORTED if name in plan.report})
 
 
-def _refusal(imported: ImportedModel, variant: _Variant, error: ShaderloomError) -> ShaderloomError:
+def _refusal(model: Model, variant: _Variant, error: ShaderloomError) -> ShaderloomError:
     """The error, or one that names all nodes that keep the model from being one plan."""
-    from ..compiler.rewriting.builder import DEFAULT_LIMITS
     from ..compiler.staging.partial_compile import survey
 
     try:
-        errors = survey(imported, variant.shapes, DEFAULT_LIMITS)
+        errors = survey(model.imported, variant.shapes, model.limits)
     except ShaderloomError:
         return error
     if len(errors) < 2:
@@ -277,8 +282,8 @@ def _facts(model: Model, plans: Sequence[Plan], profile: DeviceProfile, target: 
 
 def _sources(plans: Sequence[Plan]) -> dict[str, int]:
     """Where the configurations of the plans came from that have alternatives, counted."""
-    decisions = [decision for plan in plans for decision in plan.facts.decisions if decision.candidates > 1]
-    return dict(sorted(Counter(decision.source for decision in decisions).items()))
+    rows = [row for plan in plans for row in plan.report.get("choices", ()) if row["candidates"] > 1]
+    return dict(sorted(Counter(row["source"] for row in rows).items()))
 
 
 def _record(port: HeaderPort) -> PortRecord:

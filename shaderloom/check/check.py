@@ -6,9 +6,9 @@ looks for the cause.  A model in stages is followed through one run (:mod:`.stag
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,10 +20,11 @@ from ..runtime.plan.errors import DeviceLimitError, ShapeError, UnsupportedError
 from .expectations import Expectations
 from .index_check import IndexCheck, IndexFault
 from .onnx_model import OnnxModel
-from .plan_check import Compilation, PlanCheck, Row, Watch
+from .plan_check import PlanCheck, Row, Watch
 from .references import Reference
 
 if TYPE_CHECKING:
+    from ..compiler.passes.lowering import Lowering
     from ..model.model import Model
     from ..runtime.device.device import Device
     from .diagnosis import Diagnosis
@@ -103,26 +104,18 @@ class Checker:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def compile(self, options: Mapping[str, Any]) -> Compilation:
-        """Compile for the inputs; ``options`` replace those of the model.
+    def compile(self, disabled: Collection[str] = ()) -> Lowering:
+        """Compile for the inputs, with further passes disabled.
 
         Raises :class:`UnsupportedError` or :class:`ShapeError` for a model that is no single plan.
         """
-        from ..compiler.binding.shape_binding import bind_shapes, specialise
-        from ..compiler.driver import CompileOptions, lower, make_plan
+        from ..compiler.driver import compile_unit
 
         if self.model.calibration is not None and self.model.calibration.is_new:
             self._calibrate()
         self.progress("compiling", 0, 0)
-        chosen = CompileOptions.of({**self.model.compiler_options, **options})
-        bound = bind_shapes(
-            self.model.imported, {name: array.shape for name, array in self.feeds.items()}, self.model.dynamic
-        )
-        profile = self.device.profile
-        graph = specialise(self.model.imported, bound.shapes)
-        lowered = lower(graph, profile, chosen, choices=self.model.choices(profile))
-        plan = make_plan(self.model.imported.graph.nodes, bound.symbols, profile, chosen, lowered)
-        return Compilation(lowered, plan, options)
+        unit = self.model.unit({name: array.shape for name, array in self.feeds.items()})
+        return compile_unit(unit, self.model.compilation(self.device.profile).without(disabled))
 
     def _calibrate(self) -> None:
         from ..model.calibration import measure
@@ -141,7 +134,7 @@ class Checker:
         result = CheckResult(self.reference.name, self.device.name, outputs=tuple(self.source.outputs))
         self._check_indices(result)
         try:
-            compiled = self.compile({})
+            compiled = self.compile()
         except (UnsupportedError, ShapeError, DeviceLimitError):  # it runs in stages, if it runs at all
             from .stage_check import StageChecker
 
@@ -156,7 +149,7 @@ class Checker:
         result.indices = check.run()
         self.expected.leave_out(check.undefined)
 
-    def _check_plan(self, compiled: Compilation, result: CheckResult, per_node: bool) -> None:
+    def _check_plan(self, compiled: Lowering, result: CheckResult, per_node: bool) -> None:
         plan = compiled.plan
         check = PlanCheck(
             self.device,
@@ -164,7 +157,7 @@ class Checker:
             self.expected,
             plan,
             self.feeds,
-            lambda options: self.compile(options) if options else compiled,
+            lambda disabled: self.compile(disabled) if disabled else compiled,
             self.progress,
         )
         self.progress("running", 0, 0)

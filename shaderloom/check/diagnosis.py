@@ -5,9 +5,9 @@ Float16 numbers that left their range explain themselves.  Otherwise three quest
 1. *Does a kernel compute something else than its own nodes?*  Each kernel between the last right tensors and the wrong
    one is computed again with numpy from the operands that it really had.  If one differs by more than rounding can
    explain, its code is at fault; with fusion off it is seen whether a node's kernel alone is wrong too.
-2. *Does a pass change the meaning of the graph?*  If all kernels do what their nodes say, the passes are turned off one
+2. *Does a pass change the meaning of the graph?*  If all kernels do what their nodes say, the passes are disabled one
    by one.
-3. *Is an operator lowered wrongly?*  With all passes and fusion off, the first ONNX tensor that differs names it.  If
+3. *Is an operator lowered wrongly?*  With all optional passes off, the first ONNX tensor that differs names it.  If
    onnx's reference evaluator agrees with it, the fault is the reference's.
 """
 
@@ -20,16 +20,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..compiler.frontend.topology import names_read
-from ..plans.instrument import Observation, observe
+from ..plans.instrument import Observation, observe, operands_of, writers_of
 from ..runtime.plan.dtypes import FLOAT16_LARGEST
 from .comparison import Difference, compare, not_finite
-from .plan_check import Compilation, PlanCheck, Row, kernel_text
+from .plan_check import PlanCheck, Row, kernel_text
 from .second_opinion import second_opinion
 from .tensor_path import MAIN, Place
 
 if TYPE_CHECKING:
     from ..compiler.fusion import Group
     from ..compiler.ir.graph import Value
+    from ..compiler.passes.lowering import Lowering
 
 #: Last bits by which sums of a few hundred terms differ when they are added in another order
 NOISE_FACTOR = 128.0
@@ -89,7 +90,7 @@ class Diagnostician:
         overflow = self._overflow(first)
         if overflow is not None:
             return overflow
-        local = LocalCheck(self.check.compiled, self.check.feeds, self.observed)
+        local = LocalCheck(self.check.compile(), self.check.feeds, self.observed)
         for number in suspects:
             difference = local.compare(number)
             if difference is None or difference.is_close:
@@ -105,8 +106,9 @@ class Diagnostician:
 
     def _suspects(self, call: int) -> list[int]:
         """Calls from the last right tensors to a wrong one, in order."""
-        facts = self.plan.facts
-        writers = facts.writers()
+        plan = self.plan
+        records, tensors = plan.report["call_records"], plan.report["tensors"]
+        writers = writers_of(records)
         found: set[int] = set()
         pending = [call]
         while pending:
@@ -114,8 +116,9 @@ class Diagnostician:
             if number in found:
                 continue
             found.add(number)
-            for operand in facts.calls[number].reads:
-                if operand in writers and self.check.where(facts.tensors[operand]) not in self.good:
+            for operand in operands_of(records[number]):
+                row = tensors[operand]
+                if operand in writers and self.check.where(row) not in self.good:
                     pending.append(writers[operand])
         return sorted(found)
 
@@ -125,7 +128,7 @@ class Diagnostician:
         """Infinite float16 numbers where the reference has finite ones beyond their range."""
         assert first.call is not None
         found = self.observed.get(first.call)
-        if found is None or found.tensor.dtype != "float16" or not_finite(found.array) is None:
+        if found is None or found.tensor["dtype"] != "float16" or not_finite(found.array) is None:
             return None
         tensors = self._tensors(self._between(first))
         self.expected.expect_all(tensors)
@@ -172,20 +175,20 @@ class Diagnostician:
 
     def _kernel_fault(self, number: int, first: Row, difference: Difference) -> Diagnosis:
         plan = self.plan
-        anchor = plan.notes.calls[number].anchor
+        record = plan.report["call_records"][number]
         result = Diagnosis(
             "kernel",
             first.tensor,
             number,
             kernel_text(plan, number),
-            (anchor or plan.calls[number].origins or (first.node,))[0],
+            (record["anchor"] or list(plan.calls[number].origins) or [first.node])[0],
             plan.calls[number].origins,
             worst=first.difference if number == first.call else difference,
         )
         result.findings.append(
             f"from the operands that it had, the kernel's nodes give something else (error {difference.error:.2g})"
         )
-        wrong = self._first_wrong(self._tensors(self._nodes_of(plan.calls[number].origins)), fusion=False)
+        wrong = self._first_wrong(self._tensors(self._nodes_of(plan.calls[number].origins)), "fuse")
         if wrong is None:
             result.findings.append("with fusion off every ONNX tensor of the group is right: look at the fused kernel")
         else:
@@ -214,12 +217,12 @@ class Diagnostician:
         return found
 
     def _first_wrong(
-        self, tensors: Sequence[tuple[Place, str]], **options: Any
+        self, tensors: Sequence[tuple[Place, str]], *disabled: str
     ) -> tuple[tuple[Place, str], str, np.ndarray] | None:
-        """The first of ``tensors``, in the order of the run, that differs under other options, its kernel and what that
-        gives.
+        """Return the first of ``tensors``, in the order of the run, that differs with passes ``disabled``, its kernel
+        and what that gives; None if all agree.
         """
-        plan = self.check.compile(**options).plan
+        plan = self.check.compile(*disabled).plan
         among = set(tensors)
         wanted = {key: number for key, number in self.check.comparable(plan).items() if key in among}
         self.expected.expect_all(wanted)
@@ -233,15 +236,15 @@ class Diagnostician:
                     return key, kernel_text(plan, found.call), array
         return None
 
-    def _is_right(self, key: tuple[Place, str], **options: Any) -> bool:
-        """Whether a tensor can be compared under other options, and agrees."""
-        compared = self.check.comparable(self.check.compile(**options).plan)
-        return key in compared and self._first_wrong([key], **options) is None
+    def _is_right(self, key: tuple[Place, str], *disabled: str) -> bool:
+        """Return whether a tensor can be compared with passes ``disabled``, and agrees."""
+        compared = self.check.comparable(self.check.compile(*disabled).plan)
+        return key in compared and self._first_wrong([key], *disabled) is None
 
     # -- a pass, or an operator ---------------------------------------------------------------------------------------
 
     def _graph_fault(self, first: Row, checked: int) -> Diagnosis:
-        from ..compiler.passes.pipeline import PASS_NAMES
+        from ..compiler.passes.pipeline import PIPELINE
 
         assert first.call is not None
         call = self.plan.calls[first.call]
@@ -254,8 +257,9 @@ class Diagnostician:
         here = self._origins()
         texts = [self.source.node_text(index, path) for path, index in between]
         lost = [text for text in texts if text not in here]
-        for name in PASS_NAMES:
-            if self._is_right(first.key, fusion=False, disabled_passes=[name]):
+        # fusion alone first: without it most tensors can be compared, so it is off while others are tried
+        for name in ("fuse", *(other for other in PIPELINE.optional if other != "fuse")):
+            if self._is_right(first.key, *dict.fromkeys(("fuse", name))):
                 result.kind, result.pass_name = "pass", name
                 result.findings.append(f"with the pass '{name}' off the tensor is right")
                 break
@@ -267,19 +271,19 @@ class Diagnostician:
         return result
 
     def _blame_operator(self, result: Diagnosis, first: Row, between: Sequence[tuple[str, int]]) -> None:
-        from ..compiler.passes.pipeline import PASS_NAMES
+        from ..compiler.passes.pipeline import PIPELINE
 
-        options: dict[str, Any] = {"fusion": False, "disabled_passes": list(PASS_NAMES)}
-        wrong = self._first_wrong(self._tensors(between), **options)
-        if wrong is None and not self._is_right(first.key, **options):
-            result.findings.append("with all passes and fusion off the tensor cannot be compared: nothing tells more")
+        disabled = PIPELINE.optional
+        wrong = self._first_wrong(self._tensors(between), *disabled)
+        if wrong is None and not self._is_right(first.key, *disabled):
+            result.findings.append("with all optional passes off the tensor cannot be compared: nothing tells more")
             return
         if wrong is None:
-            result.findings.append("with all passes and fusion off the tensor is right: several passes together")
+            result.findings.append("with all optional passes off the tensor is right: several passes together")
             return
         (place, tensor), _, array = wrong
         result.node = self.source.maker(tensor, place.graph)
-        found = f"with all passes and fusion off tensor '{tensor}' differs first"
+        found = f"with all optional passes off tensor '{tensor}' differs first"
         other = second_opinion(self.expected, place, tensor)
         if other is not None and compare(array, other).is_close:
             result.kind = "reference"
@@ -309,7 +313,7 @@ class Diagnostician:
         return sorted(found, key=lambda node: (order.index(node[0]), node[1]))
 
     def _origins(self) -> set[str]:
-        groups = self.check.compiled.lowered.fusion.groups
+        groups = self.check.compile().fusion.groups
         return {str(origin) for group in groups for node in group.nodes for origin in node.origins}
 
 
@@ -317,16 +321,16 @@ class LocalCheck:
     """Computes kernels again with numpy, from the operands that they had on the device."""
 
     def __init__(
-        self, compiled: Compilation, feeds: Mapping[str, np.ndarray], observed: Mapping[int, Observation]
+        self, lowering: Lowering, feeds: Mapping[str, np.ndarray], observed: Mapping[int, Observation]
     ) -> None:
         from ..plans.profiling import symbol_values
 
-        self._fusion = compiled.lowered.fusion
+        self._fusion = lowering.fusion
         self._running = [group for group in self._fusion.groups if not group.constant]
         self._numbers = {group.output: number for number, group in enumerate(self._running)}
         self._feeds = feeds
         self._observed = observed
-        self._sizes = symbol_values(compiled.plan, feeds)
+        self._sizes = symbol_values(lowering.plan, feeds)
         self._weights: dict[Value, np.ndarray] = {}
         self._generator: np.random.Generator | None = None
 

@@ -5,33 +5,23 @@ A tensor can be compared if a kernel writes it to memory and it is a tensor of t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..model.plan_source import Progress
-from ..plans.instrument import Observation, observe, writer_of
+from ..plans.instrument import Observation, observe, operands_of, output_tensors, results_of, writer_of
 from ..runtime.execution.weight_pool import WeightPool
-from ..runtime.plan.facts import TensorFacts, TensorKind
 from ..runtime.plan.plan import KernelCall, Plan
 from .comparison import Difference, NotFinite, not_finite
 from .expectations import Expectations
 from .tensor_path import MAIN, Place
 
 if TYPE_CHECKING:
-    from ..compiler.driver import Lowered
+    from ..compiler.passes.lowering import Lowering
     from ..runtime.device.device import Device
-
-
-@dataclass(frozen=True)
-class Compilation:
-    """A plan with the fused groups that it was made from; ``options`` are those that differ from the checked ones."""
-
-    lowered: Lowered
-    plan: Plan
-    options: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -76,7 +66,7 @@ class Watch:
 class PlanCheck:
     """A plan with the inputs of one run.
 
-    ``recompile`` makes the plan again with other options of the compiler; it is asked once for each set of them.
+    ``recompile`` makes the plan again with further passes disabled; it is asked once for each set of them.
     ``steps`` are the steps of the loops around a stage, ``stage`` is its number.
     """
 
@@ -87,7 +77,7 @@ class PlanCheck:
         expected: Expectations,
         plan: Plan,
         feeds: Mapping[str, Any],
-        recompile: Callable[[Mapping[str, Any]], Compilation],
+        recompile: Callable[[Collection[str]], Lowering],
         progress: Progress,
         *,
         steps: tuple[int, ...] = (),
@@ -98,27 +88,24 @@ class PlanCheck:
         self.steps, self.stage = steps, stage
         self._recompile = recompile
         self._progress = progress
-        self._compilations: dict[str, Compilation] = {}
+        self._lowerings: dict[frozenset[str], Lowering] = {}
 
-    @property
-    def compiled(self) -> Compilation:
-        """The checked plan with its groups."""
-        return self.compile()
-
-    def compile(self, **options: Any) -> Compilation:
-        """Compile for the inputs; ``options`` replace those of the model.  Kept: asked again, it is the same."""
-        key = repr(sorted(options.items()))
-        if key not in self._compilations:
-            self._compilations[key] = self._recompile(options)
-        return self._compilations[key]
+    def compile(self, *disabled: str) -> Lowering:
+        """Compile for the inputs, once for each set of passes that are ``disabled`` besides those of the options."""
+        key = frozenset(disabled)
+        if key not in self._lowerings:
+            self._lowerings[key] = self._recompile(disabled)
+        return self._lowerings[key]
 
     # -- tensors of the model ------------------------------------------------------------------------------------------
 
-    def where(self, tensor: TensorFacts) -> tuple[Place, str] | None:
-        """Return the place and the name of the ONNX tensor that a plan's tensor is, None if no node makes it."""
+    def where(self, row: Mapping[str, Any]) -> tuple[Place, str] | None:
+        """The place and the name of the ONNX tensor that a row of ``Plan.report["tensors"]`` describes, if it is one
+        that a node makes.
+        """
         source = self.expected.source
-        found = source.locate(tensor.graph, tensor.name)
-        steps = (*self.steps, *tensor.steps)
+        found = source.locate(row["graph"], row["name"])
+        steps = (*self.steps, *row.get("steps", ()))
         place = None if found is None else source.place_of(found[0], steps)
         return None if place is None or found is None else (place, found[1])
 
@@ -126,7 +113,7 @@ class PlanCheck:
         """ONNX tensors, and the call that writes each, in the order of the run."""
         found: dict[tuple[Place, str], int] = {}
         for number in range(len(plan.calls)):
-            for row in plan.facts.results(number):
+            for row in output_tensors(plan, number):
                 key = self.where(row)
                 if key is not None:
                     found.setdefault(key, number)
@@ -167,16 +154,16 @@ class PlanCheck:
         writers: dict[int, int] = {}  # tensor -> the call that writes it
         watches = []
         for number, observation in observed.items():
-            call_facts = plan.facts.calls[number]
-            operands = call_facts.reads
-            writers.update(dict.fromkeys(call_facts.writes, number))
+            record = plan.report["call_records"][number]
+            operands = operands_of(record)
+            writers.update(dict.fromkeys(results_of(record), number))
             here = not_finite(observation.array)
             if here is None:
                 continue
             found[number] = here
             if any(writers.get(operand) in found for operand in operands):
                 continue
-            if any(not_finite(self.feeds[row.name]) for row in self._inputs(operands)):
+            if any(not_finite(self.feeds[row["name"]]) for row in self._inputs(operands)):
                 continue
             row, call = observation.tensor, plan.calls[number]
             key = self.where(row)
@@ -185,8 +172,8 @@ class PlanCheck:
                 Watch(
                     number,
                     kernel_text(plan, number),
-                    row.name if key is None else key[1],
-                    row.dtype,
+                    row["name"] if key is None else key[1],
+                    row["dtype"],
                     here,
                     call.origins,
                     None if known is None else not_finite(known) is not None,
@@ -196,9 +183,9 @@ class PlanCheck:
             )
         return watches
 
-    def _inputs(self, operands: Iterable[int]) -> Iterable[TensorFacts]:
-        tensors = (self.plan.facts.tensors[operand] for operand in operands)
-        return [tensor for tensor in tensors if tensor.kind is TensorKind.INPUT]
+    def _inputs(self, operands: Iterable[int]) -> Iterable[Mapping[str, Any]]:
+        rows = (self.plan.report["tensors"][operand] for operand in operands)
+        return [row for row in rows if row["kind"] == "input"]
 
 
 def kernel_text(plan: Plan, call: int) -> str:

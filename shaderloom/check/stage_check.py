@@ -7,7 +7,7 @@ the values that the step has really made are compared, those of cpu segments, lo
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -19,14 +19,15 @@ from ..execution.program import Program
 from ..execution.program.loops import LoopStep
 from ..execution.program.steps import CpuStep, DeviceStep, Observer, Step
 from ..execution.program.values import Held
-from ..plans.instrument import Observation
+from ..plans.instrument import Observation, output_tensors
 from ..runtime.memory.tensor import Tensor
 from ..runtime.plan.errors import LimitError, ShapeError, UnsupportedError
 from .diagnosis import Diagnosis, Diagnostician
-from .plan_check import Compilation, PlanCheck, Row
+from .plan_check import PlanCheck, Row
 from .tensor_path import MAIN, Place
 
 if TYPE_CHECKING:
+    from ..compiler.passes.lowering import Lowering
     from .check import Checker, CheckResult
 
 _Key = tuple[Place, str]
@@ -88,7 +89,7 @@ class StageChecker(Observer):
             self._expected,
             plan,
             Arrays(feeds),
-            lambda options: self._compile(step, options),
+            lambda disabled: self._compile(step, disabled),
             checker.progress,
             steps=around,
             stage=self._stages.setdefault(plan.key, len(self._stages) + 1),
@@ -172,10 +173,11 @@ class StageChecker(Observer):
 
     # -- causes ----------------------------------------------------------------------------------------------------
 
-    def _compile(self, step: DeviceStep, options: Mapping[str, Any]) -> Compilation:
+    @staticmethod
+    def _compile(step: DeviceStep, disabled: Collection[str]) -> Lowering:
+        """Compile the plan of a step with passes disabled."""
         assert step.source is not None, "the program keeps sources"
-        lowered, plan = step.source.compile(options, self._checker.model.choices(self._checker.device.profile))
-        return Compilation(lowered, plan, options)
+        return step.source.compile(disabled)
 
     def _diagnose(self, check: PlanCheck, first: Row, observed: Mapping[int, Observation]) -> None:
         good = {key for key, row in self._rows.items() if row.difference.is_close}
@@ -239,8 +241,8 @@ class _Names(Observer):
         plan = step.executor.plan
         self.plans.add(plan.key)
         for number in range(len(plan.calls)):
-            for row in plan.facts.results(number):
-                found = self._checker._source.locate(row.graph, row.name)
+            for row in output_tensors(plan, number):
+                found = self._checker._source.locate(row["graph"], row["name"])
                 if found is not None and found[0] == "main":
                     self.found[found[1]] = None
 

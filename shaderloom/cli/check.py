@@ -87,7 +87,7 @@ def command(
     """Compare a model's results with a reference. The exit status is 1 if they differ.
 
     If they do, the first kernel and ONNX node at fault are looked for: kernels are computed again from the operands
-    that they had, fusion and passes are turned off. Kernels that make NaN or infinite numbers are named in any case
+    that they had, and passes are disabled. Kernels that make NaN or infinite numbers are named in any case
     when tensors inside the graph are compared. Indices out of range, which kernels clamp, are named and count as a
     difference. A model whose shapes or control flow depend on data, or that leaves nodes to the cpu, is followed
     through one run, stage by stage and step by step.

@@ -86,7 +86,7 @@ def parse_dynamic(texts: Sequence[str] | None) -> dict[str, tuple[int, ...]]:
 
 
 def parse_options(texts: Sequence[str] | None) -> dict[str, Any]:
-    """``["fusion=false"]`` as options of the compiler; a value that is no JSON is a text."""
+    """``["verify=true"]`` as options of the compiler; a value that is no JSON is a text."""
     options: dict[str, Any] = {}
     for name, value in parse_pairs(texts, "--option").items():
         try:

@@ -128,7 +128,7 @@ def command(
 
       shaderloom inspect new.onnx --diff old.onnx
 
-      shaderloom inspect resnet50.onnx --diff resnet50.onnx --diff-option fusion=false
+      shaderloom inspect resnet50.onnx --diff resnet50.onnx --diff-option 'disabled_passes=["fuse"]'
 
       shaderloom inspect detector.onnx --stage placement
 
@@ -159,7 +159,7 @@ def command(
             if dump is not None:
                 show_dump(opened, sizes, opening.profile, dump, as_json)
             else:
-                show_trail(opened, sizes, opening.profile, stage, after, as_json)
+                show_graph(opened, sizes, opening.profile, stage, after, as_json)
         elif stage is Stage.placement:
             output.print_placement(opening.look(model, chosen), as_json)
         else:
@@ -279,14 +279,14 @@ def show_dump(
 ) -> None:
     from ..inspect import pass_trace
 
-    written = pass_trace.dump(pass_trace.follow(model, sizes, profile), folder)
+    written = pass_trace.dump(pass_trace.trace_passes(model, sizes, profile), folder)
     if as_json:
         print_json([str(path) for path in written])
     else:
         typer.echo(f"{len(written)} files in {folder}")
 
 
-def show_trail(
+def show_graph(
     model: Model,
     sizes: dict[str, tuple[int, ...]],
     profile: DeviceProfile,
@@ -295,14 +295,15 @@ def show_trail(
     as_json: bool,
 ) -> None:
     """The graph after a pass or stage, or the fused groups."""
-    from ..inspect import pass_trace
+    from ..compiler.passes.pipeline import LOWERED
+    from ..inspect.pass_trace import trace_passes
 
-    trail = pass_trace.follow(model, sizes, profile, with_plan=False)
+    trace = trace_passes(model, sizes, profile, until=after or LOWERED)
     if after is None and stage is Stage.fused:
-        output.print_groups(trail.groups, as_json)
+        output.print_groups(trace.groups, as_json)
         return
-    step = trail.after(after) if after is not None else trail.stage(stage)
-    output.print_graph(step, trail.rewrites if step.name != pass_trace.FIRST_STEP else [], as_json)
+    graph = trace.after(after) if after is not None else trace.stage(stage)
+    output.print_graph(graph, [] if graph.after == "specialise" else trace.rewrites, as_json)
 
 
 def show_plan(subject: Subject, stage: Stage, kernel: str | None, as_json: bool) -> None:

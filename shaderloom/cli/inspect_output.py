@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from ..plans.placement import count_placements
-from ..runtime.plan.dimension import dim_text
 from ..runtime.plan.errors import InputError
 from .common import format_bytes, print_json
 
 if TYPE_CHECKING:
-    from ..inspect.pass_trace import Step
+    from ..inspect.pass_trace import GraphText
     from ..inspect.program_view import Look
     from ..inspect.target import Subject
     from ..plans.diff import PlanDifference
@@ -24,12 +23,12 @@ if TYPE_CHECKING:
 _SHOWN = 8
 
 
-def print_graph(step: Step, rewrites: list[dict[str, Any]], as_json: bool) -> None:
+def print_graph(graph: GraphText, rewrites: list[dict[str, Any]], as_json: bool) -> None:
     """A graph, and in JSON the rewrites that were tried."""
     if as_json:
-        print_json({"stage": step.name, "text": step.text.splitlines(), "rewrites": rewrites})
+        print_json({"stage": graph.after, "text": graph.text.splitlines(), "rewrites": rewrites})
     else:
-        typer.echo(step.text)
+        typer.echo(graph.text)
 
 
 def print_groups(facts: dict[str, Any], as_json: bool) -> None:
@@ -58,11 +57,12 @@ def print_wgsl(plan: Plan, choice: str | None, as_json: bool) -> None:
     if as_json:
         print_json([{"id": kernel.id, "template": kernel.template, "wgsl": kernel.wgsl} for kernel in found])
         return
-    first = {call.kernel: number for number, call in reversed(list(enumerate(plan.calls)))}
+    records, tensors = plan.report.get("call_records", []), plan.report.get("tensors", [])
+    first = {call.kernel: record for call, record in reversed(list(zip(plan.calls, records)))}
     for kernel in found:
         typer.echo(f"// kernel {kernel.id}, template {kernel.template}, workgroup {kernel.workgroup}")
-        number = first.get(kernel.key)
-        typer.echo(kernel.wgsl if number is None else annotated(kernel.wgsl, comments(plan, number)))
+        record = first.get(kernel.key)
+        typer.echo(annotated(kernel.wgsl, comments(kernel.wgsl, record, tensors)) if record else kernel.wgsl)
 
 
 def print_plan(subject: Subject, choice: str | None, as_json: bool) -> None:
@@ -184,3 +184,10 @@ def choice_text(choice: Mapping[str, Any]) -> str:
     if choice["ns"] and choice["analytic_ns"] != choice["ns"]:
         times += f", {choice['analytic_ns'] / 1e6:.3f} ms with the cost model's"
     return f"configuration: {choice['source']}, {times}"
+
+
+def dim_text(size: Any) -> str:
+    """A dimension of a plan for people: a number, a name, or an expression in prefix form."""
+    if isinstance(size, (int, str)):
+        return str(size)
+    return "(" + " ".join(dim_text(part) for part in size) + ")"

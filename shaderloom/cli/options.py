@@ -32,7 +32,7 @@ RepeatOption = Annotated[int, typer.Option("--repeat", min=1, help="Runs; median
 
 OptionOption = Annotated[
     list[str] | None,
-    typer.Option("--option", metavar="NAME=JSON", help="Option of the compiler, like fusion=false; repeatable."),
+    typer.Option("--option", metavar="NAME=JSON", help="Option of the compiler, like verify=true; repeatable."),
 ]
 HalfOption = Annotated[
     bool, typer.Option("--f16", help="Store weights and activations in half precision where they fit.")

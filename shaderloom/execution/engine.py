@@ -244,9 +244,7 @@ class WgpuEngine:
         if calibration.is_new:
             self._measure(key, shapes, feeds)
         compiled = self.source.compile(key, shapes, self.device.profile)
-        precision = compiled.plan.facts.precision
-        assert precision is not None, "the plan is in half precision"
-        if not calibration.covers(precision.measured):
+        if not calibration.covers(compiled.plan.report["precision"]["measured"]):
             self._measure(key, shapes, feeds)
             compiled = self.source.compile(key, shapes, self.device.profile)
         return replace(compiled, milliseconds=(time.perf_counter() - start) * 1e3)

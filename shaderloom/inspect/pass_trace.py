@@ -1,14 +1,14 @@
-"""Compile a model and keep what every stage left behind: for ``inspect --stage``, ``--after`` and ``--dump``.
+"""Compile a model and keep the graph that every pass left: for ``inspect --stage``, ``--after`` and ``--dump``.
 
-Stages that people choose from are few; the steps in between have the names of the compiler's passes.  Equal models,
-shapes, profiles and options give equal texts in any process.
+Stages that people choose from are few; each is the graph after a pass.  Equal models, shapes, profiles and options give
+equal texts in any process.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,108 +18,94 @@ from ..runtime.plan.errors import InputError
 from ..runtime.plan.plan import Plan
 
 if TYPE_CHECKING:
-    from ..compiler.driver import Lowered
+    from ..compiler.compilation import PassReport
     from ..compiler.ir.graph import Graph
     from ..compiler.rewriting.rules import Application
     from ..model.model import Model
 
-#: Steps of the compiler that stand for a stage; "canonical" is what the last rewriting pass leaves
-FIRST_STEP, LAST_STEP = "specialise", "layout"
-
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """A pass or stage of the compiler, and the graph after it as text."""
+class GraphText:
+    """A graph as text, and the pass that left it."""
 
-    name: str
+    after: str
     text: str
 
 
 @dataclass
-class Trail:
-    """What one compilation left behind, stage by stage; ``plan`` is None if it stopped at the fused groups."""
+class PassTrace:
+    """What one compilation left behind, pass by pass; ``plan`` is None if it stopped earlier."""
 
-    steps: list[Step] = field(default_factory=list)
+    graphs: list[GraphText] = field(default_factory=list)
     rewrites: list[dict[str, Any]] = field(default_factory=list)  #: rules that matched, and why some were refused
     groups: dict[str, Any] = field(default_factory=dict)  #: see :func:`~.describe.describe_groups`
     plan: Plan | None = None
 
-    def after(self, name: str) -> Step:
-        """The last step of this name.  Raises :class:`InputError` if there is none."""
-        found = [step for step in self.steps if step.name == name]
-        if not found:
-            names = ", ".join(dict.fromkeys(step.name for step in self.steps))
-            raise InputError(f"no pass '{name}' ran", hint=f"the passes are {names}")
-        return found[-1]
+    def after(self, name: str) -> GraphText:
+        """Return the graph after a pass.  Raises :class:`InputError` if the pass did not run."""
+        for graph in self.graphs:
+            if graph.after == name:
+                return graph
+        ran = ", ".join(graph.after for graph in self.graphs)
+        raise InputError(f"the pass '{name}' did not run", hint=f"those that ran are {ran}")
 
-    def stage(self, name: str) -> Step:
-        """The graph of a stage: ``graph``, ``canonical`` or ``layout``."""
-        if name == "graph":
-            return self.after(FIRST_STEP)
-        if name == "layout":
-            return self.after(LAST_STEP)
-        from ..compiler.passes.pipeline import PASS_NAMES
+    def stage(self, name: str) -> GraphText:
+        """Return the graph of a stage, ``graph``, ``canonical`` or ``layout``: after its last pass that ran."""
+        from ..compiler.passes.pipeline import LAST_REWRITE, LOWERED, PIPELINE
 
-        ran = [step for step in self.steps if step.name in PASS_NAMES or step.name in (FIRST_STEP, "expand")]
-        return ran[-1]
+        last = PIPELINE.position({"graph": "specialise", "canonical": LAST_REWRITE, "layout": LOWERED}[name])
+        return [graph for graph in self.graphs if PIPELINE.position(graph.after) <= last][-1]
 
 
-def follow(
-    model: Model,
-    shapes: Mapping[str, Sequence[int]],
-    profile: DeviceProfile,
-    options: Mapping[str, Any] | None = None,
-    *,
-    with_plan: bool = True,
-) -> Trail:
-    """Compile ``model`` for these input shapes and keep every stage; no disk cache is asked."""
-    from ..compiler.binding.shape_binding import bind_shapes, specialise
-    from ..compiler.driver import CompileOptions, lower, make_plan
+def trace_passes(
+    model: Model, shapes: Mapping[str, Sequence[int]], profile: DeviceProfile, *, until: str | None = None
+) -> PassTrace:
+    """Compile ``model`` for these input shapes, up to the pass ``until``, and keep every graph.
 
-    trail = Trail()
-    trace: list[Application] = []
+    No disk cache is asked.  Raises the errors of the compiler, and :class:`InputError` if there is no such pass.
+    """
+    from ..compiler.driver import compile_unit
+    from ..compiler.passes.pipeline import LOWERED, PIPELINE
 
-    def keep(name: str, graph: Graph) -> None:
-        trail.steps.append(Step(name, graph.text()))
+    trace = PassTrace()
+    remarks: list[Application] = []
+
+    def keep(report: PassReport, graph: Graph) -> None:
+        trace.graphs.append(GraphText(report.name, graph.text()))
 
     if model.calibration is not None and model.calibration.is_new:
         model.calibrate_on_host({name: tuple(shape) for name, shape in shapes.items()}, profile)
-    chosen = CompileOptions.of({**model.compiler_options, **(options or {})})
-    bound = bind_shapes(model.imported, shapes, model.dynamic)
-    lowered: Lowered = lower(
-        specialise(model.imported, bound.shapes),
-        profile,
-        chosen,
-        on_stage=keep,
-        trace=trace,
-        choices=model.choices(profile),
-    )
-    trail.rewrites = [
+    compilation = replace(model.compilation(profile), observer=keep, trace=remarks)
+    lowering = compile_unit(model.unit(shapes), compilation, until=until)
+    trace.rewrites = [
         {
             "rule": item.rule,
             "root": item.root,
             "origins": [str(origin) for origin in item.origins],
             "refused": item.refused,
         }
-        for item in trace
+        for item in remarks
     ]
-    trail.groups = describe_groups(lowered)
-    if with_plan:
-        trail.plan = make_plan(model.imported.graph.nodes, bound.symbols, profile, chosen, lowered)
-    return trail
+    if until is None or PIPELINE.position(until) >= PIPELINE.position(LOWERED):
+        trace.groups = describe_groups(lowering)
+    if until is None:
+        trace.plan = lowering.plan
+    return trace
 
 
-def dump(trail: Trail, folder: Path) -> list[Path]:
-    """Write numbered files of every stage into ``folder``; gives their paths.  Equal trails give equal files.
+def dump(trace: PassTrace, folder: Path) -> list[Path]:
+    """Write a numbered file for every pass, and the plan, into ``folder``; return their paths.
+
+    Equal traces give equal files.
 
     Raises :class:`InputError` if the folder cannot be written or holds files of another kind.
     """
-    texts: list[tuple[str, str]] = [(f"{step.name}.txt", step.text + "\n") for step in trail.steps]
-    texts.append(("rewrites.json", _json(trail.rewrites)))
-    texts.append(("fused.json", _json(trail.groups)))
-    if trail.plan is not None:
-        texts.append(("plan.json", _json(describe_plan(trail.plan))))
-        texts += [(f"{kernel.template}-{kernel.id}.wgsl", kernel.wgsl) for kernel in trail.plan.kernels]
+    texts: list[tuple[str, str]] = [(f"{graph.after}.txt", graph.text + "\n") for graph in trace.graphs]
+    texts.append(("rewrites.json", _json(trace.rewrites)))
+    texts.append(("fused.json", _json(trace.groups)))
+    if trace.plan is not None:
+        texts.append(("plan.json", _json(describe_plan(trace.plan))))
+        texts += [(f"{kernel.template}-{kernel.id}.wgsl", kernel.wgsl) for kernel in trace.plan.kernels]
     digits = len(str(len(texts) - 1))
     written = []
     try:

@@ -10,7 +10,6 @@ from typing import Any
 from ..execution.program.values import Crossing
 from ..plans.describe import describe_plan
 from ..plans.placement import Placement
-from ..runtime.plan.codec import encode
 from ..runtime.plan.device_profile import DeviceProfile
 from ..runtime.plan.errors import UnsupportedError
 from ..runtime.plan.plan import Plan
@@ -89,10 +88,10 @@ _CROSSING = "it goes to another stage: there values keep the type that the model
 def _precision(plan: Plan, whole: Mapping[str, str], results: Collection[str]) -> dict[str, Any]:
     """What is float16 in a plan and what stays float32, by reason; ``results`` are the outputs of the model.
 
-    The plan's notes, with the values that leave the plan; ``why`` explains a plan that is float32 as a whole.
+    As ``report["precision"]``, with the values that leave the plan; ``why`` tells of a plan that is float32 as a whole.
     """
-    notes = plan.notes.precision
-    if notes is None:
+    facts = plan.report.get("precision")
+    if facts is None:
         why = whole.get(plan.key, "it was compiled in full precision")
         return {"stored": "float32", "activations": 0, "weights": 0, "kept": [], "why": why}
     constant = {item.output for item in plan.constants}
@@ -101,5 +100,5 @@ def _precision(plan: Plan, whole: Mapping[str, str], results: Collection[str]) -
         for port in plan.outputs
         if port.dtype == "float32" and port.name not in constant
     ]
-    row: dict[str, Any] = encode(notes)
-    return {**row, "kept": [*row["kept"], *leaving]}
+    counts = {name: facts[name] for name in ("stored", "activations", "weights")}
+    return {**counts, "kept": [*facts["kept"], *leaving]}

@@ -10,11 +10,12 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..cache import DiskCache, compiler_version, open_cache
-from ..compiler.tuning.config_choice import Choices
+from ..compiler.tuning.config_choice import ANALYTIC, Choices
 from ..notices import notify
 from ..runtime.bundle.files import is_bundle
 from ..runtime.memory.data_loader import DataLoader, load_whole
@@ -34,7 +35,10 @@ from .random_inputs import random_feeds
 if TYPE_CHECKING:
     import numpy as np
 
+    from ..compiler.compilation import Compilation
     from ..compiler.frontend.model import ImportedModel
+    from ..compiler.options import Limits
+    from ..compiler.passes.lowering import CompilationUnit
 
 
 class Tune(Protocol):
@@ -126,19 +130,53 @@ class Model:
         ``shapes`` are the concrete input shapes that gave the key.
         """
         compiled = self._compile(key, shapes, profile, self.compiler_options)
-        if (
-            self._tune is not None
-            and key not in self._tuned
-            and any(decision.is_unmeasured for decision in compiled.plan.facts.decisions)
-        ):
+        if self._tune is not None and key not in self._tuned and _is_unmeasured(compiled.plan):
             self._tuned.add(key)
             if self._measure(shapes, profile):
                 compiled = self._compile(key, shapes, profile, self.compiler_options)
         return compiled
 
     def choices(self, profile: DeviceProfile) -> Choices:
-        """The measured configurations that a compilation for a device goes by."""
+        """Return the measured configurations that one compilation for a device goes by."""
         return Choices(self._knowledge.for_device(profile))
+
+    @property
+    def limits(self) -> Limits:
+        """The compiler's limits under the caps of the model."""
+        from ..compiler.options import DEFAULT_LIMITS, Limits
+
+        return Limits(
+            tensor_elements=min(self.caps.tensor_elements, DEFAULT_LIMITS.tensor_elements),
+            loop_steps=self.caps.loop_iterations,
+        )
+
+    def compilation(
+        self, profile: DeviceProfile, options: Mapping[str, Any] | None = None, choices: Choices | None = None
+    ) -> Compilation:
+        """Return the context of one compilation for a device.
+
+        ``options`` and ``choices`` default to those of the model.  Raises :class:`InputError` for bad options.
+        """
+        from ..compiler.compilation import Compilation
+        from ..compiler.options import CompileOptions
+
+        return Compilation(
+            profile,
+            CompileOptions.of(self.compiler_options if options is None else options),
+            self.limits,
+            choices or self.choices(profile),
+            progress=self._progress,
+        )
+
+    def unit(self, shapes: Mapping[str, Sequence[int]]) -> CompilationUnit:
+        """Return what is compiled for the input ``shapes``; parses the model.
+
+        Raises :class:`InputError` for shapes that the model does not take.
+        """
+        from ..compiler.binding.shape_binding import bind_shapes
+        from ..compiler.driver import model_unit
+
+        return model_unit(self.imported, bind_shapes(self.imported, shapes, self.dynamic))
 
     def _measure(self, shapes: Mapping[str, tuple[int, ...]], profile: DeviceProfile) -> bool:
         """Measure what a plan for these shapes is asked; whether that found anything.  What goes wrong is told."""
@@ -187,17 +225,16 @@ class Model:
         """
         if self._calibration is None:
             return
-        from ..compiler.binding.shape_binding import bind_shapes, specialise
-        from ..compiler.driver import CompileOptions, lower
+        from ..compiler.driver import compile_unit
+        from ..compiler.passes.pipeline import LOWERED
         from ..compiler.precision.float16_storage import measure_on_host
 
         self._progress("running with numpy for the ranges of values", 0, 0)
         if feeds is None:
             feeds = random_feeds(self.header, shapes)
-        bound = bind_shapes(self.imported, shapes, self.dynamic)
-        graph = specialise(self.imported, bound.shapes)
-        lowered = lower(graph, profile, CompileOptions.of(self.reference_options), choices=self.choices(profile))
-        self._calibration.add(measure_on_host(lowered.graph, lowered.fusion, feeds))
+        compilation = self.compilation(profile, self.reference_options)
+        lowering = compile_unit(self.unit(shapes), compilation, until=LOWERED)
+        self._calibration.add(measure_on_host(lowering.graph, lowering.fusion, feeds))
 
     @property
     def half(self) -> bool:
@@ -211,8 +248,9 @@ class Model:
 
     @property
     def reference_options(self) -> dict[str, Any]:
-        """Full precision with the kernels of half precision."""
-        return {**self.full_precision, "winograd": False}
+        """Full precision with the kernels of half precision, which has too few bits for Winograd's tiles."""
+        disabled = [*self.options.get("disabled_passes", ()), "winograd"]
+        return {**self.full_precision, "disabled_passes": disabled}
 
     def compile_reference(
         self, key: ShapeKey, shapes: Mapping[str, tuple[int, ...]], profile: DeviceProfile
@@ -227,37 +265,46 @@ class Model:
         profile: DeviceProfile,
         options: Mapping[str, Any],
     ) -> Compiled:
-        start = time.perf_counter()
         entries = self._plan_entries(key, profile, options)
-        choices = self.choices(profile)
-        plan = self._stored_plan(entries, choices)
-        from_disk = plan is not None
-        if plan is None:
-            imported = self.imported
-            self._progress(f"compiling for {key}", 0, 0)
-            plan = compile_imported(imported, shapes, self.dynamic, profile, options, self.caps, choices)
-            self._store_plan(entries, choices, plan)
-        return Compiled(plan, from_disk, (time.perf_counter() - start) * 1e3)
+        return self._compiled(f"compiling for {key}", entries, profile, lambda: self.unit(shapes), options)
 
     def compile_stage(
         self,
         stage: Mapping[str, Any],
         profile: DeviceProfile,
+        unit: CompilationUnit,
         options: Mapping[str, Any],
-        compile_it: Callable[[Choices], Plan],
+        limits: Limits,
     ) -> Compiled:
-        """The plan of a stage that ``stage`` tells from every other one: from the disk, else compiled and stored.
-
-        ``options`` are the compiler's: ``compile_it`` goes by them, and by the choices that it gets.
+        """Return the plan of a stage that ``stage`` tells from every other one: from the disk, else compiled and
+        stored.
         """
-        start = time.perf_counter()
         entries = {**self._plan_entries(ShapeKey(()), profile, options), "stage": stage}
+        return self._compiled("compiling a stage", entries, profile, lambda: unit, options, limits)
+
+    def _compiled(
+        self,
+        what: str,
+        entries: Mapping[str, Any],
+        profile: DeviceProfile,
+        unit_of: Callable[[], CompilationUnit],
+        options: Mapping[str, Any],
+        limits: Limits | None = None,
+    ) -> Compiled:
+        """Return the plan on the disk under ``entries``, or compile and store it; ``limits`` default to the model's."""
+        start = time.perf_counter()
         choices = self.choices(profile)
         plan = self._stored_plan(entries, choices)
         from_disk = plan is not None
         if plan is None:
-            self._progress("compiling a stage", 0, 0)
-            plan = compile_it(choices)
+            from ..compiler.driver import compile_unit
+
+            unit = unit_of()
+            self._progress(what, 0, 0)
+            compilation = self.compilation(profile, options, choices)
+            if limits is not None:
+                compilation = replace(compilation, limits=limits)
+            plan = compile_unit(unit, compilation).plan
             self._store_plan(entries, choices, plan)
         return Compiled(plan, from_disk, (time.perf_counter() - start) * 1e3)
 
@@ -323,6 +370,11 @@ class Model:
             self._cache.put("plan", entries, {"choices": choices.transcript(), "plan": plan.to_json()})
 
 
+def _is_unmeasured(plan: Plan) -> bool:
+    """Whether the cost model alone chose a configuration that has others."""
+    return any(row["source"] == ANALYTIC and row["candidates"] > 1 for row in plan.report.get("choices", ()))
+
+
 def locate(model: Any) -> tuple[Path | None, bytes | None]:
     """(absolute path, None) or (None, bytes)."""
     if isinstance(model, (bytes, bytearray, memoryview)):
@@ -378,24 +430,3 @@ def refuse_foreign(imported: ImportedModel) -> None:
     ]
     if errors or imported.refused:
         raise merge_refusals([*refusals(imported), *errors])
-
-
-def compile_imported(
-    imported: ImportedModel,
-    shapes: Mapping[str, tuple[int, ...]],
-    dynamic: Ranges,
-    profile: DeviceProfile,
-    options: Mapping[str, Any],
-    caps: Caps,
-    choices: Choices | None = None,
-) -> Plan:
-    """Run the compiler on a parsed model for concrete input shapes."""
-    from ..compiler.binding.shape_binding import bind_shapes
-    from ..compiler.driver import compile_model
-    from ..compiler.rewriting.builder import DEFAULT_LIMITS, Limits
-
-    limits = Limits(
-        tensor_elements=min(caps.tensor_elements, DEFAULT_LIMITS.tensor_elements), loop_steps=caps.loop_iterations
-    )
-    bound = bind_shapes(imported, shapes, dynamic)
-    return compile_model(imported, bound, profile, options, limits=limits, choices=choices)

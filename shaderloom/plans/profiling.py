@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..runtime.execution.timing import Profile
-from ..runtime.plan.dimension import evaluate
-from ..runtime.plan.plan import Plan
+from ..runtime.plan.plan import Plan, evaluate
 
 if TYPE_CHECKING:
     from ..runtime.execution.roofline import Roofline

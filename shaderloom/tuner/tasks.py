@@ -6,18 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..compiler.driver import Lowered
 from ..compiler.fusion import Group
 from ..compiler.kernels.context import Built, GroupContext
 from ..compiler.kernels.family import build
+from ..compiler.passes.lowering import Lowering
 from ..compiler.planning.plan_builder import stored_bytes
 from ..compiler.symbolic.dimensions import dimension_variable, serialise
 from ..compiler.tuning import gemm_tiles
-from ..compiler.tuning.config_choice import Answer, Choices, Known, encode
+from ..compiler.tuning.config_choice import TUNED, Answer, Choices, Known, encode
 from ..runtime.plan.device_profile import DeviceProfile
-from ..runtime.plan.dimension import evaluate
-from ..runtime.plan.facts import TUNED
-from ..runtime.plan.plan import Symbol
+from ..runtime.plan.plan import Symbol, evaluate
 
 #: Operations that take as long as moving one byte, roughly, on any device
 _OPERATIONS_A_BYTE = 8
@@ -40,7 +38,7 @@ class Task:
 class Builder:
     """Builds kernels of one lowered graph with chosen configurations."""
 
-    def __init__(self, lowered: Lowered, profile: DeviceProfile, symbols: Mapping[Symbol, int]) -> None:
+    def __init__(self, lowered: Lowering, profile: DeviceProfile, symbols: Mapping[Symbol, int]) -> None:
         self.lowered = lowered
         self.profile = profile
         self.symbols = symbols  #: declared dynamic dimensions with their sizes

@@ -12,20 +12,20 @@ import json
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from ..compiler.binding.shape_binding import bind_shapes, specialise
-from ..compiler.driver import CompileOptions, Lowered, compile_model, lower
-from ..compiler.rewriting.builder import DEFAULT_LIMITS
-from ..compiler.tuning.config_choice import Answer, Choices, Encoded, Known
+from ..compiler.binding.shape_binding import bind_shapes
+from ..compiler.driver import compile_unit, model_unit
+from ..compiler.passes.lowering import Lowering
+from ..compiler.passes.pipeline import LOWERED
+from ..compiler.tuning.config_choice import TUNED, Answer, Choices, Encoded, Known
 from ..model.model import Model
 from ..model.random_inputs import random_feeds
 from ..runtime.device.device import open_device
 from ..runtime.execution.weight_pool import WeightPool
 from ..runtime.plan.caps import Caps, MemoryAccount
 from ..runtime.plan.errors import DeviceLost, ShaderloomError
-from ..runtime.plan.facts import TUNED
 from .db.database import Entry
 from .db.known import Knowledge, driver_of
 from .forms import search_forms
@@ -79,9 +79,10 @@ class Worker:
         self.shapes = {name: tuple(shape) for name, shape in job.shapes.items()}
         if self.model.calibration is not None and self.model.calibration.is_new:
             self.model.calibrate_on_host(self.shapes, profile)
-        self.options = CompileOptions.of(self.model.compiler_options)
-        self.bound = bind_shapes(self.model.imported, self.shapes, self.model.dynamic)
-        self.symbols = {symbol: self.bound.sizes[symbol.name] for symbol in self.bound.symbols}
+        self.compilation = self.model.compilation(profile)
+        bound = bind_shapes(self.model.imported, self.shapes, self.model.dynamic)
+        self.unit = model_unit(self.model.imported, bound)
+        self.symbols = {symbol: bound.sizes[symbol.name] for symbol in bound.symbols}
         self.known = dict(Knowledge.of_user().for_device(profile)) if job.shipped else {}
         self.known.update((key, Known(choice, TUNED, 0.0, 0.0)) for key, choice in job.known.items())
 
@@ -156,9 +157,7 @@ class Worker:
                 self.timer,
                 questions,
                 self.known,
-                lambda chosen: compile_model(
-                    self.model.imported, self.bound, self.device.profile, self.options, choices=chosen
-                ),
+                lambda chosen: compile_unit(self.unit, replace(self.compilation, choices=chosen)).plan,
                 pool,
                 random_feeds(self.model.header, self.shapes),
                 announce=lambda forced: say("trying", choices=dict(forced)),
@@ -175,9 +174,9 @@ class Worker:
     def _in_time(self) -> bool:
         return time.monotonic() < self.end
 
-    def _lower(self, choices: Choices) -> Lowered:
-        graph = specialise(self.model.imported, self.bound.shapes, DEFAULT_LIMITS)
-        return lower(graph, self.device.profile, self.options, choices=choices)
+    def _lower(self, choices: Choices) -> Lowering:
+        """Compile up to the groups of kernels, asking ``choices``."""
+        return compile_unit(self.unit, replace(self.compilation, choices=choices), until=LOWERED)
 
 
 def main() -> None:

@@ -10,7 +10,7 @@ What runs where, and what it costs (processor time of one core, measured with a 
 * some on the second adapter, some with declared dynamic dimensions, one plan for two sizes, and some with inputs that
   are found in data.
 
-Each example draws a *twin*: a pass, fusion, layouts or in-place memory off.  ``--hypothesis-profile long`` takes other
+Each example draws a *twin*: an optional pass off, or all of them.  ``--hypothesis-profile long`` takes other
 examples every time, and many more.  How examples are made is in ``tests/support/fuzz``.
 """
 

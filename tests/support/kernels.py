@@ -26,9 +26,8 @@ from shaderloom.compiler.symbolic.dimensions import dimension_variable, serialis
 from shaderloom.runtime.device.device import Device
 from shaderloom.runtime.memory.buffers import as_bytes
 from shaderloom.runtime.plan.device_profile import DeviceProfile
-from shaderloom.runtime.plan.dimension import evaluate
 from shaderloom.runtime.plan.dtypes import compute_dtype
-from shaderloom.runtime.plan.plan import Kernel
+from shaderloom.runtime.plan.plan import Kernel, evaluate
 
 STORAGE = 0x80 | 0x4 | 0x8  # STORAGE, COPY_SRC, COPY_DST
 UNIFORM = 0x40 | 0x8
@@ -87,7 +86,8 @@ def compile_kernels(
     graph = specialise(imported, bound.shapes)
     expand(graph)
     groups = fuse(graph, enabled=fusion)
-    assign_layouts(graph, groups, enabled=channels_last)
+    if channels_last:
+        assign_layouts(graph, groups)
     names = tuple(symbol.name for symbol in bound.symbols)
     dimensions = tuple(dimension_variable(symbol.name, symbol.low, symbol.step) for symbol in bound.symbols)
     made = []

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
 
-from shaderloom.runtime.plan.facts import NodePlacement, PlanFacts
 from shaderloom.runtime.plan.plan import (
     Binding,
     Kernel,
@@ -21,6 +23,14 @@ from shaderloom.runtime.plan.plan import (
     Symbol,
     Weight,
 )
+
+if TYPE_CHECKING:
+    import pytest
+
+    from shaderloom.compiler.binding.shape_binding import BoundShapes
+    from shaderloom.compiler.compilation import Compilation
+    from shaderloom.compiler.frontend.model import ImportedModel
+    from shaderloom.compiler.passes.lowering import CompilationUnit
 
 SCALE_ADD = """
 @group(0) @binding(0) var<storage, read> x: array<f32>;
@@ -110,7 +120,7 @@ def two_step_plan(count: int = 100, weights: int = 10, key: str = "two-step") ->
             ),
         ),
         arenas=(256 + (count * 4 + 15) // 16 * 16,),
-        facts=PlanFacts(nodes=(NodePlacement.RUN,) * 3),
+        report={"nodes": 3},
     )
 
 
@@ -133,12 +143,35 @@ def dynamic_plan(low: int = 0, high: int = 1000) -> Plan:
     )
 
 
-def compile_two_step(imported, shapes, dynamic, profile, options, caps, choices=None) -> Plan:
+def compile_two_step(imported: ImportedModel, bound: BoundShapes) -> Plan:
     """Stands in for the compiler on :func:`two_step_model`: the plan written by hand, its weight from the file."""
-    (count,) = shapes["x"]
+    count = bound.sizes["N"]
     reference = imported.graph.constants["bias"].to_ref()
     plan = two_step_plan(count, reference.shape[0], key=f"two-step-{count}")
     return replace(plan, sources=(replace(reference, key="bias"),))
+
+
+def replace_compiler(
+    monkeypatch: pytest.MonkeyPatch, stand_in: Callable[[ImportedModel, BoundShapes], Plan] = compile_two_step
+) -> None:
+    """Let ``stand_in`` make the plans of models, for this test; what stops before a plan is compiled as ever."""
+    from shaderloom.compiler import driver
+
+    compile_unit, model_unit = driver.compile_unit, driver.model_unit
+    sources: dict[int, tuple[ImportedModel, BoundShapes]] = {}
+
+    def remember(imported: ImportedModel, bound: BoundShapes) -> CompilationUnit:
+        unit = model_unit(imported, bound)
+        sources[id(unit)] = imported, bound
+        return unit
+
+    def compile_otherwise(unit: CompilationUnit, compilation: Compilation, *, until: str | None = None) -> Any:
+        if until is not None:
+            return compile_unit(unit, compilation, until=until)
+        return SimpleNamespace(plan=stand_in(*sources[id(unit)]))
+
+    monkeypatch.setattr(driver, "model_unit", remember)
+    monkeypatch.setattr(driver, "compile_unit", compile_otherwise)
 
 
 def two_step_model(elements: int = 10) -> onnx.ModelProto:

@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 from onnx import numpy_helper
 
-from ...compiler.driver import compile_graph
 from ...compiler.frontend.model import ImportedModel
 from ...compiler.ir.constants import InlineSource
 from ...compiler.ir.graph import Value
+from ...compiler.options import DEFAULT_LIMITS
+from ...compiler.passes.lowering import CompilationUnit
 from ...compiler.precision.float16_storage import Borders
-from ...compiler.rewriting.builder import DEFAULT_LIMITS, Limits
 from ...compiler.staging.control_dependence import deciding_names
 from ...compiler.staging.partial_compile import Advance, Operand, Parts, advance
 from ...compiler.staging.program_graph import PendingNode, ProgramScope, branch_nodes
 from ...compiler.symbolic.polynomial import Undecidable
 from ...model.model import Model
 from ...model.plan_source import Compiled
-from ...plans.placement import PROVIDERS
+from ...plans.placement import LETTERS
 from ...runtime.execution.weight_pool import WeightPool
 from ...runtime.plan.dtypes import to_border
 from ...runtime.plan.errors import (
@@ -36,7 +37,6 @@ from ...runtime.plan.errors import (
     ShapeError,
     UnsupportedError,
 )
-from ...runtime.plan.facts import NodePlacement
 from ...runtime.plan.plan import Symbol
 from ..engine import WgpuEngine
 from .loops import LoopStep
@@ -89,12 +89,8 @@ class ProgramBuilder:
         self.scope = ProgramScope(self.imported.graph)
         self.main = Block("main", tuple(self.scope.nodes()), tuple(port.name for port in self.imported.outputs))
         self.segments = None if cpu_options is None else SegmentMaker(self.imported, self.scope, cpu_options)
-        caps = source.caps
-        self.limits = Limits(
-            tensor_elements=min(caps.tensor_elements, DEFAULT_LIMITS.tensor_elements),
-            loop_steps=min(caps.loop_iterations, DEFAULT_LIMITS.loop_steps),
-            every_size=True,
-        )
+        limits = source.limits
+        self.limits = replace(limits, loop_steps=min(limits.loop_steps, DEFAULT_LIMITS.loop_steps), every_size=True)
         self.run_block = run_block
         #: (graph, index) of a node -> (provider, reason)
         self.placed: dict[tuple[str, int], tuple[Origin, str, str, str]] = {}
@@ -308,8 +304,8 @@ class ProgramBuilder:
             return ReadStep(()), following
         compiled, source = self._compile(state, found, outputs, again, symbols)
         executor = self.engine.executor_for(compiled, self.pool)
-        for item, placement in zip(found.done, compiled.plan.facts.nodes):
-            self._place(item, *PROVIDERS[placement])
+        for item, letter in zip(found.done, compiled.plan.report.get("placed", "")):
+            self._place(item, *LETTERS[letter])
         kept = source if self.keep_sources else None
         return DeviceStep(executor, outputs, self.engine.device, kept, carriers), following
 
@@ -330,22 +326,17 @@ class ProgramBuilder:
         profile = self.engine.device.profile
 
         def make(options: Mapping[str, Any], borders: Borders | None) -> tuple[Compiled, StageSource]:
+            unit = CompilationUnit(lambda _: graph, nodes, symbols, borders)
             compiled = self.source.compile_stage(
                 {**entries, "borders": borders.to_json()} if borders is not None else entries,
                 profile,
+                unit,
                 options,
-                lambda choices: compile_graph(
-                    graph,
-                    nodes,
-                    profile,
-                    options,
-                    symbols=symbols,
-                    limits=self.limits,
-                    choices=choices,
-                    borders=borders,
-                ),
+                self.limits,
             )
-            return compiled, StageSource(again, tuple(outputs), profile, options, self.limits, borders, symbols)
+            compilation = replace(self.source.compilation(profile, options), limits=self.limits)
+            fresh = replace(unit, specialise=lambda _: again().finish(list(outputs)))
+            return compiled, StageSource(fresh, compilation)
 
         if not self.half:
             return make(self.source.reference_options if self.source.half else self.source.full_precision, None)
@@ -354,10 +345,9 @@ class ProgramBuilder:
         compiled, source = make(
             self.source.compiler_options, self.facts.of_stage(inputs, outputs, found.pending, deciding)
         )
-        precision = compiled.plan.facts.precision
-        assert precision is not None, "the plan is in half precision"
+        report = compiled.plan.report["precision"]
         calibration = self.source.calibration
-        if calibration is not None and not calibration.covers(precision.measured):
+        if calibration is not None and not calibration.covers(report["measured"]):
             if not self.settled:
                 raise NotSeen
             # chance, or a provider's rounding, has decided otherwise in the run that was looked at
@@ -365,7 +355,7 @@ class ProgramBuilder:
             compiled, source = make(self.source.reference_options, None)
             self.whole[compiled.plan.key] = NOT_SEEN
             return compiled, source
-        self.facts.learn(precision)
+        self.facts.learn(report)
         return compiled, source
 
     @staticmethod
@@ -472,7 +462,7 @@ class ProgramBuilder:
 
     def _place_folded(self, found: Advance) -> None:
         for item in found.done:
-            self._place(item, *PROVIDERS[NodePlacement.FOLDED])
+            self._place(item, *LETTERS["f"])
 
 
 def _is_same_stage(found: Advance, wide: Advance) -> bool:

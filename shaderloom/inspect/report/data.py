@@ -10,16 +10,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ...compiler.tuning.alternatives import alternatives
-from ...plans.describe import describe_decisions, describe_plan
+from ...plans.instrument import operands_of, writers_of
 from ...plans.profiling import PlanProfile
 from ...runtime.execution.roofline import Roofline
 from ...runtime.plan.device_profile import WEB
-from ...runtime.plan.dimension import dim_text, evaluate, shape_text
-from ...runtime.plan.facts import TensorFacts, TensorKind
-from ...runtime.plan.notes import CallNotes
-from ...runtime.plan.plan import Kernel, KernelCall, Plan
+from ...runtime.plan.plan import Kernel, KernelCall, Plan, evaluate
 from ..target import Subject
-from .annotate import comments, parts_of
+from .annotate import comments, dim_text, parts_of
 from .placement import place
 
 #: Lines of ONNX nodes in a box of the graph; more are counted
@@ -38,9 +35,14 @@ def report_data(
 def report_texts(plan: Plan) -> dict[str, Any]:
     """The shaders' texts by kernel, and the comments of each call."""
     order = _kernel_order(plan)
+    numbers = {kernel.key: number for number, kernel in enumerate(order)}
+    records, tensors = plan.report["call_records"], plan.report["tensors"]
     return {
         "wgsl": [kernel.wgsl for kernel in order],
-        "comments": [[list(note) for note in comments(plan, number)] for number in range(len(plan.calls))],
+        "comments": [
+            [list(note) for note in comments(order[numbers[call.kernel]].wgsl, record, tensors)]
+            for call, record in zip(plan.calls, records)
+        ],
     }
 
 
@@ -59,15 +61,14 @@ class _Collector:
         self.times = {call.position: (call.nanoseconds, call.roofline) for call in measured}
         self.high = {symbol.name: symbol.high for symbol in plan.symbols}
         self.calls = plan.calls
-        self.facts, self.notes = plan.facts, plan.notes
-        self.tensors = plan.facts.tensors
-        self.decisions = describe_decisions(plan)
+        self.records: Sequence[Mapping[str, Any]] = plan.report["call_records"]
+        self.tensors: Sequence[Mapping[str, Any]] = plan.report["tensors"]
         self.kernels = _kernel_order(plan)
         self.numbers = {kernel.key: number for number, kernel in enumerate(self.kernels)}
-        self.writers = plan.facts.writers()
+        self.writers = writers_of(self.records)
         self.readers: dict[int, list[int]] = defaultdict(list)
-        for number, call in enumerate(plan.facts.calls):
-            for operand in dict.fromkeys(call.reads):
+        for number, record in enumerate(self.records):
+            for operand in dict.fromkeys(operands_of(record)):
                 self.readers[operand].append(number)
 
     def collect(self) -> dict[str, Any]:
@@ -87,20 +88,20 @@ class _Collector:
     # -- the whole --------------------------------------------------------------------------------------------------
 
     def _summary(self, calls: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        description = describe_plan(self.plan)
+        report = self.plan.report
         return {
-            "nodes": description.get("nodes"),
+            "nodes": report.get("nodes"),
             "calls": len(calls),
             "kernels": len(self.kernels),
             "weight_transforms": sum(bool(weight.calls) for weight in self.plan.weights),
             "flops": sum(call["flops"] for call in calls),
             "bytes": sum(call["bytes"] for call in calls),
-            "planned_bytes": description.get("planned_bytes"),
-            "naive_bytes": description.get("naive_bytes"),
-            "lower_bound_bytes": description.get("lower_bound_bytes"),
-            "weight_bytes": description.get("weight_bytes"),
-            "in_place": description.get("in_place"),
-            "placement": description.get("placement"),
+            "planned_bytes": report.get("planned_bytes"),
+            "naive_bytes": report.get("naive_bytes"),
+            "lower_bound_bytes": report.get("lower_bound_bytes"),
+            "weight_bytes": report.get("weight_bytes"),
+            "in_place": report.get("in_place"),
+            "placement": report.get("placement"),
         }
 
     def _profile(self) -> dict[str, Any] | None:
@@ -130,34 +131,34 @@ class _Collector:
             "needs": portability(kernel),
         }
 
-    def _tensor(self, tensor: TensorFacts, number: int) -> dict[str, Any]:
+    def _tensor(self, row: Mapping[str, Any], number: int) -> dict[str, Any]:
         return {
-            "name": tensor.name,
-            "dtype": tensor.dtype,
-            "shape": shape_text(tensor.shape),
-            "layout": tensor.layout.text,
-            "kind": tensor.kind.value,
+            "name": row["name"],
+            "dtype": row["dtype"],
+            "shape": "x".join(dim_text(size) for size in row["shape"]) or "scalar",
+            "layout": row["layout"]["text"],
+            "kind": row["kind"],
             "from": self.writers.get(number),
             "to": self.readers.get(number, []),
         }
 
     def _call(self, number: int) -> dict[str, Any]:
-        call, facts, notes = self.calls[number], self.facts.calls[number], self.notes.calls[number]
+        call, record = self.calls[number], self.records[number]
         flops, moved = evaluate(call.flops, self.high), evaluate(call.bytes, self.high)
         grid = [evaluate(size, self.high) for size in call.grid]
         row: dict[str, Any] = {
             "kernel": self.numbers[call.kernel],
             "label": call.label,
-            "family": notes.family,
+            "family": record["family"],
             "grid": [dim_text(size) for size in call.grid],
             "origins": list(call.origins),
-            **dict(zip(("prologue", "anchor", "epilogue"), parts_of(notes))),
-            "operands": list(facts.operands),
-            "in_place": facts.in_place,
+            **dict(zip(("prologue", "anchor", "epilogue"), parts_of(record))),
+            "operands": record["operands"],
+            "in_place": record["in_place"],
             "flops": flops,
             "bytes": moved,
-            "alternatives": self._alternatives(call, notes, grid, flops),
-            "choice": self.decisions.get(notes.decision or ""),
+            "alternatives": self._alternatives(call, record, grid, flops),
+            "choice": record.get("choice"),
             "limits": self._limits(call, grid),
         }
         measured = self.times.get(number)
@@ -166,10 +167,10 @@ class _Collector:
         return row
 
     def _alternatives(
-        self, call: KernelCall, notes: CallNotes, grid: Sequence[int], flops: int
+        self, call: KernelCall, record: Mapping[str, Any], grid: Sequence[int], flops: int
     ) -> list[dict[str, Any]]:
         config = dict(self.kernels[self.numbers[call.kernel]].config)
-        found = alternatives(config, notes.dims, grid[2], flops, self.subject.profile)
+        found = alternatives(config, record["dims"], grid[2], flops, self.subject.profile)
         return [
             {"config": ", ".join(f"{name} {value}" for name, value in item.config.items()), "score": item.score}
             | ({"chosen": True} if item.chosen else {})
@@ -190,8 +191,8 @@ class _Collector:
 
     def _graph(self) -> dict[str, Any]:
         """Boxes (calls first, then inputs, then outputs) with their places, and edges with reasons against fusion."""
-        inputs = [number for number, row in enumerate(self.tensors) if row.kind is TensorKind.INPUT]
-        outputs = [number for number, row in enumerate(self.tensors) if row.kind is TensorKind.OUTPUT]
+        inputs = [number for number, row in enumerate(self.tensors) if row["kind"] == "input"]
+        outputs = [number for number, row in enumerate(self.tensors) if row["kind"] == "output"]
         outputs = [number for number in outputs if number in self.writers]
         count = len(self.calls)
         sizes = [self._box_size(call) for call in self.calls] + [_PORT_SIZE] * (len(inputs) + len(outputs))
@@ -225,22 +226,22 @@ class _Collector:
             for origin in call.origins:
                 groups_of[origin].append(number)
         found: dict[tuple[int, int], dict[str, None]] = defaultdict(dict)
-        for refusal in self.notes.not_fused:
-            for source in groups_of.get(refusal.producer, ()):
-                for target in groups_of.get(refusal.consumer, ()):
+        for row in self.plan.report.get("not_fused", []):
+            for source in groups_of.get(row["producer"], ()):
+                for target in groups_of.get(row["consumer"], ()):
                     if source != target:
-                        found[source, target][f"{refusal.producer} and {refusal.consumer}: {refusal.why}"] = None
+                        found[source, target][f"{row['producer']} and {row['consumer']}: {row['why']}"] = None
         return lambda source, target: list(found.get((source, target), ()))
 
     # -- memory -----------------------------------------------------------------------------------------------------
 
     def _memory(self) -> dict[str, Any]:
         """Blocks of activation memory: tensor, buffer, offset, bytes, first and last call."""
-        blocks: list[list[Any]] = []
+        blocks = []
         for tensor, writer in sorted(self.writers.items(), key=lambda item: item[1]):
-            written = self.calls[writer].ranges[self.facts.calls[writer].operands.index(tensor)]
+            written = self.calls[writer].ranges[self.records[writer]["operands"].index(tensor)]
             last = max(self.readers.get(tensor, [writer]), default=writer)
-            if self.tensors[tensor].kind is TensorKind.OUTPUT:
+            if self.tensors[tensor]["kind"] == "output":
                 last = len(self.calls) - 1
             offset, size = evaluate(written.offset, self.high), evaluate(written.size, self.high)
             blocks.append([tensor, written.buffer, offset, size, writer, max(last, writer)])

@@ -17,12 +17,14 @@ import shaderloom
 from shaderloom.bundles.compile import compile_bundle
 from shaderloom.cli import app
 from shaderloom.compiler.binding.shape_binding import bind_shapes, specialise
-from shaderloom.compiler.driver import CompileOptions, lower
+from shaderloom.compiler.compilation import Compilation
+from shaderloom.compiler.driver import compile_unit, model_unit
 from shaderloom.compiler.frontend import load_model
+from shaderloom.compiler.passes.pipeline import LOWERED
 from shaderloom.compiler.symbolic import polynomial as ix
 from shaderloom.compiler.symbolic.dimensions import dimension, serialise
-from shaderloom.runtime.plan.dimension import evaluate
 from shaderloom.runtime.plan.errors import BundleError, InputError, ShapeError
+from shaderloom.runtime.plan.plan import evaluate
 from shaderloom.runtime.plan.size_range import SizeRange
 from shaderloom.tuner.bed import Bed
 from shaderloom.tuner.tasks import Builder, shortlist
@@ -351,7 +353,7 @@ def test_candidates_are_measured_with_the_sizes_of_the_run(device) -> None:
     """Kernels of one problem agree, with elements everywhere: a wrong uniform would leave some unwritten."""
     model = network([Level("convolution", "nearest", "Concat")])
     bound = bind_shapes(load_model(model), {"x0": (1, 2, 12, 20)}, {"H": (4, 64, 4), "W": (8, 64, 4)})
-    lowered = lower(specialise(load_model(model), bound.shapes), device.profile, CompileOptions())
+    lowered = compile_unit(model_unit(load_model(model), bound), Compilation(device.profile), until=LOWERED)
     builder = Builder(lowered, device.profile, {symbol: bound.sizes[symbol.name] for symbol in bound.symbols})
     task = builder.tasks({})[0]
     built = [builder.with_choice(task, candidate) for candidate in shortlist(task.answer.candidates, 2)]

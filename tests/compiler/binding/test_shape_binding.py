@@ -10,9 +10,10 @@ from shaderloom.compiler.frontend import load_model
 from shaderloom.compiler.ir.constants import InlineSource
 from shaderloom.compiler.ir.graph import Graph, verify
 from shaderloom.compiler.ops.registry import registry
+from shaderloom.compiler.options import Limits
 from shaderloom.compiler.passes.expand import expand
 from shaderloom.compiler.reference.interpreter import run_graph
-from shaderloom.compiler.rewriting.builder import GraphBuilder, Limits
+from shaderloom.compiler.rewriting.builder import GraphBuilder
 from shaderloom.compiler.symbolic import polynomial as ix
 from shaderloom.compiler.symbolic.dimensions import dimension
 from shaderloom.runtime.plan.dtypes import BOOL, FLOAT32, INT64

@@ -14,14 +14,18 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
-from shaderloom.compiler.binding.shape_binding import bind_shapes, specialise
-from shaderloom.compiler.driver import CompileOptions, compile_model, lower
+from shaderloom.compiler.binding.shape_binding import bind_shapes
+from shaderloom.compiler.compilation import Compilation
+from shaderloom.compiler.driver import compile_model, compile_unit, model_unit
 from shaderloom.compiler.frontend import load_model
+from shaderloom.compiler.options import CompileOptions
+from shaderloom.compiler.passes.pipeline import LOWERED
 from shaderloom.compiler.rewriting.rules import Trace
 from shaderloom.runtime.plan.device_profile import WEB
 from shaderloom.runtime.plan.plan import Plan
 
 from ...support.models import filled_model
+from ...support.passes import lower_model
 
 node = helper.make_node
 GENERATOR = np.random.default_rng(3)
@@ -54,7 +58,9 @@ def make(
 def plan_of(model: onnx.ModelProto, **options: Any) -> Plan:
     imported = load_model(model.SerializeToString())
     shapes = {port.name: tuple(port.dims or ()) for port in imported.inputs}
-    return compile_model(imported, bind_shapes(imported, shapes), WEB, CompileOptions(verify=True, **options))
+    return compile_model(
+        imported, bind_shapes(imported, shapes), Compilation(options=CompileOptions(verify=True, **options))
+    )
 
 
 def calls(model: onnx.ModelProto, **options: Any) -> list[str]:
@@ -224,7 +230,7 @@ def test_normalisation_is_one_kernel(variant: str):
 
 @pytest.mark.parametrize("build", ONE_KERNEL, ids=lambda build: build.__name__)
 def test_without_fusion_there_are_more(build):
-    assert len(calls(build(), fusion=False)) >= 3
+    assert len(calls(build(), disabled_passes=("fuse",))) >= 3
 
 
 # -- limits and reasons ----------------------------------------------------------------------------------------------
@@ -286,8 +292,7 @@ def test_a_value_that_many_read_is_made_once():
 def test_every_refusal_has_a_reason():
     nodes = [node("Exp", ["x"], ["e"]), node("MatMul", ["e", "w"], ["p"]), node("Softmax", ["p"], ["y"])]
     model = make(nodes, {"x": (6, 16)}, {"w": weights(16, 8)}, outputs=["e", "y"])
-    imported = load_model(model.SerializeToString())
-    lowered = lower(specialise(imported, bind_shapes(imported, {"x": (6, 16)}).shapes), WEB, CompileOptions())
+    lowered = lower_model(model, {"x": (6, 16)})
     produced = lowered.fusion.materialised
     explained = {(producer.id, consumer.id) for producer, consumer, _ in lowered.fusion.reasons}
     for group in lowered.fusion.groups:
@@ -335,11 +340,12 @@ def test_calls_of_a_model(name: str):
     bound = bind_shapes(imported, shapes)
     counts = {}
     for split in (False, True):
-        plan = compile_model(imported, bound, WEB, CompileOptions(verify=True, split_products=split))
+        disabled = () if split else ("split-products",)
+        plan = compile_model(imported, bound, Compilation(options=CompileOptions(disabled, verify=True)))
         counts[split] = len(plan.calls)
     assert counts[False] <= most, f"{name} takes {counts[False]} calls"
     trace: Trace = []
-    lower(specialise(imported, bound.shapes), WEB, CompileOptions(), trace=trace)
+    compile_unit(model_unit(imported, bound), Compilation(trace=trace), until=LOWERED)
     second_passes = sum(application.refused is None and application.rule.startswith("split-") for application in trace)
     assert counts[True] - second_passes <= most, f"{name} takes {counts[True]} calls with {second_passes} second passes"
 
@@ -354,7 +360,7 @@ def test_a_decoder_takes_eight_calls_a_layer(kind: str, past: int):
     imported = load_model(filled_model("decoder_kv"))
     profile = replace(WEB, kind=kind)
     for dynamic in (None, {"past": (0, 2048)}):
-        plan = compile_model(imported, bind_shapes(imported, decoder_shapes(1, past), dynamic), profile)
+        plan = compile_model(imported, bind_shapes(imported, decoder_shapes(1, past), dynamic), Compilation(profile))
         a_layer = 9 if dynamic and kind == "discrete" else 8
         assert len(plan.stages[0].calls) <= 4 * a_layer + 3 + (2 if dynamic else 0)
 
@@ -363,7 +369,7 @@ def test_a_decoder_takes_eight_calls_a_layer(kind: str, past: int):
 def test_a_convolutional_net_moves_no_activations(name: str):
     """From the contiguous input to the contiguous output, layouts change inside the first and last kernels alone."""
     imported = load_model(filled_model(name))
-    plan = compile_model(imported, bind_shapes(imported, {"input": (1, 3, 224, 224)}), WEB)
+    plan = compile_model(imported, bind_shapes(imported, {"input": (1, 3, 224, 224)}), Compilation())
     templates = {kernel.key: kernel.template for kernel in plan.kernels}
     calls = [call for stage in plan.stages for call in stage.calls]
     assert [call.label for call in calls if templates[call.kernel] in ("map", "transpose")] == []

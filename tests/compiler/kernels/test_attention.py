@@ -8,9 +8,6 @@ import numpy as np
 import pytest
 from onnx import helper
 
-from shaderloom.compiler.binding.shape_binding import bind_shapes, specialise
-from shaderloom.compiler.driver import CompileOptions, lower
-from shaderloom.compiler.frontend import load_model
 from shaderloom.compiler.tuning.attention_tiles import attention_parts
 from shaderloom.runtime.plan.device_profile import WEB
 from shaderloom.runtime.plan.plan import Plan
@@ -19,6 +16,7 @@ from ...support.attentions import MASKS, Form, attention
 from ...support.cases import OperatorCase, all_cases, difference
 from ...support.comparison import reference, relative_error
 from ...support.golden import check_golden
+from ...support.passes import lower_model
 from ...support.running import compile_for, run_plan
 from ...support.watching import count_outside
 
@@ -274,10 +272,8 @@ def test_scores_in_memory(device):
 
 
 def refusals(model, feeds) -> set[str]:
-    imported = load_model(model.SerializeToString())
-    bound = bind_shapes(imported, {name: array.shape for name, array in feeds.items()})
     trace: list = []
-    lower(specialise(imported, bound.shapes), WEB, CompileOptions(), trace=trace)
+    lower_model(model, {name: array.shape for name, array in feeds.items()}, trace=trace)
     return {entry.refused for entry in trace if entry.rule == "softmax-product"}
 
 

@@ -9,9 +9,6 @@ import onnx
 import pytest
 from onnx import helper
 
-from shaderloom.compiler.binding.shape_binding import bind_shapes, specialise
-from shaderloom.compiler.driver import CompileOptions, lower
-from shaderloom.compiler.frontend import load_model
 from shaderloom.compiler.ops.math.winograd import TAPS, TILE_OUTPUTS, transform
 from shaderloom.compiler.passes import winograd as winograd_pass
 from shaderloom.compiler.reference.interpreter import run_graph
@@ -21,6 +18,7 @@ from shaderloom.runtime.plan.device_profile import WEB, DeviceProfile
 
 from ...support.comparison import reference
 from ...support.kernels import make_model
+from ...support.passes import lower_model
 from ...support.running import compile_for, run_plan
 
 pytest.importorskip("onnxruntime")
@@ -38,9 +36,7 @@ def convolution(shape: tuple[int, ...], features: int, **attributes: object) -> 
 
 
 def lowered(model: onnx.ModelProto, shape: tuple[int, ...], trace: Trace | None = None, profile=LAVAPIPE):
-    imported = load_model(model)
-    graph = specialise(imported, bind_shapes(imported, {"x": shape}, None).shapes)
-    return lower(graph, profile, CompileOptions(verify=True), trace=trace)
+    return lower_model(model, {"x": shape}, profile, trace=trace)
 
 
 @pytest.mark.parametrize("outputs", TILE_OUTPUTS)

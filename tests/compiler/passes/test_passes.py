@@ -5,7 +5,6 @@ import pytest
 
 from shaderloom.compiler.fusion import fuse
 from shaderloom.compiler.ir.graph import Graph, verify
-from shaderloom.compiler.passes.pipeline import PASS_NAMES, run_passes
 from shaderloom.compiler.reference.interpreter import run_graph
 from shaderloom.runtime.plan.errors import InputError
 
@@ -13,6 +12,7 @@ from ...support.golden import check_golden
 from ...support.graphs import Example, ints, weights
 from ...support.models import trained_model
 from ...support.pass_examples import EXAMPLES, FUSED, LAYER_NORM_ENDS, LAYER_NORMS, layer_norm
+from ...support.passes import REWRITES, run_rewrites
 
 
 def _kernels(graph: Graph) -> list[str]:
@@ -32,7 +32,7 @@ def _assert_same_results(expected: list[np.ndarray], found: list[np.ndarray], to
 def test_golden(name: str):
     graph = EXAMPLES[name].graph()
     before = graph.text()
-    run_passes(graph, verify=True)
+    run_rewrites(graph, verify=True)
     check_golden(f"passes/{name}.txt", f"{before}\n\n{graph.text()}")
 
 
@@ -41,18 +41,18 @@ def test_results_stay_the_same_whichever_pass_is_off(name: str):
     example = EXAMPLES[name]
     feeds = example.inputs()
     expected = run_graph(example.graph(), feeds)
-    for disabled in [(), *((each,) for each in PASS_NAMES)]:
+    for disabled in [(), *((each,) for each in REWRITES)]:
         graph = example.graph()
-        run_passes(graph, disabled=disabled, verify=True)
+        run_rewrites(graph, disabled=disabled, verify=True)
         _assert_same_results(expected, run_graph(graph, feeds), 1e-6)
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_a_second_run_changes_nothing(name: str):
     graph = EXAMPLES[name].graph()
-    run_passes(graph)
+    run_rewrites(graph)
     text = graph.text()
-    run_passes(graph)
+    run_rewrites(graph)
     assert graph.text() == text
 
 
@@ -61,7 +61,7 @@ def test_no_origin_is_lost(name: str):
     """Every ONNX node whose work is left is named by a node of the graph that the outputs depend on."""
     graph = EXAMPLES[name].graph()
     before = {origin for node in graph.nodes for origin in node.origins}
-    run_passes(graph)
+    run_rewrites(graph)
     after = {origin for node in graph.nodes for origin in node.origins}
     assert after <= before
     # Views and neutral operators on inputs leave nothing that could name them.
@@ -86,7 +86,7 @@ ONE_KERNEL = (
 @pytest.mark.parametrize("name", ONE_KERNEL)
 def test_one_kernel(name: str):
     graph = EXAMPLES[name].graph()
-    run_passes(graph)
+    run_rewrites(graph)
     assert len(_kernels(graph)) == 1
 
 
@@ -96,7 +96,7 @@ def test_what_exporters_spell_out_is_one_kernel(name: str):
     graph = example.graph()
     feeds = example.inputs()
     expected = run_graph(graph, feeds)
-    run_passes(graph, verify=True)
+    run_rewrites(graph, verify=True)
     _assert_same_results(expected, run_graph(graph, feeds), 1e-5)
     assert len(_kernels(graph)) == 1, graph.text()
 
@@ -104,7 +104,7 @@ def test_what_exporters_spell_out_is_one_kernel(name: str):
 def test_batch_normalisation_leaves_convolution_and_bias():
     for name in ("conv_batch_norm_relu", "conv_batch_norm_one_dimension", "conv_scale_written_out"):
         graph = EXAMPLES[name].graph()
-        run_passes(graph)
+        run_rewrites(graph)
         left = [node.op for node in graph.nodes if node.op not in ("View", "Relu")]
         assert left == ["Convolution", "Add"], name
 
@@ -116,7 +116,7 @@ def test_layer_normalisation_spelled_out_is_one_kernel(middle: str, end: str):
     graph = example.graph()
     feeds = example.inputs()
     expected = run_graph(graph, feeds)
-    run_passes(graph, verify=True)
+    run_rewrites(graph, verify=True)
     assert _kernels(graph) == ["reduce"]
     _assert_same_results(expected, run_graph(graph, feeds), 1e-5)
 
@@ -124,7 +124,7 @@ def test_layer_normalisation_spelled_out_is_one_kernel(middle: str, end: str):
 def test_dynamic_rows_run_at_every_size():
     example = EXAMPLES["matmul_rows_dynamic"]
     graph = example.graph()
-    run_passes(graph, verify=True)
+    run_rewrites(graph, verify=True)
     generator = np.random.default_rng(0)
     for shape in ((1, 1, 7), (2, 3, 7), (8, 5, 7)):
         x = generator.standard_normal(shape).astype(np.float32)
@@ -147,7 +147,7 @@ def test_constants_of_a_dynamic_shape_are_not_constant():
         dynamic={"N": (1, 9)},
     )
     graph = example.graph()
-    run_passes(graph, verify=True)
+    run_rewrites(graph, verify=True)
     assert not any(group.constant for group in fuse(graph).groups if any(map(_is_dynamic, group.output.shape)))
     for size in (1, 3, 9):
         x = weights(size, 4, seed=9)
@@ -160,7 +160,7 @@ def _is_dynamic(size) -> bool:
 
 def test_zero_is_added_because_of_its_sign():
     graph = EXAMPLES["neutral_elements"].graph()
-    run_passes(graph)
+    run_rewrites(graph)
     (result,) = (array for array in run_graph(graph, {"x": np.full((3, 4), -0.0, np.float32), "i": ints(1, 2, 3)
                  .astype(np.int32)})[2:])  # fmt: skip
     assert not np.signbit(result).any()
@@ -168,14 +168,14 @@ def test_zero_is_added_because_of_its_sign():
 
 def test_an_unknown_pass_is_refused():
     with pytest.raises(InputError, match="there is no pass 'loyout'"):
-        run_passes(Graph("g"), disabled={"loyout"})
+        run_rewrites(Graph("g"), disabled={"loyout"})
 
 
 def test_reports_name_each_pass_once():
     reports = []
     graph = EXAMPLES["conv_batch_norm_relu"].graph()
-    run_passes(graph, on_pass=lambda report, _: reports.append(report))
-    assert tuple(report.name for report in reports) == PASS_NAMES
+    run_rewrites(graph, observer=lambda report, _: reports.append(report))
+    assert tuple(report.name for report in reports) == REWRITES
     assert reports[-1].nodes == len(graph.nodes)
 
 
@@ -191,7 +191,7 @@ def test_trained_models_compute_the_same(name: str, shape: tuple[int, ...]):
     expand(graph)
     before = len(_kernels(graph))
     expected = run_graph(graph, feeds)
-    run_passes(graph, verify=True)
+    run_rewrites(graph, verify=True)
     verify(graph)
     assert len(_kernels(graph)) <= before
     _assert_same_results(expected, run_graph(graph, feeds), 1e-4)

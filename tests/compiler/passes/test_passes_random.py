@@ -11,13 +11,13 @@ from shaderloom.compiler.binding.shape_binding import bind_shapes, specialise
 from shaderloom.compiler.frontend import load_model
 from shaderloom.compiler.ir.graph import Graph, Value
 from shaderloom.compiler.passes.expand import expand
-from shaderloom.compiler.passes.pipeline import PASS_NAMES, run_passes
 from shaderloom.compiler.reference.interpreter import run_graph
 from shaderloom.compiler.rewriting.builder import GraphBuilder
 from shaderloom.runtime.plan.dtypes import FLOAT32
 from shaderloom.runtime.plan.errors import Origin, ShapeError, UnsupportedError
 
 from ...support.cases import OperatorCase, all_cases, difference
+from ...support.passes import REWRITES, run_rewrites
 
 CASES = list(all_cases())
 
@@ -45,7 +45,7 @@ def test_operator_cases(operator: OperatorCase):
             assert dynamic, "only a dynamic size may be refused"
             continue
         expected = run_graph(graph, operator.feeds, sizes)
-        run_passes(graph, verify=True)
+        run_rewrites(graph, verify=True)
         for before, after in zip(expected, run_graph(graph, operator.feeds, sizes), strict=True):
             assert difference(after, before) <= 1e-6, graph.text()
 
@@ -154,11 +154,11 @@ def test_random_graphs(data: st.DataObject):
     for _ in range(data.draw(st.integers(1, 14))):
         grower.grow()
     graph = _finish(grower.graph, grower.values)
-    disabled = data.draw(st.sets(st.sampled_from(PASS_NAMES), max_size=2))
+    disabled = data.draw(st.sets(st.sampled_from(REWRITES), max_size=2))
     feeds = {"x": np.random.default_rng(0).standard_normal((1, 4, 3, 6)).astype(np.float32)}
     expected = run_graph(graph, feeds)
     text = graph.text()
-    run_passes(graph, disabled=disabled, verify=True)
+    run_rewrites(graph, disabled=disabled, verify=True)
     for before, after in zip(expected, run_graph(graph, feeds), strict=True):
         scale = max(float(np.abs(before).max(initial=0.0)), 1e-3)
         error = float(np.abs(after.astype(np.float64) - before).max(initial=0.0)) / scale

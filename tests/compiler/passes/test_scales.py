@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shaderloom.compiler.passes.pipeline import run_passes
-
 from ...support.graphs import Example, weights
+from ...support.passes import run_rewrites
 
 
 def test_a_shared_result_is_not_scaled():
@@ -21,7 +20,7 @@ def test_a_shared_result_is_not_scaled():
     )
     trace = []
     graph = example.graph()
-    run_passes(graph, trace=trace)
+    run_rewrites(graph, trace=trace)
     assert [node.op for node in graph.nodes] == ["Convolution", "Mul"]
     assert "the unscaled result is needed too" in {entry.refused for entry in trace}
 
@@ -42,7 +41,7 @@ def test_refused_factors(factor: np.ndarray, reason: str):
     )
     trace = []
     graph = example.graph()
-    run_passes(graph, trace=trace)
+    run_rewrites(graph, trace=trace)
     assert [node.op for node in graph.nodes] == ["Convolution", "Mul"]
     assert reason in {entry.refused for entry in trace}
 
@@ -72,7 +71,7 @@ def test_large_weights_are_scaled_for_vectors_of_outputs_alone(before, after, fa
     example = Example(text, {"x": (1, 200)}, {"w": weights(200, 200), "s": factor})
     trace = []
     graph = example.graph()
-    run_passes(graph, trace=trace)
+    run_rewrites(graph, trace=trace)
     multiplied = next(node for node in graph.nodes if node.op == "Mul")
     assert (multiplied.output.shape == (200, 200)) == (reason is None)
     assert reason is None or reason in {entry.refused for entry in trace}

@@ -7,13 +7,11 @@ import onnx
 import pytest
 from onnx import helper
 
-from shaderloom.compiler.binding.shape_binding import bind_shapes, specialise
-from shaderloom.compiler.driver import CompileOptions, lower
-from shaderloom.compiler.frontend import load_model
 from shaderloom.runtime.plan.device_profile import WEB
 
 from ...support.comparison import reference, relative_error
 from ...support.kernels import make_model
+from ...support.passes import lower_model
 from ...support.running import compile_for, run_model
 
 node = helper.make_node
@@ -64,17 +62,13 @@ def gated(rows: int):
 
 def products(model, feeds, **options) -> int:
     """Matrix products in the canonical graph."""
-    imported = load_model(model.SerializeToString())
-    bound = bind_shapes(imported, {name: array.shape for name, array in feeds.items()})
-    graph = lower(specialise(imported, bound.shapes), WEB, CompileOptions(verify=True, **options)).graph
+    graph = lower_model(model, {name: array.shape for name, array in feeds.items()}, **options).graph
     return sum(each.op == "MatMul" for each in graph.nodes)
 
 
 def refusals(model, feeds) -> list[str | None]:
-    imported = load_model(model.SerializeToString())
-    bound = bind_shapes(imported, {name: array.shape for name, array in feeds.items()})
     trace: list = []
-    lower(specialise(imported, bound.shapes), WEB, CompileOptions(), trace=trace)
+    lower_model(model, {name: array.shape for name, array in feeds.items()}, trace=trace)
     return [entry.refused for entry in trace if entry.rule == "join-siblings"]
 
 

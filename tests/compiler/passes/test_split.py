@@ -9,8 +9,10 @@ import pytest
 from onnx import helper
 
 from shaderloom.compiler.binding.shape_binding import bind_shapes
+from shaderloom.compiler.compilation import Compilation
 from shaderloom.compiler.driver import compile_model
 from shaderloom.compiler.frontend import load_model
+from shaderloom.compiler.options import CompileOptions
 from shaderloom.compiler.tuning import gemm_tiles
 from shaderloom.runtime.execution.executor import Executor
 from shaderloom.runtime.execution.weight_pool import WeightPool
@@ -43,7 +45,9 @@ def run(device, model, feeds) -> tuple[np.ndarray, list[str]]:
     data = model.SerializeToString()
     imported = load_model(data)
     bound = bind_shapes(imported, {name: array.shape for name, array in feeds.items()})
-    plan = compile_model(imported, bound, replace(device.profile, kind="discrete"), {"verify": True})
+    plan = compile_model(
+        imported, bound, Compilation(replace(device.profile, kind="discrete"), CompileOptions(verify=True))
+    )
     pool = WeightPool(device, SourceFiles(None, data, {}), MemoryAccount(Caps().device_memory))
     try:
         with Executor(device, plan, pool, poison=True) as executor:

@@ -19,6 +19,7 @@ from shaderloom.compiler.binding.shape_binding import bind_shapes
 from shaderloom.compiler.codegen import render as rendering
 from shaderloom.compiler.codegen.render import render
 from shaderloom.compiler.codegen.spec import Hook, KernelSpec, Operand, Store
+from shaderloom.compiler.compilation import Compilation
 from shaderloom.compiler.driver import compile_model
 from shaderloom.compiler.frontend import load_model
 from shaderloom.compiler.kernels.map import MapConfig
@@ -34,15 +35,15 @@ ROOT = Path(__file__).resolve().parents[3]
 #: Compiles the files named on the command line, in that order, and prints their plans
 PROGRAM = """
 import json, sys
+from shaderloom.compiler.compilation import Compilation
 from shaderloom.compiler.driver import compile_model
 from shaderloom.compiler.frontend import load_model
 from shaderloom.compiler.binding.shape_binding import bind_shapes
-from shaderloom.runtime.plan.device_profile import WEB
 
 for job in json.loads(sys.argv[1]):
     model = load_model(job["path"])
     bound = bind_shapes(model, job["shapes"], job["dynamic"])
-    print(json.dumps(compile_model(model, bound, WEB, {}).to_json(), sort_keys=True))
+    print(json.dumps(compile_model(model, bound, Compilation()).to_json(), sort_keys=True))
 """
 
 
@@ -129,7 +130,7 @@ def test_a_plan_survives_json(jobs: list[dict]) -> None:
 
 def plan_of(path: str, **fields: object) -> Plan:
     model = load_model(path)
-    return compile_model(model, bind_shapes(model, {"x": (1, 3, 12, 12)}), replace(WEB, **fields), {})  # type: ignore[arg-type]
+    return compile_model(model, bind_shapes(model, {"x": (1, 3, 12, 12)}), Compilation(replace(WEB, **fields)))  # type: ignore[arg-type]
 
 
 def test_weights_are_shared_between_shapes(jobs: list[dict]) -> None:
@@ -210,5 +211,5 @@ def test_equal_kernels_of_one_plan_are_one_kernel() -> None:
         [onnx.ValueInfoProto(name=name) for name in ("a", "b")],
     )
     imported = load_model(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]).SerializeToString())
-    plan = compile_model(imported, bind_shapes(imported, {"x": (3, 5), "z": (3, 5)}), WEB, {})
+    plan = compile_model(imported, bind_shapes(imported, {"x": (3, 5), "z": (3, 5)}), Compilation())
     assert len(plan.kernels) == 1 and len(plan.stages[0].calls) == 2

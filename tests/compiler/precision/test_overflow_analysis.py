@@ -10,8 +10,9 @@ from onnx import numpy_helper
 from shaderloom.compiler.binding.shape_binding import bind_shapes, specialise
 from shaderloom.compiler.frontend import load_model
 from shaderloom.compiler.passes.expand import expand
-from shaderloom.compiler.passes.pipeline import run_passes
 from shaderloom.compiler.precision.overflow_analysis import NOWHERE, far_values
+
+from ...support.passes import run_rewrites
 
 LOW, HIGH, BOTH = (True, False), (False, True), (True, True)
 
@@ -68,5 +69,5 @@ def test_reach(body: str) -> None:
     imported = load_model(model.SerializeToString())
     graph = specialise(imported, bind_shapes(imported, {"x": (3, 4), "m": (3, 4)}).shapes)
     expand(graph)
-    run_passes(graph)
+    run_rewrites(graph)
     assert far_values(graph, 65504.0).get(graph.outputs[0], NOWHERE) == CASES[body]

@@ -14,53 +14,48 @@ import numpy as np
 import onnx
 
 from shaderloom import InferenceSession
-from shaderloom.compiler.binding.shape_binding import bind_shapes, specialise
-from shaderloom.compiler.driver import CompileOptions, lower
-from shaderloom.compiler.frontend import load_model
+from shaderloom.compiler.compilation import PassReport
 from shaderloom.compiler.ir.graph import Graph
-from shaderloom.compiler.passes.pipeline import PASS_NAMES
+from shaderloom.compiler.passes.pipeline import PIPELINE
 from shaderloom.compiler.reference.interpreter import run_graph
 from shaderloom.runtime.device.device import Device
-from shaderloom.runtime.plan.device_profile import WEB
 from shaderloom.runtime.plan.errors import NotKnownError
 
+from ...support.passes import lower_model
 from ...support.running import compile_for, run_plan
 from .graphs import RandomGraph
 from .oracle import Known, bits_of, dtype_of, is_float
 
 Results = list[np.ndarray]
 
+#: passes whose result the interpreter sees, and those that only a device sees
+_SEEN = [name for name in PIPELINE.optional if PIPELINE.position(name) < PIPELINE.position("operand-limit")]
+_UNSEEN = [name for name in PIPELINE.optional if name not in _SEEN]
 #: twins that change what the interpreter sees as well: name -> options of the compiler
 REWRITING: dict[str, dict[str, Any]] = {
     "as it is": {},
-    **{f"{name} off": {"disabled_passes": (name,)} for name in PASS_NAMES},
-    "every pass off": {"disabled_passes": tuple(PASS_NAMES)},
-    "winograd off": {"winograd": False},
-    "products in one": {"split_products": False},
+    **{f"{name} off": {"disabled_passes": (name,)} for name in _SEEN},
+    "every rewrite off": {"disabled_passes": tuple(_SEEN)},
 }
 #: twins that only a device sees
 LOWERING: dict[str, dict[str, Any]] = {
-    "fusion off": {"fusion": False},
-    "channels last off": {"channels_last": False},
-    "in place off": {"in_place": False},
+    **{f"{name} off": {"disabled_passes": (name,)} for name in _UNSEEN},
+    "every pass off": {"disabled_passes": PIPELINE.optional},
 }
 TWINS = {**REWRITING, **LOWERING}
 
 
 def interpret(graph: RandomGraph, options: dict[str, Any]) -> Results | None:
     """Results of the numpy interpreter; None for a graph that must be computed in stages."""
-    model = graph.model()
-    imported = load_model(model)
     results: Results = []
 
-    def run(stage: str, lowered: Graph) -> None:
-        """The last stage before fusion, which gives values the types that they have in registers."""
-        if stage == "operands":
+    def run(report: PassReport, lowered: Graph) -> None:
+        """Run what the last pass before fusion left: later ones give values the types that they have in registers."""
+        if report.name == "operand-limit":
             results.extend(run_graph(lowered, graph.feeds))
 
     try:
-        lowered = specialise(imported, bind_shapes(imported, shapes_of(graph)).shapes)
-        lower(lowered, WEB, CompileOptions(verify=True, **options), on_stage=run)
+        lower_model(graph.model(), shapes_of(graph), observer=run, **options)
     except NotKnownError:
         return None
     return results

@@ -6,7 +6,6 @@ import json
 import subprocess
 import sys
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -17,11 +16,12 @@ import pytest
 from shaderloom.bundles.compile import compile_bundle
 from shaderloom.cli.compile import split_shapes
 from shaderloom.compiler.binding.shape_binding import bind_shapes, specialise
-from shaderloom.compiler.driver import compile_model
+from shaderloom.compiler.compilation import Compilation
+from shaderloom.compiler.driver import compile_unit, model_unit
 from shaderloom.compiler.frontend import load_model
 from shaderloom.compiler.ir.layout import Layout
-from shaderloom.compiler.planning.host_weights import HostPlanner, evaluate_constant, stored
-from shaderloom.compiler.rewriting.builder import Limits
+from shaderloom.compiler.options import Limits
+from shaderloom.compiler.planning.host_weights import evaluate_constant, stored
 from shaderloom.runtime.bundle.format import CHUNK, MANIFEST, own_limit, web_limit
 from shaderloom.runtime.bundle.manifest import PortRecord
 from shaderloom.runtime.bundle.plan import decode, encode
@@ -335,24 +335,16 @@ def _same_up_to_order(found: np.ndarray, expected: np.ndarray) -> bool:
 def _evaluated(model: onnx.ModelProto, shapes) -> list[bytes]:
     """The bytes of every weight of the model's plan for a bundle."""
     kept: list[bytes] = []
-    evaluated: list[object] = []
-
-    class Planner(HostPlanner):
-        def _weight(self, value):
-            if not value.is_constant:
-                evaluated.append(value)
-            return super()._weight(value)
 
     def keep(data: memoryview) -> str:
         kept.append(bytes(data))
         return f"{len(kept):064}"
 
     imported = load_model(model.SerializeToString())
-    planner = partial(Planner, keep=keep)
-    bound = bind_shapes(imported, shapes, {})
-    plan = compile_model(imported, bound, WEB, limits=Limits(fold_elements=2), make_planner=planner)
-    assert evaluated, "nothing was left to the host"
-    assert plan.sources == ()
+    compilation = Compilation(limits=Limits(fold_elements=2), keep_weight=keep)
+    lowering = compile_unit(model_unit(imported, bind_shapes(imported, shapes, {})), compilation)
+    assert any(group.constant for group in lowering.fusion.groups), "nothing was left to the host"
+    assert lowering.plan.sources == ()
     return kept
 
 

@@ -11,7 +11,7 @@ import pytest
 
 import shaderloom
 
-from ...support.plans import two_step_plan
+from ...support.plans import replace_compiler, two_step_plan
 
 SOFTMAX = """
 <ir_version: 8, opset_import: ["" : 17]>
@@ -89,15 +89,13 @@ def test_failures_leave_nothing(device, model, monkeypatch, fault):
         def fail(*arguments):
             raise shaderloom.LimitError("not today")
 
-        monkeypatch.setattr("shaderloom.model.model.compile_imported", fail)
+        replace_compiler(monkeypatch, fail)
     else:
         import dataclasses
 
         plan = two_step_plan()
         kernels = (*plan.kernels[:-1], dataclasses.replace(plan.kernels[-1], wgsl="fn ("))
-        monkeypatch.setattr(
-            "shaderloom.model.model.compile_imported", lambda *arguments: dataclasses.replace(plan, kernels=kernels)
-        )
+        replace_compiler(monkeypatch, lambda *arguments: dataclasses.replace(plan, kernels=kernels))
     session = shaderloom.InferenceSession(model, device=device, cache=False, caps=caps)
     for _ in range(3):
         with pytest.raises(shaderloom.ShaderloomError):

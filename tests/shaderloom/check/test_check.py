@@ -19,15 +19,16 @@ from shaderloom.check.comparison import compare, not_finite
 from shaderloom.check.onnx_model import OnnxModel
 from shaderloom.check.references import FileReference, open_reference
 from shaderloom.cli import app
+from shaderloom.compiler import driver
 from shaderloom.compiler.codegen import render
 from shaderloom.compiler.ir.layout import Layout
 from shaderloom.compiler.kernels.context import GroupContext
 from shaderloom.compiler.ops.registry import registry
 from shaderloom.compiler.passes import pipeline
+from shaderloom.compiler.passes.manager import Pass, PassManager
 from shaderloom.model.model import Model
 from shaderloom.plans.instrument import decode, observed
 from shaderloom.runtime.plan.errors import InputError
-from shaderloom.runtime.plan.facts import StoredLayout, TensorFacts, TensorKind
 
 pytest.importorskip("onnxruntime")
 
@@ -138,7 +139,7 @@ def test_every_materialised_onnx_tensor_is_compared(check):
     result = check(NETWORK)
     assert [row.tensor for row in result.rows] == ["r1", "p", "t", "g", "y"]
     assert result.rows[0].node == "Relu (main node 1)"
-    apart = check(NETWORK, fusion=False)
+    apart = check(NETWORK, disabled_passes=["fuse"])
     assert {"c1", "r1", "p", "c2", "s", "t", "g", "y"} <= {row.tensor for row in apart.rows}
     assert apart.is_close
 
@@ -219,13 +220,13 @@ def test_a_wrong_reference(check, tmp_path, wrong, node):
     expected = dict(zip(names, ReferenceEvaluator(model).run(None, feeds)))
     expected[wrong] = expected[wrong] + np.float32(0.1)
     np.savez(tmp_path / "expected.npz", **expected)
-    result = check(NETWORK, str(tmp_path / "expected.npz"), feeds, fusion=False)
+    result = check(NETWORK, str(tmp_path / "expected.npz"), feeds, disabled_passes=["fuse"])
     assert [row.tensor for row in result.differing] == [wrong]
     diagnosis = result.diagnosis
     assert (diagnosis.kind, diagnosis.node) == ("reference", node)
     assert "onnx's reference evaluator gives what Shaderloom does" in diagnosis.findings[-1]
     np.savez(tmp_path / "expected.npz", **{wrong: expected[wrong]})
-    result = check(NETWORK, str(tmp_path / "expected.npz"), feeds, fusion=False)
+    result = check(NETWORK, str(tmp_path / "expected.npz"), feeds, disabled_passes=["fuse"])
     assert (result.diagnosis.kind, result.diagnosis.node) == ("operator", node)
 
 
@@ -333,17 +334,19 @@ def test_rounding_that_the_model_magnifies(check):
 
 
 def plant_pass(monkeypatch, op: str) -> None:
-    """A pass 'drop' after all others: it takes nodes of one operator away."""
+    """A pass 'drop' behind the rewrites: it takes nodes of one operator away."""
 
-    def drop(graph, context):
-        for node in graph.nodes:
+    def drop(lowering, compilation):
+        for node in lowering.graph.nodes:
             if node.op == op:
-                graph.replace_uses(node.output, node.operand(0))
-        return graph.remove_dead()
+                lowering.graph.replace_uses(node.output, node.operand(0))
+        return lowering.graph.remove_dead()
 
-    passes = (*pipeline.PASSES, pipeline.Pass("drop", drop))
-    monkeypatch.setattr(pipeline, "PASSES", passes)
-    monkeypatch.setattr(pipeline, "PASS_NAMES", tuple(each.name for each in passes))
+    position = pipeline.PIPELINE.position(pipeline.LAST_REWRITE) + 1
+    passes = list(pipeline.PIPELINE.passes)
+    passes.insert(position, Pass("drop", drop))
+    for module in (pipeline, driver):
+        monkeypatch.setattr(module, "PIPELINE", PassManager(passes))
 
 
 def test_a_pass_that_drops_a_node(check, monkeypatch):
@@ -414,14 +417,14 @@ def test_layouts_are_undone():
     stored = np.zeros((2, 8, 3), np.float32)  # axis 1 padded to 8, in blocks of 4, axis 2 before it
     stored[:, :5] = logical
     physical = stored.reshape(2, 2, 4, 3).transpose(0, 3, 1, 2)
-    layout = StoredLayout((0, 2, 1), (), ((1, 4),), "")
-    tensor = TensorFacts("x", "main", "", "float32", (2, 5, "n"), layout, TensorKind.ACTIVATION)
-    np.testing.assert_array_equal(decode(np.ascontiguousarray(physical).view(np.uint32), tensor, {"n": 3}), logical)
+    layout = {"order": [0, 2, 1], "padding": [], "blocks": [[1, 4]], "text": ""}
+    row = {"dtype": "float32", "shape": [2, 5, "n"], "layout": layout}
+    np.testing.assert_array_equal(decode(np.ascontiguousarray(physical).view(np.uint32), row, {"n": 3}), logical)
     half = np.arange(3, dtype=np.float16)
     words = np.zeros(4, np.uint16)
     words[:3] = half.view(np.uint16)
-    tensor = TensorFacts("x", "main", "", "float16", (3,), StoredLayout((0,), (), (), ""), TensorKind.ACTIVATION)
-    np.testing.assert_array_equal(decode(words.view(np.uint32), tensor, {}), half)
+    row = {"dtype": "float16", "shape": [3], "layout": {"order": [0], "padding": [], "blocks": []}}
+    np.testing.assert_array_equal(decode(words.view(np.uint32), row, {}), half)
 
 
 def test_many_tensors_take_several_runs(check, monkeypatch):
@@ -430,12 +433,12 @@ def test_many_tensors_take_several_runs(check, monkeypatch):
 
 
 def test_observing_changes_no_kernel(device, tmp_path):
-    from shaderloom.inspect.pass_trace import follow
+    from shaderloom.inspect.pass_trace import trace_passes
 
     path = tmp_path / "model.onnx"
     proto = build(NETWORK)
     path.write_bytes(proto.SerializeToString())
-    plan = follow(Model(path, cache=False), {"x": (1, 4, 8, 8)}, device.profile).plan
+    plan = trace_passes(Model(path, cache=False), {"x": (1, 4, 8, 8)}, device.profile).plan
     changed = observed(plan, range(len(plan.calls)))
     assert [call for call in changed.calls if call.label != "copy"] == plan.calls
     assert changed.arenas == plan.arenas

@@ -232,7 +232,7 @@ def test_the_steps_of_a_loop_that_is_written_out(check, monkeypatch):
     definition = registry.get("Neg", "")
     wrong = replace(definition, element=registry.get("Abs", "").element)
     monkeypatch.setattr(registry, "of", lambda node, of=registry.of: wrong if node.op == "Neg" else of(node))
-    diagnosis = check("written out", fusion=False).diagnosis
+    diagnosis = check("written out", disabled_passes=["fuse"]).diagnosis
     assert (diagnosis.kind, diagnosis.node) == ("operator", "Neg (main/Loop_1.body node 3)")
     assert diagnosis.place == Place("main/Loop_1.body", (0,))
 

@@ -20,7 +20,7 @@ from shaderloom.cli import app, main
 from shaderloom.cli.common import format_bytes, parse_dynamic, parse_shapes
 from shaderloom.runtime.plan.errors import InputError
 
-from ...support.plans import compile_two_step, two_step_model
+from ...support.plans import replace_compiler, two_step_model
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def path(tmp_path):
 @pytest.fixture
 def shaderloom(device, cache_folder, monkeypatch):
     """Runs the command in this process with plans written by hand; gives its result."""
-    monkeypatch.setattr("shaderloom.model.model.compile_imported", compile_two_step)
+    replace_compiler(monkeypatch)
     monkeypatch.setenv("SHADERLOOM_ADAPTER", device.name)
     monkeypatch.setenv("COLUMNS", "200")
 
@@ -113,7 +113,7 @@ def test_unexpected_errors_are_readable_too(shaderloom, path, monkeypatch):
     def fail(*arguments):
         raise ZeroDivisionError("oops")
 
-    monkeypatch.setattr("shaderloom.model.model.compile_imported", fail)
+    replace_compiler(monkeypatch, fail)
     (line,) = shaderloom("run", path, "--shape", "x=10", status=1).stderr.strip().splitlines()
     assert line.startswith("error: internal error: ZeroDivisionError: oops")
 
@@ -195,7 +195,7 @@ def test_a_reader_that_stops_is_no_error(tmp_path):
         (["compile", "FOLDER", "-o", "FOLDER/b"], "and not a file of a model [name the ONNX file; "),
         (["check", "TEXT"], "is not an ONNX file, or a damaged one"),
         (["inspect", "TEXT"], "not an ONNX file"),
-        (["inspect", "MODEL", "--shape", "x=10", "--option", "fusion=maybe"], "'fusion' is true or false, not 'maybe'"),
+        (["inspect", "MODEL", "--shape", "x=10", "--option", "verify=maybe"], "'verify' is true or false, not 'maybe'"),
         (["inspect", "MODEL", "--shape", "x=10", "--option", "disabled_passes=views"], "is a list of names of passes"),
         (["inspect", "MODEL", "--shape", "x=10", "--option", 'disabled_passes=["x"]'], "there is no pass 'x'"),
         (["inspect", "MODEL", "--shape", "x=10", "--html", "/nowhere/r.html"], "[name another file or folder]"),

@@ -59,17 +59,17 @@ def full(model: onnx.ModelProto, device) -> shaderloom.InferenceSession:
 
 def tensors(session: shaderloom.InferenceSession) -> dict[str, str]:
     """Element type of the tensors in memory that have a name, of all stages."""
-    rows = [row for plan in session._chain.program().plans() for row in plan.facts.tensors]
-    return {row.name: row.dtype for row in rows if row.name}
+    rows = [row for plan in session._chain.program().plans() for row in plan.report["tensors"]]
+    return {row["name"]: row["dtype"] for row in rows if row["name"]}
 
 
 def kept(session: shaderloom.InferenceSession) -> dict[str, str]:
     plans = session._chain.program().plans()
-    return {row.tensor: row.why for plan in plans for row in plan.notes.precision.kept}
+    return {row["tensor"]: row["why"] for plan in plans for row in plan.report["precision"]["kept"]}
 
 
 def weight_bytes(session: shaderloom.InferenceSession) -> int:
-    return sum(plan.notes.memory.weight_bytes for plan in session._chain.program().plans())
+    return sum(plan.report["weight_bytes"] for plan in session._chain.program().plans())
 
 
 def check(session: shaderloom.InferenceSession, model: onnx.ModelProto, **feeds: np.ndarray) -> None:
@@ -340,7 +340,7 @@ def test_a_mask_that_crosses_stages_stays_in_full_precision(device):
         **squares(2),
     )
     feeds = {"x": numbers(4, 64), "hidden": np.zeros((4, 64), bool), "c": np.ones(4, np.float32)}
-    with half(model, device, fusion=False) as session:
+    with half(model, device, disabled_passes=["fuse"]) as session:
         check(session, model, **feeds)
         feeds["hidden"][2] = True
         feeds["hidden"][3, ::2] = True
@@ -360,7 +360,7 @@ def test_positions_that_cross_stages_are_exact(device):
         w1=weight(64, 64),
     )
     feeds = {"n": np.arange(4001, 4010, dtype=np.int64)[:, None], "c": np.ones(4, np.float32)}
-    with half(model, device, fusion=False) as session:
+    with half(model, device, disabled_passes=["fuse"]) as session:
         (result,) = session.run(None, feeds)
         assert tensors(session)["a"] == "float32"
     (expected,) = reference(model.SerializeToString(), feeds)

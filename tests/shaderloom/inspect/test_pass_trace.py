@@ -9,8 +9,8 @@ import pytest
 from typer.testing import CliRunner
 
 from shaderloom.cli import app
-from shaderloom.compiler.passes.pipeline import PASS_NAMES
-from shaderloom.inspect.pass_trace import dump, follow
+from shaderloom.compiler.passes.pipeline import LOWERED, PIPELINE
+from shaderloom.inspect.pass_trace import dump, trace_passes
 from shaderloom.model.model import Model
 from shaderloom.runtime.plan.device_profile import WEB
 from shaderloom.runtime.plan.errors import InputError
@@ -75,7 +75,14 @@ def test_after_a_pass(inspect):
     scaled = inspect("--after", "scales").output
     assert scaled != expanded
     error = inspect("--after", "nothing", status=1).stderr
-    assert "no pass 'nothing' ran" in error and "scales" in error
+    assert "there is no pass 'nothing'" in error and "scales" in error
+    disabled = inspect("--after", "scales", "--option", 'disabled_passes=["scales"]', status=1).stderr
+    assert "the pass 'scales' did not run" in disabled
+
+
+@pytest.mark.parametrize("name", PIPELINE.names)
+def test_after_every_pass(inspect, name):
+    assert json.loads(inspect("--after", name, "--json").stdout)["stage"] == name
 
 
 @pytest.mark.parametrize("stage", ["graph", "canonical", "layout", "fused", "plan", "wgsl"])
@@ -92,8 +99,7 @@ def test_dump_has_a_file_for_every_stage(inspect, tmp_path):
     inspect("--dump", tmp_path / "two")
     names = sorted(path.name for path in (tmp_path / "one").iterdir())
     steps = [name.partition("-")[2].removesuffix(".txt") for name in names if name.endswith(".txt")]
-    assert steps[: len(PASS_NAMES) + 3] == ["specialise", "expand", *PASS_NAMES, "winograd"]
-    assert steps[-1] == "layout"
+    assert tuple(steps) == PIPELINE.names
     assert any(name.endswith(".wgsl") for name in names)
     for name in names:
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
@@ -109,47 +115,49 @@ def test_shaders_have_comments_for_people(inspect):
 
 def test_options_reach_the_compiler(inspect):
     calls = json.loads(inspect("--json").stdout)["calls"]
-    assert json.loads(inspect("--json", "--option", "fusion=false").stdout)["calls"] > calls
+    assert json.loads(inspect("--json", "--option", 'disabled_passes=["fuse"]').stdout)["calls"] > calls
     assert "unknown compiler option" in inspect("--option", "colour=red", status=1).stderr
 
 
 def test_plans_tell_what_their_calls_bind(path):
     model = Model(path, cache=False)
-    plan = follow(model, {"x": (1, 4, 8, 8)}, WEB).plan
-    facts, notes = plan.facts, plan.notes
-    assert len(notes.calls) == len(plan.calls)
-    for call, bound in zip(plan.calls, facts.calls, strict=True):
-        assert len(bound.operands) == sum(item.buffer != "symbols" for item in call.ranges)
-    first = notes.calls[0]
-    assert (first.family, first.prologue) == ("conv", ())
-    assert any("Conv" in origin for origin in first.anchor)
-    assert any("Relu" in origin for origin in first.epilogue)
-    source, weight, *_, result = (facts.tensors[number] for number in facts.calls[0].operands)
-    assert (source.name, source.kind, source.layout.text) == ("x", "input", "NCHW")
-    assert (weight.kind, weight.shape) == ("weight", (8, 4, 3, 3))
-    assert (result.name, result.kind, result.layout.text) == ("r", "activation", "NHWC")
-    assert facts.result(-1).kind == "output"
+    plan = trace_passes(model, {"x": (1, 4, 8, 8)}, WEB).plan
+    tensors, calls = plan.report["tensors"], plan.report["call_records"]
+    assert len(calls) == len(plan.stages[0].calls)
+    for call, record in zip(plan.stages[0].calls, calls, strict=True):
+        assert len(record["operands"]) == sum(item.buffer != "symbols" for item in call.ranges)
+    first = calls[0]
+    assert (first["family"], first["prologue"]) == ("conv", [])
+    assert any("Conv" in origin for origin in first["anchor"])
+    assert any("Relu" in origin for origin in first["epilogue"])
+    source, weight, *_, result = (tensors[number] for number in first["operands"])
+    assert (source["name"], source["kind"], source["layout"]["text"]) == ("x", "input", "NCHW")
+    assert (weight["kind"], weight["shape"]) == ("weight", [8, 4, 3, 3])
+    assert (result["name"], result["kind"], result["layout"]["text"]) == ("r", "activation", "NHWC")
+    assert tensors[calls[-1]["operands"][-1]]["kind"] == "output"
 
 
 def test_rewrites_are_traced(path):
-    trail = follow(Model(path, cache=False), {"x": (1, 4, 8, 8)}, WEB, with_plan=False)
-    applied = [row for row in trail.rewrites if row["refused"] is None]
+    trace = trace_passes(Model(path, cache=False), {"x": (1, 4, 8, 8)}, WEB, until=LOWERED)
+    applied = [row for row in trace.rewrites if row["refused"] is None]
     assert any(any("BatchNormalization" in origin for origin in row["origins"]) for row in applied)
 
 
 def test_dump_refuses_what_it_cannot_write(path, tmp_path):
-    trail = follow(Model(path, cache=False), {"x": (1, 4, 8, 8)}, WEB, with_plan=False)
+    trace = trace_passes(Model(path, cache=False), {"x": (1, 4, 8, 8)}, WEB, until=LOWERED)
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError):
-        dump(trail, tmp_path / "file" / "inside")
+        dump(trace, tmp_path / "file" / "inside")
 
 
 def test_overwritten_operands_are_recorded(path):
-    plan = follow(Model(path, cache=False), {"x": (1, 4, 8, 8)}, WEB, {"fusion": False}).plan
-    tensors, writers = plan.facts.tensors, plan.facts.writers()
-    overwriting = [call for call in plan.facts.calls if call.in_place is not None]
-    assert len(overwriting) == plan.notes.memory.in_place > 0
-    for call in overwriting:
-        before, after = call.in_place, call.operands[-1]
-        assert before in writers and before not in call.operands
-        assert tensors[before].dtype == tensors[after].dtype
+    model = Model(path, cache=False, options={"disabled_passes": ["fuse"]})
+    plan = trace_passes(model, {"x": (1, 4, 8, 8)}, WEB).plan
+    tensors, records = plan.report["tensors"], plan.report["call_records"]
+    writers = {record["operands"][-1]: number for number, record in enumerate(records)}
+    overwriting = [record for record in records if record["in_place"] is not None]
+    assert len(overwriting) == plan.report["in_place"] > 0
+    for record in overwriting:
+        before, after = record["in_place"], record["operands"][-1]
+        assert before in writers and before not in record["operands"]
+        assert tensors[before]["dtype"] == tensors[after]["dtype"]

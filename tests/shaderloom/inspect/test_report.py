@@ -66,7 +66,7 @@ def test_calls_and_their_neighbours():
 
 
 def test_memory_blocks_do_not_overlap_in_time_and_place():
-    data = report_data(subject_of(fusion=False))
+    data = report_data(subject_of(disabled_passes=["fuse"]))
     blocks = data["memory"]["blocks"]
     overwritten = {call["in_place"] for call in data["calls"]}
     for one in blocks:
@@ -111,8 +111,9 @@ def test_products_are_found_by_their_loops():
 def test_comments_name_nodes_and_tensors():
     subject = subject_of()
     plan = subject.plan
+    record, tensors = plan.report["call_records"][0], plan.report["tensors"]
     wgsl = next(kernel.wgsl for kernel in plan.kernels if kernel.key == plan.calls[0].kernel)
-    text = annotated(wgsl, comments(plan, 0))
+    text = annotated(wgsl, comments(wgsl, record, tensors))
     assert "// x: float32 1x4x8x8, NCHW, input\n@group(0) @binding(0)" in text
     assert re.search(r"// computes Conv \(main node 0\)\n@compute", text)
     assert re.search(r"// applies Relu \(main node 1\)\nfn store", text)
@@ -339,7 +340,7 @@ def test_zoom_pan_and_colours_change_the_picture(page):
 
 
 def test_two_thousand_nodes(browser, tmp_path):
-    model = Model(transformer(2000).SerializeToString(), cache=False, options={"fusion": False})
+    model = Model(transformer(2000).SerializeToString(), cache=False, options={"disabled_passes": ["fuse"]})
     html = render_report(model_subject(model, model.default_shapes(), WEB))
     assert len(html) < 5_000_000
     with open_report(browser, tmp_path / "large.html", html) as page:

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from shaderloom.cli import app
 from shaderloom.compiler.tuning import gemm_tiles
-from shaderloom.inspect.pass_trace import follow
+from shaderloom.inspect.pass_trace import trace_passes
 from shaderloom.model.model import Model
 from shaderloom.plans.describe import describe_plan
 from shaderloom.plans.diff import diff_plans
@@ -30,8 +30,8 @@ products (float[64,32] x) => (float[64,48] y, float[64,7] z)
 
 
 def describe(path, **options):
-    trail = follow(Model(path, cache=False, options=options), {"x": (64, 32)}, WEB)
-    return describe_plan(trail.plan, text=True)
+    plan = trace_passes(Model(path, cache=False, options=options), {"x": (64, 32)}, WEB).plan
+    return describe_plan(plan, text=True)
 
 
 @pytest.fixture
@@ -64,12 +64,12 @@ def test_one_tile_configuration(path, monkeypatch):
 
 
 def test_fusion_off_adds_calls(path):
-    difference = diff_plans(describe(path), describe(path, fusion=False))
+    difference = diff_plans(describe(path), describe(path, disabled_passes=["fuse"]))
     added = {call["origins"][0] for _, call in difference.added}
     removed = [tuple(call["origins"]) for _, call in difference.removed]
     assert {"MatMul (main node 0)", "Relu (main node 1)", "Relu (main node 3)"} <= added
     assert ("MatMul (main node 0)", "Relu (main node 1)") in removed
-    backwards = diff_plans(describe(path, fusion=False), describe(path))
+    backwards = diff_plans(describe(path, disabled_passes=["fuse"]), describe(path))
     assert [call for _, call in backwards.added] == [call for _, call in difference.removed]
 
 
@@ -102,13 +102,13 @@ def test_command(inspect, tmp_path):
     assert inspect("--diff", inspect.path).output == ""
     empty = json.loads(inspect("--diff", inspect.path, "--json").stdout)
     assert empty == {"added": [], "removed": [], "changed": [], "facts": {}}
-    text = inspect("--diff", inspect.path, "--diff-option", "channels_last=false").output
+    text = inspect("--diff", inspect.path, "--diff-option", 'disabled_passes=["layout"]').output
     assert "~ call 0" in text and "@@" in text
     (tmp_path / "old.json").write_text(inspect("--json").stdout)
     assert inspect("--diff", tmp_path / "old.json").output == ""
     (tmp_path / "wrong.json").write_text("[]")
     assert "not the description of a plan" in inspect("--diff", tmp_path / "wrong.json", status=1).stderr
-    assert "--diff-option" in inspect("--diff-option", "fusion=false", status=1).stderr
+    assert "--diff-option" in inspect("--diff-option", "verify=true", status=1).stderr
 
 
 def test_bundles_are_inspected(inspect, tmp_path):

@@ -16,7 +16,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 from shaderloom import InferenceSession
-from shaderloom.compiler.passes.pipeline import PASS_NAMES
+from shaderloom.compiler.passes.pipeline import PIPELINE
 from shaderloom.runtime.execution.executor import Executor
 from shaderloom.runtime.execution.weight_pool import WeightPool
 from shaderloom.runtime.memory.source_files import SourceFiles
@@ -231,10 +231,8 @@ GRAPHS: dict[str, Callable[[], tuple[onnx.ModelProto, Feeds]]] = {
     build.__name__: build for build in (residual_network, attention_block, decoder_step, integers_and_bools, resizing)
 }
 OPTIONS: dict[str, dict[str, Any]] = {
-    "fusion off": {"fusion": False},
-    "channels_last off": {"channels_last": False},
-    "everything off": {"fusion": False, "channels_last": False, "in_place": False, "disabled_passes": PASS_NAMES},
-    **{f"without {name}": {"disabled_passes": (name,)} for name in PASS_NAMES},
+    "everything off": {"disabled_passes": PIPELINE.optional},
+    **{f"without {name}": {"disabled_passes": (name,)} for name in PIPELINE.optional},
 }
 
 
@@ -284,7 +282,9 @@ def test_switches_that_change_no_number(name: str, device) -> None:
     plan = compile_for(model, feeds, device.profile)
     plain = run_plan(device, plan, model, feeds, use_native=True)
     assert_same(run_plan(device, plan, model, feeds, use_native=False), plain)
-    assert_same(run_plan(device, compile_for(model, feeds, device.profile, in_place=False), model, feeds), plain)
+    assert_same(
+        run_plan(device, compile_for(model, feeds, device.profile, disabled_passes=("in-place",)), model, feeds), plain
+    )
     again = run_plan(device, plan, model, [feeds, feeds])
     assert_same(again[0], plain)
     assert_same(again[1], plain)
@@ -309,12 +309,11 @@ def test_cold_and_warm_cache(name: str, device, tmp_path) -> None:
 # -- a whole model ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("switch", ["fusion off", "channels_last off", "in_place off", "SwiftShader"])
+@pytest.mark.parametrize("switch", ["without fuse", "without layout", "without in-place", "SwiftShader"])
 def test_switches_on_a_trained_model(switch: str, device) -> None:
     path, feeds = trained_model("ppocr_cls"), {"x": text_line(192)}
-    options = {"in_place": False} if switch == "in_place off" else OPTIONS.get(switch, {})
     chosen = open_adapter(switch) if switch == "SwiftShader" else device
-    with InferenceSession(path, device=chosen, cache=False, options=options) as session:
+    with InferenceSession(path, device=chosen, cache=False, options=OPTIONS.get(switch)) as session:
         assert_model_close(session.run(None, feeds), path, feeds)
 
 
@@ -404,7 +403,7 @@ AWKWARD: dict[str, Callable[[], tuple[onnx.ModelProto, Feeds]]] = {
 @pytest.mark.parametrize("name", AWKWARD)
 def test_awkward_graphs(name: str, fusion: bool, web_device) -> None:
     model, feeds = AWKWARD[name]()
-    plan = compile_for(model, feeds, fusion=fusion)
+    plan = compile_for(model, feeds, disabled_passes=() if fusion else ("fuse",))
     tolerance = 1e-4 if name == "long_chain" else 2e-5  # rounded five hundred times
     assert_close(run_plan(web_device, plan, model, feeds), run_onnxruntime(model, feeds), tolerance)
 

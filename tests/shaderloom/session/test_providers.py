@@ -188,8 +188,7 @@ def test_what_cannot_be_compiled_goes_to_the_cpu_once_told(device, monkeypatch):
         attempts.append(arguments)
         raise UnsupportedError("not on a device")
 
-    monkeypatch.setattr("shaderloom.model.model.compile_imported", refuse)
-    monkeypatch.setattr("shaderloom.execution.program.build.compile_graph", refuse)
+    monkeypatch.setattr("shaderloom.compiler.driver.compile_unit", refuse)
     x = np.arange(3, dtype=np.float32)
     with shaderloom.InferenceSession(
         parse(ADD), providers=["wgpu", "cpu"], device=device, cache=False, preferred_output_location="gpu-buffer"

@@ -25,7 +25,7 @@ from shaderloom.runtime.plan.errors import (
 )
 from shaderloom.runtime.plan.size_range import SizeRange
 
-from ...support.plans import compile_two_step, two_step_model
+from ...support.plans import compile_two_step, replace_compiler, two_step_model
 
 
 @pytest.fixture
@@ -33,11 +33,11 @@ def compiled(monkeypatch):
     """Puts the hand-written plan in place of the compiler; gives the list of shapes that were compiled."""
     shapes_seen = []
 
-    def compile_and_count(imported, shapes, dynamic, profile, options, caps, choices):
-        shapes_seen.append(shapes["x"])
-        return compile_two_step(imported, shapes, dynamic, profile, options, caps)
+    def compile_and_count(imported, bound):
+        shapes_seen.append(bound.shapes["x"])
+        return compile_two_step(imported, bound)
 
-    monkeypatch.setattr("shaderloom.model.model.compile_imported", compile_and_count)
+    replace_compiler(monkeypatch, compile_and_count)
     return shapes_seen
 
 
@@ -355,7 +355,7 @@ def test_a_file_replaced_under_a_session_is_an_error(device, compiled, path, cac
 
 
 def test_options_and_device_are_part_of_the_key(device, compiled, path, cache_folder):
-    for options in ({"options": {"a": 1}}, {"options": {"a": 2}}, {"dynamic": {"N": (1, 100)}}):
+    for options in ({"options": {"verify": True}}, {"options": {"open_sizes": False}}, {"dynamic": {"N": (1, 100)}}):
         with open_session(device, path, cache=True, **options) as session:
             session.prepare({"x": (20,)})
             assert session.stats.disk_hits == 0

@@ -13,9 +13,6 @@ from typer.testing import CliRunner
 
 import shaderloom
 from shaderloom.cli import app
-from shaderloom.compiler.binding.shape_binding import bind_shapes, specialise
-from shaderloom.compiler.driver import CompileOptions, lower
-from shaderloom.compiler.frontend import load_model
 from shaderloom.compiler.tuning.config_choice import encode
 from shaderloom.model.feeds import shape_key
 from shaderloom.model.model import Model
@@ -30,6 +27,7 @@ from shaderloom.tuner.tasks import Builder, shortlist
 from shaderloom.tuner.timer import Timer
 
 from ...compiler.tuning.test_config_choice import model, numbers
+from ...support.passes import lower_model
 
 SHAPES = {"x": (1, 8, 20, 20)}
 
@@ -59,9 +57,7 @@ def tuned(device, database, **options):
 
 
 def builder(device) -> Builder:
-    imported = load_model(model())
-    graph = specialise(imported, bind_shapes(imported, SHAPES).shapes)
-    return Builder(lower(graph, device.profile, CompileOptions()), device.profile, {})
+    return Builder(lower_model(model(), SHAPES, device.profile), device.profile, {})
 
 
 def test_tuning_end_to_end(each_device, database, tmp_path):
@@ -215,7 +211,7 @@ def test_plans_on_the_disk_follow_the_database(device, database, tmp_path):
     stored.write(database)
     tuned_plan = compile_again()
     assert not tuned_plan.from_disk
-    assert {decision.problem: decision.source for decision in tuned_plan.plan.facts.decisions}[task.key] == "tuned"
+    assert next(row for row in tuned_plan.plan.report["choices"] if row["problem"] == task.key)["source"] == "tuned"
     assert compile_again().from_disk
     del stored.tables[0].problems["gemm of another model"]
     stored.write(database)

@@ -1,0 +1,56 @@
+"""The context of a compilation: what its passes go by, and to whom they report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+
+from ..runtime.plan.device_profile import WEB, DeviceProfile
+from .ir.graph import Graph
+from .options import DEFAULT_LIMITS, CompileOptions, Limits
+from .rewriting.rules import Trace
+from .tuning.config_choice import Choices
+
+
+@dataclass(frozen=True, slots=True)
+class PassReport:
+    """What one pass did, and how long it took."""
+
+    name: str
+    changes: int
+    nodes: int  #: nodes of the graph after the pass
+    milliseconds: float
+
+
+#: Called after each pass with its report and the graph that it left
+Observer = Callable[[PassReport, Graph], None]
+#: Called with what is being done, how much of it is done, and how much there is (0: not known)
+Progress = Callable[[str, int, int], None]
+#: Stores the bytes of a weight and returns the key by which plans name it
+KeepWeight = Callable[[memoryview], str]
+
+
+def _ignore(what: str, done: int, total: int) -> None:
+    """Report progress to nobody."""
+
+
+@dataclass(frozen=True)
+class Compilation:
+    """Settings and services of one compilation, read by every pass.
+
+    Equal units, profiles, options, limits and measurements give equal plans in any process.
+    """
+
+    profile: DeviceProfile = WEB
+    options: CompileOptions = field(default_factory=CompileOptions)
+    limits: Limits = DEFAULT_LIMITS
+    choices: Choices = field(default_factory=Choices)  #: measured configurations; without any the cost models decide
+    observer: Observer | None = None
+    trace: Trace | None = None  #: collects the rewrites that matched
+    progress: Progress = _ignore
+    #: stores weights that are evaluated on the host; None: the plan has transforms that make them on the device
+    keep_weight: KeepWeight | None = None
+
+    def without(self, passes: Iterable[str]) -> Compilation:
+        """Return the context of another compilation, with ``passes`` disabled besides those that are."""
+        return replace(self, options=self.options.without(passes), choices=self.choices.again())

@@ -1,0 +1,73 @@
+"""What a caller of the compiler may decide: options, which results may depend on, and limits, which refuse."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from ..runtime.plan.dtypes import check_precision
+from ..runtime.plan.errors import InputError
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Caps of the compiler; a caller may set them."""
+
+    #: largest result that the host computes while compiling; larger constant subgraphs run on the device once
+    fold_elements: int = 16_384
+    #: largest tensor: positions of elements are signed 32-bit integers on the device
+    tensor_elements: int = 2**31 - 1
+    #: steps of a Loop or Scan: they are written out one after another
+    loop_steps: int = 1024
+    #: known indices must be in range for all sizes of an axis: nobody has declared them.  Else for one of them
+    every_size: bool = False
+
+
+DEFAULT_LIMITS = Limits()
+
+
+@dataclass(frozen=True)
+class CompileOptions:
+    """Options of one compilation.
+
+    ``disabled_passes`` names passes of :data:`.passes.pipeline.PIPELINE`; tests and ``check`` disable them one by one
+    and compare results.
+    """
+
+    disabled_passes: tuple[str, ...] = ()
+    open_sizes: bool = True  #: plans of stages serve ranges of sizes, where a program comes to ever new ones
+    verify: bool = False  #: check the IR's invariants between passes
+    precision: str = "float32"  #: "float16" stores float32 values as float16 where they fit
+    #: magnitudes that a run was seen to reach and that do not fit float16: (ONNX node as text, magnitude)
+    reached: tuple[tuple[str, float], ...] = ()
+
+    def __post_init__(self) -> None:
+        """Raise :class:`InputError` for an unknown precision."""
+        check_precision(self.precision)
+
+    def without(self, passes: Iterable[str]) -> CompileOptions:
+        """Return these options with ``passes`` disabled besides those that are."""
+        return replace(self, disabled_passes=tuple(dict.fromkeys((*self.disabled_passes, *passes))))
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any]) -> CompileOptions:
+        """Return the options that JSON values describe.
+
+        Raises :class:`InputError` for an unknown name or a value of another type.
+        """
+        known = {item.name for item in fields(cls)}
+        for name in options:
+            if name not in known:
+                raise InputError(f"unknown compiler option '{name}'", hint=f"known are {', '.join(sorted(known))}")
+        values = dict(options)
+        passes = values.pop("disabled_passes", ())
+        precision = check_precision(values.pop("precision", "float32"))
+        reached = tuple((str(node), float(magnitude)) for node, magnitude in values.pop("reached", ()))
+        if isinstance(passes, str) or not all(isinstance(name, str) for name in passes):
+            raise InputError("disabled_passes is a list of names of passes", hint='write it like ["views"]')
+        for name, value in values.items():
+            if not isinstance(value, bool):
+                raise InputError(f"the compiler option '{name}' is true or false, not {value!r}", hint=f"{name}=false")
+        values.update(disabled_passes=tuple(passes), precision=precision, reached=reached)
+        return cls(**values)

@@ -1,0 +1,40 @@
+"""What is compiled to one plan, and its state on the way there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...runtime.plan.dtypes import DType
+from ...runtime.plan.plan import Plan, Symbol
+from ..frontend.model import ImportedNode
+from ..fusion import Fusion
+from ..ir.graph import Graph, Value
+from ..options import Limits
+from ..planning.plan_builder import Planner
+from ..precision.float16_storage import Borders
+
+
+@dataclass(frozen=True)
+class CompilationUnit:
+    """What becomes one plan: a model with the shapes of its inputs, or a stage of a program."""
+
+    specialise: Callable[[Limits], Graph]  #: returns the graph with every size known; passes change it
+    nodes: Sequence[ImportedNode] = ()  #: that the graph is made from
+    symbols: tuple[Symbol, ...] = ()  #: declared dynamic dimensions
+    borders: Borders | None = None  #: what a stage must know of the other stages
+
+
+@dataclass(eq=False, repr=False)
+class Lowering:
+    """The state that passes change: each fills in what those that require it read."""
+
+    unit: CompilationUnit
+    graph: Graph = field(init=False)
+    #: 16-bit floats that count as float32 while kernels are chosen, with the types that the model declares
+    widened: dict[Value, DType] = field(default_factory=dict)
+    fusion: Fusion = field(init=False)
+    storage: dict[str, Any] | None = None  #: which values are stored in half precision, and why others are not
+    planner: Planner = field(init=False)
+    plan: Plan = field(init=False)
