@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from ...runtime.plan.dtypes import DType
 from ...runtime.plan.plan import Plan, Symbol
@@ -13,7 +12,7 @@ from ..fusion import Fusion
 from ..ir.graph import Graph, Value
 from ..options import Limits
 from ..planning.plan_builder import Planner
-from ..precision.float16_storage import Borders
+from ..precision.float16_storage import Borders, HalfStorage
 
 
 @dataclass(frozen=True)
@@ -35,6 +34,6 @@ class Lowering:
     #: 16-bit floats that count as float32 while kernels are chosen, with the types that the model declares
     widened: dict[Value, DType] = field(default_factory=dict)
     fusion: Fusion = field(init=False)
-    storage: dict[str, Any] | None = None  #: which values are stored in half precision, and why others are not
+    storage: HalfStorage | None = None  #: which values are stored in half precision, and why others are not
     planner: Planner = field(init=False)
     plan: Plan = field(init=False)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from ...runtime.plan.dtypes import FLOAT32
 from ..compilation import Compilation
 from ..fusion import fuse
 from ..ir.graph import Graph
+from ..planning.compilation_facts import fusion_refusals, node_placements
 from ..planning.host_weights import HostPlanner
 from ..planning.plan_builder import Planner
-from ..planning.report import describe_compilation
 from ..precision.float16_storage import restore_halves, store_halves, widen_halves
 from ..rewriting.rules import Rule, apply_rules
 from . import attention, padding, products, scales, siblings, simplify, views
@@ -119,7 +120,8 @@ def _storage(lowering: Lowering, compilation: Compilation) -> int:
     lowering.storage = store_halves(
         lowering.graph, lowering.fusion, compilation.profile, dict(options.reached), lowering.unit.borders
     )
-    return int(lowering.storage["activations"] + lowering.storage["weights"])
+    notes = lowering.storage.notes
+    return notes.activations + notes.weights
 
 
 def _kernels(lowering: Lowering, compilation: Compilation) -> int:
@@ -146,11 +148,22 @@ def _shaders(lowering: Lowering, _: Compilation) -> int:
 
 def _plan(lowering: Lowering, compilation: Compilation) -> int:
     """Put calls, weights, ports and notes together."""
-    plan = lowering.plan = lowering.planner.assemble()
-    plan.report.update(describe_compilation(lowering.unit.nodes, lowering.fusion))
-    plan.report["choices"] = [answer.to_json() for answer in compilation.choices.answers.values()]
-    if lowering.storage is not None:
-        plan.report["precision"] = lowering.storage
+    plan = lowering.planner.assemble()
+    storage = lowering.storage
+    lowering.plan = replace(
+        plan,
+        facts=replace(
+            plan.facts,
+            nodes=node_placements(lowering.unit.nodes, lowering.fusion),
+            decisions=tuple(answer.facts() for answer in compilation.choices.answers.values()),
+            precision=None if storage is None else storage.facts,
+        ),
+        notes=replace(
+            plan.notes,
+            not_fused=fusion_refusals(lowering.fusion),
+            precision=None if storage is None else storage.notes,
+        ),
+    )
     return len(plan.calls)
 
 

@@ -1,25 +1,11 @@
-"""What the planner tells people about its calls: tensors with layouts, and which ONNX nodes are where in a kernel.
-
-The rows are JSON values for ``Plan.report``.  They explain a plan and change nothing about how it runs:
-
-``tensors``
-    every tensor that a call of the run binds: name (that of the ONNX tensor whose elements it holds, else "", or for
-    a weight a constant that it is made from, in brackets), graph path of the ONNX nodes, the ONNX node whose result it
-    is ("" for inputs and constants), dtype, logical shape, layout, and kind: ``input``, ``weight``, ``activation`` or
-    ``output``; of nodes in loops that are written out also ``steps``
-``call_records``
-    one row for each call: ``operands`` (numbers of tensors in binding order, the result last), ``also`` (those of them
-    that are further results; plans of older versions have no such entry), ``family``, the ONNX nodes by their part in
-    the kernel (``prologue``, ``anchor``, ``epilogue``), ``in_place`` (the number of the tensor that the result
-    overwrites and that the kernel reads at the result's binding, or None), the sizes of its loops, and ``choice``: the
-    key of the problem that its configuration was chosen for, and where the choice came from; None where there was none
-"""
+"""Records of the calls of a plan: their tensors with layouts, and which ONNX nodes are in which part of a kernel."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
 
+from ...runtime.plan.facts import CallFacts, StoredLayout, TensorFacts, TensorKind
+from ...runtime.plan.notes import CallNotes
 from ..fusion import Group
 from ..ir.graph import Node, Value
 from ..ir.layout import Layout
@@ -29,13 +15,14 @@ from ..symbolic.dimensions import serialise
 
 
 class CallRecorder:
-    """Collects the rows while calls are made, in order; ``kind_of`` tells what a value is to the plan."""
+    """Collect facts and notes while calls are made, in order; ``kind_of`` returns what a value is to the plan."""
 
-    def __init__(self, kind_of: Callable[[Value], str]) -> None:
+    def __init__(self, kind_of: Callable[[Value], TensorKind]) -> None:
         self._kind_of = kind_of
         self._numbers: dict[Value, int] = {}
-        self.tensors: list[dict[str, Any]] = []
-        self.calls: list[dict[str, Any]] = []
+        self.tensors: list[TensorFacts] = []
+        self.calls: list[CallFacts] = []
+        self.notes: list[CallNotes] = []
 
     def add(self, group: Group, built: Built, in_place: Value | None) -> None:
         """Record one call of the run; ``in_place`` is the operand whose memory the result takes over."""
@@ -43,17 +30,21 @@ class CallRecorder:
         own = group.region.nodes if group.region else group.nodes[len(group.inlined) :]
         before = list(group.region.scores.nodes) if group.region and group.region.scores else []
         self.calls.append(
-            {
-                "family": group.family,
-                "operands": [self._number(value) for value in built.operands],
-                "also": [self._number(value) for value in group.also],
-                "in_place": None if in_place is None else self._number(in_place),
-                "prologue": origins_of([*group.inlined, *before]),
-                "anchor": origins_of([anchor] if anchor else []),
-                "epilogue": origins_of(node for node in own if node is not anchor),
-                "dims": {name: ix.bounds(size)[1] for name, size in built.spec.dims},
-                "choice": built.answers[-1].to_json() if built.answers else None,
-            }
+            CallFacts(
+                operands=tuple(map(self._number, built.operands)),
+                also=tuple(map(self._number, group.also)),
+                in_place=None if in_place is None else self._number(in_place),
+            )
+        )
+        self.notes.append(
+            CallNotes(
+                family=group.family,
+                prologue=origins_of([*group.inlined, *before]),
+                anchor=origins_of([anchor] if anchor else []),
+                epilogue=origins_of(node for node in own if node is not anchor),
+                dims={name: ix.bounds(size)[1] for name, size in built.spec.dims},
+                decision=built.answers[-1].key if built.answers else None,
+            )
         )
 
     def _number(self, value: Value) -> int:
@@ -63,19 +54,19 @@ class CallRecorder:
             self.tensors.append(self._describe(value))
         return found
 
-    def _describe(self, value: Value) -> dict[str, Any]:
+    def _describe(self, value: Value) -> TensorFacts:
         origin = value.producer.origin if value.producer else None
         kind = self._kind_of(value)
-        return {
-            "name": value.name or (_source_name(value) if kind == "weight" else ""),
-            "graph": origin.graph if origin else "main",
-            "node": str(origin or ""),
-            "dtype": value.dtype.name,
-            "shape": [serialise(dim) for dim in value.shape],
-            "layout": describe_layout(value.layout),
-            "kind": kind,
-            **({"steps": list(origin.steps)} if origin and origin.steps else {}),
-        }
+        return TensorFacts(
+            name=value.name or (_source_name(value) if kind is TensorKind.WEIGHT else ""),
+            graph=origin.graph if origin else "main",
+            node=str(origin or ""),
+            dtype=value.dtype.name,
+            shape=tuple(serialise(dim) for dim in value.shape),
+            layout=stored_layout(value.layout),
+            kind=kind,
+            steps=origin.steps if origin else (),
+        )
 
 
 def _source_name(value: Value) -> str:
@@ -92,16 +83,11 @@ def _source_name(value: Value) -> str:
     return ""
 
 
-def describe_layout(layout: Layout) -> dict[str, Any]:
-    """A layout as JSON: its fields, and its text for people."""
-    return {
-        "order": list(layout.order),
-        "padding": [list(pair) for pair in layout.padding],
-        "blocks": [list(pair) for pair in layout.blocks],
-        "text": str(layout),
-    }
+def stored_layout(layout: Layout) -> StoredLayout:
+    """Return the record of a layout."""
+    return StoredLayout(layout.order, layout.padding, layout.blocks, str(layout))
 
 
-def origins_of(nodes: Iterable[Node]) -> list[str]:
-    """The ONNX nodes of IR nodes, each once, in order."""
-    return list(dict.fromkeys(str(origin) for node in nodes for origin in node.origins))
+def origins_of(nodes: Iterable[Node]) -> tuple[str, ...]:
+    """Return the ONNX nodes of IR nodes as texts, each once, in order."""
+    return tuple(dict.fromkeys(str(origin) for node in nodes for origin in node.origins))

@@ -13,12 +13,15 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ...runtime.plan.codec import encode
+from ...runtime.plan.dimension import DimExpr
 from ...runtime.plan.dtypes import DType, padded_bytes
 from ...runtime.plan.errors import DeviceLimitError, InternalError, ShaderloomError
+from ...runtime.plan.facts import PlanFacts, TensorKind
+from ...runtime.plan.notes import MemoryNotes, PlanNotes
 from ...runtime.plan.plan import (
     Alias,
     Constant,
-    DimExpr,
     Kernel,
     KernelCall,
     Plan,
@@ -28,7 +31,6 @@ from ...runtime.plan.plan import (
     Stage,
     Symbol,
     Weight,
-    _encode,
 )
 from ..codegen.render import render
 from ..codegen.spec import KernelSpec
@@ -182,13 +184,10 @@ class Planner:
             arenas=tuple(serialise(size) for size in placement.arenas),
             constants=constants,
             aliases=aliases,
-            report={
-                **self._memory_report(),
-                "tensors": recorder.tensors,
-                "call_records": recorder.calls,
-            },
+            facts=PlanFacts(tuple(recorder.tensors), tuple(recorder.calls)),
+            notes=PlanNotes(tuple(recorder.notes), self._memory_notes()),
         )
-        content = {name: value for name, value in plan.to_json().items() if name not in ("key", "report")}
+        content = {name: value for name, value in plan.to_json().items() if name not in ("key", "facts", "notes")}
         return replace(plan, key=digest(**content))
 
     # -- kernels -------------------------------------------------------------------------------------------------
@@ -310,7 +309,7 @@ class Planner:
         else:
             calls, sources = self._transform(value)
             key = digest(
-                sources=sources, calls=[[call.kernel, [_encode(item) for item in call.ranges]] for call in calls]
+                sources=sources, calls=[[call.kernel, [encode(item) for item in call.ranges]] for call in calls]
             )
             own = self._local(value)
             calls = tuple(
@@ -471,13 +470,13 @@ class Planner:
         arena, offset = self.placement.place[self.homes[root]]
         return Range(f"arena:{arena}" if arena >= 0 else self.rooms[-1 - arena], offset, size)
 
-    def _kind_of(self, value: Value) -> str:
-        """What a value is to the plan, for people."""
+    def _kind_of(self, value: Value) -> TensorKind:
+        """Return what a value is to the plan."""
         if value in self.inputs:
-            return "input"
+            return TensorKind.INPUT
         if value.is_constant or self.fusion.materialised[value].constant:
-            return "weight"
-        return "output" if self._root(value) in self.outputs else "activation"
+            return TensorKind.WEIGHT
+        return TensorKind.OUTPUT if self._root(value) in self.outputs else TensorKind.ACTIVATION
 
     # -- outputs -------------------------------------------------------------------------------------------------
 
@@ -497,17 +496,17 @@ class Planner:
                 aliases.append(Alias(name, f"weight:{self._weight(value)}", size))
         return tuple(ports), tuple(constants), tuple(aliases)
 
-    # -- report --------------------------------------------------------------------------------------------------
+    # -- notes ---------------------------------------------------------------------------------------------------
 
-    def _memory_report(self) -> dict[str, Any]:
-        """Bytes of activation memory; upper bounds where dimensions are declared dynamic."""
+    def _memory_notes(self) -> MemoryNotes:
+        """Return the bytes of activation memory; upper bounds where dimensions are declared dynamic."""
         outputs = sum(ix.bounds(stored_bytes(value))[1] for value in self.outputs)
         arenas = sum(ix.bounds(size)[1] for size in self.placement.arenas)
         naive = sum(ix.bounds(stored_bytes(value))[1] for group in self.running for value in group.outputs)
-        return {
-            "planned_bytes": arenas + outputs,
-            "naive_bytes": naive,
-            "lower_bound_bytes": arena_allocator.lower_bound(self.tensors),
-            "weight_bytes": sum(weight.bytes for weight in self.weights.values()),
-            "in_place": sum(1 for made in self.made.values() if made.shares is not None),
-        }
+        return MemoryNotes(
+            planned_bytes=arenas + outputs,
+            naive_bytes=naive,
+            lower_bound_bytes=arena_allocator.lower_bound(self.tensors),
+            weight_bytes=sum(weight.bytes for weight in self.weights.values()),
+            in_place=sum(1 for made in self.made.values() if made.shares is not None),
+        )

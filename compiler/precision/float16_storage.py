@@ -4,7 +4,7 @@ Arithmetic stays in f32: kernels convert where they load and store, sums and nor
 this is a pass over fused groups with layouts, and it changes nothing but the ``dtype`` of values that exist in memory.
 Model inputs and outputs keep their types.  A weight is converted once, when weights are made.
 
-A value stays float32, with a reason in the report, if
+A value stays float32, with a reason in the plan's notes, if
 
 * it is a vector of weights (a bias, a scale): nothing is gained;
 * it is a position, computed from integers alone, or an integer is computed from it: every unit counts;
@@ -35,6 +35,8 @@ from ...runtime.plan.dtypes import (
     fits_float16,
 )
 from ...runtime.plan.errors import ShaderloomError
+from ...runtime.plan.facts import PrecisionFacts
+from ...runtime.plan.notes import KeptValue, PrecisionNotes
 from ..codegen.render import render
 from ..fusion import Fusion, Group, constant_values
 from ..ir.graph import Graph, Value
@@ -60,12 +62,11 @@ _FAMILIES = frozenset({"map", "gemm", "conv", "conv_transpose", "attention", "re
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
-    """A value that stays float32: the ONNX node and tensor, and why."""
+class HalfStorage:
+    """What :func:`store_halves` did."""
 
-    node: str
-    tensor: str
-    why: str
+    facts: PrecisionFacts
+    notes: PrecisionNotes
 
 
 @dataclass(frozen=True)
@@ -92,11 +93,10 @@ def store_halves(
     profile: DeviceProfile,
     reached: Mapping[str, float],
     borders: Borders | None = None,
-) -> dict[str, Any]:
-    """Turn float32 values in memory into float16 where they fit; gives the report, JSON values.
+) -> HalfStorage:
+    """Turn float32 values in memory into float16 where they fit.
 
-    ``reached`` has the largest magnitude of values by :func:`name_of`, at least of those that do not fit.  The report
-    of a graph with ``borders`` has what the next stages must know of its outputs.
+    ``reached`` has the largest magnitude of values by :func:`name_of`, at least of those that do not fit.
     """
     return _Narrowing(graph, fusion, profile, reached, borders).run()
 
@@ -207,7 +207,7 @@ class _Narrowing:
         reached: Mapping[str, float],
         borders: Borders | None,
     ) -> None:
-        self.graph, self.fusion, self.reached, self.borders = graph, fusion, reached, borders
+        self.graph, self.fusion, self.reached = graph, fusion, reached
         self.choice = _KernelChoice(graph, fusion, profile)
         self.outputs = set(graph.outputs)
         known = borders or Borders()
@@ -218,10 +218,10 @@ class _Narrowing:
         self.positions = _positions(graph, known.positions)
         self.exact = self.positions | _behind_integers(graph, [value for name, value in named if name in known.exact])
         self.deciding = _ancestors(value for name, value in named if name in known.deciding)
-        self.kept: dict[Value, Kept] = {}
+        self.kept: dict[Value, KeptValue] = {}
         self.converted: list[Group] = []
 
-    def run(self) -> dict[str, Any]:
+    def run(self) -> HalfStorage:
         running = [group for group in self.fusion.groups if not group.constant]
         weights = dict.fromkeys(value for group in running for value in group.reads if self._is_weight(value))
         halves = weight_halves = 0
@@ -250,30 +250,22 @@ class _Narrowing:
             halves += 1
             relying[name_of(value)] = None
         self._finish()
-        further = {} if self.borders is None else {"borders": self._outputs()}
-        return {
-            **further,
-            "stored": FLOAT16.name,
-            "activations": halves,
-            "weights": weight_halves,
-            "kept": [{"node": kept.node, "tensor": kept.tensor, "why": kept.why} for kept in self.kept.values()],
-            "measured": sorted(relying),
-        }
-
-    def _outputs(self) -> dict[str, Any]:
-        """What the next stages must know of the outputs: positions, and where constants may have sent them."""
         named = list(zip(self.graph.output_names, self.graph.outputs))
-        return {
-            "positions": [name for name, value in named if value in self.positions and value.dtype.is_float],
-            "far": {name: list(self.far[value]) for name, value in named if value in self.far},
-        }
+        return HalfStorage(
+            PrecisionFacts(
+                measured=tuple(sorted(relying)),
+                positions=tuple(name for name, value in named if value in self.positions and value.dtype.is_float),
+                overflowing={name: self.far[value] for name, value in named if value in self.far},
+            ),
+            PrecisionNotes(FLOAT16.name, halves, weight_halves, tuple(self.kept.values())),
+        )
 
     def _is_weight(self, value: Value) -> bool:
         group = self.fusion.materialised.get(value)
         return value.is_constant or (group is not None and group.constant)
 
     def _keep(self, value: Value, why: str) -> None:
-        self.kept[value] = Kept(name_of(value), value.name, why)
+        self.kept[value] = KeptValue(name_of(value), value.name, why)
 
     # -- reasons -------------------------------------------------------------------------------------------------
 

@@ -15,10 +15,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, is_dataclass
 from typing import Any, TypeVar
 
-Choice = TypeVar("Choice")
+from ...runtime.plan.facts import ANALYTIC, DecisionFacts
 
-#: Where an answer may come from: the cost model, measurements that are part of the package, or those of this machine
-ANALYTIC, SHIPPED, TUNED = "analytic", "shipped", "tuned"
+Choice = TypeVar("Choice")
 
 #: A choice as JSON values
 Encoded = Mapping[str, Any]
@@ -46,12 +45,9 @@ class Answer:
     candidates: tuple[Any, ...] = field(default=(), repr=False)
     nodes: dict[str, None] = field(default_factory=dict, repr=False)  #: ONNX nodes, where a pass asked
 
-    def to_json(self) -> dict[str, Any]:
-        """The row of a plan's report."""
-        row: dict[str, Any] = {"problem": self.key, "source": self.source, "candidates": len(self.candidates)}
-        if self.nanoseconds is not None:
-            row.update(ns=self.nanoseconds, analytic_ns=self.analytic_nanoseconds)
-        return row
+    def facts(self) -> DecisionFacts:
+        """Return the record of a plan."""
+        return DecisionFacts(self.key, self.source, len(self.candidates), self.nanoseconds, self.analytic_nanoseconds)
 
 
 def problem_key(family: str, **facts: object) -> str:

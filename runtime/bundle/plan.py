@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, fields
 from typing import Any
 
 from ..plan.errors import InternalError
 from ..plan.json_reader import Reader
-from ..plan.plan import Alias, Binding, Kernel, KernelCall, Plan, Port, Range, Stage, Symbol
+from ..plan.plan import Plan
 from ..plan.validate import check_plan
 from .format import canonical_json, own_feature, web_feature
 from .manifest import Part
@@ -45,19 +44,14 @@ def decode(content: bytes, shader: Callable[[str], str], weights: Mapping[str, S
     """Read ``plan-KEY.json``.
 
     ``shader`` gives the text of a kernel by its key, ``weights`` the parts of every weight: they become the sources of
-    the plan.  Fields that are not known are ignored; a field that a newer version added may be missing if it has a
-    default.  Raises :class:`ValueError` if the content is not a plan that can run.
+    the plan.  Unknown fields are ignored.  Raises :class:`ValueError` if the content is not a plan that can run.
     """
     try:
         root = Reader(json.loads(content), "")
     except (ValueError, RecursionError) as error:
         raise ValueError(f"it is not JSON: {error}") from None
-    data = _known(root, Plan)
-    data["sources"], data["weights"] = [], []
-    for name, kind in (("inputs", Port), ("outputs", Port), ("symbols", Symbol), ("aliases", Alias)):
-        data[name] = [_known(item, kind) for item in root.get(name).items()]
+    data = {**root.object(), "sources": [], "weights": []}
     data["kernels"] = [_kernel(item, shader) for item in root.get("kernels").items()]
-    data["stages"] = [_stage(item) for item in root.get("stages").items()]
     data["constants"] = [_constant(item) for item in root.get("constants").items()]
     for item in root.get("weights").items():
         weight, sources = _weight(item, weights)
@@ -71,34 +65,9 @@ def decode(content: bytes, shader: Callable[[str], str], weights: Mapping[str, S
     return plan
 
 
-def _known(item: Reader, kind: Any) -> dict[str, Any]:
-    """The fields of ``item`` that the record has."""
-    given = item.object()
-    result = {}
-    for field in fields(kind):
-        if field.name in given:
-            result[field.name] = given[field.name]
-        elif field.default is not MISSING:
-            result[field.name] = list(field.default) if isinstance(field.default, tuple) else field.default
-        elif field.default_factory is not MISSING:
-            result[field.name] = field.default_factory()
-    return result
-
-
 def _kernel(item: Reader, shader: Callable[[str], str]) -> dict[str, Any]:
-    kernel = _known(item, Kernel)
-    kernel["wgsl"] = shader(item.get("key").key())
-    kernel["bindings"] = [_known(binding, Binding) for binding in item.get("bindings").items()]
-    kernel["features"] = [own_feature(name.text()) for name in item.get("features").items()]
-    return kernel
-
-
-def _stage(item: Reader) -> dict[str, Any]:
-    calls = []
-    for call in item.get("calls").items():
-        calls.append(_known(call, KernelCall))
-        calls[-1]["ranges"] = [_known(span, Range) for span in call.get("ranges").items()]
-    return {**_known(item, Stage), "calls": calls}
+    features = [own_feature(name.text()) for name in item.get("features").items()]
+    return {**item.object(), "wgsl": shader(item.get("key").key()), "features": features}
 
 
 def _constant(item: Reader) -> dict[str, Any]:
@@ -134,12 +103,11 @@ def _weight(item: Reader, weights: Mapping[str, Sequence[Part]]) -> tuple[dict[s
         }
         for number, part in enumerate(weights[key])
     ]
-    description = item.object().get("description", "")
     weight = {
         "key": key,
         "bytes": size,
         "sources": [source["key"] for source in sources],
         "calls": [],
-        "description": description,
+        "description": item.get("description").text(),
     }
     return weight, sources

@@ -11,8 +11,9 @@ from typing import Any
 
 from ..device import native
 from ..device.device import Device, PipelineHolder
+from ..plan.dimension import evaluate
 from ..plan.errors import InternalError, LimitError
-from ..plan.plan import Kernel, KernelCall, evaluate
+from ..plan.plan import Kernel, KernelCall
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,9 +21,10 @@ from ..device.device import Device
 from ..memory.buffers import COPY_DST, TENSOR, UNIFORM, OwnedBuffer, StagingPool, as_bytes, grown, write
 from ..memory.storage import OutputPool
 from ..plan.caps import Caps, MemoryAccount
+from ..plan.dimension import evaluate
 from ..plan.dtypes import BY_NAME, interface_dtype
 from ..plan.errors import ClosedError, InternalError, LimitError
-from ..plan.plan import Plan, evaluate, uniform_values
+from ..plan.plan import Plan, uniform_values
 from . import timing
 from .attachment import Attacher, Attachment, Target
 from .bind_groups import BindGroups

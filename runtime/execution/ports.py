@@ -10,9 +10,10 @@ from typing import Any, Union
 import numpy as np
 
 from ..memory.tensor import Tensor, border_bytes
+from ..plan.dimension import DimExpr, evaluate
 from ..plan.dtypes import BY_NAME, interface_dtype, padded_bytes, to_border
 from ..plan.errors import InputError, InternalError, LimitError
-from ..plan.plan import Constant, DimExpr, Plan, Port, evaluate
+from ..plan.plan import Constant, Plan, Port
 
 #: What a caller may feed, once checked
 Feed = Union[np.ndarray, Tensor]

@@ -8,9 +8,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from ..plan.device_profile import DeviceProfile
+from ..plan.dimension import DimExpr, evaluate
 from ..plan.dtypes import BY_NAME, padded_bytes
 from ..plan.errors import LimitError, UnsupportedError
-from ..plan.plan import DimExpr, Plan, evaluate
+from ..plan.plan import Plan
 from .dispatch import describe
 
 #: symbols of which every combination of bounds is tried; of more only the two with all low and all high

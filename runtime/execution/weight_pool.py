@@ -14,8 +14,9 @@ from ..device.device import Device
 from ..memory.buffers import TENSOR, OwnedBuffer, upload, write
 from ..memory.data_loader import check_length, chunks_of
 from ..plan.caps import Caps, MemoryAccount
+from ..plan.dimension import evaluate
 from ..plan.errors import ClosedError, InternalError, LimitError
-from ..plan.plan import Plan, SourceRef, Weight, evaluate
+from ..plan.plan import Plan, SourceRef, Weight
 from .dispatch import Binder, Dispatch, encode
 
 #: Gives the bytes of an initializer: a buffer, preferably a view of a mapped file, or chunks (:mod:`.data_loader`)

@@ -17,45 +17,17 @@ Buffers
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
-from functools import cache
-from types import UnionType
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from dataclasses import dataclass, field
+from typing import Any, Union
 
+from .codec import decode, encode
+from .dimension import DimExpr
+from .facts import PlanFacts
+from .notes import PlanNotes
 from .size_range import SizeRange
-
-DimExpr = Union[int, str, list[Any], tuple[Any, ...]]
-
-
-def evaluate(expression: DimExpr, symbols: Mapping[str, int]) -> int:
-    """Value of a dimension expression."""
-    if isinstance(expression, int):
-        return expression
-    if isinstance(expression, str):
-        return symbols[expression]
-    operator, *operands = expression
-    values = [evaluate(operand, symbols) for operand in operands]
-    if operator == "+":
-        return sum(values)
-    if operator == "*":
-        result = 1
-        for value in values:
-            result *= value
-        return result
-    left, right = values
-    if operator == "//":
-        return left // right
-    if operator == "%":
-        return left % right
-    if operator == "min":
-        return min(left, right)
-    if operator == "max":
-        return max(left, right)
-    raise ValueError(f"unknown operator {operator!r} in a dimension")
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,8 +181,8 @@ class Plan:
     arenas: tuple[DimExpr, ...]  #: bytes of each arena
     constants: tuple[Constant, ...] = ()
     aliases: tuple[Alias, ...] = ()
-    #: what ``inspect`` shows: counts, placement, memory, reasons.  JSON values only: lists, not tuples
-    report: dict[str, Any] = field(default_factory=dict)
+    facts: PlanFacts = field(default_factory=PlanFacts)
+    notes: PlanNotes = field(default_factory=PlanNotes)
 
     @property
     def calls(self) -> list[KernelCall]:
@@ -219,104 +191,15 @@ class Plan:
 
     def to_json(self) -> dict[str, Any]:
         """A JSON-ready dict; :meth:`from_json` reads it back to an equal plan."""
-        return _encode(self)
+        result: dict[str, Any] = encode(self)
+        return result
 
     @classmethod
     def from_json(cls, data: Any) -> Plan:
         """The plan that :meth:`to_json` wrote.  Raises :class:`ValueError` if ``data`` is not one."""
-        return _decode(data, cls, "plan")
+        return decode(data, cls, "plan")
 
     @property
     def digest(self) -> str:
         """sha256 of the canonical JSON form."""
         return hashlib.sha256(json.dumps(self.to_json(), sort_keys=True).encode()).hexdigest()
-
-
-def _encode(value: Any) -> Any:
-    """JSON values for a record of this module, or for anything that one may hold."""
-    if value is None or type(value) in (str, int, float, bool):
-        return value
-    if isinstance(value, (list, tuple)):
-        return [_encode(item) for item in value]
-    if isinstance(value, dict):
-        return {key: _encode(item) for key, item in value.items()}
-    if is_dataclass(value):
-        record: Any = type(value)
-        return {name: _encode(getattr(value, name)) for name in _names_of(record)}
-    if isinstance(value, bytes):
-        return {"base64": base64.b64encode(value).decode("ascii")}
-    return value
-
-
-@cache
-def _names_of(record: Any) -> tuple[str, ...]:
-    return tuple(item.name for item in fields(record))
-
-
-def _decode(data: Any, expected: Any, where: str) -> Any:
-    """``data`` as a value of the annotated type ``expected``; strict, so that a damaged file is an error here."""
-    if expected is Any:  # a value of Kernel.config: hashable, so its lists were tuples
-        return tuple(_decode(item, Any, where) for item in data) if isinstance(data, list) else data
-    if expected == DimExpr:
-        return _decode_dim(data, where)
-    if isinstance(expected, type) and is_dataclass(expected):
-        return _decode_record(data, expected, where)
-    origin = get_origin(expected)
-    if origin in (Union, UnionType):
-        return _decode_union(data, get_args(expected), where)
-    if origin is tuple:
-        if not isinstance(data, list):
-            raise ValueError(f"{where} is not a list")
-        items = get_args(expected)
-        if items[-1] is Ellipsis:
-            return tuple(_decode(item, items[0], where) for item in data)
-        if len(data) != len(items):
-            raise ValueError(f"{where} has {len(data)} elements instead of {len(items)}")
-        return tuple(_decode(item, kind, where) for item, kind in zip(data, items))
-    if origin is dict:
-        if not isinstance(data, dict):
-            raise ValueError(f"{where} is not an object")
-        return data
-    if expected is bytes:
-        if not isinstance(data, dict) or set(data) != {"base64"}:
-            raise ValueError(f"{where} is not base64 data")
-        return base64.b64decode(data["base64"], validate=True)
-    if expected is float and type(data) is int:
-        return float(data)
-    if type(data) is not expected:
-        raise ValueError(f"{where} is not of type {expected.__name__}")
-    return data
-
-
-def _decode_record(data: Any, expected: Any, where: str) -> Any:
-    names = [item.name for item in fields(expected)]
-    if not isinstance(data, dict) or set(data) != set(names):
-        raise ValueError(f"{where} does not have the fields of {expected.__name__}")
-    types = _field_types(expected)
-    return expected(**{name: _decode(data[name], types[name], f"{where}.{name}") for name in names})
-
-
-@cache
-def _field_types(record: type) -> dict[str, Any]:
-    return get_type_hints(record)
-
-
-def _decode_union(data: Any, members: tuple[Any, ...], where: str) -> Any:
-    for member in members:
-        if member is type(None):
-            if data is None:
-                return None
-            continue
-        try:
-            return _decode(data, member, where)
-        except ValueError:
-            continue
-    raise ValueError(f"{where} has a wrong type")
-
-
-def _decode_dim(data: Any, where: str) -> DimExpr:
-    if type(data) in (int, str):
-        return data
-    if not isinstance(data, list) or len(data) < 2 or data[0] not in ("+", "*", "//", "%", "min", "max"):
-        raise ValueError(f"{where} is not a dimension")
-    return [data[0], *(_decode_dim(operand, where) for operand in data[1:])]

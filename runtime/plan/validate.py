@@ -8,8 +8,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from .dimension import DimExpr
 from .dtypes import BY_NAME
-from .plan import DimExpr, Plan
+from .plan import Plan
 
 #: operators of a dimension that take two operands
 _BINARY = ("//", "%", "min", "max")

@@ -40,22 +40,6 @@ NATIVE = DeviceProfile(
     {**WEB_LIMITS, "max-buffer-size": 1 << 30, "max-storage-buffer-binding-size": 1 << 30},
 )
 
-#: What of a plan's report a bundle keeps: all that ``inspect`` shows of a plan
-_REPORTED = (
-    "nodes",
-    "placement",
-    "planned_bytes",
-    "naive_bytes",
-    "lower_bound_bytes",
-    "weight_bytes",
-    "in_place",
-    "tensors",
-    "call_records",
-    "not_fused",
-    "precision",
-    "choices",
-)
-
 TARGETS = ("web", "web-software", "native", "this-device")
 
 Shapes = Mapping[str, Sequence[int]]
@@ -192,7 +176,7 @@ def _compile(model: Model, variant: _Variant, profile: DeviceProfile, writer: Bu
     except (NotKnownError, UnsupportedError) as error:
         raise _refusal(model, variant, error) from error
     check_limits(plan, profile)
-    return replace(plan, report={name: plan.report[name] for name in _REPORTED if name in plan.report})
+    return plan
 
 
 def _refusal(model: Model, variant: _Variant, error: ShaderloomError) -> ShaderloomError:
@@ -282,8 +266,8 @@ def _facts(model: Model, plans: Sequence[Plan], profile: DeviceProfile, target: 
 
 def _sources(plans: Sequence[Plan]) -> dict[str, int]:
     """Where the configurations of the plans came from that have alternatives, counted."""
-    rows = [row for plan in plans for row in plan.report.get("choices", ()) if row["candidates"] > 1]
-    return dict(sorted(Counter(row["source"] for row in rows).items()))
+    decisions = [decision for plan in plans for decision in plan.facts.decisions if decision.candidates > 1]
+    return dict(sorted(Counter(decision.source for decision in decisions).items()))
 
 
 def _record(port: HeaderPort) -> PortRecord:

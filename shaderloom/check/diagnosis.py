@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..compiler.frontend.topology import names_read
-from ..plans.instrument import Observation, observe, operands_of, writers_of
+from ..plans.instrument import Observation, observe
 from ..runtime.plan.dtypes import FLOAT16_LARGEST
 from .comparison import Difference, compare, not_finite
 from .plan_check import PlanCheck, Row, kernel_text
@@ -106,9 +106,8 @@ class Diagnostician:
 
     def _suspects(self, call: int) -> list[int]:
         """Calls from the last right tensors to a wrong one, in order."""
-        plan = self.plan
-        records, tensors = plan.report["call_records"], plan.report["tensors"]
-        writers = writers_of(records)
+        facts = self.plan.facts
+        writers = facts.writers()
         found: set[int] = set()
         pending = [call]
         while pending:
@@ -116,9 +115,8 @@ class Diagnostician:
             if number in found:
                 continue
             found.add(number)
-            for operand in operands_of(records[number]):
-                row = tensors[operand]
-                if operand in writers and self.check.where(row) not in self.good:
+            for operand in facts.calls[number].reads:
+                if operand in writers and self.check.where(facts.tensors[operand]) not in self.good:
                     pending.append(writers[operand])
         return sorted(found)
 
@@ -128,7 +126,7 @@ class Diagnostician:
         """Infinite float16 numbers where the reference has finite ones beyond their range."""
         assert first.call is not None
         found = self.observed.get(first.call)
-        if found is None or found.tensor["dtype"] != "float16" or not_finite(found.array) is None:
+        if found is None or found.tensor.dtype != "float16" or not_finite(found.array) is None:
             return None
         tensors = self._tensors(self._between(first))
         self.expected.expect_all(tensors)
@@ -175,13 +173,13 @@ class Diagnostician:
 
     def _kernel_fault(self, number: int, first: Row, difference: Difference) -> Diagnosis:
         plan = self.plan
-        record = plan.report["call_records"][number]
+        anchor = plan.notes.calls[number].anchor
         result = Diagnosis(
             "kernel",
             first.tensor,
             number,
             kernel_text(plan, number),
-            (record["anchor"] or list(plan.calls[number].origins) or [first.node])[0],
+            (anchor or plan.calls[number].origins or (first.node,))[0],
             plan.calls[number].origins,
             worst=first.difference if number == first.call else difference,
         )

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..model.plan_source import Progress
-from ..plans.instrument import Observation, observe, operands_of, output_tensors, results_of, writer_of
+from ..plans.instrument import Observation, observe, writer_of
 from ..runtime.execution.weight_pool import WeightPool
+from ..runtime.plan.facts import TensorFacts, TensorKind
 from ..runtime.plan.plan import KernelCall, Plan
 from .comparison import Difference, NotFinite, not_finite
 from .expectations import Expectations
@@ -99,13 +100,11 @@ class PlanCheck:
 
     # -- tensors of the model ------------------------------------------------------------------------------------------
 
-    def where(self, row: Mapping[str, Any]) -> tuple[Place, str] | None:
-        """The place and the name of the ONNX tensor that a row of ``Plan.report["tensors"]`` describes, if it is one
-        that a node makes.
-        """
+    def where(self, tensor: TensorFacts) -> tuple[Place, str] | None:
+        """Return the place and the name of the ONNX tensor that a plan's tensor is, None if no node makes it."""
         source = self.expected.source
-        found = source.locate(row["graph"], row["name"])
-        steps = (*self.steps, *row.get("steps", ()))
+        found = source.locate(tensor.graph, tensor.name)
+        steps = (*self.steps, *tensor.steps)
         place = None if found is None else source.place_of(found[0], steps)
         return None if place is None or found is None else (place, found[1])
 
@@ -113,7 +112,7 @@ class PlanCheck:
         """ONNX tensors, and the call that writes each, in the order of the run."""
         found: dict[tuple[Place, str], int] = {}
         for number in range(len(plan.calls)):
-            for row in output_tensors(plan, number):
+            for row in plan.facts.results(number):
                 key = self.where(row)
                 if key is not None:
                     found.setdefault(key, number)
@@ -154,16 +153,16 @@ class PlanCheck:
         writers: dict[int, int] = {}  # tensor -> the call that writes it
         watches = []
         for number, observation in observed.items():
-            record = plan.report["call_records"][number]
-            operands = operands_of(record)
-            writers.update(dict.fromkeys(results_of(record), number))
+            call_facts = plan.facts.calls[number]
+            operands = call_facts.reads
+            writers.update(dict.fromkeys(call_facts.writes, number))
             here = not_finite(observation.array)
             if here is None:
                 continue
             found[number] = here
             if any(writers.get(operand) in found for operand in operands):
                 continue
-            if any(not_finite(self.feeds[row["name"]]) for row in self._inputs(operands)):
+            if any(not_finite(self.feeds[row.name]) for row in self._inputs(operands)):
                 continue
             row, call = observation.tensor, plan.calls[number]
             key = self.where(row)
@@ -172,8 +171,8 @@ class PlanCheck:
                 Watch(
                     number,
                     kernel_text(plan, number),
-                    row["name"] if key is None else key[1],
-                    row["dtype"],
+                    row.name if key is None else key[1],
+                    row.dtype,
                     here,
                     call.origins,
                     None if known is None else not_finite(known) is not None,
@@ -183,9 +182,9 @@ class PlanCheck:
             )
         return watches
 
-    def _inputs(self, operands: Iterable[int]) -> Iterable[Mapping[str, Any]]:
-        rows = (self.plan.report["tensors"][operand] for operand in operands)
-        return [row for row in rows if row["kind"] == "input"]
+    def _inputs(self, operands: Iterable[int]) -> Iterable[TensorFacts]:
+        tensors = (self.plan.facts.tensors[operand] for operand in operands)
+        return [tensor for tensor in tensors if tensor.kind is TensorKind.INPUT]
 
 
 def kernel_text(plan: Plan, call: int) -> str:

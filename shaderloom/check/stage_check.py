@@ -19,7 +19,7 @@ from ..execution.program import Program
 from ..execution.program.loops import LoopStep
 from ..execution.program.steps import CpuStep, DeviceStep, Observer, Step
 from ..execution.program.values import Held
-from ..plans.instrument import Observation, output_tensors
+from ..plans.instrument import Observation
 from ..runtime.memory.tensor import Tensor
 from ..runtime.plan.errors import LimitError, ShapeError, UnsupportedError
 from .diagnosis import Diagnosis, Diagnostician
@@ -241,8 +241,8 @@ class _Names(Observer):
         plan = step.executor.plan
         self.plans.add(plan.key)
         for number in range(len(plan.calls)):
-            for row in output_tensors(plan, number):
-                found = self._checker._source.locate(row["graph"], row["name"])
+            for row in plan.facts.results(number):
+                found = self._checker._source.locate(row.graph, row.name)
                 if found is not None and found[0] == "main":
                     self.found[found[1]] = None
 

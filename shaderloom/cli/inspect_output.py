@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from ..plans.placement import count_placements
+from ..runtime.plan.dimension import dim_text
 from ..runtime.plan.errors import InputError
 from .common import format_bytes, print_json
 
@@ -57,12 +58,11 @@ def print_wgsl(plan: Plan, choice: str | None, as_json: bool) -> None:
     if as_json:
         print_json([{"id": kernel.id, "template": kernel.template, "wgsl": kernel.wgsl} for kernel in found])
         return
-    records, tensors = plan.report.get("call_records", []), plan.report.get("tensors", [])
-    first = {call.kernel: record for call, record in reversed(list(zip(plan.calls, records)))}
+    first = {call.kernel: number for number, call in reversed(list(enumerate(plan.calls)))}
     for kernel in found:
         typer.echo(f"// kernel {kernel.id}, template {kernel.template}, workgroup {kernel.workgroup}")
-        record = first.get(kernel.key)
-        typer.echo(annotated(kernel.wgsl, comments(kernel.wgsl, record, tensors)) if record else kernel.wgsl)
+        number = first.get(kernel.key)
+        typer.echo(kernel.wgsl if number is None else annotated(kernel.wgsl, comments(plan, number)))
 
 
 def print_plan(subject: Subject, choice: str | None, as_json: bool) -> None:
@@ -184,10 +184,3 @@ def choice_text(choice: Mapping[str, Any]) -> str:
     if choice["ns"] and choice["analytic_ns"] != choice["ns"]:
         times += f", {choice['analytic_ns'] / 1e6:.3f} ms with the cost model's"
     return f"configuration: {choice['source']}, {times}"
-
-
-def dim_text(size: Any) -> str:
-    """A dimension of a plan for people: a number, a name, or an expression in prefix form."""
-    if isinstance(size, (int, str)):
-        return str(size)
-    return "(" + " ".join(dim_text(part) for part in size) + ")"

@@ -244,7 +244,9 @@ class WgpuEngine:
         if calibration.is_new:
             self._measure(key, shapes, feeds)
         compiled = self.source.compile(key, shapes, self.device.profile)
-        if not calibration.covers(compiled.plan.report["precision"]["measured"]):
+        precision = compiled.plan.facts.precision
+        assert precision is not None, "the plan is in half precision"
+        if not calibration.covers(precision.measured):
             self._measure(key, shapes, feeds)
             compiled = self.source.compile(key, shapes, self.device.profile)
         return replace(compiled, milliseconds=(time.perf_counter() - start) * 1e3)

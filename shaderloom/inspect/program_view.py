@@ -10,6 +10,7 @@ from typing import Any
 from ..execution.program.values import Crossing
 from ..plans.describe import describe_plan
 from ..plans.placement import Placement
+from ..runtime.plan.codec import encode
 from ..runtime.plan.device_profile import DeviceProfile
 from ..runtime.plan.errors import UnsupportedError
 from ..runtime.plan.plan import Plan
@@ -88,10 +89,10 @@ _CROSSING = "it goes to another stage: there values keep the type that the model
 def _precision(plan: Plan, whole: Mapping[str, str], results: Collection[str]) -> dict[str, Any]:
     """What is float16 in a plan and what stays float32, by reason; ``results`` are the outputs of the model.
 
-    As ``report["precision"]``, with the values that leave the plan; ``why`` tells of a plan that is float32 as a whole.
+    The plan's notes, with the values that leave the plan; ``why`` explains a plan that is float32 as a whole.
     """
-    facts = plan.report.get("precision")
-    if facts is None:
+    notes = plan.notes.precision
+    if notes is None:
         why = whole.get(plan.key, "it was compiled in full precision")
         return {"stored": "float32", "activations": 0, "weights": 0, "kept": [], "why": why}
     constant = {item.output for item in plan.constants}
@@ -100,5 +101,5 @@ def _precision(plan: Plan, whole: Mapping[str, str], results: Collection[str]) -
         for port in plan.outputs
         if port.dtype == "float32" and port.name not in constant
     ]
-    counts = {name: facts[name] for name in ("stored", "activations", "weights")}
-    return {**counts, "kept": [*facts["kept"], *leaving]}
+    row: dict[str, Any] = encode(notes)
+    return {**row, "kept": [*row["kept"], *leaving]}

@@ -19,8 +19,9 @@ import numpy as np
 from ..plans.describe import find_kernels
 from ..plans.instrument import copy_call, copy_kernel, output_range
 from ..runtime.execution.executor import Executor
+from ..runtime.plan.dimension import evaluate
 from ..runtime.plan.errors import InputError, LimitError
-from ..runtime.plan.plan import Plan, Port, Stage, evaluate, uniform_values
+from ..runtime.plan.plan import Plan, Port, Stage, uniform_values
 from .report.annotate import annotated, comments, plain, tensor_text
 
 if TYPE_CHECKING:
@@ -67,7 +68,8 @@ def make_script(
     from ..plans.profiling import symbol_values
 
     symbols = symbol_values(plan, feeds)
-    call, record = plan.calls[number], plan.report["call_records"][number]
+    call = plan.calls[number]
+    operands = [plan.facts.tensors[tensor] for tensor in plan.facts.calls[number].operands]
     grid = [evaluate(size, symbols) for size in call.grid]
     if 0 in grid:
         raise InputError(f"call {number} does nothing for these inputs: a tensor of it is empty", hint="choose another")
@@ -79,12 +81,11 @@ def make_script(
             hint="use smaller inputs",
         )
     before, after = _record(device, plan, pool, feeds, number, symbols)
-    tensors = plan.report["tensors"]
     bindings = []
     for position, (binding, item) in enumerate(zip(kernel.bindings, call.ranges)):
         described = "dynamic dimensions"
-        if position < len(record["operands"]):
-            described = plain(tensor_text(tensors[record["operands"][position]]))
+        if position < len(operands):
+            described = plain(tensor_text(operands[position]))
         bindings.append(
             {
                 "name": binding.name,
@@ -103,13 +104,13 @@ def make_script(
         origins=[plain(origin) for origin in call.origins],
         adapter=plain(device.name),
         features=list(kernel.features),
-        wgsl=annotated(kernel.wgsl, comments(kernel.wgsl, record, tensors)),
+        wgsl=annotated(kernel.wgsl, comments(plan, number)),
         bindings=bindings,
         grid=grid,
         flops=evaluate(call.flops, symbols),
-        output=len(record["operands"]) - 1,
+        output=len(operands) - 1,
         expected=_packed(after),
-        dtype=_output_dtype(tensors[record["operands"][-1]]["dtype"]),
+        dtype=_output_dtype(operands[-1].dtype),
     )
 
 

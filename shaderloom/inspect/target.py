@@ -51,7 +51,7 @@ def model_subject(model: Model, shapes: Shapes, profile: DeviceProfile) -> Subje
     if model.calibration is not None and model.calibration.is_new:
         model.calibrate_on_host(shapes, profile)
     plan = model.compile(key, shapes, profile).plan
-    placements = of_plan(model.imported, plan.report.get("placed", ""))
+    placements = of_plan(model.imported, plan)
     return Subject(plan, profile, model_facts(model, key.to_json(), plan, profile), tuple(placements))
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..plans.instrument import observe, output_tensor
+from ..plans.instrument import observe
 from ..runtime.plan.dtypes import fits_float16
 from ..runtime.plan.plan import Plan
 
@@ -57,9 +57,9 @@ def magnitude(array: np.ndarray) -> float:
 
 def measure(device: Device, plan: Plan, pool: WeightPool, feeds: Mapping[str, np.ndarray]) -> dict[str, float]:
     """Run a float32 plan and give the largest magnitude of what its calls write, by ONNX node."""
-    calls = [number for number in range(len(plan.calls)) if output_tensor(plan, number)["dtype"] == "float32"]
+    calls = [number for number in range(len(plan.calls)) if plan.facts.result(number).dtype == "float32"]
     found: dict[str, float] = {}
     for seen in observe(device, plan, pool, feeds, calls):
-        node = seen.tensor["node"]
+        node = seen.tensor.node
         found[node] = max(found.get(node, 0.0), magnitude(seen.array))
     return found

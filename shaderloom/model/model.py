@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..cache import DiskCache, compiler_version, open_cache
-from ..compiler.tuning.config_choice import ANALYTIC, Choices
+from ..compiler.tuning.config_choice import Choices
 from ..notices import notify
 from ..runtime.bundle.files import is_bundle
 from ..runtime.memory.data_loader import DataLoader, load_whole
@@ -130,7 +130,11 @@ class Model:
         ``shapes`` are the concrete input shapes that gave the key.
         """
         compiled = self._compile(key, shapes, profile, self.compiler_options)
-        if self._tune is not None and key not in self._tuned and _is_unmeasured(compiled.plan):
+        if (
+            self._tune is not None
+            and key not in self._tuned
+            and any(decision.is_unmeasured for decision in compiled.plan.facts.decisions)
+        ):
             self._tuned.add(key)
             if self._measure(shapes, profile):
                 compiled = self._compile(key, shapes, profile, self.compiler_options)
@@ -368,11 +372,6 @@ class Model:
     def _store_plan(self, entries: Mapping[str, Any], choices: Choices, plan: Plan) -> None:
         if self._cache is not None:
             self._cache.put("plan", entries, {"choices": choices.transcript(), "plan": plan.to_json()})
-
-
-def _is_unmeasured(plan: Plan) -> bool:
-    """Whether the cost model alone chose a configuration that has others."""
-    return any(row["source"] == ANALYTIC and row["candidates"] > 1 for row in plan.report.get("choices", ()))
 
 
 def locate(model: Any) -> tuple[Path | None, bytes | None]:

@@ -1,14 +1,17 @@
 """What a plan says about itself, as JSON values: for ``inspect``, for ``session.report`` and for tests.
 
 What can be read off the plan is derived here; what only the compiler knows (nodes, placement, memory without planning,
-reasons) comes from ``Plan.report``.
+reasons) comes from the plan's facts and notes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ..runtime.plan.codec import encode
+from ..runtime.plan.facts import DecisionFacts, NodePlacement
 from ..runtime.plan.plan import Kernel, KernelCall, Plan
 
 if TYPE_CHECKING:
@@ -23,9 +26,9 @@ def describe_plan(plan: Plan, *, text: bool = False) -> dict[str, Any]:
     calls = [call for stage in plan.stages for call in stage.calls]
     used = {call.kernel: call for call in reversed(calls)}  # kernel key -> its first call
     kernels = {kernel.key: kernel for kernel in plan.kernels}
+    decisions = describe_decisions(plan)
     chosen = {
-        call.kernel: record.get("choice")
-        for call, record in reversed(list(zip(calls, plan.report.get("call_records", []))))
+        call.kernel: decisions.get(notes.decision or "") for call, notes in reversed(list(zip(calls, plan.notes.calls)))
     }
     derived: dict[str, Any] = {
         "kernels": [
@@ -48,7 +51,54 @@ def describe_plan(plan: Plan, *, text: bool = False) -> dict[str, Any]:
     if text:
         for row in derived["kernels"]:
             row["wgsl"] = kernels[row["key"]].wgsl
-    return {"slots": list(plan.arenas), **plan.report, **derived}
+    return {"slots": list(plan.arenas), **_describe_compilation(plan), **derived}
+
+
+def _describe_compilation(plan: Plan) -> dict[str, Any]:
+    """Return facts and notes of a plan."""
+    facts, notes = plan.facts, plan.notes
+    result: dict[str, Any] = {
+        "nodes": len(facts.nodes),
+        "placement": _describe_placement(facts.nodes),
+        **({} if notes.memory is None else encode(notes.memory)),
+        "tensors": encode(facts.tensors),
+        "call_records": [{**encode(call), **encode(note)} for call, note in zip(facts.calls, notes.calls, strict=True)],
+        "choices": list(describe_decisions(plan).values()),
+        "not_fused": encode(notes.not_fused),
+    }
+    if notes.precision is not None:
+        result["precision"] = encode(notes.precision)
+    return result
+
+
+def _describe_placement(nodes: Sequence[NodePlacement]) -> dict[str, Any]:
+    counts = Counter(nodes)
+    weights, folded = counts[NodePlacement.WEIGHTS], counts[NodePlacement.FOLDED]
+    return {
+        "wgpu": counts[NodePlacement.RUN],
+        "cpu": 0,
+        "folded": weights + folded,
+        "reasons": {
+            "weights": f"{weights} nodes depend on constants alone and run once, when weights are made",
+            "folded": f"{folded} nodes were computed while compiling, or became parts of others",
+        },
+    }
+
+
+def describe_decisions(plan: Plan) -> dict[str, dict[str, Any]]:
+    """Return how the configuration for each problem was chosen, by problem."""
+    return {decision.problem: _describe_decision(decision) for decision in plan.facts.decisions}
+
+
+def _describe_decision(decision: DecisionFacts) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "problem": decision.problem,
+        "source": decision.source,
+        "candidates": decision.candidates,
+    }
+    if decision.nanoseconds is not None:
+        row.update(ns=decision.nanoseconds, analytic_ns=decision.analytic_nanoseconds)
+    return row
 
 
 def _brief(kernel: Kernel) -> dict[str, Any]:

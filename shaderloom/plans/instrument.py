@@ -9,12 +9,14 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..runtime.plan.dimension import evaluate
 from ..runtime.plan.dtypes import BY_NAME, interface_dtype
-from ..runtime.plan.plan import Binding, Kernel, KernelCall, Plan, Port, Range, Stage, evaluate
+from ..runtime.plan.facts import TensorFacts
+from ..runtime.plan.plan import Binding, Kernel, KernelCall, Plan, Port, Range, Stage
 
 if TYPE_CHECKING:
     from ..runtime.device.device import Device
@@ -45,53 +47,25 @@ _COPY_KERNEL = Kernel(
 
 @dataclass(frozen=True)
 class Observation:
-    """What a call wrote: ``array`` in logical order, and the row of ``Plan.report["tensors"]`` that describes it.
+    """What a call wrote: ``array`` in logical order, and the facts of its tensor.
 
-    ``further`` has the same of the other results of a call that has several.
+    ``further`` holds the same for the other results of a call that has several.
     """
 
     call: int
-    tensor: Mapping[str, Any]
+    tensor: TensorFacts
     array: np.ndarray
-    further: tuple[tuple[Mapping[str, Any], np.ndarray], ...] = ()
+    further: tuple[tuple[TensorFacts, np.ndarray], ...] = ()
 
     @property
-    def results(self) -> tuple[tuple[Mapping[str, Any], np.ndarray], ...]:
+    def results(self) -> tuple[tuple[TensorFacts, np.ndarray], ...]:
         """All results, the main one first."""
         return ((self.tensor, self.array), *self.further)
 
 
-def operands_of(record: Mapping[str, Any]) -> list[int]:
-    """Numbers of the tensors that a call reads, the one that its result overwrites included."""
-    overwritten, further = record["in_place"], record.get("also", ())
-    read = [operand for operand in record["operands"][:-1] if operand not in further]
-    return [*read, *([] if overwritten is None else [overwritten])]
-
-
-def results_of(record: Mapping[str, Any]) -> list[int]:
-    """Numbers of the tensors that a call writes, the main one first."""
-    return [record["operands"][-1], *record.get("also", ())]
-
-
-def writers_of(records: Sequence[Mapping[str, Any]]) -> dict[int, int]:
-    """The call that writes each tensor."""
-    return {tensor: number for number, record in enumerate(records) for tensor in results_of(record)}
-
-
 def output_range(plan: Plan, call: int) -> Range:
-    """The range of a call's main result."""
-    record = plan.report["call_records"][call]
-    return plan.calls[call].ranges[len(record["operands"]) - 1]
-
-
-def output_tensor(plan: Plan, call: int) -> dict[str, Any]:
-    """The row of a call's main result."""
-    return plan.report["tensors"][plan.report["call_records"][call]["operands"][-1]]
-
-
-def output_tensors(plan: Plan, call: int) -> list[dict[str, Any]]:
-    """The rows of all results of a call, the main one first."""
-    return [plan.report["tensors"][tensor] for tensor in results_of(plan.report["call_records"][call])]
+    """Return the range of a call's main result."""
+    return plan.calls[call].ranges[len(plan.facts.calls[call].operands) - 1]
 
 
 def writer_of(plan: Plan, output: str) -> int | None:
@@ -105,16 +79,13 @@ def writer_of(plan: Plan, output: str) -> int | None:
 
 def _output_ranges(plan: Plan, call: int) -> list[Range]:
     """The ranges of all results of a call, the main one first."""
-    record, ranges = plan.report["call_records"][call], plan.calls[call].ranges
-    return [
-        output_range(plan, call),
-        *(ranges[record["operands"].index(tensor)] for tensor in record.get("also", ())),
-    ]
+    facts, ranges = plan.facts.calls[call], plan.calls[call].ranges
+    return [output_range(plan, call), *(ranges[facts.operands.index(tensor)] for tensor in facts.also)]
 
 
 def _names(plan: Plan, call: int) -> list[str]:
     """The outputs of :func:`observed` that hold the results of a call."""
-    count = len(results_of(plan.report["call_records"][call]))
+    count = len(plan.facts.calls[call].writes)
     return [f"call {call}", *(f"call {call}, result {number}" for number in range(1, count))]
 
 
@@ -166,7 +137,7 @@ def observe(
         with Executor(device, observed(plan, part), pool, poison=True) as executor:
             results = executor.run(feeds, [name for number in part for name in _names(plan, number)])
         for number in part:
-            rows = output_tensors(plan, number)
+            rows = plan.facts.results(number)
             arrays = [
                 decode(results.pop(name), row, symbols) for name, row in zip(_names(plan, number), rows, strict=True)
             ]
@@ -190,22 +161,20 @@ def _parts(plan: Plan, calls: Sequence[int], symbols: Mapping[str, int]) -> Iter
         yield part
 
 
-def decode(words: np.ndarray, row: Mapping[str, Any], symbols: Mapping[str, int]) -> np.ndarray:
-    """The logical elements of a tensor from its words in memory; ``row`` tells its dtype, shape and layout."""
-    shape = [evaluate(size, symbols) for size in row["shape"]]
-    layout = row["layout"]
-    blocks = dict(map(tuple, layout["blocks"]))
+def decode(words: np.ndarray, tensor: TensorFacts, symbols: Mapping[str, int]) -> np.ndarray:
+    """Return the logical elements of a tensor from its words in memory."""
+    shape = [evaluate(size, symbols) for size in tensor.shape]
+    layout = tensor.layout
+    blocks = dict(layout.blocks)
     stored = list(shape)
-    for axis, multiple in [*layout["padding"], *layout["blocks"]]:
+    for axis, multiple in [*layout.padding, *layout.blocks]:
         stored[axis] = -(-stored[axis] // multiple) * multiple
-    physical = [stored[axis] // blocks.get(axis, 1) for axis in layout["order"]] + [
-        size for _, size in layout["blocks"]
-    ]
-    dtype = interface_dtype(BY_NAME[row["dtype"]])
+    physical = [stored[axis] // blocks.get(axis, 1) for axis in layout.order] + [size for _, size in layout.blocks]
+    dtype = interface_dtype(BY_NAME[tensor.dtype])
     count = int(np.prod(physical, dtype=np.int64))
     elements = np.ascontiguousarray(words).view(np.uint8)[: count * dtype.itemsize].view(dtype).reshape(physical)
-    place = {axis: position for position, axis in enumerate(layout["order"])}
-    block_place = {axis: len(layout["order"]) + number for number, (axis, _) in enumerate(layout["blocks"])}
+    place = {axis: position for position, axis in enumerate(layout.order)}
+    block_place = {axis: len(layout.order) + number for number, (axis, _) in enumerate(layout.blocks)}
     order: list[int] = []
     for axis in range(len(shape)):
         order.append(place[axis])

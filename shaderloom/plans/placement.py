@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..runtime.plan.errors import Origin
+from ..runtime.plan.facts import NodePlacement
 
 if TYPE_CHECKING:
     from ..compiler.frontend.model import ImportedModel
+    from ..runtime.plan.plan import Plan
 
 #: (names of the graphs around a node, position in its graph) -> node, domain, provider, reason
 Placed = Mapping[tuple[str, int], tuple[Origin, str, str, str]]
@@ -32,11 +34,11 @@ class Placement:
     reason: str = ""
 
 
-#: Letters of a plan's report -> provider and reason
-LETTERS = {
-    "w": ("wgpu", ""),
-    "c": ("folded", "depends on constants alone: runs once, when weights are made"),
-    "f": ("folded", "evaluated while compiling, or part of another node"),
+#: How a plan computes a node -> provider and reason
+PROVIDERS = {
+    NodePlacement.RUN: ("wgpu", ""),
+    NodePlacement.WEIGHTS: ("folded", "depends on constants alone: runs once, when weights are made"),
+    NodePlacement.FOLDED: ("folded", "evaluated while compiling, or part of another node"),
 }
 
 
@@ -66,13 +68,13 @@ def describe(model: ImportedModel, placed: Placed) -> list[Placement]:
     return rows
 
 
-def of_plan(model: ImportedModel, letters: str) -> list[Placement]:
-    """The placements of a model that is one plan; ``letters`` has one for each node that was imported."""
+def of_plan(model: ImportedModel, plan: Plan) -> list[Placement]:
+    """Return the placements of a model that is one plan."""
     return describe(
         model,
         {
-            ("", node.origin.index): (node.origin, node.domain, *LETTERS[letter])
-            for node, letter in zip(model.graph.nodes, letters)
+            ("", node.origin.index): (node.origin, node.domain, *PROVIDERS[placement])
+            for node, placement in zip(model.graph.nodes, plan.facts.nodes)
         },
     )
 

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..runtime.execution.timing import Profile
-from ..runtime.plan.plan import Plan, evaluate
+from ..runtime.plan.dimension import evaluate
+from ..runtime.plan.plan import Plan
 
 if TYPE_CHECKING:
     from ..runtime.execution.roofline import Roofline

@@ -379,7 +379,7 @@ class InferenceSession:
             )
         if not self._chain.runs_program:
             try:
-                return of_plan(imported, self._select(None).compiled.plan.report.get("placed", ""))
+                return of_plan(imported, self._select(None).compiled.plan)
             except (UnsupportedError, ShapeError, DeviceLimitError):  # it is no single plan, and did not run yet
                 pass
         return self._chain.program().placement()

@@ -17,9 +17,10 @@ from ..compiler.symbolic.dimensions import serialise
 from ..runtime.device.device import Device
 from ..runtime.execution.dispatch import Binder, Dispatch
 from ..runtime.memory.buffers import COPY_DST, TENSOR, UNIFORM, write
+from ..runtime.plan.dimension import evaluate
 from ..runtime.plan.dtypes import DType
 from ..runtime.plan.errors import LimitError
-from ..runtime.plan.plan import Kernel, KernelCall, Range, Symbol, evaluate, uniform_values
+from ..runtime.plan.plan import Kernel, KernelCall, Range, Symbol, uniform_values
 
 #: Bytes of the operands of a kernel that is measured
 MOST_BYTES = 2 << 30

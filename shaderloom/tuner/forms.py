@@ -15,12 +15,13 @@ from functools import partial
 
 import numpy as np
 
-from ..compiler.tuning.config_choice import TUNED, Answer, Choices, Encoded, Known, encode
+from ..compiler.tuning.config_choice import Answer, Choices, Encoded, Known, encode
 from ..compiler.tuning.gemm_tiles import CPU_RUNS
 from ..runtime.device.device import Device
 from ..runtime.execution.dispatch import Dispatch
 from ..runtime.execution.executor import Executor
 from ..runtime.execution.weight_pool import WeightPool
+from ..runtime.plan.facts import TUNED
 from ..runtime.plan.plan import Plan
 from .db.database import Entry, Refusal
 from .search import LEAST_GAIN

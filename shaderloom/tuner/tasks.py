@@ -13,9 +13,11 @@ from ..compiler.passes.lowering import Lowering
 from ..compiler.planning.plan_builder import stored_bytes
 from ..compiler.symbolic.dimensions import dimension_variable, serialise
 from ..compiler.tuning import gemm_tiles
-from ..compiler.tuning.config_choice import TUNED, Answer, Choices, Known, encode
+from ..compiler.tuning.config_choice import Answer, Choices, Known, encode
 from ..runtime.plan.device_profile import DeviceProfile
-from ..runtime.plan.plan import Symbol, evaluate
+from ..runtime.plan.dimension import evaluate
+from ..runtime.plan.facts import TUNED
+from ..runtime.plan.plan import Symbol
 
 #: Operations that take as long as moving one byte, roughly, on any device
 _OPERATIONS_A_BYTE = 8

@@ -19,13 +19,14 @@ from ..compiler.binding.shape_binding import bind_shapes
 from ..compiler.driver import compile_unit, model_unit
 from ..compiler.passes.lowering import Lowering
 from ..compiler.passes.pipeline import LOWERED
-from ..compiler.tuning.config_choice import TUNED, Answer, Choices, Encoded, Known
+from ..compiler.tuning.config_choice import Answer, Choices, Encoded, Known
 from ..model.model import Model
 from ..model.random_inputs import random_feeds
 from ..runtime.device.device import open_device
 from ..runtime.execution.weight_pool import WeightPool
 from ..runtime.plan.caps import Caps, MemoryAccount
 from ..runtime.plan.errors import DeviceLost, ShaderloomError
+from ..runtime.plan.facts import TUNED
 from .db.database import Entry
 from .db.known import Knowledge, driver_of
 from .forms import search_forms

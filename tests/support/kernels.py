@@ -26,8 +26,9 @@ from shaderloom.compiler.symbolic.dimensions import dimension_variable, serialis
 from shaderloom.runtime.device.device import Device
 from shaderloom.runtime.memory.buffers import as_bytes
 from shaderloom.runtime.plan.device_profile import DeviceProfile
+from shaderloom.runtime.plan.dimension import evaluate
 from shaderloom.runtime.plan.dtypes import compute_dtype
-from shaderloom.runtime.plan.plan import Kernel, evaluate
+from shaderloom.runtime.plan.plan import Kernel
 
 STORAGE = 0x80 | 0x4 | 0x8  # STORAGE, COPY_SRC, COPY_DST
 UNIFORM = 0x40 | 0x8

@@ -16,7 +16,7 @@ import pytest
 from shaderloom.bundles.compile import compile_bundle
 from shaderloom.runtime.bundle.format import CHUNK
 from shaderloom.runtime.bundle.writer import BundleWriter
-from shaderloom.runtime.plan.plan import evaluate
+from shaderloom.runtime.plan.dimension import evaluate
 
 from ..support.bundles import change_manifest, copy_bundle, product_bundle, seal, small_model
 from .chromium import Page, PageError

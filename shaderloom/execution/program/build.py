@@ -23,7 +23,7 @@ from ...compiler.staging.program_graph import PendingNode, ProgramScope, branch_
 from ...compiler.symbolic.polynomial import Undecidable
 from ...model.model import Model
 from ...model.plan_source import Compiled
-from ...plans.placement import LETTERS
+from ...plans.placement import PROVIDERS
 from ...runtime.execution.weight_pool import WeightPool
 from ...runtime.plan.dtypes import to_border
 from ...runtime.plan.errors import (
@@ -37,6 +37,7 @@ from ...runtime.plan.errors import (
     ShapeError,
     UnsupportedError,
 )
+from ...runtime.plan.facts import NodePlacement
 from ...runtime.plan.plan import Symbol
 from ..engine import WgpuEngine
 from .loops import LoopStep
@@ -304,8 +305,8 @@ class ProgramBuilder:
             return ReadStep(()), following
         compiled, source = self._compile(state, found, outputs, again, symbols)
         executor = self.engine.executor_for(compiled, self.pool)
-        for item, letter in zip(found.done, compiled.plan.report.get("placed", "")):
-            self._place(item, *LETTERS[letter])
+        for item, placement in zip(found.done, compiled.plan.facts.nodes):
+            self._place(item, *PROVIDERS[placement])
         kept = source if self.keep_sources else None
         return DeviceStep(executor, outputs, self.engine.device, kept, carriers), following
 
@@ -345,9 +346,10 @@ class ProgramBuilder:
         compiled, source = make(
             self.source.compiler_options, self.facts.of_stage(inputs, outputs, found.pending, deciding)
         )
-        report = compiled.plan.report["precision"]
+        precision = compiled.plan.facts.precision
+        assert precision is not None, "the plan is in half precision"
         calibration = self.source.calibration
-        if calibration is not None and not calibration.covers(report["measured"]):
+        if calibration is not None and not calibration.covers(precision.measured):
             if not self.settled:
                 raise NotSeen
             # chance, or a provider's rounding, has decided otherwise in the run that was looked at
@@ -355,7 +357,7 @@ class ProgramBuilder:
             compiled, source = make(self.source.reference_options, None)
             self.whole[compiled.plan.key] = NOT_SEEN
             return compiled, source
-        self.facts.learn(report)
+        self.facts.learn(precision)
         return compiled, source
 
     @staticmethod
@@ -462,7 +464,7 @@ class ProgramBuilder:
 
     def _place_folded(self, found: Advance) -> None:
         for item in found.done:
-            self._place(item, *LETTERS["f"])
+            self._place(item, *PROVIDERS[NodePlacement.FOLDED])
 
 
 def _is_same_stage(found: Advance, wide: Advance) -> bool:

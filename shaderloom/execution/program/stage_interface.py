@@ -7,11 +7,11 @@ may be: what decides about later stages, positions, and masks that a constant se
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from typing import Any
 
 from ...compiler.precision.float16_storage import Borders
 from ...compiler.staging.control_dependence import deciding_names, names_behind_integers
 from ...compiler.staging.program_graph import PendingNode
+from ...runtime.plan.facts import PrecisionFacts
 
 
 class BorderFacts:
@@ -21,11 +21,10 @@ class BorderFacts:
         self._positions: set[str] = set()
         self._far: dict[str, tuple[bool, bool]] = {}
 
-    def learn(self, report: dict[str, Any]) -> None:
-        """Take in what a plan says of its outputs: ``plan.report["precision"]``."""
-        found = report.get("borders", {})
-        self._positions.update(found.get("positions", ()))
-        self._far.update((name, (bool(low), bool(high))) for name, (low, high) in found.get("far", {}).items())
+    def learn(self, facts: PrecisionFacts) -> None:
+        """Add what a plan states about its outputs."""
+        self._positions.update(facts.positions)
+        self._far.update(facts.overflowing)
 
     def same(self, pairs: Iterable[tuple[str, str]]) -> None:
         """Each second name is another one of the value that has the first."""

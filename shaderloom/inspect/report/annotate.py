@@ -6,8 +6,12 @@ A shader's text is shared by all calls that run it, so it has no names.  Comment
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+
+from ...runtime.plan.dimension import shape_text
+from ...runtime.plan.facts import TensorFacts
+from ...runtime.plan.notes import CallNotes
+from ...runtime.plan.plan import Plan
 
 #: (line before which it stands, comment)
 Comment = tuple[int, str]
@@ -17,19 +21,21 @@ _FUNCTION = re.compile(r"fn (\w+)\(")
 _LOAD = re.compile(r"\bx(\d+)\[")
 
 
-def comments(wgsl: str, record: Mapping[str, Any], tensors: Sequence[Mapping[str, Any]]) -> list[Comment]:
-    """The comments of one call; ``record`` and ``tensors`` are those of ``Plan.report``."""
-    lines = wgsl.splitlines()
+def comments(plan: Plan, number: int) -> list[Comment]:
+    """Return the comments of call ``number`` in the text of its kernel."""
+    kernel = plan.calls[number].kernel
+    lines = next(item.wgsl for item in plan.kernels if item.key == kernel).splitlines()
+    operands = [plan.facts.tensors[tensor] for tensor in plan.facts.calls[number].operands]
     found: list[Comment] = []
-    for number, line in enumerate(lines):
+    for line_number, line in enumerate(lines):
         binding = _BINDING.search(line)
-        if binding is not None and binding[2] == "storage" and int(binding[1]) < len(record["operands"]):
-            found.append((number, f"// {plain(tensor_text(tensors[record['operands'][int(binding[1])]]))}"))
+        if binding is not None and binding[2] == "storage" and int(binding[1]) < len(operands):
+            found.append((line_number, f"// {plain(tensor_text(operands[int(binding[1])]))}"))
         function = _FUNCTION.match(line)
         if function is not None:
-            read = _read(_body(lines, number), record, tensors)
-            text = _of_function(function[1], read, record)
-            start = number
+            read = _read(_body(lines, line_number), operands)
+            text = _of_function(function[1], read, plan.notes.calls[number])
+            start = line_number
             while start and lines[start - 1].startswith("@compute"):
                 start -= 1
             found += [(start, f"// {plain(part)}") for part in text]
@@ -56,18 +62,10 @@ def annotated(wgsl: str, notes: Sequence[Comment]) -> str:
     return "\n".join(result) + "\n"
 
 
-def tensor_text(row: Mapping[str, Any]) -> str:
-    """A tensor in one line: name, type, shape, layout, kind."""
-    shape = "x".join(dim_text(size) for size in row["shape"]) or "scalar"
-    name = row["name"] or "(without a name)"
-    return f"{name}: {row['dtype']} {shape}, {row['layout']['text'] or '-'}, {row['kind']}"
-
-
-def dim_text(size: Any) -> str:
-    """A dimension for people: a number, a name, or an expression in prefix form."""
-    if isinstance(size, (int, str)):
-        return str(size)
-    return "(" + " ".join(dim_text(part) for part in size) + ")"
+def tensor_text(tensor: TensorFacts) -> str:
+    """Return a tensor in one line: name, type, shape, layout, kind."""
+    name = tensor.name or "(without a name)"
+    return f"{name}: {tensor.dtype} {shape_text(tensor.shape)}, {tensor.layout.text or '-'}, {tensor.kind}"
 
 
 def _body(lines: Sequence[str], start: int) -> list[str]:
@@ -78,31 +76,30 @@ def _body(lines: Sequence[str], start: int) -> list[str]:
     return list(lines[start:])
 
 
-def _read(body: Sequence[str], record: Mapping[str, Any], tensors: Sequence[Mapping[str, Any]]) -> list[str]:
+def _read(body: Sequence[str], operands: Sequence[TensorFacts]) -> list[str]:
     """The names of the tensors that a function loads; of those without a name the operand's."""
     numbers = sorted({int(number) for line in body for number in _LOAD.findall(line)})
-    operands = record["operands"]
-    return [tensors[operands[number]]["name"] or f"x{number}" for number in numbers if number < len(operands)]
+    return [operands[number].name or f"x{number}" for number in numbers if number < len(operands)]
 
 
-def parts_of(record: Mapping[str, Any]) -> tuple[list[str], list[str], list[str]]:
+def parts_of(notes: CallNotes) -> tuple[list[str], list[str], list[str]]:
     """ONNX nodes of the prologue, the anchor and the epilogue, each in one part.
 
     A node may have left IR nodes in several, as a product with a view of its operand: the anchor has it then.
     """
-    anchor = record["anchor"]
-    epilogue = [node for node in record["epilogue"] if node not in anchor]
-    prologue = [node for node in record["prologue"] if node not in anchor and node not in epilogue]
+    anchor = list(notes.anchor)
+    epilogue = [node for node in notes.epilogue if node not in anchor]
+    prologue = [node for node in notes.prologue if node not in anchor and node not in epilogue]
     return prologue, anchor, epilogue
 
 
-def _of_function(name: str, read: Sequence[str], record: Mapping[str, Any]) -> list[str]:
+def _of_function(name: str, read: Sequence[str], notes: CallNotes) -> list[str]:
     """What a function computes of the ONNX graph: the parts of the kernel that its name and its loads tell."""
-    prologue, anchor, epilogue = parts_of(record)
+    prologue, anchor, epilogue = parts_of(notes)
     if name == "main":
         return [f"computes {', '.join(anchor)}"] if anchor else []
     if name.startswith("store"):
-        nodes = [*prologue, *anchor] if record["family"] == "map" else epilogue
+        nodes = [*prologue, *anchor] if notes.family == "map" else epilogue
         return [f"applies {', '.join(nodes)}"] if nodes else ["stores the result as it is"]
     if not read:
         return []

@@ -10,13 +10,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ...compiler.tuning.alternatives import alternatives
-from ...plans.instrument import operands_of, writers_of
+from ...plans.describe import describe_decisions, describe_plan
 from ...plans.profiling import PlanProfile
 from ...runtime.execution.roofline import Roofline
 from ...runtime.plan.device_profile import WEB
-from ...runtime.plan.plan import Kernel, KernelCall, Plan, evaluate
+from ...runtime.plan.dimension import dim_text, evaluate, shape_text
+from ...runtime.plan.facts import TensorFacts, TensorKind
+from ...runtime.plan.notes import CallNotes
+from ...runtime.plan.plan import Kernel, KernelCall, Plan
 from ..target import Subject
-from .annotate import comments, dim_text, parts_of
+from .annotate import comments, parts_of
 from .placement import place
 
 #: Lines of ONNX nodes in a box of the graph; more are counted
@@ -35,14 +38,9 @@ def report_data(
 def report_texts(plan: Plan) -> dict[str, Any]:
     """The shaders' texts by kernel, and the comments of each call."""
     order = _kernel_order(plan)
-    numbers = {kernel.key: number for number, kernel in enumerate(order)}
-    records, tensors = plan.report["call_records"], plan.report["tensors"]
     return {
         "wgsl": [kernel.wgsl for kernel in order],
-        "comments": [
-            [list(note) for note in comments(order[numbers[call.kernel]].wgsl, record, tensors)]
-            for call, record in zip(plan.calls, records)
-        ],
+        "comments": [[list(note) for note in comments(plan, number)] for number in range(len(plan.calls))],
     }
 
 
@@ -61,14 +59,15 @@ class _Collector:
         self.times = {call.position: (call.nanoseconds, call.roofline) for call in measured}
         self.high = {symbol.name: symbol.high for symbol in plan.symbols}
         self.calls = plan.calls
-        self.records: Sequence[Mapping[str, Any]] = plan.report["call_records"]
-        self.tensors: Sequence[Mapping[str, Any]] = plan.report["tensors"]
+        self.facts, self.notes = plan.facts, plan.notes
+        self.tensors = plan.facts.tensors
+        self.decisions = describe_decisions(plan)
         self.kernels = _kernel_order(plan)
         self.numbers = {kernel.key: number for number, kernel in enumerate(self.kernels)}
-        self.writers = writers_of(self.records)
+        self.writers = plan.facts.writers()
         self.readers: dict[int, list[int]] = defaultdict(list)
-        for number, record in enumerate(self.records):
-            for operand in dict.fromkeys(operands_of(record)):
+        for number, call in enumerate(plan.facts.calls):
+            for operand in dict.fromkeys(call.reads):
                 self.readers[operand].append(number)
 
     def collect(self) -> dict[str, Any]:
@@ -88,20 +87,20 @@ class _Collector:
     # -- the whole --------------------------------------------------------------------------------------------------
 
     def _summary(self, calls: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        report = self.plan.report
+        description = describe_plan(self.plan)
         return {
-            "nodes": report.get("nodes"),
+            "nodes": description.get("nodes"),
             "calls": len(calls),
             "kernels": len(self.kernels),
             "weight_transforms": sum(bool(weight.calls) for weight in self.plan.weights),
             "flops": sum(call["flops"] for call in calls),
             "bytes": sum(call["bytes"] for call in calls),
-            "planned_bytes": report.get("planned_bytes"),
-            "naive_bytes": report.get("naive_bytes"),
-            "lower_bound_bytes": report.get("lower_bound_bytes"),
-            "weight_bytes": report.get("weight_bytes"),
-            "in_place": report.get("in_place"),
-            "placement": report.get("placement"),
+            "planned_bytes": description.get("planned_bytes"),
+            "naive_bytes": description.get("naive_bytes"),
+            "lower_bound_bytes": description.get("lower_bound_bytes"),
+            "weight_bytes": description.get("weight_bytes"),
+            "in_place": description.get("in_place"),
+            "placement": description.get("placement"),
         }
 
     def _profile(self) -> dict[str, Any] | None:
@@ -131,34 +130,34 @@ class _Collector:
             "needs": portability(kernel),
         }
 
-    def _tensor(self, row: Mapping[str, Any], number: int) -> dict[str, Any]:
+    def _tensor(self, tensor: TensorFacts, number: int) -> dict[str, Any]:
         return {
-            "name": row["name"],
-            "dtype": row["dtype"],
-            "shape": "x".join(dim_text(size) for size in row["shape"]) or "scalar",
-            "layout": row["layout"]["text"],
-            "kind": row["kind"],
+            "name": tensor.name,
+            "dtype": tensor.dtype,
+            "shape": shape_text(tensor.shape),
+            "layout": tensor.layout.text,
+            "kind": tensor.kind.value,
             "from": self.writers.get(number),
             "to": self.readers.get(number, []),
         }
 
     def _call(self, number: int) -> dict[str, Any]:
-        call, record = self.calls[number], self.records[number]
+        call, facts, notes = self.calls[number], self.facts.calls[number], self.notes.calls[number]
         flops, moved = evaluate(call.flops, self.high), evaluate(call.bytes, self.high)
         grid = [evaluate(size, self.high) for size in call.grid]
         row: dict[str, Any] = {
             "kernel": self.numbers[call.kernel],
             "label": call.label,
-            "family": record["family"],
+            "family": notes.family,
             "grid": [dim_text(size) for size in call.grid],
             "origins": list(call.origins),
-            **dict(zip(("prologue", "anchor", "epilogue"), parts_of(record))),
-            "operands": record["operands"],
-            "in_place": record["in_place"],
+            **dict(zip(("prologue", "anchor", "epilogue"), parts_of(notes))),
+            "operands": list(facts.operands),
+            "in_place": facts.in_place,
             "flops": flops,
             "bytes": moved,
-            "alternatives": self._alternatives(call, record, grid, flops),
-            "choice": record.get("choice"),
+            "alternatives": self._alternatives(call, notes, grid, flops),
+            "choice": self.decisions.get(notes.decision or ""),
             "limits": self._limits(call, grid),
         }
         measured = self.times.get(number)
@@ -167,10 +166,10 @@ class _Collector:
         return row
 
     def _alternatives(
-        self, call: KernelCall, record: Mapping[str, Any], grid: Sequence[int], flops: int
+        self, call: KernelCall, notes: CallNotes, grid: Sequence[int], flops: int
     ) -> list[dict[str, Any]]:
         config = dict(self.kernels[self.numbers[call.kernel]].config)
-        found = alternatives(config, record["dims"], grid[2], flops, self.subject.profile)
+        found = alternatives(config, notes.dims, grid[2], flops, self.subject.profile)
         return [
             {"config": ", ".join(f"{name} {value}" for name, value in item.config.items()), "score": item.score}
             | ({"chosen": True} if item.chosen else {})
@@ -191,8 +190,8 @@ class _Collector:
 
     def _graph(self) -> dict[str, Any]:
         """Boxes (calls first, then inputs, then outputs) with their places, and edges with reasons against fusion."""
-        inputs = [number for number, row in enumerate(self.tensors) if row["kind"] == "input"]
-        outputs = [number for number, row in enumerate(self.tensors) if row["kind"] == "output"]
+        inputs = [number for number, row in enumerate(self.tensors) if row.kind is TensorKind.INPUT]
+        outputs = [number for number, row in enumerate(self.tensors) if row.kind is TensorKind.OUTPUT]
         outputs = [number for number in outputs if number in self.writers]
         count = len(self.calls)
         sizes = [self._box_size(call) for call in self.calls] + [_PORT_SIZE] * (len(inputs) + len(outputs))
@@ -226,22 +225,22 @@ class _Collector:
             for origin in call.origins:
                 groups_of[origin].append(number)
         found: dict[tuple[int, int], dict[str, None]] = defaultdict(dict)
-        for row in self.plan.report.get("not_fused", []):
-            for source in groups_of.get(row["producer"], ()):
-                for target in groups_of.get(row["consumer"], ()):
+        for refusal in self.notes.not_fused:
+            for source in groups_of.get(refusal.producer, ()):
+                for target in groups_of.get(refusal.consumer, ()):
                     if source != target:
-                        found[source, target][f"{row['producer']} and {row['consumer']}: {row['why']}"] = None
+                        found[source, target][f"{refusal.producer} and {refusal.consumer}: {refusal.why}"] = None
         return lambda source, target: list(found.get((source, target), ()))
 
     # -- memory -----------------------------------------------------------------------------------------------------
 
     def _memory(self) -> dict[str, Any]:
         """Blocks of activation memory: tensor, buffer, offset, bytes, first and last call."""
-        blocks = []
+        blocks: list[list[Any]] = []
         for tensor, writer in sorted(self.writers.items(), key=lambda item: item[1]):
-            written = self.calls[writer].ranges[self.records[writer]["operands"].index(tensor)]
+            written = self.calls[writer].ranges[self.facts.calls[writer].operands.index(tensor)]
             last = max(self.readers.get(tensor, [writer]), default=writer)
-            if self.tensors[tensor]["kind"] == "output":
+            if self.tensors[tensor].kind is TensorKind.OUTPUT:
                 last = len(self.calls) - 1
             offset, size = evaluate(written.offset, self.high), evaluate(written.size, self.high)
             blocks.append([tensor, written.buffer, offset, size, writer, max(last, writer)])

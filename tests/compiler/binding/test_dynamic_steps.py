@@ -23,8 +23,8 @@ from shaderloom.compiler.frontend import load_model
 from shaderloom.compiler.passes.pipeline import LOWERED
 from shaderloom.compiler.symbolic import polynomial as ix
 from shaderloom.compiler.symbolic.dimensions import dimension, serialise
+from shaderloom.runtime.plan.dimension import evaluate
 from shaderloom.runtime.plan.errors import BundleError, InputError, ShapeError
-from shaderloom.runtime.plan.plan import evaluate
 from shaderloom.runtime.plan.size_range import SizeRange
 from shaderloom.tuner.bed import Bed
 from shaderloom.tuner.tasks import Builder, shortlist

@@ -131,7 +131,7 @@ def test_disabled_passes_leave_their_mark():
     plain = compiled()
     assert len(compiled("fuse").calls) > len(plain.calls)
     apart = compiled("fuse", "in-place")
-    assert compiled("fuse").report["in_place"] > apart.report["in_place"] == 0
+    assert compiled("fuse").notes.memory.in_place > apart.notes.memory.in_place == 0
 
 
 @pytest.mark.parametrize("name", [name for name in PIPELINE.names if name not in PIPELINE.optional])

@@ -22,8 +22,9 @@ from shaderloom.compiler.planning.arena_allocator import Placement, Tensor
 from shaderloom.compiler.symbolic import polynomial as ix
 from shaderloom.compiler.symbolic.dimensions import serialise
 from shaderloom.runtime.plan.device_profile import WEB, DeviceProfile
+from shaderloom.runtime.plan.dimension import evaluate
 from shaderloom.runtime.plan.errors import NotKnownError
-from shaderloom.runtime.plan.plan import Binding, Kernel, KernelCall, Plan, Range, Stage, evaluate
+from shaderloom.runtime.plan.plan import Binding, Kernel, KernelCall, Plan, Range, Stage
 
 from ...fuzz.drawing.graphs import RandomGraph, random_graphs
 from ...support.models import filled_model, trained_model
@@ -234,11 +235,11 @@ def model_plan(name: str, *disabled: str) -> Plan:
 def test_the_plan_of_a_model_is_sound(name: str, in_place: bool) -> None:
     plan = model_plan(name) if in_place else model_plan(name, "in-place")
     assert_arenas_sound(plan)
-    report = plan.report
-    assert report["planned_bytes"] <= report["naive_bytes"]
-    assert report["planned_bytes"] >= report["lower_bound_bytes"]
-    assert report["planned_bytes"] <= 1.2 * report["lower_bound_bytes"]
-    assert (report["in_place"] > 0) <= in_place
+    memory = plan.notes.memory
+    assert memory.planned_bytes <= memory.naive_bytes
+    assert memory.planned_bytes >= memory.lower_bound_bytes
+    assert memory.planned_bytes <= 1.2 * memory.lower_bound_bytes
+    assert (memory.in_place > 0) <= in_place
 
 
 #: Models that other runtimes are compared on, with the sizes of that comparison
@@ -265,8 +266,8 @@ def test_memory_stays_near_the_lower_bound(name: str, profile: DeviceProfile) ->
     imported = load_model(trained_model(name) if name.startswith("ppocr") else filled_model(name))
     plan = compile_model(imported, bind_shapes(imported, COMPARED[name]), Compilation(profile))
     assert_arenas_sound(plan)
-    report = plan.report
-    assert report["lower_bound_bytes"] <= report["planned_bytes"] <= 1.2 * report["lower_bound_bytes"]
+    memory = plan.notes.memory
+    assert memory.lower_bound_bytes <= memory.planned_bytes <= 1.2 * memory.lower_bound_bytes
 
 
 @settings(max_examples=200, deadline=None, database=None, suppress_health_check=list(HealthCheck))

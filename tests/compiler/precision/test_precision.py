@@ -69,10 +69,10 @@ def test_models_in_half_precision(name: str, device) -> None:
         assert relative_error(result, expected) <= TOLERANCE
     full = full_plan(path, feeds, device.profile)
     assert report["calls"] == len(full.calls), "conversions cost no kernels"
-    assert report["weight_bytes"] < 0.55 * full.report["weight_bytes"]
+    assert report["weight_bytes"] < 0.55 * full.notes.memory.weight_bytes
     assert report["device_bytes"]["weights"] == report["weight_bytes"]
     # of all tensors: where two float32 ones decide how much memory is planned, as in ppocr_rec, halves save none
-    assert report["naive_bytes"] < full.report["naive_bytes"]
+    assert report["naive_bytes"] < full.notes.memory.naive_bytes
     assert [port["dtype"] for port in report["outputs"]] == [port.dtype for port in full.outputs]
 
 
@@ -264,9 +264,9 @@ def test_on_gpus_masked_attention_leaves_what_follows_in_half_precision() -> Non
         plan = model.compile(shape_key(model.header, shapes, {}), shapes, NATIVE).plan
     finally:
         model.close()
-    assert not [row for row in plan.report["precision"]["kept"] if "constant beyond" in row["why"]]
+    assert not [row for row in plan.notes.precision.kept if "constant beyond" in row.why]
     full = full_plan(path, feeds, NATIVE)
-    assert plan.report["planned_bytes"] < 0.6 * full.report["planned_bytes"]
+    assert plan.notes.memory.planned_bytes < 0.6 * full.notes.memory.planned_bytes
     assert len(plan.calls) == len(full.calls)
 
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from shaderloom.compiler.symbolic import polynomial as ix
 from shaderloom.compiler.symbolic.dimensions import serialise
-from shaderloom.runtime.plan import plan
+from shaderloom.runtime.plan.dimension import evaluate
 
 Tree = tuple[Any, ...]  #: ("const", 3), ("var", "x"), (operator, left, right)
 
@@ -156,7 +156,7 @@ def test_a_plan_evaluates_serialised_indices_to_the_same_number(tree: Tree, spac
     expected = compute(tree, space.points())
     for position in range(0, len(expected), max(len(expected) // 5, 1)):
         symbols = {name: int(column[position]) for name, column in space.points().items()}
-        assert plan.evaluate(serialise(value), symbols) == expected[position]
+        assert evaluate(serialise(value), symbols) == expected[position]
 
 
 @settings(max_examples=100, deadline=None)

@@ -13,17 +13,10 @@ from shaderloom.compiler.compilation import Compilation
 from shaderloom.compiler.driver import compile_model
 from shaderloom.compiler.frontend import load_model
 from shaderloom.compiler.tuning import gemm_tiles
-from shaderloom.compiler.tuning.config_choice import (
-    ANALYTIC,
-    SHIPPED,
-    TUNED,
-    Choices,
-    Known,
-    describe,
-    encode,
-)
+from shaderloom.compiler.tuning.config_choice import Choices, Known, describe, encode
 from shaderloom.plans.describe import describe_plan
 from shaderloom.runtime.plan.device_profile import WEB, DeviceProfile
+from shaderloom.runtime.plan.facts import ANALYTIC, SHIPPED, TUNED
 
 CPU = DeviceProfile(kind="cpu")
 SHARED = replace(WEB, kind="discrete")
@@ -68,8 +61,8 @@ def test_every_candidate_can_be_chosen(profile):
             plan = compiled(profile, chosen)
             assert chosen.answers[key].choice == encode(candidate), key
             assert chosen.answers[key].source == TUNED
-            row = next(row for row in plan.report["choices"] if row["problem"] == key)
-            assert (row["source"], row["ns"], row["analytic_ns"]) == (TUNED, 5.0, 7.0)
+            (decision,) = [decision for decision in plan.facts.decisions if decision.problem == key]
+            assert (decision.source, decision.nanoseconds, decision.analytic_nanoseconds) == (TUNED, 5.0, 7.0)
 
 
 def test_a_product_gets_the_tile_of_the_database_and_says_so():

@@ -29,6 +29,7 @@ from shaderloom.compiler.passes.manager import Pass, PassManager
 from shaderloom.model.model import Model
 from shaderloom.plans.instrument import decode, observed
 from shaderloom.runtime.plan.errors import InputError
+from shaderloom.runtime.plan.facts import StoredLayout, TensorFacts, TensorKind
 
 pytest.importorskip("onnxruntime")
 
@@ -417,14 +418,14 @@ def test_layouts_are_undone():
     stored = np.zeros((2, 8, 3), np.float32)  # axis 1 padded to 8, in blocks of 4, axis 2 before it
     stored[:, :5] = logical
     physical = stored.reshape(2, 2, 4, 3).transpose(0, 3, 1, 2)
-    layout = {"order": [0, 2, 1], "padding": [], "blocks": [[1, 4]], "text": ""}
-    row = {"dtype": "float32", "shape": [2, 5, "n"], "layout": layout}
-    np.testing.assert_array_equal(decode(np.ascontiguousarray(physical).view(np.uint32), row, {"n": 3}), logical)
+    layout = StoredLayout((0, 2, 1), (), ((1, 4),), "")
+    tensor = TensorFacts("x", "main", "", "float32", (2, 5, "n"), layout, TensorKind.ACTIVATION)
+    np.testing.assert_array_equal(decode(np.ascontiguousarray(physical).view(np.uint32), tensor, {"n": 3}), logical)
     half = np.arange(3, dtype=np.float16)
     words = np.zeros(4, np.uint16)
     words[:3] = half.view(np.uint16)
-    row = {"dtype": "float16", "shape": [3], "layout": {"order": [0], "padding": [], "blocks": []}}
-    np.testing.assert_array_equal(decode(words.view(np.uint32), row, {}), half)
+    tensor = TensorFacts("x", "main", "", "float16", (3,), StoredLayout((0,), (), (), ""), TensorKind.ACTIVATION)
+    np.testing.assert_array_equal(decode(words.view(np.uint32), tensor, {}), half)
 
 
 def test_many_tensors_take_several_runs(check, monkeypatch):

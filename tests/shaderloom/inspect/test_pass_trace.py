@@ -122,19 +122,19 @@ def test_options_reach_the_compiler(inspect):
 def test_plans_tell_what_their_calls_bind(path):
     model = Model(path, cache=False)
     plan = trace_passes(model, {"x": (1, 4, 8, 8)}, WEB).plan
-    tensors, calls = plan.report["tensors"], plan.report["call_records"]
-    assert len(calls) == len(plan.stages[0].calls)
-    for call, record in zip(plan.stages[0].calls, calls, strict=True):
-        assert len(record["operands"]) == sum(item.buffer != "symbols" for item in call.ranges)
-    first = calls[0]
-    assert (first["family"], first["prologue"]) == ("conv", [])
-    assert any("Conv" in origin for origin in first["anchor"])
-    assert any("Relu" in origin for origin in first["epilogue"])
-    source, weight, *_, result = (tensors[number] for number in first["operands"])
-    assert (source["name"], source["kind"], source["layout"]["text"]) == ("x", "input", "NCHW")
-    assert (weight["kind"], weight["shape"]) == ("weight", [8, 4, 3, 3])
-    assert (result["name"], result["kind"], result["layout"]["text"]) == ("r", "activation", "NHWC")
-    assert tensors[calls[-1]["operands"][-1]]["kind"] == "output"
+    facts, notes = plan.facts, plan.notes
+    assert len(notes.calls) == len(plan.calls)
+    for call, bound in zip(plan.calls, facts.calls, strict=True):
+        assert len(bound.operands) == sum(item.buffer != "symbols" for item in call.ranges)
+    first = notes.calls[0]
+    assert (first.family, first.prologue) == ("conv", ())
+    assert any("Conv" in origin for origin in first.anchor)
+    assert any("Relu" in origin for origin in first.epilogue)
+    source, weight, *_, result = (facts.tensors[number] for number in facts.calls[0].operands)
+    assert (source.name, source.kind, source.layout.text) == ("x", "input", "NCHW")
+    assert (weight.kind, weight.shape) == ("weight", (8, 4, 3, 3))
+    assert (result.name, result.kind, result.layout.text) == ("r", "activation", "NHWC")
+    assert facts.result(-1).kind == "output"
 
 
 def test_rewrites_are_traced(path):
@@ -151,13 +151,11 @@ def test_dump_refuses_what_it_cannot_write(path, tmp_path):
 
 
 def test_overwritten_operands_are_recorded(path):
-    model = Model(path, cache=False, options={"disabled_passes": ["fuse"]})
-    plan = trace_passes(model, {"x": (1, 4, 8, 8)}, WEB).plan
-    tensors, records = plan.report["tensors"], plan.report["call_records"]
-    writers = {record["operands"][-1]: number for number, record in enumerate(records)}
-    overwriting = [record for record in records if record["in_place"] is not None]
-    assert len(overwriting) == plan.report["in_place"] > 0
-    for record in overwriting:
-        before, after = record["in_place"], record["operands"][-1]
-        assert before in writers and before not in record["operands"]
-        assert tensors[before]["dtype"] == tensors[after]["dtype"]
+    plan = trace_passes(Model(path, cache=False, options={"disabled_passes": ["fuse"]}), {"x": (1, 4, 8, 8)}, WEB).plan
+    tensors, writers = plan.facts.tensors, plan.facts.writers()
+    overwriting = [call for call in plan.facts.calls if call.in_place is not None]
+    assert len(overwriting) == plan.notes.memory.in_place > 0
+    for call in overwriting:
+        before, after = call.in_place, call.operands[-1]
+        assert before in writers and before not in call.operands
+        assert tensors[before].dtype == tensors[after].dtype

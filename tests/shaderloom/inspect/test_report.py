@@ -111,9 +111,8 @@ def test_products_are_found_by_their_loops():
 def test_comments_name_nodes_and_tensors():
     subject = subject_of()
     plan = subject.plan
-    record, tensors = plan.report["call_records"][0], plan.report["tensors"]
     wgsl = next(kernel.wgsl for kernel in plan.kernels if kernel.key == plan.calls[0].kernel)
-    text = annotated(wgsl, comments(wgsl, record, tensors))
+    text = annotated(wgsl, comments(plan, 0))
     assert "// x: float32 1x4x8x8, NCHW, input\n@group(0) @binding(0)" in text
     assert re.search(r"// computes Conv \(main node 0\)\n@compute", text)
     assert re.search(r"// applies Relu \(main node 1\)\nfn store", text)

@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from shaderloom.compiler.tuning.config_choice import SHIPPED, TUNED
 from shaderloom.runtime.plan.device_profile import WEB, DeviceProfile
 from shaderloom.runtime.plan.errors import InputError
+from shaderloom.runtime.plan.facts import SHIPPED, TUNED
 from shaderloom.tuner.db import known
 from shaderloom.tuner.db.database import VARIABLE, Database, DeviceTable, Entry, Refusal, user_path
 from shaderloom.tuner.db.known import Knowledge, card, driver_of, shipped

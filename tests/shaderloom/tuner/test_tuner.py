@@ -211,7 +211,7 @@ def test_plans_on_the_disk_follow_the_database(device, database, tmp_path):
     stored.write(database)
     tuned_plan = compile_again()
     assert not tuned_plan.from_disk
-    assert next(row for row in tuned_plan.plan.report["choices"] if row["problem"] == task.key)["source"] == "tuned"
+    assert {decision.problem: decision.source for decision in tuned_plan.plan.facts.decisions}[task.key] == "tuned"
     assert compile_again().from_disk
     del stored.tables[0].problems["gemm of another model"]
     stored.write(database)

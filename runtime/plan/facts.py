@@ -1,0 +1,131 @@
+"""Facts about a plan on which the product acts after compilation.
+
+Calibration, checks, tuning, placement and the stages of a program read them; a run of the plan does not.  What is
+only shown to people is in :mod:`.notes`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from .dimension import DimExpr
+
+#: Where the configuration of a kernel may come from: the cost model, measurements that are part of the package, or
+#: measurements of this machine
+ANALYTIC, SHIPPED, TUNED = "analytic", "shipped", "tuned"
+
+
+class NodePlacement(StrEnum):
+    """How an ONNX node is computed."""
+
+    RUN = "run"  #: by calls of every run
+    WEIGHTS = "weights"  #: once, when weights are made: it depends on constants alone
+    FOLDED = "folded"  #: while compiling, or as part of another node
+
+
+class TensorKind(StrEnum):
+    """What a tensor is to the plan."""
+
+    INPUT = "input"
+    WEIGHT = "weight"
+    ACTIVATION = "activation"
+    OUTPUT = "output"
+
+
+@dataclass(frozen=True, slots=True)
+class StoredLayout:
+    """How the elements of a tensor are ordered in memory.
+
+    ``order`` lists the axes from outermost to innermost.  ``padding`` holds pairs of an axis and the multiple that its
+    size is rounded up to.  ``blocks`` holds pairs of an axis and the block size that is split off as an innermost axis.
+    """
+
+    order: tuple[int, ...]
+    padding: tuple[tuple[int, int], ...]
+    blocks: tuple[tuple[int, int], ...]
+    text: str  #: for people
+
+
+@dataclass(frozen=True, slots=True)
+class TensorFacts:
+    """A tensor that a call of the run binds."""
+
+    name: str  #: the ONNX tensor whose elements it holds, or ""; a weight may have a constant's name in brackets
+    graph: str  #: path of the ONNX graph
+    node: str  #: the ONNX node whose result it is, as text; "" for inputs and constants
+    dtype: str
+    shape: tuple[DimExpr, ...]  #: logical shape
+    layout: StoredLayout
+    kind: TensorKind
+    steps: tuple[int, ...] = ()  #: iterations of the unrolled loops around the node
+
+
+@dataclass(frozen=True, slots=True)
+class CallFacts:
+    """The tensors of one call, as positions in :attr:`PlanFacts.tensors`."""
+
+    operands: tuple[int, ...]  #: in the order of the bindings, the main result last
+    also: tuple[int, ...]  #: those of ``operands`` that are further results
+    in_place: int | None  #: the tensor that the main result overwrites, read at the result's binding
+
+    @property
+    def reads(self) -> list[int]:
+        """The tensors that the call reads, the overwritten one included."""
+        read = [operand for operand in self.operands[:-1] if operand not in self.also]
+        return [*read, *([] if self.in_place is None else [self.in_place])]
+
+    @property
+    def writes(self) -> list[int]:
+        """The tensors that the call writes, the main result first."""
+        return [self.operands[-1], *self.also]
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionFacts:
+    """How the configuration for one problem was chosen.  Times are nanoseconds, None where nothing was measured."""
+
+    problem: str
+    source: str  #: :data:`ANALYTIC`, :data:`SHIPPED` or :data:`TUNED`
+    candidates: int  #: number of configurations among which it was chosen
+    nanoseconds: float | None = None
+    analytic_nanoseconds: float | None = None  #: of the configuration that the cost model prefers
+
+    @property
+    def is_unmeasured(self) -> bool:
+        """Whether the cost model alone chose among several configurations."""
+        return self.source == ANALYTIC and self.candidates > 1
+
+
+@dataclass(frozen=True, slots=True)
+class PrecisionFacts:
+    """What half-precision storage rests on, and what the stages that read the outputs must know of them."""
+
+    measured: tuple[str, ...]  #: ONNX nodes whose results are float16 because a run showed that they fit
+    positions: tuple[str, ...] = ()  #: floating-point outputs that are computed from integers alone
+    #: outputs that a constant may carry beyond float16's range: below it, above it
+    overflowing: Mapping[str, tuple[bool, bool]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class PlanFacts:
+    """All facts about a plan; empty for a plan that no compiler made."""
+
+    tensors: tuple[TensorFacts, ...] = ()
+    calls: tuple[CallFacts, ...] = ()  #: one for each call of the run, in order
+    nodes: tuple[NodePlacement, ...] = ()  #: one for each imported ONNX node, in order
+    decisions: tuple[DecisionFacts, ...] = ()
+    precision: PrecisionFacts | None = None  #: None for a plan in full precision
+
+    def result(self, call: int) -> TensorFacts:
+        """Return the main result of a call."""
+        return self.tensors[self.calls[call].operands[-1]]
+
+    def results(self, call: int) -> list[TensorFacts]:
+        """Return all results of a call, the main one first."""
+        return [self.tensors[tensor] for tensor in self.calls[call].writes]
+
+    def writers(self) -> dict[int, int]:
+        """Return the call that writes each tensor."""
+        return {tensor: number for number, call in enumerate(self.calls) for tensor in call.writes}

@@ -1,0 +1,66 @@
+"""Notes on a plan for people: what ``inspect``, reports and ``print`` show.  No code decides anything by them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class CallNotes:
+    """The parts of a call's kernel: its family, and the ONNX nodes of each part as texts."""
+
+    family: str
+    prologue: tuple[str, ...]
+    anchor: tuple[str, ...]
+    epilogue: tuple[str, ...]
+    dims: dict[str, int]  #: largest sizes of the kernel's loops
+    decision: str | None  #: the problem that its configuration was chosen for, None where there was no choice
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryNotes:
+    """Bytes of memory; upper bounds where dimensions are declared dynamic."""
+
+    planned_bytes: int  #: of arenas and outputs
+    naive_bytes: int  #: of a buffer for every tensor that a call writes
+    lower_bound_bytes: int  #: of the tensors that are live at once
+    weight_bytes: int
+    in_place: int  #: number of calls that overwrite an operand
+
+
+@dataclass(frozen=True, slots=True)
+class FusionRefusal:
+    """Why two neighbouring nodes do not share a kernel."""
+
+    producer: str
+    consumer: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class KeptValue:
+    """A value that stays float32 in a half-precision plan: its ONNX node and tensor, and why."""
+
+    node: str
+    tensor: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class PrecisionNotes:
+    """What half-precision storage did: the type, the number of values stored in it, and those that stay float32."""
+
+    stored: str
+    activations: int
+    weights: int
+    kept: tuple[KeptValue, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PlanNotes:
+    """All notes on a plan; empty for a plan that no compiler made."""
+
+    calls: tuple[CallNotes, ...] = ()  #: one for each call of the run, in order
+    memory: MemoryNotes | None = None
+    not_fused: tuple[FusionRefusal, ...] = ()
+    precision: PrecisionNotes | None = None  #: None for a plan in full precision
