@@ -120,7 +120,7 @@ def measure(device: Device, problem: str, tile: gemm_tiles.Tile | None, *, check
             last = min(executor.profile({"x": x}).calls[-1].nanoseconds for _ in range(runs))
     finally:
         pool.close()
-    call = plan.stages[-1].calls[-1]
+    call = plan.calls[-1]
     kernel = next(kernel for kernel in plan.kernels if kernel.key == call.kernel)
     return last * 1e-9, compiled, call.flops, f"{kernel.template} {dict(kernel.config)}"
 

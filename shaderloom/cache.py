@@ -2,7 +2,7 @@
 
 A key is the sha256 of the canonical JSON of *named* entries: everything that determines the value.  An entry::
 
-    shaderloom-cache 1 <kind> <sha256 of the body> <length of the body>\\n
+    shaderloom-cache 2 <kind> <sha256 of the body> <length of the body>\\n
     <body: zlib-compressed JSON {"key": {...the named entries...}, "value": ...}>
 
 A file is used only if the header, the length, the digest and the named entries are all as expected; everything else is
@@ -34,7 +34,7 @@ FOLDER_VARIABLE = "SHADERLOOM_CACHE"
 
 DEFAULT_LIMIT = 512 << 20  #: bytes of all entries together
 
-_MAGIC = "shaderloom-cache 1"
+_MAGIC = "shaderloom-cache 2"
 _SUFFIX = ".entry"
 
 #: Packages whose sources determine what the compiler writes

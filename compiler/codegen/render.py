@@ -115,7 +115,7 @@ def render(spec: KernelSpec) -> Kernel:
         "features": features,
     }
     key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
-    return Kernel(key, spec.template, wgsl, "main", spec.workgroup, bindings, features, spec.workgroup_bytes, config)
+    return Kernel(key, spec.template, wgsl, spec.workgroup, bindings, features, spec.workgroup_bytes, config)
 
 
 #: What stands in a template's text for what differs among the kernels that share it

@@ -210,15 +210,6 @@ class Graph:
         old.uses.clear()
         self.outputs = [new if value is old else value for value in self.outputs]
 
-    def _detach(self, node: Node) -> None:
-        for result in node.outputs:
-            if result.uses or result in self.outputs:
-                raise InternalError(f"{result!r} is still used", origin=node.origin)
-        for position, value in enumerate(node.inputs):
-            if value is not None:
-                del value.uses[node, position]
-                node.inputs[position] = None
-
     def remove_dead(self) -> int:
         """Remove nodes and constants that no output depends on; gives the number of nodes removed."""
         live_outputs = set(map(id, self.outputs))

@@ -22,13 +22,13 @@ from ...runtime.plan.notes import MemoryNotes, PlanNotes
 from ...runtime.plan.plan import (
     Alias,
     Constant,
+    DeviceStep,
     Kernel,
     KernelCall,
     Plan,
     Port,
     Range,
     SourceRef,
-    Stage,
     Symbol,
     Weight,
 )
@@ -180,7 +180,7 @@ class Planner:
             kernels=tuple(self.kernels.values()),
             sources=tuple(self.sources.values()),
             weights=tuple(self.weights.values()),
-            stages=(Stage(calls),),
+            steps=(DeviceStep(calls),),
             arenas=tuple(serialise(size) for size in placement.arenas),
             constants=constants,
             aliases=aliases,

@@ -59,13 +59,11 @@ _COMPILE_LOAD, _COMPILE_MULTIPLY, _MOST_LOADS = 20e6, 1e6, 80
 _COLUMNS, _ROWS = (1, 2, 4, 7, 8), (1, 2, 4, 7)
 
 
-def depthwise_tile(problem: DepthwiseProblem, profile: DeviceProfile) -> DepthwiseTile:
-    """The tile with the fewest loads while there are threads enough; on software drivers also of several rows."""
-    return depthwise_tiles(problem, profile)[0]
-
-
 def depthwise_tiles(problem: DepthwiseProblem, profile: DeviceProfile) -> list[DepthwiseTile]:
-    """All that fit, best first; never empty."""
+    """Return all tiles that fit, best first; never empty.
+
+    The best has the fewest loads while there are threads enough; on software drivers a thread may have several rows.
+    """
     software = profile.kind == "cpu"
     threads = CPU_SUBGROUP if software else 64
     limit = profile.limit("max-compute-workgroups-per-dimension")

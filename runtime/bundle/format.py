@@ -6,8 +6,6 @@ import json
 import re
 from typing import Any
 
-MAJOR, MINOR = 1, 4
-
 MANIFEST = "manifest.json"
 DIGEST = "manifest.sha256"
 

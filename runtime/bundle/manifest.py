@@ -12,14 +12,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..plan.dtypes import BY_NAME
+from ..plan.format import FORMAT, check_format
 from ..plan.json_reader import Reader
 from ..plan.size_range import SizeRange
 from .format import (
     CHUNK,
     DIGEST,
-    MAJOR,
     MANIFEST,
-    MINOR,
     canonical_json,
     is_file_name,
     own_feature,
@@ -113,7 +112,7 @@ class Manifest:
         """The content of ``manifest.json``."""
         return canonical_json(
             {
-                "format": f"{MAJOR}.{MINOR}",
+                "format": FORMAT,
                 "producer": dict(self.producer),
                 "target": self.target,
                 "model": dict(self.model),
@@ -121,7 +120,7 @@ class Manifest:
                 "inputs": [_port_json(port) for port in self.inputs],
                 "overridable": [_port_json(port) for port in self.overridable],
                 "outputs": [_port_json(port) for port in self.outputs],
-                "dynamic": {name: _range_json(sizes) for name, sizes in self.dynamic.items()},
+                "dynamic": {name: sizes._asdict() for name, sizes in self.dynamic.items()},
                 "features": sorted(web_feature(name) for name in self.features),
                 "limits": {web_limit(name): value for name, value in self.limits.items()},
                 "plans": [
@@ -158,7 +157,7 @@ class Manifest:
         except (ValueError, RecursionError) as error:
             raise ValueError(f"it is not JSON: {error}") from None
         root = Reader(content, "")
-        _check_version(root)
+        check_format(root.get("format").value)
         files = root.mapping("files", _read_file)
         manifest = cls(
             producer=root.mapping("producer", Reader.text),
@@ -175,18 +174,10 @@ class Manifest:
             weights=root.mapping("weights", lambda item: item.sequence("parts", _read_part)),
             samples=root.sequence("samples", _read_sample),
             files=files,
-            choices=root.mapping("choices", Reader.number) if "choices" in root.object() else {},
+            choices=root.mapping("choices", Reader.number),
         )
         _check(manifest)
         return manifest
-
-
-def _check_version(root: Reader) -> None:
-    major, _, minor = root.get("format").text().partition(".")
-    if not (major.isascii() and major.isdigit() and minor.isascii() and minor.isdigit()):
-        raise ValueError(f"its format is '{major}.{minor}', which is no version")
-    if int(major) != MAJOR:
-        raise ValueError(f"its format is version {major}.{minor}; this reader knows version {MAJOR} only")
 
 
 def _port_json(port: PortRecord) -> dict[str, Any]:
@@ -207,25 +198,11 @@ def _read_dim(item: Reader, *, unknown: bool = False) -> Any:
     return item.number()
 
 
-def _range_json(sizes: SizeRange) -> list[int] | dict[str, int]:
-    """A range with steps is no list: readers that do not know steps must not take it for one without."""
-    return sizes.to_json() if sizes.step == 1 else sizes._asdict()
-
-
 def _read_range(item: Reader) -> SizeRange:
-    if isinstance(item.value, dict):
-        numbers = [item.get(name).number() for name in SizeRange._fields]
-    else:
-        numbers = [bound.number() for bound in item.items()]
-        if len(numbers) != 2:
-            raise ValueError(f"{item.where} is no range")
-    try:
-        sizes = SizeRange.of(numbers)
-    except ValueError:
-        raise ValueError(f"{item.where} is no range") from None
-    if sizes.high != numbers[1]:
-        raise ValueError(f"{item.where} does not end with a size")
-    return sizes
+    low, high, step = (item.get(name).number() for name in SizeRange._fields)
+    if not 0 <= low <= high or step < 1 or (high - low) % step:
+        raise ValueError(f"{item.where} is no range")
+    return SizeRange(low, high, step)
 
 
 def _read_plan(item: Reader) -> PlanRecord:

@@ -212,7 +212,7 @@ class Device:
         label = f"kernel {kernel.id} ({kernel.template})"
         wgsl_guard.check_size(kernel.wgsl, max_wgsl_bytes, label)  # also of one that a session with another cap made
         accesses = ",".join(binding.access for binding in kernel.bindings)
-        identity = f"{kernel.entry_point}\n{accesses}\n{checked}\n{kernel.wgsl}"
+        identity = f"{accesses}\n{checked}\n{kernel.wgsl}"
         key = hashlib.sha256(identity.encode()).hexdigest()
         with self._lock:
             holder = self._pipelines.get(key)
@@ -230,7 +230,7 @@ class Device:
             pipeline = self.gpu.create_compute_pipeline(
                 label=label,
                 layout=self.gpu.create_pipeline_layout(bind_group_layouts=[layout]),
-                compute={"module": module, "entry_point": kernel.entry_point},
+                compute={"module": module, "entry_point": "main"},
             )
         holder = PipelineHolder(Pipeline(pipeline, layout, pipeline._internal))
         with self._lock:

@@ -84,7 +84,7 @@ class Executor:
         self._tensor_cap = caps.tensor_elements
         self._poison = poison
         self._buffers: dict[str, OwnedBuffer] = {}
-        self._calls = tuple(call for stage in plan.stages for call in stage.calls)
+        self._calls = tuple(plan.calls)
         self._groups = BindGroups(self._binder, self._calls)
         self._sizes: OrderedDict[tuple[int, ...], _Sizes] = OrderedDict()
         self._written_symbols: tuple[int, ...] | None = None

@@ -59,20 +59,19 @@ def needs(plan: Plan) -> Iterator[Need]:
         return value if isinstance(value, int) else max(evaluate(value, corner) for corner in corners)
 
     kernels = {kernel.key: kernel for kernel in plan.kernels}
-    for stage in plan.stages:
-        for call in stage.calls:
-            kernel, subject = kernels[call.kernel], describe(call)
-            x, y, z = kernel.workgroup
-            storage = sum(binding.access != "uniform" for binding in kernel.bindings)
-            yield Need("max-storage-buffers-per-shader-stage", storage, subject)
-            yield Need("max-compute-invocations-per-workgroup", x * y * z, subject)
-            for axis, size in zip("xyz", kernel.workgroup):
-                yield Need(f"max-compute-workgroup-size-{axis}", size, subject)
-            yield Need("max-compute-workgroup-storage-size", kernel.workgroup_bytes, subject)
-            yield Need("max-compute-workgroups-per-dimension", max(map(largest, call.grid)), subject)
-            for binding, span in zip(kernel.bindings, call.ranges, strict=True):
-                kind = "uniform" if binding.access == "uniform" else "storage"
-                yield Need(f"max-{kind}-buffer-binding-size", largest(span.size), f"'{span.buffer}' in {subject}")
+    for call in plan.calls:
+        kernel, subject = kernels[call.kernel], describe(call)
+        x, y, z = kernel.workgroup
+        storage = sum(binding.access != "uniform" for binding in kernel.bindings)
+        yield Need("max-storage-buffers-per-shader-stage", storage, subject)
+        yield Need("max-compute-invocations-per-workgroup", x * y * z, subject)
+        for axis, size in zip("xyz", kernel.workgroup):
+            yield Need(f"max-compute-workgroup-size-{axis}", size, subject)
+        yield Need("max-compute-workgroup-storage-size", kernel.workgroup_bytes, subject)
+        yield Need("max-compute-workgroups-per-dimension", max(map(largest, call.grid)), subject)
+        for binding, span in zip(kernel.bindings, call.ranges, strict=True):
+            kind = "uniform" if binding.access == "uniform" else "storage"
+            yield Need(f"max-{kind}-buffer-binding-size", largest(span.size), f"'{span.buffer}' in {subject}")
     for port in (*plan.inputs, *plan.outputs):
         elements = math.prod(map(largest, port.shape))
         yield Need("max-buffer-size", padded_bytes(elements, BY_NAME[port.dtype]), f"the tensor '{port.name}'")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from ..device.device import Device
 from ..plan.caps import Caps, MemoryAccount
-from ..plan.plan import Binding, Kernel, KernelCall, Plan, Range, Stage
+from ..plan.plan import Binding, DeviceStep, Kernel, KernelCall, Plan, Range
 from .executor import Executor
 from .weight_pool import WeightPool
 
@@ -89,10 +89,10 @@ def _plan(size: int, threads: int) -> Plan:
         KernelCall(kernel.key, (Range("arena:0", 0, size), Range("arena:1", 0, size)), grid, (), kernel.template)
         for kernel, grid in zip(kernels, grids)
     )
-    return Plan("roofline", (), (), (), tuple(kernels), (), (), (Stage(calls),), (size, size))
+    return Plan("roofline", (), (), (), tuple(kernels), (), (), (DeviceStep(calls),), (size, size))
 
 
 def _kernel(name: str, wgsl: str) -> Kernel:
     bindings = (Binding("x", "read", "vec4<f32>"), Binding("y", "read_write", "vec4<f32>"))
     key = hashlib.sha256(wgsl.encode()).hexdigest()
-    return Kernel(key, name, wgsl, "main", (_THREADS, 1, 1), bindings)
+    return Kernel(key, name, wgsl, (_THREADS, 1, 1), bindings)

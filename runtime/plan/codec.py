@@ -18,7 +18,8 @@ Record = TypeVar("Record")
 def encode(value: Any) -> Any:
     """Return JSON values for a record, or for anything that one may hold.
 
-    Tuples become lists, bytes become ``{"base64": text}``.  Raises :class:`TypeError` for a value without such a form.
+    Tuples become lists, bytes become ``{"base64": text}``.  A record whose class has a variable ``kind`` is written
+    with it, which tells the members of a union apart.  Raises :class:`TypeError` for a value without such a form.
     """
     if value is None or type(value) in (str, int, float, bool):
         return value
@@ -28,7 +29,9 @@ def encode(value: Any) -> Any:
         return {key: encode(item) for key, item in value.items()}
     if is_dataclass(value):
         record: Any = type(value)
-        return {name: encode(getattr(value, name)) for name in _field_types(record)}
+        items = {name: encode(getattr(value, name)) for name in _field_types(record)}
+        kind = _kind_of(record)
+        return items if kind is None else {"kind": kind, **items}
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, bytes):
@@ -79,6 +82,9 @@ def _decode(data: Any, expected: Any, name: str) -> Any:
 
 def _decode_record(data: Any, expected: Any, name: str) -> Any:
     types = _field_types(expected)
+    kind = _kind_of(expected)
+    if kind is not None and isinstance(data, dict) and data.get("kind") != kind:
+        raise ValueError(f"{name} has the kind {data.get('kind')!r}, which this version does not know")
     if not isinstance(data, dict) or not types.keys() <= data.keys():
         raise ValueError(f"{name} does not have the fields of {expected.__name__}")
     return expected(**{field: _decode(data[field], kind, f"{name}.{field}") for field, kind in types.items()})
@@ -88,6 +94,12 @@ def _decode_record(data: Any, expected: Any, name: str) -> Any:
 def _field_types(record: type) -> dict[str, Any]:
     types = get_type_hints(record)
     return {field.name: types[field.name] for field in fields(record)}
+
+
+@cache
+def _kind_of(record: type) -> str | None:
+    """Return the kind of a record that is a member of a union."""
+    return None if "kind" in _field_types(record) else getattr(record, "kind", None)
 
 
 def _decode_tuple(data: Any, items: tuple[Any, ...], name: str) -> tuple[Any, ...]:

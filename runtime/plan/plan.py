@@ -21,11 +21,12 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Union
+from typing import Any, ClassVar
 
 from .codec import decode, encode
 from .dimension import DimExpr
 from .facts import PlanFacts
+from .format import FORMAT, check_format
 from .notes import PlanNotes
 from .size_range import SizeRange
 
@@ -46,17 +47,15 @@ class Binding:
     name: str
     access: str
     element: str  #: WGSL element type of the array, e.g. ``vec4<f32>``
-    description: str = ""  #: value, shape and layout, for people
 
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """A compiled shader.  ``key`` is the sha256 of everything that determined its text."""
+    """A compiled shader, whose entry point is ``main``.  ``key`` is the sha256 of all that determined its text."""
 
     key: str
     template: str
     wgsl: str
-    entry_point: str
     workgroup: tuple[int, int, int]
     bindings: tuple[Binding, ...]
     features: tuple[str, ...] = ()
@@ -115,12 +114,11 @@ class Weight:
 
 @dataclass(frozen=True, slots=True)
 class Port:
-    """A model input or output.  ``shape`` of this plan; ``declared`` as the model declares it (names kept)."""
+    """A model input or output with its shape in this plan."""
 
     name: str
     dtype: str
     shape: tuple[DimExpr, ...]
-    declared: tuple[Union[int, str, None], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,10 +139,17 @@ class Alias:
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
-    """An ordered list of calls that runs as one compute pass."""
+class DeviceStep:
+    """Calls that run on the device, in order, as one compute pass."""
+
+    kind: ClassVar[str] = "device"
 
     calls: tuple[KernelCall, ...]
+
+
+#: One step of a plan.  Every kind of step is a record with a ``kind`` of its own; readers refuse kinds that they do not
+#: know, so further kinds join here as a union.
+Step = DeviceStep
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +182,7 @@ class Plan:
     kernels: tuple[Kernel, ...]
     sources: tuple[SourceRef, ...]
     weights: tuple[Weight, ...]
-    stages: tuple[Stage, ...]
+    steps: tuple[Step, ...]
     arenas: tuple[DimExpr, ...]  #: bytes of each arena
     constants: tuple[Constant, ...] = ()
     aliases: tuple[Alias, ...] = ()
@@ -186,17 +191,22 @@ class Plan:
 
     @property
     def calls(self) -> list[KernelCall]:
-        """The calls of all stages, in order."""
-        return [call for stage in self.stages for call in stage.calls]
+        """The calls of all steps, in order."""
+        return [call for step in self.steps for call in step.calls]
 
     def to_json(self) -> dict[str, Any]:
-        """A JSON-ready dict; :meth:`from_json` reads it back to an equal plan."""
-        result: dict[str, Any] = encode(self)
-        return result
+        """Return the plan as JSON values; :meth:`from_json` reads them back to an equal plan."""
+        return {"format": FORMAT, **encode(self)}
 
     @classmethod
     def from_json(cls, data: Any) -> Plan:
-        """The plan that :meth:`to_json` wrote.  Raises :class:`ValueError` if ``data`` is not one."""
+        """Return the plan that :meth:`to_json` wrote.
+
+        Raises :class:`ValueError` if ``data`` is none, or one of another major version of the format.
+        """
+        if not isinstance(data, dict):
+            raise ValueError("a plan is an object")
+        check_format(data.get("format"))
         return decode(data, cls, "plan")
 
     @property

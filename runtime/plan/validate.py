@@ -65,23 +65,22 @@ def _check_calls(plan: Plan, dim: Callable[[DimExpr, str], None]) -> None:
     for kernel in plan.kernels:
         if any(binding.access not in ("read", "read_write", "uniform") for binding in kernel.bindings):
             raise ValueError(f"kernel {kernel.id} has a binding of unknown access")
-    for stage in plan.stages:
-        for call in stage.calls:
-            where = f"call '{call.label}'"
-            if call.kernel not in kernels:
-                raise ValueError(f"{where} names a kernel that the plan does not have")
-            kernel = kernels[call.kernel]
-            if len(kernel.bindings) != len(call.ranges):
-                raise ValueError(f"{where} binds {len(call.ranges)} ranges to {len(kernel.bindings)} bindings")
-            for size in call.grid:
-                dim(size, where)
-                if isinstance(size, int) and size < 0:
-                    raise ValueError(f"{where} has {size} workgroups")
-            for span in call.ranges:
-                if span.buffer not in buffers:
-                    raise ValueError(f"{where} binds '{span.buffer}', which the plan does not have")
-                dim(span.offset, where)
-                dim(span.size, where)
+    for call in plan.calls:
+        where = f"call '{call.label}'"
+        if call.kernel not in kernels:
+            raise ValueError(f"{where} names a kernel that the plan does not have")
+        kernel = kernels[call.kernel]
+        if len(kernel.bindings) != len(call.ranges):
+            raise ValueError(f"{where} binds {len(call.ranges)} ranges to {len(kernel.bindings)} bindings")
+        for size in call.grid:
+            dim(size, where)
+            if isinstance(size, int) and size < 0:
+                raise ValueError(f"{where} has {size} workgroups")
+        for span in call.ranges:
+            if span.buffer not in buffers:
+                raise ValueError(f"{where} binds '{span.buffer}', which the plan does not have")
+            dim(span.offset, where)
+            dim(span.size, where)
 
 
 def _check_outputs(plan: Plan, dim: Callable[[DimExpr, str], None]) -> None:

@@ -111,9 +111,9 @@ export interface Manifest {
   model: { graph_name?: string; custom_metadata_map?: Record<string, string>; [field: string]: unknown };
   nodes: number;
   inputs: Port[];
-  overridable?: Port[];
+  overridable: Port[];
   outputs: Port[];
-  dynamic: Record<string, [low: number, high: number] | SizeRange>;
+  dynamic: Record<string, SizeRange>;
   features: GPUFeatureName[];
   limits: Record<string, number>;
   plans: PlanRecord[];
@@ -125,10 +125,9 @@ export interface Manifest {
 export interface Kernel {
   key: string;
   template: string;
-  entry_point: string;
   workgroup: [number, number, number];
   features: string[];
-  bindings: { name: string; access: "read" | "read_write" | "uniform"; element: string; description: string }[];
+  bindings: { name: string; access: "read" | "read_write" | "uniform"; element: string }[];
 }
 
 export interface Call {
@@ -152,12 +151,12 @@ export interface Plan {
   key: string;
   inputs: PlanPort[];
   outputs: PlanPort[];
-  symbols: { name: string; low: number; high: number; step?: number }[];
+  symbols: { name: string; low: number; high: number; step: number }[];
   arenas: Size[];
   kernels: Kernel[];
-  stages: { calls: Call[] }[];
-  constants?: { output: string; data: string }[];
-  aliases?: { output: string; source: string }[];
+  steps: { kind: "device"; calls: Call[] }[];
+  constants: { output: string; data: string }[];
+  aliases: { output: string; source: string }[];
 }
 
 export interface Sample {

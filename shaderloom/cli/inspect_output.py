@@ -58,7 +58,7 @@ def print_wgsl(plan: Plan, choice: str | None, as_json: bool) -> None:
     if as_json:
         print_json([{"id": kernel.id, "template": kernel.template, "wgsl": kernel.wgsl} for kernel in found])
         return
-    first = {call.kernel: number for number, call in reversed(list(enumerate(plan.calls)))}
+    first = {call.kernel: number for number, (call, _) in reversed(list(enumerate(zip(plan.calls, plan.facts.calls))))}
     for kernel in found:
         typer.echo(f"// kernel {kernel.id}, template {kernel.template}, workgroup {kernel.workgroup}")
         number = first.get(kernel.key)

@@ -21,7 +21,7 @@ from ..plans.instrument import copy_call, copy_kernel, output_range
 from ..runtime.execution.executor import Executor
 from ..runtime.plan.dimension import evaluate
 from ..runtime.plan.errors import InputError, LimitError
-from ..runtime.plan.plan import Plan, Port, Stage, uniform_values
+from ..runtime.plan.plan import DeviceStep, Plan, Port, uniform_values
 from .report.annotate import annotated, comments, plain, tensor_text
 
 if TYPE_CHECKING:
@@ -174,6 +174,6 @@ def _recording(plan: Plan, number: int) -> Plan:
         plan,
         key="",
         kernels=(*plan.kernels, copy_kernel()),
-        stages=(Stage(calls),),
+        steps=(DeviceStep(calls),),
         outputs=(*plan.outputs, *outputs),
     )

@@ -23,7 +23,7 @@ def describe_plan(plan: Plan, *, text: bool = False) -> dict[str, Any]:
 
     With ``text`` every kernel of the run has its WGSL, so that the description alone can be compared with another one.
     """
-    calls = [call for stage in plan.stages for call in stage.calls]
+    calls = plan.calls
     used = {call.kernel: call for call in reversed(calls)}  # kernel key -> its first call
     kernels = {kernel.key: kernel for kernel in plan.kernels}
     decisions = describe_decisions(plan)
@@ -38,7 +38,6 @@ def describe_plan(plan: Plan, *, text: bool = False) -> dict[str, Any]:
         "weight_kernels": [_brief(kernel) for kernel in plan.kernels if kernel.key not in used],
         "calls": len(calls),
         "call_list": [_describe_call(call) for call in calls],
-        "stages": len(plan.stages),
         "weight_transforms": sum(bool(weight.calls) for weight in plan.weights),
         "weights": len(plan.weights),
         "arenas": list(plan.arenas),
@@ -51,7 +50,7 @@ def describe_plan(plan: Plan, *, text: bool = False) -> dict[str, Any]:
     if text:
         for row in derived["kernels"]:
             row["wgsl"] = kernels[row["key"]].wgsl
-    return {"slots": list(plan.arenas), **_describe_compilation(plan), **derived}
+    return {**_describe_compilation(plan), **derived}
 
 
 def _describe_compilation(plan: Plan) -> dict[str, Any]:
@@ -115,13 +114,7 @@ def _describe_kernel(kernel: Kernel, calls: list[KernelCall]) -> dict[str, Any]:
         "workgroup": list(kernel.workgroup),
         "workgroup_bytes": kernel.workgroup_bytes,
         "bindings": [
-            {
-                "name": binding.name,
-                "access": binding.access,
-                "element": binding.element,
-                "description": binding.description,
-            }
-            for binding in kernel.bindings
+            {"name": binding.name, "access": binding.access, "element": binding.element} for binding in kernel.bindings
         ],
         "features": list(kernel.features),
         "config": dict(kernel.config),
@@ -168,7 +161,7 @@ def find_kernels(plan: Plan, choice: str | None) -> list[Kernel]:
     None chooses all kernels of the run, in order of first use.  Gives an empty list if nothing matches.
     """
     kernels: Mapping[str, Kernel] = {kernel.key: kernel for kernel in plan.kernels}
-    order = dict.fromkeys(call.kernel for stage in plan.stages for call in stage.calls)
+    order = dict.fromkeys(call.kernel for call in plan.calls)
     running = [kernels[key] for key in order]
     if choice is None:
         return running

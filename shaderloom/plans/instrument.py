@@ -16,7 +16,7 @@ import numpy as np
 from ..runtime.plan.dimension import evaluate
 from ..runtime.plan.dtypes import BY_NAME, interface_dtype
 from ..runtime.plan.facts import TensorFacts
-from ..runtime.plan.plan import Binding, Kernel, KernelCall, Plan, Port, Range, Stage
+from ..runtime.plan.plan import Binding, DeviceStep, Kernel, KernelCall, Plan, Port, Range
 
 if TYPE_CHECKING:
     from ..runtime.device.device import Device
@@ -39,7 +39,6 @@ _COPY_KERNEL = Kernel(
     hashlib.sha256(_COPY.encode()).hexdigest(),
     "copy",
     _COPY,
-    "main",
     (64, 1, 1),
     (Binding("x", "read", "u32"), Binding("y", "read_write", "u32")),
 )
@@ -116,7 +115,7 @@ def observed(plan: Plan, calls: Sequence[int]) -> Plan:
         plan,
         key="",
         kernels=(*plan.kernels, _COPY_KERNEL),
-        stages=(Stage(tuple(listed)),),
+        steps=(DeviceStep(tuple(listed)),),
         outputs=(*plan.outputs, *outputs),
     )
 

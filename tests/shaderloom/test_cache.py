@@ -116,8 +116,16 @@ def test_a_value_that_is_no_json_is_a_miss(cache):
     path.parent.mkdir(parents=True)
     for text in (b"{", b"[]", canonical({"key": ENTRIES}).encode()):
         body = zlib.compress(text)
-        path.write_bytes(f"shaderloom-cache 1 plan {hashlib.sha256(body).hexdigest()} {len(body)}\n".encode() + body)
+        path.write_bytes(f"shaderloom-cache 2 plan {hashlib.sha256(body).hexdigest()} {len(body)}\n".encode() + body)
         assert cache.get("plan", ENTRIES) is None
+
+
+def test_an_entry_of_an_older_version_is_a_miss(cache):
+    cache.put("plan", ENTRIES, "value")
+    path = entry_file(cache)
+    path.write_bytes(path.read_bytes().replace(b"shaderloom-cache 2 ", b"shaderloom-cache 1 ", 1))
+    assert cache.get("plan", ENTRIES) is None
+    assert not path.exists()
 
 
 def test_the_least_recently_used_entries_go(tmp_path):

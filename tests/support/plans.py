@@ -14,13 +14,13 @@ import onnx
 from shaderloom.runtime.plan.facts import NodePlacement, PlanFacts
 from shaderloom.runtime.plan.plan import (
     Binding,
+    DeviceStep,
     Kernel,
     KernelCall,
     Plan,
     Port,
     Range,
     SourceRef,
-    Stage,
     Symbol,
     Weight,
 )
@@ -67,7 +67,7 @@ struct Symbols { n: i32 }
 def kernel(wgsl: str, *accesses: str, name: str = "map") -> Kernel:
     """A kernel with one binding for each access."""
     bindings = tuple(Binding(f"b{index}", access, "f32") for index, access in enumerate(accesses))
-    return Kernel(hashlib.sha256(wgsl.encode()).hexdigest(), name, wgsl, "main", (64, 1, 1), bindings)
+    return Kernel(hashlib.sha256(wgsl.encode()).hexdigest(), name, wgsl, (64, 1, 1), bindings)
 
 
 def span(buffer: str, elements: int, offset: int = 0) -> Range:
@@ -98,14 +98,14 @@ def two_step_plan(count: int = 100, weights: int = 10, key: str = "two-step") ->
     )
     return Plan(
         key=key,
-        inputs=(Port("x", "float32", (count,), ("N",)),),
-        outputs=(Port("y", "float32", (count,), ("N",)),),
+        inputs=(Port("x", "float32", (count,)),),
+        outputs=(Port("y", "float32", (count,)),),
         symbols=(),
         kernels=tuple({item.key: item for item in (first, second, transform)}.values()),
         sources=(bias,),
         weights=(weight,),
-        stages=(
-            Stage(
+        steps=(
+            DeviceStep(
                 (
                     KernelCall(
                         first.key,
@@ -133,13 +133,13 @@ def dynamic_plan(low: int = 0, high: int = 1000) -> Plan:
     ranges = (Range("input:x", 0, size), Range("output:y", 0, size), Range("symbols", 0, 16))
     return Plan(
         key="dynamic",
-        inputs=(Port("x", "float32", ("n", 3), ("n", 3)),),
-        outputs=(Port("y", "float32", ("n", 3), ("n", 3)),),
+        inputs=(Port("x", "float32", ("n", 3)),),
+        outputs=(Port("y", "float32", ("n", 3)),),
         symbols=(Symbol("n", low, high),),
         kernels=(doubling,),
         sources=(),
         weights=(),
-        stages=(Stage((KernelCall(doubling.key, ranges, grid, label="double"),)),),
+        steps=(DeviceStep((KernelCall(doubling.key, ranges, grid, label="double"),)),),
         arenas=(),
     )
 

@@ -317,8 +317,8 @@ def test_files_of_other_sizes_are_refused(open_bundle, static_bundle, tmp_path):
 @pytest.mark.parametrize(
     ("fields", "told"),
     [
-        ({"format": "2.0"}, "bundle: the bundle has format 2.0; this runner reads 1.x"),
-        ({"format": "1.7"}, "accepted"),
+        ({"format": "1.4"}, "bundle: the bundle has format 1.4; this runner reads 2.x"),
+        ({"format": "2.7"}, "accepted"),
         ({"features": ["shader-moon"]}, "device: this GPU lacks what the bundle needs: the feature shader-moon"),
         ({"limits": {"maxBufferSize": 1 << 60}}, "device: this GPU lacks what the bundle needs: maxBufferSize"),
         ({"limits": {"maxMoons": 1}}, "device: this GPU lacks what the bundle needs: maxMoons of 1"),
@@ -328,6 +328,19 @@ def test_what_the_manifest_asks_for(open_bundle, static_bundle, tmp_path, fields
     folder = copy_bundle(static_bundle, tmp_path / "b")
     change_manifest(folder, **fields)
     assert refusal(open_bundle(folder)).startswith(told)
+
+
+def test_a_step_of_an_unknown_kind_is_refused(open_bundle, static_bundle, tmp_path):
+    folder = copy_bundle(static_bundle, tmp_path / "b")
+    path = next(folder.glob("plan-*.json"))
+    plan = json.loads(path.read_bytes())
+    plan["steps"][0]["kind"] = "host"
+    path.write_text(json.dumps(plan))
+    seal(folder)
+    assert (
+        refusal(open_bundle(folder))
+        == f"bundle: '{path.name}' has a step of kind 'host', which this runner does not know"
+    )
 
 
 def test_a_shader_that_the_browser_refuses_is_named(open_bundle, static_bundle, tmp_path):

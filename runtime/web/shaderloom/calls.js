@@ -56,7 +56,7 @@ export class Calls {
       buffers.allocate(`output:${name}`, elements * elementBytes(dtype));
     }
     for (const [index, size] of plan.arenas.entries()) buffers.allocate(`arena:${index}`, evaluate(size, symbols));
-    const sizes = plan.symbols.map(({ name, step = 1 }) => Math.floor(symbols[name] / step));
+    const sizes = plan.symbols.map(({ name, step }) => Math.floor(symbols[name] / step));
     const uniforms = `symbols ${plan.key}`; // each plan has symbols of its own
     if (sizes.length) {
       const buffer = buffers.allocate(uniforms, 4 * sizes.length, GPUBufferUsage.UNIFORM | GPUBufferUsage.COPY_DST);
@@ -85,7 +85,7 @@ export class Calls {
     if (cached) return cached;
     /** @type {SizedCall[]} */
     const calls = [];
-    for (const call of plan.stages.flatMap((stage) => stage.calls)) {
+    for (const call of plan.steps.flatMap((step) => step.calls)) {
       const grid = call.grid.map((size) => evaluate(size, symbols));
       if (grid.includes(0)) continue;
       const compiled = kernels.get(call.kernel);

@@ -4,7 +4,7 @@ import { ShaderloomError } from "./errors.js";
 import { damaged, decodeUtf8, fetchFile, sha256 } from "./fetching.js";
 
 /** The major version of the format that this package reads. */
-const MAJOR = 1;
+const MAJOR = 2;
 
 /**
  * Return the manifest of the bundle at `base`, once its hash and the version of its format are right.

@@ -105,9 +105,9 @@ const wholeWords = (bytes) => Math.ceil(bytes / 4) * 4;
  *  @param {Plan} plan @param {string} name @param {Lookup} lookup @returns {GPUBuffer | Uint8Array<ArrayBuffer>}
  *  @throws {ShaderloomError} "bundle" for an undefined buffer, "input" for a fed one that cannot be copied */
 function findSource(plan, name, lookup) {
-  const constant = plan.constants?.find(({ output }) => `output:${output}` === name);
+  const constant = plan.constants.find(({ output }) => `output:${output}` === name);
   if (constant) return Uint8Array.from(atob(constant.data), (letter) => letter.charCodeAt(0));
-  const alias = plan.aliases?.find(({ output }) => `output:${output}` === name);
+  const alias = plan.aliases.find(({ output }) => `output:${output}` === name);
   if (alias) return findSource(plan, alias.source, lookup);
   const buffer = lookup(name);
   if (!buffer) throw new ShaderloomError("bundle", `an output is '${name}', which the plan does not define`);

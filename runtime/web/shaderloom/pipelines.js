@@ -54,7 +54,7 @@ export class Pipelines {
       const pipeline = await device.createComputePipelineAsync({
         label,
         layout: device.createPipelineLayout({ bindGroupLayouts: [layout] }),
-        compute: { module, entryPoint: kernel.entry_point },
+        compute: { module, entryPoint: "main" },
       });
       return { pipeline, layout, kernel };
     } catch (error) {

@@ -70,7 +70,12 @@ export class Plans {
     if (plan.key !== key || nameSet(plan.inputs.map((port) => port.name)) !== nameSet(Object.keys(shapes))) {
       throw new ShaderloomError("bundle", `'${file}' is not the plan that the manifest means`);
     }
-    for (const { name, low, high, step = 1 } of plan.symbols) {
+    for (const { kind } of plan.steps) {
+      if (kind !== "device") {
+        throw new ShaderloomError("bundle", `'${file}' has a step of kind '${kind}', which this runner does not know`);
+      }
+    }
+    for (const { name, low, high, step } of plan.symbols) {
       const range = this.#signature.ranges[name];
       if (range?.low !== low || range.high !== high || range.step !== step) {
         throw new ShaderloomError("bundle", `'${file}' has another range of '${name}' than the manifest`);

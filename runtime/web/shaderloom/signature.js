@@ -1,4 +1,4 @@
-/** @import { DataType, Feeds, Manifest, SizeRange } from "../shaderloom.js" */
+/** @import { DataType, Feeds, Manifest } from "../shaderloom.js" */
 /** @import { Value } from "./feeds.js" */
 /** @import { PartialSymbols, Symbols } from "./shapes.js" */
 
@@ -11,15 +11,10 @@ import { formatShape } from "./sizes.js";
 export class Signature {
   /** @param {Manifest} manifest */
   constructor(manifest) {
-    const ports = [...manifest.inputs, ...(manifest.overridable ?? [])];
+    const ports = [...manifest.inputs, ...manifest.overridable];
     /** @type {Record<string, DataType>} */
     this.dtypes = Object.fromEntries(ports.map((port) => [port.name, port.dtype]));
-    /** @type {Record<string, SizeRange>} */
-    this.ranges = Object.fromEntries(
-      Object.entries(manifest.dynamic).map(([name, range]) => [
-        name, Array.isArray(range) ? { low: range[0], high: range[1], step: 1 } : range,
-      ]),
-    );
+    this.ranges = manifest.dynamic;
     this.shapes = manifest.plans.map((plan) => plan.shapes);
   }
 

@@ -165,7 +165,7 @@ class DeviceStep:
             if alias.source.startswith("input:")
         }
         self.is_open = bool(executor.plan.symbols)
-        self.works = any(stage.calls for stage in executor.plan.stages)
+        self.works = bool(executor.plan.calls)
 
     def run(self, env: Env, targets: Mapping[str, Target], record: RunRecord) -> None:
         feeds = {port.name: self._feed(port.name, env, record) for port in self.executor.plan.inputs}

@@ -64,7 +64,7 @@ def plan_of(model: onnx.ModelProto, **options: Any) -> Plan:
 
 
 def calls(model: onnx.ModelProto, **options: Any) -> list[str]:
-    return [call.label for stage in plan_of(model, **options).stages for call in stage.calls]
+    return [call.label for call in plan_of(model, **options).calls]
 
 
 # -- one kernel ------------------------------------------------------------------------------------------------------
@@ -246,9 +246,9 @@ def test_many_operands_respect_the_binding_limit(op: str):
     for kernel in plan.kernels:
         storage = [binding for binding in kernel.bindings if binding.access != "uniform"]
         assert len(storage) <= WEB.limit("max-storage-buffers-per-shader-stage")
-    read = {item.buffer for call in plan.stages[0].calls for item in call.ranges if item.buffer.startswith("input:")}
+    read = {item.buffer for call in plan.calls for item in call.ranges if item.buffer.startswith("input:")}
     assert read == {f"input:{name}" for name in names}
-    assert len(plan.stages[0].calls) <= 8
+    assert len(plan.calls) <= 8
 
 
 @pytest.mark.parametrize("anchor", ["none", "MatMul", "ReduceSum", "Softmax"])
@@ -269,14 +269,14 @@ def test_a_chain_of_additions_is_cut_into_few_pieces(anchor: str):
     plan = plan_of(make(nodes, inputs, constants, outputs=[f"t{count}"]))
     for kernel in plan.kernels:
         assert len(kernel.bindings) <= WEB.limit("max-storage-buffers-per-shader-stage")
-    assert len(plan.stages[0].calls) <= 8
+    assert len(plan.calls) <= 8
 
 
 def test_a_long_chain_stays_within_the_size_of_a_shader():
     count = 500
     nodes = [node("Sigmoid" if i % 2 else "Neg", [f"t{i}"], [f"t{i + 1}"]) for i in range(count)]
     plan = plan_of(make(nodes, {"t0": (5,)}, outputs=[f"t{count}"]))
-    assert 2 <= len(plan.stages[0].calls) <= 10
+    assert 2 <= len(plan.calls) <= 10
 
 
 def test_a_value_that_many_read_is_made_once():
@@ -306,7 +306,7 @@ def test_constants_alone_are_computed_when_weights_are_made():
     big = weights(200, 200)
     nodes = [node("Mul", ["big", "two"], ["w"]), node("MatMul", ["x", "w"], ["y"])]
     plan = plan_of(make(nodes, {"x": (3, 200)}, {"big": big, "two": scalar(2.0)}))
-    assert len(plan.stages[0].calls) == 1
+    assert len(plan.calls) == 1
     assert any(weight.calls for weight in plan.weights)
 
 
@@ -362,7 +362,7 @@ def test_a_decoder_takes_eight_calls_a_layer(kind: str, past: int):
     for dynamic in (None, {"past": (0, 2048)}):
         plan = compile_model(imported, bind_shapes(imported, decoder_shapes(1, past), dynamic), Compilation(profile))
         a_layer = 9 if dynamic and kind == "discrete" else 8
-        assert len(plan.stages[0].calls) <= 4 * a_layer + 3 + (2 if dynamic else 0)
+        assert len(plan.calls) <= 4 * a_layer + 3 + (2 if dynamic else 0)
 
 
 @pytest.mark.parametrize("name", ["squeezenet1_1", "mobilenet_v2", "resnet18", "resnet50", "efficientnet_b0"])
@@ -371,5 +371,5 @@ def test_a_convolutional_net_moves_no_activations(name: str):
     imported = load_model(filled_model(name))
     plan = compile_model(imported, bind_shapes(imported, {"input": (1, 3, 224, 224)}), Compilation())
     templates = {kernel.key: kernel.template for kernel in plan.kernels}
-    calls = [call for stage in plan.stages for call in stage.calls]
+    calls = plan.calls
     assert [call.label for call in calls if templates[call.kernel] in ("map", "transpose")] == []

@@ -39,7 +39,7 @@ FORMS = {
 
 def templates(plan: Plan) -> list[str]:
     names = {kernel.key: kernel.template for kernel in plan.kernels}
-    return [names[call.kernel] for stage in plan.stages for call in stage.calls]
+    return [names[call.kernel] for call in plan.calls]
 
 
 def check(device, model, feeds, *, tolerance: float = 1e-5, calls: int = 1, dynamic=None, **options) -> None:
@@ -163,7 +163,7 @@ def test_keys_in_parts(device, form: str, keys: int, size: int):
     model, feeds = attention(FORMS[form], batch=1, queries=1, keys=keys, size=size)
     plan = compile_for(model, feeds, replace(device.profile, kind="discrete"))
     assert templates(plan) == ["attention_row", "map"]
-    (call, _) = plan.stages[0].calls
+    (call, _) = plan.calls
     assert call.grid[2] > 1
     first, again = (run_plan(device, plan, model, feeds)[0] for _ in range(2))
     assert relative_error(first, reference(model.SerializeToString(), feeds)[0]) <= 1e-5

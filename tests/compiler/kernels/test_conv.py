@@ -11,7 +11,7 @@ from shaderloom.compiler.tuning.depthwise_tiles import (
     DepthwiseProblem,
     DepthwiseTile,
     Extent,
-    depthwise_tile,
+    depthwise_tiles,
 )
 from shaderloom.runtime.plan.device_profile import WEB, DeviceProfile
 
@@ -191,6 +191,6 @@ def test_dynamic_sizes(device, kind, size):
 def test_depthwise_tiles_by_device():
     """Software drivers share loads among rows too; other devices keep one row a thread."""
     problem = DepthwiseProblem(24, 112, Extent(112, 3, 1, 1), Extent(112, 3, 1, 1))
-    assert depthwise_tile(problem, DeviceProfile(kind="cpu")).rows > 1
-    assert depthwise_tile(problem, WEB).rows == 1
-    assert depthwise_tile(DepthwiseProblem(24, 56, Extent(56, 3, 1, 1), None), DeviceProfile(kind="cpu")).rows == 1
+    assert depthwise_tiles(problem, DeviceProfile(kind="cpu"))[0].rows > 1
+    assert depthwise_tiles(problem, WEB)[0].rows == 1
+    assert depthwise_tiles(DepthwiseProblem(24, 56, Extent(56, 3, 1, 1), None), DeviceProfile(kind="cpu"))[0].rows == 1

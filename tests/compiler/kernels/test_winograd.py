@@ -166,7 +166,7 @@ def test_convolutions(device, monkeypatch, outputs, shape, features, pads):
     model = make_model(nodes, feeds, ["y"], constants=constants)
     plan = compile_for(model, feeds, device.profile)
     kernels = {kernel.key: kernel.template for kernel in plan.kernels}
-    templates = [kernels[call.kernel] for call in plan.stages[0].calls]
+    templates = [kernels[call.kernel] for call in plan.calls]
     assert [templates[0], templates[-1], len(templates)] == ["winograd_input", "winograd_output", 3]
     (found,) = run_plan(device, plan, model, feeds)
     (expected,) = reference(model, feeds)

@@ -88,7 +88,7 @@ def test_gated_units_join(device, rows: int):
     """One product for both halves; with few rows the product behind computes the gate."""
     model, feeds = gated(rows)
     assert products(model, feeds) == 2
-    assert len(compile_for(model, feeds, WEB).stages[0].calls) == (2 if rows <= 4 else 3)
+    assert len(compile_for(model, feeds, WEB).calls) == (2 if rows <= 4 else 3)
     (expected,) = reference(model.SerializeToString(), feeds)
     (found,) = run_model(device, model, feeds)
     assert relative_error(found, expected) <= 1e-5
@@ -98,8 +98,7 @@ def test_no_more_calls_than_apart():
     for rows in (1, 17):
         model, feeds = gated(rows)
         joined, apart = (
-            len(compile_for(model, feeds, WEB, disabled_passes=disabled).stages[0].calls)
-            for disabled in ((), ("siblings",))
+            len(compile_for(model, feeds, WEB, disabled_passes=disabled).calls) for disabled in ((), ("siblings",))
         )
         assert joined <= apart
 

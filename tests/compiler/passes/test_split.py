@@ -55,7 +55,7 @@ def run(device, model, feeds) -> tuple[np.ndarray, list[str]]:
     finally:
         pool.close()
     kernels = {kernel.key: kernel for kernel in plan.kernels}
-    return result, [kernels[call.kernel].template for stage in plan.stages for call in stage.calls]
+    return result, [kernels[call.kernel].template for call in plan.calls]
 
 
 def check(found: np.ndarray, expected: np.ndarray) -> None:

@@ -24,7 +24,7 @@ from shaderloom.compiler.symbolic.dimensions import serialise
 from shaderloom.runtime.plan.device_profile import WEB, DeviceProfile
 from shaderloom.runtime.plan.dimension import evaluate
 from shaderloom.runtime.plan.errors import NotKnownError
-from shaderloom.runtime.plan.plan import Binding, Kernel, KernelCall, Plan, Range, Stage
+from shaderloom.runtime.plan.plan import Binding, DeviceStep, Kernel, KernelCall, Plan, Range
 
 from ...fuzz.drawing.graphs import RandomGraph, random_graphs
 from ...support.models import filled_model, trained_model
@@ -156,7 +156,7 @@ class Use:
 def uses_of(plan: Plan) -> list[Use]:
     kernels = {kernel.key: kernel for kernel in plan.kernels}
     found = []
-    for number, call in enumerate(call for stage in plan.stages for call in stage.calls):
+    for number, call in enumerate(plan.calls):
         for binding, item in zip(kernels[call.kernel].bindings, call.ranges, strict=True):
             if item.buffer.startswith(("arena:", "output:")):
                 offset, size = evaluate(item.offset, {}), evaluate(item.size, {})
@@ -182,7 +182,7 @@ def dead_ranges(plan: Plan) -> dict[int, list[Use]]:
 
 def _reads(plan: Plan, use: Use) -> bool:
     """Whether the kernel of a writing use may read that range: in-place kernels load from their output."""
-    calls = [call for stage in plan.stages for call in stage.calls]
+    calls = plan.calls
     kernel = next(kernel for kernel in plan.kernels if kernel.key == calls[use.call].kernel)
     name = "y"
     stores = sum(line.strip().startswith(f"{name}[") for line in kernel.wgsl.splitlines())
@@ -292,18 +292,14 @@ POISON = """
 
 def poisoned(plan: Plan) -> Plan:
     """The plan with calls in between that overwrite every range of an arena after its last use."""
-    kernel = Kernel("poison", "poison", POISON, "main", (64, 1, 1), (Binding("memory", "read_write", "u32"),))
+    kernel = Kernel("poison", "poison", POISON, (64, 1, 1), (Binding("memory", "read_write", "u32"),))
     dead = dead_ranges(plan)
-    number, stages = 0, []
-    for stage in plan.stages:
-        calls: list[KernelCall] = []
-        for call in stage.calls:
-            calls.append(call)
-            for use in dead.get(number, ()):
-                calls.append(KernelCall(kernel.key, (Range(use.arena, use.start, use.end - use.start),), (256, 1, 1)))
-            number += 1
-        stages.append(Stage(tuple(calls)))
-    return replace(plan, kernels=(*plan.kernels, kernel), stages=tuple(stages))
+    calls: list[KernelCall] = []
+    for number, call in enumerate(plan.calls):
+        calls.append(call)
+        for use in dead.get(number, ()):
+            calls.append(KernelCall(kernel.key, (Range(use.arena, use.start, use.end - use.start),), (256, 1, 1)))
+    return replace(plan, kernels=(*plan.kernels, kernel), steps=(DeviceStep(tuple(calls)),))
 
 
 def small_network():
@@ -370,8 +366,8 @@ def test_poison_is_seen(device) -> None:
     first = next(use for use in uses_of(plan) if use.writes)
     broken = poisoned(plan)
     extra = KernelCall("poison", (Range(first.arena, first.start, first.end - first.start),), (256, 1, 1))
-    calls = broken.stages[0].calls
-    position = next(index for index, call in enumerate(calls) if call is plan.stages[0].calls[first.call]) + 1
-    broken = replace(broken, stages=(Stage((*calls[:position], extra, *calls[position:])),))
+    calls = broken.calls
+    position = next(index for index, call in enumerate(calls) if call is plan.calls[first.call]) + 1
+    broken = replace(broken, steps=(DeviceStep((*calls[:position], extra, *calls[position:])),))
     (after,) = run_plan(device, broken, model, feeds)
     assert not np.array_equal(before, after)

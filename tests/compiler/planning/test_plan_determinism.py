@@ -212,4 +212,4 @@ def test_equal_kernels_of_one_plan_are_one_kernel() -> None:
     )
     imported = load_model(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]).SerializeToString())
     plan = compile_model(imported, bind_shapes(imported, {"x": (3, 5), "z": (3, 5)}), Compilation())
-    assert len(plan.kernels) == 1 and len(plan.stages[0].calls) == 2
+    assert len(plan.kernels) == 1 and len(plan.calls) == 2

@@ -31,7 +31,7 @@ from shaderloom.runtime.execution.requirements import check_limits, requirements
 from shaderloom.runtime.memory import safetensors
 from shaderloom.runtime.plan.device_profile import WEB, WEB_LIMITS
 from shaderloom.runtime.plan.errors import InputError, InternalError, LimitError, ModelError
-from shaderloom.runtime.plan.plan import Plan, Range, Weight
+from shaderloom.runtime.plan.plan import DeviceStep, Plan, Range, Weight
 
 from ...support.bundles import files_of, product_bundle, small_bundle, small_model
 from ...support.plans import dynamic_plan, two_step_plan
@@ -85,7 +85,7 @@ def test_weights_are_final(tmp_path):
         (raised / np.float32(10)).tobytes(),
     ]
     assert not any(weight.calls for weight in plan.weights)
-    used = {call.kernel for stage in plan.stages for call in stage.calls}
+    used = {call.kernel for call in plan.calls}
     assert {kernel.key for kernel in plan.kernels} == used
 
 
@@ -113,11 +113,11 @@ def test_large_weights_are_split_over_files(tmp_path):
 
 
 def _with_weights(plan: Plan, keys: list[str]) -> Plan:
-    call = plan.stages[0].calls[0]
+    call = plan.calls[0]
     ranges = (call.ranges[0], Range(f"weight:{keys[0]}", 0, 48), call.ranges[2])
-    stage = replace(plan.stages[0], calls=(replace(call, ranges=ranges), plan.stages[0].calls[1]))
+    step = DeviceStep((replace(call, ranges=ranges), plan.calls[1]))
     weights = tuple(Weight(key, 48, (), ()) for key in keys[:1])
-    return replace(plan, key="ab" * 32, sources=(), weights=weights, stages=(stage,), kernels=plan.kernels[:2])
+    return replace(plan, key="ab" * 32, sources=(), weights=weights, steps=(step,), kernels=plan.kernels[:2])
 
 
 def _facts():

@@ -23,7 +23,7 @@ from shaderloom.runtime.plan.errors import (
     LimitError,
     ModelError,
 )
-from shaderloom.runtime.plan.plan import Alias, Constant, KernelCall, Plan, Port, Range, SourceRef, Stage
+from shaderloom.runtime.plan.plan import Alias, Constant, DeviceStep, KernelCall, Plan, Port, Range, SourceRef
 
 from ...support.plans import DOUBLE, dynamic_plan, kernel, span, two_step_plan
 
@@ -126,7 +126,15 @@ def test_every_width_survives_the_border(device, dtype, count):
     )
     call = KernelCall(copy.key, (Range("input:x", 0, words * 4), Range("output:y", 0, words * 4)), (1, 1, 1))
     plan = Plan(
-        "copy", (Port("x", dtype, (count,)),), (Port("y", dtype, (count,)),), (), (copy,), (), (), (Stage((call,)),), ()
+        "copy",
+        (Port("x", dtype, (count,)),),
+        (Port("y", dtype, (count,)),),
+        (),
+        (copy,),
+        (),
+        (),
+        (DeviceStep((call,)),),
+        (),
     )
     values = np.random.default_rng(0).integers(0, 2 if dtype == "bool" else 100, count).astype(dtype)
     with Executor(device, plan, make_pool(device)) as executor:
@@ -172,7 +180,7 @@ def test_weights_are_uploaded_once(device, x):
 def test_equal_kernels_share_a_pipeline(device):
     pool = make_pool(device)
     with Executor(device, two_step_plan(), pool) as first, Executor(device, two_step_plan(), pool) as second:
-        call = first.plan.stages[0].calls[0]
+        call = first.plan.calls[0]
         assert first._binder.pipeline(call) is second._binder.pipeline(call)
 
 
@@ -195,9 +203,9 @@ def test_invalid_wgsl_is_a_device_error(device):
 
 def test_reading_and_writing_one_buffer_is_a_device_error(device, x):
     plan = two_step_plan()
-    first, second = plan.stages[0].calls
+    first, second = plan.calls
     clash = dataclasses.replace(second, ranges=(span("arena:0", 100), span("arena:0", 100, 512)))
-    plan = dataclasses.replace(plan, stages=(Stage((first, clash)),), arenas=(1024,))
+    plan = dataclasses.replace(plan, steps=(DeviceStep((first, clash)),), arenas=(1024,))
     with Executor(device, plan, make_pool(device)) as executor, pytest.raises(DeviceError, match="encoding a run"):
         executor.run({"x": x})
 
@@ -205,9 +213,9 @@ def test_reading_and_writing_one_buffer_is_a_device_error(device, x):
 @pytest.mark.parametrize("bad", [Range("output:y", 0, 0), Range("output:y", 256, 400), Range("nowhere:1", 0, 400)])
 def test_ranges_outside_their_buffer_never_reach_wgpu(device, bad, x):
     plan = two_step_plan()
-    first, second = plan.stages[0].calls
+    first, second = plan.calls
     wrong = dataclasses.replace(second, ranges=(second.ranges[0], bad))
-    plan = dataclasses.replace(plan, stages=(Stage((first, wrong)),))
+    plan = dataclasses.replace(plan, steps=(DeviceStep((first, wrong)),))
     with Executor(device, plan, make_pool(device)) as executor, pytest.raises(InternalError):
         executor.run({"x": x})
 
@@ -356,8 +364,9 @@ def test_damaged_plans_are_refused():
     damage(("key",), 3)
     damage(("inputs", 0, "shape"), "N")
     damage(("kernels", 0, "workgroup"), [1, 2])
-    damage(("stages", 0, "calls", 0, "grid"), [["?", 1], 1, 1])
-    damage(("stages", 0, "calls", 0, "ranges", 0, "size"), 1.5)
+    damage(("steps", 0, "calls", 0, "grid"), [["?", 1], 1, 1])
+    damage(("steps", 0, "kind"), "host")
+    damage(("steps", 0, "calls", 0, "ranges", 0, "size"), 1.5)
     damage(("sources", 0, "data"), {"base64": "!"})
     with pytest.raises(ValueError):
         Plan.from_json([])

@@ -92,3 +92,28 @@ def test_unknown_fields_are_ignored():
 def test_what_has_no_json_form_is_refused():
     with pytest.raises(TypeError, match="ndarray"):
         encode({"size": np.zeros(1)})
+
+
+@pytest.mark.parametrize(
+    ("version", "message"),
+    [
+        ("1.4", "its format is version 1.4, and this version of shaderloom reads 2.x: compile it again"),
+        ("3.0", "a newer version of shaderloom reads it"),
+        (None, "its format is None, which is no version"),
+    ],
+)
+def test_plans_of_other_major_versions_are_refused(version, message):
+    with pytest.raises(ValueError, match=message):
+        Plan.from_json({**compiled().to_json(), "format": version})
+
+
+def test_plans_of_a_newer_minor_version_are_read():
+    plan = compiled()
+    assert Plan.from_json({**plan.to_json(), "format": "2.7", "novelty": 1}) == plan
+
+
+def test_a_step_of_an_unknown_kind_is_refused():
+    data = compiled().to_json()
+    data["steps"][0]["kind"] = "host"
+    with pytest.raises(ValueError, match=r"plan\.steps has the kind 'host', which this version does not know"):
+        Plan.from_json(data)

@@ -221,7 +221,7 @@ def test_inspect_json_tells_what_was_compiled(shaderloom, path):
     for kernel in facts["kernels"]:
         assert kernel["key"].startswith(kernel["id"])
         assert {"origins", "grid", "workgroup", "bindings"} <= kernel.keys()
-    assert facts["slots"] == [336]
+    assert facts["arenas"] == [336]
     assert shaderloom("inspect", path, "--shape", "x=20", "--json").stdout == text
 
 
