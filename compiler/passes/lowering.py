@@ -12,7 +12,7 @@ from ..fusion import Fusion
 from ..ir.graph import Graph, Value
 from ..options import Limits
 from ..planning.plan_builder import Planner
-from ..precision.float16_storage import Borders, HalfStorage
+from ..precision.float16_storage import HalfStorage, InterfaceConstraints
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class CompilationUnit:
     specialise: Callable[[Limits], Graph]  #: returns the graph with every size known; passes change it
     nodes: Sequence[ImportedNode] = ()  #: that the graph is made from
     symbols: tuple[Symbol, ...] = ()  #: declared dynamic dimensions
-    borders: Borders | None = None  #: what a stage must know of the other stages
+    interface: InterfaceConstraints | None = None  #: what a stage must know of the other stages
 
 
 @dataclass(eq=False, repr=False)

@@ -118,7 +118,7 @@ def _storage(lowering: Lowering, compilation: Compilation) -> int:
     if options.precision == FLOAT32.name:
         return 0
     lowering.storage = store_halves(
-        lowering.graph, lowering.fusion, compilation.profile, dict(options.reached), lowering.unit.borders
+        lowering.graph, lowering.fusion, compilation.profile, dict(options.reached), lowering.unit.interface
     )
     notes = lowering.storage.notes
     return notes.activations + notes.weights

@@ -70,20 +70,20 @@ class HalfStorage:
 
 
 @dataclass(frozen=True)
-class Borders:
+class InterfaceConstraints:
     """What a stage of a program must know of the others, by the names of its inputs and outputs."""
 
-    deciding: frozenset[str] = frozenset()  #: outputs that decisions depend on
+    control: frozenset[str] = frozenset()  #: outputs that decisions depend on
     exact: frozenset[str] = frozenset()  #: outputs that become integers
-    positions: frozenset[str] = frozenset()  #: inputs that were computed from integers
-    far: Mapping[str, Reach] = field(default_factory=dict)  #: inputs that constants beyond the range may reach
+    integral: frozenset[str] = frozenset()  #: inputs that were computed from integers
+    overflowing: Mapping[str, Reach] = field(default_factory=dict)  #: inputs that constants beyond the range may reach
 
     def to_json(self) -> dict[str, Any]:
         return {
-            "deciding": sorted(self.deciding),
+            "control": sorted(self.control),
             "exact": sorted(self.exact),
-            "positions": sorted(self.positions),
-            "far": {name: list(reach) for name, reach in sorted(self.far.items())},
+            "integral": sorted(self.integral),
+            "overflowing": {name: list(reach) for name, reach in sorted(self.overflowing.items())},
         }
 
 
@@ -92,13 +92,13 @@ def store_halves(
     fusion: Fusion,
     profile: DeviceProfile,
     reached: Mapping[str, float],
-    borders: Borders | None = None,
+    interface: InterfaceConstraints | None = None,
 ) -> HalfStorage:
     """Turn float32 values in memory into float16 where they fit.
 
     ``reached`` has the largest magnitude of values by :func:`name_of`, at least of those that do not fit.
     """
-    return _Narrowing(graph, fusion, profile, reached, borders).run()
+    return _Narrowing(graph, fusion, profile, reached, interface).run()
 
 
 def name_of(value: Value) -> str:
@@ -205,19 +205,21 @@ class _Narrowing:
         fusion: Fusion,
         profile: DeviceProfile,
         reached: Mapping[str, float],
-        borders: Borders | None,
+        interface: InterfaceConstraints | None,
     ) -> None:
         self.graph, self.fusion, self.reached = graph, fusion, reached
         self.choice = _KernelChoice(graph, fusion, profile)
         self.outputs = set(graph.outputs)
-        known = borders or Borders()
+        known = interface or InterfaceConstraints()
         named = list(zip(graph.output_names, graph.outputs))
         self.far = far_values(
-            graph, FLOAT16_LARGEST, {value: known.far[value.name] for value in graph.inputs if value.name in known.far}
+            graph,
+            FLOAT16_LARGEST,
+            {value: known.overflowing[value.name] for value in graph.inputs if value.name in known.overflowing},
         )
-        self.positions = _positions(graph, known.positions)
+        self.positions = _positions(graph, known.integral)
         self.exact = self.positions | _behind_integers(graph, [value for name, value in named if name in known.exact])
-        self.deciding = _ancestors(value for name, value in named if name in known.deciding)
+        self.deciding = _ancestors(value for name, value in named if name in known.control)
         self.kept: dict[Value, KeptValue] = {}
         self.converted: list[Group] = []
 

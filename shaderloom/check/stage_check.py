@@ -18,7 +18,7 @@ from ..execution.engine import WgpuEngine
 from ..execution.program import Program
 from ..execution.program.loops import LoopStep
 from ..execution.program.steps import CpuStep, DeviceStep, Observer, Step
-from ..execution.program.values import Held
+from ..execution.program.values import RuntimeValue
 from ..plans.instrument import Observation
 from ..runtime.memory.tensor import Tensor
 from ..runtime.plan.errors import LimitError, ShapeError, UnsupportedError
@@ -51,16 +51,15 @@ class StageChecker(Observer):
         model = checker.model
         engine = WgpuEngine(model, checker.device, progress=checker.progress)
         program = Program(model, engine, CpuEngine(model.path, model.data))
-        program.keep_sources = True
         try:
-            if program.half and model.calibration is not None and model.calibration.is_new:
+            if program.context.half and model.calibration is not None and model.calibration.is_new:
                 checker.progress("calibrating", 0, 0)
                 program.calibrate(checker.calibration_feeds)
             checker.progress("running", 0, 0)
             names = _Names(self)
             outputs = program.observe(checker.feeds, names)
             result.stages = len(names.plans)
-            result.on_cpu = sum(entry[2] == "cpu" for entry in program.placed.values())
+            result.on_cpu = sum(entry[2] == "cpu" for entry in program.context.placed.values())
             arrays = {name: value for name, value in outputs.items() if isinstance(value, np.ndarray)}
             self._expected.expect(arrays)
             known = {name: array for name, array in arrays.items() if self._expected.knows(name)}
@@ -103,10 +102,10 @@ class StageChecker(Observer):
         if first is not None and self._result.diagnosis is None:
             self._diagnose(check, first, observed)
 
-    def before_iteration(self, loop: LoopStep, given: Mapping[str, Held], around: tuple[int, ...]) -> None:
+    def before_iteration(self, inputs: Mapping[str, RuntimeValue], around: tuple[int, ...]) -> None:
         """What goes into a step: compared in silence, as it is what the step before has made."""
         self._expected.turn_to(around)
-        for name, held in given.items():
+        for name, held in inputs.items():
             path, own = self._source.carried[name]
             key = Place(path, around), own
             self._expected.expect([own], key[0])
@@ -120,7 +119,7 @@ class StageChecker(Observer):
                     text = "it is not what the step before, or what stands before the loop, has given"
                     self._result.diagnosis = _unknown(row, text)
 
-    def after_step(self, step: Step, made: Mapping[str, Held], around: tuple[int, ...]) -> None:
+    def after_step(self, step: Step, made: Mapping[str, RuntimeValue], around: tuple[int, ...]) -> None:
         found: dict[_Key, str] = {}
         for name in made:
             key = self._key(name, around)
@@ -176,7 +175,6 @@ class StageChecker(Observer):
     @staticmethod
     def _compile(step: DeviceStep, disabled: Collection[str]) -> Lowering:
         """Compile the plan of a step with passes disabled."""
-        assert step.source is not None, "the program keeps sources"
         return step.source.compile(disabled)
 
     def _diagnose(self, check: PlanCheck, first: Row, observed: Mapping[int, Observation]) -> None:
@@ -246,18 +244,18 @@ class _Names(Observer):
                 if found is not None and found[0] == "main":
                     self.found[found[1]] = None
 
-    def after_step(self, step: Step, made: Mapping[str, Held], around: tuple[int, ...]) -> None:
+    def after_step(self, step: Step, made: Mapping[str, RuntimeValue], around: tuple[int, ...]) -> None:
         keys = (self._checker._key(name, around) for name in made)
         self.found.update((key[1], None) for key in keys if key is not None and key[0] == MAIN)
 
 
-def _array(held: Held) -> np.ndarray | None:
+def _array(held: RuntimeValue) -> np.ndarray | None:
     """A value as an array, left where it is; None for a sequence and the like."""
     value = held.host if held.on_host or held.tensor is None else held.tensor.numpy()
     return value if isinstance(value, np.ndarray) else None
 
 
-def _maker(step: Step, held: Held) -> str:
+def _maker(step: Step, held: RuntimeValue) -> str:
     """Who has made a value: for the column of calls."""
     if isinstance(step, CpuStep):
         return "cpu"

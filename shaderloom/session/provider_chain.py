@@ -176,7 +176,7 @@ class ProviderChain:
         stats.last_run_ms = (time.perf_counter() - start) * 1e3
         stats.steps, stats.crossings = program.last.steps, program.last.crossings
         self._last_was_program = True
-        on_cpu = [f"{entry[0]}: {entry[3]}" for entry in list(program.placed.values()) if entry[2] == "cpu"]
+        on_cpu = [f"{entry[0]}: {entry[3]}" for entry in list(program.context.placed.values()) if entry[2] == "cpu"]
         if on_cpu:
             more = f", and {len(on_cpu) - 3} more" if len(on_cpu) > 3 else ""
             self._tell(

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from ...cpu.provider import CpuEngine
+from ...model.model import Model
 from ...plans.placement import Placement, describe
 from ...runtime.execution.attachment import Target
 from ...runtime.execution.timing import Profile
@@ -15,23 +17,22 @@ from ...runtime.execution.weight_pool import WeightPool
 from ...runtime.memory.tensor import Tensor
 from ...runtime.plan.errors import InputError
 from ...runtime.plan.plan import Plan
-from .build import NotSeen, ProgramBuilder
-from .calibrate import measure_program
+from ..engine import WgpuEngine
+from .build import ProgramBuilder
+from .calibrate import RangeObserver
+from .context import ProgramContext
 from .size_generalisation import Key
-from .step_cache import Found, KeptSteps
-from .steps import Block, DeviceStep, Env, Observer, RunRecord, State
-from .values import Held
-
-if TYPE_CHECKING:
-    from ...cpu.provider import CpuEngine
-    from ...model.model import Model
-    from ..engine import WgpuEngine
+from .stage_compiler import NotSeen
+from .state import Block, Env, State
+from .step_cache import NextStep, StepCache
+from .steps import DeviceStep, Observer, RunRecord
+from .values import RuntimeValue
 
 #: Plans of stages that are kept ready for each plan that a session keeps
 STAGES = 8
 
 
-class Program(ProgramBuilder):
+class Program:
     """The program of one model on one device.
 
     Runs of several threads take turns from the first step to the last: each decides by values that it has read back.
@@ -46,30 +47,42 @@ class Program(ProgramBuilder):
         plans: int = 16,
         pool: WeightPool | None = None,
     ) -> None:
-        super().__init__(source, engine, None if cpu is None else cpu.options, self._run_block, pool)
+        """With a ``pool`` of weights it is a program in full precision whatever the model's precision is."""
+        self.source = source
+        self.engine = engine
         self.cpu = cpu
-        self.last = RunRecord()
+        self.context = ProgramContext(source, engine, pool)
+        self._builder = ProgramBuilder(self.context, None if cpu is None else cpu.options)
+        self.last = self._record()
         self._reached: Any = None  #: what plans in half precision rest on
-        self._kept = KeptSteps(plans * STAGES)
+        self._cache = StepCache(plans * STAGES)
         #: in half precision plans rest on what was reached with the sizes at hand
-        self._opens = not source.half and source.options.get("open_sizes", True)
+        self._generalises = not source.half and source.options.get("open_sizes", True)
         self._lock = threading.RLock()
+
+    @property
+    def whole(self) -> Mapping[str, str]:
+        """Plans, by key, that are float32 as a whole in half precision, and why."""
+        return self._builder.stages.whole
+
+    def _record(self, **looks: Any) -> RunRecord:
+        return RunRecord(self._run_block, **looks)
 
     def run(self, feeds: Mapping[str, Any], targets: Mapping[str, Target]) -> dict[str, Any]:
         """Outputs by name; see :meth:`WgpuEngine.run`."""
-        return self._run(feeds, targets, RunRecord())
+        return self._run(feeds, targets, self._record())
 
     def profile(self, feeds: Mapping[str, Any]) -> list[tuple[Plan, Profile]]:
         """Run once; the plans that ran, in order, with the time of every call.  A loop gives one entry a step."""
-        record = RunRecord(measured=[])
+        record = self._record(measured=[])
         self._run(feeds, {}, record)
         assert record.measured is not None
         return record.measured
 
     def observe(self, feeds: Mapping[str, Any], observer: Observer) -> dict[str, Any]:
         """Run once and let ``observer`` look; gives the outputs."""
-        outputs: dict[str, Target] = dict.fromkeys(self.main.outputs, "cpu")
-        return self._run(feeds, outputs, RunRecord(observer=observer))
+        outputs: dict[str, Target] = dict.fromkeys(self._builder.main.outputs, "cpu")
+        return self._run(feeds, outputs, self._record(observer=observer))
 
     def calibrate(self, feeds: Mapping[str, Any]) -> None:
         """Take in what a run in full precision reaches on these inputs; the next run makes plans again that now need
@@ -78,20 +91,32 @@ class Program(ProgramBuilder):
         calibration = self.engine.need_calibration()
         with self._lock:
             calibration.forget_assumed()
-            calibration.add(measure_program(self, feeds))
+            calibration.add(self._measure(feeds))
+
+    def _measure(self, feeds: Mapping[str, Any]) -> dict[str, float]:
+        """Return what a run in full precision reaches; its weights are on the device while it runs."""
+        pool = self.engine.weights()
+        reference = Program(self.source, self.engine, self.cpu, pool=pool)
+        ranges = RangeObserver(pool)
+        try:
+            reference.observe(feeds, ranges)
+        finally:
+            reference.close()
+            pool.close()
+        return ranges.magnitudes
 
     def _forget_steps(self) -> None:
         """Forget the plans that rest on another calibration."""
         reached = self.source.compiler_options.get("reached")
         if self._reached != reached:
-            self._kept.close()
+            self._cache.close()
             self.engine.forget_plans()
             self._reached = reached
 
     def _run(self, feeds: Mapping[str, Any], targets: Mapping[str, Target], record: RunRecord) -> dict[str, Any]:
         """Run, after a calibration where one is due."""
         with self._lock:
-            if not self.half or self.source.calibration is None:
+            if not self.context.half or self.source.calibration is None:
                 return self._walk(feeds, targets, record)
             if self.source.calibration.is_new:
                 self.calibrate(feeds)
@@ -102,25 +127,27 @@ class Program(ProgramBuilder):
                 self.calibrate(feeds)
                 self._forget_steps()
                 record.start_again()
-                self.settled = True
+                self._builder.stages.settled = True
                 try:
                     return self._walk(feeds, targets, record)
                 finally:
-                    self.settled = False
+                    self._builder.stages.settled = False
 
     def _walk(self, feeds: Mapping[str, Any], targets: Mapping[str, Target], record: RunRecord) -> dict[str, Any]:
         with self._lock:
-            env: Env = {name: Held(value, "caller") for name, value in feeds.items()}
-            found = self._run_block(self.main, env, targets, record)
+            env: Env = {name: RuntimeValue(value, "caller") for name, value in feeds.items()}
+            found = self._run_block(self._builder.main, env, targets, record)
             results = {name: self._deliver(name, found[name], target) for name, target in targets.items()}
             self.last = record
             return results
 
     def close(self) -> None:
         with self._lock:
-            self._kept.close()
+            self._cache.close()
 
-    def _run_block(self, block: Block, env: Env, targets: Mapping[str, Target], record: RunRecord) -> dict[str, Held]:
+    def _run_block(
+        self, block: Block, env: Env, targets: Mapping[str, Target], record: RunRecord
+    ) -> dict[str, RuntimeValue]:
         """The outputs of a block by name."""
         state = block.state(block.nodes, frozenset())
         while state.pending:
@@ -135,28 +162,28 @@ class Program(ProgramBuilder):
             live = set(state.live)
             for name in [name for name in env if name not in live]:
                 del env[name]
-        return {name: env[name] if name in env else self.constant(name) for name in block.outputs}
+        return {name: env[name] if name in env else self.context.constant(name) for name in block.outputs}
 
-    def _step(self, state: State, key: Key, env: Env) -> Found:
+    def _step(self, state: State, key: Key, env: Env) -> NextStep:
         """The step that fits the values: one that was made for them, or for a range of their sizes, or a new one."""
-        found = self._kept.find(state, key)
-        open_key = state.sizes.open_key(key) if found is None else None
-        if open_key is not None:
-            found = self._kept.find(state, open_key)
+        found = self._cache.find(state, key)
+        general_key = state.sizes.general_key(key) if found is None else None
+        if general_key is not None:
+            found = self._cache.find(state, general_key)
         if found is not None:
             return found
-        opened = state.sizes.widen(key) if self._opens else None
-        found = self.build(state, env, opened)
+        general = state.sizes.generalise(key) if self._generalises else None
+        found = self._builder.build(state, env, general)
         if isinstance(found[0], DeviceStep):
-            state.sizes.note(key, opened, found[0].is_open)
-            if opened is not None and found[0].is_open:
-                key = opened.key(key) or key
-        before = self._kept.evicted
-        self._kept.keep(state, key, found)
-        self.engine.stats.evictions += self._kept.evicted - before
+            state.sizes.note(key, general, found[0].is_open)
+            if general is not None and found[0].is_open:
+                key = general.key(key) or key
+        before = self._cache.evicted
+        self._cache.keep(state, key, found)
+        self.engine.stats.evictions += self._cache.evicted - before
         return found
 
-    def _deliver(self, name: str, held: Held, target: Target) -> Any:
+    def _deliver(self, name: str, held: RuntimeValue, target: Target) -> Any:
         """A result where the caller wants it."""
         if isinstance(target, Tensor):
             if held.tensor is not target:
@@ -173,10 +200,10 @@ class Program(ProgramBuilder):
 
     def plans(self) -> list[Plan]:
         """The plans of stages that are ready, in the order in which they ran last."""
-        return [step.executor.plan for step in self._kept.plans()]
+        return [step.executor.plan for step in self._cache.plans()]
 
     # -- reports -----------------------------------------------------------------------------------------------------
 
     def placement(self) -> list[Placement]:
         """One for each node of the main graph, and for those of nested graphs that have run."""
-        return describe(self.imported, self.placed)
+        return describe(self.context.imported, self.context.placed)

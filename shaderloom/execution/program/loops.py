@@ -7,7 +7,7 @@ it was given; the number of the step is an input of the body.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -18,11 +18,10 @@ from ...runtime.execution.attachment import Target
 from ...runtime.memory.stack import can_stack, stack
 from ...runtime.plan.dtypes import interface_dtype
 from ...runtime.plan.errors import LimitError, ModelError, ShapeError, UnsupportedError
-from .steps import Block, Env, RunRecord, read
-from .values import Crossing, Held
-
-if TYPE_CHECKING:
-    from .build import ProgramBuilder
+from .context import ProgramContext
+from .state import Block, Env
+from .steps import RunRecord, read
+from .values import Crossing, RuntimeValue
 
 #: Numbers of steps whose stacking a loop keeps
 STACKINGS = 32
@@ -31,10 +30,10 @@ STACKINGS = 32
 class LoopStep:
     """One Loop or Scan."""
 
-    def __init__(self, item: PendingNode, program: ProgramBuilder, deciding: frozenset[str] = frozenset()) -> None:
-        """``deciding`` are the outputs of the node that decisions behind it depend on."""
+    def __init__(self, item: PendingNode, context: ProgramContext, control: frozenset[str] = frozenset()) -> None:
+        """``control`` are the outputs of the node that decisions behind it depend on."""
         self.item = item
-        self.program = program
+        self._context = context
         self.graph = body_of(item.node)
         prefix = f"{item.scope.prefix}{item.node.op}_{item.origin.index}.body/"
         self.scope = ProgramScope(self.graph, item.scope, prefix)
@@ -48,7 +47,7 @@ class LoopStep:
             f"{item.origin}",
             nodes,
             tuple(dict.fromkeys(self.outputs)),
-            self._deciding(nodes, deciding) if program.half else frozenset(),
+            self._control(nodes, control) if context.half else frozenset(),
         )
 
     def run(self, env: Env, targets: Mapping[str, Target], record: RunRecord) -> None:
@@ -57,43 +56,44 @@ class LoopStep:
             if name:
                 env[name] = value
         results_of = self.outputs[1:] if self.scan is None else self.outputs
-        self.program.facts.same(zip(results_of, self.item.outputs))
+        self._context.interface.add_aliases(zip(results_of, self.item.outputs))
 
     def close(self) -> None:
         pass
 
-    def _deciding(self, nodes: Sequence[PendingNode], outside: frozenset[str]) -> frozenset[str]:
+    def _control(self, nodes: Sequence[PendingNode], outside: frozenset[str]) -> frozenset[str]:
         """The outputs of the body that decide: its condition, what ``outside`` names, what leads to them in a later
         step.
         """
         is_loop = self.scan is None
         results = self.outputs[1:] if is_loop else self.outputs
         first = 2 if is_loop else 0
-        deciding = {result for result, name in zip(results, self.item.outputs) if name in outside}
+        control = {result for result, name in zip(results, self.item.outputs) if name in outside}
         if is_loop:
-            deciding.add(self.outputs[0])
-        return deciding_results(nodes, self.inputs[first:], results, deciding)
+            control.add(self.outputs[0])
+        return deciding_results(nodes, self.inputs[first:], results, control)
 
-    def _value(self, name: str, env: Env) -> Held:
+    def _value(self, name: str, env: Env) -> RuntimeValue:
         if name not in env:
-            env[name] = self.program.constant(name)
+            env[name] = self._context.constant(name)
         return env[name]
 
-    def _body(self, step: int, inner: Env, carried: Sequence[Held], first: int, record: RunRecord) -> list[Held]:
+    def _body(
+        self, step: int, inner: Env, carried: Sequence[RuntimeValue], first: int, record: RunRecord
+    ) -> list[RuntimeValue]:
         """Run the body in a step; values of its inputs from the position ``first`` on are ``carried``."""
         inner.update(zip(self.inputs[first:], carried))
         targets: dict[str, Target] = {} if self.scan is not None else {self.outputs[0]: "cpu"}
         record.around = (*record.around, step)
         if record.observer is not None:
-            record.observer.before_iteration(
-                self, {name: inner[name] for name in self.inputs if name in inner}, record.around
-            )
-        results = self.program.run_block(self.block, inner, targets, record)
+            given = {name: inner[name] for name in self.inputs if name in inner}
+            record.observer.before_iteration(given, record.around)
+        results = record.run_block(self.block, inner, targets, record)
         record.around = record.around[:-1]
         return [results[name] for name in self.outputs]
 
     def _check(self, steps: int) -> None:
-        cap = self.program.source.caps.loop_iterations
+        cap = self._context.source.caps.loop_iterations
         if steps > cap:
             raise LimitError(
                 f"{self.item.node.op} has {steps:,} steps or more; at most {cap:,} are allowed",
@@ -103,23 +103,23 @@ class LoopStep:
 
     # -- Loop --------------------------------------------------------------------------------------------------------
 
-    def _loop(self, env: Env, record: RunRecord) -> list[Held]:
+    def _loop(self, env: Env, record: RunRecord) -> list[RuntimeValue]:
         names = [*self.item.inputs, *[""] * (2 - len(self.item.inputs))]
         most = self._number(names[0], env, record)
         going = names[1] == "" or bool(self._number(names[1], env, record))
         carried = [self._value(name, env) for name in names[2:] if name]
-        self.program.facts.same(zip(names[2:], self.inputs[2:]))
+        self._context.interface.add_aliases(zip(names[2:], self.inputs[2:]))
         if len(self.inputs) != 2 + len(carried):
             raise ModelError(f"the body has {len(self.inputs)} inputs, not {2 + len(carried)}", origin=self.item.origin)
-        rows: list[list[Held]] = [[] for _ in range(len(self.outputs) - 1 - len(carried))]
+        rows: list[list[RuntimeValue]] = [[] for _ in range(len(self.outputs) - 1 - len(carried))]
         step = 0
         if most is not None and going:
             self._check(most if names[1] == "" else 0)
         while going and (most is None or step < most):
             self._check(step + 1)
             inner = dict(env)
-            inner[self.inputs[0]] = Held(np.array(step, np.int64), "caller")
-            inner[self.inputs[1]] = Held(np.array(True), "caller")
+            inner[self.inputs[0]] = RuntimeValue(np.array(step, np.int64), "caller")
+            inner[self.inputs[1]] = RuntimeValue(np.array(True), "caller")
             condition, *results = self._body(step, inner, carried, 2, record)
             carried = results[: len(carried)]
             for row, result in zip(rows, results[len(carried) :]):
@@ -144,20 +144,20 @@ class LoopStep:
 
     # -- Scan --------------------------------------------------------------------------------------------------------
 
-    def _scan(self, form: _ScanForm, env: Env, record: RunRecord) -> list[Held]:
+    def _scan(self, form: _ScanForm, env: Env, record: RunRecord) -> list[RuntimeValue]:
         values = [self._value(name, env) for name in self.item.inputs]
         carried = values[: form.states]
-        self.program.facts.same(zip(self.item.inputs, self.inputs))
+        self._context.interface.add_aliases(zip(self.item.inputs, self.inputs))
         sizes = {value.shape[axis] for value, axis in zip(values[form.states :], form.axes)}
         if len(sizes) != 1:
             raise ShapeError(f"the sequences of Scan have {sorted(sizes)} elements", origin=self.item.origin)
         steps = sizes.pop()
         self._check(steps)
-        rows: list[list[Held]] = [[] for _ in self.outputs[form.states :]]
+        rows: list[list[RuntimeValue]] = [[] for _ in self.outputs[form.states :]]
         for step in range(steps):
             inner = dict(env)
-            inner[form.forwards] = Held(np.array(step, np.int64), "caller")
-            inner[form.backwards] = Held(np.array(steps - 1 - step, np.int64), "caller")
+            inner[form.forwards] = RuntimeValue(np.array(step, np.int64), "caller")
+            inner[form.backwards] = RuntimeValue(np.array(steps - 1 - step, np.int64), "caller")
             results = self._body(step, inner, carried, 0, record)
             carried = results[: form.states]
             for row, result in zip(rows, results[form.states :]):
@@ -173,42 +173,42 @@ class LoopStep:
 
     # -- stacked outputs ---------------------------------------------------------------------------------------------
 
-    def _stack(self, row: Sequence[Held], axis: int, record: RunRecord) -> Held:
+    def _stack(self, row: Sequence[RuntimeValue], axis: int, record: RunRecord) -> RuntimeValue:
         """Results of the steps along a new axis: copies on the device, or a small plan where those cannot do it."""
         tensors = [held.tensor for held in row]
         axis = axis % (len(row[0].shape) + 1)
-        engine = self.program.engine
+        engine = self._context.engine
         present = [tensor for tensor in tensors if tensor is not None]
         if axis == 0 and len(present) == len(row) and can_stack(present):
-            return Held(stack(present, engine.device, engine.account), "wgpu")
+            return RuntimeValue(stack(present, engine.device, engine.account), "wgpu")
         if any(held.dtype is None for held in row) or all(held.on_host for held in row):
-            return Held(np.stack([held.read() for held in row], axis), row[0].maker)
+            return RuntimeValue(np.stack([held.read() for held in row], axis), row[0].maker)
         names = [f"{self.scope.prefix}row{number}" for number in range(len(row))]
         block = self.stack_block.get((len(row), axis))
         if block is None:
             if len(self.stack_block) >= STACKINGS:
                 self.stack_block.clear()
             block = self.stack_block[len(row), axis] = self._stacking(names, axis)
-        result = self.program.run_block(block, dict(zip(names, row)), {}, record)
+        result = record.run_block(block, dict(zip(names, row)), {}, record)
         return result[block.outputs[0]]
 
     def _stacking(self, names: Sequence[str], axis: int) -> Block:
         where, origin = self.scope, self.item.origin
         axes = f"{self.scope.prefix}axes{axis}"
-        self.program.add_constant(axes, np.array([axis], np.int64))
+        self._context.add_constant(axes, np.array([axis], np.int64))
         wide = [f"{name}.wide" for name in names]
         output = f"{self.scope.prefix}stacked"
         nodes = [applied("Unsqueeze", where, [name, axes], [new], origin) for name, new in zip(names, wide)]
         nodes.append(applied("Concat", where, wide, [output], origin, axis=axis))
         return Block(f"{origin} stacking", tuple(nodes), (output,))
 
-    def _empty(self, port: Any, axis: int) -> Held:
+    def _empty(self, port: Any, axis: int) -> RuntimeValue:
         """A stacked output of no steps; sizes that the body does not declare are 0."""
         dims = [dim if isinstance(dim, int) else 0 for dim in port.dims or ()]
         dims.insert(axis % (len(dims) + 1), 0)
         if port.dtype is None:
             raise UnsupportedError(f"without any step the type of '{port.name}' is not known", origin=self.item.origin)
-        return Held(np.zeros(dims, interface_dtype(port.dtype)), "compiler")
+        return RuntimeValue(np.zeros(dims, interface_dtype(port.dtype)), "compiler")
 
 
 class _ScanForm:

@@ -14,7 +14,7 @@ from ...compiler.staging.program_graph import PendingNode, ProgramScope
 from ...cpu.segment import CpuSegment, SegmentSource, renamed
 from ...runtime.plan.dtypes import from_onnx
 from ...runtime.plan.errors import ShaderloomError, UnsupportedError
-from .steps import file_reads
+from .state import file_reads
 
 
 class SegmentMaker:

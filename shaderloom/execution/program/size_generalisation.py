@@ -7,7 +7,7 @@ Sizes that have always differed by the same number share one: what a loop carrie
 fit together.
 
 A plan learns its dimensions from the shapes of its inputs.  One that only a compiled-in integer tells gets an input of
-its own, a *carrier*: a tensor of that many rows, without elements.
+its own, a *size input*: a tensor of that many rows, without elements.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ...compiler.symbolic.dimensions import dimension
 from ...runtime.plan.dtypes import UINT8
 from ...runtime.plan.plan import Symbol
 
-#: What decides how a step is compiled: (name, what :meth:`~.values.Held.describe` says of the value) for each value
+#: What decides how a step is compiled: for each value its name and :meth:`~.values.RuntimeValue.describe`
 Key = tuple[tuple[str, tuple[Any, ...]], ...]
 #: Name of a value, and one of its axes; of a value that is compiled in one of its elements
 Place = tuple[str, int]
@@ -42,7 +42,7 @@ LARGEST, MOST_ELEMENTS = 1 << 24, 8
 
 
 @dataclass(frozen=True, slots=True)
-class OpenSize:
+class SymbolicSize:
     """A size that is that of ``symbol`` and ``offset`` more."""
 
     symbol: Symbol
@@ -54,7 +54,7 @@ class OpenSize:
 
 
 @dataclass(frozen=True, slots=True)
-class Carrier:
+class SizeInput:
     """An input that tells a symbol's size: an element of a value that is compiled in."""
 
     value: str
@@ -70,10 +70,10 @@ class Carrier:
 
 
 @dataclass(frozen=True)
-class Opened:
+class GeneralisedShape:
     """The sizes of a state's values that are open, and their ranges."""
 
-    sizes: Mapping[Place, OpenSize]
+    sizes: Mapping[Place, SymbolicSize]
 
     @property
     def symbols(self) -> tuple[Symbol, ...]:
@@ -83,19 +83,19 @@ class Opened:
         """``key`` with what is open in place of sizes; None if those are none that it stands for."""
         given = _sizes(key)
         found: dict[Symbol, int] = {}
-        for (name, position), open_size in self.sizes.items():
+        for (name, position), symbolic in self.sizes.items():
             sizes = given.get(name, ())
             if position >= len(sizes):
                 return None
-            size = sizes[position] - open_size.offset
-            if found.setdefault(open_size.symbol, size) != size or not open_size.symbol.range.allows(size):
+            size = sizes[position] - symbolic.offset
+            if found.setdefault(symbolic.symbol, size) != size or not symbolic.symbol.range.allows(size):
                 return None
         return tuple(
             (name, (*_kind(described), *self._replaced(name, given[name])) if name in given else described)
             for name, described in key
         )
 
-    def _replaced(self, name: str, sizes: Sequence[int]) -> tuple[int | OpenSize, ...]:
+    def _replaced(self, name: str, sizes: Sequence[int]) -> tuple[int | SymbolicSize, ...]:
         return tuple(self.sizes.get((name, position), size) for position, size in enumerate(sizes))
 
     def operand(self, name: str, operand: Operand) -> Operand:
@@ -109,32 +109,32 @@ class Opened:
         elements[:] = [_dim(size) for size in self._replaced(name, operand.known.reshape(-1).tolist())]
         return replace(operand, known=elements.reshape(operand.known.shape))
 
-    def carriers(self, operands: Mapping[str, Operand]) -> dict[str, Carrier]:
+    def size_inputs(self, operands: Mapping[str, Operand]) -> dict[str, SizeInput]:
         """By name, for symbols that no axis of the operands is as large as."""
         exact = {place: size.symbol for place, size in self.sizes.items() if not size.offset}
         told = {symbol for (name, _), symbol in exact.items() if operands[name].known is None}
         return {
-            f"rows of {symbol.name}": Carrier(*place, symbol) for place, symbol in exact.items() if symbol not in told
+            f"rows of {symbol.name}": SizeInput(*place, symbol) for place, symbol in exact.items() if symbol not in told
         }
 
 
 @dataclass
-class SizesSeen:
+class SizeHistory:
     """The sizes that a state was compiled for, and what is open."""
 
     #: for each plan what tells its key from others but sizes, and its sizes
     plans: list[tuple[bytes, Sizes]] = field(default_factory=list)
-    opened: Opened | None = None
+    general: GeneralisedShape | None = None
     #: whether integers that are compiled in may be sizes; not if no plan of open sizes could be had with them
     elements: bool = True
     #: a plan of open sizes could not be had: each size is compiled on its own
     closed: bool = False
 
-    def open_key(self, key: Key) -> Key | None:
+    def general_key(self, key: Key) -> Key | None:
         """The key of the plan of open sizes that serves ``key``, if there may be one."""
-        return None if self.opened is None else self.opened.key(key)
+        return None if self.general is None else self.general.key(key)
 
-    def widen(self, key: Key) -> Opened | None:
+    def generalise(self, key: Key) -> GeneralisedShape | None:
         """What to open so that one plan serves ``key`` and others like it; None if it is too early, or no use."""
         if self.closed:
             return None
@@ -148,7 +148,7 @@ class SizesSeen:
                 differences = tuple(other[name][position] - size for other in history)
                 if any(differences):
                     groups.setdefault(differences, []).append((name, position))
-        found: dict[Place, OpenSize] = {}
+        found: dict[Place, SymbolicSize] = {}
         for differences, members in groups.items():
             here = {(name, position): now[name][position] for name, position in members}
             first = min(members, key=lambda member: here[member])
@@ -157,22 +157,22 @@ class SizesSeen:
                 return None
             high = max(LEAST_HIGH, 1 << (2 * (least + max(0, *differences)) - 1).bit_length())
             symbol = Symbol(f"{first[0]}[{first[1]}]", LOW, high)
-            found.update((member, OpenSize(symbol, size - least)) for member, size in here.items())
-        return Opened(found) if found else None
+            found.update((member, SymbolicSize(symbol, size - least)) for member, size in here.items())
+        return GeneralisedShape(found) if found else None
 
-    def note(self, key: Key, opened: Opened | None, succeeded: bool) -> None:
-        """Remember that a plan was made for ``key``: of the sizes that were ``opened``, or else of its own."""
-        if opened is not None and succeeded:
-            self.opened = opened
-        elif opened is not None and any(name not in _sizes(key, False) for name, _ in opened.sizes):
+    def note(self, key: Key, general: GeneralisedShape | None, succeeded: bool) -> None:
+        """Remember that a plan was made for ``key``: of the sizes that were ``general``, or else of its own."""
+        if general is not None and succeeded:
+            self.general = general
+        elif general is not None and any(name not in _sizes(key, False) for name, _ in general.sizes):
             self.elements, self.plans = False, []  # without them, perhaps
-        elif opened is not None:
+        elif general is not None:
             self.closed = True
         self.plans = [*self.plans[1 - REMEMBERED :], (_frame(key, self.elements), _sizes(key, self.elements))]
 
 
-def _dim(size: int | OpenSize) -> ix.Dim:
-    return size.dim if isinstance(size, OpenSize) else size
+def _dim(size: int | SymbolicSize) -> ix.Dim:
+    return size.dim if isinstance(size, SymbolicSize) else size
 
 
 def _sizes(key: Key, elements: bool = True) -> dict[str, tuple[int, ...]]:

@@ -6,24 +6,26 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Any
 
-from .steps import DeviceStep, State, Step
+from .state import State
+from .steps import DeviceStep, Step
 
 #: Steps kept for each plan that is kept, and bytes of the elements that tell steps from each other
 STEPS = 8
 KEY_BYTES = 64 << 20
 
-Found = tuple[Step, State]
+#: A step and the state behind it
+NextStep = tuple[Step, State]
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
     """A step, the state behind it, and the bytes of elements in its key."""
 
-    found: Found
+    step: NextStep
     bytes: int
 
 
-class KeptSteps:
+class StepCache:
     """Steps by (state, key).  At most ``plans`` of them are plans, and at most :data:`STEPS` times as many in all.
 
     The newest step always stays.  A step that goes is closed; whoever comes to its state again makes it again.
@@ -46,44 +48,44 @@ class KeptSteps:
         """Bytes of elements in the keys."""
         return self._held
 
-    def find(self, state: State, key: Any) -> Found | None:
+    def find(self, state: State, key: Any) -> NextStep | None:
         entry = self._entries.get((state, key))
         if entry is None:
             return None
         self._entries.move_to_end((state, key))
-        return entry.found
+        return entry.step
 
-    def keep(self, state: State, key: Any, found: Found) -> None:
+    def keep(self, state: State, key: Any, step: NextStep) -> None:
         """Keep a new step; older ones go until all limits hold."""
-        entry = Entry(found, sum(_element_bytes(part) for part in key))
+        entry = Entry(step, sum(_element_bytes(part) for part in key))
         self._entries[state, key] = entry
         self._held += entry.bytes
-        self._count += isinstance(found[0], DeviceStep)
+        self._count += isinstance(step[0], DeviceStep)
         while len(self._entries) > 1 and (len(self._entries) > self._most or self._held > self._key_bytes):
             self._drop(next(iter(self._entries)))
         while self._count > self._plans:
-            self._drop(next(where for where, kept in self._entries.items() if isinstance(kept.found[0], DeviceStep)))
+            self._drop(next(where for where, kept in self._entries.items() if isinstance(kept.step[0], DeviceStep)))
 
     def plans(self) -> list[DeviceStep]:
         """The steps that are plans, the least recently used first."""
-        return [entry.found[0] for entry in self._entries.values() if isinstance(entry.found[0], DeviceStep)]
+        return [entry.step[0] for entry in self._entries.values() if isinstance(entry.step[0], DeviceStep)]
 
     def close(self) -> None:
         """Close all steps and forget them."""
         for entry in self._entries.values():
-            entry.found[0].close()
+            entry.step[0].close()
         self._entries.clear()
         self._count = self._held = 0
 
     def _drop(self, where: tuple[State, Any]) -> None:
         entry = self._entries.pop(where)
         self._held -= entry.bytes
-        if isinstance(entry.found[0], DeviceStep):
+        if isinstance(entry.step[0], DeviceStep):
             self._count -= 1
             self.evicted += 1
-        entry.found[0].close()
+        entry.step[0].close()
 
 
 def _element_bytes(part: tuple[str, tuple[Any, ...]]) -> int:
-    """Bytes of the elements in a part of a key: a name with :meth:`~.values.Held.describe`."""
+    """Bytes of the elements in a part of a key: a name with :meth:`~.values.RuntimeValue.describe`."""
     return sum(len(each) for each in part[1] if isinstance(each, bytes))

@@ -1,11 +1,14 @@
-"""The kinds of steps of a program, and the states between them."""
+"""The kinds of steps of a program, and the record of a run.
+
+A step is a plan on the device (:class:`DeviceStep`), a segment on the cpu provider (:class:`CpuStep`), a few actions on
+the host (:class:`HostStep`), or a loop over a block of further steps (:class:`.loops.LoopStep`).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
-from weakref import WeakValueDictionary
+from typing import Any, Protocol
 
 from ...compiler.staging.program_graph import PendingNode
 from ...cpu.segment import CpuSegment
@@ -16,37 +19,43 @@ from ...runtime.execution.timing import Profile
 from ...runtime.memory.tensor import Tensor
 from ...runtime.plan.errors import InternalError, ShaderloomError
 from ...runtime.plan.plan import Plan
-from .size_generalisation import Carrier, SizesSeen
-from .values import Crossing, Held
-
-if TYPE_CHECKING:
-    from .build import ProgramBuilder
-    from .loops import LoopStep
-    from .stage_source import StageSource
-
-Env = dict[str, Held]
+from .host_evaluation import HostEvaluator
+from .size_generalisation import SizeInput
+from .stage_source import StageSource
+from .state import Block, Env
+from .values import Crossing, RuntimeValue
 
 
 class Observer:
     """Looks at a run, which takes the same steps as without.  ``around`` are the steps of the loops that are running.
 
-    Values are as they are held: bringing one to the host by :meth:`Held.read` would change what the run does next.
+    Values are as the program has them: bringing one to the host by :meth:`RuntimeValue.read` would change what the run
+    does next.
     """
 
     def before_plan(self, step: DeviceStep, feeds: dict[str, Any], around: tuple[int, ...]) -> None:
         """A plan that does something is about to run."""
 
-    def before_iteration(self, loop: LoopStep, given: Mapping[str, Held], around: tuple[int, ...]) -> None:
-        """The body of a loop is about to run once; ``given`` are its inputs, by qualified name."""
+    def before_iteration(self, inputs: Mapping[str, RuntimeValue], around: tuple[int, ...]) -> None:
+        """The body of a loop is about to run once on ``inputs``, by qualified name."""
 
-    def after_step(self, step: Step, made: Mapping[str, Held], around: tuple[int, ...]) -> None:
+    def after_step(self, step: Step, made: Mapping[str, RuntimeValue], around: tuple[int, ...]) -> None:
         """A step has run; ``made`` are the values that are new, by qualified name."""
+
+
+class RunBlock(Protocol):
+    """Runs a block of a program on the values of ``env`` and returns its outputs by name."""
+
+    def __call__(
+        self, block: Block, env: Env, targets: Mapping[str, Target], record: RunRecord
+    ) -> dict[str, RuntimeValue]: ...
 
 
 @dataclass
 class RunRecord:
-    """What one run did."""
+    """What one run did, and how its steps run blocks."""
 
+    run_block: RunBlock
     steps: list[str] = field(default_factory=list)  #: kinds of the steps that did work
     crossings: list[Crossing] = field(default_factory=list)
     #: plans that ran, in order, with the times of their calls, of a run that is measured; None: it is not
@@ -63,63 +72,6 @@ class RunRecord:
             self.measured.clear()
 
 
-@dataclass(eq=False)
-class State:
-    """A place in a block: the nodes that still have to run, and the values that are compiled in.
-
-    ``live`` are the names that those nodes, or the outputs of the block, read.  The next step depends on what the
-    values are then (:mod:`.step_cache`).
-    """
-
-    block: Block
-    pending: tuple[PendingNode, ...]
-    known: frozenset[str]
-    live: tuple[str, ...]
-    sizes: SizesSeen = field(default_factory=SizesSeen)
-
-
-@dataclass(eq=False)
-class Block:
-    """A graph as a program: the main graph, or the body of a loop.  ``states`` are those that a step or a run holds."""
-
-    name: str
-    nodes: tuple[PendingNode, ...]
-    outputs: tuple[str, ...]
-    #: outputs that decide about the steps of a loop, or about what comes behind it
-    deciding: frozenset[str] = frozenset()
-    states: WeakValueDictionary[tuple[tuple[int, ...], frozenset[str]], State] = field(
-        default_factory=WeakValueDictionary
-    )
-
-    def state(self, pending: tuple[PendingNode, ...], known: frozenset[str]) -> State:
-        """The one state of these nodes and known values."""
-        read = {name for item in pending for name in reads_of(item)} | set(self.outputs)
-        kept = frozenset(name for name in known if name in read)
-        key = (tuple(map(id, pending)), kept)
-        found = self.states.get(key)
-        if found is None:
-            found = self.states[key] = State(self, pending, kept, tuple(sorted(read)))
-        return found
-
-
-def reads_of(item: PendingNode) -> list[str]:
-    """Names that a node reads, in the compiler's form or in that of the file."""
-    names = dict.fromkeys(item.reads)
-    names.update(dict.fromkeys(file_reads(item)))
-    return list(names)
-
-
-def file_reads(item: PendingNode) -> list[str]:
-    """Names that the node of the file reads."""
-    proto = item.node.proto
-    if proto is None:
-        return list(item.reads)
-    if item.made:
-        return [name for name in proto.input if name]
-    found = (item.scope.find(name) for name in proto.input if name)
-    return [name for name in dict.fromkeys((*found, *item.captured)) if name is not None]
-
-
 class Step(Protocol):
     """Part of a program.  ``run`` adds what it computes to the values."""
 
@@ -129,14 +81,12 @@ class Step(Protocol):
 
 
 def read(env: Env, name: str, record: RunRecord) -> Any:
-    """A value on the host; a crossing if the device computed it."""
-    held = env[name]
-    if not held.on_host:
-        if held.maker == "wgpu":
-            assert held.tensor is not None, "a value is somewhere"
-            record.crossings.append(Crossing(name, "cpu", held.tensor.nbytes))
-        return held.read()
-    return held.host
+    """Return a value on the host; a crossing if the device computed it."""
+    value = env[name]
+    if not value.on_host and value.maker == "wgpu":
+        assert value.tensor is not None, "a value is on the host or on the device"
+        record.crossings.append(Crossing(name, "cpu", value.tensor.nbytes))
+    return value.read()
 
 
 class DeviceStep:
@@ -147,16 +97,14 @@ class DeviceStep:
         executor: Executor,
         outputs: Mapping[str, str | None],
         device: Device,
-        source: StageSource | None = None,
-        carriers: Mapping[str, Carrier] | None = None,
+        source: StageSource,
+        size_inputs: Mapping[str, SizeInput] | None = None,
     ) -> None:
-        """``source`` is what the plan was made from, where somebody wants to make it again.  ``carriers`` are inputs
-        that tell nothing but a size.
-        """
+        """``source`` is what the plan was made from.  ``size_inputs`` are inputs that tell nothing but a size."""
         self.executor = executor
         self.source = source
         self.outputs = dict(outputs)
-        self.carriers = carriers or {}
+        self.size_inputs = size_inputs or {}
         self.device = device
         self.constant = {constant.output for constant in executor.plan.constants}
         self.aliases = {
@@ -182,7 +130,7 @@ class DeviceStep:
         results = self.executor.run(feeds, wanted) if wanted else {}
         for name, value in results.items():
             folded = name in self.constant
-            env[name] = Held(value, "compiler" if folded else "wgpu")
+            env[name] = RuntimeValue(value, "compiler" if folded else "wgpu")
             if not folded and not isinstance(value, Tensor) and self.outputs[name] == "cpu":
                 record.crossings.append(Crossing(name, "cpu", value.nbytes))
         env.update(aliased)
@@ -190,9 +138,9 @@ class DeviceStep:
             record.steps.append("wgpu")
 
     def _feed(self, name: str, env: Env, record: RunRecord) -> Any:
-        carrier = self.carriers.get(name)
-        if carrier is not None:
-            return carrier.feed(env[carrier.value].read())
+        size_input = self.size_inputs.get(name)
+        if size_input is not None:
+            return size_input.feed(env[size_input.value].read())
         held = env[name]
         if not self.works:  # what it gives was known when it was compiled; inputs are not looked at
             return held.tensor or held.host
@@ -221,54 +169,64 @@ class CpuStep:
             raise type(error)(
                 f"{error.reason}; wgpu: {self.refusal.reason}", origin=self.refusal.origin, hint=error.hint
             ) from error
-        env.update((name, Held(value, "cpu")) for name, value in results.items())
+        env.update((name, RuntimeValue(value, "cpu")) for name, value in results.items())
         record.steps.append("cpu")
 
     def close(self) -> None:
         pass
 
 
-class ReadStep:
-    """Brings values to the host, to be compiled in from here on."""
+@dataclass(frozen=True, slots=True)
+class ReadElements:
+    """Bring a value to the host: its elements are compiled into later stages."""
 
-    def __init__(self, names: tuple[str, ...]) -> None:
-        self.names = names
+    name: str
 
-    def run(self, env: Env, targets: Mapping[str, Target], record: RunRecord) -> None:
-        for name in self.names:
-            read(env, name, record)
-
-    def close(self) -> None:
-        pass
+    def run(self, env: Env, record: RunRecord, evaluator: HostEvaluator) -> None:
+        read(env, self.name, record)
 
 
-class FoldStep:
-    """Small values that the host computes: conditions and counts that follow from what the caller feeds."""
+@dataclass(frozen=True, slots=True)
+class Alias:
+    """Give a value another name: what leaves a branch.  Nothing is copied."""
 
-    def __init__(self, nodes: Sequence[PendingNode], names: tuple[str, ...], program: ProgramBuilder) -> None:
-        self.nodes = nodes
-        self.names = names
-        self.program = program
+    source: str
+    target: str
 
-    def run(self, env: Env, targets: Mapping[str, Target], record: RunRecord) -> None:
-        values = self.program.fold(self.nodes, self.names, env)
+    def run(self, env: Env, record: RunRecord, evaluator: HostEvaluator) -> None:
+        env[self.target] = env[self.source]
+
+
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """Compute conditions and counts from small integers that are on the host.
+
+    Raises :class:`InternalError` if the nodes' rules of folding fail for values of the kinds that they were chosen for.
+    """
+
+    nodes: tuple[PendingNode, ...]
+    outputs: tuple[str, ...]
+
+    def run(self, env: Env, record: RunRecord, evaluator: HostEvaluator) -> None:
+        values = evaluator.evaluate(self.nodes, self.outputs, env)
         if values is None:
-            raise InternalError(f"the host cannot compute {', '.join(self.names)} for these values")
-        env.update((name, Held(value, "compiler")) for name, value in values.items())
-
-    def close(self) -> None:
-        pass
+            raise InternalError(f"the host cannot compute {', '.join(self.outputs)} for these values")
+        env.update((name, RuntimeValue(value, "compiler")) for name, value in values.items())
 
 
-class AliasStep:
-    """Gives values other names: what leaves a branch.  Nothing is copied."""
+HostAction = ReadElements | Alias | Fold
 
-    def __init__(self, pairs: tuple[tuple[str, str], ...]) -> None:
-        self.pairs = pairs
+
+class HostStep:
+    """Moves values without the device or another provider.  Without actions it only leads to the next state."""
+
+    def __init__(self, actions: Sequence[HostAction], evaluator: HostEvaluator) -> None:
+        self.actions = tuple(actions)
+        self._evaluator = evaluator
 
     def run(self, env: Env, targets: Mapping[str, Target], record: RunRecord) -> None:
-        for source, target in self.pairs:
-            env[target] = env[source]
+        for action in self.actions:
+            action.run(env, record, self._evaluator)
 
     def close(self) -> None:
         pass

@@ -26,8 +26,10 @@ class Crossing:
     bytes: int
 
 
-class Held:
-    """A value.  ``maker`` is the provider that computed it, "caller" for what was fed, "compiler" for constants.
+class RuntimeValue:
+    """A value of a run.
+
+    ``maker`` is the provider that computed it, "caller" for what was fed, "compiler" for constants.
 
     ``tensor`` is where it is on the device, ``host`` where it is on the host: an array, or what else ONNX has (a list
     for a sequence, None for an optional value that is absent).

@@ -8,7 +8,7 @@ import pytest
 import shaderloom
 from shaderloom.compiler.staging.partial_compile import Operand
 from shaderloom.compiler.symbolic import polynomial as ix
-from shaderloom.execution.program.size_generalisation import LEAST_HIGH, Key, SizesSeen
+from shaderloom.execution.program.size_generalisation import LEAST_HIGH, Key, SizeHistory
 from shaderloom.runtime.plan.dtypes import FLOAT32, INT64
 from shaderloom.runtime.plan.errors import ShapeError
 from shaderloom.runtime.plan.plan import Symbol
@@ -173,100 +173,100 @@ def counted(count: int, *more: int, **shapes: tuple[int, ...]) -> Key:
 
 
 def test_axes_that_differ_by_a_number_share_a_size() -> None:
-    seen = SizesSeen()
+    seen = SizeHistory()
     for size in (4, 9):
-        assert seen.widen(key(a=(2, size), b=(size + 1, 7), c=(size % 4, 3))) is None
+        assert seen.generalise(key(a=(2, size), b=(size + 1, 7), c=(size % 4, 3))) is None
         seen.note(key(a=(2, size), b=(size + 1, 7), c=(size % 4 + 2, 3)), None, False)
-    opened = seen.widen(key(a=(2, 5), b=(6, 7), c=(30, 3)))
-    assert opened is not None
-    assert opened.symbols == (Symbol("a[1]", 2, LEAST_HIGH), Symbol("c[0]", 2, LEAST_HIGH))
-    general = opened.key(key(a=(2, 5), b=(6, 7), c=(30, 3)))
-    assert general == opened.key(key(a=(2, 64), b=(65, 7), c=(2, 3))) is not None
+    general = seen.generalise(key(a=(2, 5), b=(6, 7), c=(30, 3)))
+    assert general is not None
+    assert general.symbols == (Symbol("a[1]", 2, LEAST_HIGH), Symbol("c[0]", 2, LEAST_HIGH))
+    general_key = general.key(key(a=(2, 5), b=(6, 7), c=(30, 3)))
+    assert general_key == general.key(key(a=(2, 64), b=(65, 7), c=(2, 3))) is not None
     for other in (
         key(a=(2, 5), b=(7, 7), c=(30, 3)),
         key(a=(2, 65), b=(66, 7), c=(30, 3)),
         key(a=(2, 1), b=(2, 7), c=(30, 3)),
         key(a=(2,), b=(6, 7), c=(30, 3)),
     ):
-        assert opened.key(other) is None
-    assert opened.key(key(a=(3, 5), b=(6, 7), c=(30, 3))) != general, "an axis that is not open"
-    assert opened.key(key(a=(2, 5), b=(6, 7), c=(30, 3), dtype="int32")) != general
+        assert general.key(other) is None
+    assert general.key(key(a=(3, 5), b=(6, 7), c=(30, 3))) != general_key, "an axis that is not open"
+    assert general.key(key(a=(2, 5), b=(6, 7), c=(30, 3), dtype="int32")) != general_key
 
 
 def test_only_sizes_are_opened() -> None:
     """Other elements, types or ranks are other stages; and it takes three sizes."""
-    seen = SizesSeen()
+    seen = SizeHistory()
     seen.note(key(b"1", a=(4,)), None, False)
     seen.note(key(b"2", a=(5,)), None, False)
     seen.note(key(b"1", a=(6, 1)), None, False)
     seen.note(key(b"1", dtype="int32", a=(7,)), None, False)
-    assert seen.widen(key(b"1", a=(8,))) is None
+    assert seen.generalise(key(b"1", a=(8,))) is None
     seen.note(key(b"1", a=(8,)), None, False)
-    opened = seen.widen(key(b"1", a=(100,)))
-    assert opened is not None and opened.symbols == (Symbol("a[0]", 2, 256),)
-    assert seen.widen(key(b"1", a=(1,))) is None
-    seen.note(key(b"1", a=(100,)), opened, False)
-    assert seen.closed and seen.widen(key(b"1", a=(101,))) is None
+    general = seen.generalise(key(b"1", a=(100,)))
+    assert general is not None and general.symbols == (Symbol("a[0]", 2, 256),)
+    assert seen.generalise(key(b"1", a=(1,))) is None
+    seen.note(key(b"1", a=(100,)), general, False)
+    assert seen.closed and seen.generalise(key(b"1", a=(101,))) is None
 
 
 def test_integers_that_are_compiled_in_are_sizes() -> None:
     """Those that differ; beside an axis of the same size the axis tells it, else an input of its own."""
-    seen = SizesSeen()
+    seen = SizeHistory()
     for count in (5, 9):
         seen.note(counted(count, -1, a=(7,), b=(count + 1,)), None, False)
-    opened = seen.widen(counted(12, -1, a=(7,), b=(13,)))
-    assert opened is not None and opened.symbols == (Symbol("n[0]", 2, LEAST_HIGH),)
-    general = opened.key(counted(12, -1, a=(7,), b=(13,)))
-    assert general == opened.key(counted(30, -1, a=(7,), b=(31,))) is not None
-    assert opened.key(counted(30, -1, a=(7,), b=(30,))) is None
-    assert opened.key(counted(30, -2, a=(7,), b=(31,))) != general
-    count = opened.operand("n", Operand(INT64, (2,), np.array([12, -1])))
+    general = seen.generalise(counted(12, -1, a=(7,), b=(13,)))
+    assert general is not None and general.symbols == (Symbol("n[0]", 2, LEAST_HIGH),)
+    general_key = general.key(counted(12, -1, a=(7,), b=(13,)))
+    assert general_key == general.key(counted(30, -1, a=(7,), b=(31,))) is not None
+    assert general.key(counted(30, -1, a=(7,), b=(30,))) is None
+    assert general.key(counted(30, -2, a=(7,), b=(31,))) != general_key
+    count = general.operand("n", Operand(INT64, (2,), np.array([12, -1])))
     assert count.known is not None and count.known[1] == -1 and ix.bounds(count.known[0]) == (2, LEAST_HIGH)
-    axis = opened.operand("b", Operand(FLOAT32, (13,)))
+    axis = general.operand("b", Operand(FLOAT32, (13,)))
     assert ix.equal(axis.shape[0], ix.add(count.known[0], 1))
-    (carrier,) = opened.carriers({"n": count, "b": axis}).values()
-    assert carrier.feed(np.array([30, -1])).shape == (30, 0), "an axis that is one longer does not tell it"
-    both = SizesSeen()
+    (size_input,) = general.size_inputs({"n": count, "b": axis}).values()
+    assert size_input.feed(np.array([30, -1])).shape == (30, 0), "an axis that is one longer does not tell it"
+    both = SizeHistory()
     for number in (5, 9):
         both.note(counted(number, a=(number,)), None, False)
-    opened = both.widen(counted(12, a=(12,)))
-    assert opened is not None
-    assert opened.carriers({"n": Operand(INT64, (1,), np.array([12])), "a": Operand(FLOAT32, (12,))}) == {}
-    alone = SizesSeen()
+    general = both.generalise(counted(12, a=(12,)))
+    assert general is not None
+    assert general.size_inputs({"n": Operand(INT64, (1,), np.array([12])), "a": Operand(FLOAT32, (12,))}) == {}
+    alone = SizeHistory()
     for number in (5, 9):
         alone.note(counted(number, a=(7,)), None, False)
-    opened = alone.widen(counted(12, a=(7,)))
-    assert opened is not None
-    (carrier,) = opened.carriers({"n": Operand(INT64, (1,), np.array([12]))}).values()
-    assert carrier.feed(np.array([30])).shape == (30, 0)
+    general = alone.generalise(counted(12, a=(7,)))
+    assert general is not None
+    (size_input,) = general.size_inputs({"n": Operand(INT64, (1,), np.array([12]))}).values()
+    assert size_input.feed(np.array([30])).shape == (30, 0)
 
 
 def test_numbers_that_are_no_sizes() -> None:
-    seen = SizesSeen()
+    seen = SizeHistory()
     for number in (1 << 30, 1 << 31):
         seen.note(counted(number), None, False)
-    assert seen.widen(counted(1 << 29)) is None
-    seen = SizesSeen()
+    assert seen.generalise(counted(1 << 29)) is None
+    seen = SizeHistory()
     for number in (-5, -9):
         seen.note(counted(number), None, False)
-    assert seen.widen(counted(-7)) is None
-    many = SizesSeen()
+    assert seen.generalise(counted(-7)) is None
+    many = SizeHistory()
     for number in (5, 9):
         many.note(counted(number, *range(8)), None, False)
-    assert many.widen(counted(7, *range(8))) is None
+    assert many.generalise(counted(7, *range(8))) is None
 
 
 def test_axes_alone_where_integers_do_not_open() -> None:
-    seen = SizesSeen()
+    seen = SizeHistory()
     for count in (5, 9):
         seen.note(counted(count, a=(count,)), None, False)
-    seen.note(counted(12, a=(12,)), seen.widen(counted(12, a=(12,))), False)
+    seen.note(counted(12, a=(12,)), seen.generalise(counted(12, a=(12,))), False)
     assert not seen.closed and not seen.elements
-    assert seen.widen(counted(12, a=(13,))) is None
+    assert seen.generalise(counted(12, a=(13,))) is None
     seen.note(counted(12, a=(13,)), None, False)
-    opened = seen.widen(counted(12, a=(15,)))
-    assert opened is not None and list(opened.sizes) == [("a", 0)]
-    seen.note(counted(12, a=(15,)), opened, False)
+    general = seen.generalise(counted(12, a=(15,)))
+    assert general is not None and list(general.sizes) == [("a", 0)]
+    seen.note(counted(12, a=(15,)), general, False)
     assert seen.closed
 
 
@@ -345,15 +345,15 @@ def test_boxes_that_are_left(pair) -> None:
     assert made[3] == made[-1], made
 
 
-def test_a_name_that_a_carrier_would_have(pair) -> None:
+def test_a_name_that_a_size_input_would_have(pair) -> None:
     """Then every count has a plan of its own."""
     model = parse("g (float[64] x, float[2] other) => (float[c] y, float[2] z) { p = NonZero(x)  y = Cast<to = 1>(p) "
                   " z = Neg(other) }")  # fmt: skip
     session = pair(model)
     for count in (5, 9, 12, 20):
         session.check(x=np.arange(64, dtype=np.float32) * (np.arange(64) < count), other=numbers(2))
-    carriers = {port.name for plan in session.session._chain.program().plans() for port in plan.inputs} - {"x", "other"}
-    (name,) = [name for name in carriers if name.startswith("rows of")]
+    names = {port.name for plan in session.session._chain.program().plans() for port in plan.inputs}
+    (name,) = [name for name in names - {"x", "other"} if name.startswith("rows of")]
     for value in model.graph.input:
         value.name = name if value.name == "other" else value.name
     model.graph.node[-1].input[0] = name

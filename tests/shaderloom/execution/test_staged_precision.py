@@ -17,7 +17,7 @@ from shaderloom.compiler.frontend import load_model
 from shaderloom.compiler.precision.float16_storage import DECIDING
 from shaderloom.compiler.staging.control_dependence import deciding_names
 from shaderloom.compiler.staging.program_graph import ProgramScope
-from shaderloom.execution.program.build import NOT_SEEN
+from shaderloom.execution.program.stage_compiler import NOT_SEEN
 from shaderloom.model.calibration import Calibration
 from tests.support.comparison import reference, relative_error
 

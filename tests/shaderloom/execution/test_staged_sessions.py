@@ -16,8 +16,9 @@ from typer.testing import CliRunner
 import shaderloom
 from shaderloom.cli import app
 from shaderloom.execution.program.interpreter import STAGES
-from shaderloom.execution.program.step_cache import STEPS, KeptSteps
-from shaderloom.execution.program.steps import Block, DeviceStep, ReadStep
+from shaderloom.execution.program.state import Block
+from shaderloom.execution.program.step_cache import STEPS, StepCache
+from shaderloom.execution.program.steps import DeviceStep, HostStep
 from shaderloom.runtime.plan.errors import ShaderloomError
 
 from ...support.staged import BOTH, BRANCHES, COUNTED, WGPU, numbers, parse, sparse
@@ -166,11 +167,11 @@ def test_kept_steps_are_bounded_by_number_plans_and_bytes():
     closed: list[object] = []
 
     def step(plan: bool = False):
-        made = object.__new__(DeviceStep) if plan else ReadStep(())
+        made = object.__new__(DeviceStep if plan else HostStep)
         made.close = lambda: closed.append(made)
         return made
 
-    kept = KeptSteps(2, key_bytes=100)
+    kept = StepCache(2, key_bytes=100)
     for number in range(40):
         kept.keep(state, (("x", ("float32", (number,))),), (step(), state))
     assert len(kept) == 2 * STEPS
@@ -204,9 +205,9 @@ def test_many_shapes_leave_a_bounded_program(device):
             np.testing.assert_array_equal(z, x[x > 0])
         program = session._chain.program()
         assert len(program.plans()) <= STAGES
-        assert len(program._kept) <= STAGES * STEPS
+        assert len(program._cache) <= STAGES * STEPS
         gc.collect()
-        assert len(program.main.states) <= 2 * len(program._kept) + 1
+        assert len(program._builder.main.states) <= 2 * len(program._cache) + 1
         assert session.stats.evictions > 0
 
 

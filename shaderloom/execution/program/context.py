@@ -1,0 +1,80 @@
+"""What the parts of one program share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from onnx import numpy_helper
+
+from ...compiler.frontend.model import ImportedModel
+from ...compiler.ir.constants import InlineSource
+from ...compiler.options import DEFAULT_LIMITS, Limits
+from ...compiler.staging.program_graph import PendingNode, ProgramScope, branch_nodes
+from ...model.model import Model
+from ...runtime.execution.weight_pool import WeightPool
+from ...runtime.plan.dtypes import to_border
+from ...runtime.plan.errors import InputError, Origin
+from ..engine import WgpuEngine
+from .stage_interface import InterfaceFacts
+from .values import RuntimeValue
+
+
+@dataclass
+class ProgramContext:
+    """The model, the device, the names in scope, and what was learned while stages were compiled.
+
+    With a ``pool`` of weights the program is one in full precision whatever the model's precision is.
+    """
+
+    source: Model
+    engine: WgpuEngine
+    pool: WeightPool | None = None
+    interface: InterfaceFacts = field(default_factory=InterfaceFacts)
+    #: (graph, index) of a node -> node, domain, provider, reason
+    placed: dict[tuple[str, int], tuple[Origin, str, str, str]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.half = self.source.half and self.pool is None
+        self.imported: ImportedModel = self.source.imported
+        self.scope = ProgramScope(self.imported.graph)
+        caps = self.source.caps
+        self.limits = Limits(
+            tensor_elements=min(caps.tensor_elements, DEFAULT_LIMITS.tensor_elements),
+            loop_steps=min(caps.loop_iterations, DEFAULT_LIMITS.loop_steps),
+            every_size=True,
+        )
+        self._branches: dict[tuple[PendingNode, bool], list[PendingNode]] = {}
+
+    def is_constant(self, name: str) -> bool:
+        """Return whether a value is a constant of the model, of whatever type."""
+        return name in self.scope.constants or name in self.scope.foreign
+
+    def constant(self, name: str) -> RuntimeValue:
+        """Return a constant of the model as a value.  Raises :class:`InputError` for a sparse one."""
+        source = self.scope.constants.get(name)
+        if source is not None:
+            return RuntimeValue(to_border(source.read(), source.dtype), "compiler")
+        foreign = self.scope.foreign[name]
+        assert self.imported.restore is not None, "a model that was read has its payloads"
+        if hasattr(foreign, "values"):
+            raise InputError("a sparse initializer cannot be an output", tensor=name)
+        return RuntimeValue(numpy_helper.to_array(self.imported.restore(foreign)), "compiler")
+
+    def add_constant(self, name: str, array: np.ndarray) -> None:
+        """Add a constant that no file has."""
+        self.scope.constants[name] = InlineSource(array)
+
+    def open_branch(self, item: PendingNode, taken: bool) -> list[PendingNode]:
+        """Return the nodes of a branch, and one for each output of the If; the same ones each time."""
+        key = (item, taken)
+        if key not in self._branches:
+            side = "then_branch" if taken else "else_branch"
+            self._branches[key] = branch_nodes(item, taken)
+            self.place(item, "folded", f"the condition is known when its stage is compiled: {side} stands in its place")
+        return self._branches[key]
+
+    def place(self, item: PendingNode, provider: str, reason: str) -> None:
+        """Record where a node of the file runs, and why."""
+        if not item.made:
+            self.placed[item.scope.prefix, item.origin.index] = (item.origin, item.node.domain, provider, reason)

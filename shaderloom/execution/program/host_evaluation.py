@@ -1,0 +1,79 @@
+"""Conditions and counts that follow from small integers on the host, computed there without the device."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ...compiler.staging.partial_compile import Advance, advance
+from ...compiler.staging.program_graph import PendingNode
+from ...runtime.plan.dtypes import to_border
+from .context import ProgramContext
+from .state import Env
+from .values import RuntimeValue
+
+#: The host computes from values of at most so many elements, by at most so many nodes
+FOLDED_ELEMENTS, FOLDED_NODES = 64, 32
+
+
+class HostEvaluator:
+    """Evaluates nodes of one program with the operators' rules of constant folding."""
+
+    def __init__(self, context: ProgramContext) -> None:
+        self._context = context
+
+    def evaluate(self, nodes: Sequence[PendingNode], names: Sequence[str], env: Env) -> dict[str, np.ndarray] | None:
+        """Return the values of ``names``, which ``nodes`` compute; None where no rule of folding gives them."""
+        context = self._context
+        reads = {name for item in nodes for name in item.reads if name in env}
+        result = advance(
+            "host",
+            nodes,
+            {name: env[name].operand(True) for name in reads},
+            context.scope.constants,
+            context.limits,
+            context.open_branch,
+            refused={},
+            waiting=(),
+        )
+        values: dict[str, np.ndarray] = {}
+        for name in names:
+            value = result.values.get(name)
+            if value is None or value.known is None or value.known.dtype == object:
+                return None
+            values[name] = to_border(value.known, value.dtype)
+        return values
+
+    def foldable(self, wanted: Sequence[str], reached: Advance, env: Env) -> tuple[list[PendingNode], list[str]]:
+        """Return which of the ``wanted`` names the host can compute now, behind the nodes that do, in order."""
+        nodes: set[PendingNode] = set()
+        names: list[str] = []
+        for name in wanted:
+            needed = _small_ancestors(name, reached, env)
+            if needed and self.evaluate(needed, [name], env) is not None:
+                names.append(name)
+                nodes.update(needed)
+        return [item for item in reached.done if item in nodes], names
+
+
+def _small_ancestors(name: str, reached: Advance, env: Env) -> list[PendingNode]:
+    """Return the nodes that a value comes from, if there are few and all that they read is small and on the host.
+
+    Integers and bools only: floats would be rounded otherwise than on the device.
+    """
+    needed, nodes = {name}, []
+    for item in reversed(reached.done):
+        if needed.intersection(item.outputs):
+            nodes.append(item)
+            needed.update(item.reads)
+    for read_name in needed:
+        value = env.get(read_name)
+        if value is not None and not (value.on_host and _is_small_integer(value)):
+            return []
+    return nodes[::-1] if len(nodes) <= FOLDED_NODES else []
+
+
+def _is_small_integer(value: RuntimeValue) -> bool:
+    dtype = value.dtype
+    return dtype is not None and not dtype.is_float and value.host.size <= FOLDED_ELEMENTS

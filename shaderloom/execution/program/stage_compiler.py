@@ -1,0 +1,111 @@
+"""From how far a graph could be compiled to the plan of a stage."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ...compiler.passes.lowering import CompilationUnit
+from ...compiler.precision.float16_storage import InterfaceConstraints
+from ...compiler.staging.partial_compile import Advance
+from ...model.plan_source import Compiled
+from ...runtime.plan.plan import Symbol
+from .context import ProgramContext
+from .stage_source import StageSource
+from .state import State
+
+#: Why a stage of a model in half precision is float32 as a whole
+NOT_SEEN = "the run in full precision that was looked at took other branches or sizes, so what it reaches is not known"
+
+
+class NotSeen(Exception):
+    """A stage in half precision has nodes that no calibration has seen."""
+
+
+class StageCompiler:
+    """Compiles the stages of one program, or takes their plans from the disk."""
+
+    def __init__(self, context: ProgramContext) -> None:
+        self._context = context
+        self.settled = False  #: nodes that no calibration has seen stay in full precision
+        self.whole: dict[str, str] = {}  #: plans that are float32 as a whole in half precision, and why
+
+    def compile(
+        self,
+        state: State,
+        reached: Advance,
+        outputs: Mapping[str, str | None],
+        again: Callable[[], Advance],
+        symbols: tuple[Symbol, ...],
+    ) -> tuple[Compiled, StageSource]:
+        """Return the plan of a stage with these ``outputs``, and what it was made from.
+
+        ``again`` gives what was ``reached`` once more: compiling changes the graph.  In half precision the plan rests
+        on what a run in full precision has reached; raises :class:`NotSeen` if none took the stage's nodes.
+        """
+        context = self._context
+        source, profile = context.source, context.engine.device.profile
+        graph = reached.finish(list(outputs))
+        nodes = [item.node for item in reached.done]
+        entries = _entries(state, reached, outputs, symbols)
+
+        def make(
+            options: Mapping[str, Any], interface: InterfaceConstraints | None = None
+        ) -> tuple[Compiled, StageSource]:
+            unit = CompilationUnit(lambda _: graph, nodes, symbols, interface)
+            compiled = source.compile_stage(
+                {**entries, "interface": interface.to_json()} if interface is not None else entries,
+                profile,
+                unit,
+                options,
+                context.limits,
+            )
+            compilation = replace(source.compilation(profile, options), limits=context.limits)
+            fresh = replace(unit, specialise=lambda _: again().finish(list(outputs)))
+            return compiled, StageSource(fresh, compilation)
+
+        if not context.half:
+            return make(source.reference_options if source.half else source.full_precision)
+        inputs = [value.name for value in graph.inputs]
+        control = {*state.block.control, *reached.wanted}
+        compiled, stage = make(
+            source.compiler_options, context.interface.of_stage(inputs, outputs, reached.pending, control)
+        )
+        precision = compiled.plan.facts.precision
+        assert precision is not None, "the plan is in half precision"
+        calibration = source.calibration
+        if calibration is not None and not calibration.covers(precision.measured):
+            if not self.settled:
+                raise NotSeen
+            # chance, or a provider's rounding, has decided otherwise in the run that was looked at
+            graph = again().finish(list(outputs))
+            compiled, stage = make(source.reference_options)
+            self.whole[compiled.plan.key] = NOT_SEEN
+            return compiled, stage
+        context.interface.learn(precision)
+        return compiled, stage
+
+
+def _entries(
+    state: State, reached: Advance, outputs: Mapping[str, str | None], symbols: tuple[Symbol, ...]
+) -> dict[str, Any]:
+    """Return what tells the plan of this stage from every other plan of the model."""
+    digest = hashlib.sha256()
+    for name, operand in sorted(reached.operands.items()):
+        digest.update(f"{name}\0{operand.dtype}\0{list(operand.shape)}\0".encode())
+        if operand.known is not None and operand.known.dtype == object:
+            digest.update(f"{operand.known.tolist()}".encode())
+        elif operand.known is not None:
+            digest.update(np.ascontiguousarray(operand.known).tobytes())
+    nodes = [[item.scope.prefix, item.origin.index, item.node.op, item.made] for item in reached.done]
+    return {
+        "block": state.block.name,
+        "nodes": nodes,
+        "operands": digest.hexdigest(),
+        "outputs": sorted(outputs),
+        "symbols": [[symbol.name, *symbol.range] for symbol in symbols],
+    }

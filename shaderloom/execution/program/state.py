@@ -1,0 +1,71 @@
+"""Blocks of a program, and the states between its steps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from weakref import WeakValueDictionary
+
+from ...compiler.staging.program_graph import PendingNode
+from .size_generalisation import SizeHistory
+from .values import RuntimeValue
+
+#: Values by qualified name
+Env = dict[str, RuntimeValue]
+
+
+@dataclass(eq=False)
+class State:
+    """A position in a block: the nodes that still have to run, and the values whose elements are compiled in.
+
+    ``live`` are the names that those nodes, or the outputs of the block, read.  The next step depends on what the
+    values are then (:mod:`.step_cache`); ``sizes`` are those that the state was compiled for.
+    """
+
+    block: Block
+    pending: tuple[PendingNode, ...]
+    known: frozenset[str]
+    live: tuple[str, ...]
+    sizes: SizeHistory = field(default_factory=SizeHistory)
+
+
+@dataclass(eq=False)
+class Block:
+    """A graph as a program: the main graph, or the body of a loop.
+
+    ``control`` are the outputs that the steps of a loop, or what follows it, are decided by.  ``states`` are those that
+    a step or a run holds.
+    """
+
+    name: str
+    nodes: tuple[PendingNode, ...]
+    outputs: tuple[str, ...]
+    control: frozenset[str] = frozenset()
+    states: WeakValueDictionary[tuple[tuple[int, ...], frozenset[str]], State] = field(
+        default_factory=WeakValueDictionary
+    )
+
+    def state(self, pending: tuple[PendingNode, ...], known: frozenset[str]) -> State:
+        """Return the one state of these nodes and known values."""
+        read = {name for item in pending for name in reads_of(item)} | set(self.outputs)
+        live_known = frozenset(name for name in known if name in read)
+        key = (tuple(map(id, pending)), live_known)
+        state = self.states.get(key)
+        if state is None:
+            state = self.states[key] = State(self, pending, live_known, tuple(sorted(read)))
+        return state
+
+
+def reads_of(item: PendingNode) -> list[str]:
+    """Return the names that a node reads, in the compiler's form or in that of the file."""
+    return list(dict.fromkeys((*item.reads, *file_reads(item))))
+
+
+def file_reads(item: PendingNode) -> list[str]:
+    """Return the names that the node of the file reads."""
+    proto = item.node.proto
+    if proto is None:
+        return list(item.reads)
+    if item.made:
+        return [name for name in proto.input if name]
+    own = (item.scope.find(name) for name in proto.input if name)
+    return [name for name in dict.fromkeys((*own, *item.captured)) if name is not None]
