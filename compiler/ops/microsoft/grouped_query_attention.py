@@ -64,9 +64,19 @@ class _Sizes:
     keys: Dim  #: of the present
 
     @property
-    def is_prompt(self) -> bool:
-        """Whether nothing of a past counts: new keys stand at the front."""
-        return self.past == 0 or self.total == self.queries
+    def is_prompt(self) -> bool | None:
+        """Return whether nothing of a past counts: new keys stand at the front.  None: the sizes of the run decide.
+
+        A single token that is the whole sequence has no valid past, so the rule for later tokens holds for it too.
+        """
+        if self.past == 0:
+            return True
+        if self.queries == 1:
+            return self.total == 1
+        try:
+            return ix.equal(self.total, self.queries)
+        except ix.Undecidable:
+            return None
 
 
 def _sizes(node: Node) -> _Sizes:
@@ -119,8 +129,8 @@ def _projections(builder: Builder, node: Node, size: Dim) -> list[Value]:
 
 def _positions(builder: Builder, node: Node, valid: Value, sizes: _Sizes) -> Value:
     """Positions [batch, queries] of the new tokens.  Of those given for a prompt the first one counts, for all."""
-    given = node.optional(9)
-    if given is not None and not sizes.is_prompt:
+    given, is_prompt = node.optional(9), sizes.is_prompt
+    if given is not None and is_prompt is False:
         return given
     steps = builder.op("Range", *(integer(builder, size) for size in (0, sizes.queries, 1)))
     if given is None:
@@ -128,7 +138,15 @@ def _positions(builder: Builder, node: Node, valid: Value, sizes: _Sizes) -> Val
     else:
         first = builder.op("Cast", part(builder, part(builder, given, 0, 0, 1), 1, 0, 1), to=INT32.onnx)
     moved = builder.op("Add", first, steps)
-    return builder.op("Broadcast", moved, domain="loom", shape=(sizes.batch, sizes.queries))
+    positions = builder.op("Broadcast", moved, domain="loom", shape=(sizes.batch, sizes.queries))
+    if given is None or is_prompt is not None:
+        return positions
+    return builder.op("Where", _is_prompt(builder, sizes), positions, builder.op("Cast", given, to=INT32.onnx))
+
+
+def _is_prompt(builder: Builder, sizes: _Sizes) -> Value:
+    """Return a boolean scalar of the run: whether the new tokens are the whole of the longest sequence."""
+    return builder.op("Equal", integer(builder, sizes.total), integer(builder, sizes.queries))
 
 
 def _normalised(builder: Builder, node: Node, heads: Value, position: int) -> Value:
@@ -145,10 +163,13 @@ def _expand(builder: Builder, node: Node) -> Sequence[Value]:
     query, key, value = _projections(builder, node, sizes.size)
     query, key = _normalised(builder, node, query, 14), _normalised(builder, node, key, 15)
     lengths = builder.op("Add", view(builder, node.operand(5), sizes.batch), integer(builder, 1))
-    if sizes.is_prompt:
+    is_prompt = sizes.is_prompt
+    if is_prompt:
         valid = builder.op("Mul", lengths, integer(builder, 0))
     else:
         valid = builder.op("Sub", lengths, integer(builder, sizes.queries))
+        if is_prompt is None:
+            valid = builder.op("Where", _is_prompt(builder, sizes), integer(builder, 0), valid)
     if attributes.do_rotary:
         cosines, sines = node.operand(7), node.operand(8)
         positions = _positions(builder, node, valid, sizes)
@@ -165,7 +186,7 @@ def _expand(builder: Builder, node: Node) -> Sequence[Value]:
             present.append(append_keys(builder, past, new, valid, sizes.keys))
     window = attributes.local_window_size
     # without a bound on later keys, and for the padding of a prompt, the lengths bound the keys
-    padded = not attributes.causal or (sizes.is_prompt and sizes.queries != 1)
+    padded = not attributes.causal or (is_prompt is not False and sizes.queries != 1)
     mask = attended_keys(
         builder,
         sizes.queries,
