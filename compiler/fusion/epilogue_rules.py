@@ -17,6 +17,9 @@ from .partition import REUSING_FAMILIES, Partition, is_literal
 #: Families whose threads hold vectors along the last axis, or whose kernels take a slower form where that is not so
 _VECTOR_FAMILIES = REUSING_FAMILIES | {"attention"}
 
+#: Elements of a row beyond which a thread does not reduce the rows of all the elements in its word
+LONG_ROW = 8192
+
 
 def reduced(node: Node, names: Shape) -> Shape:
     """Coordinates of a reduction's result, from those of its operand."""
@@ -113,7 +116,7 @@ def may_exit(partition: Partition, region: Region, value: Value) -> bool:
 def _owns_words(partition: Partition, region: Region, value: Value) -> bool:
     where = region.coordinates[value]
     if region.reductions:
-        return all(map(_is_axis, where))
+        return all(map(_is_axis, where)) and not _crosses_long_rows(region, value)
     root = region.anchor.outputs[0]
     if value.dtype.packing == root.dtype.packing:
         return True
@@ -122,6 +125,12 @@ def _owns_words(partition: Partition, region: Region, value: Value) -> bool:
         and bool(where)
         and _keeps_vectors(where[-1], region.coordinates[root][-1], value.shape[-1])
     )
+
+
+def _crosses_long_rows(region: Region, value: Value) -> bool:
+    """Whether a thread that owns a word of ``value`` would have to reduce several long rows on its own."""
+    columns = ix.product([region.domain[axis] for axis in region.anchor.attributes.axes])
+    return ix.bounds(columns)[1] > LONG_ROW and (value.rank == 0 or ix.divide(value.shape[-1], LANES) is None)
 
 
 def _is_axis(coordinate: Dim) -> bool:

@@ -135,6 +135,20 @@ def packed(source: TensorSource) -> bytes:
     return np.bitwise_or.reduce(codes.reshape(-1, per_byte) << shifts, axis=1).astype(np.uint8).tobytes()
 
 
+class WidenedSource:
+    """The elements of a source of 16-bit floats as float32."""
+
+    def __init__(self, inner: Source) -> None:
+        self.inner = inner
+
+    @cached_property
+    def key(self) -> str:
+        return hashlib.sha256(f"float32 of {self.inner.key}".encode()).hexdigest()
+
+    def read(self) -> np.ndarray:
+        return self.inner.read().astype(np.float32)
+
+
 class BytesSource:
     """A range of bytes in memory, held as a view: the tensors of a model that was given as bytes."""
 

@@ -44,12 +44,26 @@ class Source(Protocol):
 class Value:
     """A tensor in the graph."""
 
-    __slots__ = ("constant", "dtype", "id", "known", "layout", "name", "output_index", "producer", "shape", "uses")
+    __slots__ = (
+        "constant",
+        "dtype",
+        "id",
+        "known",
+        "layout",
+        "name",
+        "output_index",
+        "producer",
+        "shape",
+        "storage",
+        "uses",
+    )
 
     def __init__(self, identity: int, name: str, dtype: DType, shape: Shape) -> None:
         self.id = identity
         self.name = name
         self.dtype = dtype
+        #: the 16-bit type that the file declares for a tensor which is computed as float32 (:mod:`.declared_halves`)
+        self.storage: DType | None = None
         self.shape = shape
         self.layout: Layout = contiguous(len(shape))
         self.producer: Node | None = None
@@ -143,6 +157,8 @@ class Graph:
     inputs: list[Value] = field(default_factory=list)
     outputs: list[Value] = field(default_factory=list)
     output_names: list[str] = field(default_factory=list)
+    #: element types of the outputs in the file, once halves are computed as float32 (:mod:`.declared_halves`)
+    output_types: list[DType] = field(default_factory=list)
     nodes: list[Node] = field(default_factory=list)
     constants: list[Value] = field(default_factory=list)
     _next_id: int = 0
@@ -199,6 +215,14 @@ class Graph:
         node.inputs[position] = value
         if value is not None:
             value.uses[node, position] = None
+
+    def replace(self, old: Value, new: Value) -> None:
+        """Let ``new`` stand for ``old``: its readers, its name and its declared storage, where ``new`` has none."""
+        if not new.name:
+            new.name = old.name
+        if new.storage is None and new.producer is not None and not new.uses:
+            new.storage = old.storage
+        self.replace_uses(old, new)
 
     def replace_uses(self, old: Value, new: Value) -> None:
         """Let every reader of ``old``, and the graph's outputs, read ``new``."""

@@ -143,6 +143,8 @@ class OpDef:
     reads: int = 1
     #: position of inputs whose *values* must be known at compile time (shapes, axes, pads ...)
     static_inputs: tuple[int, ...] = ()
+    #: whether the result depends on the element type of an operand, and not on its numbers alone
+    by_type: bool = False
     #: operands that hold indices of elements of others
     indices: tuple[Indices, ...] = ()
     #: for operators whose result's shape depends on elements: how to compute it in stages (:mod:`.partial_compile`),

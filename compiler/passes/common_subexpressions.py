@@ -35,6 +35,8 @@ def eliminate_common_subexpressions(graph: Graph) -> int:
         for old, new in zip(node.outputs, kept.outputs):
             graph.replace_uses(old, new)
             new.name = new.name or old.name
+            if new.storage is not old.storage:  # one of them is no tensor of the file, and stays as it is computed
+                new.storage = None
             if id(old) in outputs:
                 outputs.add(id(new))
         members.setdefault(kept, [kept]).append(node)

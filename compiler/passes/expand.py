@@ -58,9 +58,7 @@ def _replace(graph: Graph, node: Node, results: list[Value]) -> None:
     for old, new in zip(node.outputs, results):
         if old.dtype != new.dtype or not _same_shape(old, new):
             raise InternalError(f"the decomposition of {node.op} gives {new!r} for {old!r}", origin=node.origin)
-        if not new.name:
-            new.name = old.name
-        graph.replace_uses(old, new)
+        graph.replace(old, new)
     for old in node.outputs[len(results) :]:
         if old.uses or any(old is value for value in graph.outputs):
             raise InternalError(f"the decomposition of {node.op} does not give {old!r}", origin=node.origin)

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from ...runtime.plan.dtypes import DType
 from ...runtime.plan.plan import Plan, Symbol
 from ..frontend.model import ImportedNode
 from ..fusion import Fusion
-from ..ir.graph import Graph, Value
+from ..ir.graph import Graph
 from ..options import Limits
 from ..planning.plan_builder import Planner
 from ..precision.float16_storage import HalfStorage, InterfaceConstraints
@@ -31,8 +30,6 @@ class Lowering:
 
     unit: CompilationUnit
     graph: Graph = field(init=False)
-    #: 16-bit floats that count as float32 while kernels are chosen, with the types that the model declares
-    widened: dict[Value, DType] = field(default_factory=dict)
     fusion: Fusion = field(init=False)
     storage: HalfStorage | None = None  #: which values are stored in half precision, and why others are not
     planner: Planner = field(init=False)

@@ -22,8 +22,7 @@ def limit_operands(graph: Graph, most: int, limits: Limits = DEFAULT_LIMITS) -> 
             runs = [parts[start : start + most] for start in range(0, len(parts), most)]
             parts = [run[0] if len(run) == 1 else builder.op("Concat", *run, axis=node.attributes.axis) for run in runs]
         result = builder.op("Concat", *parts, axis=node.attributes.axis)
-        result.name = node.output.name
-        graph.replace_uses(node.output, result)
+        graph.replace(node.output, result)
         split += 1
     graph.remove_dead()
     graph.sort()

@@ -12,7 +12,8 @@ from ..ir.graph import Graph
 from ..planning.compilation_facts import fusion_refusals, node_placements
 from ..planning.host_weights import HostPlanner
 from ..planning.plan_builder import Planner
-from ..precision.float16_storage import restore_halves, store_halves, widen_halves
+from ..precision.declared_halves import declare_storage, restore_halves, widen_halves
+from ..precision.float16_storage import store_halves
 from ..rewriting.rules import Rule, apply_rules
 from . import attention, padding, products, scales, siblings, simplify, views
 from .common_subexpressions import eliminate_common_subexpressions
@@ -46,6 +47,11 @@ def _specialise(lowering: Lowering, compilation: Compilation) -> int:
     """Build the graph of the unit; returns the number of its nodes."""
     lowering.graph = lowering.unit.specialise(compilation.limits)
     return len(lowering.graph.nodes)
+
+
+def _widen_halves(lowering: Lowering, compilation: Compilation) -> int:
+    """Compute 16-bit floats as float32."""
+    return widen_halves(lowering.graph, compilation.limits)
 
 
 def _expand(lowering: Lowering, compilation: Compilation) -> int:
@@ -86,12 +92,6 @@ def _operand_limit(lowering: Lowering, compilation: Compilation) -> int:
     return limit_operands(lowering.graph, _buffers(compilation) - 1, compilation.limits)
 
 
-def _widen_halves(lowering: Lowering, _: Compilation) -> int:
-    """Let 16-bit floats count as float32 while kernels are chosen."""
-    lowering.widened = widen_halves(lowering.graph)
-    return len(lowering.widened)
-
-
 def _fuse(*, enabled: bool) -> PassFunction:
     """Return a pass that divides nodes among kernels: with ``enabled`` off one each.  It counts the kernels."""
 
@@ -109,7 +109,7 @@ def _layout(lowering: Lowering, _: Compilation) -> int:
 
 def _restore_halves(lowering: Lowering, compilation: Compilation) -> int:
     """Give values in memory their declared 16-bit types back."""
-    return restore_halves(lowering.graph, lowering.fusion, compilation.profile, lowering.widened)
+    return restore_halves(lowering.graph, lowering.fusion, compilation.profile)
 
 
 def _storage(lowering: Lowering, compilation: Compilation) -> int:
@@ -177,7 +177,9 @@ _EXPANDED = ("expand",)
 PIPELINE = PassManager(
     (
         Pass("specialise", _specialise, required=True),
-        Pass("expand", _expand, requires=("specialise",), required=True),
+        # what operators expand to is computed in float32
+        Pass("widen-halves", _widen_halves, requires=("specialise",), required=True),
+        Pass("expand", _expand, requires=("widen-halves",), required=True),
         Pass("dead-code", _on_graph(remove_dead_code), requires=_EXPANDED),
         Pass("views", _rules(views.RULES), requires=_EXPANDED),
         Pass("common-subexpressions", _on_graph(eliminate_common_subexpressions), requires=_EXPANDED),
@@ -212,10 +214,10 @@ PIPELINE = PassManager(
             after=("siblings", "weight-layouts"),
             required=True,
         ),
-        Pass("widen-halves", _widen_halves, requires=("operand-limit",), required=True),
-        Pass("fuse", _fuse(enabled=True), requires=("widen-halves",), fallback=_fuse(enabled=False)),
+        Pass("declare-storage", _on_graph(declare_storage), requires=("operand-limit",), required=True),
+        Pass("fuse", _fuse(enabled=True), requires=("declare-storage",), fallback=_fuse(enabled=False)),
         Pass("layout", _layout, requires=("fuse",), after=("weight-layouts",)),
-        Pass("restore-halves", _restore_halves, requires=("widen-halves", "fuse"), after=("layout",), required=True),
+        Pass("restore-halves", _restore_halves, requires=("declare-storage", "fuse"), after=("layout",), required=True),
         Pass("storage", _storage, requires=("restore-halves",), after=("layout",), required=True),
         Pass("kernels", _kernels, requires=("storage",), after=("layout",), required=True),
         Pass("in-place", _in_place, requires=("kernels",)),

@@ -157,6 +157,9 @@ def _join(builder: GraphBuilder, graph: Graph, members: list[_Sibling]) -> None:
     addends = [view(builder, each.addend, (each.columns,)) for each in members if each.addend is not None]
     if addends:
         whole = builder.op("Add", whole, builder.op("Concat", *addends, axis=0))
+    storages = {each.last.output.storage for each in members}
+    whole.name = ", ".join(each.last.output.name for each in members)
+    whole.storage = storages.pop() if len(storages) == 1 else None
     start = 0
     for each in members:
         result = each.last.output
@@ -164,6 +167,5 @@ def _join(builder: GraphBuilder, graph: Graph, members: list[_Sibling]) -> None:
         part = builder.op(
             "StridedSlice", whole, domain="loom", starts=starts, steps=(1,) * whole.rank, sizes=result.shape
         )
-        part.name = result.name
-        graph.replace_uses(result, part)
+        graph.replace(result, part)
         start += each.columns

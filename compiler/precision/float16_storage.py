@@ -11,6 +11,7 @@ A value stays float32, with a reason in the plan's notes, if
 * a weight's elements, or what a run was seen to reach, lie beyond float16, or all of them below its normal numbers;
 * a constant beyond the range may reach it (:mod:`.overflow_analysis`), whatever that run has seen;
 * a decision of the program that the graph is a stage of is computed from it (:mod:`.control_dependence`);
+* it is no tensor of the file, but a sum, a norm or a factor on the way to one;
 * the kernel that computes it stores no half words, or would have to be a slower one.
 
 Values are named by the ONNX node whose result they are, so that what was seen for one input shape counts for others.
@@ -26,7 +27,6 @@ import numpy as np
 
 from ...runtime.plan.device_profile import DeviceProfile
 from ...runtime.plan.dtypes import (
-    BFLOAT16,
     FLOAT16,
     FLOAT16_LARGEST,
     FLOAT16_SMALLEST_NORMAL,
@@ -121,43 +121,7 @@ def measure_on_host(graph: Graph, fusion: Fusion, feeds: Mapping[str, np.ndarray
     return found
 
 
-def widen_halves(graph: Graph) -> dict[Value, DType]:
-    """Let the 16-bit floats inside a model count as float32 while kernels are chosen; gives the types that they had.
-
-    Kernels compute them in f32 anyway, and a float32 result may join the kernel of a product, where a packed one must
-    own whole words.  :func:`restore_halves` turns what lies in memory back.  Inputs, outputs and constants keep their
-    types.
-    """
-    outputs = set(graph.outputs)
-    found = {}
-    for node in graph.nodes:
-        for value in node.outputs:
-            if value.dtype in (FLOAT16, BFLOAT16) and value not in outputs:
-                found[value] = value.dtype
-                value.dtype = FLOAT32
-    return found
-
-
-def restore_halves(graph: Graph, fusion: Fusion, profile: DeviceProfile, declared: Mapping[Value, DType]) -> int:
-    """Give values in memory the types that the model declares, where the same kernel can store them.
-
-    Return the number of values whose type changed.
-    """
-    if not declared:
-        return 0
-    choice = _KernelChoice(graph, fusion, profile)
-    for group in fusion.groups:
-        for value in group.outputs:
-            dtype = declared.get(value)
-            if dtype is not None and choice.is_same(group, dtype):
-                value.dtype = dtype
-    for value, dtype in declared.items():
-        if value not in fusion.materialised:
-            value.dtype = dtype
-    return sum(value.dtype is dtype for value, dtype in declared.items())
-
-
-class _KernelChoice:
+class KernelChoice:
     """Whether the kernels of groups stay the same with results of other types."""
 
     def __init__(self, graph: Graph, fusion: Fusion, profile: DeviceProfile) -> None:
@@ -208,7 +172,7 @@ class _Narrowing:
         interface: InterfaceConstraints | None,
     ) -> None:
         self.graph, self.fusion, self.reached = graph, fusion, reached
-        self.choice = _KernelChoice(graph, fusion, profile)
+        self.choice = KernelChoice(graph, fusion, profile)
         self.outputs = set(graph.outputs)
         known = interface or InterfaceConstraints()
         named = list(zip(graph.output_names, graph.outputs))
@@ -290,6 +254,8 @@ class _Narrowing:
 
     def _why_activation_stays(self, group: Group) -> str | None:
         value = group.output
+        if not _is_tensor(value):
+            return "it is no tensor of the file, but an intermediate result of one operator"
         if value in self.exact:
             return "positions and integers are exact"
         if value in self.deciding:
@@ -341,6 +307,14 @@ class _Narrowing:
             for number, group in enumerate(self.fusion.groups):
                 group.index = number
             self.graph.sort()
+
+
+def _is_tensor(value: Value) -> bool:
+    """Return whether ``value`` is a tensor that the file names, or only moves elements of such tensors."""
+    if value.name or value.producer is None:
+        return True
+    definition = registry.of(value.producer)
+    return definition.is_view and all(map(_is_tensor, definition.data_inputs(value.producer)))
 
 
 def _positions(graph: Graph, given: Collection[str]) -> set[Value]:

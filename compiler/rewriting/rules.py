@@ -225,10 +225,8 @@ class _Driver:
         self.before.setdefault(root, []).extend(made)
         if new.producer is not None and new.producer not in made:
             new.producer.origins = merge_origins([new.producer, *match.nodes])
-        if not new.name:
-            new.name = old.name
         self.facts.replaced(old, new)
-        self.graph.replace_uses(old, new)
+        self.graph.replace(old, new)
         self._remove(root)
         self._enqueue([*made, *([new.producer] if new.producer else []), *self._readers(new)])
 

@@ -114,6 +114,7 @@ def _fold(node: Node, operand: np.ndarray) -> np.ndarray:
 
 register(
     name="BitCast",
+    by_type=True,
     infer=_infer,
     attributes=BitCastAttributes,
     element=_element,

@@ -155,6 +155,7 @@ register(
     name="CastLike",
     infer=_infer_cast_like,
     attributes=CastLikeAttributes,
+    by_type=True,
     expand=_expand_cast_like,
     types=(MOVED,),
     fold=_fold_cast_like,

@@ -1,0 +1,198 @@
+"""Declared 16-bit floats: computed as float32, and rounded where a tensor of the file is stored in memory.
+
+A model that declares float16 or bfloat16 says how its tensors are stored, not how the sums, counts and factors on
+the way to them are computed.  So the first pass, :func:`widen_halves`, turns the 16-bit floats of a graph into float32
+and keeps the declared type as :attr:`~.graph.Value.storage`; whatever later passes make is float32.  Before fusion,
+:func:`declare_storage` gives inputs, constants and outputs their types back, and once layouts are chosen
+:func:`restore_halves` does so for what else lies in memory.  A value that is no tensor of the file, the sum of a mean
+or a factor folded into a weight, has no declared type and stays float32 wherever it is.
+
+``storage`` follows a tensor through rewrites as its name does.  A value that only moves elements of halves is a half,
+too: nothing is lost.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...runtime.plan.device_profile import DeviceProfile
+from ...runtime.plan.dtypes import BFLOAT16, FLOAT16, FLOAT16_LARGEST, FLOAT16_SMALLEST_NORMAL, FLOAT32, DType
+from ..fusion import Fusion
+from ..ir.constants import WidenedSource
+from ..ir.graph import Graph, Node, Value
+from ..ops.registry import registry
+from ..options import DEFAULT_LIMITS, Limits
+from ..planning.host_weights import evaluate_constant
+from ..rewriting.builder import GraphBuilder
+from .float16_storage import KernelChoice
+
+HALVES = (FLOAT16, BFLOAT16)
+
+#: Families of anchors whose kernels store packed results at any size
+PACKING_FAMILIES = frozenset({"gemm", "conv", "conv_transpose", "window"})
+
+
+def widen_halves(graph: Graph, limits: Limits = DEFAULT_LIMITS) -> int:
+    """Turn the 16-bit floats of ``graph`` into float32 values that remember their declared type; return their number.
+
+    A result whose type an attribute names (Cast), and one that depends on the element type of an operand
+    (``OpDef.by_type``), keeps its type and is cast.  So are the graph's outputs: they have the types of the file.
+    """
+    if not any(value.dtype in HALVES for value in graph.values()):
+        return 0
+    graph.output_types = [value.dtype for value in graph.outputs]
+    for value in (*graph.inputs, *graph.constants):
+        _widen(value)
+    nodes, graph.nodes = graph.nodes, []
+    for node in nodes:
+        builder = GraphBuilder(graph, node.origins, limits)
+        by_type = registry.of(node).by_type
+        if by_type:
+            _cast_operands(builder, graph, node)
+        graph.nodes.append(node)
+        inferred = registry.of(node).infer(node)
+        for value, (dtype, _) in zip(node.outputs, inferred):
+            if value.dtype not in HALVES:
+                continue
+            if dtype in HALVES:
+                _cast_result(builder, graph, value)
+            else:
+                _widen(value)
+    for position, value in enumerate(graph.outputs):
+        if value.storage is not None:
+            origins = value.producer.origins if value.producer else ()
+            stored = GraphBuilder(graph, origins, limits).op("Cast", value, to=value.storage.onnx, rounds=0)
+            stored.name = value.name
+            graph.outputs[position] = stored
+    graph.sort()
+    return sum(value.storage is not None for value in graph.values())
+
+
+def _widen(value: Value) -> None:
+    if value.dtype not in HALVES:
+        return
+    value.storage, value.dtype = value.dtype, FLOAT32
+    if value.constant is not None:
+        value.constant = WidenedSource(value.constant)
+        if value.known is not None:
+            value.known = value.constant.read()
+
+
+def _cast_operands(builder: GraphBuilder, graph: Graph, node: Node) -> None:
+    """Let ``node`` read its half operands as halves."""
+    for position, value in enumerate(node.inputs):
+        if value is not None and value.storage is not None and value.dtype is FLOAT32:
+            graph.set_input(node, position, builder.op("Cast", value, to=value.storage.onnx))
+
+
+def _cast_result(builder: GraphBuilder, graph: Graph, value: Value) -> None:
+    """Let the readers of ``value``, a half, read it as float32.  A cast of a half to its own type is no node."""
+    node = value.producer
+    assert node is not None
+    operand = node.inputs[0] if node.op == "Cast" and not node.domain else None
+    if operand is not None and operand.storage is value.dtype and operand.dtype is FLOAT32:
+        graph.replace_uses(value, operand)
+        return
+    readers = list(value.uses)
+    wide = builder.op("Cast", value, to=FLOAT32.onnx)
+    for reader, position in readers:
+        graph.set_input(reader, position, wide)
+
+
+def declare_storage(graph: Graph) -> int:
+    """Give inputs, constants and outputs their declared types; let what else is a half count as float32.
+
+    Return the number of values that changed.
+
+    Kernels compute 16-bit floats in f32 anyway, and a float32 result may join the kernel of a product, where a packed
+    one must own whole words.
+    """
+    for value in (*graph.inputs, *graph.constants):
+        if value.storage is not None:
+            value.dtype = value.storage
+            if isinstance(value.constant, WidenedSource):
+                value.constant = value.constant.inner
+    for position, value in enumerate(graph.outputs):
+        if value.storage is not None and graph.output_types[position] is FLOAT32:
+            origins = value.producer.origins if value.producer else ()
+            graph.outputs[position] = GraphBuilder(graph, origins).op("Cast", value, to=FLOAT32.onnx)
+            continue
+        operand = _stored_operand(value)
+        if operand is not None and operand not in graph.outputs:
+            operand.dtype, operand.storage, operand.name = value.dtype, value.dtype, value.name
+            graph.outputs[position] = operand
+    graph.remove_dead()
+    outputs = set(graph.outputs)
+    halves = [value for node in graph.nodes for value in node.outputs if value.dtype in HALVES]
+    for value in halves:
+        if value not in outputs:
+            _widen(value)
+    return len(halves) + sum(value.dtype in HALVES for value in (*graph.inputs, *graph.constants))
+
+
+def _stored_operand(output: Value) -> Value | None:
+    """Return what an output casts for storage alone, if that value can itself be the output."""
+    node = output.producer
+    if node is None or node.op != "Cast" or node.domain or node.attributes.rounds or len(output.uses):
+        return None
+    operand = node.operand(0)
+    alone = len(operand.uses) == 1
+    if operand.producer is None or operand.dtype is not FLOAT32:
+        return None
+    definition = registry.of(operand.producer)
+    if definition.is_map:
+        return operand if alone or operand.storage is output.dtype else None
+    # Fusion decides whether the kernel of an anchor packs its results.  What others read, too, lies in memory once.
+    shared = not alone and operand.storage is output.dtype and definition.family in PACKING_FAMILIES
+    return operand if shared else None
+
+
+def restore_halves(graph: Graph, fusion: Fusion, profile: DeviceProfile) -> int:
+    """Give values in memory the 16-bit types that the model declares, where the same kernel can store them.
+
+    Return the number of values whose type changed.
+    """
+    types = storage_types(graph, fusion)
+    if not types:
+        return 0
+    choice = KernelChoice(graph, fusion, profile)
+    for group in fusion.groups:
+        for value in group.outputs:
+            dtype = types.get(value)
+            if dtype is not None and value.dtype is FLOAT32 and choice.is_same(group, dtype):
+                value.dtype = dtype
+    for value, dtype in types.items():
+        if value not in fusion.materialised and value.producer is not None and value.dtype is FLOAT32:
+            value.dtype = dtype
+    return sum(value.dtype in HALVES for value in types)
+
+
+def storage_types(graph: Graph, fusion: Fusion) -> dict[Value, DType]:
+    """Return the 16-bit type of each value that is a tensor of the file, or loses nothing as one."""
+    types: dict[Value, DType] = {}
+    for value in graph.values():
+        dtype = value.storage or _moved_type(value, types) or _weight_type(value, fusion)
+        if dtype is not None:
+            types[value] = dtype
+    return types
+
+
+def _moved_type(value: Value, types: dict[Value, DType]) -> DType | None:
+    """Return the type of the halves that ``value`` moves unchanged, None if there is more to it."""
+    node = value.producer
+    if node is None or value.dtype is not FLOAT32 or not registry.of(node).is_view:
+        return None
+    moved = {types.get(operand) for operand in registry.of(node).data_inputs(node) if operand.dtype.is_float}
+    return moved.pop() if len(moved) == 1 else None
+
+
+def _weight_type(value: Value, fusion: Fusion) -> DType | None:
+    """Return float16 for a weight computed from halves of which every element is zero or a normal half."""
+    group = fusion.materialised.get(value)
+    if group is None or not group.constant or value.dtype is not FLOAT32:
+        return None
+    if not any(read.dtype is FLOAT16 for read in group.reads):
+        return None
+    magnitudes = np.abs(evaluate_constant(value))
+    normal = (magnitudes == 0) | ((magnitudes >= FLOAT16_SMALLEST_NORMAL) & (magnitudes <= FLOAT16_LARGEST))
+    return FLOAT16 if normal.all() else None

@@ -1,0 +1,184 @@
+"""Models that declare float16 or bfloat16: what an operator computes on the way to its outputs is never rounded.
+
+Covers: compiler/precision/declared_halves.py.  Sizes are those at which a sum, a count or a factor leaves float16.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import ModelProto, NodeProto, helper, numpy_helper
+
+from shaderloom import InferenceSession
+
+HALF = 2.0**-11  #: relative error of one rounding to float16
+
+
+def half_model(
+    nodes: Sequence[NodeProto],
+    inputs: Mapping[str, Sequence[int | str]],
+    weights: Mapping[str, np.ndarray] | None = None,
+    opset: int = 17,
+) -> ModelProto:
+    """A model with float16 inputs, weights as given, and the output ``y``."""
+    half = helper.np_dtype_to_tensor_dtype(np.dtype(np.float16))
+    graph = helper.make_graph(
+        list(nodes),
+        "halves",
+        [helper.make_tensor_value_info(name, half, list(shape)) for name, shape in inputs.items()],
+        [helper.make_tensor_value_info("y", half, None)],
+        [numpy_helper.from_array(array, name) for name, array in (weights or {}).items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=9)
+
+
+def run(device: Any, model: ModelProto, feeds: Mapping[str, np.ndarray], **options: Any) -> np.ndarray:
+    with InferenceSession(model, device=device, cache=False, **options) as session:
+        (result,) = session.run(None, feeds)
+    assert result.dtype == np.float16
+    return result.astype(np.float64)
+
+
+def assert_rounded_once(found: np.ndarray, expected: np.ndarray, roundings: float = 1.5) -> None:
+    """Whether ``found`` is ``expected`` rounded to float16, give or take float32 arithmetic."""
+    assert found.shape == expected.shape
+    assert np.isfinite(found).all()
+    assert np.abs(found - expected).max() <= roundings * HALF * np.abs(expected).max()
+
+
+def test_the_mean_of_an_image_before_a_convolution(each_device) -> None:
+    """The sum of 9,216 elements of about 20 is far beyond float16; it lies in memory between two kernels."""
+    generator = np.random.default_rng(0)
+    weights = {
+        "w1": (generator.standard_normal((32, 3, 3, 3)) * 0.2).astype(np.float16),
+        "w2": (generator.standard_normal((8, 32, 1, 1)) * 0.1).astype(np.float16),
+    }
+    nodes = [
+        helper.make_node("Conv", ["x", "w1"], ["a"], pads=[1, 1, 1, 1]),
+        helper.make_node("GlobalAveragePool", ["a"], ["b"]),
+        helper.make_node("Conv", ["b", "w2"], ["y"]),
+    ]
+    x = np.abs(generator.standard_normal((1, 3, 96, 96)) * 20).astype(np.float16)
+    found = run(each_device, half_model(nodes, {"x": x.shape}, weights), {"x": x})
+    padded = np.pad(x.astype(np.float64)[0], ((0, 0), (1, 1), (1, 1)))
+    means = np.zeros(32)
+    for row in range(3):
+        for column in range(3):
+            window = padded[:, row : row + 96, column : column + 96].mean((1, 2))
+            means += weights["w1"][:, :, row, column].astype(np.float64) @ window
+    expected = (weights["w2"][:, :, 0, 0].astype(np.float64) @ means).reshape(1, 8, 1, 1)
+    assert_rounded_once(found, expected, roundings=4)  # named tensors in memory are rounded, too
+
+
+@pytest.mark.parametrize("rows", [2048, 90_001])
+def test_the_mean_of_many_rows_before_a_product(each_device, rows: int) -> None:
+    """Beyond 65,504 rows neither the count nor its reciprocal is a normal half."""
+    generator = np.random.default_rng(1)
+    w = (generator.standard_normal((64, 16)) * 0.1).astype(np.float16)
+    nodes = [
+        helper.make_node("ReduceMean", ["x"], ["a"], axes=[1], keepdims=0),
+        helper.make_node("Gemm", ["a", "w"], ["y"]),
+    ]
+    x = (generator.standard_normal((1, rows, 64)) * 5 + 30).astype(np.float16)
+    expected = x.astype(np.float64).mean(1) @ w.astype(np.float64)
+    for shape, dynamic in ((x.shape, None), ((1, "n", 64), {"n": (1, 100_000)})):
+        found = run(each_device, half_model(nodes, {"x": shape}, {"w": w}), {"x": x}, dynamic=dynamic)
+        assert_rounded_once(found, expected, roundings=4)
+
+
+def _logarithm_of_sum(x: np.ndarray) -> np.ndarray:
+    largest = x.max(1, keepdims=True)
+    return largest + np.log(np.exp(x - largest).sum(1, keepdims=True))
+
+
+ROWS = {
+    "ReduceMean": ({"axes": [1]}, 20.0, lambda x: x.mean(1, keepdims=True)),
+    "ReduceL2": ({"axes": [1]}, 20.0, lambda x: np.sqrt((x * x).sum(1, keepdims=True))),
+    "ReduceSumSquare": ({"axes": [1]}, 0.1, lambda x: (x * x).sum(1, keepdims=True)),
+    "ReduceLogSumExp": ({"axes": [1]}, 3.0, _logarithm_of_sum),
+    "LpNormalization": ({"axis": 1, "p": 2}, 20.0, lambda x: x / np.sqrt((x * x).sum(1, keepdims=True))),
+}
+
+
+@pytest.mark.parametrize("operator", ROWS)
+def test_sums_over_long_rows(each_device, operator: str) -> None:
+    """Rows of 250,001 elements: sums and counts leave float16, and a thread of a software driver ends its loops."""
+    attributes, scale, reference = ROWS[operator]
+    x = (np.random.default_rng(2).standard_normal((2, 250_001)) * scale + scale).astype(np.float16)
+    model = half_model([helper.make_node(operator, ["x"], ["y"], **attributes)], {"x": x.shape}, opset=12)
+    assert_rounded_once(run(each_device, model, {"x": x}), reference(x.astype(np.float64)))
+
+
+def test_instance_normalization_of_large_images(each_device) -> None:
+    x = (np.random.default_rng(3).standard_normal((1, 2, 300, 301)) * 20 + 20).astype(np.float16)
+    weights = {"scale": np.array([0.7, 1.5], np.float16), "bias": np.array([0.1, -1], np.float16)}
+    nodes = [helper.make_node("InstanceNormalization", ["x", "scale", "bias"], ["y"])]
+    wide = x.astype(np.float64)
+    mean, variance = wide.mean((2, 3), keepdims=True), wide.var((2, 3), keepdims=True)
+    scale, bias = (weights[name].astype(np.float64).reshape(1, 2, 1, 1) for name in ("scale", "bias"))
+    expected = (wide - mean) / np.sqrt(variance + 1e-5) * scale + bias
+    assert_rounded_once(run(each_device, half_model(nodes, {"x": x.shape}, weights), {"x": x}), expected)
+
+
+def test_local_response_normalization_of_a_small_alpha(each_device) -> None:
+    """alpha / size is below the normal halves, and squares are beyond the largest one."""
+    x = (np.random.default_rng(4).standard_normal((1, 16, 9, 9)) * 300).astype(np.float16)
+    wide = x.astype(np.float64)
+    squares = np.stack([(wide[:, max(0, c - 2) : c + 3] ** 2).sum(1) for c in range(16)], 1)
+    model = half_model([helper.make_node("LRN", ["x"], ["y"], size=5, alpha=1e-5, beta=0.75)], {"x": x.shape})
+    assert_rounded_once(run(each_device, model, {"x": x}), wide / (1 + 1e-5 / 5 * squares) ** 0.75)
+
+
+@pytest.mark.parametrize("size", [48, 300])
+@pytest.mark.parametrize(("weight", "factor", "scale"), [(200.0, 400.0, 1e-4), (1e-3, 1e-3, 100.0)])
+def test_a_factor_folded_into_half_weights(each_device, size: int, weight: float, factor: float, scale: float) -> None:
+    """Neither 200 * 400 nor 0.001 * 0.001 is a normal half."""
+    generator = np.random.default_rng(5)
+    weights = {
+        "w": (generator.uniform(0.5, 1.5, (size, 64)) * weight).astype(np.float16),
+        "s": np.array([factor], np.float16),
+    }
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["a"]), helper.make_node("Mul", ["a", "s"], ["y"])]
+    x = (generator.standard_normal((4, size)) * scale).astype(np.float16)
+    found = run(each_device, half_model(nodes, {"x": x.shape}, weights), {"x": x})
+    expected = x.astype(np.float64) @ weights["w"].astype(np.float64) * np.float64(weights["s"][0])
+    assert_rounded_once(found, expected, roundings=2)
+
+
+def test_outputs_that_are_read_inside_lie_in_memory_once(device) -> None:
+    """An output and the value that other nodes read are one tensor, of the type that the file declares."""
+    nodes = [helper.make_node("Relu", ["x"], ["r"]), helper.make_node("Exp", ["r"], ["y"])]
+    model = half_model(nodes, {"x": (5, 7)})
+    model.graph.output.append(
+        helper.make_tensor_value_info("r", model.graph.output[0].type.tensor_type.elem_type, None)
+    )
+    x = np.random.default_rng(6).standard_normal((5, 7)).astype(np.float16)
+    with InferenceSession(model, device=device, cache=False) as session:
+        y, r = session.run(None, {"x": x})
+    np.testing.assert_array_equal(r, np.maximum(x, np.float16(0)))
+    assert r.dtype == y.dtype == np.float16
+    assert_rounded_once(y.astype(np.float64), np.exp(r.astype(np.float64)))
+
+
+def test_casts_keep_their_types(device) -> None:
+    """A cast to float32 of a half is a float32 output; one to float16 rounds; CastLike and BitCast see halves."""
+    half, single = (helper.np_dtype_to_tensor_dtype(np.dtype(dtype)) for dtype in (np.float16, np.float32))
+    nodes = [
+        helper.make_node("Cast", ["x"], ["wide"], to=single),
+        helper.make_node("Mul", ["wide", "factor"], ["scaled"]),
+        helper.make_node("CastLike", ["scaled", "x"], ["rounded"]),
+        helper.make_node("Cast", ["rounded"], ["z"], to=single),
+        helper.make_node("Cast", ["x"], ["y"], to=half),
+    ]
+    model = half_model(nodes, {"x": (3, 5)}, {"factor": np.array(1.0009, np.float32)})
+    for name in ("wide", "z"):
+        model.graph.output.append(helper.make_tensor_value_info(name, single, None))
+    x = np.random.default_rng(7).standard_normal((3, 5)).astype(np.float16)
+    with InferenceSession(model, device=device, cache=False) as session:
+        y, wide, z = session.run(None, {"x": x})
+    np.testing.assert_array_equal(y, x)
+    np.testing.assert_array_equal(wide, x.astype(np.float32))
+    np.testing.assert_array_equal(z, (x.astype(np.float32) * np.float32(1.0009)).astype(np.float16).astype(np.float32))
