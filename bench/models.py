@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from tests.support.inputs import photograph, text_line, text_picture, tokens
-from tests.support.models import locate_filled, locate_trained
+from tests.support.models import filled_model, locate_trained
 
 Feeds = dict[str, np.ndarray]
 
@@ -25,7 +25,7 @@ class Model:
 
 
 def _image(name: str) -> Model:
-    return Model(name, lambda: locate_filled(name), lambda: {"input": photograph(224)})
+    return Model(name, lambda: filled_model(name), lambda: {"input": photograph(224)})
 
 
 def _text(name: str, length: int, *, mask: bool) -> Model:
@@ -35,7 +35,7 @@ def _text(name: str, length: int, *, mask: bool) -> Model:
             result["attention_mask"] = np.ones((1, length), np.int64)
         return result
 
-    return Model(name, lambda: locate_filled(name), feeds)
+    return Model(name, lambda: filled_model(name), feeds)
 
 
 def one_token(past: int = 512) -> Feeds:
@@ -59,7 +59,7 @@ MODELS = {
         _image("vit_tiny_patch16_224"),
         _text("bert_small", 128, mask=True),
         _text("gpt2_small", 64, mask=False),
-        Model("decoder_kv", lambda: locate_filled("decoder_kv"), one_token),
+        Model("decoder_kv", lambda: filled_model("decoder_kv"), one_token),
         Model("ppocr_det", lambda: locate_trained("ppocr_det"), lambda: {"x": text_picture(320, 480)}),
         Model("ppocr_cls", lambda: locate_trained("ppocr_cls"), lambda: {"x": text_line(192)}),
         Model(

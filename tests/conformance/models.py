@@ -29,7 +29,7 @@ from ..support.model_inputs import (
     protein,
     speech,
 )
-from ..support.models import locate_filled, locate_trained
+from ..support.models import filled_model, locate_trained
 from .running import Outcome
 
 Outputs = Sequence[np.ndarray]
@@ -61,7 +61,7 @@ class RealModel:
 
     def locate(self) -> Path:
         """The file.  Raises ModelUnavailableError."""
-        return (locate_filled if self.filled else locate_trained)(self.model)
+        return (filled_model if self.filled else locate_trained)(self.model)
 
 
 def real_models() -> Iterator[RealModel]:

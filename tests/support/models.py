@@ -1,14 +1,11 @@
-"""Models to test and measure with: trained ones from pinned packages, exporter graphs with seeded weights.
-
-``locate_*`` raise ModelUnavailableError; ``trained_model`` and ``filled_model`` skip the calling test and say why.
-"""
+"""Models to test and measure with: trained ones from pinned packages, exporters' graphs with seeded weights."""
 
 import hashlib
 import os
-import runpy
 import tempfile
 from pathlib import Path
 
+import onnx
 import pytest
 
 from examples.ocr.fetch import (
@@ -21,8 +18,9 @@ from examples.ocr.fetch import (
     fetch_model,
 )
 
-# Material that is kept beside the repository, not in it.
-SHARED = Path(__file__).resolve().parents[2].parent / "shared"
+from . import weights
+
+GRAPHS = Path(__file__).resolve().parents[1] / "data" / "models"
 
 TRAINED = {
     "ppocr_det": DETECTION,
@@ -82,33 +80,12 @@ TRAINED = {
 
 
 def locate_trained(name: str) -> Path:
-    """The file of a trained model, downloaded if need be. Raises ModelUnavailableError; KeyError for no such name."""
+    """Return the file of a trained model, downloaded if need be. Raises KeyError and ModelUnavailableError."""
     return fetch_model(TRAINED[name])
 
 
-def locate_filled(name: str) -> Path:
-    """A skeleton of ``../shared/models`` with its weights drawn; made once, the same on every machine.
-
-    Raises ModelUnavailableError if the folder is missing, or has no such skeleton.
-    """
-    skeleton = SHARED / "models" / f"{name}.onnx"
-    tool = SHARED / "tools" / "skeleton.py"
-    for needed in (skeleton, tool):
-        if not needed.is_file():
-            raise ModelUnavailableError(f"../shared/{needed.relative_to(SHARED)} is missing")
-    key = hashlib.sha256(skeleton.read_bytes() + tool.read_bytes()).hexdigest()
-    target = cache_folder() / f"{key[:16]}-{name}.onnx"
-    if not target.is_file():
-        with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
-            filled = Path(scratch) / target.name
-            # run_path, unlike an import, leaves no bytecode in the folder.
-            runpy.run_path(str(tool))["fill"](str(skeleton), str(filled))
-            os.replace(filled, target)
-    return target
-
-
 def trained_model(name: str) -> Path:
-    """As locate_trained, but a model that cannot be had skips the test. A wrong checksum still fails it."""
+    """Return the file of a trained model; skip the test if it cannot be downloaded. A wrong checksum fails it."""
     try:
         return locate_trained(name)
     except ModelUnavailableError as error:
@@ -116,8 +93,15 @@ def trained_model(name: str) -> Path:
 
 
 def filled_model(name: str) -> Path:
-    """As locate_filled, but a missing skeleton skips the test."""
-    try:
-        return locate_filled(name)
-    except ModelUnavailableError as error:
-        pytest.skip(f"model {name}: {error}")
+    """Return the file of a graph of ``tests/data/models`` with weights, which are drawn once and kept in the cache."""
+    graph = GRAPHS / f"{name}.onnx"
+    key = hashlib.sha256(graph.read_bytes() + Path(weights.__file__).read_bytes()).hexdigest()
+    target = cache_folder() / f"{key[:16]}-{name}.onnx"
+    if not target.is_file():
+        model = onnx.load(graph)
+        weights.fill_weights(model)
+        with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
+            filled = Path(scratch) / target.name
+            onnx.save(model, filled)
+            os.replace(filled, target)
+    return target
