@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import tempfile
 import warnings
@@ -10,7 +11,9 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-settings.register_profile("long", max_examples=5000, deadline=None, print_blob=True)
+settings.register_profile("default", deadline=None, print_blob=True)
+settings.register_profile("soak", max_examples=5000, deadline=None, print_blob=True)
+settings.load_profile("default")
 
 SWIFTSHADER = Path("/usr/lib/chromium/vk_swiftshader_icd.json")
 DRIVER_FOLDERS = (
@@ -35,6 +38,27 @@ if not os.environ.get("XDG_RUNTIME_DIR"):  # wgpu complains when it is unset
 
 #: Parts of the names of the devices that are tested in turn; on a machine with a GPU, the GPU's
 ADAPTERS = tuple(os.environ.get("SHADERLOOM_TEST_ADAPTERS", "llvmpipe,SwiftShader").split(","))
+
+
+@pytest.hookimpl(tryfirst=True)  # before -m selects
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark tests by the fixtures that they take."""
+    for item in items:
+        fixtures = set(getattr(item, "fixturenames", ()))
+        if fixtures & DEVICE_FIXTURES:
+            item.add_marker("device")
+        if "browser" in fixtures:
+            item.add_marker("browser")
+
+
+def pytest_collection_finish() -> None:
+    """Keep what collection made, a million objects, out of the garbage collections of tests that look for leaks."""
+    gc.collect()
+    gc.freeze()
+
+
+#: Fixtures that open a device
+DEVICE_FIXTURES = {"device", "each_device", "web_device"}
 
 
 def open_adapter(name: str, **options: bool):

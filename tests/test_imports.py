@@ -10,6 +10,8 @@ from pathlib import Path
 import networkx
 import pytest
 
+from .support.patience import PATIENCE
+
 ROOT = Path(__file__).resolve().parents[1]
 
 PACKAGES = {
@@ -125,7 +127,9 @@ def test_no_module_imports_itself_through_others():
 
 def loaded_after(statement: str) -> set[str]:
     program = f"import sys; {statement}; print(*sys.modules, sep='\\n')"
-    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    result = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=PATIENCE
+    )
     return set(result.stdout.split())
 
 

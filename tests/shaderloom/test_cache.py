@@ -14,6 +14,8 @@ import pytest
 
 from shaderloom.cache import DiskCache, canonical, compiler_version, key_of, open_cache
 
+from ..support.patience import PATIENCE
+
 ENTRIES = {
     "model": {"path": "m.onnx", "size": 10, "modified_ns": 5, "inode": 7},
     "files": {"": [10, 5, 7]},
@@ -176,7 +178,7 @@ def test_concurrent_writers_and_readers(tmp_path):
         subprocess.Popen([sys.executable, "-c", textwrap.dedent(program)], stdout=subprocess.PIPE, text=True)
         for _ in range(3)
     ]
-    assert [process.communicate(timeout=60)[0].strip() for process in processes] == ["done"] * 3
+    assert [process.communicate(timeout=PATIENCE)[0].strip() for process in processes] == ["done"] * 3
     assert not list(tmp_path.rglob("*.part"))
 
 

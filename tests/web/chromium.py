@@ -22,6 +22,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ..support.patience import PATIENCE
+
 FLAGS = (
     "--headless=new",
     "--no-sandbox",
@@ -103,7 +105,7 @@ class Chromium:
         self._profile.cleanup()
 
     def send(
-        self, method: str, parameters: Mapping[str, Any] | None = None, *, session: str = "", timeout: float = 60
+        self, method: str, parameters: Mapping[str, Any] | None = None, *, session: str = "", timeout: float = PATIENCE
     ) -> dict[str, Any]:
         """Give a command and return its result.  Raises :class:`PageError` if it fails or no answer comes in time."""
         number = next(self._numbers)
@@ -165,7 +167,9 @@ class Page:
     def __exit__(self, *_: object) -> None:
         self._browser.send("Target.closeTarget", {"targetId": self._target})
 
-    def send(self, method: str, parameters: Mapping[str, Any] | None = None, timeout: float = 60) -> dict[str, Any]:
+    def send(
+        self, method: str, parameters: Mapping[str, Any] | None = None, timeout: float = PATIENCE
+    ) -> dict[str, Any]:
         return self._browser.send(method, parameters, session=self._session, timeout=timeout)
 
     def load(self, url: str) -> None:
@@ -180,7 +184,7 @@ class Page:
             {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": mobile},
         )
 
-    def evaluate(self, expression: str, timeout: float = 60) -> Any:
+    def evaluate(self, expression: str, timeout: float = PATIENCE) -> Any:
         """The JSON value of an expression; promises are awaited.  Raises :class:`PageError` with the script's error."""
         result = self.send(
             "Runtime.evaluate",
@@ -192,11 +196,11 @@ class Page:
             raise PageError(details.get("exception", {}).get("description") or details["text"])
         return result["result"].get("value")
 
-    def call(self, function: str, *arguments: Any, timeout: float = 60) -> Any:
+    def call(self, function: str, *arguments: Any, timeout: float = PATIENCE) -> Any:
         """Call a JavaScript function expression with JSON values."""
         return self.evaluate(f"({function})({', '.join(map(json.dumps, arguments))})", timeout)
 
-    def wait_for(self, condition: str, timeout: float = 60) -> None:
+    def wait_for(self, condition: str, timeout: float = PATIENCE) -> None:
         """Return once the expression is true.  Raises :class:`PageError` with the page's messages if it never is."""
         deadline = time.monotonic() + timeout
         while not self.evaluate(f"Boolean({condition})"):

@@ -17,7 +17,6 @@ from .chromium import Page
 from .conftest import PICTURES
 
 #: Pipelines of a large model take software drivers a minute.
-PATIENCE = 300
 
 MODELS = {
     "squeezenet1_1": (filled_model, {"input": (1, 3, 224, 224)}),
@@ -53,7 +52,7 @@ def bundle_of(name: str, path: Path, device, precision: str = "float32") -> Path
 
 def settle(page: Page, condition: str) -> None:
     """Wait for the condition, and until the page takes orders again."""
-    page.wait_for(f"({condition}) && !document.body.hasAttribute('aria-busy')", PATIENCE)
+    page.wait_for(f"({condition}) && !document.body.hasAttribute('aria-busy')")
 
 
 def click(page: Page, selector: str) -> None:
@@ -67,7 +66,7 @@ def click(page: Page, selector: str) -> None:
 )
 def test_results_are_those_of_the_python_session(open_bundle, device, tmp_path, name, software):
     page = open_bundle(bundle_of(name, tmp_path / "b", device))
-    results = page.call(RUN, software, timeout=PATIENCE)
+    results = page.call(RUN, software)
     assert results
     for result in results:
         assert result["agrees"], result
@@ -79,7 +78,7 @@ def test_results_are_those_of_the_python_session(open_bundle, device, tmp_path, 
 def test_half_precision_agrees_with_the_full_one(open_bundle, device, tmp_path, name):
     """The samples have the results of the float32 model."""
     page = open_bundle(bundle_of(name, tmp_path / "b", device, "float16"))
-    results = page.call(RUN, timeout=PATIENCE)
+    results = page.call(RUN)
     assert results
     for result in results:
         assert result["agrees"] and result["same"], result

@@ -22,8 +22,6 @@ from ..support.models import trained_model
 from .chromium import Page
 from .conftest import EMPTY, PICTURES
 
-PATIENCE = 400
-
 PICTURE = """
 globalThis.decode = ({ width, height, data }) =>
   ({ width, height, data: Uint8Array.from(atob(data), (letter) => letter.charCodeAt(0)) });
@@ -192,7 +190,7 @@ def test_the_page_reads_the_default_picture_as_python_does(browser, tmp_path):
         lambda path: onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"]), paths
     )(images.draw_sample())
     with serve(bundles) as site, browser.open(site.url) as page:
-        page.wait_for("!document.getElementById('again').disabled", PATIENCE)
+        page.wait_for("!document.getElementById('again').disabled")
         assert page.evaluate("document.getElementById('status').textContent").startswith("Read 3 lines")
         texts = page.evaluate("[...document.querySelectorAll('#lines .text')].map((line) => line.textContent)")
         notes = page.evaluate("[...document.querySelectorAll('#lines .note')].map((line) => line.textContent)")

@@ -54,7 +54,7 @@ def refusals(page: Page, shaders: Mapping[str, str], *, pipelines: bool = False)
     told = {}
     for start in range(0, len(names), BATCH):
         part = names[start : start + BATCH]
-        results = page.call(CHECK, [shaders[name] for name in part], pipelines, timeout=600)
+        results = page.call(CHECK, [shaders[name] for name in part], pipelines)
         told |= {name: messages for name, messages in zip(part, results, strict=True) if messages}
     return told
 

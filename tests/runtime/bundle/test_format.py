@@ -34,6 +34,7 @@ from shaderloom.runtime.plan.errors import InputError, InternalError, LimitError
 from shaderloom.runtime.plan.plan import DeviceStep, Plan, Range, Weight
 
 from ...support.bundles import files_of, product_bundle, small_bundle, small_model
+from ...support.patience import PATIENCE
 from ...support.plans import dynamic_plan, two_step_plan
 
 # -- bytes ------------------------------------------------------------------------------------------------------------
@@ -45,7 +46,7 @@ def test_two_processes_write_the_same_bytes(tmp_path):
     model.write_bytes(small_model().SerializeToString())
     command = [sys.executable, "-m", "shaderloom", "compile", str(model), "-o", str(tmp_path / "second.shaderbundle")]
     command += ["--shape", "x=2x5x8", "--shape", "x=2x7x8"]
-    subprocess.run(command, check=True, timeout=120, env={"PYTHONHASHSEED": "7", "PATH": ""}, cwd=Path.cwd())
+    subprocess.run(command, check=True, timeout=PATIENCE, env={"PYTHONHASHSEED": "7", "PATH": ""}, cwd=Path.cwd())
     assert files_of(first) == files_of(tmp_path / "second.shaderbundle")
 
 

@@ -1,7 +1,4 @@
-"""Damaged bundles are refused with one error that names the file.
-
-SHADERLOOM_BUNDLE_FLIPS sets how many random bits are flipped, one at a time (the full count is 10,000).
-"""
+"""Damaged bundles are refused with one error that names the file."""
 
 from __future__ import annotations
 
@@ -24,8 +21,10 @@ from shaderloom.runtime.bundle.zip import read_directory
 from shaderloom.runtime.plan.errors import BundleError
 
 from ...support.bundles import change_manifest, copy_bundle, files_of, seal, small_bundle, write_manifest
+from ...support.effort import SOAK
 
-FLIPS = int(os.environ.get("SHADERLOOM_BUNDLE_FLIPS", "600"))
+#: Random bits that are flipped, one at a time
+FLIPS = 10_000 if SOAK else 600
 TRUNCATIONS = min(FLIPS, 256)
 
 
@@ -74,6 +73,7 @@ def flip(path: Path, position: int, bit: int) -> None:
         file.write(bytes([value ^ 1 << bit]))
 
 
+@pytest.mark.fuzz
 def test_every_flipped_bit_of_a_folder_is_found(copy):
     sizes = {name: len(data) for name, data in files_of(copy).items()}
     generator = np.random.default_rng(1)
@@ -90,6 +90,7 @@ def test_every_flipped_bit_of_a_folder_is_found(copy):
     check(copy)
 
 
+@pytest.mark.fuzz
 def test_every_flipped_bit_of_a_zip_is_found(packed, tmp_path):
     path = copy_bundle(packed, tmp_path / "copy.shaderbundle")
     size = path.stat().st_size

@@ -19,6 +19,7 @@ from shaderloom.runtime.memory.data_loader import chunks_of
 from shaderloom.runtime.memory.tensor import Tensor
 from shaderloom.runtime.plan.errors import InputError, LimitError, ModelError, ShaderloomError
 
+from ...support.patience import PATIENCE
 from ..device.test_device_leaks import device_objects
 
 ELEMENTS = 20003  # more than the compiler reads; not a whole number of 16-byte blocks
@@ -135,7 +136,7 @@ async def endless():
     ],
 )
 def test_a_loader_that_fails_leaves_nothing(device, loader, error, reason):
-    before, threads = device_objects(), threading.active_count()
+    before, threads = device_objects(), threading.enumerate()
     session = shaderloom.InferenceSession(external_model(), device=device, external_data_loader=loader)
     for _ in range(2):
         with pytest.raises(error, match=reason):
@@ -143,7 +144,9 @@ def test_a_loader_that_fails_leaves_nothing(device, loader, error, reason):
     assert session.device_bytes == 0
     session.close()
     assert device_objects() == before
-    assert threading.active_count() == threads
+    for thread in set(threading.enumerate()) - set(threads):
+        thread.join(PATIENCE)
+        assert not thread.is_alive()
 
 
 def test_a_loader_that_fails_while_the_model_is_compiled(device, data, x):

@@ -17,6 +17,7 @@ from shaderloom.runtime.memory.tensor import Tensor
 from shaderloom.runtime.plan.caps import MemoryAccount
 from shaderloom.runtime.plan.errors import ClosedError, InputError
 
+from ...conftest import open_adapter
 from ...support.plans import dynamic_plan, two_step_plan
 from ..memory.test_tensors import device_buffers, make_buffer
 
@@ -200,8 +201,6 @@ def test_gone_tensors_are_errors_and_the_executor_stays_usable(device, executor,
 
 
 def test_tensors_of_another_device_are_refused(executor, device, x):
-    from ...conftest import open_adapter
-
     other = open_adapter("SwiftShader" if "llvmpipe" in device.name else "llvmpipe")
     foreign = Tensor.from_numpy(x, other)
     for run in (

@@ -15,6 +15,8 @@ import shaderloom
 from shaderloom.runtime.memory.tensor import Tensor
 from shaderloom.runtime.plan.errors import ClosedError, DeviceError, InputError, UnsupportedError
 
+from ...support.patience import PATIENCE
+
 STORAGE, COPY_SRC, COPY_DST = 0x80, 0x4, 0x8
 
 
@@ -207,7 +209,7 @@ def test_interpreter_exit_with_tensors_alive_is_silent(device):
         cycle.itself, cycle.tensor = cycle, shaderloom.Tensor.from_numpy(np.ones(3, np.float32), {device.name!r})
     """
     result = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, check=False, timeout=60
+        [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, check=False, timeout=PATIENCE
     )
     assert result.returncode == 0, result.stderr
     assert "Exception" not in result.stderr, result.stderr

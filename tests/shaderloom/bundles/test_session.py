@@ -26,6 +26,7 @@ from shaderloom.runtime.plan.caps import Caps
 from shaderloom.runtime.plan.device_profile import WEB
 
 from ...support.bundles import change_manifest, feeds, files_of, product_bundle, seal, small_bundle, small_model
+from ...support.patience import PATIENCE
 
 
 def expected(n: int) -> list[np.ndarray]:
@@ -180,7 +181,7 @@ with shaderloom.load_bundle({str(path)!r}, device={device.name!r}) as session:
 np.savez({str(tmp_path / "out.npz")!r}, *results)
 assert not [name for name in sys.modules if name.startswith("shaderloom.compiler")]
 """
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=PATIENCE)
     with np.load(tmp_path / "out.npz") as results:
         agree([results[name] for name in results.files], expected(5))
 

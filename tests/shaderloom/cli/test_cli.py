@@ -20,6 +20,7 @@ from shaderloom.cli import app, main
 from shaderloom.cli.common import format_bytes, parse_dynamic, parse_shapes
 from shaderloom.runtime.plan.errors import InputError
 
+from ...support.patience import PATIENCE
 from ...support.plans import replace_compiler, two_step_model
 
 
@@ -179,7 +180,7 @@ def test_a_reader_that_stops_is_no_error(tmp_path):
     reader, writer = os.pipe()
     os.close(reader)
     with os.fdopen(writer, "wb") as output:
-        done = subprocess.run(words, stdout=output, stderr=subprocess.PIPE, text=True, timeout=60)
+        done = subprocess.run(words, stdout=output, stderr=subprocess.PIPE, text=True, timeout=PATIENCE)
     assert done.stderr == ""
 
 
@@ -303,7 +304,7 @@ def test_an_option_is_the_same_in_every_command():
 
 def test_as_a_module():
     version = subprocess.run(
-        [sys.executable, "-m", "shaderloom", "--version"], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-m", "shaderloom", "--version"], capture_output=True, text=True, check=True, timeout=PATIENCE
     )
     assert re.fullmatch(r"shaderloom \d+\.\d+\.\d+\n", version.stdout)
 

@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 from shaderloom.cli import app
 
+from ...support.patience import PATIENCE
 from ..check.test_check import NETWORK, build
 from ..check.test_stage_check import BRANCH, LOOP, MODELS
 
@@ -43,7 +44,7 @@ def execute(script, tmp_path) -> subprocess.CompletedProcess:
         [sys.executable, str(script)],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE,
         env={**os.environ, "PYTHONPATH": str(blocked.parent)},
     )
 

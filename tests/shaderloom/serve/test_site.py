@@ -20,6 +20,7 @@ from shaderloom.serve.files import bundle_resources, page_resources, runner_reso
 from shaderloom.serve.site import HOST, Site
 
 from ...support.bundles import files_of, small_bundle
+from ...support.patience import PATIENCE
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +37,7 @@ def site():
 def ask(site: Site, path: str, *, method: str = "GET", host: str | None = None):
     """Status, headers and body."""
     port = urlsplit(site.url).port
-    connection = http.client.HTTPConnection(HOST, port, timeout=10)
+    connection = http.client.HTTPConnection(HOST, port, timeout=PATIENCE)
     try:
         connection.putrequest(method, path, skip_host=True)
         connection.putheader("Host", host or f"{HOST}:{port}")
@@ -138,7 +139,7 @@ def test_the_command_serves_until_it_is_interrupted(folder):
         line = process.stdout.readline()
         found = re.fullmatch(r"small\.shaderbundle is at http://127\.0\.0\.1:(\d+)/ \(Ctrl-C ends\)\n", line)
         assert found, line
-        connection = http.client.HTTPConnection(HOST, int(found[1]), timeout=10)
+        connection = http.client.HTTPConnection(HOST, int(found[1]), timeout=PATIENCE)
         connection.request("GET", "/name.txt")
         assert connection.getresponse().read() == b"small.shaderbundle"
         connection.close()

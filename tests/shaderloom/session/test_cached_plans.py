@@ -18,6 +18,8 @@ import shaderloom
 from shaderloom.compiler.ops.registry import registry
 from shaderloom.runtime.device.device import Device
 
+from ...support.patience import PATIENCE
+
 MIXED = """
 <ir_version: 8, opset_import: ["" : 17]>
 mixed (float[batch, n, 8] x, float[8] b)
@@ -299,5 +301,5 @@ if not child:
     os._exit(told)
 print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE)
     assert done.stdout.strip() == "2", done.stderr

@@ -19,6 +19,8 @@ from shaderloom.api.providers import initialise_providers, parse_providers
 from shaderloom.runtime.device.device import AdapterDescription, choose_adapter
 from shaderloom.runtime.plan.errors import DeviceError, InputError, UnsupportedError
 
+from ...support.patience import PATIENCE
+
 pytestmark = pytest.mark.usefixtures("fresh_notices")
 
 ADD = """<ir_version: 8, opset_import: ["" : 17]>
@@ -134,7 +136,7 @@ def run_without_driver(providers, blocked=()) -> dict:
     }
     program = textwrap.dedent(PROGRAM).format(model=ADD, providers=providers, blocked=tuple(blocked))
     result = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=100, env=environment
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=PATIENCE, env=environment
     )
     assert result.returncode == 0, result.stderr
     return json.loads(result.stdout.splitlines()[-1])

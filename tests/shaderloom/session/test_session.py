@@ -25,6 +25,7 @@ from shaderloom.runtime.plan.errors import (
 )
 from shaderloom.runtime.plan.size_range import SizeRange
 
+from ...support.patience import PATIENCE
 from ...support.plans import compile_two_step, replace_compiler, two_step_model
 
 
@@ -379,7 +380,7 @@ def test_a_warm_process_needs_neither_onnx_nor_the_compiler(device, compiled, pa
         print(session.run(None, {{"x": x}})[0].tobytes().hex())
     """
     result = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, check=False, timeout=100
+        [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, check=False, timeout=PATIENCE
     )
     assert result.returncode == 0, result.stderr
     assert bytes.fromhex(result.stdout.strip()) == first.tobytes()
