@@ -5,7 +5,7 @@ suite      cases
 =========  ===========================================================================================================
 node       operator cases of the installed onnx, with data (``onnx.backend.test``)
 models     its small models: of several operators, and exported from PyTorch
-web        operator cases of a browser runtime, where ``../shared/data/ort_web_ops`` exists
+web        operator cases of a browser runtime, from the folder that ``SHADERLOOM_WEB_SUITE`` names
 real       trained models and exporter graphs, where they can be had, against onnxruntime (:mod:`.models`)
 =========  ===========================================================================================================
 """
@@ -24,7 +24,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, numpy_helper
 
-from ..support import operator_suite
+from . import web_suite
 
 SUITES = ("node", "models", "web", "real")
 #: Operators whose bodies are what a case is about
@@ -176,17 +176,17 @@ def _element_type(kind: onnx.TypeProto) -> str:
 
 @functools.cache
 def web_cases() -> tuple[ConformanceCase, ...]:
-    return tuple(_web_case(case) for case in operator_suite.cases())
+    return tuple(_web_case(case) for case in web_suite.cases())
 
 
-def _web_case(case: operator_suite.SuiteCase) -> ConformanceCase:
+def _web_case(case: web_suite.SuiteCase) -> ConformanceCase:
     operator = f"{case.domain}.{case.operator}" if case.domain else case.operator
     tensors = [tensor for tensor in (*case.inputs, *case.outputs) if tensor is not None]
-    types = frozenset(TensorProto.DataType.Name(operator_suite.element_type(tensor[0])) for tensor in tensors)
+    types = frozenset(TensorProto.DataType.Name(web_suite.element_type(tensor[0])) for tensor in tensors)
 
     def load() -> Loaded:
         data = DataSet(tuple(case.feeds.values()), tuple(case.expected))
-        return Loaded(case.model(), (data,), operator_suite.RELATIVE, operator_suite.ABSOLUTE)
+        return Loaded(case.model(), (data,), web_suite.RELATIVE, web_suite.ABSOLUTE)
 
     return ConformanceCase("web", case.name, operator, types, load)
 

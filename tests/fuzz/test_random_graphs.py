@@ -10,8 +10,8 @@ What runs where, and what it costs (processor time of one core, measured with a 
 * some on the second adapter, some with declared dynamic dimensions, one plan for two sizes, and some with inputs that
   are found in data.
 
-Each example draws a *twin*: an optional pass off, or all of them.  ``--hypothesis-profile long`` takes other
-examples every time, and many more.  How examples are made is in ``tests/support/fuzz``.
+Each example draws a *twin*: an optional pass off, or all of them.  ``./dev soak`` takes other examples every time, and
+many more.  How examples are made is in ``tests/fuzz/drawing``.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from shaderloom import InferenceSession
 from shaderloom.runtime.plan.errors import ShapeError, UnsupportedError
 
 from ..conftest import open_adapter
+from ..support.effort import SOAK
 from ..support.running import compile_for, run_plan
 from .drawing.examine import LOWERING, REWRITING, TWINS, compare, interpret, run_on_device, run_program
 from .drawing.exclusions import EXCLUDED
@@ -37,21 +38,21 @@ from .drawing.growth import Growth
 from .drawing.oracle import Known, dtype_of
 from .drawing.source import Seeded, Unsuitable
 
-LONG = settings.default.max_examples > 100
 #: examples in a run of all tests
 HOST, FIRST, SECOND, DYNAMIC, PROGRAMS, COUNTS = 1570, 240, 60, 130, 60, 30
 
 
 def profile(examples: int) -> settings:
     return settings(
-        max_examples=settings.default.max_examples if LONG else examples,
+        max_examples=settings.default.max_examples if SOAK else examples,
         deadline=None,
         suppress_health_check=list(HealthCheck),
-        derandomize=not LONG,
+        derandomize=not SOAK,
         database=None,
     )
 
 
+@pytest.mark.fuzz
 def test_graphs_on_the_host() -> None:
     used: Counter[str] = Counter()
     types: set[str] = set()
@@ -71,25 +72,33 @@ def test_graphs_on_the_host() -> None:
     assert len(types & set(NARROW)) > 3, types
 
 
-@pytest.mark.parametrize(("adapter", "examples"), [("llvmpipe", FIRST), ("SwiftShader", SECOND)])
-def test_graphs_on_devices(adapter: str, examples: int) -> None:
+@pytest.mark.fuzz
+@pytest.mark.device
+@pytest.mark.parametrize(
+    ("adapter", "examples", "twins"),
+    [
+        pytest.param("llvmpipe", FIRST // 2, list(REWRITING), id="llvmpipe"),
+        *(pytest.param("llvmpipe", FIRST // 2 // len(LOWERING), [twin], id=f"llvmpipe, {twin}") for twin in LOWERING),
+        pytest.param("SwiftShader", SECOND, list(TWINS), id="SwiftShader"),
+    ],
+)
+def test_graphs_on_devices(adapter: str, examples: int, twins: list[str]) -> None:
     device = open_adapter(adapter)
-    used: Counter[str] = Counter()
 
     @profile(examples)
-    @given(random_graphs(), st.sampled_from(list(TWINS)))
+    @given(random_graphs(), st.sampled_from(twins))
     def check(graph: RandomGraph, twin: str) -> None:
         note(onnx.printer.to_text(graph.model()))
-        used[twin] += 1
         compare(graph.outputs, run_on_device(graph, device, TWINS[twin]))
 
     check()
-    assert examples < FIRST or set(used) >= set(LOWERING)  # the host has the others
 
 
 # -- programs --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.fuzz
+@pytest.mark.device
 @pytest.mark.parametrize(("adapter", "examples"), [("llvmpipe", PROGRAMS), ("SwiftShader", PROGRAMS // 5)])
 def test_programs_on_devices(adapter: str, examples: int) -> None:
     """Control flow and computed operands: a run, the same run again, and one with other decisions."""
@@ -169,6 +178,7 @@ def named_dims(graph: RandomGraph) -> dict[str, list[int | str]]:
     return {name: [size if size < 2 else f"size{size}" for size in array.shape] for name, array in graph.feeds.items()}
 
 
+@pytest.mark.fuzz
 def test_graphs_of_declared_dimensions(device) -> None:
     """One plan for two sizes of every dimension, where the graph holds for both."""
     runs: Counter[int] = Counter()
@@ -237,6 +247,7 @@ def among_others(feeds: dict[str, np.ndarray], names: list[str], seed: int) -> d
     return result
 
 
+@pytest.mark.fuzz
 def test_graphs_behind_counts(device) -> None:
     """Rows that are found in data, in four numbers: a plan for each, or from the third on one for all."""
     opened: Counter[bool] = Counter()

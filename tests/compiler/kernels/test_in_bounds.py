@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 
 import numpy as np
@@ -15,14 +14,14 @@ from shaderloom.compiler.symbolic import polynomial as ix
 from shaderloom.runtime.plan.device_profile import DeviceProfile
 
 from ...support.cases import OperatorCase, all_cases
+from ...support.effort import SOAK
 from ...support.kernels import make_model
 from ...support.running import compile_for
 from ...support.watching import count_outside
 
-#: All cases on all kinds of devices when asked for: about ten minutes of a software driver
-THOROUGH = bool(os.environ.get("SHADERLOOM_THOROUGH"))
-CASES = [operator for operator in all_cases() if operator.definition.domain != "loom"][:: 1 if THOROUGH else 40]
-KINDS = ("discrete", "cpu") if THOROUGH else ("discrete",)
+#: All cases on all kinds of devices in a soak: about ten minutes of a software driver
+CASES = list(all_cases())[:: 1 if SOAK else 40]
+KINDS = ("discrete", "cpu") if SOAK else ("discrete",)
 
 
 def random(*shape: int, seed: int = 0) -> np.ndarray:
@@ -33,6 +32,7 @@ def profile_of(device, kind: str) -> DeviceProfile:
     return replace(device.profile, kind=kind)
 
 
+@pytest.mark.fuzz
 @pytest.mark.parametrize("operator", CASES, ids=lambda operator: operator.name)
 def test_operator(operator: OperatorCase, device):
     types = {array.dtype.name for array in operator.feeds.values()}

@@ -13,7 +13,7 @@ import pytest
 from ...support.cases import OperatorCase, all_cases, difference
 from ...support.running import run_model
 
-CASES = [operator for operator in all_cases() if operator.definition.domain != "loom"]
+CASES = list(all_cases())
 
 
 #: what drivers may do and WGSL allows: SwiftShader's exp gives 0 for NaN

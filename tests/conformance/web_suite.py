@@ -1,4 +1,7 @@
-"""Operator cases of a browser runtime's test suite, read from beside the repository: JSON with comments.
+"""Operator cases of a browser runtime's test suite, which are not in the repository: JSON with comments.
+
+The environment variable ``SHADERLOOM_WEB_SUITE`` names the folder, of ``*.jsonc`` files (``js/web/test/data/ops`` of
+onnxruntime's sources).
 
 A file holds operators with attributes and cases; a case gives inputs and expected outputs as lists of numbers.  The
 numbers of 4-bit types are not packed, an input without data is an omitted one.
@@ -7,6 +10,7 @@ numbers of 4-bit types are not packed, an input without data is an omitted one.
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,7 +21,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
-FOLDER = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "ort_web_ops"
+FOLDER = Path(os.environ.get("SHADERLOOM_WEB_SUITE", "no-folder"))
 
 #: Tolerances of that suite
 ABSOLUTE, RELATIVE = 1e-3, 1e-5
@@ -92,7 +96,7 @@ def _tensor(entry: dict[str, Any]) -> tuple[str, tuple[int, ...], Any] | None:
 
 
 def cases() -> Iterator[SuiteCase]:
-    """Every sound case of the suite; none where the folder is missing."""
+    """Every sound case of the suite; none if the folder is not given."""
     for path in sorted(FOLDER.glob("*.jsonc")):
         if path.stem in UNSOUND:
             continue

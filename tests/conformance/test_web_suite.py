@@ -1,18 +1,19 @@
-"""Operator cases of a browser runtime's test suite; skipped where the folder beside the repository is missing."""
+"""Operator cases of a browser runtime's test suite on the default device; see :mod:`.web_suite` for where they are."""
 
 from __future__ import annotations
 
 import pytest
 
-from ..support.operator_suite import FOLDER
 from . import expected
 from .cases import ConformanceCase, web_cases
 from .running import run_case
 
+pytestmark = pytest.mark.soak
+
 CASES = web_cases()
 
 
-@pytest.mark.skipif(not CASES, reason=f"{FOLDER.name} is not beside the repository")
+@pytest.mark.skipif(not CASES, reason="SHADERLOOM_WEB_SUITE names no folder of cases")
 def test_the_suite_is_there():
     assert len(CASES) > 300
     names = [case.key for case in CASES]
