@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from ..runtime.plan.device_profile import WEB, DeviceProfile
-from .ir.graph import Graph
 from .options import DEFAULT_LIMITS, CompileOptions, Limits
-from .rewriting.rules import Trace
+from .remarks import Remark
 from .tuning.config_choice import Choices
+
+if TYPE_CHECKING:
+    from .ir.graph import Graph
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +26,7 @@ class PassReport:
 
 
 #: Called after each pass with its report and the graph that it left
-Observer = Callable[[PassReport, Graph], None]
+Observer = Callable[[PassReport, "Graph"], None]
 #: Called with what is being done, how much of it is done, and how much there is (0: not known)
 Progress = Callable[[str, int, int], None]
 #: Stores the bytes of a weight and returns the key by which plans name it
@@ -46,7 +49,7 @@ class Compilation:
     limits: Limits = DEFAULT_LIMITS
     choices: Choices = field(default_factory=Choices)  #: measured configurations; without any the cost models decide
     observer: Observer | None = None
-    trace: Trace | None = None  #: collects the rewrites that matched
+    remarks: list[Remark] | None = None  #: collects the rewrites that matched
     progress: Progress = _ignore
     #: stores weights that are evaluated on the host; None: the plan has transforms that make them on the device
     keep_weight: KeepWeight | None = None

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from ...runtime.plan.device_profile import DeviceProfile
 from ...runtime.plan.errors import DeviceLimitError, InternalError
 from ..codegen.spec import LONG_WORDS, Grid, Hook, KernelSpec, Operand, Store, Workgroup
+from ..compilation import Compilation
 from ..fusion import Group
 from ..ir.coordinates import broadcast_coordinates
 from ..ir.graph import Node, Shape, Value
@@ -24,7 +25,7 @@ from ..symbolic import polynomial as ix
 from ..symbolic.expr import Expr
 from ..symbolic.lanes import LANE, LANES, depends_on_lane, is_aligned, lane_variable
 from ..symbolic.polynomial import Dim
-from ..tuning.config_choice import Answer, Choices
+from ..tuning.config_choice import Answer
 from . import loop_trips as loop_rounds
 from .accesses import Accesses
 
@@ -57,16 +58,15 @@ class GroupContext:
         self,
         group: Group,
         materialised: Mapping[Value, Group],
-        profile: DeviceProfile,
+        compilation: Compilation,
         *,
         symbols: Sequence[str] = (),
         in_place: Value | None = None,
         operators: Registry = registry,
-        choices: Choices | None = None,
     ) -> None:
         self.group = group
-        self.choices = choices or Choices()
-        self.profile = profile
+        self.choices = compilation.choices
+        self.profile = compilation.profile
         self.symbols = tuple(symbols)
         self.materialised = materialised
         self.operators = operators

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ...runtime.plan.device_profile import WEB
+from ..compilation import Compilation
 from ..fusion import Fusion, Group
 from ..ir.graph import Graph, Shape, Value
 from ..ir.layout import Layout, contiguous
@@ -26,6 +26,8 @@ from ..symbolic.expr import Expr
 from ..symbolic.lanes import lane_variable, split_lane
 from ..symbolic.polynomial import Dim
 
+#: Reading at logical coordinates asks nothing of a device
+_NO_DEVICE = Compilation()
 Votes = dict[Value, dict[int, int]]  #: value -> logical axis -> elements that want it innermost
 
 
@@ -60,7 +62,7 @@ def _collect_votes(fusion: Fusion) -> Votes:
         if group.region.scores is not None:
             wishes += scores_axes(group.region.scores)
         for operand, axis in wishes:
-            context = _LogicalContext(group, fusion.materialised, WEB)
+            context = _LogicalContext(group, fusion.materialised, _NO_DEVICE)
             where = tuple(
                 lane_variable() if index == axis else ix.variable(f"v{index}", 0, _high(size))
                 for index, size in enumerate(operand.shape)
@@ -114,7 +116,7 @@ def _ordered_by(coordinates: Shape, place: Mapping[str, int]) -> Layout:
 def _follow_operands(group: Group, fusion: Fusion) -> Layout | None:
     """The layout of the largest operand that the kernel reads in step with its result."""
     value = group.output
-    context = _LogicalContext(group, fusion.materialised, WEB)
+    context = _LogicalContext(group, fusion.materialised, _NO_DEVICE)
     if group.region is None:
         where: Shape = tuple(ix.variable(f"a{axis}", 0, _high(size)) for axis, size in enumerate(value.shape))
         if value.producer is None:

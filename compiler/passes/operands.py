@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+from ..compilation import Compilation
 from ..ir.graph import Graph, Value
-from ..options import DEFAULT_LIMITS, Limits
 from ..rewriting.builder import GraphBuilder
 
 
-def limit_operands(graph: Graph, most: int, limits: Limits = DEFAULT_LIMITS) -> int:
-    """Split every Concat of more than ``most`` tensors; no other operator has as many after expansion.
+def limit_operands(graph: Graph, compilation: Compilation) -> int:
+    """Split every Concat of more tensors than a kernel may bind; no other operator has as many after expansion.
 
     Return the number of nodes that were split.
     """
+    most = compilation.profile.limit("max-storage-buffers-per-shader-stage") - 1  # one is for the result
     split = 0
     for node in list(graph.nodes):
         if node.op != "Concat" or node.domain or len(node.inputs) <= most:
             continue
-        builder = GraphBuilder(graph, node.origins, limits)
+        builder = GraphBuilder(graph, node.origins, compilation.limits)
         parts: list[Value] = [node.operand(position) for position in range(len(node.inputs))]
         while len(parts) > most:
             runs = [parts[start : start + most] for start in range(0, len(parts), most)]

@@ -33,70 +33,53 @@ def _on_graph(run: Callable[[Graph], int]) -> PassFunction:
     return lambda lowering, _: run(lowering.graph)
 
 
+def _rewrite(run: Callable[[Graph, Compilation], int]) -> PassFunction:
+    """Return a pass that changes the graph in the context of the compilation."""
+    return lambda lowering, compilation: run(lowering.graph, compilation)
+
+
 def _rules(rules: Sequence[Rule]) -> PassFunction:
     """Return a pass that applies rules until none matches."""
-    return lambda lowering, compilation: _apply(lowering, compilation, rules)
-
-
-def _apply(lowering: Lowering, compilation: Compilation, rules: Sequence[Rule]) -> int:
-    """Apply rules until none matches; returns the number of rewrites."""
-    return apply_rules(lowering.graph, rules, limits=compilation.limits, trace=compilation.trace)
+    return _rewrite(lambda graph, compilation: apply_rules(graph, rules, compilation))
 
 
 def _specialise(lowering: Lowering, compilation: Compilation) -> int:
-    """Build the graph of the unit; returns the number of its nodes."""
+    """Build the graph of the unit; return the number of its nodes."""
     lowering.graph = lowering.unit.specialise(compilation.limits)
     return len(lowering.graph.nodes)
 
 
-def _widen_halves(lowering: Lowering, compilation: Compilation) -> int:
-    """Compute 16-bit floats as float32."""
-    return widen_halves(lowering.graph, compilation.limits)
+def _widen_halves(graph: Graph, compilation: Compilation) -> int:
+    """Compute 16-bit floats as float32; return the number of values that change."""
+    return widen_halves(graph, compilation.limits)
 
 
-def _expand(lowering: Lowering, compilation: Compilation) -> int:
-    """Replace composite operators."""
-    return expand(lowering.graph, compilation.limits)
+def _expand(graph: Graph, compilation: Compilation) -> int:
+    """Replace composite operators; return the number of nodes replaced."""
+    return expand(graph, compilation.limits)
 
 
-def _attention(lowering: Lowering, compilation: Compilation) -> int:
-    """Recognise softmaxes with the product behind them."""
-    return _apply(lowering, compilation, attention.rules(compilation.profile))
+def _attention(graph: Graph, compilation: Compilation) -> int:
+    """Recognise softmaxes with the product behind them; return the number of rewrites."""
+    return apply_rules(graph, attention.rules(compilation.profile), compilation)
 
 
-def _siblings(lowering: Lowering, compilation: Compilation) -> int:
-    """Join products of one activation."""
-    return siblings.join_siblings(lowering.graph, compilation.limits, compilation.trace)
+def _winograd(graph: Graph, compilation: Compilation) -> int:
+    """Transform 3x3 convolutions; return the number of rewrites.
 
-
-def _winograd(lowering: Lowering, compilation: Compilation) -> int:
-    """Transform 3x3 convolutions.  Half precision goes without: it has too few bits for transformed tiles."""
+    Half precision goes without: it has too few bits for transformed tiles.
+    """
     if compilation.options.precision != FLOAT32.name:
         return 0
-    return _apply(lowering, compilation, (winograd_rule(compilation.profile, compilation.choices),))
-
-
-def _split_products(lowering: Lowering, compilation: Compilation) -> int:
-    """Share the terms of products with few results among workgroups."""
-    return split_products(
-        lowering.graph,
-        compilation.profile,
-        limits=compilation.limits,
-        trace=compilation.trace,
-        choices=compilation.choices,
-    )
-
-
-def _operand_limit(lowering: Lowering, compilation: Compilation) -> int:
-    """Split nodes with more operands than a kernel may bind beside its result."""
-    return limit_operands(lowering.graph, _buffers(compilation) - 1, compilation.limits)
+    return apply_rules(graph, (winograd_rule(compilation),), compilation)
 
 
 def _fuse(*, enabled: bool) -> PassFunction:
     """Return a pass that divides nodes among kernels: with ``enabled`` off one each.  It counts the kernels."""
 
     def run(lowering: Lowering, compilation: Compilation) -> int:
-        lowering.fusion = fuse(lowering.graph, enabled=enabled, max_operands=_buffers(compilation))
+        buffers = compilation.profile.limit("max-storage-buffers-per-shader-stage")
+        lowering.fusion = fuse(lowering.graph, enabled=enabled, max_operands=buffers)
         return len(lowering.fusion.groups)
 
     return run
@@ -109,17 +92,14 @@ def _layout(lowering: Lowering, _: Compilation) -> int:
 
 def _restore_halves(lowering: Lowering, compilation: Compilation) -> int:
     """Give values in memory their declared 16-bit types back."""
-    return restore_halves(lowering.graph, lowering.fusion, compilation.profile)
+    return restore_halves(lowering.graph, lowering.fusion, compilation)
 
 
 def _storage(lowering: Lowering, compilation: Compilation) -> int:
     """Store float32 values as float16 where they fit, in half precision."""
-    options = compilation.options
-    if options.precision == FLOAT32.name:
+    if compilation.options.precision == FLOAT32.name:
         return 0
-    lowering.storage = store_halves(
-        lowering.graph, lowering.fusion, compilation.profile, dict(options.reached), lowering.unit.interface
-    )
+    lowering.storage = store_halves(lowering.graph, lowering.fusion, compilation, lowering.unit.interface)
     notes = lowering.storage.notes
     return notes.activations + notes.weights
 
@@ -167,28 +147,23 @@ def _plan(lowering: Lowering, compilation: Compilation) -> int:
     return len(plan.calls)
 
 
-def _buffers(compilation: Compilation) -> int:
-    """Return how many storage buffers a kernel may bind."""
-    return compilation.profile.limit("max-storage-buffers-per-shader-stage")
-
-
 _EXPANDED = ("expand",)
 
 PIPELINE = PassManager(
     (
         Pass("specialise", _specialise, required=True),
         # what operators expand to is computed in float32
-        Pass("widen-halves", _widen_halves, requires=("specialise",), required=True),
-        Pass("expand", _expand, requires=("widen-halves",), required=True),
+        Pass("widen-halves", _rewrite(_widen_halves), requires=("specialise",), required=True),
+        Pass("expand", _rewrite(_expand), requires=("widen-halves",), required=True),
         Pass("dead-code", _on_graph(remove_dead_code), requires=_EXPANDED),
         Pass("views", _rules(views.RULES), requires=_EXPANDED),
         Pass("common-subexpressions", _on_graph(eliminate_common_subexpressions), requires=_EXPANDED),
         Pass("simplify", _rules(simplify.RULES), requires=_EXPANDED, after=("views",)),
         # recognises subgraphs in the form that "simplify" gives views and constants, before "scales" moves factors
-        Pass("attention", _attention, requires=_EXPANDED, after=("simplify",)),
+        Pass("attention", _rewrite(_attention), requires=_EXPANDED, after=("simplify",)),
         Pass("padding", _rules(padding.RULES), requires=_EXPANDED, after=("simplify",)),
         Pass("scales", _rules(scales.RULES), requires=_EXPANDED, after=("attention",)),
-        Pass("siblings", _siblings, requires=_EXPANDED, after=("attention", "scales")),
+        Pass("siblings", _rewrite(siblings.join_siblings), requires=_EXPANDED, after=("attention", "scales")),
         Pass("products", _rules(products.RULES + views.RULES), requires=_EXPANDED, after=("siblings",)),
         Pass(
             "common-subexpressions-again",
@@ -197,8 +172,8 @@ PIPELINE = PassManager(
             after=("products",),
         ),
         # choose among forms of whole nodes, so all algebra is done
-        Pass("winograd", _winograd, requires=_EXPANDED, after=("padding", "common-subexpressions-again")),
-        Pass("split-products", _split_products, requires=_EXPANDED, after=("winograd", "products")),
+        Pass("winograd", _rewrite(_winograd), requires=_EXPANDED, after=("padding", "common-subexpressions-again")),
+        Pass("split-products", _rewrite(split_products), requires=_EXPANDED, after=("winograd", "products")),
         # what makes products and convolutions comes before their weights are laid out
         Pass(
             "weight-layouts",
@@ -209,7 +184,7 @@ PIPELINE = PassManager(
         # the last pass that may make nodes: later ones keep to what a kernel can bind
         Pass(
             "operand-limit",
-            _operand_limit,
+            _rewrite(limit_operands),
             requires=_EXPANDED,
             after=("siblings", "weight-layouts"),
             required=True,

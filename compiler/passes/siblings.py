@@ -14,11 +14,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..compilation import Compilation
 from ..ir.graph import Graph, Node, Value
 from ..ops.registry import registry
-from ..options import DEFAULT_LIMITS, Limits
+from ..remarks import Remark
 from ..rewriting.builder import GraphBuilder
-from ..rewriting.rules import Application, Facts, Trace, merge_origins
+from ..rewriting.rules import Facts, merge_origins
 from ..symbolic import polynomial as ix
 from .constants import join_constants, may_join
 from .patterns import split_constant, varies_along, view
@@ -40,9 +41,9 @@ class _Sibling:
         return ix.number(self.product.output.shape[-1])
 
 
-def join_siblings(graph: Graph, limits: Limits = DEFAULT_LIMITS, trace: Trace | None = None) -> int:
+def join_siblings(graph: Graph, compilation: Compilation) -> int:
     """Join products of one activation where that pays; return the number of products that are gone."""
-    facts = Facts(graph, limits)
+    facts = Facts(graph, compilation.limits)
     families: dict[tuple[Value, tuple[ix.Dim, ...]], list[_Sibling]] = {}
     for node in graph.nodes:
         sibling = _sibling(node, facts)
@@ -55,10 +56,10 @@ def join_siblings(graph: Graph, limits: Limits = DEFAULT_LIMITS, trace: Trace | 
             continue
         origins = merge_origins([node for each in members for node in {each.product, each.last}])
         refused = _refusal(members, facts)
-        if trace is not None:
-            trace.append(Application("join-siblings", origins, "MatMul", refused))
+        if compilation.remarks is not None:
+            compilation.remarks.append(Remark("join-siblings", origins, "MatMul", refused))
         if refused is None:
-            _join(GraphBuilder(graph, origins, limits), graph, members)
+            _join(GraphBuilder(graph, origins, compilation.limits), graph, members)
             joined += len(members) - 1
     if joined:
         graph.sort()

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import dataclasses
 
-from ...runtime.plan.device_profile import DeviceProfile
+from ..compilation import Compilation
 from ..ir.graph import Graph, Node, Shape, Value
 from ..ops.registry import registry
-from ..options import DEFAULT_LIMITS, Limits
 from ..rewriting.builder import GraphBuilder
-from ..rewriting.rules import Facts, Match, Rule, Trace, apply_rules
+from ..rewriting.rules import Facts, Match, Rule, apply_rules
 from ..tuning import gemm_tiles
-from ..tuning.config_choice import Choices, problem_key
+from ..tuning.config_choice import problem_key
 from .patterns import view
 
 #: Family of the problems into how many parts to split
@@ -26,24 +25,25 @@ FAMILY = "split"
 
 def split_products(
     graph: Graph,
-    profile: DeviceProfile,
-    *,
-    limits: Limits = DEFAULT_LIMITS,
-    trace: Trace | None = None,
-    choices: Choices | None = None,
+    compilation: Compilation,
 ) -> int:
     """Split products that the profile's device would run faster in parts; return the number of changes."""
-    return apply_rules(graph, rules(profile, choices or Choices()), limits=limits, trace=trace)
+    return apply_rules(graph, rules(compilation), compilation)
 
 
-def rules(profile: DeviceProfile, choices: Choices) -> tuple[Rule, ...]:
+def rules(compilation: Compilation) -> tuple[Rule, ...]:
+    """Return the rules that split products of matrices and convolutions."""
+    profile = compilation.profile
+
     def parts_of(node: Node, problem: gemm_tiles.Problem, extent: int, window: str) -> int:
         modelled = gemm_tiles.split_parts(problem, extent, profile)
         possible = [1, *gemm_tiles.possible_parts(problem, extent, profile)]
         key = problem_key(FAMILY, m=problem.m, n=problem.n, k=problem.k, extent=extent, window=window)
         if possible == [modelled]:
             return modelled
-        return choices.choose(key, [modelled, *(parts for parts in possible if parts != modelled)], node.origins)
+        return compilation.choices.choose(
+            key, [modelled, *(parts for parts in possible if parts != modelled)], node.origins
+        )
 
     def match_matrices(node: Node, facts: Facts) -> Match | None:
         left, right = node.operand(0), node.operand(1)

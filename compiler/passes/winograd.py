@@ -6,13 +6,13 @@ from functools import cache
 
 import numpy as np
 
-from ...runtime.plan.device_profile import DeviceProfile
+from ..compilation import Compilation
 from ..ir.graph import Node, Value
 from ..ops.math.winograd import TAPS, transform
 from ..rewriting.builder import GraphBuilder
 from ..rewriting.rules import Facts, Match, Rule
 from ..symbolic import polynomial as ix
-from ..tuning.config_choice import Choices, problem_key
+from ..tuning.config_choice import problem_key
 from ..tuning.winograd_tiles import WinogradProblem, possible_outputs, tile_outputs
 from .patterns import view
 
@@ -23,9 +23,9 @@ FAMILY = "winograd"
 _WEIGHT_ENTRIES = 1 << 20
 
 
-def winograd_rule(profile: DeviceProfile, choices: Choices | None = None) -> Rule:
-    """The rewrite for one profile, for one graph: equal layers are costed once."""
-    choices = choices or Choices()
+def winograd_rule(compilation: Compilation) -> Rule:
+    """Return the rewrite for one graph: equal layers are costed once."""
+    profile = compilation.profile
     modelled = cache(lambda problem: tile_outputs(problem, profile))
 
     def outputs_of(match: Match) -> int | None:
@@ -35,7 +35,7 @@ def winograd_rule(profile: DeviceProfile, choices: Choices | None = None) -> Rul
         key = problem_key(FAMILY, images=images, height=height, width=width, channels=channels, features=features)
         best = modelled(problem)
         others = [each for each in possible_outputs(problem, profile) if each != best]
-        return choices.choose(key, [best, *others], match.root.origins)
+        return compilation.choices.choose(key, [best, *others], match.root.origins)
 
     def match(node: Node, facts: Facts) -> Match | None:
         attributes = node.attributes

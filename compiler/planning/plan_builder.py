@@ -228,14 +228,7 @@ class Planner:
             spec, places, flops, answers = found
             return Built(spec, tuple(own.values[place] for place in places), flops, answers)
         names = [dimension_variable(symbol.name, symbol.low, symbol.step) for symbol in self.symbols]
-        context = GroupContext(
-            group,
-            self.fusion.materialised,
-            self.compilation.profile,
-            symbols=names,
-            in_place=in_place,
-            choices=self.compilation.choices,
-        )
+        context = GroupContext(group, self.fusion.materialised, self.compilation, symbols=names, in_place=in_place)
         built = build(context)
         if own is not None:
             places = tuple(own.values.index(value) for value in built.operands)

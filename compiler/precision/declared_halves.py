@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...runtime.plan.device_profile import DeviceProfile
 from ...runtime.plan.dtypes import BFLOAT16, FLOAT16, FLOAT16_LARGEST, FLOAT16_SMALLEST_NORMAL, FLOAT32, DType
+from ..compilation import Compilation
 from ..fusion import Fusion
 from ..ir.constants import WidenedSource
 from ..ir.graph import Graph, Node, Value
@@ -147,7 +147,7 @@ def _stored_operand(output: Value) -> Value | None:
     return operand if shared else None
 
 
-def restore_halves(graph: Graph, fusion: Fusion, profile: DeviceProfile) -> int:
+def restore_halves(graph: Graph, fusion: Fusion, compilation: Compilation) -> int:
     """Give values in memory the 16-bit types that the model declares, where the same kernel can store them.
 
     Return the number of values whose type changed.
@@ -155,7 +155,7 @@ def restore_halves(graph: Graph, fusion: Fusion, profile: DeviceProfile) -> int:
     types = storage_types(graph, fusion)
     if not types:
         return 0
-    choice = KernelChoice(graph, fusion, profile)
+    choice = KernelChoice(graph, fusion, compilation)
     for group in fusion.groups:
         for value in group.outputs:
             dtype = types.get(value)

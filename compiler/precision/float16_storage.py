@@ -20,12 +20,11 @@ Values are named by the ONNX node whose result they are, so that what was seen f
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from ...runtime.plan.device_profile import DeviceProfile
 from ...runtime.plan.dtypes import (
     FLOAT16,
     FLOAT16_LARGEST,
@@ -38,6 +37,7 @@ from ...runtime.plan.errors import ShaderloomError
 from ...runtime.plan.facts import PrecisionFacts
 from ...runtime.plan.notes import KeptValue, PrecisionNotes
 from ..codegen.render import render
+from ..compilation import Compilation
 from ..fusion import Fusion, Group, constant_values
 from ..ir.graph import Graph, Value
 from ..kernels import transpose
@@ -48,6 +48,7 @@ from ..ops.onnx.cast import CastAttributes
 from ..ops.registry import registry
 from ..reference.interpreter import run_graph
 from ..symbolic import polynomial as ix
+from ..tuning.config_choice import Choices
 from .constant_ranges import extremes_of, weight_extremes
 from .overflow_analysis import NOWHERE, Reach, far_values
 
@@ -90,15 +91,14 @@ class InterfaceConstraints:
 def store_halves(
     graph: Graph,
     fusion: Fusion,
-    profile: DeviceProfile,
-    reached: Mapping[str, float],
+    compilation: Compilation,
     interface: InterfaceConstraints | None = None,
 ) -> HalfStorage:
     """Turn float32 values in memory into float16 where they fit.
 
-    ``reached`` has the largest magnitude of values by :func:`name_of`, at least of those that do not fit.
+    The option ``reached`` has the largest magnitude of values by :func:`name_of`, at least of those that do not fit.
     """
-    return _Narrowing(graph, fusion, profile, reached, interface).run()
+    return _Narrowing(graph, fusion, compilation, interface).run()
 
 
 def name_of(value: Value) -> str:
@@ -124,8 +124,8 @@ def measure_on_host(graph: Graph, fusion: Fusion, feeds: Mapping[str, np.ndarray
 class KernelChoice:
     """Whether the kernels of groups stay the same with results of other types."""
 
-    def __init__(self, graph: Graph, fusion: Fusion, profile: DeviceProfile) -> None:
-        self.fusion, self.profile = fusion, profile
+    def __init__(self, graph: Graph, fusion: Fusion, compilation: Compilation) -> None:
+        self.fusion, self.compilation = fusion, compilation
         self.symbols = sorted({name for value in graph.inputs for dim in value.shape for name in ix.variables(dim)})
         self._known: dict[Hashable, bool] = {}
 
@@ -159,7 +159,9 @@ class KernelChoice:
         return build(self._context(group))
 
     def _context(self, group: Group) -> GroupContext:
-        return GroupContext(group, self.fusion.materialised, self.profile, symbols=self.symbols)
+        """Return a context whose kernel, which is compared and not used, leaves no answer in the compilation."""
+        compilation = replace(self.compilation, choices=Choices())
+        return GroupContext(group, self.fusion.materialised, compilation, symbols=self.symbols)
 
 
 class _Narrowing:
@@ -167,12 +169,12 @@ class _Narrowing:
         self,
         graph: Graph,
         fusion: Fusion,
-        profile: DeviceProfile,
-        reached: Mapping[str, float],
+        compilation: Compilation,
         interface: InterfaceConstraints | None,
     ) -> None:
-        self.graph, self.fusion, self.reached = graph, fusion, reached
-        self.choice = KernelChoice(graph, fusion, profile)
+        self.graph, self.fusion = graph, fusion
+        self.reached = dict(compilation.options.reached)
+        self.choice = KernelChoice(graph, fusion, compilation)
         self.outputs = set(graph.outputs)
         known = interface or InterfaceConstraints()
         named = list(zip(graph.output_names, graph.outputs))

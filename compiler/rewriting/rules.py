@@ -22,8 +22,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...runtime.plan.errors import InternalError, Origin, ShaderloomError
+from ..compilation import Compilation
 from ..ir.graph import Graph, Node, Value
 from ..options import DEFAULT_LIMITS, Limits
+from ..remarks import Remark
 from ..symbolic import polynomial as ix
 from .builder import GraphBuilder
 
@@ -117,19 +119,6 @@ class Rule:
     check: Callable[[Match, Facts], str | None] = _accept
 
 
-@dataclass(frozen=True, slots=True)
-class Application:
-    """One entry of the match trace: a rule that matched, and why it was refused (None: it was applied)."""
-
-    rule: str
-    origins: tuple[Origin, ...]
-    root: str  #: operator of the root, for people
-    refused: str | None = None
-
-
-Trace = list[Application]
-
-
 def operator_key(node: Node) -> str:
     return f"{node.domain}.{node.op}" if node.domain else node.op
 
@@ -140,11 +129,9 @@ def merge_origins(nodes: Iterable[Node]) -> tuple[Origin, ...]:
     return tuple(sorted(distinct, key=lambda origin: (origin.graph, origin.index, origin.op, origin.name)))
 
 
-def apply_rules(
-    graph: Graph, rules: Sequence[Rule], *, limits: Limits = DEFAULT_LIMITS, trace: Trace | None = None
-) -> int:
-    """Apply ``rules`` until none matches; gives the number of rewrites.  Restores order and removes dead nodes."""
-    return _Driver(graph, rules, limits, trace).run()
+def apply_rules(graph: Graph, rules: Sequence[Rule], compilation: Compilation) -> int:
+    """Apply ``rules`` until none matches, restore order and remove dead nodes; return the number of rewrites."""
+    return _Driver(graph, rules, compilation).run()
 
 
 class _Driver:
@@ -153,11 +140,11 @@ class _Driver:
     #: the longest chain of nodes in a pattern; a branch ends a chain, as rules refuse what others read too
     PATTERN_DEPTH = 4
 
-    def __init__(self, graph: Graph, rules: Sequence[Rule], limits: Limits, trace: Trace | None) -> None:
+    def __init__(self, graph: Graph, rules: Sequence[Rule], compilation: Compilation) -> None:
         self.graph = graph
-        self.limits = limits
-        self.trace = trace
-        self.facts = Facts(graph, limits)
+        self.limits = compilation.limits
+        self.remarks = compilation.remarks
+        self.facts = Facts(graph, compilation.limits)
         self.rules = list(rules)
         self.table: dict[str, list[Rule]] = {}
         self.pending: deque[Node] = deque(graph.nodes)
@@ -202,9 +189,9 @@ class _Driver:
             if refused is None:
                 self._apply(rule, match)
                 return rule
-            if self.trace is not None and (rule.name, node, refused) not in self.refused:
+            if self.remarks is not None and (rule.name, node, refused) not in self.refused:
                 self.refused.add((rule.name, node, refused))
-                self.trace.append(Application(rule.name, merge_origins(match.nodes), node.op, refused))
+                self.remarks.append(Remark(rule.name, merge_origins(match.nodes), node.op, refused))
         return None
 
     def _apply(self, rule: Rule, match: Match) -> None:
@@ -220,8 +207,8 @@ class _Driver:
         del self.graph.nodes[start:]
         if new.dtype != old.dtype or new.shape != old.shape:
             raise InternalError(f"rule '{rule.name}' gives {new!r} for {old!r}", origin=root.origin)
-        if self.trace is not None:
-            self.trace.append(Application(rule.name, origins, root.op))
+        if self.remarks is not None:
+            self.remarks.append(Remark(rule.name, origins, root.op))
         self.before.setdefault(root, []).extend(made)
         if new.producer is not None and new.producer not in made:
             new.producer.origins = merge_origins([new.producer, *match.nodes])

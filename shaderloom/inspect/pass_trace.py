@@ -20,7 +20,7 @@ from ..runtime.plan.plan import Plan
 if TYPE_CHECKING:
     from ..compiler.compilation import PassReport
     from ..compiler.ir.graph import Graph
-    from ..compiler.rewriting.rules import Application
+    from ..compiler.remarks import Remark
     from ..model.model import Model
 
 
@@ -68,14 +68,14 @@ def trace_passes(
     from ..compiler.passes.pipeline import LOWERED, PIPELINE
 
     trace = PassTrace()
-    remarks: list[Application] = []
+    remarks: list[Remark] = []
 
     def keep(report: PassReport, graph: Graph) -> None:
         trace.graphs.append(GraphText(report.name, graph.text()))
 
     if model.calibration is not None and model.calibration.is_new:
         model.calibrate_on_host({name: tuple(shape) for name, shape in shapes.items()}, profile)
-    compilation = replace(model.compilation(profile), observer=keep, trace=remarks)
+    compilation = replace(model.compilation(profile), observer=keep, remarks=remarks)
     lowering = compile_unit(model.unit(shapes), compilation, until=until)
     trace.rewrites = [
         {

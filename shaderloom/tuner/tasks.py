@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from ..compiler.compilation import Compilation
 from ..compiler.fusion import Group
 from ..compiler.kernels.context import Built, GroupContext
 from ..compiler.kernels.family import build
@@ -14,7 +15,6 @@ from ..compiler.planning.plan_builder import stored_bytes
 from ..compiler.symbolic.dimensions import dimension_variable, serialise
 from ..compiler.tuning import gemm_tiles
 from ..compiler.tuning.config_choice import Answer, Choices, Known, encode
-from ..runtime.plan.device_profile import DeviceProfile
 from ..runtime.plan.dimension import evaluate
 from ..runtime.plan.facts import TUNED
 from ..runtime.plan.plan import Symbol
@@ -40,9 +40,9 @@ class Task:
 class Builder:
     """Builds kernels of one lowered graph with chosen configurations."""
 
-    def __init__(self, lowered: Lowering, profile: DeviceProfile, symbols: Mapping[Symbol, int]) -> None:
+    def __init__(self, lowered: Lowering, compilation: Compilation, symbols: Mapping[Symbol, int]) -> None:
         self.lowered = lowered
-        self.profile = profile
+        self.compilation = compilation
         self.symbols = symbols  #: declared dynamic dimensions with their sizes
         self.sizes = {symbol.name: size for symbol, size in symbols.items()}
 
@@ -50,7 +50,8 @@ class Builder:
         """The kernel of a group; raises the errors of the compiler."""
         names = [dimension_variable(symbol.name, symbol.low, symbol.step) for symbol in self.symbols]
         materialised = self.lowered.fusion.materialised
-        return build(GroupContext(group, materialised, self.profile, symbols=names, choices=choices))
+        compilation = replace(self.compilation, choices=choices)
+        return build(GroupContext(group, materialised, compilation, symbols=names))
 
     def with_choice(self, task: Task, candidate: Any) -> Built:
         """The kernel of a task with one of its candidates."""

@@ -96,7 +96,7 @@ class Worker:
         )
         if self.job.forms:
             self._forms()
-        builder = Builder(self._lower(Choices(self.known)), self.device.profile, self.symbols)
+        builder = Builder(self._lower(Choices(self.known)), self.compilation, self.symbols)
         tasks = builder.tasks(self.known)
         say("tasks", calls={task.key: task.calls for task in tasks})
         open_tasks = [task for task in tasks if task.key not in self.job.known]

@@ -13,6 +13,7 @@ from onnx import helper
 import shaderloom.compiler.ops  # noqa: F401  (fills the registry)
 from shaderloom.compiler.binding.shape_binding import bind_shapes, specialise
 from shaderloom.compiler.codegen.render import render
+from shaderloom.compiler.compilation import Compilation
 from shaderloom.compiler.frontend import load_model
 from shaderloom.compiler.fusion import fuse
 from shaderloom.compiler.ir.graph import Value
@@ -93,7 +94,7 @@ def compile_kernels(
     dimensions = tuple(dimension_variable(symbol.name, symbol.low, symbol.step) for symbol in bound.symbols)
     made = []
     for group in groups.groups:
-        built = build(GroupContext(group, groups.materialised, profile, symbols=dimensions))
+        built = build(GroupContext(group, groups.materialised, Compilation(profile), symbols=dimensions))
         made.append((render(built.spec), built))
     return graph, made, names
 

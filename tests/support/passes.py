@@ -15,7 +15,7 @@ from shaderloom.compiler.ir.graph import Graph
 from shaderloom.compiler.options import CompileOptions
 from shaderloom.compiler.passes.lowering import CompilationUnit, Lowering
 from shaderloom.compiler.passes.pipeline import LAST_REWRITE, LOWERED, PIPELINE
-from shaderloom.compiler.rewriting.rules import Trace
+from shaderloom.compiler.remarks import Remark
 from shaderloom.runtime.plan.device_profile import WEB, DeviceProfile
 
 #: The first of the passes that rewrite expanded graphs
@@ -29,14 +29,14 @@ def run_rewrites(
     *,
     disabled: Collection[str] = (),
     verify: bool = False,
-    trace: Trace | None = None,
+    remarks: list[Remark] | None = None,
     observer: Observer | None = None,
 ) -> None:
     """Run the rewrites on an expanded graph; it is changed."""
     lowering = Lowering(CompilationUnit(lambda _: graph))
     lowering.graph = graph
     options = CompileOptions(tuple(disabled), verify=verify)
-    compilation = Compilation(options=options, trace=trace, observer=observer)
+    compilation = Compilation(options=options, remarks=remarks, observer=observer)
     PIPELINE.run(lowering, compilation, start=FIRST_REWRITE, until=LAST_REWRITE)
 
 
@@ -46,11 +46,11 @@ def lower_model(
     profile: DeviceProfile = WEB,
     *,
     dynamic: Mapping[str, Sequence[int]] | None = None,
-    trace: Trace | None = None,
+    remarks: list[Remark] | None = None,
     observer: Observer | None = None,
     **options: Any,
 ) -> Lowering:
     """Compile a model up to the groups of kernels; ``verify`` is on."""
     imported = load_model(model)
-    compilation = Compilation(profile, CompileOptions(verify=True, **options), trace=trace, observer=observer)
+    compilation = Compilation(profile, CompileOptions(verify=True, **options), remarks=remarks, observer=observer)
     return compile_unit(model_unit(imported, bind_shapes(imported, shapes, dynamic)), compilation, until=LOWERED)

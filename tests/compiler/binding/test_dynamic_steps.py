@@ -353,8 +353,9 @@ def test_candidates_are_measured_with_the_sizes_of_the_run(device) -> None:
     """Kernels of one problem agree, with elements everywhere: a wrong uniform would leave some unwritten."""
     model = network([Level("convolution", "nearest", "Concat")])
     bound = bind_shapes(load_model(model), {"x0": (1, 2, 12, 20)}, {"H": (4, 64, 4), "W": (8, 64, 4)})
-    lowered = compile_unit(model_unit(load_model(model), bound), Compilation(device.profile), until=LOWERED)
-    builder = Builder(lowered, device.profile, {symbol: bound.sizes[symbol.name] for symbol in bound.symbols})
+    compilation = Compilation(device.profile)
+    lowered = compile_unit(model_unit(load_model(model), bound), compilation, until=LOWERED)
+    builder = Builder(lowered, compilation, {symbol: bound.sizes[symbol.name] for symbol in bound.symbols})
     task = builder.tasks({})[0]
     built = [builder.with_choice(task, candidate) for candidate in shortlist(task.answer.candidates, 2)]
     bed = Bed(device, built[0], builder.symbols)

@@ -20,7 +20,7 @@ from shaderloom.compiler.driver import compile_model, compile_unit, model_unit
 from shaderloom.compiler.frontend import load_model
 from shaderloom.compiler.options import CompileOptions
 from shaderloom.compiler.passes.pipeline import LOWERED
-from shaderloom.compiler.rewriting.rules import Trace
+from shaderloom.compiler.remarks import Remark
 from shaderloom.runtime.plan.device_profile import WEB
 from shaderloom.runtime.plan.plan import Plan
 
@@ -344,9 +344,11 @@ def test_calls_of_a_model(name: str):
         plan = compile_model(imported, bound, Compilation(options=CompileOptions(disabled, verify=True)))
         counts[split] = len(plan.calls)
     assert counts[False] <= most, f"{name} takes {counts[False]} calls"
-    trace: Trace = []
-    compile_unit(model_unit(imported, bound), Compilation(trace=trace), until=LOWERED)
-    second_passes = sum(application.refused is None and application.rule.startswith("split-") for application in trace)
+    remarks: list[Remark] = []
+    compile_unit(model_unit(imported, bound), Compilation(remarks=remarks), until=LOWERED)
+    second_passes = sum(
+        application.refused is None and application.rule.startswith("split-") for application in remarks
+    )
     assert counts[True] - second_passes <= most, f"{name} takes {counts[True]} calls with {second_passes} second passes"
 
 

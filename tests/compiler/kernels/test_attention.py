@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from onnx import helper
 
+from shaderloom.compiler.remarks import Remark
 from shaderloom.compiler.tuning.attention_tiles import attention_parts
 from shaderloom.runtime.plan.device_profile import WEB
 from shaderloom.runtime.plan.plan import Plan
@@ -272,9 +273,9 @@ def test_scores_in_memory(device):
 
 
 def refusals(model, feeds) -> set[str]:
-    trace: list = []
-    lower_model(model, {name: array.shape for name, array in feeds.items()}, trace=trace)
-    return {entry.refused for entry in trace if entry.rule == "softmax-product"}
+    remarks: list[Remark] = []
+    lower_model(model, {name: array.shape for name, array in feeds.items()}, remarks=remarks)
+    return {entry.refused for entry in remarks if entry.rule == "softmax-product"}
 
 
 def test_weights_that_are_an_output_stay_apart():

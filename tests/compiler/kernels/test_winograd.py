@@ -12,7 +12,7 @@ from onnx import helper
 from shaderloom.compiler.ops.math.winograd import TAPS, TILE_OUTPUTS, transform
 from shaderloom.compiler.passes import winograd as winograd_pass
 from shaderloom.compiler.reference.interpreter import run_graph
-from shaderloom.compiler.rewriting.rules import Trace
+from shaderloom.compiler.remarks import Remark
 from shaderloom.compiler.tuning.winograd_tiles import WinogradProblem, tile_outputs
 from shaderloom.runtime.plan.device_profile import WEB, DeviceProfile
 
@@ -35,8 +35,8 @@ def convolution(shape: tuple[int, ...], features: int, **attributes: object) -> 
     return make_model([node], {"x": random(*shape)}, ["y"], constants={"w": random(features, shape[1], 3, 3, seed=1)})
 
 
-def lowered(model: onnx.ModelProto, shape: tuple[int, ...], trace: Trace | None = None, profile=LAVAPIPE):
-    return lower_model(model, {"x": shape}, profile, trace=trace)
+def lowered(model: onnx.ModelProto, shape: tuple[int, ...], remarks: list[Remark] | None = None, profile=LAVAPIPE):
+    return lower_model(model, {"x": shape}, profile, remarks=remarks)
 
 
 @pytest.mark.parametrize("outputs", TILE_OUTPUTS)
@@ -93,9 +93,9 @@ def test_rounding_stays_near_that_of_a_direct_sum():
     ],
 )
 def test_which_convolutions_are_rewritten(shape, features, attributes, reason):
-    trace: Trace = []
-    graph = lowered(convolution(shape, features, **attributes), shape, trace).graph
-    (entry,) = [entry for entry in trace if entry.rule == "winograd"]
+    remarks: list[Remark] = []
+    graph = lowered(convolution(shape, features, **attributes), shape, remarks).graph
+    (entry,) = [entry for entry in remarks if entry.rule == "winograd"]
     assert entry.refused == reason
     assert any(node.op == "WinogradInput" for node in graph.nodes) == (reason is None)
 

@@ -18,11 +18,11 @@ def test_a_shared_result_is_not_scaled():
         {"x": (1, 3, 5, 5)},
         {"w": weights(4, 3, 1, 1), "s": weights(4, 1, 1)},
     )
-    trace = []
+    remarks = []
     graph = example.graph()
-    run_rewrites(graph, trace=trace)
+    run_rewrites(graph, remarks=remarks)
     assert [node.op for node in graph.nodes] == ["Convolution", "Mul"]
-    assert "the unscaled result is needed too" in {entry.refused for entry in trace}
+    assert "the unscaled result is needed too" in {entry.refused for entry in remarks}
 
 
 @pytest.mark.parametrize(
@@ -39,11 +39,11 @@ def test_refused_factors(factor: np.ndarray, reason: str):
         {"x": (1, 3, 5, 5)},
         {"w": weights(4, 3, 1, 1), "s": factor},
     )
-    trace = []
+    remarks = []
     graph = example.graph()
-    run_rewrites(graph, trace=trace)
+    run_rewrites(graph, remarks=remarks)
     assert [node.op for node in graph.nodes] == ["Convolution", "Mul"]
-    assert reason in {entry.refused for entry in trace}
+    assert reason in {entry.refused for entry in remarks}
 
 
 LARGE_WEIGHT = """g (float[1, 200] x) => (float[1, 200] y) {
@@ -69,9 +69,9 @@ LARGE_WEIGHT = """g (float[1, 200] x) => (float[1, 200] y) {
 def test_large_weights_are_scaled_for_vectors_of_outputs_alone(before, after, factor, reason):
     text = LARGE_WEIGHT.replace("BEFORE", before).replace("AFTER", after)
     example = Example(text, {"x": (1, 200)}, {"w": weights(200, 200), "s": factor})
-    trace = []
+    remarks = []
     graph = example.graph()
-    run_rewrites(graph, trace=trace)
+    run_rewrites(graph, remarks=remarks)
     multiplied = next(node for node in graph.nodes if node.op == "Mul")
     assert (multiplied.output.shape == (200, 200)) == (reason is None)
-    assert reason is None or reason in {entry.refused for entry in trace}
+    assert reason is None or reason in {entry.refused for entry in remarks}

@@ -7,6 +7,7 @@ import onnx
 import pytest
 from onnx import helper
 
+from shaderloom.compiler.remarks import Remark
 from shaderloom.runtime.plan.device_profile import WEB
 
 from ...support.comparison import reference, relative_error
@@ -67,9 +68,9 @@ def products(model, feeds, **options) -> int:
 
 
 def refusals(model, feeds) -> list[str | None]:
-    trace: list = []
-    lower_model(model, {name: array.shape for name, array in feeds.items()}, trace=trace)
-    return [entry.refused for entry in trace if entry.rule == "join-siblings"]
+    remarks: list[Remark] = []
+    lower_model(model, {name: array.shape for name, array in feeds.items()}, remarks=remarks)
+    return [entry.refused for entry in remarks if entry.rule == "join-siblings"]
 
 
 @pytest.mark.parametrize("rows", [1, 3, 17])

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import shaderloom.compiler.ops  # noqa: F401  (fills the registry)
+from shaderloom.compiler.compilation import Compilation
 from shaderloom.compiler.ir.graph import Graph, verify
 from shaderloom.compiler.rewriting.builder import GraphBuilder
 from shaderloom.compiler.rewriting.rules import Facts, Match, Rule, apply_rules, merge_origins
@@ -54,7 +55,7 @@ def _become(outer: str, inner: str, new: str) -> Rule:
 
 def test_a_rewrite_makes_the_next_one_possible():
     graph = _chain("Exp", "Neg", "Neg", "Log")
-    count = apply_rules(graph, [_cancel("Neg", "Neg"), _cancel("Log", "Exp")])
+    count = apply_rules(graph, [_cancel("Neg", "Neg"), _cancel("Log", "Exp")], Compilation())
     assert count == 2
     assert graph.nodes == []
     assert graph.outputs == graph.inputs
@@ -63,7 +64,7 @@ def test_a_rewrite_makes_the_next_one_possible():
 
 def test_new_nodes_stand_where_the_root_stood_and_name_all_origins():
     graph = _chain("Abs", "Exp", "Neg", "Sqrt")
-    apply_rules(graph, [_become("Neg", "Exp", "Tanh")])
+    apply_rules(graph, [_become("Neg", "Exp", "Tanh")], Compilation())
     assert _ops(graph) == ["Abs", "Tanh", "Sqrt"]
     assert graph.nodes[1].origins == (_origin(1), _origin(2))
     verify(graph)
@@ -71,7 +72,7 @@ def test_new_nodes_stand_where_the_root_stood_and_name_all_origins():
 
 def test_the_producer_of_a_replacement_takes_over_the_origins():
     graph = _chain("Abs", "Neg", "Neg")
-    apply_rules(graph, [_cancel("Neg", "Neg")])
+    apply_rules(graph, [_cancel("Neg", "Neg")], Compilation())
     assert _ops(graph) == ["Abs"]
     assert graph.nodes[0].origins == (_origin(0), _origin(1), _origin(2))
 
@@ -80,23 +81,23 @@ def test_inner_nodes_that_others_read_stay():
     graph = _chain("Neg", "Neg")
     graph.outputs.append(graph.nodes[0].output)
     graph.output_names.append("inner")
-    apply_rules(graph, [_cancel("Neg", "Neg")])
+    apply_rules(graph, [_cancel("Neg", "Neg")], Compilation())
     assert _ops(graph) == ["Neg"]
     verify(graph)
 
 
 def test_refusals_are_reported_with_their_reason_once():
     graph = _chain("Neg", "Neg")
-    trace = []
+    remarks = []
     refused = _cancel("Neg", "Neg", check=lambda match, facts: "not today")
-    assert apply_rules(graph, [refused, _cancel("Neg", "Neg")], trace=trace) == 1
-    assert [(entry.rule, entry.refused) for entry in trace] == [("Neg-of-Neg", "not today"), ("Neg-of-Neg", None)]
-    assert trace[0].origins == (_origin(0), _origin(1))
+    assert apply_rules(graph, [refused, _cancel("Neg", "Neg")], Compilation(remarks=remarks)) == 1
+    assert [(entry.rule, entry.refused) for entry in remarks] == [("Neg-of-Neg", "not today"), ("Neg-of-Neg", None)]
+    assert remarks[0].origins == (_origin(0), _origin(1))
 
 
 def test_the_first_rule_that_may_is_applied():
     graph = _chain("Exp", "Neg")
-    apply_rules(graph, [_become("Neg", "Exp", "Tanh"), _become("Neg", "Exp", "Sqrt")])
+    apply_rules(graph, [_become("Neg", "Exp", "Tanh"), _become("Neg", "Exp", "Sqrt")], Compilation())
     assert _ops(graph) == ["Tanh"]
 
 
@@ -114,7 +115,7 @@ def test_a_chain_is_seen_again_when_its_far_end_changes():
     # Neg-of-Exp is completed late: its own root must be visited twice.
     late = [_become("Neg", "Exp", "Tanh"), _become("Exp", "Log", "Exp")]
     graph = _chain("Log", "Exp", "Neg", "Abs", "Sqrt")
-    apply_rules(graph, [root, *late])
+    apply_rules(graph, [root, *late], Compilation())
     assert _ops(graph) == ["Sin"]
 
 
@@ -122,7 +123,7 @@ def test_rules_that_undo_each_other_are_an_error():
     graph = _chain("Abs", "Neg")
     rules = [_become("Neg", "Abs", "Neg"), Rule("back", frozenset({"Neg"}), lambda node, facts: Match((node,)), _again)]
     with pytest.raises(InternalError, match="the rewrites do not end"):
-        apply_rules(graph, rules)
+        apply_rules(graph, rules, Compilation())
 
 
 def _again(builder, match):
@@ -137,7 +138,7 @@ def test_a_result_of_another_shape_is_an_error():
         lambda builder, match: builder.op("View", match.root.operand(0), domain="loom", shape=(12,)),
     )
     with pytest.raises(InternalError, match="rule 'wrong' gives"):
-        apply_rules(_chain("Neg"), [rule])
+        apply_rules(_chain("Neg"), [rule], Compilation())
 
 
 def test_facts_know_constants_through_nodes():
@@ -173,7 +174,7 @@ def test_long_chains_take_linear_work():
     for length in (2000, 8000):
         visits.clear()
         graph = _chain(*["Neg"] * length, "Abs")
-        apply_rules(graph, [_cancel("Neg", "Neg"), Rule("look", frozenset(), match, _again)])
+        apply_rules(graph, [_cancel("Neg", "Neg"), Rule("look", frozenset(), match, _again)], Compilation())
         assert _ops(graph) == ["Abs"]
         counts.append(len(visits))
     assert counts[1] <= 4.2 * counts[0]

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 import shaderloom
 from shaderloom.cli import app
+from shaderloom.compiler.compilation import Compilation
 from shaderloom.compiler.tuning.config_choice import encode
 from shaderloom.model.feeds import shape_key
 from shaderloom.model.model import Model
@@ -57,7 +58,7 @@ def tuned(device, database, **options):
 
 
 def builder(device) -> Builder:
-    return Builder(lower_model(model(), SHAPES, device.profile), device.profile, {})
+    return Builder(lower_model(model(), SHAPES, device.profile), Compilation(device.profile), {})
 
 
 def test_tuning_end_to_end(each_device, database, tmp_path):

@@ -1,0 +1,17 @@
+"""Remarks: what the rewrites of a compilation did and refused, for people and tests."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..runtime.plan.errors import Origin
+
+
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """A rule that matched, and why it was refused (None: it was applied)."""
+
+    rule: str
+    origins: tuple[Origin, ...]
+    root: str  #: operator of the root of the match
+    refused: str | None = None
