@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any
 
 from ...runtime.plan.device_profile import DeviceProfile
 from ...runtime.plan.errors import DeviceLimitError, InternalError
@@ -25,11 +25,9 @@ from ..symbolic import polynomial as ix
 from ..symbolic.expr import Expr
 from ..symbolic.lanes import LANE, LANES, depends_on_lane, is_aligned, lane_variable
 from ..symbolic.polynomial import Dim
-from ..tuning.config_choice import Answer
+from ..tuning.config_choice import Candidate, Decision
 from . import loop_trips as loop_rounds
 from .accesses import Accesses
-
-Choice = TypeVar("Choice")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +46,7 @@ class Built:
     spec: KernelSpec
     operands: tuple[Value, ...]
     flops: Dim
-    answers: tuple[Answer, ...] = ()
+    decisions: tuple[Decision, ...] = ()
 
 
 class GroupContext:
@@ -71,7 +69,7 @@ class GroupContext:
         self.materialised = materialised
         self.operators = operators
         self.in_place = in_place  #: operand whose memory the output takes over
-        self._answers: dict[str, Answer] = {}
+        self._decisions: dict[str, Decision] = {}
         self._names: dict[Value, str] = {}
         self._accesses = Accesses()
         self._memo: dict[tuple[Value, tuple[Dim, ...]], Expr] = {}
@@ -267,10 +265,15 @@ class GroupContext:
 
     # -- the spec ------------------------------------------------------------------------------------------------
 
-    def choose(self, key: str, candidates: Sequence[Choice]) -> Choice:
-        """The configuration for the problem ``key`` among ``candidates``, of which the model's best comes first."""
-        chosen = self.choices.choose(key, candidates)
-        self._answers[key] = self.choices.answers[key]
+    def choose(
+        self,
+        key: str,
+        candidates: Sequence[Candidate],
+        cost: Callable[[Candidate], float | None] | None = None,
+    ) -> Candidate:
+        """Return the configuration for the problem ``key`` among ``candidates``, the best by ``cost`` first."""
+        chosen = self.choices.choose(key, candidates, cost=cost)
+        self._decisions[key] = self.choices.decisions[key]
         return chosen
 
     def built(
@@ -331,7 +334,7 @@ class GroupContext:
             workgroup_bytes,
             tuple(sorted((parameters or {}).items())),
         )
-        return Built(spec, tuple(bound), flops, tuple(self._answers.values()))
+        return Built(spec, tuple(bound), flops, tuple(self._decisions.values()))
 
     def _features(self) -> tuple[str, ...]:
         """Optional features that the text may use: those that pay on this kind of device."""

@@ -129,18 +129,19 @@ def _shaders(lowering: Lowering, _: Compilation) -> int:
 def _plan(lowering: Lowering, compilation: Compilation) -> int:
     """Put calls, weights, ports and notes together."""
     plan = lowering.planner.assemble()
-    storage = lowering.storage
+    storage, decisions = lowering.storage, compilation.choices.decisions.values()
     lowering.plan = replace(
         plan,
         facts=replace(
             plan.facts,
             nodes=node_placements(lowering.unit.nodes, lowering.fusion),
-            decisions=tuple(answer.facts() for answer in compilation.choices.answers.values()),
+            decisions=tuple(decision.facts() for decision in decisions),
             precision=None if storage is None else storage.facts,
         ),
         notes=replace(
             plan.notes,
             not_fused=fusion_refusals(lowering.fusion),
+            alternatives={item.key: item.alternatives() for item in decisions if len(item.candidates) > 1},
             precision=None if storage is None else storage.notes,
         ),
     )

@@ -10,7 +10,6 @@ from ..fusion import Group
 from ..ir.graph import Node, Value
 from ..ir.layout import Layout
 from ..kernels.context import Built
-from ..symbolic import polynomial as ix
 from ..symbolic.dimensions import serialise
 
 
@@ -42,8 +41,7 @@ class CallRecorder:
                 prologue=origins_of([*group.inlined, *before]),
                 anchor=origins_of([anchor] if anchor else []),
                 epilogue=origins_of(node for node in own if node is not anchor),
-                dims={name: ix.bounds(size)[1] for name, size in built.spec.dims},
-                decision=built.answers[-1].key if built.answers else None,
+                decision=built.decisions[-1].key if built.decisions else None,
             )
         )
 

@@ -44,7 +44,7 @@ from ..symbolic import expr as ex
 from ..symbolic import polynomial as ix
 from ..symbolic.dimensions import dimension_variable, serialise
 from ..symbolic.polynomial import Dim
-from ..tuning.config_choice import Answer
+from ..tuning.config_choice import Decision
 from . import arena_allocator
 from .call_info import CallRecorder
 
@@ -105,7 +105,7 @@ class Planner:
         self.weights: dict[str, Weight] = {}
         self.made: dict[Value, _Made] = {}
         self._weight_keys: dict[Value, str] = {}
-        self._built: dict[Hashable, tuple[KernelSpec, tuple[int, ...], Dim, tuple[Answer, ...]]] = {}  #: by signature
+        self._built: dict[Hashable, tuple[KernelSpec, tuple[int, ...], Dim, tuple[Decision, ...]]] = {}  #: by signature
         self._kernel_of: dict[Value, Kernel] = {}  #: by the output of the group
         self.running = [group for group in fusion.groups if not group.constant]
         self.outputs: dict[Value, str] = {}  #: computed output values, by the name of the first output that they are
@@ -225,14 +225,14 @@ class Planner:
         own = signature(group, self.fusion.materialised, in_place)
         found = None if own is None else self._built.get(own.key)
         if own is not None and found is not None:
-            spec, places, flops, answers = found
-            return Built(spec, tuple(own.values[place] for place in places), flops, answers)
+            spec, places, flops, decisions = found
+            return Built(spec, tuple(own.values[place] for place in places), flops, decisions)
         names = [dimension_variable(symbol.name, symbol.low, symbol.step) for symbol in self.symbols]
         context = GroupContext(group, self.fusion.materialised, self.compilation, symbols=names, in_place=in_place)
         built = build(context)
         if own is not None:
             places = tuple(own.values.index(value) for value in built.operands)
-            self._built[own.key] = (built.spec, places, built.flops, built.answers)
+            self._built[own.key] = (built.spec, places, built.flops, built.decisions)
         return built
 
     def _root(self, value: Value) -> Value:

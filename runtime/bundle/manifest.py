@@ -88,7 +88,7 @@ class PortRecord:
 class Manifest:
     """``features`` and ``limits`` have the names of :mod:`.device_profile`; the file has WebGPU's.
 
-    ``choices`` counts the configurations of kernels that have others by where they came from: ``analytic`` (a cost
+    ``decisions`` counts the configurations of kernels that have others by where they came from: ``analytic`` (a cost
     model), ``shipped`` or ``tuned`` (measured).
     """
 
@@ -106,7 +106,7 @@ class Manifest:
     weights: Mapping[str, tuple[Part, ...]]
     samples: tuple[SampleRecord, ...]
     files: Mapping[str, FileRecord] = field(repr=False)
-    choices: Mapping[str, int] = field(default_factory=dict)
+    decisions: Mapping[str, int] = field(default_factory=dict)
 
     def to_bytes(self) -> bytes:
         """The content of ``manifest.json``."""
@@ -142,7 +142,7 @@ class Manifest:
                 "samples": [
                     {"plan": sample.plan, "file": sample.file, "tolerance": sample.tolerance} for sample in self.samples
                 ],
-                "choices": dict(self.choices),
+                "decisions": dict(self.decisions),
                 "files": {
                     name: {"size": record.size, "sha256": list(record.chunks)} for name, record in self.files.items()
                 },
@@ -174,7 +174,7 @@ class Manifest:
             weights=root.mapping("weights", lambda item: item.sequence("parts", _read_part)),
             samples=root.sequence("samples", _read_sample),
             files=files,
-            choices=root.mapping("choices", Reader.number),
+            decisions=root.mapping("decisions", Reader.number),
         )
         _check(manifest)
         return manifest

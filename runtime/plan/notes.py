@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,7 +13,6 @@ class CallNotes:
     prologue: tuple[str, ...]
     anchor: tuple[str, ...]
     epilogue: tuple[str, ...]
-    dims: dict[str, int]  #: largest sizes of the kernel's loops
     decision: str | None  #: the problem that its configuration was chosen for, None where there was no choice
 
 
@@ -35,6 +34,15 @@ class FusionRefusal:
     producer: str
     consumer: str
     why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """A configuration that was offered for a problem, as text."""
+
+    config: str
+    cost: float | None  #: by the cost model, relative to the best; None where a rule ordered the configurations
+    chosen: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,4 +71,6 @@ class PlanNotes:
     calls: tuple[CallNotes, ...] = ()  #: one for each call of the run, in order
     memory: MemoryNotes | None = None
     not_fused: tuple[FusionRefusal, ...] = ()
+    #: the first configurations for each problem that has several, the cost model's best first
+    alternatives: dict[str, tuple[Alternative, ...]] = field(default_factory=dict)
     precision: PrecisionNotes | None = None  #: None for a plan in full precision

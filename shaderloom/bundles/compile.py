@@ -260,7 +260,7 @@ def _facts(model: Model, plans: Sequence[Plan], profile: DeviceProfile, target: 
         "dynamic": dict(model.dynamic),
         "features": tuple(sorted(features)),
         "limits": limits,
-        "choices": _sources(plans),
+        "decisions": _sources(plans),
     }
 
 

@@ -80,15 +80,15 @@ def print_plan(subject: Subject, choice: str | None, as_json: bool) -> None:
         return
     numbers = {row["id"]: index for index, row in enumerate(facts["kernels"])}
     templates = {row["id"]: row["template"] for row in facts["kernels"]}
-    choices = {row["id"]: row.get("choice") for row in facts["kernels"]}
+    decisions = {row["id"]: row.get("decision") for row in facts["kernels"]}
     typer.echo(f"{'call':>5} {'kernel':>6}  {'id':12}  {'template':17}  grid")
     for index, row in enumerate(facts["call_list"]):
         identity = row["kernel"]
         grid = " ".join(dim_text(size) for size in row["grid"])
         typer.echo(f"{index:5} {numbers[identity]:6}  {identity:12}  {templates[identity]:17}  {grid}")
         typer.echo(f"      {', '.join(row['origins'])}")
-        if choices[identity] is not None:
-            typer.echo(f"      {choice_text(choices[identity])}")
+        if decisions[identity] is not None:
+            typer.echo(f"      {decision_text(decisions[identity])}")
     typer.echo()
     for line in summary(facts):
         typer.echo(line)
@@ -148,9 +148,9 @@ def summary(facts: dict[str, Any]) -> list[str]:
             f"{format_bytes(facts['naive_bytes'])} with a buffer for every tensor, "
             f"{format_bytes(facts['lower_bound_bytes'])} at least"
         )
-    choices = Counter(row["source"] for row in facts.get("choices", ()))
-    if choices:
-        lines.append("configurations: " + ", ".join(f"{count} {source}" for source, count in sorted(choices.items())))
+    sources = Counter(row["source"] for row in facts.get("decisions", ()))
+    if sources:
+        lines.append("configurations: " + ", ".join(f"{count} {source}" for source, count in sorted(sources.items())))
     placement = facts.get("placement")
     if isinstance(placement, dict):
         lines.append(
@@ -176,11 +176,11 @@ def _precision(facts: dict[str, Any]) -> list[str]:
     return lines
 
 
-def choice_text(choice: Mapping[str, Any]) -> str:
-    """Where a kernel's configuration came from, and what was measured."""
-    if "ns" not in choice:
-        return "configuration: analytic, not measured" if choice["candidates"] > 1 else "configuration: the only one"
-    times = f"{choice['ns'] / 1e6:.3f} ms" if choice["ns"] else "no time could be measured"
-    if choice["ns"] and choice["analytic_ns"] != choice["ns"]:
-        times += f", {choice['analytic_ns'] / 1e6:.3f} ms with the cost model's"
-    return f"configuration: {choice['source']}, {times}"
+def decision_text(decision: Mapping[str, Any]) -> str:
+    """Return where a kernel's configuration came from, and what was measured."""
+    if "ns" not in decision:
+        return "configuration: analytic, not measured" if decision["candidates"] > 1 else "configuration: the only one"
+    times = f"{decision['ns'] / 1e6:.3f} ms" if decision["ns"] else "no time could be measured"
+    if decision["ns"] and decision["analytic_ns"] != decision["ns"]:
+        times += f", {decision['analytic_ns'] / 1e6:.3f} ms with the cost model's"
+    return f"configuration: {decision['source']}, {times}"

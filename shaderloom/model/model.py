@@ -360,9 +360,9 @@ class Model:
     def _stored_plan(self, entries: Mapping[str, Any], choices: Choices) -> Plan | None:
         """The plan on the disk, if what is measured today answers its questions as they were answered then."""
         stored = None if self._cache is None else self._cache.get("plan", entries)
-        if not isinstance(stored, dict) or not isinstance(stored.get("choices"), dict):
+        if not isinstance(stored, dict) or not isinstance(stored.get("decisions"), dict):
             return None
-        if not choices.is_current(stored["choices"]):
+        if not choices.is_current(stored["decisions"]):
             return None
         try:
             return Plan.from_json(stored.get("plan"))
@@ -371,7 +371,7 @@ class Model:
 
     def _store_plan(self, entries: Mapping[str, Any], choices: Choices, plan: Plan) -> None:
         if self._cache is not None:
-            self._cache.put("plan", entries, {"choices": choices.transcript(), "plan": plan.to_json()})
+            self._cache.put("plan", entries, {"decisions": choices.decision_log(), "plan": plan.to_json()})
 
 
 def locate(model: Any) -> tuple[Path | None, bytes | None]:

@@ -32,7 +32,7 @@ def describe_plan(plan: Plan, *, text: bool = False) -> dict[str, Any]:
     }
     derived: dict[str, Any] = {
         "kernels": [
-            {**_describe_kernel(kernels[key], calls), "choice": chosen.get(key)}
+            {**_describe_kernel(kernels[key], calls), "decision": chosen.get(key)}
             for key in dict.fromkeys(call.kernel for call in calls)
         ],
         "weight_kernels": [_brief(kernel) for kernel in plan.kernels if kernel.key not in used],
@@ -62,7 +62,7 @@ def _describe_compilation(plan: Plan) -> dict[str, Any]:
         **({} if notes.memory is None else encode(notes.memory)),
         "tensors": encode(facts.tensors),
         "call_records": [{**encode(call), **encode(note)} for call, note in zip(facts.calls, notes.calls, strict=True)],
-        "choices": list(describe_decisions(plan).values()),
+        "decisions": list(describe_decisions(plan).values()),
         "not_fused": encode(notes.not_fused),
     }
     if notes.precision is not None:

@@ -15,7 +15,7 @@ from functools import partial
 
 import numpy as np
 
-from ..compiler.tuning.config_choice import Answer, Choices, Encoded, Known, encode
+from ..compiler.tuning.config_choice import Choices, Decision, EncodedCandidate, TuningRecord, encode
 from ..compiler.tuning.gemm_tiles import CPU_RUNS
 from ..runtime.device.device import Device
 from ..runtime.execution.dispatch import Dispatch
@@ -48,13 +48,13 @@ class FormOutcome:
 def search_forms(
     device: Device,
     timer: Timer,
-    questions: Sequence[Answer],
-    known: Mapping[str, Known],
+    questions: Sequence[Decision],
+    known: Mapping[str, TuningRecord],
     compile_with: Compile,
     pool: WeightPool,
     feeds: Feeds,
     *,
-    announce: Callable[[Mapping[str, Encoded]], None],
+    announce: Callable[[Mapping[str, EncodedCandidate]], None],
     in_time: Callable[[], bool],
 ) -> FormOutcome:
     """Measure the candidates of ``questions``, all of one family; ranks for which the time does not suffice are left
@@ -62,26 +62,28 @@ def search_forms(
     """
     plan = compile_with(Choices(known))
     times = {0: _costs(device, timer, plan, pool, feeds, questions)}
-    chosen: list[dict[str, Encoded]] = [{answer.key: encode(answer.candidates[0]) for answer in questions}]
-    for rank in range(1, max(len(answer.candidates) for answer in questions)):
+    chosen: list[dict[str, EncodedCandidate]] = [
+        {decision.key: encode(decision.candidates[0]) for decision in questions}
+    ]
+    for rank in range(1, max(len(decision.candidates) for decision in questions)):
         if not in_time():
             break
-        forced: dict[str, Encoded] = {
-            answer.key: encode(answer.candidates[rank]) for answer in questions if rank < len(answer.candidates)
+        forced: dict[str, EncodedCandidate] = {
+            decision.key: encode(decision.candidates[rank]) for decision in questions if rank < len(decision.candidates)
         }
         announce(forced)
         choices = Choices({**known, **_known(forced)})
         times[rank] = _costs(device, timer, compile_with(choices), pool, feeds, questions)
         chosen.append(forced)
     best: dict[str, int] = {}
-    for answer in questions:
-        least = times[0][answer.key]
-        best[answer.key] = 0
+    for decision in questions:
+        least = times[0][decision.key]
+        best[decision.key] = 0
         for rank in range(1, len(chosen)):
-            if answer.key in chosen[rank] and times[rank][answer.key] < min(
-                (1 - LEAST_GAIN) * times[0][answer.key], least
+            if decision.key in chosen[rank] and times[rank][decision.key] < min(
+                (1 - LEAST_GAIN) * times[0][decision.key], least
             ):
-                best[answer.key], least = rank, times[rank][answer.key]
+                best[decision.key], least = rank, times[rank][decision.key]
     outcome = FormOutcome({}, {})
     taken = {key: chosen[rank][key] for key, rank in best.items() if rank}
     if taken:
@@ -99,8 +101,8 @@ def search_forms(
     return outcome
 
 
-def _known(forced: Mapping[str, Encoded]) -> dict[str, Known]:
-    return {key: Known(choice, TUNED, 0.0, 0.0) for key, choice in forced.items()}
+def _known(forced: Mapping[str, EncodedCandidate]) -> dict[str, TuningRecord]:
+    return {key: TuningRecord(choice, TUNED, 0.0, 0.0) for key, choice in forced.items()}
 
 
 def _executor(device: Device, plan: Plan, pool: WeightPool) -> Executor:
@@ -122,12 +124,12 @@ def _costs(
     plan: Plan,
     pool: WeightPool,
     feeds: Feeds,
-    questions: Sequence[Answer],
+    questions: Sequence[Decision],
 ) -> dict[str, float]:
     """Nanoseconds of one run of each problem's calls, and on software drivers its share of compiling them."""
 
     def measure(dispatches: list[Dispatch]) -> dict[str, float]:
-        wanted = {answer.key: set(answer.nodes) for answer in questions}
+        wanted = {decision.key: set(decision.nodes) for decision in questions}
         costs = dict.fromkeys(wanted, 0.0)
         compiled: set[str] = set()
         for dispatch in dispatches:

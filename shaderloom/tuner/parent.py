@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..compiler.tuning.config_choice import Encoded
+from ..compiler.tuning.config_choice import EncodedCandidate
 from ..model.model import Tune
 from ..model.plan_source import Progress
 from ..runtime.plan.errors import DeviceError, InputError, ShaderloomError
@@ -158,7 +158,7 @@ class _Run:
         self.end = start + job.budget
         self.calls: dict[str, int] = {}
         self.before = set(job.known)
-        self.trying: dict[str, Encoded] = {}
+        self.trying: dict[str, EncodedCandidate] = {}
         self.finished = False
         self.total = 0
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..compiler.kernels.context import Built
-from ..compiler.tuning.config_choice import Encoded, encode
+from ..compiler.tuning.config_choice import EncodedCandidate, encode
 from ..compiler.tuning.gemm_tiles import CPU_RUNS
 from ..runtime.device.device import Device
 from ..runtime.plan.errors import DeviceLost, ShaderloomError
@@ -32,14 +32,14 @@ ROUNDS = 3
 _HOPELESS = 1.5  #: times the best so far, after which a candidate is not measured again
 
 #: Told before a candidate is compiled: if it ends the process, this is the culprit
-Announce = Callable[[Encoded], None]
+Announce = Callable[[EncodedCandidate], None]
 
 
 @dataclass
 class Contender:
     """A candidate that gives right results; nanoseconds of runs, and of compiling it."""
 
-    choice: Encoded
+    choice: EncodedCandidate
     candidate: Candidate
     compile_ns: float
     first_ns: float
@@ -72,7 +72,7 @@ def search(
     *,
     announce: Announce,
     calls: int = 1,
-    refused: Sequence[Encoded] = (),
+    refused: Sequence[EncodedCandidate] = (),
 ) -> Outcome:
     """Measure ``candidates``, of which the first is the cost model's choice; those in ``refused`` are left out.
 
@@ -120,7 +120,7 @@ def search(
             bed.close()
 
 
-def _prepare(timer: Timer, bed: Bed, built: Built, choice: Encoded, calls: int) -> Contender:
+def _prepare(timer: Timer, bed: Bed, built: Built, choice: EncodedCandidate, calls: int) -> Contender:
     """Compile: at the latest the first run does."""
     start = time.process_time_ns() if timer.software else time.perf_counter_ns()
     candidate = bed.candidate(built, checked=timer.software)

@@ -14,7 +14,7 @@ from ..compiler.passes.lowering import Lowering
 from ..compiler.planning.plan_builder import stored_bytes
 from ..compiler.symbolic.dimensions import dimension_variable, serialise
 from ..compiler.tuning import gemm_tiles
-from ..compiler.tuning.config_choice import Answer, Choices, Known, encode
+from ..compiler.tuning.config_choice import Choices, Decision, TuningRecord, encode
 from ..runtime.plan.dimension import evaluate
 from ..runtime.plan.facts import TUNED
 from ..runtime.plan.plan import Symbol
@@ -27,14 +27,14 @@ _OPERATIONS_A_BYTE = 8
 class Task:
     """A problem: a group that has it, the answer at hand, and in how many calls of a run it appears."""
 
-    answer: Answer
+    decision: Decision
     group: Group
     calls: int
     work: float  #: estimate of all calls together, in bytes
 
     @property
     def key(self) -> str:
-        return self.answer.key
+        return self.decision.key
 
 
 class Builder:
@@ -55,10 +55,10 @@ class Builder:
 
     def with_choice(self, task: Task, candidate: Any) -> Built:
         """The kernel of a task with one of its candidates."""
-        known = Known(encode(candidate), TUNED, 0.0, 0.0)
+        known = TuningRecord(encode(candidate), TUNED, 0.0, 0.0)
         return self.build(task.group, Choices({task.key: known}))
 
-    def tasks(self, known: Mapping[str, Known]) -> list[Task]:
+    def tasks(self, known: Mapping[str, TuningRecord]) -> list[Task]:
         """All problems with more than one candidate."""
         found: dict[str, Task] = {}
         for group in self.lowered.fusion.groups:
@@ -66,15 +66,15 @@ class Builder:
                 continue
             choices = Choices(known)
             built = self.build(group, choices)
-            for answer in built.answers:
-                if len(answer.candidates) < 2:
+            for decision in built.decisions:
+                if len(decision.candidates) < 2:
                     continue
                 work = self._work(built)
-                if answer.key in found:
-                    found[answer.key].calls += 1
-                    found[answer.key].work += work
+                if decision.key in found:
+                    found[decision.key].calls += 1
+                    found[decision.key].work += work
                 else:
-                    found[answer.key] = Task(answer, group, 1, work)
+                    found[decision.key] = Task(decision, group, 1, work)
         return sorted(found.values(), key=lambda task: (-task.work, task.key))
 
     def _work(self, built: Built) -> float:

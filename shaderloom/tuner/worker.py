@@ -19,7 +19,7 @@ from ..compiler.binding.shape_binding import bind_shapes
 from ..compiler.driver import compile_unit, model_unit
 from ..compiler.passes.lowering import Lowering
 from ..compiler.passes.pipeline import LOWERED
-from ..compiler.tuning.config_choice import Answer, Choices, Encoded, Known
+from ..compiler.tuning.config_choice import Choices, Decision, EncodedCandidate, TuningRecord
 from ..model.model import Model
 from ..model.random_inputs import random_feeds
 from ..runtime.device.device import open_device
@@ -52,8 +52,8 @@ class Job:
     budget: float = 60.0
     candidates: int = 8
     forms: bool = True
-    known: dict[str, Encoded] = field(default_factory=dict)
-    refused: dict[str, list[Encoded]] = field(default_factory=dict)
+    known: dict[str, EncodedCandidate] = field(default_factory=dict)
+    refused: dict[str, list[EncodedCandidate]] = field(default_factory=dict)
     shipped: bool = True
 
     def to_text(self) -> str:
@@ -85,7 +85,7 @@ class Worker:
         self.unit = model_unit(self.model.imported, bound)
         self.symbols = {symbol: bound.sizes[symbol.name] for symbol in bound.symbols}
         self.known = dict(Knowledge.of_user().for_device(profile)) if job.shipped else {}
-        self.known.update((key, Known(choice, TUNED, 0.0, 0.0)) for key, choice in job.known.items())
+        self.known.update((key, TuningRecord(choice, TUNED, 0.0, 0.0)) for key, choice in job.known.items())
 
     def run(self) -> None:
         say(
@@ -112,7 +112,7 @@ class Worker:
         outcome = search(
             self.device,
             self.timer,
-            shortlist(task.answer.candidates, self.job.candidates),
+            shortlist(task.decision.candidates, self.job.candidates),
             lambda candidate: builder.with_choice(task, candidate),
             self.symbols,
             announce=lambda choice: say("trying", choices={task.key: choice}),
@@ -137,20 +137,20 @@ class Worker:
             # a problem of which a form failed is left as it is
             done = {*self.job.known, *self.job.refused, *measured}
             questions = [
-                answer
-                for answer in choices.answers.values()
-                if answer.nodes and len(answer.candidates) > 1 and answer.key not in done
+                decision
+                for decision in choices.decisions.values()
+                if decision.nodes and len(decision.candidates) > 1 and decision.key not in done
             ]
             if not questions:
                 break
             family = questions[0].key.split()[0]
-            questions = [answer for answer in questions if answer.key.split()[0] == family]
+            questions = [decision for decision in questions if decision.key.split()[0] == family]
             say("progress", what=f"forms of the graph: {family}", done=0, total=0)
             self._forms_of(questions)
-            measured.update(answer.key for answer in questions)
+            measured.update(decision.key for decision in questions)
         gc.collect()  # executors keep pipelines, whose compiling is to be measured
 
-    def _forms_of(self, questions: Sequence[Answer]) -> None:
+    def _forms_of(self, questions: Sequence[Decision]) -> None:
         pool = WeightPool(self.device, self.model.sources, MemoryAccount(Caps().device_memory))
         try:
             outcome = search_forms(
@@ -169,7 +169,8 @@ class Worker:
                 pool.close()
         self._report(outcome.entries, outcome.refused)
         self.known.update(
-            (key, Known(entry.choice, TUNED, entry.ns, entry.analytic_ns)) for key, entry in outcome.entries.items()
+            (key, TuningRecord(entry.choice, TUNED, entry.ns, entry.analytic_ns))
+            for key, entry in outcome.entries.items()
         )
 
     def _in_time(self) -> bool:

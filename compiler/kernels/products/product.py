@@ -177,7 +177,7 @@ def build_product(context: GroupContext, product: Product) -> Built:
         tiles = within(
             context.profile, [*tiles, *gemm_tiles.split_tiles(product.problem, context.profile)], hooks.rounds
         )
-    tile = context.choose(hooks.key, tiles)
+    tile = context.choose(hooks.key, tiles, cost=lambda tile: gemm_tiles.score(product.problem, tile, context.profile))
     if isinstance(tile, gemm_tiles.SharedTile):
         return _shared(context, hooks, tile)
     if isinstance(tile, gemm_tiles.SplitTile):

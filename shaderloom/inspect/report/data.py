@@ -9,7 +9,6 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ...compiler.tuning.alternatives import alternatives
 from ...plans.describe import describe_decisions, describe_plan
 from ...plans.profiling import PlanProfile
 from ...runtime.execution.roofline import Roofline
@@ -156,8 +155,8 @@ class _Collector:
             "in_place": facts.in_place,
             "flops": flops,
             "bytes": moved,
-            "alternatives": self._alternatives(call, notes, grid, flops),
-            "choice": self.decisions.get(notes.decision or ""),
+            "alternatives": self._alternatives(notes),
+            "decision": self.decisions.get(notes.decision or ""),
             "limits": self._limits(call, grid),
         }
         measured = self.times.get(number)
@@ -165,15 +164,11 @@ class _Collector:
             row["ns"], row["roofline"] = measured
         return row
 
-    def _alternatives(
-        self, call: KernelCall, notes: CallNotes, grid: Sequence[int], flops: int
-    ) -> list[dict[str, Any]]:
-        config = dict(self.kernels[self.numbers[call.kernel]].config)
-        found = alternatives(config, notes.dims, grid[2], flops, self.subject.profile)
+    def _alternatives(self, notes: CallNotes) -> list[dict[str, Any]]:
+        """Return the configurations that the call's kernel could have had."""
         return [
-            {"config": ", ".join(f"{name} {value}" for name, value in item.config.items()), "score": item.score}
-            | ({"chosen": True} if item.chosen else {})
-            for item in found
+            {"config": item.config, "cost": item.cost} | ({"chosen": True} if item.chosen else {})
+            for item in self.notes.alternatives.get(notes.decision or "", ())
         ]
 
     def _limits(self, call: KernelCall, grid: Sequence[int]) -> list[str]:

@@ -94,8 +94,8 @@ class Details {
     const config = Object.entries(kernel.config).map(([name, value]) => `${name} ${value}`).join(", ");
     if (!call.alternatives.length) return config ? [element("h3", {}, "Configuration"), element("p", {}, config)] : [];
     const rows = call.alternatives.map((item) => Object.assign(
-      [item.config, item.score === null ? "by rule" : item.score.toFixed(3)], { chosen: Boolean(item.chosen) }));
-    return [element("h3", {}, "Configuration and alternatives (cost relative to the best)"), this.table(["tile", "cost"], rows, [1])];
+      [item.config, item.cost === null ? "by rule" : item.cost.toFixed(3)], { chosen: Boolean(item.chosen) }));
+    return [element("h3", {}, "Configuration and alternatives (cost relative to the best)"), this.table(["configuration", "cost"], rows, [1])];
   }
 
   neighbours(number) {

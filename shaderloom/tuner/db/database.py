@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from ...cache import FOLDER_VARIABLE
-from ...compiler.tuning.config_choice import Encoded
+from ...compiler.tuning.config_choice import EncodedCandidate
 from ...runtime.plan.errors import InputError
 from ...runtime.plan.json_reader import Reader
 
@@ -42,9 +42,9 @@ MOST_BYTES, MOST_PROBLEMS, MOST_DEVICES, LONGEST_TEXT, MOST_FIELDS = 32 << 20, 1
 class Entry:
     """What was measured for a problem; ``choice`` may be what the model takes too.  ``compile_ns`` is of ``choice``."""
 
-    choice: Encoded
+    choice: EncodedCandidate
     ns: float
-    analytic: Encoded
+    analytic: EncodedCandidate
     analytic_ns: float
     compile_ns: float = 0.0
 
@@ -67,7 +67,7 @@ class Entry:
 class Refusal:
     """A candidate that must not be tried again, and why."""
 
-    choice: Encoded
+    choice: EncodedCandidate
     why: str
 
 

@@ -7,7 +7,7 @@ import importlib.resources
 import re
 from pathlib import Path
 
-from ...compiler.tuning.config_choice import Known
+from ...compiler.tuning.config_choice import TuningRecord
 from ...notices import notify
 from ...runtime.plan.device_profile import DeviceProfile
 from ...runtime.plan.errors import InputError
@@ -67,23 +67,25 @@ class Knowledge:
         """Read the file again when it is needed next."""
         self._user = None
 
-    def for_device(self, profile: DeviceProfile) -> dict[str, Known]:
-        """Measured answers by key of problem.
+    def for_device(self, profile: DeviceProfile) -> dict[str, TuningRecord]:
+        """Return tuning records by key of problem.
 
         Those of the user count for one driver version.  Another version of the same card's driver gets the shipped
         ones, which are of some version: better than none, and replaced by the first tuning.
         """
         if self.path is None or not profile.adapter:
             return {}
-        found: dict[str, Known] = {}
+        found: dict[str, TuningRecord] = {}
         for table in shipped().tables:
             if card(profile.adapter) in map(card, table.adapters):
-                found.update(_answers(table, SHIPPED))
+                found.update(_records(table, SHIPPED))
         mine = self.user.find(profile.adapter, driver_of(profile))
         if mine is not None:
-            found.update(_answers(mine, TUNED))
+            found.update(_records(mine, TUNED))
         return found
 
 
-def _answers(table: DeviceTable, source: str) -> dict[str, Known]:
-    return {key: Known(entry.choice, source, entry.ns, entry.analytic_ns) for key, entry in table.problems.items()}
+def _records(table: DeviceTable, source: str) -> dict[str, TuningRecord]:
+    return {
+        key: TuningRecord(entry.choice, source, entry.ns, entry.analytic_ns) for key, entry in table.problems.items()
+    }

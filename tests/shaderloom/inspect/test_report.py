@@ -16,8 +16,6 @@ from typer.testing import CliRunner
 
 from bench.graphs import transformer
 from shaderloom.cli import app
-from shaderloom.compiler.tuning.alternatives import alternatives, problem_of
-from shaderloom.compiler.tuning.gemm_tiles import Problem
 from shaderloom.inspect.report.annotate import annotated, comments
 from shaderloom.inspect.report.data import portability, report_data
 from shaderloom.inspect.report.page import render_report
@@ -90,22 +88,20 @@ def test_profiles_are_shown():
     assert data["profile"]["method"] == "timestamps"
 
 
-def test_alternatives_have_scores():
+def test_alternatives_have_costs():
     text = "p (float[64,48] x) => (float[64,64] y) <float[48,64] w> { y = MatMul (x, w) }"
     subject = model_subject(Model(build(text), cache=False), {"x": (64, 48)}, WEB)
     (call,) = report_data(subject)["calls"]
-    scores = [item["score"] for item in call["alternatives"]]
-    assert len(scores) >= 2 and scores[0] == 1 and scores == sorted(scores)
-    assert [bool(item.get("chosen")) for item in call["alternatives"]] == [True, *[False] * (len(scores) - 1)]
-    assert alternatives({}, {"elements": 5}, 1, 0, WEB) == []
+    costs = [item["cost"] for item in call["alternatives"]]
+    assert len(costs) >= 2 and costs[0] == 1 and costs == sorted(costs)
+    assert [bool(item.get("chosen")) for item in call["alternatives"]] == [True, *[False] * (len(costs) - 1)]
 
 
-def test_products_are_found_by_their_loops():
-    assert problem_of({"m": 7, "vectors": 3, "steps": 5}, 2, 2 * 2 * 7 * 11 * 20) == Problem(7, 11, 20, 2)
-    assert problem_of({"m": 7, "vectors": 3, "steps": 5}, 1, 2 * 7 * 12 * 5) == Problem(7, 12, 5)
-    assert problem_of({"m": 7, "vectors": 3, "k": 6}, 1, 2 * 7 * 9 * 6) == Problem(7, 9, 6)
-    assert problem_of({"m": 7, "vectors": 3, "k": 6}, 1, 2 * 7 * 99 * 6) is None
-    assert problem_of({"elements": 100}, 1, 10) is None
+def test_a_kernel_without_a_choice_has_no_alternatives():
+    text = "p (float[64,48] x) => (float[64,48] y) { y = Relu (x) }"
+    subject = model_subject(Model(build(text), cache=False), {"x": (64, 48)}, WEB)
+    (call,) = report_data(subject)["calls"]
+    assert call["alternatives"] == [] and call["decision"] is None
 
 
 def test_comments_name_nodes_and_tensors():

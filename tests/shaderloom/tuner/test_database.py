@@ -102,7 +102,7 @@ def test_a_session_goes_on_without_a_malformed_database(tmp_path):
     file = tmp_path / "tuning.json"
     file.write_text("{")
     with pytest.warns(UserWarning, match="not a database"):
-        assert Knowledge(file).for_device(LAVAPIPE) == known._answers(shipped_table(NAME), SHIPPED)
+        assert Knowledge(file).for_device(LAVAPIPE) == known._records(shipped_table(NAME), SHIPPED)
 
 
 def shipped_table(adapter: str) -> DeviceTable:
@@ -118,7 +118,7 @@ def test_the_users_measurements_come_first_and_other_drivers_get_the_shipped_one
     file = tmp_path / "tuning.json"
     mine.write(file)
     found = Knowledge(file).for_device(LAVAPIPE)
-    assert [(key, value.source, value.choice) for key, value in found.items()] == [
+    assert [(key, value.source, value.candidate) for key, value in found.items()] == [
         ("gemm m=1", TUNED, ENTRY.choice),
         ("gemm m=3", SHIPPED, other.choice),
     ]

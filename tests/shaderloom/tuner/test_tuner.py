@@ -78,7 +78,7 @@ def test_tuning_end_to_end(each_device, database, tmp_path):
     x = np.random.default_rng(1).standard_normal(SHAPES["x"], dtype=np.float32)
     with shaderloom.InferenceSession(model(), device=each_device, cache=tmp_path / "cache") as session:
         (found,) = session.run(None, {"x": x})
-        sources = {row["source"] for row in session.report()["choices"] if row["candidates"] > 1}
+        sources = {row["source"] for row in session.report()["decisions"] if row["candidates"] > 1}
     with shaderloom.InferenceSession(model(), providers=["cpu"]) as session:
         (expected,) = session.run(None, {"x": x})
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
@@ -88,7 +88,7 @@ def test_tuning_end_to_end(each_device, database, tmp_path):
 def test_a_candidate_with_other_results_is_refused(device):
     made = builder(device)
     task = next(task for task in made.tasks({}) if task.key.startswith("gemm") and "window=3x3" in task.key)
-    good, bad = shortlist(task.answer.candidates, 2)
+    good, bad = shortlist(task.decision.candidates, 2)
 
     def build(candidate):
         built = made.with_choice(task, candidate)
@@ -106,7 +106,7 @@ def test_a_candidate_with_other_results_is_refused(device):
 def test_a_candidate_that_the_device_refuses_is_recorded_and_the_rest_measured(device, monkeypatch):
     made = builder(device)
     task = next(task for task in made.tasks({}) if task.key.startswith("gemm"))
-    first, second, third = shortlist(task.answer.candidates, 3)
+    first, second, third = shortlist(task.decision.candidates, 3)
 
     def build(candidate):
         if candidate is second:
@@ -125,7 +125,7 @@ def test_a_candidate_that_the_device_refuses_is_recorded_and_the_rest_measured(d
 def test_the_best_must_gain_twice(device, monkeypatch):
     made = builder(device)
     task = next(task for task in made.tasks({}) if task.key.startswith("gemm"))
-    candidates = shortlist(task.answer.candidates, 2)
+    candidates = shortlist(task.decision.candidates, 2)
     times = iter([*[100.0, 10.0] * 3, *[100.0, 99.0] * 3])  # faster at first, not when measured again
     monkeypatch.setattr(search_module, "CPU_RUNS", 10**9)
     timer = Timer(device)
@@ -180,7 +180,7 @@ def test_a_session_tunes_what_is_new(device, database, tmp_path):
     x = np.ones((5, 8), np.float32)
     with shaderloom.InferenceSession(small_model(), options, device=device, cache=tmp_path / "cache") as session:
         (first,) = session.run(None, {"x": x})
-        assert {row["source"] for row in session.report()["choices"] if row["candidates"] > 1} == {"tuned"}
+        assert {row["source"] for row in session.report()["decisions"] if row["candidates"] > 1} == {"tuned"}
     stamp = database.stat().st_mtime_ns
     with shaderloom.InferenceSession(small_model(), options, device=device, cache=tmp_path / "cache") as session:
         (second,) = session.run(None, {"x": x})
@@ -204,7 +204,7 @@ def test_plans_on_the_disk_follow_the_database(device, database, tmp_path):
     assert compile_again().from_disk
     made = builder(device)
     task = next(task for task in made.tasks({}) if task.key.startswith("gemm"))
-    entry = parent.Entry(encode(task.answer.candidates[-1]), 1.0, task.answer.choice, 2.0)
+    entry = parent.Entry(encode(task.decision.candidates[-1]), 1.0, task.decision.candidate, 2.0)
     stored = Database()
     stored.table(device.profile.adapter, driver_of(device.profile)).problems.update(
         {task.key: entry, "gemm of another model": entry}
@@ -235,6 +235,6 @@ def test_the_command_prints_a_table_or_json(device, database, tmp_path, monkeypa
     run = CliRunner().invoke(app, ["compile", str(file), "-o", str(bundle), "--target", "this-device"])
     assert run.exit_code == 0, run.output
     manifest = json.loads((bundle / "manifest.json").read_bytes())
-    assert manifest["choices"] == {"tuned": len(facts["problems"])}
+    assert manifest["decisions"] == {"tuned": len(facts["problems"])}
     shown = CliRunner().invoke(app, ["inspect", str(bundle)])
     assert shown.exit_code == 0 and "configuration: tuned" in shown.stdout, shown.output
