@@ -7,8 +7,6 @@ import onnx.inliner
 
 from ...runtime.plan.errors import ModelError
 
-_Key = tuple[str, str]
-
 
 def inline_functions(proto: onnx.ModelProto) -> onnx.ModelProto:
     """``proto`` without calls of its own functions.  Origins of nodes count positions in the inlined graph."""
@@ -22,30 +20,24 @@ def inline_functions(proto: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _refuse_recursion(proto: onnx.ModelProto) -> None:
-    """A function that calls itself, directly or not, never ends: ONNX forbids it, and the inliner does not check."""
-    calls: dict[_Key, set[_Key]] = {}
-    for function in proto.functions:
-        calls.setdefault((function.domain, function.name), set()).update(
-            key for node in function.node for key in _calls_of(node)
-        )
-    done: set[_Key] = set()
-    for start in calls:
-        path: dict[_Key, None] = {}
-        stack: list[tuple[_Key, bool]] = [(start, False)]
-        while stack:
-            key, leaving = stack.pop()
-            if leaving:
-                path.pop(key, None)
-                done.add(key)
-            elif key in path:
-                raise ModelError(f"the function '{key[1]}' of domain '{key[0]}' calls itself")
-            elif key in calls and key not in done:
-                path[key] = None
-                stack.append((key, True))
-                stack.extend((called, False) for called in calls[key])
+    """Raise :class:`ModelError` for a function that calls itself, directly or not.
+
+    Such a call never ends: ONNX forbids it, and the inliner does not check.
+    """
+    import networkx  # slow to import, and few models have functions
+
+    calls = networkx.DiGraph(
+        ((function.domain, function.name), called)
+        for function in proto.functions
+        for node in function.node
+        for called in _calls_of(node)
+    )
+    if not networkx.is_directed_acyclic_graph(calls):
+        (domain, name), _ = networkx.find_cycle(calls)[0]
+        raise ModelError(f"the function '{name}' of domain '{domain}' calls itself")
 
 
-def _calls_of(node: onnx.NodeProto) -> set[_Key]:
+def _calls_of(node: onnx.NodeProto) -> set[tuple[str, str]]:
     found = {(node.domain, node.op_type)}
     for attribute in node.attribute:
         for graph in (attribute.g, *attribute.graphs):

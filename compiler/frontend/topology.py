@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Iterator, Sequence
 
 import onnx
@@ -38,42 +37,22 @@ def topological_order(nodes: Sequence[onnx.NodeProto], graph_name: str) -> list[
     ]
     if all(need < position for position, needed in enumerate(needs) for need in needed):
         return list(range(len(nodes)))
-    readers: list[list[int]] = [[] for _ in nodes]
-    for position, needed in enumerate(needs):
-        for need in needed:
-            readers[need].append(position)
-    waiting = [len(needed) for needed in needs]
-    ready = [position for position, count in enumerate(waiting) if not count]
-    ordered: list[int] = []
-    while ready:
-        position = heapq.heappop(ready)
-        ordered.append(position)
-        for reader in readers[position]:
-            waiting[reader] -= 1
-            if not waiting[reader]:
-                heapq.heappush(ready, reader)
-    if len(ordered) != len(nodes):
-        cycle = _find_cycle(needs, {position for position, count in enumerate(waiting) if count})
-        listed = " -> ".join(_label(nodes[position], position) for position in cycle)
-        raise ModelError(f"the nodes of graph '{graph_name}' form a cycle: {listed}")
-    return ordered
+    import networkx  # slow to import, and few files need it
+
+    graph = networkx.DiGraph()
+    graph.add_nodes_from(range(len(nodes)))
+    graph.add_edges_from((need, position) for position, needed in enumerate(needs) for need in sorted(needed))
+    try:
+        return list(networkx.lexicographical_topological_sort(graph))
+    except networkx.NetworkXUnfeasible:
+        cycle = [position for position, _ in networkx.find_cycle(graph)]
+        listed = " -> ".join(_label(nodes[position], position) for position in (*cycle, cycle[0]))
+        raise ModelError(f"the nodes of graph '{graph_name}' form a cycle: {listed}") from None
 
 
 def _own(node: onnx.NodeProto, position: int, producer: dict[str, int]) -> set[int]:
     """The node itself, unless it really reads what it makes: names inside its nested graphs may repeat its outputs."""
     return set() if any(producer.get(name) == position for name in node.input) else {position}
-
-
-def _find_cycle(needs: Sequence[set[int]], stuck: set[int]) -> list[int]:
-    """A cycle in reading order: each node's result goes to the next, the last's to the first (which is repeated)."""
-    path: list[int] = []
-    seen: dict[int, int] = {}
-    position = min(stuck)
-    while position not in seen:
-        seen[position] = len(path)
-        path.append(position)
-        position = min(needs[position] & stuck)
-    return [position, *reversed(path[seen[position] :])]
 
 
 def _label(node: onnx.NodeProto, position: int) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ..ir.coordinates import broadcast_coordinates
+from ..ir.dataflow import reachable
 from ..ir.graph import Node, Shape, Value
 from ..ops.registry import Registry
 from ..symbolic import expr as ex
@@ -70,14 +71,7 @@ def _products(anchor: Node, operators: Registry) -> list[tuple[Node, set[Node]]]
             operands = [value.producer for value in definition.data_inputs(node)]
             pending += [(producer, node) for producer in operands if producer is not None]
     for product in found:
-        reached: set[Node] = set()
-        stack = list(users.get(product, ()))
-        while stack:
-            node = stack.pop()
-            if node not in reached:
-                reached.add(node)
-                stack += users.get(node, ())
-        below[product] = reached
+        below[product] = reachable(users.get(product, ()), lambda node: users.get(node, ()))
     return [(product, below[product]) for product in found]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..ir.dataflow import post_order
 from ..ir.graph import Value
 from .groups import Fusion, Group
 from .partition import INLINE_LIMIT, Partition
@@ -33,23 +34,8 @@ def collect(partition: Partition) -> Fusion:
 
 def _topological(groups: dict[Value, Group]) -> list[Group]:
     """Groups so that every value is written before it is read, otherwise in the order of their outputs."""
-    ordered: list[Group] = []
-    done: set[Value] = set()
-    for start in groups:
-        stack = [start]
-        while stack:
-            value = stack[-1]
-            if value in done:
-                stack.pop()
-                continue
-            waiting = [read for read in groups[value].reads if read in groups and read not in done]
-            if waiting:
-                stack.extend(reversed(waiting))
-                continue
-            stack.pop()
-            done.add(value)
-            ordered.append(groups[value])
-    return ordered
+    written = post_order(groups, lambda value: [read for read in groups[value].reads if read in groups])
+    return [groups[value] for value in written]
 
 
 def _join_outputs(partition: Partition, ordered: list[Group]) -> list[Group]:

@@ -17,6 +17,7 @@ from ...runtime.plan.errors import InternalError
 from ...runtime.plan.plan import Plan, Symbol, Weight
 from ..compilation import Compilation
 from ..fusion import Fusion, Group
+from ..ir.dataflow import operands, post_order
 from ..ir.graph import Graph, Node, Value
 from ..ir.layout import Layout
 from ..ops.registry import registry
@@ -83,7 +84,10 @@ def evaluate_constant(value: Value) -> np.ndarray:
     """The elements of a value that depends on constants alone, in ONNX order."""
     arrays: dict[Value, np.ndarray] = {}
     waiting: dict[Value, int] = {}  #: how many nodes still read a value: large arrays go as early as they can
-    order = _cone(value, waiting)
+    order = post_order([value], _sources_of)
+    for current in order:
+        for operand in _sources_of(current):
+            waiting[operand] = waiting.get(operand, 0) + 1
     for current in order:
         if current.constant is not None:
             arrays[current] = current.constant.read()
@@ -101,27 +105,14 @@ def evaluate_constant(value: Value) -> np.ndarray:
     return arrays[value]
 
 
-def _cone(value: Value, readers: dict[Value, int]) -> list[Value]:
-    """Everything that ``value`` is made of, operands first."""
-    order: list[Value] = []
-    seen: set[Value] = set()
-    stack = [(value, False)]
-    while stack:
-        current, ready = stack.pop()
-        if ready:
-            order.append(current)
-        elif current not in seen:
-            seen.add(current)
-            stack.append((current, True))
-            if current.constant is None:
-                node = current.producer
-                if node is None or len(node.outputs) != 1 or node.blocks:
-                    raise InternalError(f"{current!r} is no constant")
-                operands = dict.fromkeys(operand for operand in node.inputs if operand is not None)
-                for operand in operands:
-                    readers[operand] = readers.get(operand, 0) + 1
-                stack.extend((operand, False) for operand in reversed(operands))
-    return order
+def _sources_of(value: Value) -> list[Value]:
+    """Return what a value is computed from; none for a constant.  Raises :class:`InternalError` if it is neither."""
+    if value.constant is not None:
+        return []
+    node = value.producer
+    if node is None or len(node.outputs) != 1 or node.blocks:
+        raise InternalError(f"{value!r} is no constant")
+    return operands(value)
 
 
 def _run(node: Node, operands: list[np.ndarray | None]) -> np.ndarray:

@@ -39,6 +39,7 @@ from ...runtime.plan.notes import KeptValue, PrecisionNotes
 from ..codegen.render import render
 from ..compilation import Compilation
 from ..fusion import Fusion, Group, constant_values
+from ..ir.dataflow import operands, reachable
 from ..ir.graph import Graph, Value
 from ..kernels import transpose
 from ..kernels.context import Built, GroupContext
@@ -185,7 +186,7 @@ class _Narrowing:
         )
         self.positions = _positions(graph, known.integral)
         self.exact = self.positions | _behind_integers(graph, [value for name, value in named if name in known.exact])
-        self.deciding = _ancestors(value for name, value in named if name in known.control)
+        self.deciding = reachable((value for name, value in named if name in known.control), operands)
         self.kept: dict[Value, KeptValue] = {}
         self.converted: list[Group] = []
 
@@ -338,20 +339,6 @@ def _positions(graph: Graph, given: Collection[str]) -> set[Value]:
         )
         if not table:
             found.update(node.outputs)
-    return found
-
-
-def _ancestors(values: Iterable[Value]) -> set[Value]:
-    """Values and all that they are computed from."""
-    found: set[Value] = set()
-    pending = list(values)
-    while pending:
-        value = pending.pop()
-        if value in found:
-            continue
-        found.add(value)
-        if value.producer is not None:
-            pending.extend(operand for operand in value.producer.inputs if operand is not None)
     return found
 
 
