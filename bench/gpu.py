@@ -6,7 +6,7 @@ It runs with the interpreter that has PyTorch and onnxruntime, needs no network,
 ``build/bench``: wheels are unpacked there, and so is a Vulkan loader from Debian packages where the system has none.
 Every runtime has a process of its own; they take turns on the device, model by model.  A runtime that cannot run
 a model is recorded with its error.  Results are written to ``build/bench/gpu.json``, and kept for each card in
-``bench/results``, of which ``docs/benchmarks-gpu.md`` is made.
+``bench/results``, of which ``docs/benchmarks/gpus.md`` is made.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from typing import Any
 
 from .plotting import draw_bars
 
-RESULTS, PAGE = Path("bench") / "results", Path("docs") / "benchmarks-gpu.md"
+RESULTS, PAGE = Path("bench") / "results", Path("docs") / "benchmarks" / "gpus.md"
 #: (worker, mode) -> the head of its column
 COLUMNS = {
     ("gpu_shaderloom", "arrays"): "Shaderloom, arrays",

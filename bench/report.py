@@ -1,4 +1,4 @@
-"""Results as JSON in ``bench/results``, as tables in ``docs/benchmarks.md``, and as pictures beside it."""
+"""Results as JSON in ``bench/results``, as tables in ``docs/benchmarks/models.md``, and as pictures beside it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .runner import Result
 from .runtimes import DRIVERS, OURS, RUNTIMES
 from .workers.compile_time import STAGES
 
-PAGE = Path("docs") / "benchmarks.md"
+PAGE = Path("docs") / "benchmarks" / "models.md"
 #: What was measured; kept with the project, so that a part that is measured again replaces its part of the page alone
 RESULTS = Path("bench") / "results"
 HEAD = """# Benchmarks
@@ -87,14 +87,14 @@ def _identity(item: dict[str, Any]) -> tuple[int, str, int]:
 
 def write_page() -> None:
     """The page and its pictures, from everything that is stored."""
-    PAGE.parent.mkdir(exist_ok=True)
+    PAGE.parent.mkdir(parents=True, exist_ok=True)
     parts = [HEAD]
     for name, driver in DRIVERS.items():
         stored = _load(RESULTS / f"models-{name}.json")
         if stored:
             results = load_models(name)
             parts.append(_driver_section(driver.title, stored["processor"], results))
-            picture = PAGE.with_name(f"benchmarks-{name}.png")
+            picture = PAGE.with_name(f"{name}.png")
             if draw_models(results, driver.title, picture):
                 parts.append(f"![Median time of each model]({picture.name})\n")
     stored = _load(RESULTS / "compile.json")
@@ -102,7 +102,7 @@ def write_page() -> None:
         models, graphs = ([CompileTime(**item) for item in stored[key]] for key in ("models", "graphs"))
         parts.append(f"## Compiling\n\n{stored['processor']}, {stored['date']}.\n")
         parts.append(compile_tables(models, graphs))
-        picture = PAGE.with_name("benchmarks-compile.png")
+        picture = PAGE.with_name("compile.png")
         if graphs and draw_compile(graphs, picture):
             parts.append(f"![Time to compile by number of nodes]({picture.name})\n")
     PAGE.write_text("\n".join(parts))

@@ -1,5 +1,5 @@
 """Figures of sessions: memory, overhead and leaks, as JSON under ``build/bench`` and in
-``docs/benchmarks-sessions.md``.
+``docs/benchmarks/sessions.md``.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import Any
 from .report import processor, table
 from .runtimes import BUILD
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "benchmarks-sessions.md"
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "benchmarks" / "sessions.md"
 STORE = Path(__file__).resolve().parents[1] / BUILD / "sessions.json"
 HEAD = """# Benchmarks of sessions
 
 Written by `python -m bench.overhead`, `bench.memory` and `bench.leaks`; do not edit. The other figures are in
-[benchmarks.md](benchmarks.md).
+[models.md](models.md).
 """
 
 

@@ -125,7 +125,7 @@ def test_where_the_cpu_is_faster_the_page_says_so(cpu: tuple[float, float], told
 
 def test_parts_of_a_table_measured_at_different_times_are_one_table(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(report, "RESULTS", tmp_path / "results")
-    monkeypatch.setattr(report, "PAGE", tmp_path / "docs" / "benchmarks.md")
+    monkeypatch.setattr(report, "PAGE", tmp_path / "docs" / "benchmarks" / "models.md")
     report.save_models([measured("resnet18", "shaderloom", 2.0, 2.0), measured("resnet18", "ncnn", 8.0, 2.0)])
     report.save_models([measured("resnet18", "shaderloom", 4.0, 4.0), measured("resnet18", "wonnx", 40.0, 4.0)])
     report.save_models([measured("resnet50", "shaderloom", 5.0, 5.0)])
@@ -168,7 +168,7 @@ def gpu_results(machine: str, milliseconds: float) -> gpu_page.Results:
 
 
 def test_the_page_of_gpus_has_a_section_for_each_card(tmp_path) -> None:
-    for folder in ("bench/results", "docs"):
+    for folder in (gpu_page.RESULTS, gpu_page.PAGE.parent):
         (tmp_path / folder).mkdir(parents=True)
     gpu_page.keep(gpu_results("Card A 80GB, 1.2", 9.0), tmp_path)
     gpu_page.keep(gpu_results("Card B, 1.2", 0.25), tmp_path)
@@ -181,8 +181,8 @@ def test_the_page_of_gpus_has_a_section_for_each_card(tmp_path) -> None:
     assert text.count("over Shaderloom's: 2.00 in the geometric mean, least 2.00 (decoder)") == 2
     assert "* decoder, gpu_onnxruntime: no adapter" in text
     gpu_page.draw(tmp_path)
-    pictures = {path.name for path in (tmp_path / "docs").glob("*.png")}
-    assert pictures in (set(), {"benchmarks-gpu-card-a-80gb.png", "benchmarks-gpu-card-b.png"})  # without matplotlib
+    pictures = {path.name for path in (tmp_path / gpu_page.PAGE.parent).glob("*.png")}
+    assert pictures in (set(), {"gpus-card-a-80gb.png", "gpus-card-b.png"})  # without matplotlib
 
 
 def test_compile_times_of_a_part_replace_that_part(tmp_path, monkeypatch) -> None:

@@ -82,7 +82,7 @@ def test_documents_name_files_that_exist():
     known = {f"/{path.relative_to(ROOT).as_posix()}" for path in paths}
     named = re.compile(r"`((?:[\w*.-]+/)*[\w*-]+\.(?:py|j2|toml|css)|(?:[\w-]+/)+)`")
     missing = []
-    for document in (ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))):
+    for document in (ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))):
         text = document.read_text(encoding="utf-8")
         for name in named.findall(text):
             source = name.removeprefix("shaderloom/")  # as it is named in an installed package

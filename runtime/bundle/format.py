@@ -1,4 +1,4 @@
-"""Names and numbers of the bundle format.  ``docs/bundles.md`` is the specification."""
+"""Names and numbers of the bundle format.  ``docs/guide/bundles.md`` is the specification."""
 
 from __future__ import annotations
 

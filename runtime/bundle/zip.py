@@ -2,7 +2,7 @@
 
 Two readers of a zip can see different files when entries overlap, names repeat, or the two headers of an entry
 disagree.  Here every header follows from names, sizes and checksums, so a reader makes them again and compares the
-bytes.  ``docs/bundles.md`` prescribes them; the layout of the records is that of PKWARE's APPNOTE.
+bytes.  ``docs/guide/bundles.md`` prescribes them; the layout of the records is that of PKWARE's APPNOTE.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The version of the format of plans and bundles.  ``docs/bundles.md`` is the specification."""
+"""The version of the format of plans and bundles.  ``docs/guide/bundles.md`` is the specification."""
 
 from __future__ import annotations
 

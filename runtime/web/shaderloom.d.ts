@@ -103,7 +103,7 @@ export interface PlanRecord {
   software?: string;
 }
 
-/** manifest.json, as docs/bundles.md specifies it. */
+/** manifest.json, as docs/guide/bundles.md specifies it. */
 export interface Manifest {
   format: string;
   producer: { name: string; version: string };
@@ -146,7 +146,7 @@ export interface PlanPort {
   shape: Size[];
 }
 
-/** plan-KEY.json, as docs/bundles.md specifies it. */
+/** plan-KEY.json, as docs/guide/bundles.md specifies it. */
 export interface Plan {
   key: string;
   inputs: PlanPort[];

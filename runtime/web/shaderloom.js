@@ -6,7 +6,7 @@
  *     const { output } = await session.run({ input: new Float32Array(3 * 224 * 224) });
  *     console.log(output.dims, output.data);
  *
- * docs/bundles.md specifies the format, docs/web.md shows the use, shaderloom.d.ts has the types.
+ * docs/guide/bundles.md specifies the format, docs/guide/web.md shows the use, shaderloom.d.ts has the types.
  */
 
 export { ShaderloomError } from "./shaderloom/errors.js";

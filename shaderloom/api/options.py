@@ -1,6 +1,6 @@
 """Options of sessions and runs under onnxruntime's names.
 
-What an option does here is in ``docs/onnxruntime-api.md``.  One that is accepted and has no effect says so once.
+What an option does here is in ``docs/guide/onnxruntime-api.md``.  One that is accepted and has no effect says so once.
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ class SessionOptions:
     execution_mode: ExecutionMode
     enable_profiling: bool
     optimized_model_filepath: str
-    tune: bool | float  #: measure configurations of kernels for new shapes: True, or seconds; see docs/tuning.md
-    precision: str  #: "float32", or "float16" to store an f32 model's tensors in half precision; see docs/precision.md
+    tune: bool | float  #: measure configurations of kernels for new shapes: True, or seconds; see docs/guide/tuning.md
+    precision: str  #: "float32", or "float16": float32 tensors are stored as float16; see docs/guide/precision.md
 
     def __init__(self) -> None:
         values = {

@@ -78,7 +78,7 @@ def compile_bundle(
     outputs.
 
     ``precision="float16"`` stores weights and tensors as halves where they fit: what they reach is found with numpy, on
-    the same inputs (see docs/precision.md).
+    the same inputs (see docs/guide/precision.md).
 
     The bundle's bytes depend on the model, the shapes, the target, the options and, in half precision, the inputs
     alone, those of samples also on the device, and those for the target ``this-device`` on what was measured there.

@@ -81,7 +81,7 @@ class Model:
         ``dimensions`` fixes named dimensions of the inputs, by name and by denotation.  With an
         ``external_data_loader`` nothing is kept on the disk: nobody knows whether the data is still the same.  With
         ``keep_refused`` nodes that the compiler cannot read are left to another provider.  ``tune`` measures the
-        configurations of each new shape (see docs/tuning.md).
+        configurations of each new shape (see docs/guide/tuning.md).
 
         Raises :class:`ModelError` or :class:`UnsupportedError` for a bad model and :class:`InputError` for bad options.
         """

@@ -1,7 +1,7 @@
 /** Tensors as numbers: comparison with expected values, medians, previews. */
 
 /**
- * Compare a tensor with the expected one, as docs/bundles.md says: floats by the largest difference over the largest
+ * Compare a tensor with the expected one, as docs/guide/bundles.md says: floats by the largest difference over the largest
  * expected magnitude (at least 1), integers and bools exactly. {agrees, error, reason}: error is infinite where only
  * `reason` says what is wrong.
  */

@@ -1,4 +1,4 @@
-"""``./dev conformance``: run the suites and write ``docs/conformance.md``.
+"""``./dev conformance``: run the suites and write ``docs/guide/conformance.md``.
 
 A run can be cut into parts: by suite, by name, or by time with ``--seconds`` and then ``--resume``.  It writes the page
 when nothing is left to run, or when it is asked to.  The page shows every device whose results are in
@@ -19,7 +19,7 @@ from .pool import ROOT, Pool, Record, outcome_of
 from .store import FOLDER, Store
 from .update import update
 
-PAGE = ROOT / "docs" / "conformance.md"
+PAGE = ROOT / "docs" / "guide" / "conformance.md"
 #: Exit codes: all as expected, something unexpected, not finished
 GOOD, BAD, UNFINISHED = 0, 1, 3
 

@@ -1,4 +1,4 @@
-"""The page ``docs/conformance.md``: tables of what passes where.
+"""The page ``docs/guide/conformance.md``: tables of what passes where.
 
 The first store is the device of the detailed tables; the others are shown beside it.
 """
