@@ -12,7 +12,7 @@ from typing import Any
 
 from ..model.feeds import ShapeKey
 from ..model.header import HeaderPort, ModelHeader, ModelMetadata
-from ..model.plan_source import Compiled, Progress
+from ..model.plan_source import Compiled, Progress, ignore_progress
 from ..runtime.bundle.manifest import Manifest, PlanRecord, PortRecord
 from ..runtime.bundle.reader import Bundle
 from ..runtime.device.device import Device, open_device
@@ -53,14 +53,13 @@ class BundleSession(InferenceSession):
         try:
             opened = open_device(device)
             check_device(self.bundle.manifest, opened)
-            source = BundlePlans(self.bundle, caps or Caps())
+            source = BundlePlans(self.bundle, caps or Caps(), progress)
             self._open(
                 source,
                 opened,
                 plans=plans,
                 checked=True,
                 use_native=use_native,
-                progress=progress,
                 preferred_output_location=preferred_output_location,
             )
         except BaseException:
@@ -76,11 +75,12 @@ class BundleSession(InferenceSession):
 class BundlePlans:
     """The plans of a bundle, for a session."""
 
-    def __init__(self, bundle: Bundle, caps: Caps) -> None:
+    def __init__(self, bundle: Bundle, caps: Caps, progress: Progress | None = None) -> None:
         self.header = model_header(bundle.manifest)
         self.dynamic = bundle.manifest.dynamic
         self.caps = caps
         self.sources = bundle.read_source
+        self.progress = progress or ignore_progress
         self._bundle = bundle
         self._records = {_shape_key(bundle.manifest, record): record for record in bundle.manifest.plans}
 

@@ -6,7 +6,7 @@ looks for the cause.  A model in stages is followed through one run (:mod:`.stag
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -80,7 +80,6 @@ class Checker:
         *,
         tolerance: float | None = None,
         calibration: Feeds | None = None,
-        progress: Callable[[str, int, int], None] | None = None,
     ) -> None:
         """A model in half precision is calibrated with ``calibration``, or as a session with ``feeds``.
 
@@ -91,7 +90,7 @@ class Checker:
         if tolerance is None and model.calibration is not None:
             tolerance = HALF_TOLERANCE
         self.calibration_feeds = feeds if calibration is None else calibration
-        self.progress = progress or (lambda what, done, total: None)
+        self.progress = model.progress
         self.pool = WeightPool(device, model.sources, MemoryAccount(Caps().device_memory))
         self.expected = Expectations(source, reference, feeds, tolerance, self.progress)
 
@@ -158,7 +157,6 @@ class Checker:
             plan,
             self.feeds,
             lambda disabled: self.compile(disabled) if disabled else compiled,
-            self.progress,
         )
         self.progress("running", 0, 0)
         with Executor(self.device, plan, self.pool, poison=True) as executor:

@@ -32,7 +32,7 @@ class Expectations:
         self.reference = reference
         self.feeds = feeds
         self.tolerance = tolerance
-        self._progress = progress
+        self.progress = progress
         #: nested graphs that the reference cannot run by themselves, and why
         self.unknown: dict[str, str] = {}
         self._undefined: set[str] = set()  #: names of the main graph that no reference has a value of
@@ -53,7 +53,7 @@ class Expectations:
             missing = [name for name in missing if name not in self._undefined]
         if not missing:
             return
-        self._progress(f"computing the reference with {self.reference.name}", 0, 0)
+        self.progress(f"computing the reference with {self.reference.name}", 0, 0)
         asked.update(missing)
         try:
             expected.update(self.reference.tensors(self.feeds, missing, place))

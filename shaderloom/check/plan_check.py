@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..model.plan_source import Progress
 from ..plans.instrument import Observation, observe, writer_of
 from ..runtime.execution.weight_pool import WeightPool
 from ..runtime.plan.facts import TensorFacts, TensorKind
@@ -79,7 +78,6 @@ class PlanCheck:
         plan: Plan,
         feeds: Mapping[str, Any],
         recompile: Callable[[Collection[str]], Lowering],
-        progress: Progress,
         *,
         steps: tuple[int, ...] = (),
         stage: int | None = None,
@@ -88,7 +86,6 @@ class PlanCheck:
         self.plan, self.feeds = plan, feeds
         self.steps, self.stage = steps, stage
         self._recompile = recompile
-        self._progress = progress
         self._lowerings: dict[frozenset[str], Lowering] = {}
 
     def compile(self, *disabled: str) -> Lowering:
@@ -137,7 +134,7 @@ class PlanCheck:
         rows, observed, finished = [], {}, set(done)
         total = len(self.plan.calls)
         for found in observe(self.device, self.plan, self.pool, self.feeds, range(total)):
-            self._progress("comparing tensors", found.call, total)
+            self.expected.progress("comparing tensors", found.call, total)
             observed[found.call] = found
             for tensor, array in found.results:
                 key = self.where(tensor)

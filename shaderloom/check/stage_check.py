@@ -49,7 +49,7 @@ class StageChecker(Observer):
         """Raises what a run raises."""
         checker, result = self._checker, self._result
         model = checker.model
-        engine = WgpuEngine(model, checker.device, progress=checker.progress)
+        engine = WgpuEngine(model, checker.device)
         program = Program(model, engine, CpuEngine(model.path, model.data))
         try:
             if program.context.half and model.calibration is not None and model.calibration.is_new:
@@ -89,7 +89,6 @@ class StageChecker(Observer):
             plan,
             Arrays(feeds),
             lambda disabled: self._compile(step, disabled),
-            checker.progress,
             steps=around,
             stage=self._stages.setdefault(plan.key, len(self._stages) + 1),
         )

@@ -118,7 +118,7 @@ def command(
             feeds = {**make_feeds(session, values, shapes_given, seed), **given}
             chosen = session.device
         chosen_options = with_precision(parse_options(options), f16)
-        opened = Model(model, dynamic=sizes, cache=False, options=chosen_options, keep_refused=True)
+        opened = Model(model, dynamic=sizes, cache=False, options=chosen_options, keep_refused=True, progress=report)
         with Checker(
             opened,
             source,
@@ -127,7 +127,6 @@ def command(
             feeds,
             tolerance=tolerance,
             calibration=_read_inputs(calibration) or None,
-            progress=report,
         ) as checker:
             result = checker.run(per_node=per_node)
     if as_json:

@@ -7,11 +7,12 @@ import time
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from ..model.calibration import Calibration
 from ..model.feeds import ShapeKey, shape_key
-from ..model.plan_source import Compiled, PlanSource, Progress
+from ..model.plan_source import Compiled, PlanSource
 from ..model.random_inputs import random_feeds
 from ..runtime.device.device import Device
 from ..runtime.execution.attachment import Target
@@ -80,7 +81,6 @@ class WgpuEngine:
         plans: int = 16,
         checked: bool | None = None,
         use_native: bool | None = None,
-        progress: Progress | None = None,
     ) -> None:
         if plans < 1:
             raise InputError(f"a session keeps at least one plan, not {plans}")
@@ -90,7 +90,6 @@ class WgpuEngine:
         self._wanted_checks = checked
         self.use_native = use_native
         self._limit = plans
-        self._progress = progress
         self._ready: OrderedDict[ShapeKey, Ready] = OrderedDict()
         self._seen: dict[tuple[tuple[str, tuple[int, ...]], ...], Ready] = {}
         self._lock = threading.RLock()
@@ -99,7 +98,6 @@ class WgpuEngine:
         self._attach(device)
 
     def _attach(self, device: Device) -> None:
-        progress = self._progress
         self.device = device
         wanted = self._wanted_checks
         self.checked = device.profile.kind == "cpu" if wanted is None else wanted
@@ -110,7 +108,7 @@ class WgpuEngine:
             self.source.sources,
             self.account,
             caps=self.source.caps,
-            progress=(lambda done, total: progress("loading weights", done, total)) if progress else None,
+            progress=partial(self.source.progress, "loading weights"),
         )
 
     @property

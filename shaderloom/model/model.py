@@ -10,11 +10,13 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..cache import DiskCache, compiler_version, open_cache
+from ..compiler.compilation import Compilation
+from ..compiler.options import DEFAULT_LIMITS, CompileOptions, Limits
 from ..compiler.tuning.config_choice import Choices
 from ..notices import notify
 from ..runtime.bundle.files import is_bundle
@@ -29,15 +31,13 @@ from ..tuner.db.known import Knowledge, driver_of
 from .calibration import Calibration
 from .feeds import Dynamic, Ranges, ShapeKey, canonical_dynamic, override_dimensions, read_dynamic, static_shapes
 from .header import ModelHeader
-from .plan_source import Compiled, Progress
+from .plan_source import Compiled, Progress, ignore_progress
 from .random_inputs import random_feeds
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from ..compiler.compilation import Compilation
     from ..compiler.frontend.model import ImportedModel
-    from ..compiler.options import Limits
     from ..compiler.passes.lowering import CompilationUnit
 
 
@@ -96,7 +96,7 @@ class Model:
         self._tune = tune
         self._tuned: set[ShapeKey] = set()
         self._knowledge = Knowledge.of_user()
-        self._progress = progress or (lambda what, done, total: None)
+        self.progress = progress or ignore_progress
         self._imported: ImportedModel | None = None
         self._identity = self._identify()
         self.header = self._open_header()
@@ -110,7 +110,7 @@ class Model:
         if self._imported is None:
             from ..compiler.frontend import load_model
 
-            self._progress("reading the model", 0, 0)
+            self.progress("reading the model", 0, 0)
             model = self.data if self.path is None else self.path
             assert model is not None, "one of the two is given"
             loader = self._loader
@@ -129,7 +129,7 @@ class Model:
 
         ``shapes`` are the concrete input shapes that gave the key.
         """
-        compiled = self._compile(key, shapes, profile, self.compiler_options)
+        compiled = self._compile(key, shapes, self.compilation(profile))
         if (
             self._tune is not None
             and key not in self._tuned
@@ -137,39 +137,29 @@ class Model:
         ):
             self._tuned.add(key)
             if self._measure(shapes, profile):
-                compiled = self._compile(key, shapes, profile, self.compiler_options)
+                compiled = self._compile(key, shapes, self.compilation(profile))
         return compiled
-
-    def choices(self, profile: DeviceProfile) -> Choices:
-        """Return the measured configurations that one compilation for a device goes by."""
-        return Choices(self._knowledge.for_device(profile))
 
     @property
     def limits(self) -> Limits:
         """The compiler's limits under the caps of the model."""
-        from ..compiler.options import DEFAULT_LIMITS, Limits
-
         return Limits(
             tensor_elements=min(self.caps.tensor_elements, DEFAULT_LIMITS.tensor_elements),
             loop_steps=self.caps.loop_iterations,
         )
 
-    def compilation(
-        self, profile: DeviceProfile, options: Mapping[str, Any] | None = None, choices: Choices | None = None
-    ) -> Compilation:
-        """Return the context of one compilation for a device.
+    def compilation(self, profile: DeviceProfile, options: Mapping[str, Any] | None = None) -> Compilation:
+        """Return the context of one compilation for a device, with what is measured now; ``options`` default to those
+        of the model.
 
-        ``options`` and ``choices`` default to those of the model.  Raises :class:`InputError` for bad options.
+        Raises :class:`InputError` for bad options.
         """
-        from ..compiler.compilation import Compilation
-        from ..compiler.options import CompileOptions
-
         return Compilation(
             profile,
             CompileOptions.of(self.compiler_options if options is None else options),
             self.limits,
-            choices or self.choices(profile),
-            progress=self._progress,
+            Choices(self._knowledge.for_device(profile)),
+            progress=self.progress,
         )
 
     def unit(self, shapes: Mapping[str, Sequence[int]]) -> CompilationUnit:
@@ -197,7 +187,7 @@ class Model:
                 driver=driver_of(profile),
                 dynamic=self.dynamic,
                 options=self.compiler_options,
-                progress=self._progress,
+                progress=self.progress,
             )
         except ShaderloomError as error:
             notify(f"tuning failed: {error}", once=f"tune {error.reason}")
@@ -233,7 +223,7 @@ class Model:
         from ..compiler.passes.pipeline import LOWERED
         from ..compiler.precision.float16_storage import measure_on_host
 
-        self._progress("running with numpy for the ranges of values", 0, 0)
+        self.progress("running with numpy for the ranges of values", 0, 0)
         if feeds is None:
             feeds = random_feeds(self.header, shapes)
         compilation = self.compilation(profile, self.reference_options)
@@ -259,57 +249,37 @@ class Model:
     def compile_reference(
         self, key: ShapeKey, shapes: Mapping[str, tuple[int, ...]], profile: DeviceProfile
     ) -> Compiled:
-        """The plan of the same model in float32."""
-        return self._compile(key, shapes, profile, self.reference_options)
+        """Return the plan of the same model in float32."""
+        return self._compile(key, shapes, self.compilation(profile, self.reference_options))
 
-    def _compile(
-        self,
-        key: ShapeKey,
-        shapes: Mapping[str, tuple[int, ...]],
-        profile: DeviceProfile,
-        options: Mapping[str, Any],
-    ) -> Compiled:
-        entries = self._plan_entries(key, profile, options)
-        return self._compiled(f"compiling for {key}", entries, profile, lambda: self.unit(shapes), options)
+    def _compile(self, key: ShapeKey, shapes: Mapping[str, tuple[int, ...]], compilation: Compilation) -> Compiled:
+        """Return the plan for a shape key, of which ``shapes`` are one instance."""
+        entries = self._plan_entries(key, compilation)
+        return self._find_or_compile(f"compiling for {key}", entries, lambda: self.unit(shapes), compilation)
 
-    def compile_stage(
-        self,
-        stage: Mapping[str, Any],
-        profile: DeviceProfile,
-        unit: CompilationUnit,
-        options: Mapping[str, Any],
-        limits: Limits,
-    ) -> Compiled:
-        """Return the plan of a stage that ``stage`` tells from every other one: from the disk, else compiled and
-        stored.
-        """
-        entries = {**self._plan_entries(ShapeKey(()), profile, options), "stage": stage}
-        return self._compiled("compiling a stage", entries, profile, lambda: unit, options, limits)
+    def compile_stage(self, stage: Mapping[str, Any], unit: CompilationUnit, compilation: Compilation) -> Compiled:
+        """Return the plan of the stage that ``stage``, JSON values, tells from every other one of the model."""
+        entries = {**self._plan_entries(ShapeKey(()), compilation), "stage": stage}
+        return self._find_or_compile("compiling a stage", entries, lambda: unit, compilation)
 
-    def _compiled(
+    def _find_or_compile(
         self,
         what: str,
         entries: Mapping[str, Any],
-        profile: DeviceProfile,
         unit_of: Callable[[], CompilationUnit],
-        options: Mapping[str, Any],
-        limits: Limits | None = None,
+        compilation: Compilation,
     ) -> Compiled:
-        """Return the plan on the disk under ``entries``, or compile and store it; ``limits`` default to the model's."""
+        """Return the plan on the disk under ``entries``, or compile and store it; progress is reported as ``what``."""
         start = time.perf_counter()
-        choices = self.choices(profile)
-        plan = self._stored_plan(entries, choices)
+        plan = self._stored_plan(entries, compilation.choices)
         from_disk = plan is not None
         if plan is None:
             from ..compiler.driver import compile_unit
 
             unit = unit_of()
-            self._progress(what, 0, 0)
-            compilation = self.compilation(profile, options, choices)
-            if limits is not None:
-                compilation = replace(compilation, limits=limits)
+            self.progress(what, 0, 0)
             plan = compile_unit(unit, compilation).plan
-            self._store_plan(entries, choices, plan)
+            self._store_plan(entries, compilation.choices, plan)
         return Compiled(plan, from_disk, (time.perf_counter() - start) * 1e3)
 
     def close(self) -> None:
@@ -341,7 +311,8 @@ class Model:
             self._cache.put("header", entries, header.to_json())
         return header
 
-    def _plan_entries(self, key: ShapeKey, profile: DeviceProfile, options: Mapping[str, Any]) -> dict[str, Any]:
+    def _plan_entries(self, key: ShapeKey, compilation: Compilation) -> dict[str, Any]:
+        """Return what a plan depends on besides measurements, as JSON values."""
         files = {
             name: [state.size, state.modified_ns, state.inode] for name, state in sorted(self.header.files.items())
         }
@@ -350,11 +321,10 @@ class Model:
             "files": files,
             "shapes": key.to_json(),
             "dynamic": canonical_dynamic(self.dynamic),
-            "profile": profile.to_json(),
+            "profile": compilation.profile.to_json(),
             "compiler": compiler_version(),
-            "options": dict(options),
-            "tensor_elements": self.caps.tensor_elements,
-            "loop_iterations": self.caps.loop_iterations,
+            "options": asdict(compilation.options),
+            "limits": asdict(compilation.limits),
         }
 
     def _stored_plan(self, entries: Mapping[str, Any], choices: Choices) -> Plan | None:

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 Progress = Callable[[str, int, int], None]
 
 
+def ignore_progress(what: str, done: int, total: int) -> None:
+    """Report progress to nobody."""
+
+
 @dataclass(frozen=True, slots=True)
 class Compiled:
     """A plan, where it came from, and how long it took to get in milliseconds.
@@ -52,6 +56,11 @@ class PlanSource(Protocol):
     @property
     def calibration(self) -> Calibration | None:
         """What plans in half precision need to have seen; None where plans need nothing."""
+        ...
+
+    @property
+    def progress(self) -> Progress:
+        """Called with what takes long: reading, compiling, loading weights."""
         ...
 
     def default_shapes(self) -> Mapping[str, tuple[int, ...]] | None:

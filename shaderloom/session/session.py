@@ -119,9 +119,7 @@ class InferenceSession:
                 keep_refused=any(name == "cpu" for name, _ in wanted),
                 tune=_tuning(settings.tuning_seconds),
             )
-            self._engine = WgpuEngine(
-                source, opened, plans=plans, checked=bounds_checks, use_native=use_native, progress=progress
-            )
+            self._engine = WgpuEngine(source, opened, plans=plans, checked=bounds_checks, use_native=use_native)
 
         def make_cpu(chosen: Mapping[str, Any]) -> None:
             if external_data_loader is not None:
@@ -147,13 +145,10 @@ class InferenceSession:
         plans: int,
         checked: bool | None,
         use_native: bool | None,
-        progress: Progress | None,
         preferred_output_location: str | Mapping[str, str] | None = None,
     ) -> None:
         """For sessions whose plans come from elsewhere: everything that the constructor does."""
-        self._engine = WgpuEngine(
-            source, open_device(device), plans=plans, checked=checked, use_native=use_native, progress=progress
-        )
+        self._engine = WgpuEngine(source, open_device(device), plans=plans, checked=checked, use_native=use_native)
         self._complete(source.header, ("wgpu",), SessionOptions(), preferred_output_location)
 
     def _complete(

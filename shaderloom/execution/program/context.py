@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from onnx import numpy_helper
 
 from ...compiler.frontend.model import ImportedModel
 from ...compiler.ir.constants import InlineSource
-from ...compiler.options import DEFAULT_LIMITS, Limits
+from ...compiler.options import DEFAULT_LIMITS
 from ...compiler.staging.program_graph import PendingNode, ProgramScope, branch_nodes
 from ...model.model import Model
 from ...runtime.execution.weight_pool import WeightPool
@@ -38,12 +38,8 @@ class ProgramContext:
         self.half = self.source.half and self.pool is None
         self.imported: ImportedModel = self.source.imported
         self.scope = ProgramScope(self.imported.graph)
-        caps = self.source.caps
-        self.limits = Limits(
-            tensor_elements=min(caps.tensor_elements, DEFAULT_LIMITS.tensor_elements),
-            loop_steps=min(caps.loop_iterations, DEFAULT_LIMITS.loop_steps),
-            every_size=True,
-        )
+        limits = self.source.limits
+        self.limits = replace(limits, loop_steps=min(limits.loop_steps, DEFAULT_LIMITS.loop_steps), every_size=True)
         self._branches: dict[tuple[PendingNode, bool], list[PendingNode]] = {}
 
     def is_constant(self, name: str) -> bool:

@@ -57,14 +57,9 @@ class StageCompiler:
             options: Mapping[str, Any], interface: InterfaceConstraints | None = None
         ) -> tuple[Compiled, StageSource]:
             unit = CompilationUnit(lambda _: graph, nodes, symbols, interface)
-            compiled = source.compile_stage(
-                {**entries, "interface": interface.to_json()} if interface is not None else entries,
-                profile,
-                unit,
-                options,
-                context.limits,
-            )
             compilation = replace(source.compilation(profile, options), limits=context.limits)
+            stage = {**entries, "interface": interface.to_json()} if interface is not None else entries
+            compiled = source.compile_stage(stage, unit, compilation)
             fresh = replace(unit, specialise=lambda _: again().finish(list(outputs)))
             return compiled, StageSource(fresh, compilation)
 
