@@ -1,6 +1,6 @@
 """Everything that is measured on a machine with a real GPU, in one command: ``./dev bench-gpu``.
 
-    bench/gpu.py [--wheels FOLDER] [--loader FOLDER] [--material FOLDER] [--models A,B] [--seconds S] [--profile]
+    bench/gpu.py [--wheels FOLDER] [--loader FOLDER] [--models A,B] [--seconds S] [--profile]
 
 It runs with the interpreter that has PyTorch and onnxruntime, needs no network, and installs nothing outside
 ``build/bench``: wheels are unpacked there, and so is a Vulkan loader from Debian packages where the system has none.
@@ -23,7 +23,6 @@ import subprocess
 import sys
 import threading
 import time
-import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +39,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="bench-gpu", description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("--wheels", type=Path, default=ROOT / ".whl", help="wheels that the interpreter lacks (.whl)")
     parser.add_argument("--loader", type=Path, default=ROOT / ".gl", help="Debian packages of a Vulkan loader (.gl)")
-    parser.add_argument("--material", type=Path, default=ROOT.parent / "shared", help="has models/ and tools/")
     parser.add_argument("--models", default="", help="some of them, separated by commas")
     parser.add_argument("--workers", default="gpu_shaderloom,gpu_onnxruntime,gpu_torch")
     parser.add_argument("--seconds", type=float, default=0.3, help="for each mode of each round")
@@ -50,7 +48,7 @@ def main() -> None:
     parser.add_argument("--no-page", action="store_true")
     arguments = parser.parse_args()
     environment = prepare(arguments.wheels, arguments.loader)
-    sys.path[:0] = [str(ROOT), environment["PYTHONPATH"].split(os.pathsep)[1]]
+    sys.path[:0] = environment["PYTHONPATH"].split(os.pathsep)
     from bench import gpu_page
 
     began = time.perf_counter()
@@ -74,7 +72,7 @@ def main() -> None:
 
 def prepare(wheels: Path, loader: Path) -> dict[str, str]:
     """The environment of the workers: packages from wheels, Shaderloom from this tree, a Vulkan loader."""
-    site, tree = BUILD / "gpu-site", BUILD / "gpu-tree"
+    site = BUILD / "gpu-site"
     found = sorted(wheels.glob("*.whl")) if wheels.is_dir() else []
     stamp, wanted = site / "installed", "\n".join(str(wheel) for wheel in found)
     if not stamp.is_file() or stamp.read_text() != wanted:
@@ -84,9 +82,8 @@ def prepare(wheels: Path, loader: Path) -> dict[str, str]:
             command = [sys.executable, "-m", "pip", *install, "--target", str(site), *map(str, found)]
             subprocess.run(command, check=True)
         stamp.write_text(wanted)
-    _link_packages(tree)
     environment = dict(os.environ)
-    environment["PYTHONPATH"] = os.pathsep.join([str(tree), str(site), str(ROOT)])
+    environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), str(site)])
     environment.setdefault("XDG_RUNTIME_DIR", "/tmp")
     libraries = BUILD / "gpu-loader"
     packages = sorted(loader.glob("*.deb")) if loader.is_dir() else []
@@ -100,23 +97,6 @@ def prepare(wheels: Path, loader: Path) -> dict[str, str]:
     if driver.is_file():
         environment.setdefault("VK_DRIVER_FILES", str(driver))
     return environment
-
-
-def _link_packages(tree: Path) -> None:
-    """A folder in which the parts of Shaderloom lie as they do when installed, as links into this tree."""
-    package = tree / "shaderloom"
-    package.mkdir(parents=True, exist_ok=True)
-    parts = [path for path in (ROOT / "shaderloom").iterdir() if path.name != "__pycache__"]
-    for path in [*parts, ROOT / "compiler", ROOT / "runtime", ROOT / "templates"]:
-        link = package / path.name
-        if not link.is_symlink():
-            link.symlink_to(path)
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    metadata = tree / f"{project['name']}-{project['version']}.dist-info"
-    metadata.mkdir(exist_ok=True)
-    (metadata / "METADATA").write_text(
-        f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n"
-    )
 
 
 def _has_loader() -> bool:
@@ -218,7 +198,7 @@ def _measure_models(arguments: argparse.Namespace, environment: dict[str, str]) 
         for model in chosen:
             print(model.name, file=sys.stderr, flush=True)
             began = time.perf_counter()
-            path = fill(model, arguments.material, BUILD / "gpu-models")
+            path = fill(model, BUILD / "gpu-models")
             np.savez(BUILD / "inputs.npz", **model.feeds())
             result: dict[str, Any] = {"model": model.name, "times": {}, "errors": {}, "differences": {}, "facts": {}}
             opened: dict[str, dict[str, Any]] = {}

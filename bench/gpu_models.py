@@ -5,7 +5,6 @@ Needs numpy and onnx alone, so that it runs on a machine whose interpreter comes
 
 from __future__ import annotations
 
-import runpy
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,9 @@ from pathlib import Path
 import numpy as np
 
 Feeds = dict[str, np.ndarray]
+
+#: The exporters' graphs, without weights
+SKELETONS = Path(__file__).resolve().parents[1] / "tests" / "data" / "models"
 
 
 @dataclass(frozen=True)
@@ -67,21 +69,22 @@ GPU_MODELS = {
 }
 
 
-def fill(model: GpuModel, source: Path, target: Path) -> Path:
-    """The model's file with weights, under ``target``; ``source`` has the folders ``models`` and ``tools``."""
+def fill(model: GpuModel, target: Path) -> Path:
+    """Write the model with weights, and with its batch size, into the folder ``target``; return the file."""
     filled = target / f"{model.skeleton}{f'-{model.batch}' if model.batch else ''}.onnx"
     if not filled.is_file():
-        target.mkdir(parents=True, exist_ok=True)
-        partial = filled.with_suffix(".partial")
-        tool = runpy.run_path(str(source / "tools" / "skeleton.py"))
-        tool["fill"](str(source / "models" / f"{model.skeleton}.onnx"), str(partial))
-        if model.batch:
-            import onnx
+        import onnx
 
-            changed = onnx.load(partial)
-            del changed.graph.value_info[:]
-            for port in (*changed.graph.input, *changed.graph.output):
+        from tests.support.weights import fill_weights
+
+        target.mkdir(parents=True, exist_ok=True)
+        proto = onnx.load(SKELETONS / f"{model.skeleton}.onnx")
+        fill_weights(proto)
+        if model.batch:
+            del proto.graph.value_info[:]
+            for port in (*proto.graph.input, *proto.graph.output):
                 port.type.tensor_type.shape.dim[0].dim_value = model.batch
-            onnx.save(changed, partial)
+        partial = filled.with_suffix(".partial")
+        onnx.save(proto, partial)
         partial.rename(filled)
     return filled
