@@ -265,7 +265,6 @@ def test_it_is_drawn(page):
     graph, memory = picture(page, "#canvas"), picture(page, "#memory")
     assert len(np.unique(graph.reshape(-1, 3), axis=0)) > 30, "boxes, edges and text"
     assert len(np.unique(memory.reshape(-1, 3), axis=0)) > 5
-    assert page.evaluate("performance.getEntriesByType('paint')[0].startTime") < 2000
     assert "9 ONNX nodes" in page.evaluate("document.querySelector('header').innerText")
 
 
@@ -334,23 +333,32 @@ def test_zoom_pan_and_colours_change_the_picture(page):
     assert last == f"row-{page.evaluate('window.report.data.calls.length') - 1}", "the last call took longest"
 
 
+#: What one frame of the graph asks of the canvas
+COUNT_DRAWING = """(() => {
+  const counts = {}, prototype = CanvasRenderingContext2D.prototype;
+  for (const name of ["fill", "stroke", "fillText"]) {
+    const original = prototype[name];
+    prototype[name] = function (...rest) { counts[name] = (counts[name] ?? 0) + 1; return original.apply(this, rest); };
+  }
+  window.report.graph.paint();
+  return counts;
+})()"""
+
+
 def test_two_thousand_nodes(browser, tmp_path):
     model = Model(transformer(2000).SerializeToString(), cache=False, options={"disabled_passes": ["fuse"]})
     html = render_report(model_subject(model, model.default_shapes(), WEB))
     assert len(html) < 5_000_000
     with open_report(browser, tmp_path / "large.html", html) as page:
-        assert page.evaluate("performance.getEntriesByType('paint')[0].startTime") < 2000
         count = page.evaluate("window.report.data.calls.length")
         assert count > 2000
         assert page.evaluate("byId('rows').childElementCount") < 60, "only rows that are seen"
         page.evaluate(f"selection.set({count - 1}, 'test')")
         assert f"Call {count - 1}" in page.evaluate("byId('details').innerText")
         page.evaluate("byId('fit').click()")
-        milliseconds = page.evaluate(
-            "(() => { const start = performance.now(); for (let i = 0; i < 5; i++) window.report.graph.paint();"
-            " return (performance.now() - start) / 5; })()"
-        )
-        assert milliseconds < 250, "the whole graph in one frame"
+        drawn = page.evaluate(COUNT_DRAWING)
+        assert count <= drawn["fill"] <= drawn["stroke"] < 2 * count, "a box once, all edges together"
+        assert "fillText" not in drawn, "no text that nobody can read"
         assert_quiet(page)
 
 
