@@ -118,7 +118,7 @@ def quiet_providers(fresh_notices):
 @pytest.fixture
 def pair(device):
     """Opens sessions beside onnxruntime: ``pair(model or text, providers, **options)``."""
-    from tests.support.staged import WGPU, Pair, parse
+    from tests.support.programs import WGPU, Pair, parse
 
     opened = []
 

@@ -13,7 +13,7 @@ from shaderloom.runtime.plan.dtypes import FLOAT32, INT64
 from shaderloom.runtime.plan.errors import ShapeError
 from shaderloom.runtime.plan.plan import Symbol
 
-from ...support.staged import BRANCHES, Pair, numbers, parse
+from ...support.programs import BRANCHES, Pair, numbers, parse
 
 pytestmark = pytest.mark.usefixtures("quiet_providers")
 

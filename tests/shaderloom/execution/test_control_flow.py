@@ -8,7 +8,7 @@ import pytest
 import shaderloom
 from shaderloom.runtime.plan.errors import LimitError, ShaderloomError
 
-from ...support.staged import BOTH, BRANCHES, COUNTED, WGPU, numbers, parse
+from ...support.programs import BOTH, BRANCHES, COUNTED, WGPU, numbers, parse
 
 pytestmark = pytest.mark.usefixtures("quiet_providers")
 

@@ -1,19 +1,18 @@
-"""Whole models on the device against onnxruntime, all nodes on wgpu."""
+"""Models of images and text lines, and a BERT, on the device against onnxruntime: all nodes on wgpu."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 import shaderloom
-from tests.support.comparison import assert_model_close
-from tests.support.inputs import photograph, text_line, text_picture, tokens
-from tests.support.models import filled_model, trained_model
 
-Feeds = dict[str, np.ndarray]
+from ...support.comparison import assert_model_close
+from ...support.inputs import photograph, text_line, text_picture, tokens
+from ...support.models import filled_model, trained_model
+from ...support.sessions import Feeds, assert_all_on_device, run_session
 
 TRAINED: dict[str, tuple[str, Callable[[], Feeds]]] = {
     "ppocr_det at 640x640": ("ppocr_det", lambda: {"x": text_picture(640, 640)}),
@@ -35,23 +34,11 @@ FILLED_CALLS = {
 }
 
 
-def run(path: Path, feeds: Feeds, device: object, **options: object) -> tuple[list[np.ndarray], dict]:
-    with shaderloom.InferenceSession(path, device=device, cache=False, options={"verify": True}, **options) as session:
-        results = session.run(None, feeds)
-        return results, session.report()
-
-
-def assert_all_on_device(report: dict) -> None:
-    placement = report["placement"]
-    assert placement["cpu"] == 0
-    assert placement["wgpu"] + placement["folded"] == report["nodes"]
-
-
 @pytest.mark.parametrize("case", TRAINED)
 def test_trained_model(case: str, device) -> None:
     name, make_feeds = TRAINED[case]
     path, feeds = trained_model(name), make_feeds()
-    results, report = run(path, feeds, device)
+    results, report = run_session(path, feeds, device)
     assert_all_on_device(report)
     assert_model_close(results, path, feeds)
 
@@ -59,7 +46,7 @@ def test_trained_model(case: str, device) -> None:
 @pytest.mark.parametrize("name", FILLED_CALLS)
 def test_image_model(name: str, device) -> None:
     path, feeds = filled_model(name), {"input": photograph(224)}
-    results, report = run(path, feeds, device)
+    results, report = run_session(path, feeds, device)
     assert_all_on_device(report)
     transforms = sum("Winograd" in call["label"] for call in report["call_list"])
     assert report["calls"] - transforms <= FILLED_CALLS[name]

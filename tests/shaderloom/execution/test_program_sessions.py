@@ -21,7 +21,7 @@ from shaderloom.execution.program.step_cache import STEPS, StepCache
 from shaderloom.execution.program.steps import DeviceStep, HostStep
 from shaderloom.runtime.plan.errors import ShaderloomError
 
-from ...support.staged import BOTH, BRANCHES, COUNTED, WGPU, numbers, parse, sparse
+from ...support.programs import BOTH, BRANCHES, COUNTED, WGPU, numbers, parse, sparse
 
 pytestmark = pytest.mark.usefixtures("quiet_providers")
 

@@ -22,7 +22,7 @@ from ...support.model_inputs import (
     speech,
 )
 from ...support.models import filled_model, trained_model
-from .test_models import Feeds, assert_all_on_device, run
+from ...support.sessions import Feeds, assert_all_on_device, run_session
 
 #: Largest error over the largest output for models whose weights or activations are int8
 INT8_TOLERANCE = 1e-2
@@ -52,7 +52,7 @@ TRAINED: dict[str, tuple[str, Callable[[], Feeds]]] = {
 def test_trained_model(case: str, device) -> None:
     name, make_feeds = TRAINED[case]
     path, feeds = trained_model(name), make_feeds()
-    results, report = run(path, feeds, device)
+    results, report = run_session(path, feeds, device)
     assert_all_on_device(report)
     assert_model_close(results, path, feeds)
 
@@ -152,7 +152,7 @@ def test_minilm_of_two_lengths(device) -> None:
 def test_language_model(name: str, vocabulary: int, device) -> None:
     path = filled_model(name)
     feeds = text(1, 128, vocabulary) if name == "bert_small" else {"input_ids": tokens(1, 64, vocabulary)}
-    results, report = run(path, feeds, device)
+    results, report = run_session(path, feeds, device)
     assert_all_on_device(report)
     assert_model_close(results, path, feeds)
 

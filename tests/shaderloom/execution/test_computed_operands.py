@@ -9,7 +9,7 @@ import pytest
 
 import shaderloom
 
-from ...support.staged import BOTH, numbers, parse, sparse
+from ...support.programs import BOTH, numbers, parse, sparse
 
 pytestmark = pytest.mark.usefixtures("quiet_providers")
 
