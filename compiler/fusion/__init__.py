@@ -3,9 +3,10 @@
 A *group* becomes one kernel.  It has at most one *anchor* (a matrix product, a convolution, a reduction ...) and grows
 in two directions:
 
-*Epilogue.*  From the anchor's result forward, a :class:`Region` takes elementwise consumers (and the reductions and
-elementwise nodes of a normalisation) as long as one value is left that others read: the *exit* (:mod:`.epilogues`; the
-rules are in :mod:`.epilogue_rules`).  A region with a single exit is convex, so groups never form a cycle.
+*Epilogue.*  From the anchor's result forward, a :class:`~.kernels.groups.Region` takes elementwise consumers (and the
+reductions and elementwise nodes of a normalisation) as long as one value is left that others read: the *exit*
+(:mod:`.epilogues`; the rules are in :mod:`.epilogue_rules`).  A region with a single exit is convex, so groups never
+form a cycle.
 
 *Prologue.*  A node that computes each element on its own (``OpDef.is_map``) and that no region took is either
 materialised by a kernel of its own or *inlined* into its consumers, composed into their load expressions
@@ -20,12 +21,12 @@ from ..ir.graph import Graph
 from ..ops.registry import Registry, registry
 from .collect import collect
 from .epilogues import grow_regions
-from .groups import Fusion, Group, Region
+from .groups import Fusion
 from .operand_limit import respect_operand_limit
 from .partition import Partition, constant_values
 from .prologues import place_maps
 
-__all__ = ["Fusion", "Group", "Region", "constant_values", "fuse"]
+__all__ = ["Fusion", "constant_values", "fuse"]
 
 
 def fuse(graph: Graph, *, enabled: bool = True, max_operands: int = 8, operators: Registry = registry) -> Fusion:

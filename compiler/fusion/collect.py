@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from ..ir.dataflow import post_order
 from ..ir.graph import Value
-from .groups import Fusion, Group
+from ..kernels.groups import Group
+from ..kernels.map import MAP
+from .groups import Fusion
 from .partition import INLINE_LIMIT, Partition
 
 
@@ -16,9 +18,9 @@ def collect(partition: Partition) -> Fusion:
         if value.elements == 0:
             continue  # nothing to compute
         region = partition.region_of.get(value.producer)
-        family = partition.operators.of(region.anchor).family if region else "map"
+        family = partition.anchor_family(region) if region else MAP
         reads, inlined = partition.operands(value)
-        pending[value] = Group(0, family or "map", region, value, value in partition.constant, inlined, reads)
+        pending[value] = Group(0, family.name, region, value, value in partition.constant, inlined, reads)
     ordered = _topological(pending)
     if partition.enabled:
         ordered = _join_outputs(partition, ordered)
@@ -48,7 +50,7 @@ def _join_outputs(partition: Partition, ordered: list[Group]) -> list[Group]:
     open_groups: list[Group] = []
     gone: set[int] = set()
     for number, group in enumerate(ordered):
-        if group.family != "map" or group.region or group.constant or group.output not in partition.outputs:
+        if group.region or group.constant or group.output not in partition.outputs:
             continue
         first = next((other for other in open_groups if _may_join(partition, other, group, place)), None)
         if first is None:

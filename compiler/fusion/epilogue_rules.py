@@ -8,25 +8,15 @@ from __future__ import annotations
 
 from ..ir.coordinates import broadcast_coordinates, domain_variables
 from ..ir.graph import Node, Shape, Value
+from ..kernels.family import KernelFamily
+from ..kernels.groups import Region
 from ..symbolic import polynomial as ix
 from ..symbolic.lanes import LANES
 from ..symbolic.polynomial import Dim
-from .groups import Region
-from .partition import REUSING_FAMILIES, Partition, is_literal
-
-#: Families whose threads hold vectors along the last axis, or whose kernels take a slower form where that is not so
-_VECTOR_FAMILIES = REUSING_FAMILIES | {"attention"}
+from .partition import Partition, is_literal
 
 #: Elements of a row beyond which a thread does not reduce the rows of all the elements in its word
 LONG_ROW = 8192
-
-
-def reduced(node: Node, names: Shape) -> Shape:
-    """Coordinates of a reduction's result, from those of its operand."""
-    axes = set(node.attributes.axes)
-    if node.attributes.keepdims:
-        return tuple(0 if axis in axes else name for axis, name in enumerate(names))
-    return tuple(name for axis, name in enumerate(names) if axis not in axes)
 
 
 def coordinates_in(partition: Partition, region: Region, user: Node, producer: Node) -> Shape | str:
@@ -41,8 +31,9 @@ def coordinates_in(partition: Partition, region: Region, user: Node, producer: N
         return "the producer runs once when weights are made"
     if not _binds(partition, region, user):
         return partition.too_many_buffers
-    if definition.family == "reduce" and region.reductions:
-        return _of_reduction(region, user)
+    family = partition.family_of(user)
+    if family is not None and family.is_row_program and region.reductions:
+        return _of_reduction(region, user, family)
     inner = {value for value in user.inputs if value is not None and value in region.coordinates}
     if definition.store_map is not None and len(inner) == 1 and user.inputs[0] in inner:
         return tuple(definition.store_map(user, region.coordinates[user.operand(0)]))
@@ -71,14 +62,14 @@ def _binds(partition: Partition, region: Region, user: Node) -> bool:
     return len(outside) + 1 <= partition.max_operands
 
 
-def _of_reduction(region: Region, user: Node) -> Shape | str:
+def _of_reduction(region: Region, user: Node, family: KernelFamily) -> Shape | str:
     names = domain_variables(region.domain)
     source = user.operand(0)
     if source.shape != region.domain or region.coordinates.get(source, names) != names:
         return "the second reduction is over another tensor shape"
     if user.attributes.axes != region.anchor.attributes.axes:
         return "the second reduction is over other axes"
-    return reduced(user, names)
+    return family.result_coordinates(user)
 
 
 def _of_elementwise(region: Region, user: Node, inner: set[Value]) -> Shape | str:
@@ -121,7 +112,7 @@ def _owns_words(partition: Partition, region: Region, value: Value) -> bool:
     if value.dtype.packing == root.dtype.packing:
         return True
     return (
-        partition.operators.of(region.anchor).family in _VECTOR_FAMILIES
+        partition.anchor_family(region).vector_results
         and bool(where)
         and _keeps_vectors(where[-1], region.coordinates[root][-1], value.shape[-1])
     )

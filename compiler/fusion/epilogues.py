@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import heapq
 
-from ..ir.coordinates import domain_variables
 from ..ir.graph import Node, Value
-from .attention_scores import Scores, find_scores
-from .epilogue_rules import coordinates_in, may_exit, reduced
-from .groups import Region
+from ..kernels.groups import Region, Scores
+from .epilogue_rules import coordinates_in, may_exit
 from .partition import Partition
 
 #: Nodes that a region may take: they bound the size of a shader
@@ -72,11 +70,10 @@ def grow_regions(partition: Partition) -> None:
     Reductions first, from the front: the first of a softmax or a normalisation takes the later ones.  The other anchors
     from the back: of two products that meet in a sum, the later one finds the earlier one finished.
     """
-    operators = partition.operators
-    anchors = [node for node in partition.graph.nodes if operators.of(node).family is not None]
-    reductions = [node for node in anchors if operators.of(node).family == "reduce"]
-    others = [node for node in reversed(anchors) if operators.of(node).family != "reduce"]
-    for node in (*reductions, *others):
+    anchors = [(node, family) for node in partition.graph.nodes if (family := partition.family_of(node)) is not None]
+    row_programs = [node for node, family in anchors if family.is_row_program]
+    others = [node for node, family in reversed(anchors) if not family.is_row_program]
+    for node in (*row_programs, *others):
         if node not in partition.region_of:
             region = _grow(partition, node)
             for member in region.own:
@@ -89,8 +86,7 @@ def _grow(partition: Partition, anchor: Node) -> Region:
     region = _start(partition, anchor)
     if not partition.enabled or len(anchor.outputs) != 1:
         return region
-    if partition.operators.of(anchor).family == "attention":
-        region.scores = _scores(partition, anchor)
+    region.scores = _scores(partition, region)
     growth = Growth(partition, anchor)
     best = 1, region.exit
     while len(growth.members) < REGION_LIMIT and (candidate := growth.pop()):
@@ -110,25 +106,32 @@ def _grow(partition: Partition, anchor: Node) -> Region:
     kept = {member.outputs[0] for member in region.nodes}
     region.coordinates = {value: where for value, where in region.coordinates.items() if value in kept}
     if region.reductions:
-        region.reductions = [node for node in region.nodes if partition.operators.of(node).family == "reduce"]
+        region.reductions = [node for node in region.nodes if _is_reduction(partition, node)]
     return region
+
+
+def _is_reduction(partition: Partition, node: Node) -> bool:
+    family = partition.family_of(node)
+    return family is not None and family.is_row_program
 
 
 def _start(partition: Partition, anchor: Node) -> Region:
     """The region of the anchor alone."""
+    family = partition.family_of(anchor)
+    assert family is not None
     root = anchor.outputs[0]
-    if partition.operators.of(anchor).family == "reduce":
-        domain = anchor.operand(0).shape
-        return Region(anchor, [anchor], root, {root: reduced(anchor, domain_variables(domain))}, domain, [anchor])
-    return Region(anchor, [anchor], root, {root: domain_variables(root.shape)}, root.shape)
+    coordinates = {root: family.result_coordinates(anchor)}
+    return Region(anchor, [anchor], root, coordinates, family.domain(anchor), [anchor] if family.is_row_program else [])
 
 
-def _scores(partition: Partition, anchor: Node) -> Scores | None:
-    """The product that the kernel of an attention computes too, if it can."""
-    found = find_scores(anchor, partition.rank, partition.outputs, partition.region_of, partition.operators)
-    if isinstance(found, Scores):
+def _scores(partition: Partition, region: Region) -> Scores | None:
+    """The product that the kernel of the region computes too, if it can."""
+    found = partition.anchor_family(region).find_scores(
+        region.anchor, partition.rank, partition.outputs, partition.region_of, partition.operators
+    )
+    if found is None or isinstance(found, Scores):
         return found
     producer, reason = found
-    if producer is not anchor:
-        partition.refuse(producer, anchor, reason)
+    if producer is not region.anchor:
+        partition.refuse(producer, region.anchor, reason)
     return None

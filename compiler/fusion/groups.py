@@ -1,59 +1,11 @@
-"""What fusion gives: regions, groups, and why what is apart is apart."""
+"""What fusion gives: the groups, and why neighbours that are apart are apart."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from ..ir.graph import Node, Shape, Value
-from .attention_scores import Scores
-
-
-@dataclass
-class Region:
-    """An anchor and the consumers that its kernel also computes.
-
-    ``coordinates`` gives, for each value of the region, its logical coordinates as functions of the anchor's
-    coordinates ``a0, a1, ...`` (for reductions: of the coordinates of the reduced tensor).
-    """
-
-    anchor: Node
-    nodes: list[Node]
-    exit: Value
-    coordinates: dict[Value, Shape]
-    domain: Shape  #: the shape that a0, a1, ... range over
-    reductions: list[Node] = field(default_factory=list)
-    scores: Scores | None = None  #: what an attention computes before its anchor, in the same kernel
-
-    @property
-    def own(self) -> list[Node]:
-        """All nodes that no other kernel computes, in topological order."""
-        return [*self.scores.nodes, *self.nodes] if self.scores else self.nodes
-
-
-@dataclass
-class Group:
-    """A kernel to be: ``family`` is "map" or the anchor's kernel family."""
-
-    index: int
-    family: str
-    region: Region | None
-    output: Value
-    constant: bool  #: depends on constants alone: runs once, when weights are made
-    inlined: list[Node] = field(default_factory=list)  #: prologue nodes, in topological order
-    reads: list[Value] = field(default_factory=list)  #: materialised values, graph inputs and constants that it loads
-    also: list[Value] = field(default_factory=list)  #: further results of a map, of the same shape and type
-
-    @property
-    def outputs(self) -> list[Value]:
-        """Everything that the kernel writes."""
-        return [self.output, *self.also]
-
-    @property
-    def nodes(self) -> list[Node]:
-        """All nodes that this kernel computes, in topological order."""
-        if self.region:
-            return self.inlined + self.region.own
-        return self.inlined + [value.producer for value in self.outputs if value.producer]
+from ..ir.graph import Node, Value
+from ..kernels.groups import Group
 
 
 @dataclass

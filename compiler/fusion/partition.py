@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from ..ir.graph import Graph, Node, Value
+from ..kernels.family import KernelFamily, family_of
+from ..kernels.groups import Region
 from ..ops.registry import Registry
 from ..rewriting.rules import is_static
 from .dequant_fusion import narrow_values
-from .groups import Region
 
-#: Families that read each operand element many times
-REUSING_FAMILIES = frozenset({"gemm", "conv", "conv_transpose"})
 #: Nodes that a kernel may inline: they bound the size of a shader
 INLINE_LIMIT = 128
 
@@ -33,6 +32,16 @@ class Partition:
         self.region_of: dict[Node, Region] = {}
         self.materialise: set[Value] = set()
         self.reasons: dict[tuple[int, int], tuple[Node, Node, str]] = {}  #: the first of each pair
+
+    def family_of(self, node: Node) -> KernelFamily | None:
+        """Return the kernel family of a node; None for maps."""
+        return family_of(node, self.operators)
+
+    def anchor_family(self, region: Region) -> KernelFamily:
+        """Return the kernel family of a region's anchor."""
+        family = self.family_of(region.anchor)
+        assert family is not None
+        return family
 
     def refuse(self, producer: Node, consumer: Node, reason: str) -> None:
         """Record why two neighbours do not share a kernel."""

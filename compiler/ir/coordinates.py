@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ..symbolic import polynomial as ix
 from ..symbolic.polynomial import Dim
-from .graph import Shape
+from .graph import Shape, Value
+
+Sizes = Mapping[str, int]  #: variables of declared dynamic dimensions -> their values in one run
+
+
+def shape_of(value: Value, sizes: Sizes) -> tuple[int, ...]:
+    """Return the shape of a value for given sizes of the dynamic dimensions."""
+    return tuple(int(ix.evaluate(dim, sizes)) for dim in value.shape)
 
 
 def domain_variables(domain: Sequence[Dim]) -> tuple[Dim, ...]:

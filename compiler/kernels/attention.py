@@ -16,45 +16,36 @@ and masks are in the score.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+import numpy as np
 
 from ...runtime.plan.errors import InternalError
 from ..codegen.spec import Hook
-from ..fusion.attention_scores import Scores, product_coordinates
-from ..ir.coordinates import broadcast_coordinates
+from ..ir.coordinates import Sizes, broadcast_coordinates
 from ..ir.graph import Node, Shape, Value
-from ..ir.layout import Layout, contiguous
+from ..ops.internal.softmax_product import softmax_product_array
+from ..ops.registry import Registry
 from ..symbolic import expr as ex
 from ..symbolic import polynomial as ix
 from ..symbolic.expr import Expr
 from ..symbolic.lanes import LANES
 from ..symbolic.polynomial import Dim
 from ..tuning import attention_tiles
-from ..tuning.attention_tiles import RowAttention, TileAttention
+from ..tuning.attention_tiles import FEW_ROWS, RowAttention, TileAttention
 from ..tuning.config_choice import problem_key
+from .attention_scores import find_scores, product_coordinates
 from .config_key import extent
 from .context import Built, GroupContext, lanes_of, unflatten
+from .family import KernelFamily, Overflow, Reuse, register_family
+from .groups import Region, Scores
 from .loop_trips import most, within
 
 VECTOR = "vec4<f32>"
 
 
-def preferred_axes(node: Node) -> dict[int, int]:
-    """Values are read along their elements."""
-    return {1: node.operand(1).rank - 1}
-
-
-def scores_axes(scores: Scores) -> list[tuple[Value, int]]:
-    """Queries and keys are read along the terms of the product."""
-    left, right = scores.product.operand(0), scores.product.operand(1)
-    return [(left, left.rank - 1), (right, right.rank - 2)]
-
-
-def output_layout(node: Node) -> Layout:
-    return contiguous(node.output.rank)
-
-
-def build(context: GroupContext) -> Built:
+def _build(context: GroupContext) -> Built:
     """The kernel of a SoftmaxProduct with its scores and its fused consumers."""
     hooks = Hooks(context)
     batch, m, n = (ix.bounds(size)[1] for size in (hooks.batch_size, hooks.m_size, hooks.n_size))
@@ -233,3 +224,50 @@ class Hooks:
 
 def _padded(value: Expr, inside: Expr | None) -> Expr:
     return value if inside is None else ex.guard(inside, value, ex.const(0, value.dtype))
+
+
+class Attention(KernelFamily):
+    """``loom.SoftmaxProduct``, with the matrix product behind its scores."""
+
+    name = "attention"
+    vector_results = True
+    stores_halves = True
+
+    def find_scores(
+        self, anchor: Node, rank: Mapping[Node, int], outputs: set[Value], taken: Mapping[Node, object], ops: Registry
+    ) -> Scores | tuple[Node, str] | None:
+        return find_scores(anchor, rank, outputs, taken, ops)
+
+    def reuse(self, region: Region, user: Node, operand: Value) -> Reuse:
+        """Keys and values are read once for each of several blocks of queries."""
+        if region.anchor.attributes.parts > 1 or ix.bounds(region.domain[-2])[1] <= FEW_ROWS:
+            return Reuse.ONCE
+        reads_many = user is region.anchor or (region.scores and user is region.scores.product)
+        return Reuse.MANY if reads_many and operand is user.operand(1) else Reuse.ONCE
+
+    def preferred_axes(self, region: Region) -> list[tuple[Value, int]]:
+        """Values are read along their elements, queries and keys along the terms of the product."""
+        values = region.anchor.operand(1)
+        if region.scores is None:
+            return [(values, values.rank - 1)]
+        left, right = map(region.scores.product.operand, (0, 1))
+        return [(values, values.rank - 1), (left, left.rank - 1), (right, right.rank - 2)]
+
+    def may_reorder(self, output: Value) -> bool:
+        return output.dtype.packing == 1
+
+    def why_exact(self, anchor: Node) -> str | None:
+        return "the scores of a part of an attention are exact" if anchor.attributes.parts > 1 else None
+
+    def overflow(self, node: Node, operands: Sequence[Overflow]) -> Overflow:
+        """Results are means of the values, whatever the scores are."""
+        return operands[1]
+
+    def reference(self, node: Node, operands: Sequence[np.ndarray], sizes: Sizes) -> np.ndarray:
+        return softmax_product_array(operands[0], operands[1], node.attributes)
+
+    def build(self, context: GroupContext) -> Built:
+        return _build(context)
+
+
+register_family(Attention())

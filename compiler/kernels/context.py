@@ -16,7 +16,6 @@ from ...runtime.plan.device_profile import DeviceProfile
 from ...runtime.plan.errors import DeviceLimitError, InternalError
 from ..codegen.spec import LONG_WORDS, Grid, Hook, KernelSpec, Operand, Store, Workgroup
 from ..compilation import Compilation
-from ..fusion import Group
 from ..ir.coordinates import broadcast_coordinates
 from ..ir.graph import Node, Shape, Value
 from ..ops.registry import Registry, registry
@@ -28,6 +27,7 @@ from ..symbolic.polynomial import Dim
 from ..tuning.config_choice import Candidate, Decision
 from . import loop_trips as loop_rounds
 from .accesses import Accesses
+from .groups import Group
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,7 +251,7 @@ class GroupContext:
         phases: list[Phase] = []
         for node in region.nodes:
             output = node.outputs[0]
-            if self.operators.of(node).family == "reduce":
+            if node in region.reductions:
                 name = f"r{len(phases)}"
                 phases.append(Phase(node.attributes.kind, name, self.read(node.operand(0), tuple(coordinates))))
                 self._enter(output, mapping, ex.register(name, output.dtype.compute))
@@ -343,7 +343,7 @@ class GroupContext:
     def _check_rounds(self, rounds: int) -> None:
         limit = loop_rounds.most_rounds(self.profile)
         if limit is not None and rounds > limit:
-            node = self.group.nodes[-1] if self.group.family == "map" else self.anchor
+            node = self.group.nodes[-1] if self.group.region is None else self.anchor
             raise DeviceLimitError(
                 f"{rounds:,} rounds of the loops of {node.op} in one thread; those of a software driver end after "
                 f"{limit:,} rounds",

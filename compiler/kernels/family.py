@@ -1,70 +1,168 @@
-"""Kernel families by name: the module of each builds its kernels and says which layouts it likes.
+"""Kernel families: what the rest of the compiler asks of a kind of kernel, in one typed class.
 
-A family module has ``build(context) -> Built`` and may have
-
-``weight_layouts(node)``   input position -> :class:`Layout` for operands that are constants
-``preferred_axes(node)``   input position -> logical axis that should be innermost in memory
-``output_layout(node)``    the layout in which the kernel stores best (default: ONNX order)
+An operator that is no map names its family (``OpDef.family``).  A family is one object of a subclass of
+:class:`KernelFamily`, registered by the module that defines it; importing :mod:`shaderloom.compiler.kernels` imports
+them all.  Fusion, layouts, half precision and the interpreter decide by its answers, never by its name.
 """
 
 from __future__ import annotations
 
-from importlib import import_module
-from types import ModuleType
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from enum import IntEnum
+from typing import ClassVar, TypeVar
+
+import numpy as np
 
 from ...runtime.plan.errors import InternalError
-from ..ir.graph import Node
+from ..ir.coordinates import Sizes, domain_variables
+from ..ir.graph import Node, Shape, Value
 from ..ir.layout import Layout, contiguous
-from . import transpose
+from ..ops.registry import Registry, registry
 from .context import Built, GroupContext
+from .groups import Region, Scores
 
-#: family -> module below this package
-MODULES = {
-    "map": "map",
-    "gemm": "products.gemm",
-    "conv": "products.conv",
-    "conv_transpose": "products.conv_transpose",
-    "reduce": "rows.reduce",
-    "arg_reduce": "rows.arg_reduce",
-    "window": "window",
-    "scan": "rows.scan",
-    "rank": "ordering.rank",
-    "merge": "ordering.merge",
-    "permute": "ordering.permute",
-    "suppress": "ordering.suppress",
-    "scatter": "ordering.scatter",
-    "recurrent": "recurrent",
-    "attention": "attention",
-    "winograd_input": "products.winograd_input",
-    "winograd_output": "products.winograd_output",
-}
+#: Whether constants may carry a value (far below, far above) the range of a narrower type
+Overflow = tuple[bool, bool]
 
 
-def module(family: str) -> ModuleType:
-    if family not in MODULES:
-        raise InternalError(f"there is no kernel family '{family}'")
-    return import_module(f"{__package__}.{MODULES[family]}")
+class Reuse(IntEnum):
+    """How often a kernel computes an element of an inlined operand again."""
+
+    ONCE = 0  #: about once for each result
+    FEW = 1  #: a few times, or many times beside the loads of a whole column of weights
+    MANY = 2  #: once for every result of a row or column
+    WINDOW = 3  #: the same, and again for every position of a window
 
 
-def weight_layouts(family: str, node: Node) -> dict[int, Layout]:
-    ask = getattr(module(family), "weight_layouts", None)
-    return dict(ask(node)) if ask else {}
+class KernelFamily(ABC):
+    """A kind of kernel: how it computes its anchor, and what other parts of the compiler may do around it.
+
+    Only ``name``, :meth:`reference` and :meth:`build` must be given; the defaults of the rest are safe for any kernel.
+    """
+
+    #: The name that ``OpDef.family`` and plans use
+    name: ClassVar[str]
+    #: Whether a region of the family is a row program: a reduction that further reductions over the same axes and
+    #: elementwise consumers in the shape of its operand may join (softmax, normalisation)
+    is_row_program: ClassVar[bool] = False
+    #: Whether threads hold vectors along the last axis of the result, so that a packed result may follow
+    vector_results: ClassVar[bool] = False
+    #: Whether the kernel stores packed results of any size
+    stores_packed: ClassVar[bool] = False
+    #: Whether half precision may store float32 results as float16 (where :meth:`can_store` holds)
+    stores_halves: ClassVar[bool] = False
+    #: Whether results that are computed from positions are positions too, which must stay exact
+    keeps_positions: ClassVar[bool] = False
+
+    # -- fusion --------------------------------------------------------------------------------------------------
+
+    def domain(self, anchor: Node) -> Shape:
+        """Return the shape that the coordinates of a region range over."""
+        return anchor.outputs[0].shape
+
+    def result_coordinates(self, anchor: Node) -> Shape:
+        """Return the coordinates of the anchor's result as functions of those of :meth:`domain`."""
+        return domain_variables(anchor.outputs[0].shape)
+
+    def reuse(self, region: Region, user: Node, operand: Value) -> Reuse:
+        """Return how often the kernel of ``region`` computes an element of ``operand``, which member ``user`` reads."""
+        return Reuse.ONCE
+
+    def find_scores(
+        self, anchor: Node, rank: Mapping[Node, int], outputs: set[Value], taken: Mapping[Node, object], ops: Registry
+    ) -> Scores | tuple[Node, str] | None:
+        """Return the product that the kernel also computes, or the nearest one with the reason why it does not; None if
+        the family takes none.
+
+        ``rank`` orders the nodes, ``outputs`` are those of the model, ``taken`` are nodes that other kernels compute.
+        """
+        return None
+
+    # -- layouts -------------------------------------------------------------------------------------------------
+
+    def weight_layouts(self, node: Node) -> dict[int, Layout]:
+        """Return the layouts for operands that are constants, by input position."""
+        return {}
+
+    def preferred_axes(self, region: Region) -> list[tuple[Value, int]]:
+        """Return operands with the logical axis that should be innermost in memory."""
+        return []
+
+    def output_layout(self, node: Node) -> Layout:
+        """Return the layout in which the kernel stores best."""
+        return contiguous(node.outputs[0].rank)
+
+    def may_reorder(self, output: Value) -> bool:
+        """Return whether the kernel stores as well with another axis innermost, where consumers prefer that."""
+        return False
+
+    # -- values --------------------------------------------------------------------------------------------------
+
+    def why_exact(self, anchor: Node) -> str | None:
+        """Return why the results must keep their full precision in memory; None if they need not."""
+        return None
+
+    def overflow(self, node: Node, operands: Sequence[Overflow]) -> Overflow:
+        """Return in which directions the results may leave a range that the present ``operands`` leave."""
+        far = any(low or high for low, high in operands)
+        return far, far
+
+    @abstractmethod
+    def reference(self, node: Node, operands: Sequence[np.ndarray], sizes: Sizes) -> np.ndarray:
+        """Return the result of ``node`` computed with numpy, in the dtype of the compiler.
+
+        ``operands`` are those that are present, in order (:func:`by_position`); ``sizes`` are the values of declared
+        dynamic dimensions.
+        """
+
+    # -- the kernel ----------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def build(self, context: GroupContext) -> Built:
+        """Return the kernel of a group; raises the errors of the compiler where none can be built."""
 
 
-def preferred_axes(family: str, node: Node) -> dict[int, int]:
-    ask = getattr(module(family), "preferred_axes", None)
-    return dict(ask(node)) if ask else {}
+Family = TypeVar("Family", bound=KernelFamily)
+
+_FAMILIES: dict[str, KernelFamily] = {}
 
 
-def output_layout(family: str, node: Node) -> Layout:
-    ask = getattr(module(family), "output_layout", None)
-    return ask(node) if ask else contiguous(node.outputs[0].rank)
+def register_family(family: Family) -> Family:
+    """Add a family; raises :class:`ValueError` if its name is taken."""
+    if family.name in _FAMILIES:
+        raise ValueError(f"kernel family {family.name} is registered already")
+    _FAMILIES[family.name] = family
+    return family
+
+
+def by_position(node: Node, operands: Sequence[np.ndarray]) -> list[np.ndarray | None]:
+    """Return the present ``operands`` by input position, None for absent ones."""
+    present = iter(operands)
+    return [None if value is None else next(present) for value in node.inputs]
+
+
+def extremum_overflow(kind: str, operand: Overflow) -> Overflow:
+    """Return the overflow of a reduction: an extremum of ordinary elements too lies beyond on its own side alone."""
+    low, high = operand
+    if kind not in ("max", "max_number", "min"):
+        return low, high
+    return low and kind == "min", high and kind != "min"
+
+
+def family_named(name: str) -> KernelFamily:
+    """Return the family called ``name``."""
+    if name not in _FAMILIES:
+        raise InternalError(f"there is no kernel family '{name}'")
+    return _FAMILIES[name]
+
+
+def family_of(node: Node, operators: Registry = registry) -> KernelFamily | None:
+    """Return the family of a node; None for maps and for operators that must be expanded first."""
+    name = operators.of(node).family
+    return None if name is None else family_named(name)
 
 
 def build(context: GroupContext) -> Built:
-    """The kernel of a group.  A map that only moves elements across memory orders goes through tiles."""
-    if context.group.family == "map":
-        tiled = transpose.build_if_applicable(context)
-        if tiled is not None:
-            return tiled
-    return module(context.group.family).build(context)
+    """Return the kernel of a group."""
+    return family_named(context.group.family).build(context)

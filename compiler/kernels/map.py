@@ -6,14 +6,22 @@ expression.  Threads follow the physical order of the output, so stores are cont
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from ..codegen.spec import Hook
+from ..ir.coordinates import Sizes
+from ..ir.graph import Node
 from ..symbolic import expr as ex
 from ..symbolic import polynomial as ix
 from ..symbolic.expr import Expr
 from ..symbolic.polynomial import Dim
+from . import transpose
 from .context import Built, GroupContext, lanes_of, linear_grid, unflatten
+from .family import KernelFamily, by_position, register_family
+from .map_reference import compute_map
 
 #: A GPU starts about one workgroup in a nanosecond, which bounds the rate of many small ones; few spread better
 WORKGROUP, LARGE_WORKGROUP = 64, 256
@@ -34,7 +42,7 @@ class MapConfig:
             raise ValueError(f"workgroup must be 1 to 256, not {self.workgroup}")
 
 
-def build(context: GroupContext) -> Built:
+def _build(context: GroupContext) -> Built:
     """The kernel of a map group."""
     output = context.group.output
     layout, shape = output.layout, output.shape
@@ -83,3 +91,21 @@ def _zero_padding(value: Expr, where: tuple[Dim, ...], shape: tuple[Dim, ...], a
             condition = ex.in_range(where[axis], 0, shape[axis])
             inside = ex.binary("and", condition, inside)
     return ex.guard(inside, value, ex.const(0, value.dtype))
+
+
+class Map(KernelFamily):
+    """Elementwise operators and views, and what goes through tiles because it reads along one axis and writes along
+    another."""
+
+    name = "map"
+    stores_halves = True
+
+    def reference(self, node: Node, operands: Sequence[np.ndarray], sizes: Sizes) -> np.ndarray:
+        return compute_map(node, by_position(node, operands), sizes)
+
+    def build(self, context: GroupContext) -> Built:
+        tiled = transpose.build_if_applicable(context)
+        return _build(context) if tiled is None else tiled
+
+
+MAP = register_family(Map())

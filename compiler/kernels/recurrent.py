@@ -15,15 +15,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from ..codegen.spec import Hook
+from ..ir.coordinates import Sizes
 from ..ir.graph import Node, Value
 from ..ir.layout import Layout
 from ..ops.math.activation_functions import activation
+from ..ops.onnx.recurrent import recurrent_array
 from ..symbolic import expr as ex
 from ..symbolic import polynomial as ix
 from ..symbolic.expr import Expr
 from ..symbolic.polynomial import Dim
 from .context import Built, GroupContext
+from .family import KernelFamily, by_position, register_family
 
 #: Positions of the operands of ``loom.Recurrent``
 GATES, RECURRENCE, LENGTHS, HIDDEN, CELL, PEEPHOLES, RESET_BIAS = range(7)
@@ -43,13 +48,7 @@ class RecurrentConfig:
             raise ValueError(f"{self.unroll} terms in a round")
 
 
-def weight_layouts(node: Node) -> dict[int, Layout]:
-    """Recurrence weights [directions, gates * units, units] with the rows of the gates innermost: neighbouring
-    threads."""
-    return {RECURRENCE: Layout((0, 2, 1))}
-
-
-def build(context: GroupContext) -> Built:
+def _build(context: GroupContext) -> Built:
     """The kernel of a Recurrent with its fused consumers."""
     node = context.anchor
     attributes = node.attributes
@@ -170,3 +169,23 @@ def _clipped(value: Expr, clip: float | None) -> Expr:
     if clip is None:
         return value
     return ex.binary("max", ex.binary("min", value, ex.const(clip, "f32")), ex.const(-clip, "f32"))
+
+
+class Recurrent(KernelFamily):
+    """``loom.Recurrent``."""
+
+    name = "recurrent"
+
+    def weight_layouts(self, node: Node) -> dict[int, Layout]:
+        """Recurrence weights [directions, gates * units, units] with the rows of the gates innermost: neighbouring
+        threads."""
+        return {RECURRENCE: Layout((0, 2, 1))}
+
+    def reference(self, node: Node, operands: Sequence[np.ndarray], sizes: Sizes) -> np.ndarray:
+        return recurrent_array(node.attributes, by_position(node, operands))
+
+    def build(self, context: GroupContext) -> Built:
+        return _build(context)
+
+
+register_family(Recurrent())

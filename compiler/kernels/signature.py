@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 
-from ..fusion import Group
 from ..ir.graph import Node, Value
 from ..symbolic.polynomial import Index
+from .groups import Group
 
 #: Floating-point tensors of more elements are weights, whose contents no kernel is built from
 PARAMETERS = 16

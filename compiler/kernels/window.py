@@ -7,13 +7,16 @@ that padding costs nothing and never counts.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from ...runtime.plan.errors import UnsupportedError
 from ..codegen.spec import Hook
 from ..codegen.types import VECTOR_TYPES, WGSL_TYPES
-from ..ir.coordinates import domain_variables
-from ..ir.graph import Node
+from ..ir.coordinates import Sizes, domain_variables
+from ..ir.graph import Node, Value
 from ..ir.layout import Layout, channels_last
 from ..ops.internal.reduction import identity
 from ..ops.onnx.pooling import PoolAttributes
@@ -23,7 +26,10 @@ from ..symbolic.expr import Expr
 from ..symbolic.lanes import LANES, is_aligned
 from ..symbolic.polynomial import Dim
 from .context import Built, GroupContext, lanes_of, linear_grid, unflatten
+from .family import KernelFamily, Overflow, Reuse, extremum_overflow, register_family
+from .groups import Region
 from .rows.rows import exit_to_domain, memory_order
+from .sliding_reference import pool
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,16 +61,7 @@ class Axis:
     dilation: int
 
 
-def preferred_axes(node: Node) -> dict[int, int]:
-    """Channels innermost."""
-    return {0: 1}
-
-
-def output_layout(node: Node) -> Layout:
-    return channels_last(node.outputs[0].rank)
-
-
-def build(context: GroupContext) -> Built:
+def _build(context: GroupContext) -> Built:
     """The kernel of a pool with its fused consumers."""
     node = context.anchor
     attributes: PoolAttributes = node.attributes
@@ -225,3 +222,34 @@ def _arithmetic(
         Hook("combine", (), lanes, (("left", value_type), ("right", value_type)), combined),
         Hook("finish", (), lanes, (("value", value_type), ("count", "i32")), last),
     ]
+
+
+class Window(KernelFamily):
+    """``loom.Pool``."""
+
+    name = "window"
+    stores_packed = True
+    stores_halves = True
+
+    def reuse(self, region: Region, user: Node, operand: Value) -> Reuse:
+        """Windows overlap."""
+        return Reuse.MANY
+
+    def preferred_axes(self, region: Region) -> list[tuple[Value, int]]:
+        """Channels innermost."""
+        return [(region.anchor.operand(0), 1)]
+
+    def output_layout(self, node: Node) -> Layout:
+        return channels_last(node.outputs[0].rank)
+
+    def overflow(self, node: Node, operands: Sequence[Overflow]) -> Overflow:
+        return extremum_overflow(node.attributes.kind, operands[0])
+
+    def reference(self, node: Node, operands: Sequence[np.ndarray], sizes: Sizes) -> np.ndarray:
+        return pool(node, operands, sizes)
+
+    def build(self, context: GroupContext) -> Built:
+        return _build(context)
+
+
+register_family(Window())

@@ -14,12 +14,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ..compilation import Compilation
-from ..fusion import Fusion, Group
+from ..fusion import Fusion
 from ..ir.graph import Graph, Shape, Value
 from ..ir.layout import Layout, contiguous
-from ..kernels.attention import scores_axes
 from ..kernels.context import GroupContext
-from ..kernels.family import output_layout, preferred_axes
+from ..kernels.family import family_named
+from ..kernels.groups import Group
 from ..symbolic import expr as ex
 from ..symbolic import polynomial as ix
 from ..symbolic.expr import Expr
@@ -57,11 +57,7 @@ def _collect_votes(fusion: Fusion) -> Votes:
     for group in fusion.groups:
         if group.region is None:
             continue
-        anchor = group.region.anchor
-        wishes = [(anchor.operand(position), axis) for position, axis in preferred_axes(group.family, anchor).items()]
-        if group.region.scores is not None:
-            wishes += scores_axes(group.region.scores)
-        for operand, axis in wishes:
+        for operand, axis in family_named(group.family).preferred_axes(group.region):
             context = _LogicalContext(group, fusion.materialised, _NO_DEVICE)
             where = tuple(
                 lane_variable() if index == axis else ix.variable(f"v{index}", 0, _high(size))
@@ -80,14 +76,15 @@ def _choose(group: Group, fusion: Fusion, votes: Mapping[int, int]) -> Layout:
     value = group.output
     if group.constant:
         return contiguous(value.rank)
-    if group.region is None or group.family == "reduce":
+    family = family_named(group.family)
+    if group.region is None or family.is_row_program:
         natural = _follow_operands(group, fusion)
         if natural is not None:
             return natural
         layout = contiguous(value.rank)
     else:
         layout = _from_anchor(group)
-        if group.family != "gemm" and (group.family != "attention" or value.dtype.packing > 1):
+        if not family.may_reorder(value):
             return layout
     if votes:
         axis = max(votes, key=lambda candidate: (votes[candidate], candidate == layout.innermost, candidate))
@@ -100,7 +97,7 @@ def _from_anchor(group: Group) -> Layout:
     """Order the axes of a region's exit as the anchor's own result would lie in memory."""
     region = group.region
     assert region is not None
-    natural = output_layout(group.family, region.anchor)
+    natural = family_named(group.family).output_layout(region.anchor)
     place = {f"a{axis}": position for position, axis in enumerate(natural.order)}
     return _ordered_by(region.coordinates[region.exit], place)
 

@@ -15,7 +15,7 @@ from ..fusion import constant_values
 from ..fusion.dequant_fusion import is_cheap, narrow_values
 from ..ir.graph import Graph, Value
 from ..ir.layout import Layout, Shape
-from ..kernels.family import weight_layouts
+from ..kernels.family import family_of
 from ..ops.onnx.views import permutation
 from ..ops.registry import registry
 from ..rewriting.builder import GraphBuilder
@@ -35,10 +35,10 @@ def relayout_weights(graph: Graph) -> int:
     constant = constant_values(graph)
     weights = _Weights(graph, narrow_values(graph, constant))
     for node in list(graph.nodes):
-        family = registry.of(node).family
+        family = family_of(node)
         if family is None:
             continue
-        for position, layout in weight_layouts(family, node).items():
+        for position, layout in family.weight_layouts(node).items():
             value = node.operand(position)
             if value in constant:
                 laid_out = weights.laid_out(value, layout)

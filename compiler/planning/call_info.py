@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable
 
 from ...runtime.plan.facts import CallFacts, StoredLayout, TensorFacts, TensorKind
 from ...runtime.plan.notes import CallNotes
-from ..fusion import Group
 from ..ir.graph import Node, Value
 from ..ir.layout import Layout
 from ..kernels.context import Built
+from ..kernels.groups import Group
 from ..symbolic.dimensions import serialise
 
 

@@ -16,12 +16,14 @@ from ...runtime.plan.dtypes import compute_dtype
 from ...runtime.plan.errors import InternalError
 from ...runtime.plan.plan import Plan, Symbol, Weight
 from ..compilation import Compilation
-from ..fusion import Fusion, Group
+from ..fusion import Fusion
+from ..ir.coordinates import shape_of
 from ..ir.dataflow import operands, post_order
 from ..ir.graph import Graph, Node, Value
 from ..ir.layout import Layout
+from ..kernels.groups import Group
 from ..ops.registry import registry
-from ..reference.interpreter import run_node, shape_of
+from ..reference.interpreter import run_node
 from ..symbolic import expr as ex
 from ..symbolic.evaluate import evaluate_expr
 from ..symbolic.polynomial import Dim

@@ -35,10 +35,11 @@ from ...runtime.plan.plan import (
 from ..codegen.render import render
 from ..codegen.spec import KernelSpec
 from ..compilation import Compilation
-from ..fusion import Fusion, Group
+from ..fusion import Fusion
 from ..ir.graph import Graph, Value
 from ..kernels.context import Built, GroupContext
 from ..kernels.family import build
+from ..kernels.groups import Group
 from ..kernels.signature import signature
 from ..symbolic import expr as ex
 from ..symbolic import polynomial as ix

@@ -20,6 +20,7 @@ from ..compilation import Compilation
 from ..fusion import Fusion
 from ..ir.constants import WidenedSource
 from ..ir.graph import Graph, Node, Value
+from ..kernels.family import family_of
 from ..ops.registry import registry
 from ..options import DEFAULT_LIMITS, Limits
 from ..planning.host_weights import evaluate_constant
@@ -27,9 +28,6 @@ from ..rewriting.builder import GraphBuilder
 from .float16_storage import KernelChoice
 
 HALVES = (FLOAT16, BFLOAT16)
-
-#: Families of anchors whose kernels store packed results at any size
-PACKING_FAMILIES = frozenset({"gemm", "conv", "conv_transpose", "window"})
 
 
 def widen_halves(graph: Graph, limits: Limits = DEFAULT_LIMITS) -> int:
@@ -139,11 +137,11 @@ def _stored_operand(output: Value) -> Value | None:
     alone = len(operand.uses) == 1
     if operand.producer is None or operand.dtype is not FLOAT32:
         return None
-    definition = registry.of(operand.producer)
-    if definition.is_map:
+    family = family_of(operand.producer)
+    if family is None:
         return operand if alone or operand.storage is output.dtype else None
     # Fusion decides whether the kernel of an anchor packs its results.  What others read, too, lies in memory once.
-    shared = not alone and operand.storage is output.dtype and definition.family in PACKING_FAMILIES
+    shared = not alone and operand.storage is output.dtype and family.stores_packed
     return operand if shared else None
 
 

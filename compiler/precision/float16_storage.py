@@ -38,12 +38,13 @@ from ...runtime.plan.facts import PrecisionFacts
 from ...runtime.plan.notes import KeptValue, PrecisionNotes
 from ..codegen.render import render
 from ..compilation import Compilation
-from ..fusion import Fusion, Group, constant_values
+from ..fusion import Fusion, constant_values
 from ..ir.dataflow import operands, reachable
 from ..ir.graph import Graph, Value
 from ..kernels import transpose
 from ..kernels.context import Built, GroupContext
-from ..kernels.family import build
+from ..kernels.family import Overflow, build, family_named, family_of
+from ..kernels.groups import Group
 from ..kernels.signature import signature
 from ..ops.onnx.cast import CastAttributes
 from ..ops.registry import registry
@@ -51,16 +52,13 @@ from ..reference.interpreter import run_graph
 from ..symbolic import polynomial as ix
 from ..tuning.config_choice import Choices
 from .constant_ranges import extremes_of, weight_extremes
-from .overflow_analysis import NOWHERE, Reach, far_values
+from .overflow_analysis import NOWHERE, far_values
 
 #: weights of one axis and no more elements are vectors
 _VECTOR = 1 << 16
 
 #: why what decides is float32
 DECIDING = "a size, a choice of elements or a condition is computed from it"
-
-#: families whose kernels store half words
-_FAMILIES = frozenset({"map", "gemm", "conv", "conv_transpose", "attention", "reduce", "window", "scan"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +76,9 @@ class InterfaceConstraints:
     control: frozenset[str] = frozenset()  #: outputs that decisions depend on
     exact: frozenset[str] = frozenset()  #: outputs that become integers
     integral: frozenset[str] = frozenset()  #: inputs that were computed from integers
-    overflowing: Mapping[str, Reach] = field(default_factory=dict)  #: inputs that constants beyond the range may reach
+    overflowing: Mapping[str, Overflow] = field(
+        default_factory=dict
+    )  #: inputs that constants beyond the range may reach
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -143,7 +143,7 @@ class KernelChoice:
 
     def _compare(self, group: Group, dtype: DType) -> bool:
         value = group.output
-        if group.family == "map":  # all but those that go through tiles; weights are made once
+        if group.region is None:  # all but those that go through tiles; weights are made once
             return group.constant or transpose.build_if_applicable(self._context(group)) is None
         try:
             full = self._build(group)
@@ -263,8 +263,9 @@ class _Narrowing:
             return "positions and integers are exact"
         if value in self.deciding:
             return DECIDING
-        if group.family == "attention" and group.region and group.region.anchor.attributes.parts > 1:
-            return "the scores of a part of an attention are exact"
+        exact = group.region and family_named(group.family).why_exact(group.region.anchor)
+        if exact:
+            return exact
         if self.far.get(value, NOWHERE) != NOWHERE:
             return f"a constant beyond {FLOAT16_LARGEST:.0f} may reach it"
         reached = self.reached.get(name_of(value), 0.0)
@@ -278,7 +279,7 @@ class _Narrowing:
 
     def _stores_halves(self, group: Group) -> bool:
         """Whether the group's kernel is the same one with a float16 result."""
-        return group.family in _FAMILIES and self.choice.is_same(group, FLOAT16)
+        return family_named(group.family).stores_halves and self.choice.is_same(group, FLOAT16)
 
     # -- weights that are constants of the model -----------------------------------------------------------------
 
@@ -330,7 +331,8 @@ def _positions(graph: Graph, given: Collection[str]) -> set[Value]:
     for node in graph.nodes:
         definition = registry.of(node)
         operands = [value for value in definition.data_inputs(node) if value not in constant]
-        if not definition.is_map and definition.family != "scan":
+        family = family_of(node)
+        if not definition.is_map and not (family is not None and family.keeps_positions):
             continue
         if node.outputs[0] in constant or any(value not in found for value in operands):
             continue

@@ -11,14 +11,13 @@ from collections.abc import Callable, Mapping
 
 from ...runtime.plan.dtypes import FLOAT32
 from ..ir.graph import Graph, Node, Value
+from ..kernels.family import Overflow, family_of
 from ..ops.registry import registry
 from ..symbolic import expr as ex
 from ..symbolic.expr import Expr
 from .constant_ranges import Extremes, source_extremes
 
-#: (may lie far below the range, may lie far above)
-Reach = tuple[bool, bool]
-NOWHERE: Reach = (False, False)
+NOWHERE: Overflow = (False, False)
 
 #: functions whose results lie in the range for every argument, or follow a divisor or an angle
 _BOUNDED = frozenset("sign sin cos tan asin acos atan tanh erf not isnan isinf log asinh acosh atanh".split())
@@ -26,12 +25,12 @@ _BOUNDED = frozenset("sign sin cos tan asin acos atan tanh erf not isnan isinf l
 _SAME = frozenset("floor ceil round trunc cast fmod".split())
 
 
-def far_values(graph: Graph, limit: float, inputs: Mapping[Value, Reach] | None = None) -> dict[Value, Reach]:
+def far_values(graph: Graph, limit: float, inputs: Mapping[Value, Overflow] | None = None) -> dict[Value, Overflow]:
     """The float32 values that a constant carries beyond ``limit``; the graph must be sorted.
 
     ``inputs`` of the graph may lie there, too.
     """
-    found: dict[Value, Reach] = dict(inputs or {})
+    found: dict[Value, Overflow] = dict(inputs or {})
     for value in graph.constants:
         if value.dtype is FLOAT32 and value.constant is not None and value.elements != 0:
             reach = _of(source_extremes(value.constant), limit)
@@ -44,11 +43,11 @@ def far_values(graph: Graph, limit: float, inputs: Mapping[Value, Reach] | None 
     return found
 
 
-def _of(extremes: Extremes, limit: float) -> Reach:
+def _of(extremes: Extremes, limit: float) -> Overflow:
     return extremes.low < -limit, extremes.high > limit
 
 
-def _node_reach(node: Node, found: Mapping[Value, Reach], limit: float) -> Reach:
+def _node_reach(node: Node, found: Mapping[Value, Overflow], limit: float) -> Overflow:
     definition = registry.of(node)
     if not node.outputs or node.outputs[0].dtype is not FLOAT32:
         return NOWHERE
@@ -60,21 +59,16 @@ def _node_reach(node: Node, found: Mapping[Value, Reach], limit: float) -> Reach
         ]
         registers = {f"x{position}": reach for position, reach in enumerate(operands)}
         return expression_reach(definition.element(node, arguments), registers, limit)
-    low, high = any(reach[0] for reach in operands), any(reach[1] for reach in operands)
-    if definition.family in ("reduce", "window") and node.attributes.kind in ("max", "max_number", "min"):
-        # of a row that has ordinary elements too: the largest is not far below
-        return low and node.attributes.kind == "min", high and node.attributes.kind != "min"
-    if definition.family == "attention":  # means of the values, whatever the scores are
-        return operands[1]
-    if definition.gather is not None or definition.family in ("reduce", "window"):
-        return low, high
-    return (low or high, low or high)
+    if definition.gather is not None:
+        return _either(tuple(operands))
+    family = family_of(node)
+    return _anywhere(tuple(operands)) if family is None else family.overflow(node, operands)
 
 
-def expression_reach(value: Expr, registers: Mapping[str, Reach], limit: float) -> Reach:
+def expression_reach(value: Expr, registers: Mapping[str, Overflow], limit: float) -> Overflow:
     """Where an expression's value may lie if its registers lie there."""
 
-    def visit(node: Expr, args: tuple[Reach, ...]) -> Reach:
+    def visit(node: Expr, args: tuple[Overflow, ...]) -> Overflow:
         if node.op == "const":
             number = float(node.payload)
             return (-float("inf") < number < -limit, limit < number < float("inf"))
@@ -102,16 +96,16 @@ def _choice(node: Expr) -> str:
     return ""
 
 
-def _anywhere(args: tuple[Reach, ...]) -> Reach:
+def _anywhere(args: tuple[Overflow, ...]) -> Overflow:
     far = any(low or high for low, high in args)
     return far, far
 
 
-def _either(args: tuple[Reach, ...]) -> Reach:
+def _either(args: tuple[Overflow, ...]) -> Overflow:
     return any(low for low, _ in args), any(high for _, high in args)
 
 
-_RULES: dict[str, Callable[[tuple[Reach, ...]], Reach]] = {
+_RULES: dict[str, Callable[[tuple[Overflow, ...]], Overflow]] = {
     "add": _either,
     "sub": lambda args: (args[0][0] or args[1][1], args[0][1] or args[1][0]),
     "neg": lambda args: (args[0][1], args[0][0]),

@@ -28,8 +28,8 @@ from .second_opinion import second_opinion
 from .tensor_path import MAIN, Place
 
 if TYPE_CHECKING:
-    from ..compiler.fusion import Group
     from ..compiler.ir.graph import Value
+    from ..compiler.kernels.groups import Group
     from ..compiler.passes.lowering import Lowering
 
 #: Last bits by which sums of a few hundred terms differ when they are added in another order

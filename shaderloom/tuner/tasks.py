@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..compiler.compilation import Compilation
-from ..compiler.fusion import Group
 from ..compiler.kernels.context import Built, GroupContext
 from ..compiler.kernels.family import build
+from ..compiler.kernels.groups import Group
 from ..compiler.passes.lowering import Lowering
 from ..compiler.planning.plan_builder import stored_bytes
 from ..compiler.symbolic.dimensions import dimension_variable, serialise

@@ -6,15 +6,23 @@ of the merge path), and reads its own: all places are independent, and each is w
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from ....runtime.plan.errors import UnsupportedError
 from ...codegen.spec import Hook
 from ...codegen.types import WGSL_TYPES
+from ...ir.coordinates import Sizes
+from ...ir.graph import Node, Value
+from ...ops.internal.sorting import merge_runs_array
 from ...symbolic import expr as ex
 from ...symbolic import polynomial as ix
 from ...symbolic.polynomial import Dim
 from ..context import Built, GroupContext, linear_grid, unflatten
+from ..family import KernelFamily, Reuse, register_family
+from ..groups import Region
 from ..loop_trips import most, most_rounds
 from ..rows.rows import rows_along
 from .rank import precedes
@@ -27,7 +35,7 @@ class MergeConfig:
     workgroup: int = 64
 
 
-def build(context: GroupContext) -> Built:
+def _build(context: GroupContext) -> Built:
     """The kernel of a MergeRuns with its fused consumers."""
     node = context.anchor
     keys, order, attributes = node.operand(0), node.operand(1), node.attributes
@@ -82,3 +90,22 @@ def build(context: GroupContext) -> Built:
         flops=ix.multiply(threads, 2 * searches),
         parameters={"row_names": names, "run": attributes.run, "many_parts": parts != 1},
     )
+
+
+class Merge(KernelFamily):
+    """``loom.MergeRuns``."""
+
+    name = "merge"
+
+    def reuse(self, region: Region, user: Node, operand: Value) -> Reuse:
+        """Elements are compared with each other: each is read time and again."""
+        return Reuse.MANY
+
+    def reference(self, node: Node, operands: Sequence[np.ndarray], sizes: Sizes) -> np.ndarray:
+        return merge_runs_array(operands[0], operands[1], node.attributes)
+
+    def build(self, context: GroupContext) -> Built:
+        return _build(context)
+
+
+register_family(Merge())

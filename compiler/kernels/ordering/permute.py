@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from ...codegen.spec import Hook
 from ...codegen.types import WGSL_TYPES
+from ...ir.coordinates import Sizes
+from ...ir.graph import Node
+from ...ops.internal.sorting import permute_array
 from ...symbolic import expr as ex
 from ...symbolic import polynomial as ix
 from ..context import Built, GroupContext, linear_grid
+from ..family import KernelFamily, register_family
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +25,7 @@ class PermuteConfig:
     workgroup: int = 64
 
 
-def build(context: GroupContext) -> Built:
+def _build(context: GroupContext) -> Built:
     """The kernel of a Permute with its fused consumers."""
     node = context.anchor
     operand, order = node.operand(0), node.operand(1)
@@ -43,3 +50,18 @@ def build(context: GroupContext) -> Built:
         rounds=0,
         flops=threads,
     )
+
+
+class Permute(KernelFamily):
+    """``loom.Permute``."""
+
+    name = "permute"
+
+    def reference(self, node: Node, operands: Sequence[np.ndarray], sizes: Sizes) -> np.ndarray:
+        return permute_array(operands[0], operands[1])
+
+    def build(self, context: GroupContext) -> Built:
+        return _build(context)
+
+
+register_family(Permute())

@@ -7,14 +7,22 @@ of their run of a long row.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from ...codegen.spec import Hook
 from ...codegen.types import WGSL_TYPES
+from ...ir.coordinates import Sizes
+from ...ir.graph import Node, Value
+from ...ops.onnx.topk import top_indices_array
 from ...symbolic import expr as ex
 from ...symbolic import polynomial as ix
 from ...symbolic.expr import Expr
 from ..context import Built, GroupContext, linear_grid, unflatten
+from ..family import KernelFamily, Reuse, register_family
+from ..groups import Region
 from ..loop_trips import most
 from ..rows.rows import rows_along
 
@@ -26,7 +34,7 @@ class RankConfig:
     workgroup: int = 64
 
 
-def build(context: GroupContext) -> Built:
+def _build(context: GroupContext) -> Built:
     """The kernel of a TopIndices with its fused consumers."""
     node = context.anchor
     operand, attributes = node.operand(0), node.attributes
@@ -84,3 +92,28 @@ def precedes(compute: str, largest: bool) -> Expr:
         return larger
     not_a_number = ex.binary("and", ex.unary("isnan", one), ex.unary("not", ex.unary("isnan", other)))
     return ex.binary("or", larger, not_a_number)
+
+
+class Rank(KernelFamily):
+    """``loom.TopIndices``."""
+
+    name = "rank"
+
+    def reuse(self, region: Region, user: Node, operand: Value) -> Reuse:
+        """Elements are compared with each other: each is read time and again."""
+        return Reuse.MANY
+
+    def reference(self, node: Node, operands: Sequence[np.ndarray], sizes: Sizes) -> np.ndarray:
+        return top_indices_array(
+            operands[0],
+            node.attributes.axis,
+            int(ix.evaluate(node.attributes.k, sizes)),
+            node.attributes.largest,
+            node.attributes.run,
+        )
+
+    def build(self, context: GroupContext) -> Built:
+        return _build(context)
+
+
+register_family(Rank())

@@ -6,16 +6,23 @@ two threads write one place, so the result is the same on every device, sums of 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from ...codegen.spec import Hook
 from ...codegen.types import WGSL_TYPES
+from ...ir.coordinates import Sizes
+from ...ir.graph import Node
 from ...ops.onnx.indexing import run_time_index
+from ...ops.onnx.scatter import scatter_array
 from ...symbolic import expr as ex
 from ...symbolic import polynomial as ix
 from ...symbolic.expr import Expr
 from ...symbolic.polynomial import Dim
 from ..context import Built, GroupContext, linear_grid, unflatten
+from ..family import KernelFamily, register_family
 from ..loop_trips import most, within
 
 _COMBINE = {"add": "add", "mul": "mul", "max": "max", "min": "min"}
@@ -29,7 +36,7 @@ class ScatterConfig:
     unroll: int = 1
 
 
-def build(context: GroupContext) -> Built:
+def _build(context: GroupContext) -> Built:
     """The kernel of a Scatter with its fused consumers."""
     node = context.anchor
     data, updates, attributes = node.operand(0), node.operand(2), node.attributes
@@ -119,3 +126,18 @@ def _by_tuples(context: GroupContext, where: list[Dim]) -> tuple[Dim, Expr, Expr
         index = run_time_index(context.read(indices, [*at, axis]), data.shape[axis])
         matches = ex.binary("and", matches, _equals(index, where[axis]))
     return steps, matches, context.read(updates, [*at, *where[addressed:]])
+
+
+class Scatter(KernelFamily):
+    """``loom.Scatter``."""
+
+    name = "scatter"
+
+    def reference(self, node: Node, operands: Sequence[np.ndarray], sizes: Sizes) -> np.ndarray:
+        return scatter_array(operands[0], operands[1], operands[2], node.attributes)
+
+    def build(self, context: GroupContext) -> Built:
+        return _build(context)
+
+
+register_family(Scatter())

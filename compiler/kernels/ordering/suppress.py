@@ -8,14 +8,21 @@ are too low.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from ....runtime.plan.errors import UnsupportedError
 from ...codegen.spec import Hook
-from ...ops.onnx.suppression import BEFORE, CORNERS, MOST, ORDER, OVERLAP, SCORE, SCORES
+from ...ir.coordinates import Sizes
+from ...ir.graph import Node, Value
+from ...ops.onnx.suppression import BEFORE, CORNERS, MOST, ORDER, OVERLAP, SCORE, SCORES, choose_boxes_array
 from ...symbolic import expr as ex
 from ...symbolic import polynomial as ix
 from ..context import Built, GroupContext
+from ..family import KernelFamily, Reuse, by_position, register_family
+from ..groups import Region
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +36,7 @@ class SuppressConfig:
             raise ValueError(f"a block of {self.block} boxes")
 
 
-def build(context: GroupContext) -> Built:
+def _build(context: GroupContext) -> Built:
     """The kernel of a ChooseBoxes with its fused consumers."""
     node, attributes = context.anchor, context.anchor.attributes
     order = node.operand(ORDER)
@@ -94,3 +101,22 @@ def build(context: GroupContext) -> Built:
             "has_least": node.optional(SCORE) is not None,
         },
     )
+
+
+class Suppress(KernelFamily):
+    """``loom.ChooseBoxes``."""
+
+    name = "suppress"
+
+    def reuse(self, region: Region, user: Node, operand: Value) -> Reuse:
+        """Elements are compared with each other: each is read time and again."""
+        return Reuse.MANY
+
+    def reference(self, node: Node, operands: Sequence[np.ndarray], sizes: Sizes) -> np.ndarray:
+        return choose_boxes_array(node, by_position(node, operands))
+
+    def build(self, context: GroupContext) -> Built:
+        return _build(context)
+
+
+register_family(Suppress())

@@ -2,37 +2,25 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
-from ...ir.graph import Node
+import numpy as np
+
+from ...ir.coordinates import Sizes
+from ...ir.graph import Node, Value
 from ...ir.layout import Layout, channels_last
 from ...symbolic import polynomial as ix
 from ...symbolic.expr import Expr
 from ...symbolic.polynomial import Dim
 from ..config_key import window_of
 from ..context import Built, GroupContext, unflatten
+from ..family import Reuse, register_family
+from ..groups import Region
 from ..padded import read_padded
+from ..sliding_reference import convolution
 from . import depthwise
-from .product import Product, build_product
-
-
-def weight_layouts(node: Node) -> dict[int, Layout]:
-    """w [O, I, kernel...] in the order kernel..., I, O with whole vectors of output channels."""
-    rank = node.operand(1).rank
-    return {1: Layout((*range(2, rank), 1, 0), ((0, 4),))}
-
-
-def preferred_axes(node: Node) -> dict[int, int]:
-    return {0: 1}
-
-
-def output_layout(node: Node) -> Layout:
-    return channels_last(node.output.rank)
-
-
-def build(context: GroupContext) -> Built:
-    built = depthwise.build(context) if depthwise.applies(context) else None
-    return built if built is not None else build_product(context, product_of(context))
+from .product import Product, ProductFamily, build_product
 
 
 def output_of(pixels: Sequence[Dim], outputs: Dim) -> Callable[[Dim, Dim, Dim], tuple[Dim, ...]]:
@@ -75,3 +63,41 @@ def product_of(context: GroupContext) -> Product:
     pixel_count = ix.product(list(pixels))
     output = output_of(pixels, outputs)
     return Product(attributes.group, pixel_count, outputs, k, output, terms, window_of(attributes))
+
+
+class ConvolutionFamily(ProductFamily):
+    """What convolutions and transposed ones share."""
+
+    def output_layout(self, node: Node) -> Layout:
+        return channels_last(node.output.rank)
+
+    def preferred_axes(self, region: Region) -> list[tuple[Value, int]]:
+        """Channels innermost."""
+        return [(region.anchor.operand(0), 1)]
+
+    def reuse(self, region: Region, user: Node, operand: Value) -> Reuse:
+        """Elements are computed again for each result channel, and for each position of a window that has several."""
+        if user is not region.anchor:
+            return Reuse.ONCE
+        return Reuse.WINDOW if math.prod(region.anchor.attributes.kernel) > 1 else Reuse.MANY
+
+
+class Convolution(ConvolutionFamily):
+    """``loom.Convolution``."""
+
+    name = "conv"
+
+    def weight_layouts(self, node: Node) -> dict[int, Layout]:
+        """w [O, I, kernel...] in the order kernel..., I, O with whole vectors of output channels."""
+        rank = node.operand(1).rank
+        return {1: Layout((*range(2, rank), 1, 0), ((0, 4),))}
+
+    def reference(self, node: Node, operands: Sequence[np.ndarray], sizes: Sizes) -> np.ndarray:
+        return convolution(node, operands, sizes)
+
+    def build(self, context: GroupContext) -> Built:
+        built = depthwise.build(context) if depthwise.applies(context) else None
+        return built if built is not None else build_product(context, product_of(context))
+
+
+register_family(Convolution())

@@ -4,35 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
+from ...ir.coordinates import Sizes
 from ...ir.graph import Node
-from ...ir.layout import Layout, channels_last
+from ...ir.layout import Layout
 from ...symbolic import expr as ex
 from ...symbolic import polynomial as ix
 from ...symbolic.expr import Expr
 from ...symbolic.polynomial import Dim
 from ..config_key import window_of
 from ..context import Built, GroupContext, unflatten
+from ..family import register_family
 from ..padded import read_padded
-from .conv import output_of
+from ..sliding_reference import convolution_transpose
+from .conv import ConvolutionFamily, output_of
 from .product import Product, build_product
-
-
-def weight_layouts(node: Node) -> dict[int, Layout]:
-    """w [C, O, kernel...] in the order kernel..., C, O with whole vectors of output channels."""
-    rank = node.operand(1).rank
-    return {1: Layout((*range(2, rank), 0, 1), ((1, 4),))}
-
-
-def preferred_axes(node: Node) -> dict[int, int]:
-    return {0: 1}
-
-
-def output_layout(node: Node) -> Layout:
-    return channels_last(node.output.rank)
-
-
-def build(context: GroupContext) -> Built:
-    return build_product(context, product_of(context))
 
 
 def product_of(context: GroupContext) -> Product:
@@ -72,3 +59,23 @@ def product_of(context: GroupContext) -> Product:
     k = ix.product([*attributes.kernel, channels])
     pixel_count, window = ix.product(list(pixels)), f"transposed-{window_of(attributes)}"
     return Product(attributes.group, pixel_count, outputs, k, output_of(pixels, outputs), terms, window)
+
+
+class TransposedConvolution(ConvolutionFamily):
+    """``loom.ConvolutionTranspose``."""
+
+    name = "conv_transpose"
+
+    def weight_layouts(self, node: Node) -> dict[int, Layout]:
+        """w [C, O, kernel...] in the order kernel..., C, O with whole vectors of output channels."""
+        rank = node.operand(1).rank
+        return {1: Layout((*range(2, rank), 0, 1), ((1, 4),))}
+
+    def reference(self, node: Node, operands: Sequence[np.ndarray], sizes: Sizes) -> np.ndarray:
+        return convolution_transpose(node, operands, sizes)
+
+    def build(self, context: GroupContext) -> Built:
+        return build_product(context, product_of(context))
+
+
+register_family(TransposedConvolution())

@@ -4,37 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...ir.coordinates import broadcast_coordinates
-from ...ir.graph import Node
-from ...ir.layout import Layout, contiguous
+import numpy as np
+
+from ...ir.coordinates import Sizes, broadcast_coordinates
+from ...ir.graph import Node, Value
+from ...ir.layout import Layout
+from ...ops.onnx.matmul import matmul_array
 from ...symbolic import polynomial as ix
 from ...symbolic.expr import Expr
 from ...symbolic.polynomial import Dim
+from ...tuning.attention_tiles import FEW_ROWS
 from ..context import Built, GroupContext, unflatten
-from .product import Product, build_product
-
-
-def weight_layouts(node: Node) -> dict[int, Layout]:
-    """A constant B has whole vectors of columns; a constant A rows of whole vectors."""
-    layouts = {}
-    for position in (0, 1):
-        rank = node.operand(position).rank
-        if isinstance(node.operand(position).shape[-1], int):
-            layouts[position] = Layout(tuple(range(rank)), ((rank - 1, 4),))
-    return layouts
-
-
-def preferred_axes(node: Node) -> dict[int, int]:
-    """A is read along k, B along n."""
-    return {0: node.operand(0).rank - 1, 1: node.operand(1).rank - 1}
-
-
-def output_layout(node: Node) -> Layout:
-    return contiguous(node.output.rank)
-
-
-def build(context: GroupContext) -> Built:
-    return build_product(context, product_of(context))
+from ..family import Reuse, register_family
+from ..groups import Region
+from .product import Product, ProductFamily, build_product
 
 
 def product_of(context: GroupContext) -> Product:
@@ -54,3 +37,41 @@ def product_of(context: GroupContext) -> Product:
         )
 
     return Product(ix.product(list(batch_shape)), result.shape[-2], result.shape[-1], left.shape[-1], output, terms)
+
+
+class Gemm(ProductFamily):
+    """``loom.MatMul``."""
+
+    name = "gemm"
+
+    def reuse(self, region: Region, user: Node, operand: Value) -> Reuse:
+        """Rows of a product with few of them are computed again beside the loads of a column of weights."""
+        if user is not region.anchor:
+            return Reuse.ONCE
+        few = len(region.domain) >= 2 and ix.bounds(region.domain[-2])[1] <= FEW_ROWS
+        return Reuse.FEW if few and operand is user.operand(0) else Reuse.MANY
+
+    def weight_layouts(self, node: Node) -> dict[int, Layout]:
+        """A constant B has whole vectors of columns; a constant A rows of whole vectors."""
+        layouts = {}
+        for position in (0, 1):
+            rank = node.operand(position).rank
+            if isinstance(node.operand(position).shape[-1], int):
+                layouts[position] = Layout(tuple(range(rank)), ((rank - 1, 4),))
+        return layouts
+
+    def preferred_axes(self, region: Region) -> list[tuple[Value, int]]:
+        """A is read along k, B along n."""
+        return [(operand, operand.rank - 1) for operand in map(region.anchor.operand, (0, 1))]
+
+    def may_reorder(self, output: Value) -> bool:
+        return True
+
+    def reference(self, node: Node, operands: Sequence[np.ndarray], sizes: Sizes) -> np.ndarray:
+        return matmul_array(operands[0], operands[1])
+
+    def build(self, context: GroupContext) -> Built:
+        return build_product(context, product_of(context))
+
+
+GEMM = register_family(Gemm())

@@ -29,6 +29,7 @@ from ...tuning import gemm_tiles
 from ...tuning.config_choice import problem_key
 from ..config_key import epilogue, extent, loaded_types
 from ..context import Built, GroupContext, lanes_of, linear_grid, unflatten
+from ..family import KernelFamily
 from ..loop_trips import most, most_rounds, within
 
 
@@ -67,6 +68,14 @@ def column(vectors: Dim, size: Dim, name: str = "n") -> Dim:
     """The four columns of vector ``name``; columns beyond the end repeat the last one."""
     columns = lanes_of(ix.coordinate(name, vectors))
     return columns if divides(LANES, size) else ix.minimum(columns, ix.add(size, -1))
+
+
+class ProductFamily(KernelFamily):
+    """What the families of products share: threads hold vectors of four neighbouring results."""
+
+    vector_results = True
+    stores_packed = True
+    stores_halves = True
 
 
 class Hooks:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from ...codegen.spec import Hook
-from ...ir.graph import Node
-from ...ir.layout import Layout, contiguous
-from ...ops.internal.winograd import WinogradInputAttributes, WinogradOutputAttributes, grid
+from ...ir.coordinates import Sizes
+from ...ir.graph import Node, Value
+from ...ops.internal.winograd import WinogradInputAttributes, WinogradOutputAttributes, grid, input_array
 from ...ops.math.winograd import transform
 from ...symbolic import expr as ex
 from ...symbolic import polynomial as ix
 from ...symbolic.lanes import LANES
 from ..context import Built, GroupContext, lanes_of, linear_grid, unflatten
+from ..family import KernelFamily, Reuse, register_family
+from ..groups import Region
 from ..padded import read_padded
 
 
@@ -28,16 +33,7 @@ class WinogradConfig:
             raise ValueError(f"workgroup must be 1 to 256, not {self.workgroup}")
 
 
-def preferred_axes(node: Node) -> dict[int, int]:
-    """Channels innermost."""
-    return {0: 1}
-
-
-def output_layout(node: Node) -> Layout:
-    return contiguous(node.output.rank)
-
-
-def build(context: GroupContext) -> Built:
+def _build(context: GroupContext) -> Built:
     """The kernel; elementwise producers are parts of its loads, and it stores through its epilogue."""
     node = context.anchor
     attributes: WinogradInputAttributes = node.attributes
@@ -81,3 +77,26 @@ def tile_hooks(
         Hook(f"tile_{name}", ("tile",), 1, (), ex.coordinate(coordinate))
         for name, coordinate in zip(("image", "row", "column"), where, strict=True)
     ]
+
+
+class WinogradInput(KernelFamily):
+    """``loom.WinogradInput``."""
+
+    name = "winograd_input"
+
+    def reuse(self, region: Region, user: Node, operand: Value) -> Reuse:
+        """Tiles overlap."""
+        return Reuse.FEW
+
+    def preferred_axes(self, region: Region) -> list[tuple[Value, int]]:
+        """Channels innermost."""
+        return [(region.anchor.operand(0), 1)]
+
+    def reference(self, node: Node, operands: Sequence[np.ndarray], sizes: Sizes) -> np.ndarray:
+        return input_array(operands[0], node.attributes)
+
+    def build(self, context: GroupContext) -> Built:
+        return _build(context)
+
+
+register_family(WinogradInput())

@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import numpy as np
+
 from ...codegen.spec import Hook
-from ...ir.graph import Node
+from ...ir.coordinates import Sizes
+from ...ir.graph import Node, Value
 from ...ir.layout import Layout, channels_last
-from ...ops.internal.winograd import WinogradOutputAttributes
+from ...ops.internal.winograd import WinogradOutputAttributes, output_array
 from ...ops.math.winograd import transform
 from ...symbolic import expr as ex
 from ...symbolic import polynomial as ix
 from ...symbolic.lanes import LANES
 from ..context import Built, GroupContext, lanes_of, linear_grid
+from ..family import KernelFamily, register_family
+from ..groups import Region
 from .winograd_input import WinogradConfig, tile_hooks
 
 
-def preferred_axes(node: Node) -> dict[int, int]:
-    """Channels innermost."""
-    return {0: 2}
-
-
-def output_layout(node: Node) -> Layout:
-    return channels_last(node.output.rank)
-
-
-def build(context: GroupContext) -> Built:
+def _build(context: GroupContext) -> Built:
     """The kernel; bias, residual and activation are parts of its stores."""
     node = context.anchor
     attributes: WinogradOutputAttributes = node.attributes
@@ -61,3 +59,25 @@ def build(context: GroupContext) -> Built:
             "whole_columns": ix.modulo(width, attributes.outputs) == 0,
         },
     )
+
+
+class WinogradOutput(KernelFamily):
+    """``loom.WinogradOutput``."""
+
+    name = "winograd_output"
+
+    def preferred_axes(self, region: Region) -> list[tuple[Value, int]]:
+        """Channels innermost."""
+        return [(region.anchor.operand(0), 2)]
+
+    def output_layout(self, node: Node) -> Layout:
+        return channels_last(node.output.rank)
+
+    def reference(self, node: Node, operands: Sequence[np.ndarray], sizes: Sizes) -> np.ndarray:
+        return output_array(operands[0], node.attributes)
+
+    def build(self, context: GroupContext) -> Built:
+        return _build(context)
+
+
+register_family(WinogradOutput())

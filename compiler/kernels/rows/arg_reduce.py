@@ -6,15 +6,22 @@ the first counts, or the last with ``select_last_index``; NaN is larger and smal
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from ....runtime.plan.errors import ShapeError
 from ...codegen.spec import Hook
 from ...codegen.types import WGSL_TYPES
+from ...ir.coordinates import Sizes
+from ...ir.graph import Node
+from ...ops.internal.reduction import arg_reduce_array
 from ...symbolic import expr as ex
 from ...symbolic import polynomial as ix
 from ...symbolic.expr import Expr
 from ..context import Built, GroupContext, linear_grid
+from ..family import KernelFamily, register_family
 from ..loop_trips import within
 from .reduce import share
 from .rows import rows_along
@@ -34,7 +41,7 @@ class ArgReduceConfig:
             raise ValueError(f"a workgroup of {self.rows} x {self.strips} threads")
 
 
-def build(context: GroupContext) -> Built:
+def _build(context: GroupContext) -> Built:
     """The kernel of an ArgReduce with its fused consumers."""
     node = context.anchor
     operand, attributes = node.operand(0), node.attributes
@@ -99,3 +106,18 @@ def _beats(one: Expr, other: Expr, kind: str) -> Expr:
         return beats
     numbers = ex.binary("or", ex.unary("isnan", one), beats)
     return ex.binary("and", ex.unary("not", ex.unary("isnan", other)), numbers)
+
+
+class ArgReduce(KernelFamily):
+    """``loom.ArgReduce``."""
+
+    name = "arg_reduce"
+
+    def reference(self, node: Node, operands: Sequence[np.ndarray], sizes: Sizes) -> np.ndarray:
+        return arg_reduce_array(operands[0], node.attributes)
+
+    def build(self, context: GroupContext) -> Built:
+        return _build(context)
+
+
+register_family(ArgReduce())

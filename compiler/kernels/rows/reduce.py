@@ -15,17 +15,20 @@ length.  The order of additions depends on the configuration alone: results are 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from ....runtime.plan.device_profile import DeviceProfile
 from ....runtime.plan.dtypes import DType
 from ....runtime.plan.errors import UnsupportedError
 from ...codegen.spec import Hook, Store
 from ...codegen.types import VECTOR_TYPES, WGSL_TYPES
-from ...ir.coordinates import domain_variables
+from ...ir.coordinates import Sizes, domain_variables
+from ...ir.graph import Node, Shape, Value
 from ...ops.checks import wrap
-from ...ops.internal.reduction import identity
+from ...ops.internal.reduction import identity, reduce_array
 from ...symbolic import expr as ex
 from ...symbolic import polynomial as ix
 from ...symbolic.expr import Expr
@@ -34,6 +37,8 @@ from ...symbolic.polynomial import Dim
 from ...tuning.config_choice import problem_key
 from ..config_key import extent, loaded_types
 from ..context import Built, GroupContext, Phase, lanes_of, linear_grid, unflatten
+from ..family import KernelFamily, Overflow, Reuse, extremum_overflow, register_family
+from ..groups import Region
 from ..loop_trips import most, within
 from .register_reuse import Kept, RowProgram, keep_shared
 from .rows import Rows, exit_to_domain, memory_order
@@ -102,7 +107,7 @@ class PhaseShape:
     uses: tuple[str, ...] = ()  #: kept values that an element of this phase is made of
 
 
-def build(context: GroupContext) -> Built:
+def _build(context: GroupContext) -> Built:
     """The kernel of a reduction with its fused consumers."""
     region = context.group.region
     assert region is not None
@@ -434,3 +439,37 @@ def _build_words(context: GroupContext, rows: Rows, row_lanes: int, column_lanes
         flops=ix.multiply(ix.product(region.domain), _work(phases, store, context.exit_is_row)),
         parameters={"phases": _shapes(context, program, 1, column_lanes), "row_names": _row_names(rows)},
     )
+
+
+class Reduce(KernelFamily):
+    """``loom.Reduce``, and the reductions and elementwise nodes of softmax and normalisations that follow."""
+
+    name = "reduce"
+    is_row_program = True
+    stores_halves = True
+
+    def domain(self, anchor: Node) -> Shape:
+        return anchor.operand(0).shape
+
+    def result_coordinates(self, anchor: Node) -> Shape:
+        axes = set(anchor.attributes.axes)
+        names = domain_variables(anchor.operand(0).shape)
+        if anchor.attributes.keepdims:
+            return tuple(0 if axis in axes else name for axis, name in enumerate(names))
+        return tuple(name for axis, name in enumerate(names) if axis not in axes)
+
+    def reuse(self, region: Region, user: Node, operand: Value) -> Reuse:
+        """A single reduction reads each element once; each further phase reads it again."""
+        return Reuse.ONCE if len(region.reductions) == 1 and region.exit.producer is region.anchor else Reuse.MANY
+
+    def overflow(self, node: Node, operands: Sequence[Overflow]) -> Overflow:
+        return extremum_overflow(node.attributes.kind, operands[0])
+
+    def reference(self, node: Node, operands: Sequence[np.ndarray], sizes: Sizes) -> np.ndarray:
+        return reduce_array(operands[0], node.attributes, node.operand(0).dtype)
+
+    def build(self, context: GroupContext) -> Built:
+        return _build(context)
+
+
+register_family(Reduce())

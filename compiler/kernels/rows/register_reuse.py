@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ...codegen.spec import Store
-from ...fusion.prologues import EXPENSIVE
 from ...symbolic import expr as ex
 from ...symbolic import polynomial as ix
 from ...symbolic.expr import Expr
@@ -93,4 +92,4 @@ def _is_worth(value: Expr, registers: set[str]) -> bool:
     varies = any(ix.variables(node.payload.position) & {"column"} for node in loads) or any(
         node.op == "register" and node.payload in registers for node in nodes
     )
-    return varies and (bool(loads) or any(node.op in EXPENSIVE for node in nodes))
+    return varies and (bool(loads) or any(node.op in ex.EXPENSIVE for node in nodes))

@@ -6,13 +6,20 @@ where it starts, and it walks its columns again and stores.  The order of operat
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from ...codegen.spec import Hook
 from ...codegen.types import WGSL_TYPES
+from ...ir.coordinates import Sizes
+from ...ir.graph import Node
+from ...ops.onnx.cumulative import cumulate_array
 from ...symbolic import expr as ex
 from ...symbolic import polynomial as ix
 from ..context import Built, GroupContext, linear_grid
+from ..family import KernelFamily, register_family
 from ..loop_trips import within
 from .rows import rows_along
 
@@ -38,7 +45,7 @@ def _rounds(config: ScanConfig, columns: int) -> int:
     return run if config.strips == 1 else 2 * run + config.strips
 
 
-def build(context: GroupContext) -> Built:
+def _build(context: GroupContext) -> Built:
     """The kernel of a Cumulate with its fused consumers."""
     node = context.anchor
     operand, attributes = node.operand(0), node.attributes
@@ -88,3 +95,19 @@ def build(context: GroupContext) -> Built:
             "reverse": attributes.reverse,
         },
     )
+
+
+class Scan(KernelFamily):
+    """``loom.Cumulate``."""
+
+    name = "scan"
+    keeps_positions = True
+
+    def reference(self, node: Node, operands: Sequence[np.ndarray], sizes: Sizes) -> np.ndarray:
+        return cumulate_array(operands[0], node.attributes)
+
+    def build(self, context: GroupContext) -> Built:
+        return _build(context)
+
+
+register_family(Scan())

@@ -8,7 +8,6 @@ itself, a block of keys at a time: :func:`find_scores` gives the nodes, or why n
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from ..ir.coordinates import broadcast_coordinates
 from ..ir.dataflow import reachable
@@ -18,17 +17,11 @@ from ..symbolic import expr as ex
 from ..symbolic import polynomial as ix
 from ..symbolic.expr import Expr
 from ..symbolic.polynomial import Dim
+from .groups import Scores
+from .products.gemm import GEMM
 
 #: Nodes between a product and the softmax that are looked at
 SEARCHED = 64
-
-
-@dataclass(frozen=True)
-class Scores:
-    """``nodes`` in topological order: the ``product`` first, then what makes scores of it."""
-
-    product: Node
-    nodes: tuple[Node, ...]
 
 
 def find_scores(
@@ -65,7 +58,7 @@ def _products(anchor: Node, operators: Registry) -> list[tuple[Node, set[Node]]]
             continue
         seen.add(node)
         definition = operators.of(node)
-        if definition.family == "gemm":
+        if definition.family == GEMM.name:
             found.append(node)
         elif definition.is_map:
             operands = [value.producer for value in definition.data_inputs(node)]
