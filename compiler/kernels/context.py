@@ -28,6 +28,7 @@ from ..tuning.config_choice import Candidate, Decision
 from . import loop_trips as loop_rounds
 from .accesses import Accesses
 from .groups import Group
+from .operand_names import reads_own_element_only, renamed, stored_expressions, written_over
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,19 @@ class Built:
     flops: Dim
     decisions: tuple[Decision, ...] = ()
 
+    def reads_in_step(self, operand: Value) -> bool:
+        """Return whether each thread reads of ``operand`` only what it overwrites if the result takes its memory."""
+        return reads_own_element_only(self.spec, self._name(operand))
+
+    def in_place(self, operand: Value) -> Built:
+        """Return the same kernel with its result in the memory of ``operand``."""
+        result = self.spec.operands[-1].name
+        spec = written_over(self.spec, self._name(operand), result)
+        return replace(self, spec=spec, operands=tuple(value for value in self.operands if value is not operand))
+
+    def _name(self, operand: Value) -> str:
+        return self.spec.operands[self.operands.index(operand)].name
+
 
 class GroupContext:
     """The group under construction; one instance per kernel."""
@@ -59,7 +73,6 @@ class GroupContext:
         compilation: Compilation,
         *,
         symbols: Sequence[str] = (),
-        in_place: Value | None = None,
         operators: Registry = registry,
     ) -> None:
         self.group = group
@@ -68,7 +81,6 @@ class GroupContext:
         self.symbols = tuple(symbols)
         self.materialised = materialised
         self.operators = operators
-        self.in_place = in_place  #: operand whose memory the output takes over
         self._decisions: dict[str, Decision] = {}
         self._names: dict[Value, str] = {}
         self._accesses = Accesses()
@@ -158,7 +170,7 @@ class GroupContext:
 
     def name(self, value: Value) -> str:
         """Name of the operand bound for ``value``: ``y`` for the output, ``y1`` ... for further ones, or ``x0`` ..."""
-        if value is self.group.output or value is self.in_place:
+        if value is self.group.output:
             return "y"
         if value in self.group.also:
             return f"y{1 + self.group.also.index(value)}"
@@ -302,7 +314,7 @@ class GroupContext:
         hooks = self._accesses.bounded(hooks, {**values, **{self.name(output): output for output in outputs}})
         read: dict[str, None] = {}
         for hook in hooks:
-            expressions = [store.value for store in hook.stores] + [s.condition for s in hook.stores if s.condition]
+            expressions = [each for store in hook.stores for each in stored_expressions(store)]
             if hook.result is not None:
                 expressions.append(hook.result)
             for expression in expressions:
@@ -314,8 +326,8 @@ class GroupContext:
             value = values[name]
             operands.append(Operand(f"x{number}", "read", value.dtype.name))
             bound.append(value)
-        renamed = {name: f"x{number}" for number, name in enumerate(loaded)}
-        hooks = [_rename(hook, renamed) for hook in hooks]
+        names = {name: f"x{number}" for number, name in enumerate(loaded)}
+        hooks = [renamed(hook, names) for hook in hooks]
         for output in outputs:
             operands.append(Operand(self.name(output), "read_write", output.dtype.name))
             bound.append(output)
@@ -405,43 +417,6 @@ def unflatten(flat: Dim, sizes: Sequence[Dim]) -> list[Dim]:
     if wide:
         coordinates[wide[0]] = flat
     return coordinates
-
-
-def _rename(hook: Hook, names: Mapping[str, str]) -> Hook:
-    if all(old == new for old, new in names.items()):
-        return hook
-
-    def leaf(node: Expr) -> Expr | None:
-        if node.op != "load" or names.get(str(node.payload.operand), node.payload.operand) == node.payload.operand:
-            return None
-        payload = node.payload
-        where = tuple(_rename_index(axis, rename) for axis in payload.coordinates)
-        return ex.load(names[str(payload.operand)], payload.dtype, where, node.dtype)
-
-    def rename(expression: Expr) -> Expr:
-        return ex.replace(expression, leaf)
-
-    stores = tuple(
-        Store(
-            store.operand,
-            store.dtype,
-            _rename_index(store.position, rename),
-            rename(store.value),
-            None if store.condition is None else rename(store.condition),
-        )
-        for store in hook.stores
-    )
-    result = None if hook.result is None else rename(hook.result)
-    return replace(hook, result=result, stores=stores)
-
-
-def _rename_index(value: Dim, rename: Callable[[Expr], Expr]) -> Dim:
-    def on_atom(atom: ix.Atom) -> Dim | None:
-        if atom.kind != "opaque":
-            return None
-        return ex.as_index(rename(atom.payload), atom.low, atom.high)
-
-    return ix.transform(value, on_atom)
 
 
 __all__ = ["LANE", "Built", "GroupContext", "Phase", "lanes_of", "linear_grid", "unflatten"]

@@ -27,7 +27,7 @@ class Signature:
     values: tuple[Value, ...]
 
 
-def signature(group: Group, materialised: Mapping[Value, Group], in_place: Value | None) -> Signature | None:
+def signature(group: Group, materialised: Mapping[Value, Group]) -> Signature | None:
     """The signature of a group, or None if an attribute cannot be compared."""
     numbers: dict[Value, int] = {}
 
@@ -57,7 +57,7 @@ def signature(group: Group, materialised: Mapping[Value, Group], in_place: Value
             region.domain,
             tuple(number(node.outputs[0]) for node in region.reductions),
         )
-    ends = (*map(number, group.outputs), number(in_place))
+    ends = tuple(map(number, group.outputs))
     values = tuple(numbers)
     key = (group.family, group.constant, nodes, shape, ends, tuple(_value_key(value, materialised) for value in values))
     try:

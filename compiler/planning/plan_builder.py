@@ -41,7 +41,6 @@ from ..kernels.context import Built, GroupContext
 from ..kernels.family import build
 from ..kernels.groups import Group
 from ..kernels.signature import signature
-from ..symbolic import expr as ex
 from ..symbolic import polynomial as ix
 from ..symbolic.dimensions import dimension_variable, serialise
 from ..symbolic.polynomial import Dim
@@ -145,7 +144,7 @@ class Planner:
             made.shares = self._shareable(group, made.built)
             if made.shares is None:
                 continue
-            made.built = self._build_or_blame(group, made.shares)
+            made.built = made.built.in_place(made.shares)
             root = self.owner[group.output] = self._root(made.shares)
             self.last_read[root] = max(self.last_read.get(root, -1), self.last_read.get(group.output, -1))
             shared += 1
@@ -194,13 +193,9 @@ class Planner:
     # -- kernels -------------------------------------------------------------------------------------------------
 
     def _make(self, group: Group) -> None:
-        """Choose the kernel of one group."""
-        self.made[group.output] = _Made(group, self._build_or_blame(group, None))
-
-    def _build_or_blame(self, group: Group, in_place: Value | None) -> Built:
-        """Build a group's kernel; errors get the group's last ONNX node."""
+        """Choose the kernel of one group; errors get the group's last ONNX node."""
         try:
-            return self._build(group, in_place)
+            self.made[group.output] = _Made(group, self._build(group))
         except ShaderloomError as error:
             error.origin = error.origin or group.nodes[-1].origin
             raise
@@ -221,15 +216,15 @@ class Planner:
             self._kernel_of[output] = kernel
         return len(self.kernels)
 
-    def _build(self, group: Group, in_place: Value | None) -> Built:
+    def _build(self, group: Group) -> Built:
         """The group's kernel; a group that is like an earlier one gets its spec."""
-        own = signature(group, self.fusion.materialised, in_place)
+        own = signature(group, self.fusion.materialised)
         found = None if own is None else self._built.get(own.key)
         if own is not None and found is not None:
             spec, places, flops, decisions = found
             return Built(spec, tuple(own.values[place] for place in places), flops, decisions)
         names = [dimension_variable(symbol.name, symbol.low, symbol.step) for symbol in self.symbols]
-        context = GroupContext(group, self.fusion.materialised, self.compilation, symbols=names, in_place=in_place)
+        context = GroupContext(group, self.fusion.materialised, self.compilation, symbols=names)
         built = build(context)
         if own is not None:
             places = tuple(own.values.index(value) for value in built.operands)
@@ -245,7 +240,7 @@ class Planner:
         if output in self.outputs:
             return None
         size = stored_bytes(output)
-        for operand, value in zip(built.spec.operands, built.operands, strict=True):
+        for value in built.operands:
             source = self.fusion.materialised.get(value)
             if value is output or source is None or source.constant or value in self.outputs:
                 continue
@@ -257,27 +252,13 @@ class Planner:
                 self._root(other) is self._root(value) and other is not value for other in built.operands
             ):
                 continue
-            if self._read_in_step(operand.name, built.spec):
+            if built.reads_in_step(value):
                 return value
         return None
 
     def _read_later(self, value: Value, group: Group) -> bool:
         """Whether the block of memory that holds ``value`` is read after ``group``."""
         return self.last_read.get(self._root(value), -1) > group.index
-
-    @staticmethod
-    def _read_in_step(operand: str, spec: KernelSpec) -> bool:
-        for hook in spec.hooks:
-            expressions = [] if hook.result is None else [hook.result]
-            for expression in expressions:
-                if any(node.payload.operand == operand for node in ex.loads(expression)):
-                    return False
-            for store in hook.stores:
-                for expression in (store.value, *([store.condition] if store.condition else [])):
-                    for node in ex.loads(expression):
-                        if node.payload.operand == operand and node.payload.position != store.position:
-                            return False
-        return True
 
     # -- weights -------------------------------------------------------------------------------------------------
 

@@ -132,7 +132,7 @@ class KernelChoice:
 
     def is_same(self, group: Group, dtype: DType) -> bool:
         """Whether the group, whose result is float32, has the same kernel with a result of ``dtype``."""
-        own = signature(group, self.fusion.materialised, None)
+        own = signature(group, self.fusion.materialised)
         key = None if own is None else (own.key, dtype.name)
         found = self._known.get(key)
         if found is None:
