@@ -1,9 +1,9 @@
-"""Where activations live: lifetimes, in-place sharing, arenas and offsets.
+"""Allocation of activation memory: live ranges to arenas and offsets.
 
 WebGPU forbids one buffer to be bound read-only and read-write in one dispatch, even at disjoint ranges; it allows
 several read-write bindings of disjoint ranges.  So tensors are packed into a few *arenas* (one buffer each) such that
-no call reads and writes the same arena.  Where that wastes too much, one arena holds them all, and the planner binds
-what a call reads for writing too; and if that is not enough, the buffers of outputs hold tensors that die before the
+no call reads and writes the same arena.  Where that wastes too much, one arena holds them all, and what a call reads is
+bound for writing too; and if that is not enough, the buffers of outputs hold tensors that die before the
 output is written.  Only a tensor that takes over the memory of an operand that dies shares its range.
 
 With static sizes tensors get offsets inside arenas: largest first, at the lowest offset where nothing overlaps in time.
@@ -22,8 +22,8 @@ from ..symbolic.polynomial import Dim
 
 
 @dataclass(frozen=True)
-class Tensor:
-    """A block of memory with its lifetime: written first in call ``first``, read last in call ``last`` (inclusive).
+class LiveRange:
+    """The calls during which a block of memory is in use, from ``first`` to ``last`` inclusive.
 
     ``size`` in bytes.  ``written`` and ``read`` are the calls that bind it for writing and for reading only.
     """
@@ -35,26 +35,45 @@ class Tensor:
     read: frozenset[int]
 
 
-@dataclass
-class Placement:
-    """``arenas``: bytes of each; ``place[i]``: (arena, offset in bytes) of tensor i.
+@dataclass(frozen=True, slots=True)
+class ArenaBuffer:
+    """The arena with this number."""
 
-    Arena ``-1 - n`` is the buffer of output n.
-    """
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class OutputBuffer:
+    """The buffer of the output with this number."""
+
+    number: int
+
+
+Buffer = ArenaBuffer | OutputBuffer
+
+
+@dataclass
+class Allocation:
+    """``arenas``: bytes of each; ``locations[i]``: the buffer of block i, and its offset there in bytes."""
 
     arenas: list[Dim] = field(default_factory=list)
-    place: list[tuple[int, int]] = field(default_factory=list)
+    locations: list[tuple[Buffer, int]] = field(default_factory=list)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of all arenas, at most."""
+        return sum(ix.bounds(size)[1] for size in self.arenas)
 
 
-def assign(tensors: Sequence[Tensor], alignment: int, outputs: Sequence[Tensor] = ()) -> Placement:
-    """Place all tensors; offsets are multiples of ``alignment``.  ``outputs`` have buffers of their own."""
-    if any(isinstance(tensor.size, ix.Index) for tensor in (*tensors, *outputs)):
-        return _assign_slots(tensors)
-    return _assign_offsets(tensors, outputs, alignment)
+def allocate(blocks: Sequence[LiveRange], alignment: int, outputs: Sequence[LiveRange] = ()) -> Allocation:
+    """Place all blocks; offsets are multiples of ``alignment``.  ``outputs`` have buffers of their own."""
+    if any(isinstance(block.size, ix.Index) for block in (*blocks, *outputs)):
+        return _allocate_slots(blocks)
+    return _allocate_offsets(blocks, outputs, alignment)
 
 
-def lower_bound(tensors: Sequence[Tensor]) -> int:
-    """The largest sum of tensors that are live at one call: no plan without in-place sharing can need less."""
+def lower_bound(tensors: Sequence[LiveRange]) -> int:
+    """Return the largest sum of blocks that are live at one call: no plan without in-place sharing can need less."""
     changes: dict[int, int] = {}
     for tensor in tensors:
         size = ix.bounds(tensor.size)[1]
@@ -67,7 +86,7 @@ def lower_bound(tensors: Sequence[Tensor]) -> int:
     return peak
 
 
-def _conflicts(tensors: Sequence[Tensor]) -> list[set[int]]:
+def _conflicts(tensors: Sequence[LiveRange]) -> list[set[int]]:
     """Tensors that may not share an arena: one is read by a call that writes the other."""
     readers: dict[int, list[int]] = {}
     writers: dict[int, list[int]] = {}
@@ -86,7 +105,7 @@ def _conflicts(tensors: Sequence[Tensor]) -> list[set[int]]:
     return conflicts
 
 
-def _alive_together(tensors: Sequence[Tensor]) -> list[list[int]]:
+def _alive_together(tensors: Sequence[LiveRange]) -> list[list[int]]:
     """For each tensor the others that live at one call or more with it: a sweep over the calls."""
     together: list[list[int]] = [[] for _ in tensors]
     alive: list[int] = []
@@ -106,33 +125,33 @@ _TRIES, _COMPARISONS = 64, 400_000
 _APART = 1.15
 
 
-def _assign_offsets(tensors: Sequence[Tensor], outputs: Sequence[Tensor], alignment: int) -> Placement:
-    """The first of three kinds of placement that takes little more than the lower bound, or the smallest."""
+def _allocate_offsets(tensors: Sequence[LiveRange], outputs: Sequence[LiveRange], alignment: int) -> Allocation:
+    """The first of three kinds of allocation that takes little more than the lower bound, or the smallest."""
     everything = [*tensors, *outputs]
     least = lower_bound(everything)
     allowed = int(_APART * least) - sum(ix.number(tensor.size) for tensor in outputs)
     together = _alive_together(everything)
     free: list[set[int]] = [set() for _ in everything]
-    best: Placement | None = None
+    best: Allocation | None = None
     for conflicts, rooms in ((_conflicts(everything), 0), (free, 0), (free, len(outputs))):
-        placement = _smallest(everything, len(tensors), alignment, together, conflicts, rooms)
-        if best is None or _total(placement) < _total(best):
-            best = placement
-        if _total(best) <= allowed:
+        allocation = _smallest(everything, len(tensors), alignment, together, conflicts, rooms)
+        if best is None or allocation.bytes < best.bytes:
+            best = allocation
+        if best.bytes <= allowed:
             break
     assert best is not None
     return best
 
 
 def _smallest(
-    everything: Sequence[Tensor],
+    everything: Sequence[LiveRange],
     count: int,
     alignment: int,
     together: Sequence[Sequence[int]],
     conflicts: Sequence[set[int]],
     rooms: int,
-) -> Placement:
-    """The smallest of several greedy placements of the first ``count``, roughly the largest first.
+) -> Allocation:
+    """The smallest of several greedy allocations of the first ``count``, roughly the largest first.
 
     The rest are outputs; buffers of the first ``rooms`` of them may hold others.  Chance is seeded: plans are
     repeatable.
@@ -141,23 +160,19 @@ def _smallest(
     sizes = [-(-ix.number(tensor.size) // alignment) * alignment for tensor in tensors]
     extents = [*sizes, *(ix.number(tensor.size) for tensor in everything[count:])]
     generator = random.Random(0)
-    best: Placement | None = None
+    best: Allocation | None = None
     total = sum(sizes) + 1
     bound = lower_bound(everything) - sum(extents[count:]) if rooms else lower_bound(tensors)
     for attempt in range(max(min(_TRIES, _COMPARISONS // max(count, 1) ** 2), 1)):
         weights = [size * generator.uniform(0.3, 1.0) if attempt else size for size in sizes]
         order = sorted(range(count), key=lambda number: (-weights[number], tensors[number].first, number))
-        placement = _place_in_order(extents, together, conflicts, order, rooms, total)
-        if placement is not None:
-            best, total = placement, _total(placement)
+        allocation = _place_in_order(extents, together, conflicts, order, rooms, total)
+        if allocation is not None:
+            best, total = allocation, allocation.bytes
         if total <= bound:
             break
     assert best is not None
     return best
-
-
-def _total(placement: Placement) -> int:
-    return sum(ix.bounds(size)[1] for size in placement.arenas)
 
 
 def _place_in_order(
@@ -167,12 +182,15 @@ def _place_in_order(
     order: Sequence[int],
     rooms: int,
     limit: int,
-) -> Placement | None:
-    """Each tensor goes where the arenas grow least, then to the lowest offset; None once they take ``limit`` bytes."""
+) -> Allocation | None:
+    """Put each block where the arenas grow least, then at the lowest offset; None once they take ``limit`` bytes.
+
+    Buffers are numbered: those of the first ``rooms`` outputs, which do not grow, then the arenas.
+    """
     count = len(order)
     place: list[tuple[int, int] | None] = [None] * len(extents)
-    place[count : count + rooms] = [(-1 - room, 0) for room in range(rooms)]
-    peaks: list[int] = []
+    place[count : count + rooms] = [(room, 0) for room in range(rooms)]
+    peaks: list[int] = list(extents[count : count + rooms])
     total = 0
     for number in order:
         extent = extents[number]
@@ -182,27 +200,26 @@ def _place_in_order(
             if (spot := place[other]) is not None:
                 taken.setdefault(spot[0], []).append((spot[1], spot[1] + extents[other]))
         best: tuple[int, int, int] | None = None
-        for arena in (*range(-1, -1 - rooms, -1), *range(len(peaks))):
-            if arena in barred:
+        for buffer in range(len(peaks)):
+            if buffer in barred:
                 continue
-            offset = _lowest_gap(taken[arena], extent) if arena in taken else 0
-            end = offset + extent
-            if arena < 0 and end > extents[count - 1 - arena]:
-                continue  # the buffer of an output does not grow
-            growth = max(end - peaks[arena], 0) if arena >= 0 else 0
+            offset = _lowest_gap(taken[buffer], extent) if buffer in taken else 0
+            growth = max(offset + extent - peaks[buffer], 0)
+            if growth and buffer < rooms:
+                continue
             if best is None or (growth, offset) < (best[0], best[2]):
-                best = (growth, arena, offset)
+                best = (growth, buffer, offset)
         if best is None:
             best = (extent, len(peaks), 0)
             peaks.append(0)
-        growth, arena, offset = best
+        growth, buffer, offset = best
         total += growth
         if total >= limit:
             return None
-        place[number] = (arena, offset)
-        if growth:
-            peaks[arena] += growth
-    return Placement(list(peaks), [spot for spot in place[:count] if spot is not None])
+        place[number] = (buffer, offset)
+        peaks[buffer] += growth
+    buffers: list[Buffer] = [*map(OutputBuffer, range(rooms)), *map(ArenaBuffer, range(len(peaks) - rooms))]
+    return Allocation(list(peaks[rooms:]), [(buffers[spot[0]], spot[1]) for spot in place[:count] if spot is not None])
 
 
 def _lowest_gap(taken: list[tuple[int, int]], extent: int) -> int:
@@ -216,11 +233,11 @@ def _lowest_gap(taken: list[tuple[int, int]], extent: int) -> int:
     return offset
 
 
-def _assign_slots(tensors: Sequence[Tensor]) -> Placement:
+def _allocate_slots(tensors: Sequence[LiveRange]) -> Allocation:
     """One tenant at a time; a slot whose tenants have had about the same size is preferred."""
-    placement = Placement()
+    allocation = Allocation()
     free_from: list[int] = []
-    place: dict[int, tuple[int, int]] = {}
+    place: dict[int, int] = {}
     for number in sorted(range(len(tensors)), key=lambda item: (tensors[item].first, item)):
         tensor = tensors[number]
         wanted = ix.bounds(tensor.size)[1]
@@ -228,17 +245,17 @@ def _assign_slots(tensors: Sequence[Tensor]) -> Placement:
         for slot, call in enumerate(free_from):
             if call > tensor.first:
                 continue
-            if best is None or _misfit(placement.arenas[slot], wanted) < _misfit(placement.arenas[best], wanted):
+            if best is None or _misfit(allocation.arenas[slot], wanted) < _misfit(allocation.arenas[best], wanted):
                 best = slot
         if best is None:
             best = len(free_from)
-            placement.arenas.append(tensor.size)
+            allocation.arenas.append(tensor.size)
             free_from.append(0)
-        placement.arenas[best] = ix.maximum(placement.arenas[best], tensor.size)
+        allocation.arenas[best] = ix.maximum(allocation.arenas[best], tensor.size)
         free_from[best] = tensor.last + 1
-        place[number] = (best, 0)
-    placement.place = [place[number] for number in range(len(tensors))]
-    return placement
+        place[number] = best
+    allocation.locations = [(ArenaBuffer(place[number]), 0) for number in range(len(tensors))]
+    return allocation
 
 
 def _misfit(size: Dim, wanted: int) -> int:

@@ -114,8 +114,8 @@ class Planner:
             if value.producer is not None and (value.elements == 0 if group is None else not group.constant):
                 self.outputs.setdefault(value, name)
         self.inputs = set(graph.inputs)
-        self.placement = arena_allocator.Placement([], [])
-        self.tensors: list[arena_allocator.Tensor] = []  #: blocks of memory with their lifetimes
+        self.allocation = arena_allocator.Allocation()
+        self.live_ranges: list[arena_allocator.LiveRange] = []  #: of the blocks of memory, those of outputs last
         self.homes: dict[Value, int] = {}  #: the number of each root value's block
         self.rooms: list[str] = []  #: buffers of outputs, in the order in which they are written first
         self.owner: dict[Value, Value] = {}  #: value -> value whose memory it lives in, after in-place sharing
@@ -157,11 +157,10 @@ class Planner:
         """
         self._place()
         self._bind_shared_arenas()
-        return len(self.placement.arenas)
+        return len(self.allocation.arenas)
 
     def assemble(self) -> Plan:
         """Put the plan together: calls with their ranges, weights, ports, and the notes of calls."""
-        placement = self.placement
         calls = tuple(self._call(self.made[group.output]) for group in self.running)
         recorder = CallRecorder(self._kind_of)
         for group in self.running:
@@ -181,7 +180,7 @@ class Planner:
             sources=tuple(self.sources.values()),
             weights=tuple(self.weights.values()),
             steps=(DeviceStep(calls),),
-            arenas=tuple(serialise(size) for size in placement.arenas),
+            arenas=tuple(serialise(size) for size in self.allocation.arenas),
             constants=constants,
             aliases=aliases,
             facts=PlanFacts(tuple(recorder.tensors), tuple(recorder.calls)),
@@ -361,7 +360,7 @@ class Planner:
                     read.setdefault(operand_root, set()).add(call)
         blocks = [root for root in first if root not in self.outputs]
         tensors = [
-            arena_allocator.Tensor(
+            arena_allocator.LiveRange(
                 stored_bytes(root), first[root], last[root], frozenset(written[root]), frozenset(read.get(root, ()))
             )
             for root in blocks
@@ -370,14 +369,14 @@ class Planner:
         self.homes = {root: number for number, root in enumerate(blocks)}
         end = len(self.running)
         produced = [
-            arena_allocator.Tensor(
+            arena_allocator.LiveRange(
                 stored_bytes(root), first[root], end, frozenset(written[root]), frozenset(read.get(root, ()))
             )
             for root in first
             if root in self.outputs
         ]
-        self.placement = arena_allocator.assign(tensors, self.compilation.profile.storage_alignment, produced)
-        self.tensors = tensors + produced
+        self.allocation = arena_allocator.allocate(tensors, self.compilation.profile.storage_alignment, produced)
+        self.live_ranges = tensors + produced
         self.rooms = [f"output:{self.outputs[root]}" for root in first if root in self.outputs]
 
     def _bind_shared_arenas(self) -> None:
@@ -442,8 +441,10 @@ class Planner:
         root = self._root(value)
         if root in self.outputs:
             return Range(f"output:{self.outputs[root]}", 0, size)
-        arena, offset = self.placement.place[self.homes[root]]
-        return Range(f"arena:{arena}" if arena >= 0 else self.rooms[-1 - arena], offset, size)
+        buffer, offset = self.allocation.locations[self.homes[root]]
+        if isinstance(buffer, arena_allocator.OutputBuffer):
+            return Range(self.rooms[buffer.number], offset, size)
+        return Range(f"arena:{buffer.number}", offset, size)
 
     def _kind_of(self, value: Value) -> TensorKind:
         """Return what a value is to the plan."""
@@ -476,12 +477,11 @@ class Planner:
     def _memory_notes(self) -> MemoryNotes:
         """Return the bytes of activation memory; upper bounds where dimensions are declared dynamic."""
         outputs = sum(ix.bounds(stored_bytes(value))[1] for value in self.outputs)
-        arenas = sum(ix.bounds(size)[1] for size in self.placement.arenas)
         naive = sum(ix.bounds(stored_bytes(value))[1] for group in self.running for value in group.outputs)
         return MemoryNotes(
-            planned_bytes=arenas + outputs,
+            planned_bytes=self.allocation.bytes + outputs,
             naive_bytes=naive,
-            lower_bound_bytes=arena_allocator.lower_bound(self.tensors),
+            lower_bound_bytes=arena_allocator.lower_bound(self.live_ranges),
             weight_bytes=sum(weight.bytes for weight in self.weights.values()),
             in_place=sum(1 for made in self.made.values() if made.shares is not None),
         )

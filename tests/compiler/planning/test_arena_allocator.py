@@ -18,7 +18,7 @@ from shaderloom.compiler.driver import compile_model
 from shaderloom.compiler.frontend import load_model
 from shaderloom.compiler.options import CompileOptions
 from shaderloom.compiler.planning import arena_allocator
-from shaderloom.compiler.planning.arena_allocator import Placement, Tensor
+from shaderloom.compiler.planning.arena_allocator import Allocation, ArenaBuffer, Buffer, LiveRange
 from shaderloom.compiler.symbolic import polynomial as ix
 from shaderloom.compiler.symbolic.dimensions import serialise
 from shaderloom.runtime.plan.device_profile import WEB, DeviceProfile
@@ -36,7 +36,7 @@ ALIGNMENT = 256
 
 
 @st.composite
-def lifetimes(draw: st.DrawFn) -> list[Tensor]:
+def lifetimes(draw: st.DrawFn) -> list[LiveRange]:
     """A straight program: every call writes one tensor and reads some that are live; a few are written again."""
     count = draw(st.integers(1, 24))
     sizes = st.sampled_from((16, 48, 256, 272, 1000 * 16, 4096, 65536))
@@ -54,86 +54,95 @@ def lifetimes(draw: st.DrawFn) -> list[Tensor]:
     tensors = []
     for by, used in zip(written, read):
         last = max(by | used)
-        tensors.append(Tensor(draw(sizes), min(by), last, frozenset(by), frozenset(used)))
+        tensors.append(LiveRange(draw(sizes), min(by), last, frozenset(by), frozenset(used)))
     return tensors
 
 
-def assert_sound(tensors: Sequence[Tensor], placement: Placement, *, apart: bool = True) -> None:
-    """The oracle: marks every 16 bytes of every arena with the tensor that owns them, call by call.
+def assert_sound(tensors: Sequence[LiveRange], allocation: Allocation, *, apart: bool = True) -> None:
+    """Mark every 16 bytes of every arena with the tensor that owns them, call by call: an oracle of its own.
 
     ``apart``: several arenas are there to keep what a call reads from what it writes.
     """
     calls = max(tensor.last for tensor in tensors) + 1
     for call in range(calls):
-        owners = [np.full(int(size) // 16, -1) for size in placement.arenas]
-        for number, (tensor, (arena, offset)) in enumerate(zip(tensors, placement.place, strict=True)):
+        owners = [np.full(int(size) // 16, -1) for size in allocation.arenas]
+        for number, (tensor, (buffer, offset)) in enumerate(zip(tensors, allocation.locations, strict=True)):
+            assert isinstance(buffer, ArenaBuffer)
+            arena = buffer.number
             assert offset % ALIGNMENT == 0
-            assert offset + int(tensor.size) <= int(placement.arenas[arena])
+            assert offset + int(tensor.size) <= int(allocation.arenas[arena])
             if tensor.first <= call <= tensor.last:
                 cells = owners[arena][offset // 16 : (offset + int(tensor.size)) // 16]
                 assert (cells == -1).all(), f"call {call}: two tensors overlap"
                 cells[:] = number
-        reads = {placement.place[number][0] for number, tensor in enumerate(tensors) if call in tensor.read}
-        writes = {placement.place[number][0] for number, tensor in enumerate(tensors) if call in tensor.written}
+        reads = {allocation.locations[number][0] for number, tensor in enumerate(tensors) if call in tensor.read}
+        writes = {allocation.locations[number][0] for number, tensor in enumerate(tensors) if call in tensor.written}
         shared = reads & writes
-        assert not shared or not apart or len(placement.arenas) == 1, f"call {call} reads and writes arena {shared}"
+        assert not shared or not apart or len(allocation.arenas) == 1, f"call {call} reads and writes arena {shared}"
 
 
 @settings(max_examples=300, deadline=None)
 @given(lifetimes())
-def test_tensors_that_live_together_never_overlap(tensors: list[Tensor]) -> None:
-    placement = arena_allocator.assign(tensors, ALIGNMENT)
-    assert_sound(tensors, placement)
-    assert sum(map(int, placement.arenas)) >= arena_allocator.lower_bound(tensors)
-    assert arena_allocator.assign(tensors, ALIGNMENT) == placement
+def test_tensors_that_live_together_never_overlap(tensors: list[LiveRange]) -> None:
+    allocation = arena_allocator.allocate(tensors, ALIGNMENT)
+    assert_sound(tensors, allocation)
+    assert sum(map(int, allocation.arenas)) >= arena_allocator.lower_bound(tensors)
+    assert arena_allocator.allocate(tensors, ALIGNMENT) == allocation
 
 
 @settings(max_examples=200, deadline=None)
 @given(lifetimes(), st.integers(1, 4))
-def test_buffers_of_outputs_hold_what_dies_before(tensors: list[Tensor], count: int) -> None:
+def test_buffers_of_outputs_hold_what_dies_before(tensors: list[LiveRange], count: int) -> None:
     """The last tensors are outputs, read at the end; others may lie in their buffers, within their size."""
     end = max(tensor.last for tensor in tensors) + 1
     inner, outputs = tensors[:-count], [replace(tensor, last=end) for tensor in tensors[-count:]]
-    placement = arena_allocator.assign(inner, ALIGNMENT, outputs)
-    arenas = len(placement.arenas)
-    place = [(arena if arena >= 0 else arenas - 1 - arena, offset) for arena, offset in placement.place]
-    place += [(arenas + number, 0) for number in range(len(outputs))]
-    sizes = [*placement.arenas, *(tensor.size for tensor in outputs)]
-    assert_sound([*inner, *outputs], Placement(sizes, place), apart=False)
+    allocation = arena_allocator.allocate(inner, ALIGNMENT, outputs)
+    arenas = len(allocation.arenas)
+    place: list[tuple[Buffer, int]] = [
+        (buffer if isinstance(buffer, ArenaBuffer) else ArenaBuffer(arenas + buffer.number), offset)
+        for buffer, offset in allocation.locations
+    ]
+    place += [(ArenaBuffer(arenas + number), 0) for number in range(len(outputs))]
+    sizes = [*allocation.arenas, *(tensor.size for tensor in outputs)]
+    assert_sound([*inner, *outputs], Allocation(sizes, place), apart=False)
     assert sum(map(int, sizes)) >= arena_allocator.lower_bound([*inner, *outputs])
 
 
 @settings(max_examples=200, deadline=None)
 @given(lifetimes(), st.integers(1, 40))
-def test_tensors_of_declared_dimensions_never_overlap(tensors: list[Tensor], size: int) -> None:
+def test_tensors_of_declared_dimensions_never_overlap(tensors: list[LiveRange], size: int) -> None:
     """Sizes that are known at run time: the plan must hold for every one of them."""
     symbol = ix.variable("n", 1, 40)
     symbolic = [
         replace(tensor, size=ix.multiply(symbol, int(tensor.size))) if number % 2 == 0 else tensor
         for number, tensor in enumerate(tensors)
     ]
-    placement = arena_allocator.assign(symbolic, ALIGNMENT)
+    allocation = arena_allocator.allocate(symbolic, ALIGNMENT)
     at = {"n": size}
     real = [replace(tensor, size=evaluate(serialise(tensor.size), at)) for tensor in symbolic]
-    arenas = [evaluate(serialise(arena), at) for arena in placement.arenas]
-    assert_sound(real, Placement(list(arenas), placement.place))
+    arenas = [evaluate(serialise(arena), at) for arena in allocation.arenas]
+    assert_sound(real, Allocation(list(arenas), allocation.locations))
 
 
 def test_the_oracle_sees_mistakes() -> None:
-    tensors = [Tensor(256, 0, 1, frozenset({0}), frozenset({1})), Tensor(256, 1, 2, frozenset({1}), frozenset({2}))]
+    tensors = [
+        LiveRange(256, 0, 1, frozenset({0}), frozenset({1})),
+        LiveRange(256, 1, 2, frozenset({1}), frozenset({2})),
+    ]
+    first, second = ArenaBuffer(0), ArenaBuffer(1)
     with pytest.raises(AssertionError, match="overlap"):
-        assert_sound(tensors, Placement([512], [(0, 0), (0, 0)]))
+        assert_sound(tensors, Allocation([512], [(first, 0), (first, 0)]))
     with pytest.raises(AssertionError, match="reads and writes"):
-        assert_sound(tensors, Placement([512, 256], [(0, 0), (0, 256)]))
-    assert_sound(tensors, Placement([256, 256], [(0, 0), (1, 0)]))
-    assert_sound(tensors, Placement([512], [(0, 0), (0, 256)]))
+        assert_sound(tensors, Allocation([512, 256], [(first, 0), (first, 256)]))
+    assert_sound(tensors, Allocation([256, 256], [(first, 0), (second, 0)]))
+    assert_sound(tensors, Allocation([512], [(first, 0), (first, 256)]))
 
 
 def test_lower_bound_is_the_largest_sum_of_live_tensors() -> None:
     tensors = [
-        Tensor(100, 0, 2, frozenset({0}), frozenset({2})),
-        Tensor(50, 1, 1, frozenset({1}), frozenset()),
-        Tensor(70, 2, 3, frozenset({2}), frozenset({3})),
+        LiveRange(100, 0, 2, frozenset({0}), frozenset({2})),
+        LiveRange(50, 1, 1, frozenset({1}), frozenset()),
+        LiveRange(70, 2, 3, frozenset({2}), frozenset({3})),
     ]
     assert arena_allocator.lower_bound(tensors) == 170
 
