@@ -299,8 +299,11 @@ class Graph:
         for node in self.nodes:
             yield from node.outputs
 
-    def text(self) -> str:
-        """The graph for people: one line a node, deterministic."""
+    def __repr__(self) -> str:
+        return f"Graph({self.name!r}, {len(self.nodes)} nodes)"
+
+    def __str__(self) -> str:
+        """Return a listing for people: one line for each constant and node, the same for equal graphs."""
         lines = [f"graph {self.name}({', '.join(f'{value!r} {value.name}' for value in self.inputs)})"]
         lines += [f"  {value!r} = constant {value.name}" for value in self.constants]
         for node in self.nodes:

@@ -24,8 +24,8 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from .codec import decode, encode
-from .dimension import DimExpr
-from .facts import PlanFacts
+from .dimension import DimExpr, dim_text, evaluate, shape_text
+from .facts import PlanFacts, TensorKind
 from .format import FORMAT, check_format
 from .notes import PlanNotes
 from .size_range import SizeRange
@@ -55,7 +55,7 @@ class Kernel:
 
     key: str
     template: str
-    wgsl: str
+    wgsl: str = field(repr=False)
     workgroup: tuple[int, int, int]
     bindings: tuple[Binding, ...]
     features: tuple[str, ...] = ()
@@ -120,6 +120,9 @@ class Port:
     dtype: str
     shape: tuple[DimExpr, ...]
 
+    def __str__(self) -> str:
+        return f"{self.name}:{self.dtype}[{shape_text(self.shape)}]"
+
 
 @dataclass(frozen=True, slots=True)
 class Constant:
@@ -171,7 +174,7 @@ def uniform_values(symbols: Sequence[Symbol], sizes: Mapping[str, int]) -> list[
     return [sizes[symbol.name] // symbol.step for symbol in symbols]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Plan:
     """A compiled model for one shape key."""
 
@@ -213,3 +216,53 @@ class Plan:
     def digest(self) -> str:
         """sha256 of the canonical JSON form."""
         return hashlib.sha256(json.dumps(self.to_json(), sort_keys=True).encode()).hexdigest()
+
+    def __repr__(self) -> str:
+        return f"Plan({self.key[:12]!r}, {len(self.kernels)} kernels, {len(self.calls)} calls)"
+
+    def __str__(self) -> str:
+        """Return a listing for people: a line for each call of the run, and totals of memory and weights.
+
+        A call's line has its number, kernel, template, grid, results and operands, and the ONNX nodes that it computes.
+        Inputs, outputs and weights have their names, other tensors their number in the plan's facts; in a plan without
+        facts buffers are listed instead.
+        """
+        templates = {kernel.key: kernel.template for kernel in self.kernels}
+        width = max(map(len, templates.values()), default=0)
+        lines = [
+            f"plan {self.key[:12]}: {', '.join(map(str, self.inputs)) or 'no inputs'}"
+            f" -> {', '.join(map(str, self.outputs))}"
+        ]
+        for number, call in enumerate(self.calls):
+            grid = "x".join(map(dim_text, call.grid))
+            tensors, nodes = self._tensors_of(number), ", ".join(call.origins) or call.label
+            lines.append(
+                f"{number:5}  {call.kernel[:12]}  {templates[call.kernel]:{width}}  {grid}  {tensors}  # {nodes}"
+            )
+        high = {symbol.name: symbol.high for symbol in self.symbols}
+        arenas = sum(evaluate(size, high) for size in self.arenas)
+        weights = sum(weight.bytes for weight in self.weights)
+        transforms = sum(bool(weight.calls) for weight in self.weights)
+        lines.append(
+            f"kernels {len(self.kernels)}, calls {len(self.calls)}, "
+            f"arenas {len(self.arenas)} ({arenas:,} bytes{' at most' if high else ''}), "
+            f"weights {len(self.weights)} ({weights:,} bytes, {transforms} transformed)"
+        )
+        return "\n".join(lines)
+
+    def _tensors_of(self, number: int) -> str:
+        """Return the results and the operands of a call as text."""
+        call = self.calls[number]
+        if not self.facts.calls:
+            return ", ".join(
+                f"{item.buffer.partition(':')[0]}:{item.buffer.partition(':')[2][:12]}" for item in call.ranges
+            )
+        facts, tensors = self.facts.calls[number], self.facts.tensors
+        names = [
+            tensor.name if tensor.name and tensor.kind is not TensorKind.ACTIVATION else f"%{index}"
+            for index, tensor in enumerate(tensors)
+        ]
+        results = [
+            f"{names[index]}:{tensors[index].dtype}[{shape_text(tensors[index].shape)}]" for index in facts.writes
+        ]
+        return f"{', '.join(results)} = ({', '.join(names[index] for index in facts.reads)})"

@@ -71,7 +71,7 @@ def trace_passes(
     remarks: list[Remark] = []
 
     def keep(report: PassReport, graph: Graph) -> None:
-        trace.graphs.append(GraphText(report.name, graph.text()))
+        trace.graphs.append(GraphText(report.name, str(graph)))
 
     if model.calibration is not None and model.calibration.is_new:
         model.calibrate_on_host({name: tuple(shape) for name, shape in shapes.items()}, profile)

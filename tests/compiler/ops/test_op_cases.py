@@ -50,7 +50,7 @@ def _compare(operator: OperatorCase, graph: Graph, actual: Sequence[np.ndarray])
         error = difference(left, right)
         assert error <= operator.case.tolerance, (
             f"output {position} differs from {runtime} by {error}:\n{left.dtype} {left.shape}\n{left}\n"
-            f"{right.dtype} {right.shape}\n{right}\n{graph.text()}"
+            f"{right.dtype} {right.shape}\n{right}\n{graph}"
         )
 
 

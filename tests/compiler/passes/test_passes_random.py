@@ -47,7 +47,7 @@ def test_operator_cases(operator: OperatorCase):
         expected = run_graph(graph, operator.feeds, sizes)
         run_rewrites(graph, verify=True)
         for before, after in zip(expected, run_graph(graph, operator.feeds, sizes), strict=True):
-            assert difference(after, before) <= 1e-6, graph.text()
+            assert difference(after, before) <= 1e-6, str(graph)
 
 
 # -- random graphs ---------------------------------------------------------------------------------------------------
@@ -157,9 +157,9 @@ def test_random_graphs(data: st.DataObject):
     disabled = data.draw(st.sets(st.sampled_from(REWRITES), max_size=2))
     feeds = {"x": np.random.default_rng(0).standard_normal((1, 4, 3, 6)).astype(np.float32)}
     expected = run_graph(graph, feeds)
-    text = graph.text()
+    text = str(graph)
     run_rewrites(graph, disabled=disabled, verify=True)
     for before, after in zip(expected, run_graph(graph, feeds), strict=True):
         scale = max(float(np.abs(before).max(initial=0.0)), 1e-3)
         error = float(np.abs(after.astype(np.float64) - before).max(initial=0.0)) / scale
-        assert error <= 1e-4, f"{error}\n{text}\n{graph.text()}"
+        assert error <= 1e-4, f"{error}\n{text}\n{graph}"
