@@ -211,14 +211,24 @@ class Hooks:
         value = self.context.read(values, (*where, self.n, element))
         return Hook("load_v", ("batch", "n", "step"), LANES, (), value)
 
+    @property
+    def stored(self) -> Shape:
+        """Coordinates of four neighbouring results."""
+        if self.parts > 1:
+            wide = lanes_of(ix.coordinate("step", self.value_vectors + 1))
+            return (*self.heads, self.m, ix.coordinate("part", self.parts), wide)
+        return (*self.heads, self.m, lanes_of(ix.coordinate("step", self.value_vectors)))
+
+    @property
+    def stores_whole_vectors(self) -> bool:
+        return self.parts > 1 or self.value_size % LANES == 0
+
     def _store(self) -> Hook:
         if self.parts > 1:
-            part, wide = ix.coordinate("part", self.parts), lanes_of(ix.coordinate("step", self.value_vectors + 1))
-            stores = self.context.stores((*self.heads, self.m, part, wide), ex.register("value", "f32"))
+            stores = self.context.stores(self.stored, ex.register("value", "f32"))
             return Hook("store_part", ("batch", "m", "part", "step"), LANES, (("value", VECTOR),), None, stores)
-        wide = lanes_of(ix.coordinate("step", self.value_vectors))
-        inside = None if self.value_size % LANES == 0 else ex.in_range(wide, 0, self.value_size)
-        stores = self.context.stores((*self.heads, self.m, wide), ex.register("value", "f32"), inside)
+        inside = None if self.stores_whole_vectors else ex.in_range(self.stored[-1], 0, self.value_size)
+        stores = self.context.stores(self.stored, ex.register("value", "f32"), inside)
         return Hook("store", ("batch", "m", "step"), LANES, (("value", VECTOR),), None, stores)
 
 
@@ -265,6 +275,10 @@ class Attention(KernelFamily):
 
     def reference(self, node: Node, operands: Sequence[np.ndarray], sizes: Sizes) -> np.ndarray:
         return softmax_product_array(operands[0], operands[1], node.attributes)
+
+    def stored_run(self, context: GroupContext) -> Shape | None:
+        hooks = Hooks(context)
+        return hooks.stored if hooks.stores_whole_vectors else None
 
     def build(self, context: GroupContext) -> Built:
         return _build(context)

@@ -221,6 +221,15 @@ class GroupContext:
         where = tuple(ix.substitute(coordinate, mapping) for coordinate in region.coordinates[node.outputs[0]])
         return self.evaluate(node, where)
 
+    def is_run(self, coordinates: Sequence[Dim]) -> bool:
+        """Return whether the results for the anchor's elements at ``coordinates``, which differ by lane, are four
+        aligned neighbours in memory: words that one thread owns."""
+        region = self.group.region
+        assert region is not None
+        mapping = {f"a{axis}": coordinate for axis, coordinate in enumerate(coordinates)}
+        where = tuple(ix.substitute(coordinate, mapping) for coordinate in region.coordinates[region.exit])
+        return is_aligned(region.exit.layout.position(region.exit.shape, where))
+
     def store(self, where: Sequence[Dim], value: Expr, condition: Expr | None = None) -> Store:
         """Write the group's output directly, at logical coordinates (map kernels)."""
         return self._store(self.group.output, tuple(where), value, condition)

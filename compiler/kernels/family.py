@@ -14,6 +14,7 @@ from typing import ClassVar, TypeVar
 
 import numpy as np
 
+from ...runtime.plan.dtypes import DType
 from ...runtime.plan.errors import InternalError
 from ..ir.coordinates import Sizes, domain_variables
 from ..ir.graph import Node, Shape, Value
@@ -117,6 +118,21 @@ class KernelFamily(ABC):
         """
 
     # -- the kernel ----------------------------------------------------------------------------------------------
+
+    def stored_run(self, context: GroupContext) -> Shape | None:
+        """Return the coordinates of the four neighbouring elements of the anchor's result that a thread stores, in
+        terms of the variable ``lane``; None where it stores single elements or parts of four."""
+        return None
+
+    def can_store(self, context: GroupContext, dtype: DType) -> bool:
+        """Return whether the kernel of a float32 result can store it as ``dtype``, without becoming a slower one.
+
+        Packed results need threads that own whole words.
+        """
+        if dtype.packing == 1:
+            return True
+        run = self.stored_run(context)
+        return run is not None and context.is_run(run)
 
     @abstractmethod
     def build(self, context: GroupContext) -> Built:

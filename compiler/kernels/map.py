@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ...runtime.plan.dtypes import DType
 from ..codegen.spec import Hook
 from ..ir.coordinates import Sizes
 from ..ir.graph import Node
@@ -104,8 +105,12 @@ class Map(KernelFamily):
         return compute_map(node, by_position(node, operands), sizes)
 
     def build(self, context: GroupContext) -> Built:
-        tiled = transpose.build_if_applicable(context)
-        return _build(context) if tiled is None else tiled
+        crossing = transpose.find_crossing(context)
+        return _build(context) if crossing is None else transpose.build(context, crossing)
+
+    def can_store(self, context: GroupContext, dtype: DType) -> bool:
+        """All can but those that go through tiles; weights are made once."""
+        return context.group.constant or transpose.find_crossing(context) is None
 
 
 MAP = register_family(Map())

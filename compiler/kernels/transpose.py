@@ -39,8 +39,18 @@ class TransposeConfig:
 CONFIGURATIONS = (TransposeConfig(), TransposeConfig(32, 4), TransposeConfig(16, 16), TransposeConfig(16, 8))
 
 
-def build_if_applicable(context: GroupContext) -> Built | None:
-    """The tiled kernel of a map group, or None where the plain one is as good."""
+@dataclass(frozen=True, slots=True)
+class Crossing:
+    """A map's ``value`` at the variables of its domain, and its only ``load`` that runs along another axis than the
+    stores: ``read_along``."""
+
+    value: Expr
+    load: Expr
+    read_along: int
+
+
+def find_crossing(context: GroupContext) -> Crossing | None:
+    """Return what makes tiles pay for a map group; None where the plain kernel is as good."""
     output = context.group.output
     if (
         context.profile.kind == "cpu"
@@ -51,12 +61,16 @@ def build_if_applicable(context: GroupContext) -> Built | None:
         return None
     if output.dtype.packing > 1 or not output.layout.is_dense or output.rank < 2:
         return None
+    value = context.evaluate(output.producer, domain_variables(output.shape))
+    found = _crossing_load(value, output.shape, output.layout.innermost)
+    return None if found is None else Crossing(value, found[1], found[0])
+
+
+def build(context: GroupContext, crossing: Crossing) -> Built:
+    """Return the tiled kernel of a map group."""
+    output = context.group.output
     shape, written_along = output.shape, output.layout.innermost
-    value = context.evaluate(output.producer, domain_variables(shape))
-    found = _crossing_load(value, shape, written_along)
-    if found is None:
-        return None
-    read_along, load = found
+    value, load, read_along = crossing.value, crossing.load, crossing.read_along
     names = {written_along: "along_write", read_along: "along_read"}
     others = [axis for axis in output.layout.order if axis not in names]
     rest = ix.product([shape[axis] for axis in others])

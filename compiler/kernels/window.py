@@ -16,14 +16,14 @@ from ...runtime.plan.errors import UnsupportedError
 from ..codegen.spec import Hook
 from ..codegen.types import VECTOR_TYPES, WGSL_TYPES
 from ..ir.coordinates import Sizes, domain_variables
-from ..ir.graph import Node, Value
+from ..ir.graph import Node, Shape, Value
 from ..ir.layout import Layout, channels_last
 from ..ops.internal.reduction import identity
 from ..ops.onnx.pooling import PoolAttributes
 from ..symbolic import expr as ex
 from ..symbolic import polynomial as ix
 from ..symbolic.expr import Expr
-from ..symbolic.lanes import LANES, is_aligned
+from ..symbolic.lanes import LANES
 from ..symbolic.polynomial import Dim
 from .context import Built, GroupContext, lanes_of, linear_grid, unflatten
 from .family import KernelFamily, Overflow, Reuse, extremum_overflow, register_family
@@ -69,13 +69,16 @@ def _build(context: GroupContext) -> Built:
     compute = operand.dtype.compute
     if attributes.kind != "max" and compute != "f32":
         raise UnsupportedError(f"{attributes.kind} pools of {operand.dtype}", origin=node.origin)
-    order = memory_order([context.read(operand, domain_variables(operand.shape))], operand.shape)
-    packed = context.group.output.dtype.packing > 1
-    lanes = _lanes(context, order, compute)
-    words = packed and lanes == 1
-    names = ("batch", "channel", *(f"output_{axis}" for axis in range(operand.rank - 2)))
-    inner = ("batch", "channel", *(f"input_{axis}" for axis in range(operand.rank - 2)))
-    outer = _variables(names, domain, lanes)
+    order = _order(context)
+    lanes = _lanes(context, order)
+    words = context.group.output.dtype.packing > 1
+    if words and lanes == LANES and context.is_run(_outer(node, LANES)):
+        words = False
+    elif words:
+        lanes = 1
+    names = _names("output", node)
+    inner = _names("input", node)
+    outer = _outer(node, lanes)
     value_type = f"vec4<{WGSL_TYPES[compute]}>" if lanes == LANES else WGSL_TYPES[compute]
     element = context.read(operand, _variables(inner, operand.shape, lanes))
     hooks = _arithmetic(attributes, element, inner, lanes, value_type, node)
@@ -163,20 +166,30 @@ def _variables(names: tuple[str, ...], shape: tuple[Dim, ...], lanes: int) -> tu
     return tuple(where)
 
 
-def _lanes(context: GroupContext, order: list[int], compute: str) -> int:
-    """Four where channels are innermost in memory and everything is read, and packed results written, in fours."""
-    operand, domain = context.anchor.operand(0), context.anchor.outputs[0].shape
-    if order[-1] != 1 or ix.modulo(domain[1], LANES) != 0 or compute not in VECTOR_TYPES:
+def _names(side: str, node: Node) -> tuple[str, ...]:
+    """Names of the coordinates of a window (``output``) or of an element (``input``)."""
+    return ("batch", "channel", *(f"{side}_{axis}" for axis in range(node.outputs[0].rank - 2)))
+
+
+def _outer(node: Node, lanes: int) -> Shape:
+    """Coordinates of the result of a thread."""
+    return _variables(_names("output", node), node.outputs[0].shape, lanes)
+
+
+def _order(context: GroupContext) -> list[int]:
+    """Axes of the operand from the outermost to the innermost in memory."""
+    operand = context.anchor.operand(0)
+    return memory_order([context.read(operand, domain_variables(operand.shape))], operand.shape)
+
+
+def _lanes(context: GroupContext, order: list[int]) -> int:
+    """Four where channels are innermost in memory and everything is read in fours."""
+    node = context.anchor
+    operand = node.operand(0)
+    if order[-1] != 1 or ix.modulo(operand.shape[1], LANES) != 0 or operand.dtype.compute not in VECTOR_TYPES:
         return 1
-    where = _variables(
-        ("batch", "channel", *(f"input_{axis}" for axis in range(operand.rank - 2))), operand.shape, LANES
-    )
-    if not context.vectorizes(context.read(operand, where)):
-        return 1
-    if context.group.output.dtype.packing > 1:
-        (store,) = context.stores(where, ex.register("value", compute))
-        return LANES if is_aligned(store.position) else 1
-    return LANES
+    where = _variables(_names("input", node), operand.shape, LANES)
+    return LANES if context.vectorizes(context.read(operand, where)) else 1
 
 
 def _axes(attributes: PoolAttributes) -> tuple[Axis, ...]:
@@ -247,6 +260,9 @@ class Window(KernelFamily):
 
     def reference(self, node: Node, operands: Sequence[np.ndarray], sizes: Sizes) -> np.ndarray:
         return pool(node, operands, sizes)
+
+    def stored_run(self, context: GroupContext) -> Shape | None:
+        return _outer(context.anchor, LANES) if _lanes(context, _order(context)) == LANES else None
 
     def build(self, context: GroupContext) -> Built:
         return _build(context)

@@ -20,7 +20,7 @@ Values are named by the ONNX node whose result they are, so that what was seen f
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -36,21 +36,18 @@ from ...runtime.plan.dtypes import (
 from ...runtime.plan.errors import ShaderloomError
 from ...runtime.plan.facts import PrecisionFacts
 from ...runtime.plan.notes import KeptValue, PrecisionNotes
-from ..codegen.render import render
 from ..compilation import Compilation
 from ..fusion import Fusion, constant_values
 from ..ir.dataflow import operands, reachable
 from ..ir.graph import Graph, Value
-from ..kernels import transpose
-from ..kernels.context import Built, GroupContext
-from ..kernels.family import Overflow, build, family_named, family_of
+from ..kernels.context import GroupContext
+from ..kernels.family import Overflow, family_named, family_of
 from ..kernels.groups import Group
 from ..kernels.signature import signature
 from ..ops.onnx.cast import CastAttributes
 from ..ops.registry import registry
 from ..reference.interpreter import run_graph
 from ..symbolic import polynomial as ix
-from ..tuning.config_choice import Choices
 from .constant_ranges import extremes_of, weight_extremes
 from .overflow_analysis import NOWHERE, far_values
 
@@ -136,33 +133,17 @@ class KernelChoice:
         key = None if own is None else (own.key, dtype.name)
         found = self._known.get(key)
         if found is None:
-            found = self._compare(group, dtype)
+            found = self._ask(group, dtype)
             if key is not None:
                 self._known[key] = found
         return found
 
-    def _compare(self, group: Group, dtype: DType) -> bool:
-        value = group.output
-        if group.region is None:  # all but those that go through tiles; weights are made once
-            return group.constant or transpose.build_if_applicable(self._context(group)) is None
+    def _ask(self, group: Group, dtype: DType) -> bool:
+        context = GroupContext(group, self.fusion.materialised, self.compilation, symbols=self.symbols)
         try:
-            full = self._build(group)
-            value.dtype = dtype
-            half = self._build(group)
-            render(half.spec)  # refuses words that two threads would share
+            return family_named(group.family).can_store(context, dtype)
         except ShaderloomError:  # a limit, which the planner reports
             return False
-        finally:
-            value.dtype = FLOAT32
-        return (full.spec.template, full.spec.config) == (half.spec.template, half.spec.config)
-
-    def _build(self, group: Group) -> Built:
-        return build(self._context(group))
-
-    def _context(self, group: Group) -> GroupContext:
-        """Return a context whose kernel, which is compared and not used, leaves no answer in the compilation."""
-        compilation = replace(self.compilation, choices=Choices())
-        return GroupContext(group, self.fusion.materialised, compilation, symbols=self.symbols)
 
 
 class _Narrowing:

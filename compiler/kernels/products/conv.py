@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from ...ir.coordinates import Sizes
-from ...ir.graph import Node, Value
+from ...ir.graph import Node, Shape, Value
 from ...ir.layout import Layout, channels_last
 from ...symbolic import polynomial as ix
 from ...symbolic.expr import Expr
@@ -20,7 +20,7 @@ from ..groups import Region
 from ..padded import read_padded
 from ..sliding_reference import convolution
 from . import depthwise
-from .product import Product, ProductFamily, build_product
+from .product import Product, ProductFamily
 
 
 def output_of(pixels: Sequence[Dim], outputs: Dim) -> Callable[[Dim, Dim, Dim], tuple[Dim, ...]]:
@@ -95,9 +95,15 @@ class Convolution(ConvolutionFamily):
     def reference(self, node: Node, operands: Sequence[np.ndarray], sizes: Sizes) -> np.ndarray:
         return convolution(node, operands, sizes)
 
+    def product(self, context: GroupContext) -> Product:
+        return product_of(context)
+
+    def stored_run(self, context: GroupContext) -> Shape | None:
+        anchor = context.anchor
+        return depthwise.stored_run(anchor) if depthwise.suits(anchor) else super().stored_run(context)
+
     def build(self, context: GroupContext) -> Built:
-        built = depthwise.build(context) if depthwise.applies(context) else None
-        return built if built is not None else build_product(context, product_of(context))
+        return depthwise.build(context) if depthwise.applies(context) else super().build(context)
 
 
 register_family(Convolution())

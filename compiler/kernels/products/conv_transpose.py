@@ -14,12 +14,12 @@ from ...symbolic import polynomial as ix
 from ...symbolic.expr import Expr
 from ...symbolic.polynomial import Dim
 from ..config_key import window_of
-from ..context import Built, GroupContext, unflatten
+from ..context import GroupContext, unflatten
 from ..family import register_family
 from ..padded import read_padded
 from ..sliding_reference import convolution_transpose
 from .conv import ConvolutionFamily, output_of
-from .product import Product, build_product
+from .product import Product
 
 
 def product_of(context: GroupContext) -> Product:
@@ -74,8 +74,8 @@ class TransposedConvolution(ConvolutionFamily):
     def reference(self, node: Node, operands: Sequence[np.ndarray], sizes: Sizes) -> np.ndarray:
         return convolution_transpose(node, operands, sizes)
 
-    def build(self, context: GroupContext) -> Built:
-        return build_product(context, product_of(context))
+    def product(self, context: GroupContext) -> Product:
+        return product_of(context)
 
 
 register_family(TransposedConvolution())

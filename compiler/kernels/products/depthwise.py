@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from ...codegen.spec import Hook
-from ...codegen.stores import owns_words
+from ...ir.graph import Node, Shape
 from ...symbolic import expr as ex
 from ...symbolic import polynomial as ix
 from ...symbolic.lanes import LANES
@@ -22,19 +22,37 @@ from .product import column, divides
 MOST_TAPS = 32
 
 
-def applies(context: GroupContext) -> bool:
-    """Whether every group has one input channel of floats, windows are short, and packed results fill words of their
-    own."""
-    weight, output = context.anchor.operand(1), context.anchor.output
+def suits(anchor: Node) -> bool:
+    """Return whether every group has one input channel of floats, and windows are short."""
+    weight, output = anchor.operand(1), anchor.output
     if output.dtype.compute != "f32" or weight.shape[1] != 1 or not ix.always_less(1, output.shape[1]):
         return False
-    if context.anchor.attributes.kernel[-1] > MOST_TAPS:
+    return bool(anchor.attributes.kernel[-1] <= MOST_TAPS)
+
+
+def applies(context: GroupContext) -> bool:
+    """Return whether the kernel suits the group's convolution, and packed results fill words of their own."""
+    if not suits(context.anchor):
         return False
-    return context.group.output.dtype.packing == 1 or divides(LANES, output.shape[1])
+    if context.group.output.dtype.packing == 1:
+        return True
+    run = stored_run(context.anchor)
+    return run is not None and context.is_run(run)
 
 
-def build(context: GroupContext) -> Built | None:
-    """The kernel, or None when a packed result would have words shared by two threads."""
+def stored_run(anchor: Node) -> Shape | None:
+    """Return the coordinates of four neighbouring channels of the result; None where some vectors are not whole."""
+    return _stored(anchor) if divides(LANES, anchor.output.shape[1]) else None
+
+
+def _stored(anchor: Node) -> Shape:
+    images, channels, *sizes = anchor.output.shape
+    outputs = (ix.coordinate(f"output_{axis}", size) for axis, size in enumerate(sizes))
+    return ix.coordinate("image", images), lanes_of(ix.coordinate("channel", ix.ceildiv(channels, LANES))), *outputs
+
+
+def build(context: GroupContext) -> Built:
+    """Return the kernel of a convolution to which it :func:`applies`."""
     node = context.anchor
     attributes = node.attributes
     value, weight, result = node.operand(0), node.operand(1), node.output
@@ -81,15 +99,12 @@ def build(context: GroupContext) -> Built | None:
         ):  # the last tile reaches beyond the padded input
             inputs[axis] = ix.variable(f"input_{axis}", -attributes.pads[axis], ix.UNBOUNDED // 2)
     taps = [ix.variable(f"tap_{axis}", 0, size - 1) for axis, size in enumerate(kernel)]
-    outputs = [ix.coordinate(f"output_{axis}", size) for axis, size in enumerate(result.shape[2:])]
 
     load_x = read_padded(context, value, image, ix.floordiv(where, multiplier), inputs)
     load_w = context.read(weight, (where, 0, *taps))
-    stored = lanes_of(ix.coordinate("channel", vectors))
-    condition = None if divides(LANES, channels) else ex.in_range(stored, 0, channels)
-    stores = context.stores((image, stored, *outputs), ex.register("value", "f32"), condition)
-    if context.group.output.dtype.packing > 1 and not all(owns_words(store) for store in stores):
-        return None
+    stored = _stored(node)
+    condition = None if divides(LANES, channels) else ex.in_range(stored[1], 0, channels)
+    stores = context.stores(stored, ex.register("value", "f32"), condition)
     hooks = [
         *_line_hooks(line_sizes, lines),
         Hook("load_x", ("image", "channel", *(f"input_{axis}" for axis in range(last + 1))), LANES, (), load_x),

@@ -14,10 +14,10 @@ from ...symbolic import polynomial as ix
 from ...symbolic.expr import Expr
 from ...symbolic.polynomial import Dim
 from ...tuning.attention_tiles import FEW_ROWS
-from ..context import Built, GroupContext, unflatten
+from ..context import GroupContext, unflatten
 from ..family import Reuse, register_family
 from ..groups import Region
-from .product import Product, ProductFamily, build_product
+from .product import Product, ProductFamily
 
 
 def product_of(context: GroupContext) -> Product:
@@ -70,8 +70,8 @@ class Gemm(ProductFamily):
     def reference(self, node: Node, operands: Sequence[np.ndarray], sizes: Sizes) -> np.ndarray:
         return matmul_array(operands[0], operands[1])
 
-    def build(self, context: GroupContext) -> Built:
-        return build_product(context, product_of(context))
+    def product(self, context: GroupContext) -> Product:
+        return product_of(context)
 
 
 GEMM = register_family(Gemm())

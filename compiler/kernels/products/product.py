@@ -12,14 +12,15 @@ template and a tile and makes the hooks:
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 from ...codegen.spec import Hook, Store
-from ...codegen.stores import owns_words
 from ...codegen.types import VECTOR_TYPES, WGSL_TYPES
+from ...ir.graph import Shape
 from ...symbolic import expr as ex
 from ...symbolic import polynomial as ix
 from ...symbolic.expr import Expr
@@ -54,6 +55,14 @@ class Product:
         return ix.product([2, self.batch, self.m, self.n, self.k])
 
     @property
+    def stored_run(self) -> Shape | None:
+        """Coordinates of four neighbouring columns of the result; None where some vectors are not whole."""
+        if not divides(LANES, self.n):
+            return None
+        batch, m = ix.coordinate("batch", self.batch), ix.coordinate("m", self.m)
+        return self.output(batch, m, lanes_of(ix.coordinate("n", ix.ceildiv(self.n, LANES))))
+
+    @property
     def problem(self) -> gemm_tiles.Problem:
         m, n, k, batch = (ix.bounds(size)[1] for size in (self.m, self.n, self.k, self.batch))
         return gemm_tiles.Problem(m, n, k, batch)
@@ -76,6 +85,16 @@ class ProductFamily(KernelFamily):
     vector_results = True
     stores_packed = True
     stores_halves = True
+
+    @abstractmethod
+    def product(self, context: GroupContext) -> Product:
+        """Return the sizes and the terms of the product behind a group."""
+
+    def stored_run(self, context: GroupContext) -> Shape | None:
+        return self.product(context).stored_run
+
+    def build(self, context: GroupContext) -> Built:
+        return build_product(context, self.product(context))
 
 
 class Hooks:
@@ -173,7 +192,8 @@ class Hooks:
             return False
         if self.context.group.output.dtype.packing == 1:
             return True
-        return divides(LANES, self.product.n) and all(owns_words(store) for store in self.stores)
+        run = self.product.stored_run
+        return run is not None and self.context.is_run(run)
 
 
 def build_product(context: GroupContext, product: Product) -> Built:

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...codegen.spec import Hook
 from ...ir.coordinates import Sizes
-from ...ir.graph import Node, Value
+from ...ir.graph import Node, Shape, Value
 from ...ops.internal.winograd import WinogradInputAttributes, WinogradOutputAttributes, grid, input_array
 from ...ops.math.winograd import transform
 from ...symbolic import expr as ex
@@ -40,14 +40,13 @@ def _build(context: GroupContext) -> Built:
     value, result = node.operand(0), node.output
     matrices = transform(attributes.outputs)
     channels, count = ix.floordiv(value.shape[1], LANES), result.shape[1]
-    vector, tile = ix.coordinate("vector", channels), ix.coordinate("tile", count)
+    vector = ix.coordinate("vector", channels)
     positions = [
         ix.variable(name, -begin, number * attributes.outputs - begin + matrices.size - attributes.outputs - 1)
         for name, begin, number in zip(("row", "column"), attributes.begins, grid(attributes), strict=True)
     ]
     load = read_padded(context, value, ix.coordinate("image", value.shape[0]), lanes_of(vector), positions)
-    point = ix.coordinate("point", result.shape[0])
-    stores = context.stores((point, tile, lanes_of(vector)), ex.register("value", "f32"))
+    stores = context.stores(_stored(node), ex.register("value", "f32"))
     hooks = [
         *tile_hooks(attributes, value.shape[0], count),
         Hook("load", ("image", "vector", "row", "column"), LANES, (), load),
@@ -66,6 +65,13 @@ def _build(context: GroupContext) -> Built:
         flops=ix.product([threads, LANES, 4, matrices.size**3]),
         parameters={"matrix": matrices.data, "size": matrices.size, "begins": attributes.begins},
     )
+
+
+def _stored(anchor: Node) -> Shape:
+    """Coordinates of four channels of a point of a tile."""
+    points, tiles, channels = anchor.output.shape
+    vector = ix.coordinate("vector", ix.floordiv(channels, LANES))
+    return ix.coordinate("point", points), ix.coordinate("tile", tiles), lanes_of(vector)
 
 
 def tile_hooks(
@@ -94,6 +100,9 @@ class WinogradInput(KernelFamily):
 
     def reference(self, node: Node, operands: Sequence[np.ndarray], sizes: Sizes) -> np.ndarray:
         return input_array(operands[0], node.attributes)
+
+    def stored_run(self, context: GroupContext) -> Shape | None:
+        return _stored(context.anchor)
 
     def build(self, context: GroupContext) -> Built:
         return _build(context)

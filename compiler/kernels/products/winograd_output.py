@@ -8,7 +8,7 @@ import numpy as np
 
 from ...codegen.spec import Hook
 from ...ir.coordinates import Sizes
-from ...ir.graph import Node, Value
+from ...ir.graph import Node, Shape, Value
 from ...ir.layout import Layout, channels_last
 from ...ops.internal.winograd import WinogradOutputAttributes, output_array
 from ...ops.math.winograd import transform
@@ -30,10 +30,7 @@ def _build(context: GroupContext) -> Built:
     channels, count = ix.floordiv(result.shape[1], LANES), value.shape[1]
     vector, tile = ix.coordinate("vector", channels), ix.coordinate("tile", count)
     load = context.read(value, (ix.coordinate("point", value.shape[0]), tile, lanes_of(vector)))
-    where = [ix.coordinate(name, size) for name, size in zip(("row", "column"), result.shape[2:], strict=True)]
-    stores = context.stores(
-        (ix.coordinate("image", result.shape[0]), lanes_of(vector), *where), ex.register("value", "f32")
-    )
+    stores = context.stores(_stored(node), ex.register("value", "f32"))
     parameters = ("image", "vector", "row", "column")
     hooks = [
         *tile_hooks(attributes, attributes.images, count),
@@ -61,6 +58,14 @@ def _build(context: GroupContext) -> Built:
     )
 
 
+def _stored(anchor: Node) -> Shape:
+    """Coordinates of four channels of a pixel."""
+    images, channels, *sizes = anchor.output.shape
+    where = (ix.coordinate(name, size) for name, size in zip(("row", "column"), sizes, strict=True))
+    vector = ix.coordinate("vector", ix.floordiv(channels, LANES))
+    return ix.coordinate("image", images), lanes_of(vector), *where
+
+
 class WinogradOutput(KernelFamily):
     """``loom.WinogradOutput``."""
 
@@ -75,6 +80,9 @@ class WinogradOutput(KernelFamily):
 
     def reference(self, node: Node, operands: Sequence[np.ndarray], sizes: Sizes) -> np.ndarray:
         return output_array(operands[0], node.attributes)
+
+    def stored_run(self, context: GroupContext) -> Shape | None:
+        return _stored(context.anchor)
 
     def build(self, context: GroupContext) -> Built:
         return _build(context)

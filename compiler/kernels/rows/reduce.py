@@ -32,7 +32,7 @@ from ...ops.internal.reduction import identity, reduce_array
 from ...symbolic import expr as ex
 from ...symbolic import polynomial as ix
 from ...symbolic.expr import Expr
-from ...symbolic.lanes import LANES, is_aligned
+from ...symbolic.lanes import LANES
 from ...symbolic.polynomial import Dim
 from ...tuning.config_choice import problem_key
 from ..config_key import extent, loaded_types
@@ -111,10 +111,7 @@ def _build(context: GroupContext) -> Built:
     """The kernel of a reduction with its fused consumers."""
     region = context.group.region
     assert region is not None
-    phases, store = context.row_program(domain_variables(region.domain))
-    order = memory_order([phase.value for phase in phases], region.domain)
-    rows = Rows.split(region.domain, context.anchor.attributes.axes, order)
-    row_lanes, column_lanes = _lanes(context, rows)
+    phases, store, rows, row_lanes, column_lanes = _walk(context)
     if context.group.output.dtype.packing > 1 and not _owns_words(context, rows, row_lanes, column_lanes):
         return _build_words(context, rows, 1, column_lanes if row_lanes == 1 else 1)
     threads = ix.product(rows.row_sizes(row_lanes)) if rows.row_axes else 1
@@ -180,6 +177,17 @@ def _build(context: GroupContext) -> Built:
             "halves": tuple(1 << level for level in reversed(range(config.strips.bit_length() - 1))),
         },
     )
+
+
+def _walk(context: GroupContext) -> tuple[list[Phase], Store, Rows, int, int]:
+    """Return the row program at the variables of its domain, the rows of the domain, and the lanes along rows and along
+    columns."""
+    region = context.group.region
+    assert region is not None
+    phases, store = context.row_program(domain_variables(region.domain))
+    order = memory_order([phase.value for phase in phases], region.domain)
+    rows = Rows.split(region.domain, context.anchor.attributes.axes, order)
+    return phases, store, rows, *_lanes(context, rows)
 
 
 def _rounds(config: ReduceConfig, columns: Dim, phases: int, stores: int) -> int:
@@ -279,8 +287,7 @@ def _owns_words(context: GroupContext, rows: Rows, row_lanes: int, column_lanes:
     """Whether every store of four lanes is one run of a packed result."""
     if row_lanes != LANES and (context.exit_is_row or column_lanes != LANES):
         return False
-    _, store = context.row_program(rows.coordinates(row_lanes, column_lanes))
-    return is_aligned(store.position)
+    return context.is_run(rows.coordinates(row_lanes, column_lanes))
 
 
 # -- hooks -----------------------------------------------------------------------------------------------------------
@@ -467,6 +474,10 @@ class Reduce(KernelFamily):
 
     def reference(self, node: Node, operands: Sequence[np.ndarray], sizes: Sizes) -> np.ndarray:
         return reduce_array(operands[0], node.attributes, node.operand(0).dtype)
+
+    def can_store(self, context: GroupContext, dtype: DType) -> bool:
+        _, _, rows, row_lanes, column_lanes = _walk(context)
+        return dtype.packing == 1 or _owns_words(context, rows, row_lanes, column_lanes)
 
     def build(self, context: GroupContext) -> Built:
         return _build(context)

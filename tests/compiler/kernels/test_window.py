@@ -158,8 +158,8 @@ def tiled(monkeypatch):
     """Kernels of map groups go through the tile where it applies, whatever the device."""
 
     def build_tiled(context: GroupContext):
-        found = transpose.build_if_applicable(context) if context.group.family == "map" else None
-        return found or build(context)
+        crossing = transpose.find_crossing(context)
+        return build(context) if crossing is None else transpose.build(context, crossing)
 
     monkeypatch.setattr(support, "build", build_tiled)
 
