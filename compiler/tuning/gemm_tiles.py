@@ -112,16 +112,23 @@ class SharedTile:
         return self.block_m + self.padding
 
 
+#: Rows of a :class:`SplitTile` at the most
+SPLIT_ROWS = 8
+
+
 @dataclass(frozen=True, slots=True)
 class SplitTile:
-    """Few rows: ``across`` threads along the columns; ``parts`` threads share the terms of each vector of columns."""
+    """Few rows, or many terms: ``parts`` threads share the terms of each vector of four columns in ``rows`` rows.
+
+    A workgroup has ``across`` such vectors.
+    """
 
     rows: int
     across: int
     parts: int
 
     def __post_init__(self) -> None:
-        if not 1 <= self.rows <= 8:
+        if not 1 <= self.rows <= SPLIT_ROWS:
             raise ValueError(f"{self.rows} rows are too many for one thread")
         if self.parts & (self.parts - 1) or not 1 <= self.across * self.parts <= 1024:
             raise ValueError(f"a workgroup of {self.across} by {self.parts} threads")
@@ -330,7 +337,7 @@ def _split_tile(problem: Problem, profile: DeviceProfile) -> SplitTile:
     """Two workgroups a multiprocessor, if the columns give so many; every thread has a few terms."""
     memory = profile.limit("max-compute-workgroup-storage-size")
     most = min(_SPLIT_THREADS, profile.limit("max-compute-invocations-per-workgroup"))
-    rows, vectors = max(problem.m, 1), ceil(problem.n / LANES)
+    rows, vectors = min(max(problem.m, 1), SPLIT_ROWS), ceil(problem.n / LANES)
     tile = SplitTile(rows, 8, 1)
     for across in (8, 4, 2):
         parts = 1

@@ -182,3 +182,18 @@ def test_casts_keep_their_types(device) -> None:
     np.testing.assert_array_equal(y, x)
     np.testing.assert_array_equal(wide, x.astype(np.float32))
     np.testing.assert_array_equal(z, (x.astype(np.float32) * np.float32(1.0009)).astype(np.float16).astype(np.float32))
+
+
+@pytest.mark.parametrize("size", [(512, 512), (300, 301), (7, 5)])
+@pytest.mark.parametrize("operator", ["GlobalAveragePool", "InstanceNormalization"])
+def test_declared_sizes_of_images(each_device, operator: str, size: tuple[int, int]) -> None:
+    """One plan for every size up to 512 by 512: a count of 262,144 is no half."""
+    weights = {} if operator == "GlobalAveragePool" else {"s": np.ones(3, np.float16), "b": np.zeros(3, np.float16)}
+    model = half_model([helper.make_node(operator, ["x", *weights], ["y"])], {"x": (1, 3, "h", "w")}, weights)
+    x = (np.random.default_rng(8).standard_normal((1, 3, *size)) * 20 + 20).astype(np.float16)
+    wide = x.astype(np.float64)
+    mean = wide.mean((2, 3), keepdims=True)
+    deviation = np.sqrt(wide.var((2, 3), keepdims=True) + 1e-5)
+    expected = mean if operator == "GlobalAveragePool" else (wide - mean) / deviation
+    found = run(each_device, model, {"x": x}, dynamic={"h": (1, 512), "w": (1, 512)})
+    assert_rounded_once(found, expected)
