@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 class Stage(StrEnum):
     """How far the model is compiled before it is shown."""
 
+    passes = "passes"
     graph = "graph"
     canonical = "canonical"
     layout = "layout"
@@ -56,7 +57,7 @@ class Stage(StrEnum):
     placement = "placement"
 
 
-GRAPH_STAGES = (Stage.graph, Stage.canonical, Stage.layout, Stage.fused)
+GRAPH_STAGES = (Stage.passes, Stage.graph, Stage.canonical, Stage.layout, Stage.fused)
 
 
 @readable_errors
@@ -69,7 +70,8 @@ def command(
         Stage,
         typer.Option(
             "--stage",
-            help="graph: operators with shapes; canonical: after all rewrites; layout: with the order of axes in "
+            help="passes: what each pass did, and its time; graph: operators with shapes; canonical: after "
+            "all rewrites; layout: with the order of axes in "
             "memory; fused: kernels with their operators; plan: calls and memory; wgsl: shader text; placement: where "
             "each node runs, and why.",
         ),
@@ -294,10 +296,14 @@ def show_graph(
     after: str | None,
     as_json: bool,
 ) -> None:
-    """The graph after a pass or stage, or the fused groups."""
-    from ..compiler.passes.pipeline import LOWERED
+    """Print the graph after a pass or stage, the fused groups, or what the passes did."""
+    from ..compiler.passes.pipeline import LOWERED, PIPELINE
     from ..inspect.pass_trace import trace_passes
 
+    if after is None and stage is Stage.passes:
+        reports = trace_passes(model, sizes, profile).reports
+        output.print_passes(reports, [name for name in PIPELINE.names if name not in PIPELINE.optional], as_json)
+        return
     trace = trace_passes(model, sizes, profile, until=after or LOWERED)
     if after is None and stage is Stage.fused:
         output.print_groups(trace.groups, as_json)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -14,6 +15,7 @@ from ..runtime.plan.errors import InputError
 from .common import format_bytes, print_json
 
 if TYPE_CHECKING:
+    from ..compiler.compilation import PassReport
     from ..inspect.pass_trace import GraphText
     from ..inspect.program_view import Look
     from ..inspect.target import Subject
@@ -30,6 +32,17 @@ def print_graph(graph: GraphText, rewrites: list[dict[str, Any]], as_json: bool)
         print_json({"stage": graph.after, "text": graph.text.splitlines(), "rewrites": rewrites})
     else:
         typer.echo(graph.text)
+
+
+def print_passes(reports: Sequence[PassReport], required: Collection[str], as_json: bool) -> None:
+    """Print what each pass that ran did, in order; those that ``disabled_passes`` may name are marked."""
+    if as_json:
+        print_json([{**asdict(report), "optional": report.name not in required} for report in reports])
+        return
+    typer.echo(f"{'':30}{'changes':>8} {'nodes':>8} {'ms':>9}")
+    for report in reports:
+        mark = "" if report.name in required else "  may be disabled"
+        typer.echo(f"{report.name:30}{report.changes:8} {report.nodes:8} {report.milliseconds:9.2f}{mark}")
 
 
 def print_groups(facts: dict[str, Any], as_json: bool) -> None:

@@ -37,6 +37,7 @@ class PassTrace:
     """What one compilation left behind, pass by pass; ``plan`` is None if it stopped earlier."""
 
     graphs: list[GraphText] = field(default_factory=list)
+    reports: list[PassReport] = field(default_factory=list)  #: what each pass did
     rewrites: list[dict[str, Any]] = field(default_factory=list)  #: rules that matched, and why some were refused
     groups: dict[str, Any] = field(default_factory=dict)  #: see :func:`~.describe.describe_groups`
     plan: Plan | None = None
@@ -72,6 +73,7 @@ def trace_passes(
 
     def keep(report: PassReport, graph: Graph) -> None:
         trace.graphs.append(GraphText(report.name, str(graph)))
+        trace.reports.append(report)
 
     if model.calibration is not None and model.calibration.is_new:
         model.calibrate_on_host({name: tuple(shape) for name, shape in shapes.items()}, profile)

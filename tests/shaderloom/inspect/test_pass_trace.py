@@ -80,6 +80,18 @@ def test_after_a_pass(inspect):
     assert "the pass 'scales' did not run" in disabled
 
 
+def test_what_the_passes_did(inspect):
+    rows = json.loads(inspect("--stage", "passes", "--json", "--option", 'disabled_passes=["views"]').stdout)
+    assert [row["name"] for row in rows] == [name for name in PIPELINE.names if name != "views"]
+    assert tuple(row["name"] for row in rows if row["optional"]) == tuple(
+        name for name in PIPELINE.optional if name != "views"
+    )
+    assert all(row["milliseconds"] >= 0 and row["nodes"] > 0 for row in rows)
+    lines = inspect("--stage", "passes").output.splitlines()
+    assert len(lines) == 1 + len(PIPELINE.names)
+    assert sum("may be disabled" in line for line in lines) == len(PIPELINE.optional)
+
+
 @pytest.mark.parametrize("name", PIPELINE.names)
 def test_after_every_pass(inspect, name):
     assert json.loads(inspect("--after", name, "--json").stdout)["stage"] == name
