@@ -77,15 +77,17 @@ def test_templates_are_found_as_resources():
 
 def test_documents_name_files_that_exist():
     """Files of the project in code quotes, and the targets of links."""
-    folders = (*FOLDERS, "tests", "docs", "bench", "examples")
+    folders = (*FOLDERS, "tests", "docs", "bench", "examples", "tools")
     paths = {path for folder in folders for path in (ROOT / folder, *(ROOT / folder).rglob("*"))}
+    paths.update(path for path in ROOT.iterdir() if path.is_file())
     known = {f"/{path.relative_to(ROOT).as_posix()}" for path in paths}
     named = re.compile(r"`((?:[\w*.-]+/)*[\w*-]+\.(?:py|j2|toml|css)|(?:[\w-]+/)+)`")
     missing = []
-    for document in (ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))):
+    documents = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "bench").rglob("*.md")]
+    for document in sorted(documents):
         text = document.read_text(encoding="utf-8")
         for name in named.findall(text):
-            source = name.removeprefix("shaderloom/")  # as it is named in an installed package
+            source = name.removeprefix("shaderloom/") or name  # as it is named in an installed package
             if not name.startswith("build/") and not fnmatch.filter(known, f"*/{source.rstrip('/')}"):
                 missing.append((document.name, name))
         for target in re.findall(r"\]\((?!https?:)([^)#]+)", text):

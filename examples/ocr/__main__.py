@@ -37,7 +37,7 @@ def session_maker(runtime: str) -> MakeSession:
         try:
             import onnxruntime
         except ModuleNotFoundError:
-            sys.exit("error: onnxruntime is not installed; it comes with pip install -e '.[dev]'")
+            sys.exit("error: onnxruntime is not installed; it comes with pip install '.[cpu]'")
 
         def make_reference(path: Path) -> Session:
             return onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])

@@ -109,7 +109,7 @@ class OnnxRuntimeReference(_Running):
             import onnxruntime
         except ImportError as error:
             raise InputError(
-                "onnxruntime is not installed", hint="pip install onnxruntime, or use --against reference"
+                "onnxruntime is not installed", hint="pip install 'shaderloom[cpu]', or use --against reference"
             ) from error
         self._runtime = onnxruntime
 

@@ -32,7 +32,7 @@ class CpuEngine:
 
     def __init__(self, path: Path | None, data: bytes | None, options: Mapping[str, Any] | None = None) -> None:
         if not providers.cpu_packages():
-            raise UnsupportedError("neither onnxruntime nor onnx is installed", hint="pip install onnxruntime")
+            raise UnsupportedError("neither onnxruntime nor onnx is installed", hint="pip install 'shaderloom[cpu]'")
         self._path = path
         self._data = data
         self.options = dict(options or {})

@@ -1,0 +1,1 @@
+"""Tools of ``./dev`` that are no part of the package."""
