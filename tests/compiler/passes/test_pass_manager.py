@@ -174,7 +174,7 @@ def test_the_context_of_another_compilation_asks_again():
     compilation.choices.choose("a", [1, 2])
     other = compilation.without(("fuse",))
     assert other.options.disabled_passes == ("fuse",)
-    assert not other.choices.answers and compilation.choices.answers
+    assert not other.choices.decisions and compilation.choices.decisions
 
 
 def test_names_are_words_of_the_command_line():
