@@ -10,7 +10,6 @@ from ..compilation import Compilation
 from ..fusion import fuse
 from ..ir.graph import Graph
 from ..planning.compilation_facts import fusion_refusals, node_placements
-from ..planning.host_weights import HostPlanner
 from ..planning.plan_builder import Planner
 from ..precision.declared_halves import declare_storage, restore_halves, widen_halves
 from ..precision.float16_storage import store_halves
@@ -106,8 +105,7 @@ def _storage(lowering: Lowering, compilation: Compilation) -> int:
 
 def _kernels(lowering: Lowering, compilation: Compilation) -> int:
     """Choose the kernel of every group."""
-    planner = Planner if compilation.keep_weight is None else HostPlanner
-    lowering.planner = planner(lowering.graph, lowering.fusion, lowering.unit.symbols, compilation)
+    lowering.planner = Planner(lowering.graph, lowering.fusion, lowering.unit.symbols, compilation)
     return lowering.planner.build_kernels()
 
 

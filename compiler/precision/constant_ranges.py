@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..ir.graph import Source, Value
-from ..planning.host_weights import evaluate_constant
+from ..reference.constant_eval import evaluate_constant
 
 #: Sources whose extremes are kept; the oldest goes
 _KEPT = 1 << 14

@@ -23,7 +23,7 @@ from ..ir.graph import Graph, Node, Value
 from ..kernels.family import family_of
 from ..ops.registry import registry
 from ..options import DEFAULT_LIMITS, Limits
-from ..planning.host_weights import evaluate_constant
+from ..reference.constant_eval import evaluate_constant
 from ..rewriting.builder import GraphBuilder
 from .float16_storage import KernelChoice
 

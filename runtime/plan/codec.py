@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
@@ -37,6 +39,11 @@ def encode(value: Any) -> Any:
     if isinstance(value, bytes):
         return {"base64": base64.b64encode(value).decode("ascii")}
     raise TypeError(f"a {type(value).__name__} has no JSON form")
+
+
+def digest(value: Any) -> str:
+    """Return the sha256 of the canonical JSON text of JSON values, in hex."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
 def decode(data: Any, record: type[Record], name: str) -> Record:

@@ -17,13 +17,11 @@ Buffers
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from .codec import decode, encode
+from .codec import decode, digest, encode
 from .dimension import DimExpr, dim_text, evaluate, shape_text
 from .facts import PlanFacts, TensorKind
 from .format import FORMAT, check_format
@@ -215,7 +213,7 @@ class Plan:
     @property
     def digest(self) -> str:
         """sha256 of the canonical JSON form."""
-        return hashlib.sha256(json.dumps(self.to_json(), sort_keys=True).encode()).hexdigest()
+        return digest(self.to_json())
 
     def __repr__(self) -> str:
         return f"Plan({self.key[:12]!r}, {len(self.kernels)} kernels, {len(self.calls)} calls)"

@@ -12,7 +12,7 @@ import numpy as np
 from ..compiler.codegen.render import render
 from ..compiler.ir.graph import Value
 from ..compiler.kernels.context import Built
-from ..compiler.planning.plan_builder import stored_bytes
+from ..compiler.planning.sizes import stored_bytes
 from ..compiler.symbolic.dimensions import serialise
 from ..runtime.device.device import Device
 from ..runtime.execution.dispatch import Binder, Dispatch

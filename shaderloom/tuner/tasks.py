@@ -11,7 +11,7 @@ from ..compiler.kernels.context import Built, GroupContext
 from ..compiler.kernels.family import build
 from ..compiler.kernels.groups import Group
 from ..compiler.passes.lowering import Lowering
-from ..compiler.planning.plan_builder import stored_bytes
+from ..compiler.planning.sizes import stored_bytes
 from ..compiler.symbolic.dimensions import dimension_variable, serialise
 from ..compiler.tuning import gemm_tiles
 from ..compiler.tuning.config_choice import Choices, Decision, TuningRecord, encode

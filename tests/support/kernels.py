@@ -21,7 +21,7 @@ from shaderloom.compiler.kernels.context import GroupContext
 from shaderloom.compiler.kernels.family import build
 from shaderloom.compiler.passes.expand import expand
 from shaderloom.compiler.passes.layout import assign_layouts
-from shaderloom.compiler.planning.plan_builder import stored_bytes
+from shaderloom.compiler.planning.sizes import stored_bytes
 from shaderloom.compiler.symbolic import polynomial as ix
 from shaderloom.compiler.symbolic.dimensions import dimension_variable, serialise
 from shaderloom.runtime.device.device import Device

@@ -15,7 +15,7 @@ from shaderloom.compiler.binding.shape_binding import bind_shapes
 from shaderloom.compiler.compilation import Compilation
 from shaderloom.compiler.driver import compile_model
 from shaderloom.compiler.frontend import load_model
-from shaderloom.compiler.planning import plan_builder
+from shaderloom.compiler.planning import kernel_table
 
 from ...support.models import filled_model
 
@@ -88,12 +88,12 @@ def test_plans_do_not_depend_on_it(name, monkeypatch):
 
         return run
 
-    monkeypatch.setattr(plan_builder, "build", counted(plan_builder.build))
+    monkeypatch.setattr(kernel_table, "build", counted(kernel_table.build))
     model = load_model(filled_model(name))
     shapes = {port.name: tuple(dim if isinstance(dim, int) else 8 for dim in port.dims or ()) for port in model.inputs}
     bound = bind_shapes(model, shapes, {})
     plan = compile_model(model, bound, Compilation())
     built_once, built = built, 0
-    monkeypatch.setattr(plan_builder, "signature", lambda *_: None)
+    monkeypatch.setattr(kernel_table, "signature", lambda *_: None)
     assert compile_model(model, bound, Compilation()).to_json() == plan.to_json()
     assert built_once < built

@@ -20,7 +20,7 @@ from shaderloom.bundles.verify import verify_samples
 from shaderloom.compiler.binding.shape_binding import bind_shapes, specialise
 from shaderloom.compiler.frontend import load_model
 from shaderloom.compiler.ir.constants import packed
-from shaderloom.compiler.planning.host_weights import evaluate_constant
+from shaderloom.compiler.reference.constant_eval import evaluate_constant
 from shaderloom.runtime.memory.tensor import Tensor
 from shaderloom.runtime.plan.dtypes import BY_NAME, DType, from_border, interface_dtype, to_border
 from shaderloom.runtime.plan.errors import InputError

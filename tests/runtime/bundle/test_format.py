@@ -21,7 +21,8 @@ from shaderloom.compiler.driver import compile_unit, model_unit
 from shaderloom.compiler.frontend import load_model
 from shaderloom.compiler.ir.layout import Layout
 from shaderloom.compiler.options import Limits
-from shaderloom.compiler.planning.host_weights import evaluate_constant, stored
+from shaderloom.compiler.planning.host_weights import stored
+from shaderloom.compiler.reference.constant_eval import evaluate_constant
 from shaderloom.runtime.bundle.format import CHUNK, MANIFEST, own_limit, web_limit
 from shaderloom.runtime.bundle.manifest import PortRecord
 from shaderloom.runtime.bundle.plan import decode, encode

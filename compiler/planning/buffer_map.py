@@ -1,0 +1,105 @@
+"""Where the values of a run lie: the buffer and the range of each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from ...runtime.plan.device_profile import DeviceProfile
+from ...runtime.plan.errors import DeviceLimitError
+from ...runtime.plan.facts import TensorKind
+from ...runtime.plan.plan import Range
+from ..fusion import Fusion
+from ..ir.graph import Value
+from ..symbolic import polynomial as ix
+from ..symbolic.dimensions import serialise
+from .arena_allocator import Allocation, LiveRange, OutputBuffer, allocate
+from .kernel_table import GroupKernel
+from .liveness import Liveness
+from .sizes import stored_bytes
+from .weight_transforms import Weights
+
+
+class BufferMap:
+    """The range of a buffer for each value that a kernel of the run binds."""
+
+    def __init__(
+        self,
+        inputs: Sequence[Value],
+        outputs: Mapping[Value, str],
+        fusion: Fusion,
+        liveness: Liveness,
+        weights: Weights,
+    ) -> None:
+        """Take the graph's inputs, and computed outputs with their names; :meth:`place` must follow."""
+        self._inputs = frozenset(inputs)
+        self._outputs = outputs
+        self._fusion = fusion
+        self._liveness = liveness
+        self._weights = weights
+        self._positions: dict[Value, int] = {}  #: of blocks among the allocation's locations
+        self._produced: list[Value] = []  #: blocks that are outputs, in the order in which they are written first
+        self.allocation = Allocation()
+
+    def place(self, ranges: Mapping[Value, LiveRange], profile: DeviceProfile) -> None:
+        """Allocate memory for the blocks with these live ranges.
+
+        Raises :class:`DeviceLimitError` for a block that the device cannot bind.
+        """
+        blocks = [block for block in ranges if block not in self._outputs]
+        _check_sizes(blocks, profile.limit("max-storage-buffer-binding-size"))
+        self._positions = {block: position for position, block in enumerate(blocks)}
+        self._produced = [block for block in ranges if block in self._outputs]
+        self.allocation = allocate(
+            [ranges[block] for block in blocks],
+            profile.storage_alignment,
+            [ranges[block] for block in self._produced],
+        )
+
+    def kind_of(self, value: Value) -> TensorKind:
+        """Return what a value is to the plan."""
+        if value in self._inputs:
+            return TensorKind.INPUT
+        if value.is_constant or self._fusion.materialised[value].constant:
+            return TensorKind.WEIGHT
+        return TensorKind.OUTPUT if self._liveness.block_of(value) in self._outputs else TensorKind.ACTIVATION
+
+    def range_of(self, value: Value) -> Range:
+        """Return the range of a buffer that holds ``value``."""
+        size = serialise(stored_bytes(value))
+        kind, block = self.kind_of(value), self._liveness.block_of(value)
+        if kind is TensorKind.INPUT:
+            return Range(f"input:{value.name}", 0, size)
+        if kind is TensorKind.WEIGHT:
+            return Range(f"weight:{self._weights.key_of(value)}", 0, size)
+        if kind is TensorKind.OUTPUT:
+            return Range(f"output:{self._outputs[block]}", 0, size)
+        buffer, offset = self.allocation.locations[self._positions[block]]
+        if isinstance(buffer, OutputBuffer):
+            return Range(f"output:{self._outputs[self._produced[buffer.number]]}", offset, size)
+        return Range(f"arena:{buffer.number}", offset, size)
+
+    def bind_for_writing(self, kernel: GroupKernel) -> None:
+        """Bind for writing what a call reads from the buffer that it writes: a buffer has one kind of use in it."""
+        written, built = self.range_of(kernel.group.output).buffer, kernel.built
+        operands = tuple(
+            replace(operand, access="read_write")
+            if self.kind_of(value) in (TensorKind.OUTPUT, TensorKind.ACTIVATION)
+            and self.range_of(value).buffer == written
+            else operand
+            for operand, value in zip(built.spec.operands, built.operands, strict=True)
+        )
+        if operands != built.spec.operands:
+            kernel.built = replace(built, spec=replace(built.spec, operands=operands))
+
+
+def _check_sizes(blocks: Sequence[Value], limit: int) -> None:
+    for value in blocks:
+        size = ix.bounds(stored_bytes(value))[1]
+        if size > limit:
+            raise DeviceLimitError(
+                f"the tensor takes {size:,} bytes, the device binds at most {limit:,} at once",
+                tensor=value.name or repr(value),
+                origin=value.producer.origin if value.producer else None,
+                hint="use a smaller batch or input",
+            )

@@ -1,0 +1,115 @@
+"""The kernels of fused groups: equal groups are built once, equal specs rendered once."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from ...runtime.plan.errors import ShaderloomError
+from ...runtime.plan.plan import Kernel, KernelCall, Range, Symbol
+from ..codegen.render import render
+from ..codegen.spec import KernelSpec
+from ..compilation import Compilation
+from ..fusion import Fusion
+from ..ir.graph import Value
+from ..kernels.context import Built, GroupContext
+from ..kernels.family import build
+from ..kernels.groups import Group
+from ..kernels.signature import signature
+from ..symbolic import polynomial as ix
+from ..symbolic.dimensions import dimension_variable, serialise
+from ..symbolic.polynomial import Dim
+from ..tuning.config_choice import Decision
+from .sizes import stored_bytes
+
+
+@dataclass
+class GroupKernel:
+    """The kernel of one group; ``overwrites`` is the operand whose memory the result takes over."""
+
+    group: Group
+    built: Built
+    overwrites: Value | None = None
+
+
+class KernelTable:
+    """The kernel of each group, by the group's output."""
+
+    def __init__(self, fusion: Fusion, symbols: Sequence[Symbol], compilation: Compilation) -> None:
+        """Make an empty table; ``symbols`` are the declared dynamic dimensions."""
+        self._fusion = fusion
+        self._symbols = symbols
+        self._compilation = compilation
+        self._kernels: dict[Value, GroupKernel] = {}
+        self._built: dict[Hashable, tuple[KernelSpec, tuple[int, ...], Dim, tuple[Decision, ...]]] = {}  #: by signature
+        self._rendered: dict[KernelSpec, Kernel] = {}
+        self.shaders: dict[str, Kernel] = {}  #: the rendered kernels by key, in the order of the groups
+
+    def __getitem__(self, output: Value) -> GroupKernel:
+        return self._kernels[output]
+
+    def __iter__(self) -> Iterator[GroupKernel]:
+        return iter(self._kernels.values())
+
+    def build(self, groups: Iterable[Group]) -> int:
+        """Choose the kernel of each group; return the number of groups.
+
+        Raises the errors of the compiler, with the last ONNX node of the group at fault.
+        """
+        for group in groups:
+            try:
+                self._kernels[group.output] = GroupKernel(group, self._build(group))
+            except ShaderloomError as error:
+                error.origin = error.origin or group.nodes[-1].origin
+                raise
+        return len(self._kernels)
+
+    def _build(self, group: Group) -> Built:
+        """Return a group's kernel; a group that is like an earlier one gets its spec."""
+        own = signature(group, self._fusion.materialised)
+        earlier = None if own is None else self._built.get(own.key)
+        if own is not None and earlier is not None:
+            spec, positions, flops, decisions = earlier
+            return Built(spec, tuple(own.values[position] for position in positions), flops, decisions)
+        names = [dimension_variable(symbol.name, symbol.low, symbol.step) for symbol in self._symbols]
+        built = build(GroupContext(group, self._fusion.materialised, self._compilation, symbols=names))
+        if own is not None:
+            positions = tuple(own.values.index(value) for value in built.operands)
+            self._built[own.key] = (built.spec, positions, built.flops, built.decisions)
+        return built
+
+    def render(self) -> int:
+        """Write the shader of each group; return the number of shaders.
+
+        Raises the errors of the compiler, with the last ONNX node of the group at fault.
+        """
+        for item in self:
+            if item.built.spec in self._rendered:
+                continue
+            try:
+                kernel = self._rendered[item.built.spec] = render(item.built.spec)
+            except ShaderloomError as error:
+                error.origin = error.origin or item.group.nodes[-1].origin
+                raise
+            self.shaders.setdefault(kernel.key, kernel)
+        return len(self.shaders)
+
+    def call(self, output: Value, ranges: tuple[Range, ...]) -> KernelCall:
+        """Return the call of the group that computes ``output``; ``ranges`` are those of its operands."""
+        item = self[output]
+        spec, nodes = item.built.spec, item.group.nodes
+        kernel = self._rendered[spec]
+        if len(kernel.bindings) > len(spec.operands):  # the symbols uniform
+            ranges += (Range("symbols", 0, max(-(-4 * len(self._symbols) // 16) * 16, 16)),)
+        moved = ix.add(0, 0)
+        for value in item.built.operands:
+            moved = ix.add(moved, stored_bytes(value))
+        return KernelCall(
+            kernel.key,
+            ranges,
+            (serialise(spec.grid[0]), serialise(spec.grid[1]), serialise(spec.grid[2])),
+            tuple(dict.fromkeys(str(origin) for node in nodes for origin in node.origins)),
+            " + ".join(dict.fromkeys(node.op for node in nodes)),
+            serialise(item.built.flops),
+            serialise(moved),
+        )

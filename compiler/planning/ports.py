@@ -1,0 +1,55 @@
+"""Inputs and outputs of a plan, and outputs that no kernel computes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ...runtime.plan.plan import Alias, Constant, Port
+from ..fusion import Fusion
+from ..ir.graph import Graph, Value
+from ..symbolic.dimensions import serialise
+from .sizes import stored_bytes
+from .weight_transforms import Weights, source_of
+
+
+@dataclass
+class Outputs:
+    """The outputs of a plan: all ports, those known at compile time, and those that equal another buffer."""
+
+    ports: list[Port] = field(default_factory=list)
+    constants: list[Constant] = field(default_factory=list)
+    aliases: list[Alias] = field(default_factory=list)
+
+
+def computed_outputs(graph: Graph, fusion: Fusion) -> dict[Value, str]:
+    """Return the values that kernels of the run compute for outputs, each with the first name that it has."""
+    outputs: dict[Value, str] = {}
+    for value, name in zip(graph.outputs, graph.output_names, strict=True):
+        group = fusion.materialised.get(value)
+        if value.producer is not None and (value.elements == 0 if group is None else not group.constant):
+            outputs.setdefault(value, name)
+    return outputs
+
+
+def port_of(value: Value, name: str) -> Port:
+    """Return the port of a value."""
+    return Port(name, value.dtype.name, tuple(serialise(dim) for dim in value.shape))
+
+
+def output_ports(graph: Graph, computed: Mapping[Value, str], weights: Weights) -> Outputs:
+    """Return the outputs of the plan of ``graph``; ``computed`` is that of :func:`computed_outputs`."""
+    result = Outputs()
+    for value, name in zip(graph.outputs, graph.output_names, strict=True):
+        result.ports.append(port_of(value, name))
+        size = serialise(stored_bytes(value))
+        if value in computed:
+            if computed[value] != name:
+                result.aliases.append(Alias(name, f"output:{computed[value]}", size))
+        elif value in graph.inputs:
+            result.aliases.append(Alias(name, f"input:{value.name}", size))
+        elif value.is_constant and (reference := source_of(value)).data is not None:
+            result.constants.append(Constant(name, reference))
+        else:
+            result.aliases.append(Alias(name, f"weight:{weights.key_of(value)}", size))
+    return result
