@@ -11,7 +11,8 @@ from ..fusion import Fusion
 from ..ir.graph import Graph
 from ..options import Limits
 from ..planning.plan_builder import Planner
-from ..precision.float16_storage import HalfStorage, InterfaceConstraints
+from ..precision.exact_set import InterfaceConstraints
+from ..precision.float16_storage import HalfStorage
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,4 @@
-"""How large the elements of constants are: decides what half precision can hold.
-
-Weights are read for this alone, once a process: extremes are kept by the key of the source.
-"""
+"""Minimum and maximum of each constant, cached per source.  Weights are read for this alone, once a process."""
 
 from __future__ import annotations
 
@@ -12,14 +9,14 @@ import numpy as np
 from ..ir.graph import Source, Value
 from ..reference.constant_eval import evaluate_constant
 
-#: Sources whose extremes are kept; the oldest goes
-_KEPT = 1 << 14
-#: Elements that are looked at together: their copies stay in the processor's cache
+#: Sources whose ranges are cached; the oldest goes
+_CACHED = 1 << 14
+#: Elements that are reduced together: their copies stay in the processor's cache
 _CHUNK = 1 << 18
 
 
 @dataclass(frozen=True, slots=True)
-class Extremes:
+class ValueRange:
     """The smallest and the largest finite element; (0, 0) if there is none."""
 
     low: float
@@ -30,11 +27,11 @@ class Extremes:
         return max(-self.low, self.high)
 
 
-_known: dict[str, Extremes] = {}
+_ranges: dict[str, ValueRange] = {}
 
 
-def extremes_of(array: np.ndarray) -> Extremes:
-    """The extremes of an array of floats."""
+def array_range(array: np.ndarray) -> ValueRange:
+    """Return the range of the finite elements of an array of floats."""
     flat = array.reshape(-1)
     low = high = 0.0
     for start in range(0, flat.size, _CHUNK):
@@ -46,26 +43,26 @@ def extremes_of(array: np.ndarray) -> Extremes:
                 continue
             bottom, top = float(part.min()), float(part.max())
         low, high = min(low, bottom), max(high, top)
-    return Extremes(low, high)
+    return ValueRange(low, high)
 
 
-def source_extremes(source: Source) -> Extremes:
-    """The extremes of a constant's elements; reads them the first time."""
+def source_range(source: Source) -> ValueRange:
+    """Return the range of a constant's elements; the source is read the first time."""
     key = source.key
-    found = _known.get(key)
-    if found is None:
-        found = extremes_of(source.read())
-        while len(_known) >= _KEPT:
-            del _known[next(iter(_known))]
-        _known[key] = found
-    return found
+    cached = _ranges.get(key)
+    if cached is None:
+        cached = array_range(source.read())
+        while len(_ranges) >= _CACHED:
+            del _ranges[next(iter(_ranges))]
+        _ranges[key] = cached
+    return cached
 
 
-def weight_extremes(value: Value) -> Extremes:
-    """The same for any value that depends on constants alone; computes it on the host where it is not just moved."""
+def weight_range(value: Value) -> ValueRange:
+    """Return the range of a value that depends on constants alone; it is computed on the host unless it only moves."""
     moved = value
     while moved.producer is not None and moved.producer.op == "Relayout":
         moved = moved.producer.operand(0)
     if moved.constant is not None:
-        return source_extremes(moved.constant)
-    return extremes_of(evaluate_constant(moved))
+        return source_range(moved.constant)
+    return array_range(evaluate_constant(moved))

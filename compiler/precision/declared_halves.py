@@ -25,7 +25,7 @@ from ..ops.registry import registry
 from ..options import DEFAULT_LIMITS, Limits
 from ..reference.constant_eval import evaluate_constant
 from ..rewriting.builder import GraphBuilder
-from .float16_storage import KernelChoice
+from .storable import StorableTypes
 
 HALVES = (FLOAT16, BFLOAT16)
 
@@ -153,11 +153,11 @@ def restore_halves(graph: Graph, fusion: Fusion, compilation: Compilation) -> in
     types = storage_types(graph, fusion)
     if not types:
         return 0
-    choice = KernelChoice(graph, fusion, compilation)
+    storable = StorableTypes(graph, fusion, compilation)
     for group in fusion.groups:
         for value in group.outputs:
             dtype = types.get(value)
-            if dtype is not None and value.dtype is FLOAT32 and choice.is_same(group, dtype):
+            if dtype is not None and value.dtype is FLOAT32 and storable.can_store(group, dtype):
                 value.dtype = dtype
     for value, dtype in types.items():
         if value not in fusion.materialised and value.producer is not None and value.dtype is FLOAT32:

@@ -1,8 +1,8 @@
-"""Which values constants carry beyond the range of float16, whatever the inputs are.
+"""Forward dataflow analysis: values that out-of-range constants may push beyond float16, whatever the inputs are.
 
-Exporters write masks as sums with -3.4e38 or products with 1e9.  No run on sample inputs shows them if the sample hides
-nothing, so they are found in the graph: a constant beyond the range marks every value that arithmetic can carry it to.
-A bound of a Clip, the argument of an exponential or a divisor does not carry.  Inputs and weights count as ordinary.
+Exporters write masks as sums with -3.4e38 or products with 1e9.  No run on sample inputs shows them if the sample masks
+nothing, so they are looked for in the graph: a constant beyond the range flags every value that arithmetic can carry it
+to.  A bound of a Clip, the argument of an exponential or a divisor carries nothing.  Inputs count as ordinary numbers.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from ..kernels.family import Overflow, family_of
 from ..ops.registry import registry
 from ..symbolic import expr as ex
 from ..symbolic.expr import Expr
-from .constant_ranges import Extremes, source_extremes
+from .constant_ranges import ValueRange, source_range
 
-NOWHERE: Overflow = (False, False)
+IN_RANGE: Overflow = (False, False)
 
 #: functions whose results lie in the range for every argument, or follow a divisor or an angle
 _BOUNDED = frozenset("sign sin cos tan asin acos atan tanh erf not isnan isinf log asinh acosh atanh".split())
@@ -25,57 +25,59 @@ _BOUNDED = frozenset("sign sin cos tan asin acos atan tanh erf not isnan isinf l
 _SAME = frozenset("floor ceil round trunc cast fmod".split())
 
 
-def far_values(graph: Graph, limit: float, inputs: Mapping[Value, Overflow] | None = None) -> dict[Value, Overflow]:
-    """The float32 values that a constant carries beyond ``limit``; the graph must be sorted.
+def overflowing_values(
+    graph: Graph, limit: float, inputs: Mapping[Value, Overflow] | None = None
+) -> dict[Value, Overflow]:
+    """Return the float32 values that a constant may carry beyond ``limit``, in a sorted graph.
 
     ``inputs`` of the graph may lie there, too.
     """
-    found: dict[Value, Overflow] = dict(inputs or {})
+    flagged: dict[Value, Overflow] = dict(inputs or {})
     for value in graph.constants:
         if value.dtype is FLOAT32 and value.constant is not None and value.elements != 0:
-            reach = _of(source_extremes(value.constant), limit)
-            if reach != NOWHERE:
-                found[value] = reach
+            flags = _of_range(source_range(value.constant), limit)
+            if flags != IN_RANGE:
+                flagged[value] = flags
     for node in graph.nodes:
-        reach = _node_reach(node, found, limit)
-        if reach != NOWHERE:
-            found.update((value, reach) for value in node.outputs if value.dtype is FLOAT32)
-    return found
+        flags = _of_node(node, flagged, limit)
+        if flags != IN_RANGE:
+            flagged.update((value, flags) for value in node.outputs if value.dtype is FLOAT32)
+    return flagged
 
 
-def _of(extremes: Extremes, limit: float) -> Overflow:
-    return extremes.low < -limit, extremes.high > limit
+def _of_range(values: ValueRange, limit: float) -> Overflow:
+    return values.low < -limit, values.high > limit
 
 
-def _node_reach(node: Node, found: Mapping[Value, Overflow], limit: float) -> Overflow:
+def _of_node(node: Node, flagged: Mapping[Value, Overflow], limit: float) -> Overflow:
     definition = registry.of(node)
     if not node.outputs or node.outputs[0].dtype is not FLOAT32:
-        return NOWHERE
-    operands = [found.get(value, NOWHERE) for value in node.inputs if value is not None]
+        return IN_RANGE
+    operands = [flagged.get(value, IN_RANGE) for value in node.inputs if value is not None]
     if definition.element is not None:
         arguments = [
             ex.register(f"x{position}", value.dtype.compute)
             for position, value in enumerate(value for value in node.inputs if value is not None)
         ]
-        registers = {f"x{position}": reach for position, reach in enumerate(operands)}
-        return expression_reach(definition.element(node, arguments), registers, limit)
+        registers = {f"x{position}": flags for position, flags in enumerate(operands)}
+        return expression_overflow(definition.element(node, arguments), registers, limit)
     if definition.gather is not None:
         return _either(tuple(operands))
     family = family_of(node)
     return _anywhere(tuple(operands)) if family is None else family.overflow(node, operands)
 
 
-def expression_reach(value: Expr, registers: Mapping[str, Overflow], limit: float) -> Overflow:
-    """Where an expression's value may lie if its registers lie there."""
+def expression_overflow(value: Expr, registers: Mapping[str, Overflow], limit: float) -> Overflow:
+    """Return whether the value of an expression may be out of range, given which of its registers may be."""
 
     def visit(node: Expr, args: tuple[Overflow, ...]) -> Overflow:
         if node.op == "const":
             number = float(node.payload)
             return (-float("inf") < number < -limit, limit < number < float("inf"))
         if node.op == "register":
-            return registers.get(node.payload, NOWHERE)
+            return registers.get(node.payload, IN_RANGE)
         if not args or node.op in _BOUNDED or node.op in ex.COMPARISONS:
-            return NOWHERE
+            return IN_RANGE
         if node.op == "select":
             kind = _choice(node)
             return _RULES[kind](args[1:]) if kind else _either(args[1:])
@@ -85,7 +87,7 @@ def expression_reach(value: Expr, registers: Mapping[str, Overflow], limit: floa
 
 
 def _choice(node: Expr) -> str:
-    """``max`` or ``min`` if a select takes the larger or the smaller of its values (or one that is NaN), else ""."""
+    """Return ``max`` or ``min`` if a select takes the larger or the smaller of its values (or a NaN), else ""."""
     condition, chosen, other = node.args
     tests = condition.args if condition.op == "or" else (condition,)
     for test in tests:
@@ -97,8 +99,8 @@ def _choice(node: Expr) -> str:
 
 
 def _anywhere(args: tuple[Overflow, ...]) -> Overflow:
-    far = any(low or high for low, high in args)
-    return far, far
+    flagged = any(low or high for low, high in args)
+    return flagged, flagged
 
 
 def _either(args: tuple[Overflow, ...]) -> Overflow:

@@ -221,7 +221,7 @@ class Model:
             return
         from ..compiler.driver import compile_unit
         from ..compiler.passes.pipeline import LOWERED
-        from ..compiler.precision.float16_storage import measure_on_host
+        from ..compiler.precision.observed_range import measure_on_host
 
         self.progress("running with numpy for the ranges of values", 0, 0)
         if feeds is None:

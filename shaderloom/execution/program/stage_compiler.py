@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...compiler.passes.lowering import CompilationUnit
-from ...compiler.precision.float16_storage import InterfaceConstraints
+from ...compiler.precision.exact_set import InterfaceConstraints
 from ...compiler.staging.partial_compile import Advance
 from ...model.plan_source import Compiled
 from ...runtime.plan.plan import Symbol

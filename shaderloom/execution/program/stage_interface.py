@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
-from ...compiler.precision.float16_storage import InterfaceConstraints
+from ...compiler.precision.exact_set import InterfaceConstraints
 from ...compiler.staging.control_dependence import deciding_names, names_behind_integers
 from ...compiler.staging.program_graph import PendingNode
 from ...runtime.plan.facts import PrecisionFacts

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 import shaderloom
 from shaderloom.cli import app
 from shaderloom.compiler.frontend import load_model
-from shaderloom.compiler.precision.float16_storage import DECIDING
+from shaderloom.compiler.precision.exact_set import CONTROL
 from shaderloom.compiler.staging.control_dependence import deciding_names
 from shaderloom.compiler.staging.program_graph import ProgramScope
 from shaderloom.execution.program.stage_compiler import NOT_SEEN
@@ -141,7 +141,7 @@ def test_a_selection_between_convolutions_and_products(each_device, size):
         wide.run(None, feeds)
         assert tensors(session)["b"] == tensors(session)["picked"] == "float16"
         assert tensors(session)["scores"] == "float32"
-        assert {tensor for tensor, why in kept(session).items() if why == DECIDING} >= {"scores", "chosen"}
+        assert {tensor for tensor, why in kept(session).items() if why == CONTROL} >= {"scores", "chosen"}
         assert weight_bytes(session) < 0.6 * weight_bytes(wide)
 
 
@@ -206,7 +206,7 @@ def test_halves_change_no_decision(device):
     with half(model, device) as session:
         chosen, _ = session.run(None, {"x": x})
         np.testing.assert_array_equal(chosen, [[1, 3, 5]])
-        assert kept(session)["w1"] == kept(session)["a"] == DECIDING
+        assert kept(session)["w1"] == kept(session)["a"] == CONTROL
         assert "w2" not in kept(session)
 
 
@@ -416,7 +416,7 @@ def test_inspect_says_why_values_stay_in_full_precision(device, tmp_path, monkey
     facts = json.loads(look(device, tmp_path, monkeypatch, "--f16", "--json"))["precision"]
     assert len(facts) >= 2 and f"stage {len(facts)}: float16: " in text
     why = {row["tensor"]: row["why"] for stage in facts for row in stage["kept"]}
-    assert why["w1"] == why["a"] == DECIDING and f"  {DECIDING}: " in text
+    assert why["w1"] == why["a"] == CONTROL and f"  {CONTROL}: " in text
     assert why["y"] == why["z"] == "an output of the model: it keeps its type"
     assert why["c"] == "it goes to another stage: there values keep the type that the model declares"
     assert sum(stage["activations"] for stage in facts) >= 1

@@ -1,0 +1,90 @@
+"""Values that must stay float32: what decides, what is counted, and what becomes an integer."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...runtime.plan.dtypes import FLOAT32
+from ..fusion import constant_values
+from ..ir.dataflow import operands, reachable
+from ..ir.graph import Graph, Value
+from ..kernels.family import Overflow, family_of
+from ..ops.registry import registry
+
+#: Reason of values that control flow, sizes or selections depend on
+CONTROL = "a size, a choice of elements or a condition is computed from it"
+_EXACT = "positions and integers are exact"
+
+
+@dataclass(frozen=True)
+class InterfaceConstraints:
+    """What a stage of a program must know of the other stages, by the names of its inputs and outputs."""
+
+    control: frozenset[str] = frozenset()  #: outputs that decisions depend on
+    exact: frozenset[str] = frozenset()  #: outputs that become integers
+    integral: frozenset[str] = frozenset()  #: inputs that were computed from integers
+    #: inputs that constants beyond the range of float16 may reach
+    overflowing: Mapping[str, Overflow] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "control": sorted(self.control),
+            "exact": sorted(self.exact),
+            "integral": sorted(self.integral),
+            "overflowing": {name: list(flags) for name, flags in sorted(self.overflowing.items())},
+        }
+
+
+@dataclass(frozen=True)
+class ExactSet:
+    """The values of a graph that float16 may not hold, whatever their magnitude."""
+
+    integral: frozenset[Value]  #: computed from integers alone: positions and masks
+    exact: frozenset[Value]  #: those, and what becomes a wide integer
+    control: frozenset[Value]  #: what decisions of other stages are computed from
+
+    @classmethod
+    def of(cls, graph: Graph, interface: InterfaceConstraints) -> ExactSet:
+        """Find them in a sorted graph."""
+        outputs = list(zip(graph.output_names, graph.outputs))
+        integral = _integral(graph, interface.integral)
+        exact = integral | _becoming_integers(graph, [value for name, value in outputs if name in interface.exact])
+        control = reachable((value for name, value in outputs if name in interface.control), operands)
+        return cls(frozenset(integral), frozenset(exact), frozenset(control))
+
+    def reason(self, value: Value) -> str | None:
+        """Return why ``value`` stays float32, None if it is in no set."""
+        if value in self.exact:
+            return _EXACT
+        return CONTROL if value in self.control else None
+
+
+def _integral(graph: Graph, given: Collection[str]) -> set[Value]:
+    """Return what is computed from integers of the inputs and constants alone, element by element.
+
+    ``given`` names inputs that are such values.  What integers look up in a table of floats is ordinary data.
+    """
+    constant = constant_values(graph)
+    found = {value for value in graph.inputs if not value.dtype.is_float or value.name in given}
+    for node in graph.nodes:
+        definition, family = registry.of(node), family_of(node)
+        if not definition.is_map and not (family is not None and family.keeps_positions):
+            continue
+        data = definition.data_inputs(node)
+        if node.outputs[0] in constant or any(value not in found for value in data if value not in constant):
+            continue
+        if definition.gather is None or not any(value in constant and value.dtype.is_float for value in data):
+            found.update(node.outputs)
+    return found
+
+
+def _becoming_integers(graph: Graph, outputs: Iterable[Value]) -> set[Value]:
+    """Return the float32 values that become wide integers by arithmetic on single elements; ``outputs`` do so later."""
+    found = set(outputs)
+    for node in reversed(graph.nodes):
+        becomes = node.op == "Cast" and node.output.dtype.is_integer and node.output.dtype.bits >= 32
+        if becomes or (registry.of(node).is_map and any(value in found for value in node.outputs)):
+            found.update(value for value in node.inputs if value is not None and value.dtype is FLOAT32)
+    return found

@@ -1,0 +1,52 @@
+"""Magnitudes that the tensors of a float32 run were observed to reach.
+
+Tensors go by the ONNX node whose result they are, so that what was observed for one input shape counts for others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+from ...runtime.plan.dtypes import FLOAT16_LARGEST, FLOAT32, fits_float16
+from ..fusion import Fusion
+from ..ir.graph import Graph, Value
+from ..reference.interpreter import run_graph
+from .constant_ranges import array_range
+
+
+class ObservedRange:
+    """Largest magnitudes by :func:`node_name`, at least of the tensors that do not fit float16."""
+
+    def __init__(self, magnitudes: Iterable[tuple[str, float]]) -> None:
+        self._magnitudes = dict(magnitudes)
+
+    def reason(self, value: Value) -> str | None:
+        """Return why ``value`` does not fit float16 with a margin, None if it does."""
+        reached = self._magnitudes.get(node_name(value), 0.0)
+        if fits_float16(reached):
+            return None
+        if reached < 1.0:
+            return f"it was seen to reach {reached:.2g} only: float16 has few bits left there"
+        return f"it was seen to reach {reached:.2g}, float16 ends at {FLOAT16_LARGEST:.0f}"
+
+
+def node_name(value: Value) -> str:
+    """Return the ONNX node whose result ``value`` is, "" for an input or a constant."""
+    origin = value.producer.origin if value.producer else None
+    return str(origin or "")
+
+
+def measure_on_host(graph: Graph, fusion: Fusion, feeds: Mapping[str, np.ndarray]) -> dict[str, float]:
+    """Run a float32 graph with numpy; return the largest finite magnitude of its values in memory, by node."""
+    measured: dict[str, float] = {}
+    stored = {group.output for group in fusion.groups if not group.constant and group.output.dtype is FLOAT32}
+
+    def observe(value: Value, array: np.ndarray) -> None:
+        if value in stored:
+            node = node_name(value)
+            measured[node] = max(measured.get(node, 0.0), array_range(array).magnitude)
+
+    run_graph(graph, feeds, on_value=observe)
+    return measured
