@@ -24,7 +24,7 @@ import numpy as np
 
 from ...runtime.plan.dtypes import DType
 from ...runtime.plan.errors import (
-    DeviceLimitError,
+    REFUSALS,
     InternalError,
     LimitError,
     ModelError,
@@ -195,7 +195,7 @@ class _Advancing:
                 else:
                     self.result.unknown[item] = error
                     self._not_known(item, error)
-            except (UnsupportedError, ShapeError, DeviceLimitError) as error:
+            except REFUSALS as error:
                 error.origin = error.origin or item.origin
                 result.refused[item] = _forget_frames(error)
                 self._wait(item)

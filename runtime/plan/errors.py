@@ -208,6 +208,10 @@ class DeviceLimitError(LimitError):
     remedy = "use smaller inputs, or providers=['wgpu', 'cpu'], which leaves the node to the cpu"
 
 
+#: Refusals of the compiler that leave a node to another provider, or to a later step of a program
+REFUSALS = (UnsupportedError, ShapeError, DeviceLimitError)
+
+
 class DeviceError(ShaderloomError):
     """No usable adapter, a failed device request, or an operation that the device refused."""
 

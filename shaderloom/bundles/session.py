@@ -18,7 +18,7 @@ from ..runtime.bundle.reader import Bundle
 from ..runtime.device.device import Device, open_device
 from ..runtime.plan.caps import Caps
 from ..runtime.plan.device_profile import DeviceProfile
-from ..runtime.plan.errors import DeviceError, InputError, InternalError, LimitError
+from ..runtime.plan.errors import DeviceError, InputError, LimitError
 from ..session.session import InferenceSession
 
 
@@ -104,15 +104,9 @@ class BundlePlans:
             record = record.for_software()
         return Compiled(self._bundle.plan(record), True, (time.perf_counter() - start) * 1e3)
 
-    @property
-    def calibration(self) -> None:
-        """Precision is decided when a bundle is compiled."""
+    def as_model(self) -> None:
+        """Return None: a bundle has plans alone."""
         return None
-
-    def compile_reference(
-        self, key: ShapeKey, shapes: Mapping[str, tuple[int, ...]], profile: DeviceProfile
-    ) -> Compiled:
-        raise InternalError("a bundle has one precision")
 
     def close(self) -> None:
         self._bundle.close()

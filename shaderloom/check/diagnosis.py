@@ -75,13 +75,10 @@ class Diagnostician:
         self._steps = check.steps  #: of the loops around what is looked at
 
     def run(self, first: Row) -> Diagnosis:
-        """``first`` is the first tensor of the run that differs."""
+        """Return the cause of ``first``, the first tensor of the run that differs, which a call has written."""
+        assert first.call is not None, "a kernel has made it"
         self._steps = max(first.place.steps, self.check.steps, key=len)
-        if first.call is None:
-            text = "no kernel of the run computes this output: it is a constant, a weight, or a copy"
-            result = Diagnosis("unknown", first.tensor, None, "", first.node, findings=[text], worst=first.difference)
-        else:
-            result = self._look(first, first.call)
+        result = self._look(first, first.call)
         result.place, result.stage = first.place, first.stage
         return result
 

@@ -1,17 +1,18 @@
-"""One plan that is checked: the whole model, or a stage in one of its runs.
+"""One plan that is checked, in a run of a model.
 
 A tensor can be compared if a kernel writes it to memory and it is a tensor of the ONNX model.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..plans.instrument import Observation, observe, writer_of
+from ..execution.steps import PlanStep
+from ..plans.instrument import Observation, observe
 from ..runtime.execution.weight_pool import WeightPool
 from ..runtime.plan.facts import TensorFacts, TensorKind
 from ..runtime.plan.plan import KernelCall, Plan
@@ -21,7 +22,6 @@ from .tensor_path import MAIN, Place
 
 if TYPE_CHECKING:
     from ..compiler.passes.lowering import Lowering
-    from ..runtime.device.device import Device
 
 
 @dataclass(frozen=True)
@@ -64,28 +64,25 @@ class Watch:
 
 
 class PlanCheck:
-    """A plan with the inputs of one run.
+    """The plan of a step with the inputs of one run.
 
-    ``recompile`` makes the plan again with further passes disabled; it is asked once for each set of them.
-    ``steps`` are the steps of the loops around a stage, ``stage`` is its number.
+    ``steps`` are the steps of the loops around it, ``stage`` is its number in a program of several.
     """
 
     def __init__(
         self,
-        device: Device,
+        step: PlanStep,
         pool: WeightPool,
         expected: Expectations,
-        plan: Plan,
         feeds: Mapping[str, Any],
-        recompile: Callable[[Collection[str]], Lowering],
         *,
         steps: tuple[int, ...] = (),
         stage: int | None = None,
     ) -> None:
-        self.device, self.pool, self.expected = device, pool, expected
-        self.plan, self.feeds = plan, feeds
+        self.device, self.plan = step.device, step.executor.plan
+        self.pool, self.expected, self.feeds = pool, expected, feeds
         self.steps, self.stage = steps, stage
-        self._recompile = recompile
+        self._recompile = step.recompile
         self._lowerings: dict[frozenset[str], Lowering] = {}
 
     def compile(self, *disabled: str) -> Lowering:
@@ -115,10 +112,6 @@ class PlanCheck:
                     found.setdefault(key, number)
         return found
 
-    def call_of(self, tensor: str) -> int | None:
-        """The call that writes an output of the plan, under its own name or that of a tensor of a nested graph."""
-        return writer_of(self.plan, tensor)
-
     def row(self, name: str, array: np.ndarray, call: int | None, place: Place = MAIN) -> Row:
         """Compare a tensor."""
         kernel = "" if call is None else kernel_text(self.plan, call)
@@ -127,11 +120,11 @@ class PlanCheck:
 
     # -- inside of the plan --------------------------------------------------------------------------------------------
 
-    def inside(self, done: Iterable[tuple[Place, str]] = ()) -> tuple[list[Row], dict[int, Observation]]:
-        """Run the plan and compare all that its calls write, but what is ``done``."""
+    def inside(self) -> tuple[list[Row], dict[int, Observation]]:
+        """Run the plan and compare all that its calls write."""
         self.expected.turn_to(self.steps)
         self.expected.expect_all(self.comparable(self.plan))
-        rows, observed, finished = [], {}, set(done)
+        rows, observed, finished = [], {}, set()
         total = len(self.plan.calls)
         for found in observe(self.device, self.plan, self.pool, self.feeds, range(total)):
             self.expected.progress("comparing tensors", found.call, total)

@@ -34,10 +34,10 @@ from .options import (
 from .session import make_feeds, open_with_cpu
 
 if TYPE_CHECKING:
-    from ..check.check import CheckResult
     from ..check.diagnosis import Diagnosis
     from ..check.index_check import IndexFault
     from ..check.plan_check import Row, Watch
+    from ..check.run_check import CheckResult
 
 
 @readable_errors

@@ -37,7 +37,7 @@ from .options import (
 )
 
 if TYPE_CHECKING:
-    from ..inspect.program_view import Look
+    from ..inspect.program_view import ProgramView
     from ..inspect.target import Subject
     from ..model.model import Model
     from ..model.plan_source import Progress
@@ -56,6 +56,9 @@ class Stage(StrEnum):
     wgsl = "wgsl"
     placement = "placement"
 
+
+#: Errors of a model that is no single plan; it may run in several steps
+_IN_STEPS = (NotKnownError, UnsupportedError, DeviceLimitError)
 
 GRAPH_STAGES = (Stage.passes, Stage.graph, Stage.canonical, Stage.layout, Stage.fused)
 
@@ -163,7 +166,7 @@ def command(
             else:
                 show_graph(opened, sizes, opening.profile, stage, after, as_json)
         elif stage is Stage.placement:
-            output.print_placement(opening.look(model, chosen), as_json)
+            output.print_placement(opening.view(model, chosen), as_json)
         else:
             show_plan(opening.subject(model, chosen), stage, kernel, as_json)
 
@@ -204,15 +207,15 @@ class Opening:
         opened, sizes = self.model(path, options)
         try:
             return model_subject(opened, sizes, self.profile)
-        except (NotKnownError, UnsupportedError, DeviceLimitError) as error:
+        except _IN_STEPS as error:
             error.hint = (
                 f"{error.hint}; " if error.hint else ""
             ) + "the model is no single plan: --stage placement and --html show its stages"
             raise
 
-    def look(self, path: Path, options: dict[str, Any]) -> Look:
+    def view(self, path: Path, options: dict[str, Any]) -> ProgramView:
         """Where the nodes of a model run; one that is no single plan runs once, on random inputs by default."""
-        from ..inspect.program_view import look_at
+        from ..inspect.program_view import view_of
         from ..inspect.target import looks_like_bundle
         from ..runtime.device.device import open_device
         from .session import make_feeds
@@ -221,7 +224,7 @@ class Opening:
             raise InputError(f"'{path}' is a bundle: it does not hold the model's nodes", hint="inspect the model")
         if self.web:
             raise InputError("stages are compiled for a device of this machine", hint="leave out --web")
-        return look_at(
+        return view_of(
             path,
             lambda session: make_feeds(session, self.values, self.shapes, 0),
             device=open_device(self.device),
@@ -241,10 +244,10 @@ class Opening:
         if not measure:
             try:
                 subject = self.subject(path, options)
-            except (NotKnownError, UnsupportedError, DeviceLimitError):
+            except _IN_STEPS:
                 if self.web:
                     raise
-                subject = self.look(path, options).largest()
+                subject = self.view(path, options).largest()
             write_report(target, subject)
             return
         from ..inspect.target import bundle_subject, looks_like_bundle

@@ -17,7 +17,7 @@ from .common import format_bytes, print_json
 if TYPE_CHECKING:
     from ..compiler.compilation import PassReport
     from ..inspect.pass_trace import GraphText
-    from ..inspect.program_view import Look
+    from ..inspect.program_view import ProgramView
     from ..inspect.target import Subject
     from ..plans.diff import PlanDifference
     from ..runtime.plan.plan import Plan
@@ -107,23 +107,23 @@ def print_plan(subject: Subject, choice: str | None, as_json: bool) -> None:
         typer.echo(line)
 
 
-def print_placement(look: Look, as_json: bool) -> None:
+def print_placement(view: ProgramView, as_json: bool) -> None:
     """Where each node runs, the steps of a run, and the values that went between providers."""
     if as_json:
-        print_json(look.to_json())
+        print_json(view.to_json())
         return
-    width = max([len(row.node) for row in look.placements], default=4)
-    for row in look.placements:
+    width = max([len(row.node) for row in view.placements], default=4)
+    for row in view.placements:
         operator = f"{row.domain}.{row.op_type}" if row.domain else row.op_type
         typer.echo(f"{row.provider:6}  {row.node:{min(width, 48)}}  {operator:20}  {row.reason}".rstrip())
-    typer.echo(f"\n{count_placements(look.placements)}")
-    if look.steps:
-        typer.echo(f"a run takes {len(look.steps)} steps: {', '.join(look.steps)}")
-    for crossing in look.crossings:
+    typer.echo(f"\n{count_placements(view.placements)}")
+    if view.steps:
+        typer.echo(f"a run takes {len(view.steps)} steps: {', '.join(view.steps)}")
+    for crossing in view.crossings:
         typer.echo(f"  '{crossing.tensor}' goes to {crossing.to}: {format_bytes(crossing.bytes)}")
-    for number, facts in enumerate(look.precision, 1):
+    for number, facts in enumerate(view.precision, 1):
         lines = [f"float32 as a whole: {facts['why']}"] if "why" in facts else _precision(facts)
-        typer.echo(f"stage {number}: " if len(look.precision) > 1 else "", nl=False)
+        typer.echo(f"stage {number}: " if len(view.precision) > 1 else "", nl=False)
         typer.echo("\n".join(lines))
 
 

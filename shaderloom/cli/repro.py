@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
-from ..runtime.plan.errors import DeviceLimitError, InputError, ShapeError, UnsupportedError
+from ..runtime.plan.errors import InputError
 from .common import parse_dynamic, parse_options, parse_pairs, parse_shapes, progress, readable_errors, unwritable
 from .options import (
     CacheOption,
@@ -22,11 +22,6 @@ from .options import (
     ShapeOption,
 )
 from .session import keep_model, make_feeds, open_with_cpu
-
-if TYPE_CHECKING:
-    from ..inspect.stage_repro import Wanted
-    from ..model.plan_source import Progress
-    from ..session.session import InferenceSession
 
 
 @readable_errors
@@ -71,7 +66,7 @@ def command(
       shaderloom repro decoder.onnx --node /decoder/MatMul_3 --step 4 -o step.py
     """
     keep_model(output, model)
-    from ..inspect.stage_repro import Wanted
+    from ..inspect.repro import Wanted, cut
 
     number, stage = parse_call(call)
     steps = parse_steps(step)
@@ -81,52 +76,13 @@ def command(
         sizes, chosen = parse_dynamic(dynamic), parse_options(options)
         with open_with_cpu(model, device=device, dynamic=sizes, cache=cache, options=chosen) as session:
             feeds = make_feeds(session, parse_pairs(inputs, "--input"), parse_shapes(shapes), seed)
-            text, done = cut(session, feeds, Wanted(kernel, number, node, stage, steps), model.name, report)
+            report("running to the kernel", 0, 0)
+            found = cut(session._wgpu, feeds, Wanted(kernel, number, node, stage, steps), title=model.name)
     try:
-        output.write_text(text, encoding="utf-8")
+        output.write_text(found.text, encoding="utf-8")
     except OSError as error:
         raise unwritable(output, error) from error
-    typer.echo(f"wrote {output}: {done}")
-
-
-def cut(
-    session: InferenceSession,
-    feeds: dict[str, Any],
-    wanted: Wanted,
-    title: str,
-    report: Progress,
-) -> tuple[str, str]:
-    """The script, and what it is of."""
-    from ..inspect.repro import find_call, find_node, make_script
-    from ..inspect.stage_repro import cut_stage, no_kernel
-
-    engine = session._wgpu
-    try:
-        plan = session.plan_for(feeds)
-    except (UnsupportedError, ShapeError, DeviceLimitError):  # it runs in stages, if it runs at all
-        report("running to the stage", 0, 0)
-        found = cut_stage(session._chain.program(), feeds, wanted, title=title)
-        around = f", step {', '.join(map(str, found.steps))}" if found.steps else ""
-        origins = ", ".join(found.plan.calls[found.call].origins)
-        return found.text, f"call {found.call} of stage {found.stage}{around}, {origins}"
-    if wanted.stage is not None or wanted.steps is not None:
-        raise InputError(
-            "the model is one plan for these inputs, without stages", hint="write --call N, without --step"
-        )
-    if wanted.node is None:
-        number = find_call(plan, wanted.kernel, wanted.call)
-    else:
-        found_call = find_node(plan, wanted.node)
-        if found_call is None:
-            raise no_kernel(wanted.node, session.placement())
-        number = found_call
-    report(f"running up to call {number}", 0, 0)
-    pool = engine.weights()
-    try:
-        text = make_script(session.device, plan, pool, feeds, number, title=title)
-    finally:
-        pool.close()
-    return text, f"call {number}, {', '.join(plan.calls[number].origins)}"
+    typer.echo(f"wrote {output}: {found}")
 
 
 def parse_call(text: str | None) -> tuple[int | None, int | None]:

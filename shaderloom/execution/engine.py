@@ -1,58 +1,55 @@
-"""Plans ready to run on one device: a new input shape gets a new plan, a seen one reuses it."""
+"""A model on one device: plans that are kept ready, and the program of those that take several steps.
+
+A model is a program.  Where it is a single plan for the shapes at hand, the program is that one step: a new shape gets
+a new plan, a seen one reuses it.  Where the compiler refuses that, the steps are decided on while they run
+(:mod:`.program`).  :meth:`WgpuEngine._as_one_plan` is the one place that tells which.
+"""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from ..model.calibration import Calibration
+from ..model.calibration import Calibration, measure
 from ..model.feeds import ShapeKey, shape_key
-from ..model.plan_source import Compiled, PlanSource
+from ..model.plan_source import Compiled, ModelSource, PlanSource
 from ..model.random_inputs import random_feeds
+from ..plans.placement import Placement, of_plan
 from ..runtime.device.device import Device
 from ..runtime.execution.attachment import Target
 from ..runtime.execution.executor import Executor
 from ..runtime.execution.ports import Feed
-from ..runtime.execution.weight_pool import WeightPool
-from ..runtime.memory.buffers import StagingPool
+from ..runtime.execution.timing import Profile
 from ..runtime.memory.tensor import Tensor
-from ..runtime.plan.caps import MemoryAccount
-from ..runtime.plan.errors import ClosedError, InputError
+from ..runtime.plan.errors import (
+    REFUSALS,
+    ClosedError,
+    InputError,
+    NotKnownError,
+    UnsupportedError,
+)
+from ..runtime.plan.plan import Plan
+from .calibrate import RangeObserver
+from .resources import DeviceResources, KeyStats, SessionStats
+from .steps import Env, Observer, PlanStep, RunRecord
+from .values import RuntimeValue
 
-#: Concrete input shapes that are remembered with their plan
+if TYPE_CHECKING:
+    from ..compiler.passes.lowering import Lowering
+    from .program import Program
+
+T = TypeVar("T")
+
+#: Concrete input shapes that are remembered with their plan, or as those of a program of several steps
 SEEN_SHAPES = 256
 
-
-@dataclass
-class KeyStats:
-    """What one shape key cost.  Milliseconds."""
-
-    compile_ms: float  #: from the shapes to the plan, read from the disk or compiled
-    from_disk: bool
-    prepare_ms: float  #: weights, pipelines, buffers
-    runs: int = 0
-
-
-@dataclass
-class SessionStats:
-    """Counts since the session was made.  ``keys`` is by shape key as text; an evicted key keeps its row."""
-
-    hits: int = 0
-    misses: int = 0
-    disk_hits: int = 0  #: misses that the disk cache served
-    evictions: int = 0
-    compile_ms: float = 0.0  #: of all keys
-    last_key: str = ""
-    last_run_ms: float = 0.0
-    keys: dict[str, KeyStats] = field(default_factory=dict)
-    #: of the last run of a model that is not one plan: kinds of its steps, and values that went between providers
-    steps: list[str] = field(default_factory=list)
-    crossings: list[Any] = field(default_factory=list)
+#: Names and concrete shapes of the inputs, in the order of the feeds
+Shapes = tuple[tuple[str, tuple[int, ...]], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +68,8 @@ class WgpuEngine:
 
     ``plans`` are kept ready; the least recently used goes, its weights stay.  ``checked`` keeps bounds checks of
     shaders that this process has made, None only those on software drivers; all others keep them anyway.
+    ``cpu_options`` are the session options of the provider cpu, to which nodes go that the compiler refuses; None:
+    there is none.  ``poison`` is for tests of kernels (see :class:`Executor`).
     """
 
     def __init__(
@@ -81,45 +80,55 @@ class WgpuEngine:
         plans: int = 16,
         checked: bool | None = None,
         use_native: bool | None = None,
+        cpu_options: Mapping[str, Any] | None = None,
+        poison: bool = False,
     ) -> None:
         if plans < 1:
             raise InputError(f"a session keeps at least one plan, not {plans}")
         self.source = source
+        self.model: ModelSource | None = source.as_model()
+        self.cpu_options = cpu_options
         self.stats = SessionStats()
-        self.last: Ready | None = None
-        self._wanted_checks = checked
-        self.use_native = use_native
+        self.last: Ready | None = None  #: the plan that ran last
+        self._always_in_steps = source.header.refused > 0
+        self.ran_steps = self._always_in_steps  #: the run that began last takes several steps, or every run does
         self._limit = plans
         self._ready: OrderedDict[ShapeKey, Ready] = OrderedDict()
-        self._seen: dict[tuple[tuple[str, tuple[int, ...]], ...], Ready] = {}
+        self._seen: dict[Shapes, Ready] = {}
+        self._in_steps: set[Shapes] = set()  #: input shapes for which the model is no single plan
+        self._program: Program | None = None
         self._lock = threading.RLock()
         self._closed = False
         self._assumed = False  #: the calibration rests on made-up inputs
-        self._attach(device)
 
-    def _attach(self, device: Device) -> None:
-        self.device = device
-        wanted = self._wanted_checks
-        self.checked = device.profile.kind == "cpu" if wanted is None else wanted
-        self.account = MemoryAccount(self.source.caps.device_memory)
-        self.staging = StagingPool(device, self.account)
-        self.pool = WeightPool(
-            device,
-            self.source.sources,
-            self.account,
-            caps=self.source.caps,
-            progress=partial(self.source.progress, "loading weights"),
-        )
+        def attach(device: Device) -> DeviceResources:
+            keep_checks = device.profile.kind == "cpu" if checked is None else checked
+            return DeviceResources(
+                source,
+                device,
+                self.stats,
+                checked=keep_checks,
+                use_native=use_native,
+                poison=poison,
+            )
+
+        self._attach = attach
+        self.resources = attach(device)
 
     @property
-    def closed(self) -> bool:
-        return self._closed
+    def device(self) -> Device:
+        return self.resources.device
+
+    # -- runs --------------------------------------------------------------------------------------------------------
 
     def run(self, feeds: Mapping[str, Feed], targets: Mapping[str, Target]) -> dict[str, Any]:
-        """Outputs by name; see :meth:`Executor.run`."""
+        """Return outputs by name; see :meth:`Executor.run`."""
         shapes = {name: feed.shape for name, feed in feeds.items()}
         while True:
-            ready = self._find(shapes, feeds)
+            ready = self._as_one_plan(self._find, shapes, feeds)
+            if ready is None:
+                return self._run_steps(feeds, targets, RunRecord())
+            self.ran_steps = False
             start = time.perf_counter()
             try:
                 results = ready.executor.run(feeds, targets)
@@ -135,7 +144,7 @@ class WgpuEngine:
     def again(self, feeds: Mapping[str, Any], targets: Mapping[str, Any]) -> dict[str, Any] | None:
         """Repeat the last run if it had these very tensors in and out, which were checked then; None if not."""
         ready = self.last
-        if ready is None or self._assumed:
+        if ready is None or self._assumed or self.ran_steps:
             return None
         start = time.perf_counter()
         results = ready.executor.run_again(feeds, targets)
@@ -146,26 +155,135 @@ class WgpuEngine:
             ready.stats.runs += 1
         return results
 
-    def _find(self, shapes: dict[str, tuple[int, ...]], feeds: Mapping[str, Feed]) -> Ready:
-        """As :meth:`ready`; shapes that were seen are not checked again."""
-        quick = tuple(shapes.items())
+    def profile(self, feeds: Mapping[str, Feed]) -> list[tuple[Plan, Profile]]:
+        """Run once; the plans that ran, in order, with the time of every call.  A loop gives one entry a step."""
+        measured: list[tuple[Plan, Profile]] = []
+        self._record(feeds, {}, RunRecord(measured=measured))
+        return measured
+
+    def observe(self, feeds: Mapping[str, Feed], observer: Observer) -> dict[str, Any]:
+        """Run once and let ``observer`` look; gives the outputs, on the host."""
+        return self._record(feeds, self._all_outputs(), RunRecord(observer=observer))
+
+    def _all_outputs(self) -> dict[str, Target]:
+        return {port.name: "cpu" for port in self.source.header.outputs}
+
+    def _record(self, feeds: Mapping[str, Feed], targets: Mapping[str, Target], record: RunRecord) -> dict[str, Any]:
+        """Run step by step, one or several, with a record of what is done."""
+        shapes = {name: feed.shape for name, feed in feeds.items()}
+        ready = self._as_one_plan(self._find, shapes, feeds)
+        if ready is None:
+            return self._run_steps(feeds, targets, record)
+        self.ran_steps = False
+        step = PlanStep(ready.executor, dict.fromkeys(targets), self.device, partial(self._recompile, shapes))
+        env: Env = {name: RuntimeValue(feed, "caller") for name, feed in feeds.items()}
+        step.run(env, targets, record)
+        if record.observer is not None:
+            record.observer.after_step(step, {name: env[name] for name in targets}, ())
+        return {name: env[name].read() for name in targets}
+
+    def _recompile(self, shapes: Mapping[str, tuple[int, ...]], disabled: Sequence[str]) -> Lowering:
+        """Compile the plan for these shapes with further passes disabled."""
+        from ..compiler.driver import compile_unit
+
+        assert self.model is not None, "plans of a bundle are not made again"
+        return compile_unit(self.model.unit(shapes), self.model.compilation(self.device.profile).without(disabled))
+
+    # -- one step or several -------------------------------------------------------------------------------------------
+
+    def _as_one_plan(
+        self, get: Callable[[Any, Any], T], shapes: Mapping[str, tuple[int, ...]], feeds: Mapping[str, Feed] | None
+    ) -> T | None:
+        """Return what ``get`` gives of the plan for these shapes; None where the model is a program of several steps.
+
+        Raises what the compiler raises where several steps would not help either.
+        """
+        if self._always_in_steps:
+            return None
+        key = tuple(shapes.items()) if self._in_steps else None
+        if key in self._in_steps:
+            return None
+        try:
+            return get(shapes, feeds)
+        except REFUSALS as error:
+            helps = self.cpu_options is not None or isinstance(error, (NotKnownError, UnsupportedError))
+            if self.model is None or not helps:
+                raise
+        if len(self._in_steps) >= SEEN_SHAPES:
+            self._in_steps.clear()
+        self._in_steps.add(tuple(shapes.items()))
+        return None
+
+    def _run_steps(self, feeds: Mapping[str, Feed], targets: Mapping[str, Target], record: RunRecord) -> dict[str, Any]:
+        if self._closed:
+            raise ClosedError("the session is closed")
+        self.ran_steps = True
+        start = time.perf_counter()
+        results = self.program.run(feeds, targets, record)
+        self.stats.last_run_ms = (time.perf_counter() - start) * 1e3
+        self.stats.steps, self.stats.crossings = record.steps, record.crossings
+        return results
+
+    @property
+    def program(self) -> Program:
+        """The program of several steps; made when first asked for."""
+        from .program import Program
+
         with self._lock:
-            if self._assumed:  # a plan that rests on made-up inputs; now there are real ones
-                self.calibrate(feeds)
-            ready = self._seen.get(quick)
-            if ready is None:
-                ready = self._seen[quick] = self.ready(shapes, feeds)
-                if len(self._seen) > SEEN_SHAPES:
-                    del self._seen[next(iter(self._seen))]
-                return ready
-            self._use(ready)
-            return ready
+            if self._program is None:
+                assert self.model is not None, "a bundle is one plan for each of its shapes"
+                self._program = Program(
+                    self.model, self.resources, self.cpu_options, plans=self._limit, calibrate=self.calibrate
+                )
+            return self._program
+
+    def plans(self) -> list[Plan]:
+        """Return the plans of the last run: one, or those of the program that are ready, in the order of last use."""
+        if self.ran_steps:
+            return self.program.plans()
+        return [] if self.last is None else [self.last.compiled.plan]
+
+    def placement(self) -> list[Placement]:
+        """Return where each node of the model ran last, or would for the declared shapes, and why.
+
+        Raises :class:`InputError` before the first run of a model that does not declare all sizes, and
+        :class:`UnsupportedError` for a bundle.
+        """
+        if self.model is None:
+            raise UnsupportedError(
+                "a bundle does not hold the model's nodes", hint="inspect shows what its plans compute"
+            )
+        ready = self.last
+        if not self.ran_steps and ready is None:
+            shapes = self.shapes(None)
+            ready = self._as_one_plan(self.ready, shapes, None)
+        if self.ran_steps or ready is None:
+            return self.program.placement()
+        return of_plan(self.model.imported, ready.compiled.plan)
+
+    # -- plans by shape key --------------------------------------------------------------------------------------------
+
+    def shapes(self, shapes: Mapping[str, Sequence[int]] | None) -> dict[str, tuple[int, ...]]:
+        """Return ``shapes``, or those that the model declares for None; raises :class:`InputError` if it does not."""
+        if shapes is None:
+            shapes = self.source.default_shapes()
+        if shapes is None:
+            raise InputError(
+                "the model does not declare all input sizes as numbers", hint="give the shapes of the inputs"
+            )
+        return {name: tuple(shape) for name, shape in shapes.items()}
+
+    def select(self, shapes: Mapping[str, Sequence[int]] | None) -> Ready:
+        """Return the plan for ``shapes``; None: the one that ran last, or the one for the declared shapes."""
+        if shapes is None and self.last is not None:
+            return self.last
+        return self.ready(self.shapes(shapes))
 
     def ready(self, shapes: Mapping[str, Sequence[int]], feeds: Mapping[str, Feed] | None = None) -> Ready:
-        """The plan for these shapes with its executor: the one that is there, or a new one.
+        """Return the plan for these shapes with its executor: the one that is there, or a new one.
 
         A new one in half precision is calibrated with ``feeds``; without them it is with random inputs until the first
-        run.
+        run.  Raises the compiler's refusals for a model that is no single plan.
         """
         key = shape_key(self.source.header, shapes, self.source.dynamic)
         with self._lock:
@@ -179,82 +297,25 @@ class WgpuEngine:
                 self._use(ready)
             return ready
 
+    def _find(self, shapes: dict[str, tuple[int, ...]], feeds: Mapping[str, Feed]) -> Ready:
+        """Return the plan for a run; shapes that were seen are not checked again.  See :meth:`ready`."""
+        quick = tuple(shapes.items())
+        with self._lock:
+            if self._assumed:  # a plan that rests on made-up inputs; now there are real ones
+                self.calibrate(feeds)
+            ready = self._seen.get(quick)
+            if ready is None:
+                ready = self._seen[quick] = self.ready(shapes, feeds)
+                if len(self._seen) > SEEN_SHAPES:
+                    del self._seen[next(iter(self._seen))]
+                return ready
+            self._use(ready)
+            return ready
+
     def _use(self, ready: Ready) -> None:
         self.stats.hits += 1
         self._ready.move_to_end(ready.key)
         self.stats.last_key, self.last = ready.text, ready
-
-    def calibrate(self, feeds: Mapping[str, Feed]) -> None:
-        """Look at what a run with ``feeds`` reaches; plans that now need other types are made again when asked for.
-
-        Raises :class:`InputError` where plans do not depend on it.
-        """
-        calibration = self.need_calibration()
-        with self._lock:
-            if self._closed:
-                raise ClosedError("the session is closed")
-            before = calibration.option()
-            self._assumed = False
-            calibration.forget_assumed()
-            shapes = {name: tuple(feed.shape) for name, feed in feeds.items()}
-            self._measure(shape_key(self.source.header, shapes, self.source.dynamic), shapes, feeds)
-            if calibration.option() != before:
-                self.forget_plans()
-
-    def need_calibration(self) -> Calibration:
-        """The calibration that plans depend on; raises :class:`InputError` where there is none."""
-        calibration = self.source.calibration
-        if calibration is None:
-            raise InputError(
-                "the session has no precision to calibrate", hint="SessionOptions.precision = 'float16' asks for it"
-            )
-        return calibration
-
-    def weights(self) -> WeightPool:
-        """A pool of weights for plans that do not stay; its owner closes it."""
-        return WeightPool(self.device, self.source.sources, self.account, caps=self.source.caps)
-
-    def _measure(self, key: ShapeKey, shapes: Mapping[str, tuple[int, ...]], feeds: Mapping[str, Feed] | None) -> None:
-        """Run the plan in full precision once, with random inputs if there are no ``feeds``."""
-        from ..model.calibration import measure
-
-        calibration = self.source.calibration
-        assert calibration is not None, "plans depend on it"
-        plan = self.source.compile_reference(key, shapes, self.device.profile).plan
-        if feeds is None:
-            arrays = random_feeds(self.source.header, shapes)
-        else:
-            arrays = {name: feed.numpy() if isinstance(feed, Tensor) else feed for name, feed in feeds.items()}
-        pool = self.weights()  # of no use to the plans that follow
-        try:
-            calibration.add(measure(self.device, plan, pool, arrays), assumed=feeds is None)
-        finally:
-            pool.close()
-        self._assumed = self._assumed or feeds is None
-
-    def _compile(
-        self, key: ShapeKey, shapes: Mapping[str, tuple[int, ...]], feeds: Mapping[str, Feed] | None
-    ) -> Compiled:
-        calibration = self.source.calibration
-        if calibration is None:
-            return self.source.compile(key, shapes, self.device.profile)
-        start = time.perf_counter()
-        if calibration.is_new:
-            self._measure(key, shapes, feeds)
-        compiled = self.source.compile(key, shapes, self.device.profile)
-        precision = compiled.plan.facts.precision
-        assert precision is not None, "the plan is in half precision"
-        if not calibration.covers(precision.measured):
-            self._measure(key, shapes, feeds)
-            compiled = self.source.compile(key, shapes, self.device.profile)
-        return replace(compiled, milliseconds=(time.perf_counter() - start) * 1e3)
-
-    def forget_plans(self) -> None:
-        """Make all plans again when they are asked for: the calibration has changed."""
-        with self._lock:
-            while self._ready:
-                self._drop(self._ready.popitem()[1])
-            self.last = None
 
     def _make(self, key: ShapeKey, shapes: Mapping[str, tuple[int, ...]], feeds: Mapping[str, Feed] | None) -> Ready:
         compiled = self._compile(key, shapes, feeds)
@@ -262,55 +323,129 @@ class WgpuEngine:
             self._drop(self._ready.popitem(last=False)[1])
             self.stats.evictions += 1
         start = time.perf_counter()
-        executor = self.executor_for(compiled)
+        executor = self.resources.executor(compiled)
         prepare_ms = (time.perf_counter() - start) * 1e3
         stats = KeyStats(compiled.milliseconds, compiled.from_disk, prepare_ms)
         self.stats.keys[str(key)] = stats
         self._ready[key] = ready = Ready(key, str(key), compiled, executor, stats)
         return ready
 
-    def executor_for(self, compiled: Compiled, pool: WeightPool | None = None) -> Executor:
-        """An executor of a new plan with what the session shares, counted in its statistics.
-
-        With a ``pool`` of its own for weights it is not counted: it runs for a calibration, or to be looked at.
-        """
-        executor = Executor(
-            self.device,
-            compiled.plan,
-            self.pool if pool is None else pool,
-            caps=self.source.caps,
-            account=self.account,
-            staging=self.staging,
-            checked=self.checked or compiled.from_disk,
-            use_native=self.use_native,
-        )
-        if pool is not None:
-            return executor
-        self.stats.misses += 1
-        self.stats.disk_hits += compiled.from_disk
-        self.stats.compile_ms += compiled.milliseconds
-        return executor
+    def _compile(
+        self, key: ShapeKey, shapes: Mapping[str, tuple[int, ...]], feeds: Mapping[str, Feed] | None
+    ) -> Compiled:
+        calibration = None if self.model is None else self.model.calibration
+        if calibration is None:
+            return self.source.compile(key, shapes, self.device.profile)
+        start = time.perf_counter()
+        if calibration.is_new:
+            self._take_in(self._measure_plan(shapes, feeds), assumed=feeds is None)
+        compiled = self.source.compile(key, shapes, self.device.profile)
+        precision = compiled.plan.facts.precision
+        assert precision is not None, "the plan is in half precision"
+        if not calibration.covers(precision.measured):
+            self._take_in(self._measure_plan(shapes, feeds), assumed=feeds is None)
+            compiled = self.source.compile(key, shapes, self.device.profile)
+        return replace(compiled, milliseconds=(time.perf_counter() - start) * 1e3)
 
     def _drop(self, ready: Ready) -> None:
         for shapes in [shapes for shapes, other in self._seen.items() if other is ready]:
             del self._seen[shapes]
         ready.executor.close()
 
+    # -- half precision ------------------------------------------------------------------------------------------------
+
+    def calibrate(self, feeds: Mapping[str, Feed]) -> None:
+        """Look at what a run with ``feeds`` reaches; plans that now need other types are made again when asked for.
+
+        Raises :class:`InputError` where plans do not depend on it.
+        """
+        calibration = self._calibration
+        with self._lock:
+            if self._closed:
+                raise ClosedError("the session is closed")
+            before = calibration.option()
+            self._assumed = False
+            calibration.forget_assumed()
+            shapes = {name: tuple(feed.shape) for name, feed in feeds.items()}
+            magnitudes = self._as_one_plan(self._measure_plan, shapes, feeds)
+            self._take_in(self._measure_steps(feeds) if magnitudes is None else magnitudes, assumed=False)
+            if calibration.option() != before:
+                while self._ready:
+                    self._drop(self._ready.popitem()[1])
+                self.last = None
+
+    @property
+    def _calibration(self) -> Calibration:
+        calibration = None if self.model is None else self.model.calibration
+        if calibration is None:
+            raise InputError(
+                "the session has no precision to calibrate", hint="SessionOptions.precision = 'float16' asks for it"
+            )
+        return calibration
+
+    def _take_in(self, magnitudes: Mapping[str, float], *, assumed: bool) -> None:
+        """Add what a run reached; ``assumed``: its inputs were made up."""
+        self._calibration.add(magnitudes, assumed=assumed)
+        self._assumed = self._assumed or assumed
+
+    def _measure_plan(
+        self, shapes: Mapping[str, tuple[int, ...]], feeds: Mapping[str, Feed] | None
+    ) -> dict[str, float]:
+        """Run the plan in full precision once, with random inputs if there are no ``feeds``; see :func:`measure`."""
+        assert self.model is not None, "plans depend on a calibration"
+        key = shape_key(self.source.header, shapes, self.source.dynamic)
+        plan = self.model.compile_reference(key, shapes, self.device.profile).plan
+        if feeds is None:
+            arrays = random_feeds(self.source.header, shapes)
+        else:
+            arrays = {name: feed.numpy() if isinstance(feed, Tensor) else feed for name, feed in feeds.items()}
+        pool = self.resources.weights()  # of no use to the plans that follow
+        try:
+            return measure(self.device, plan, pool, arrays)
+        finally:
+            pool.close()
+
+    def _measure_steps(self, feeds: Mapping[str, Feed]) -> dict[str, float]:
+        """Run the program in full precision once; its weights are on the device while it runs."""
+        from .program import Program
+
+        assert self.model is not None, "plans depend on a calibration"
+        pool = self.resources.weights()
+        reference = Program(self.model, self.resources, self.cpu_options, pool=pool)
+        ranges = RangeObserver(pool)
+        try:
+            reference.run(feeds, self._all_outputs(), RunRecord(observer=ranges))
+        finally:
+            reference.close()
+            pool.close()
+        return ranges.magnitudes
+
+    # -- the end -------------------------------------------------------------------------------------------------------
+
     def recover(self, device: Device) -> None:
         """Start again on another device: plans and weights of the old one are forgotten."""
+        self._close_program()
         with self._lock:
             if self._closed:
                 raise ClosedError("the session is closed")
             self._release()
-            self._attach(device)
+            self.resources = self._attach(device)
 
     def close(self) -> None:
         """Free everything on the device.  Closing twice is fine."""
+        self._close_program()
         with self._lock:
             if not self._closed:
                 self._closed = True
                 self._release()
                 self.source.close()
+
+    def _close_program(self) -> None:
+        """Wait for a program that runs, without the lock: it may take it for a calibration."""
+        with self._lock:
+            program, self._program = self._program, None
+        if program is not None:
+            program.close()
 
     def _release(self) -> None:
         for ready in self._ready.values():
@@ -318,5 +453,4 @@ class WgpuEngine:
         self._ready.clear()
         self._seen.clear()
         self.last = None
-        self.pool.close()
-        self.staging.close()
+        self.resources.close()

@@ -1,4 +1,4 @@
-"""A model that may be no single plan, seen from outside: placement, steps, and the plans of its stages."""
+"""The program of a model, seen from outside: placement, steps, and the plans of its stages."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ..execution.program.values import Crossing
+from ..execution.values import Crossing
 from ..plans.describe import describe_plan
 from ..plans.placement import Placement
 from ..runtime.plan.codec import encode
@@ -19,8 +19,8 @@ from .target import Subject, model_facts
 
 
 @dataclass(frozen=True)
-class Look:
-    """What one run on given inputs shows.  ``plans`` are those of the stages, in the order in which they were made."""
+class ProgramView:
+    """What one run on given inputs shows.  ``plans`` are those of its stages, in the order in which they ran last."""
 
     placements: tuple[Placement, ...]
     steps: tuple[str, ...]
@@ -50,34 +50,30 @@ class Look:
         return Subject(plan, self.profile, {**self.facts, "name": name, "plan_key": plan.key}, self.placements)
 
 
-def look_at(model: Path, make_feeds: Callable[[InferenceSession], Mapping[str, Any]], **options: Any) -> Look:
-    """Run a model once with both providers.  ``options`` are those of :class:`InferenceSession`."""
-    with InferenceSession(model, providers=["wgpu", "cpu"], **options) as session:
+def view_of(path: Path, make_feeds: Callable[[InferenceSession], Mapping[str, Any]], **options: Any) -> ProgramView:
+    """Run the model at ``path`` once with both providers.  ``options`` are those of :class:`InferenceSession`."""
+    with InferenceSession(path, providers=["wgpu", "cpu"], **options) as session:
         feeds = make_feeds(session)
         session.run(None, feeds)
-        chain = session._chain
         engine = session._wgpu
+        model = engine.model
+        assert model is not None, "the session is of a model"
         results = {port.name for port in session.get_outputs()}
-        if chain.runs_program:
-            plans = chain.program().plans()
-            shapes = {name: list(getattr(value, "shape", ())) for name, value in feeds.items()}
-        else:
-            assert engine.last is not None, "the model ran"
-            plans = [engine.last.compiled.plan]
-            shapes = dict(engine.last.key.to_json())
-        source: Any = engine.source
+        plans = engine.plans()
         profile = session.device.profile
-        facts = model_facts(source, shapes, plans[0], profile) if plans else {"name": model.name}
-        return Look(
+        if engine.ran_steps or engine.last is None:
+            shapes = {name: list(getattr(value, "shape", ())) for name, value in feeds.items()}
+            whole: Mapping[str, str] = engine.program.whole
+        else:
+            shapes, whole = dict(engine.last.key.to_json()), {}
+        return ProgramView(
             tuple(session.placement()),
             tuple(session.stats.steps),
             tuple(session.stats.crossings),
             tuple(plans),
             profile,
-            facts,
-            tuple(_precision(plan, chain.program().whole if chain.runs_program else {}, results) for plan in plans)
-            if getattr(source, "half", False)
-            else (),
+            model_facts(model, shapes, plans[0], profile) if plans else {"name": path.name},
+            tuple(_precision(plan, whole, results) for plan in plans) if model.half else (),
         )
 
 

@@ -1,5 +1,6 @@
-"""One kernel of a plan as a script that runs on its own: for bug reports and for tuning.
+"""One kernel of a model as a script that runs on its own: for bug reports and for tuning.
 
+A run is followed to the stage, the step of loops around it and the call that are meant.
 The script has the shader, the operands that the kernel had in a run (packed), the result that it gave, and the ONNX
 nodes that it computes.  It needs numpy and wgpu, not this project.  It compares with the recorded result and times the
 kernel: change the shader in it and run it again.
@@ -9,30 +10,176 @@ from __future__ import annotations
 
 import base64
 import zlib
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from importlib import resources
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from ..execution.engine import WgpuEngine
+from ..execution.steps import Observer, PlanStep
 from ..plans.describe import find_kernels
 from ..plans.instrument import copy_call, copy_kernel, output_range
+from ..plans.placement import Placement
+from ..runtime.device.device import Device
 from ..runtime.execution.executor import Executor
+from ..runtime.execution.weight_pool import WeightPool
 from ..runtime.plan.dimension import evaluate
 from ..runtime.plan.errors import InputError, LimitError
 from ..runtime.plan.plan import DeviceStep, Plan, Port, uniform_values
 from .report.annotate import annotated, comments, plain, tensor_text
 
-if TYPE_CHECKING:
-    from ..runtime.device.device import Device
-    from ..runtime.execution.weight_pool import WeightPool
-
 #: Bytes that the operands of a script may have: it is meant to be sent to somebody
 LARGEST = 64 << 20
 
 
-def find_call(plan: Plan, kernel: str | None, call: int | None) -> int:
+@dataclass(frozen=True)
+class Wanted:
+    """Which call is meant.  At least one of ``kernel``, ``call`` and ``node`` is given.
+
+    ``stage`` counts plans from 1 in the order in which they run first, as ``check`` and ``profile`` do; None is the
+    first that has the kernel or the node.  ``steps`` are the steps of the loops around, from 0; None is the first time.
+    """
+
+    kernel: str | None = None
+    call: int | None = None
+    node: str | None = None
+    stage: int | None = None
+    steps: tuple[int, ...] | None = None
+
+    @property
+    def is_number(self) -> bool:
+        """Whether it counts calls or kernels of one plan."""
+        return self.call is not None or (self.kernel is not None and self.kernel.isdigit())
+
+    def find(self, plan: Plan, *, is_whole: bool) -> int | None:
+        """The call of a plan, None if it is not there; raises :class:`InputError` for a number that is too large."""
+        if self.node is not None:
+            return _find_node(plan, self.node)
+        try:
+            return _find_call(plan, self.kernel, self.call)
+        except InputError:
+            if is_whole or self.stage is not None:
+                raise
+            return None
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A script, and what it is of: a call of a plan, which is one ``stage``, in ``steps`` of the loops around.
+
+    ``stage`` is None for a model that is one plan.
+    """
+
+    text: str
+    plan: Plan
+    stage: int | None
+    call: int
+    steps: tuple[int, ...]
+
+    def __str__(self) -> str:
+        stage = "" if self.stage is None else f" of stage {self.stage}"
+        return f"call {self.call}{stage}{_around(self.steps)}, {', '.join(self.plan.calls[self.call].origins)}"
+
+
+def cut(engine: WgpuEngine, feeds: Mapping[str, Any], wanted: Wanted, *, title: str) -> Cut:
+    """Run a model and write the call that is ``wanted`` as a script.
+
+    Raises :class:`InputError` if there is none, with the reason: where a node runs instead, which stages there are.
+    """
+    pool = engine.resources.weights()
+    cutter = _Cutter(engine, pool, wanted, title)
+    try:
+        engine.observe(feeds, cutter)
+    finally:
+        pool.close()
+    if cutter.cut is not None:
+        return cutter.cut
+    if wanted.node is not None and wanted.stage is None and wanted.steps is None:
+        raise _no_kernel(wanted.node, engine.placement())
+    raise cutter.nothing()
+
+
+class _Cutter(Observer):
+    def __init__(self, engine: WgpuEngine, pool: WeightPool, wanted: Wanted, title: str) -> None:
+        self.cut: Cut | None = None
+        self._engine = engine
+        self._pool = pool
+        self._wanted = wanted
+        self._title = title
+        self._ran: dict[str, list[tuple[int, ...]]] = {}  #: plan -> the steps of loops in which it ran
+
+    def before_plan(self, step: PlanStep, feeds: dict[str, Any], around: tuple[int, ...]) -> None:
+        plan, wanted, is_whole = step.executor.plan, self._wanted, not self._engine.ran_steps
+        if is_whole and (wanted.stage is not None or wanted.steps is not None):
+            raise InputError(
+                "the model is one plan for these inputs, without stages", hint="write --call N, without --step"
+            )
+        if not is_whole and wanted.is_number and wanted.stage is None:
+            raise InputError(
+                "the model runs in stages, each with calls and kernels of its own",
+                hint="name the stage as in --call 2.5, or give the start of a kernel's id; profile and check name them",
+            )
+        self._ran.setdefault(plan.key, []).append(around)
+        stage = list(self._ran).index(plan.key) + 1
+        if self.cut is not None or wanted.stage not in (None, stage) or wanted.steps not in (None, around):
+            return
+        call = wanted.find(plan, is_whole=is_whole)
+        if call is None:
+            return
+        title = self._title if is_whole else f"{self._title}, stage {stage}{_around(around)}"
+        text = make_script(step.device, plan, self._pool, feeds, call, title=title)
+        self.cut = Cut(text, plan, None if is_whole else stage, call, around)
+
+    def nothing(self) -> InputError:
+        """Why nothing was found."""
+        wanted, stages = self._wanted, list(self._ran.values())
+        if not stages:
+            return InputError("no kernel runs on these inputs", hint="inspect --stage placement says where nodes are")
+        if wanted.stage is not None and not 1 <= wanted.stage <= len(stages):
+            return InputError(f"a run on these inputs has no stage {wanted.stage}", hint=f"it has {len(stages)}")
+        if wanted.steps is not None:
+            ran = stages if wanted.stage is None else [stages[wanted.stage - 1]]
+            listed = sorted({steps for each in ran for steps in each if steps})
+            text = ", ".join(".".join(map(str, steps)) for steps in listed[:8]) + (", ..." if len(listed) > 8 else "")
+            given = ".".join(map(str, wanted.steps))
+            return InputError(
+                f"nothing of that kind runs in step {given} of a loop on these inputs",
+                hint=f"steps that run kernels: {text}" if text else "no loop runs step by step there",
+            )
+        what = f"the node '{wanted.node}'" if wanted.node is not None else f"the kernel '{wanted.kernel}'"
+        where = "no stage" if wanted.stage is None else f"no call of stage {wanted.stage}"
+        return InputError(f"{where} has {what}", hint="profile and check name stages, kernels and nodes")
+
+
+def _around(steps: Sequence[int]) -> str:
+    return f", step {', '.join(map(str, steps))}" if steps else ""
+
+
+def _no_kernel(node: str, placements: Sequence[Placement]) -> InputError:
+    """Why a node has no kernel that could be cut out."""
+    matching = [row for row in placements if row.node == node or row.node.endswith(f"/{node}")]
+    if not matching:
+        return InputError(
+            f"no node that has run on these inputs has the name '{node}'",
+            hint="a node is its name, or its text in check; those of branches that are not taken never run",
+        )
+    row = matching[0]
+    if row.op_type in ("If", "Loop", "Scan") and not row.domain and row.provider != "cpu":
+        return InputError(
+            f"'{row.node}' has no kernel of its own: the nodes of its graphs have them", hint="name one of those"
+        )
+    if row.provider == "wgpu":
+        return InputError(
+            f"'{row.node}' runs on wgpu in parts that go by other names, or only moves elements in another's kernel",
+            hint="profile names the kernels of every stage",
+        )
+    where = "runs on the cpu" if row.provider == "cpu" else "is computed without a kernel of a run"
+    return InputError(f"'{row.node}' cannot be cut out as a kernel: it {where} ({row.reason})")
+
+
+def _find_call(plan: Plan, kernel: str | None, call: int | None) -> int:
     """The number of the call that is meant: ``call`` itself, or the first of a kernel.
 
     Raises :class:`InputError` if there is none, or neither is given.
@@ -50,7 +197,7 @@ def find_call(plan: Plan, kernel: str | None, call: int | None) -> int:
     raise InputError(f"no call of a run has the kernel '{kernel}'", hint="inspect lists them")
 
 
-def find_node(plan: Plan, node: str) -> int | None:
+def _find_node(plan: Plan, node: str) -> int | None:
     """The first call that computes an ONNX node, by its name or by its text in plans; None if there is none."""
     for number, item in enumerate(plan.calls):
         if any(node == origin or f" '{node}' (" in origin for origin in item.origins):

@@ -104,6 +104,10 @@ class Model:
         self.dynamic = read_dynamic(self.header, dynamic or {})
         self.sources = SourceFiles(self.path, self.data, self.header.files, external_data_loader)
 
+    def as_model(self) -> Model:
+        """Return the model itself: its plans are compiled from it."""
+        return self
+
     @property
     def imported(self) -> ImportedModel:
         """The parsed model; parsed when first asked for."""

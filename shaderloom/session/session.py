@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -13,19 +13,20 @@ from ..api.binding import IOBinding, OrtValue, as_feed_values
 from ..api.options import RunOptions, SessionOptions
 from ..api.providers import initialise_providers, parse_providers
 from ..cpu.provider import CpuEngine
-from ..execution.engine import Ready, SessionStats, WgpuEngine
+from ..execution.engine import WgpuEngine
+from ..execution.resources import SessionStats
 from ..model.feeds import Dynamic, check_feeds
 from ..model.header import ModelHeader, ModelMetadata, NodeArg
 from ..model.plan_source import PlanSource, Progress
 from ..plans.describe import describe_plan
-from ..plans.placement import Placement, of_plan
+from ..plans.placement import Placement
 from ..runtime.device.device import Device, open_device, reopen_device
 from ..runtime.execution.attachment import check_locations
 from ..runtime.execution.ports import Feed
 from ..runtime.execution.timing import Profile
 from ..runtime.memory.tensor import Tensor
 from ..runtime.plan.caps import Caps
-from ..runtime.plan.errors import ClosedError, DeviceLimitError, InputError, ShapeError, UnsupportedError
+from ..runtime.plan.errors import ClosedError, InputError, UnsupportedError
 from ..runtime.plan.plan import Plan
 from .provider_chain import ProviderChain, open_chosen
 
@@ -129,13 +130,13 @@ class InferenceSession:
         ready = initialise_providers(wanted, {"wgpu": make_wgpu, "cpu": make_cpu}, severity=severity)
         if self._engine is not None:
             header = self._engine.source.header
-            if header.refused and self._cpu is None:
-                refuse_foreign(cast("Model", self._engine.source).imported)
+            if header.refused and self._cpu is None and self._engine.model is not None:
+                refuse_foreign(self._engine.model.imported)
         else:
             assert self._cpu is not None, "one provider is ready"
             header = self._cpu.header(settings.free_dimensions, settings.free_denotations)
         settings.report_without_effect(ready)
-        self._complete(header, ready, settings, preferred_output_location, plans)
+        self._complete(header, ready, settings, preferred_output_location)
 
     def _open(
         self,
@@ -157,7 +158,6 @@ class InferenceSession:
         providers: tuple[str, ...],
         options: SessionOptions,
         locations: str | Mapping[str, str] | None,
-        plans: int = 16,
     ) -> None:
         self._header = header
         self._providers = providers
@@ -168,7 +168,7 @@ class InferenceSession:
             raise InputError("outputs cannot stay on a device: the session runs on cpu alone")
         self._async = AsyncRunner()
         severity = options.log_severity_level
-        self._chain = ProviderChain(providers, self._engine, self._cpu, severity=severity, plans=plans)
+        self._chain = ProviderChain(providers, self._engine, self._cpu, severity=severity)
         self._closed = False
         self.stats = self._engine.stats if self._engine is not None else SessionStats()
 
@@ -285,7 +285,7 @@ class InferenceSession:
     @property
     def device_bytes(self) -> int:
         """Device memory that the session holds: weights, activations, inputs, outputs, staging."""
-        return self._engine.account.used if self._engine is not None else 0
+        return self._engine.resources.account.used if self._engine is not None else 0
 
     def synchronize(self) -> None:
         """Wait until the device has finished what was submitted."""
@@ -298,7 +298,6 @@ class InferenceSession:
         None opens the adapter of the lost device again; the device of a caller must be replaced by the caller.
         """
         engine = self._wgpu
-        self._chain.reset()
         engine.recover(reopen_device(engine.device) if device is None else open_device(device))
 
     def default_shapes(self) -> dict[str, tuple[int, ...]]:
@@ -307,7 +306,7 @@ class InferenceSession:
 
     def prepare(self, shapes: Mapping[str, Sequence[int]] | None = None) -> None:
         """Compile for these input shapes ahead of the first run; None takes the shapes that the model declares."""
-        self._wgpu.ready(self._shapes(shapes))
+        self._wgpu.ready(self._wgpu.shapes(shapes))
 
     def calibrate(self, input_feed: Mapping[str, Any]) -> None:
         """Under ``precision="float16"``: look at what tensors reach on these inputs, too, and keep in float32 what does
@@ -316,23 +315,21 @@ class InferenceSession:
         The first run does this by itself with its own inputs.  What was seen for one input shape counts for all.
         Raises :class:`InputError` for a session in full precision.
         """
-        feeds = self._feeds(input_feed)
-        _ = self._wgpu  # open, and with a device
-        self._chain.calibrate(feeds)
+        self._wgpu.calibrate(self._feeds(input_feed))
 
     def report(self, shapes: Mapping[str, Sequence[int]] | None = None) -> dict[str, Any]:
         """What was compiled for the shapes that ran last, or for ``shapes``: the plan's description with times.
 
         JSON values; see :func:`~.describe.describe_plan`.
         """
-        ready = self._select(shapes)
+        ready = self._wgpu.select(shapes)
         plan = ready.compiled.plan
         return {
             **describe_plan(plan),
             "shape_key": ready.key.to_json(),
             "plan_key": plan.key,
             "device": self._wgpu.device.name,
-            "device_bytes": {"weights": self._wgpu.pool.bytes, "plan": ready.executor.device_bytes},
+            "device_bytes": {"weights": self._wgpu.resources.pool.bytes, "plan": ready.executor.device_bytes},
             "compile_ms": ready.stats.compile_ms,
             "from_disk": ready.stats.from_disk,
             "prepare_ms": ready.stats.prepare_ms,
@@ -347,9 +344,7 @@ class InferenceSession:
 
     def profile_stages(self, input_feed: Mapping[str, Any]) -> list[tuple[Plan, Profile]]:
         """Run once; every plan that ran, in order, with its times.  A model that is one plan gives one."""
-        feeds = self._feeds(input_feed)
-        _ = self._wgpu  # open, and with a device
-        return self._chain.profile(feeds)
+        return self._wgpu.profile(self._feeds(input_feed))
 
     def plan_for(self, input_feed: Mapping[str, Any]) -> Plan:
         """The plan that a run with these inputs uses; compiled if it is new."""
@@ -367,17 +362,7 @@ class InferenceSession:
         if self._engine is None:
             assert self._cpu is not None, "a provider was initialised"
             return self._cpu.placement()
-        imported = getattr(self._engine.source, "imported", None)
-        if imported is None:
-            raise UnsupportedError(
-                "a bundle does not hold the model's nodes", hint="inspect shows what its plans compute"
-            )
-        if not self._chain.runs_program:
-            try:
-                return of_plan(imported, self._select(None).compiled.plan)
-            except (UnsupportedError, ShapeError, DeviceLimitError):  # it is no single plan, and did not run yet
-                pass
-        return self._chain.program().placement()
+        return self._engine.placement()
 
     def close(self) -> None:
         """Free everything on the device but outputs that the caller holds.  Closing twice is fine.
@@ -408,22 +393,6 @@ class InferenceSession:
         if self._closed:
             raise ClosedError("the session is closed")
         return check_feeds(self._header, input_feed)
-
-    def _shapes(self, shapes: Mapping[str, Sequence[int]] | None) -> Mapping[str, Sequence[int]]:
-        if shapes is not None:
-            return shapes
-        declared = self._wgpu.source.default_shapes()
-        if declared is None:
-            raise InputError(
-                "the model does not declare all input sizes as numbers", hint="give the shapes of the inputs"
-            )
-        return declared
-
-    def _select(self, shapes: Mapping[str, Sequence[int]] | None) -> Ready:
-        engine = self._wgpu
-        if shapes is None and engine.last is not None:
-            return engine.last
-        return engine.ready(self._shapes(shapes))
 
 
 def _fill(name: str, array: np.ndarray, result: np.ndarray) -> np.ndarray:

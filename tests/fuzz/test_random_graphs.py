@@ -272,7 +272,7 @@ def test_graphs_behind_counts(device) -> None:
         with InferenceSession(model, device=device, providers=["wgpu"], cache=False) as session:
             for each, wanted in zip(feeds, expected):
                 compare(wanted, [np.asarray(result) for result in session.run(None, each)])
-            opened[any(plan.symbols for plan in session._chain.program().plans())] += 1
+            opened[any(plan.symbols for plan in session._engine.program.plans())] += 1
 
     check()
     assert opened[True] > COUNTS // 5, opened

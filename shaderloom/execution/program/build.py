@@ -14,7 +14,7 @@ from ...compiler.staging.program_graph import PendingNode
 from ...compiler.symbolic.polynomial import Undecidable
 from ...plans.placement import PROVIDERS
 from ...runtime.plan.errors import (
-    DeviceLimitError,
+    REFUSALS,
     InternalError,
     LimitError,
     NotKnownError,
@@ -24,15 +24,16 @@ from ...runtime.plan.errors import (
 )
 from ...runtime.plan.facts import NodePlacement
 from ...runtime.plan.plan import Symbol
+from ..steps import Env, PlanStep, SizeInput, Step
 from .context import ProgramContext
 from .host_evaluation import HostEvaluator
 from .loops import LoopStep
 from .refusals import computes, refusal_of
 from .segments import SegmentMaker
-from .size_generalisation import GeneralisedShape, SizeInput
+from .size_generalisation import GeneralisedShape, size_operand
 from .stage_compiler import StageCompiler
-from .state import Block, Env, State, reads_of
-from .steps import Alias, CpuStep, DeviceStep, Fold, HostAction, HostStep, ReadElements, Step
+from .state import Block, State, operand_of, reads_of
+from .steps import Alias, CpuStep, Fold, HostAction, HostStep, ReadElements
 
 #: Values with more elements are not compiled in, even if the compiler knows them
 KNOWN_ELEMENTS = DEFAULT_LIMITS.fold_elements
@@ -93,7 +94,7 @@ class ProgramBuilder:
                 try:
                     again = partial(self._advance_from, state, reached.operands, dict(refused), set(waiting))
                     return self._device_step(state, reached, again)
-                except (UnsupportedError, ShapeError, DeviceLimitError) as error:
+                except REFUSALS as error:
                     self._sort_out(error, reached, refused, waiting)
                     continue
             return self._provider_step(state, reached, env)
@@ -105,7 +106,7 @@ class ProgramBuilder:
         refused: dict[PendingNode, ShaderloomError],
         waiting: set[PendingNode],
     ) -> Advance:
-        operands = {name: env[name].operand(name in state.known) for name in state.live if name in env}
+        operands = {name: operand_of(env[name], name in state.known) for name in state.live if name in env}
         return self._advance_from(state, operands, refused, waiting)
 
     def _advance_from(
@@ -165,7 +166,7 @@ class ProgramBuilder:
         size_inputs = general.size_inputs(operands)
         if size_inputs.keys() & reached.values.keys():
             return None  # of all names a model has taken these
-        operands.update((name, size_input.operand) for name, size_input in size_inputs.items())
+        operands.update((name, size_operand(size_input.symbol)) for name, size_input in size_inputs.items())
         again = partial(self._advance_from, state, operands, dict(refused), set(waiting))
         try:
             wide = again()
@@ -209,12 +210,12 @@ class ProgramBuilder:
             for item in reached.done:
                 self._context.place(item, *PROVIDERS[NodePlacement.FOLDED])
             return self._host_step(), following
-        compiled, source = self.stages.compile(state, reached, outputs, again, symbols)
-        engine = self._context.engine
-        executor = engine.executor_for(compiled, self._context.pool)
+        compiled, recompile = self.stages.compile(state, reached, outputs, again, symbols)
+        resources = self._context.resources
+        executor = resources.executor(compiled, self._context.pool)
         for item, placement in zip(reached.done, compiled.plan.facts.nodes):
             self._context.place(item, *PROVIDERS[placement])
-        return DeviceStep(executor, outputs, engine.device, source, size_inputs), following
+        return PlanStep(executor, outputs, resources.device, recompile, size_inputs), following
 
     @staticmethod
     def _host_alone(name: str, readers: Sequence[PendingNode], reached: Advance) -> bool:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 import numpy as np
 from onnx import numpy_helper
@@ -11,24 +13,37 @@ from ...compiler.frontend.model import ImportedModel
 from ...compiler.ir.constants import InlineSource
 from ...compiler.options import DEFAULT_LIMITS
 from ...compiler.staging.program_graph import PendingNode, ProgramScope, branch_nodes
-from ...model.model import Model
+from ...model.plan_source import ModelSource
+from ...runtime.execution.attachment import Target
 from ...runtime.execution.weight_pool import WeightPool
 from ...runtime.plan.dtypes import to_border
 from ...runtime.plan.errors import InputError, Origin
-from ..engine import WgpuEngine
+from ..resources import DeviceResources
+from ..steps import Env, RunRecord
+from ..values import RuntimeValue
 from .stage_interface import InterfaceFacts
-from .values import RuntimeValue
+from .state import Block
+
+
+class RunBlock(Protocol):
+    """Runs a block of a program on the values of ``env`` and returns its outputs by name."""
+
+    def __call__(
+        self, block: Block, env: Env, targets: Mapping[str, Target], record: RunRecord
+    ) -> dict[str, RuntimeValue]: ...
 
 
 @dataclass
 class ProgramContext:
     """The model, the device, the names in scope, and what was learned while stages were compiled.
 
+    ``run_block`` is how loops run their bodies.
     With a ``pool`` of weights the program is one in full precision whatever the model's precision is.
     """
 
-    source: Model
-    engine: WgpuEngine
+    source: ModelSource
+    resources: DeviceResources
+    run_block: RunBlock
     pool: WeightPool | None = None
     interface: InterfaceFacts = field(default_factory=InterfaceFacts)
     #: (graph, index) of a node -> node, domain, provider, reason

@@ -9,9 +9,10 @@ import numpy as np
 from ...compiler.staging.partial_compile import Advance, advance
 from ...compiler.staging.program_graph import PendingNode
 from ...runtime.plan.dtypes import to_border
+from ..steps import Env
+from ..values import RuntimeValue
 from .context import ProgramContext
-from .state import Env
-from .values import RuntimeValue
+from .state import operand_of
 
 #: The host computes from values of at most so many elements, by at most so many nodes
 FOLDED_ELEMENTS, FOLDED_NODES = 64, 32
@@ -30,7 +31,7 @@ class HostEvaluator:
         result = advance(
             "host",
             nodes,
-            {name: env[name].operand(True) for name in reads},
+            {name: operand_of(env[name], True) for name in reads},
             context.scope.constants,
             context.limits,
             context.open_branch,

@@ -1,59 +1,60 @@
-"""Walks a program: from state to state, each time by the step that fits the values that are there."""
+"""Walks a program of several steps: from state to state, each time by the step that fits the values that are there."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
-from ...cpu.provider import CpuEngine
-from ...model.model import Model
+from ...model.plan_source import ModelSource
 from ...plans.placement import Placement, describe
 from ...runtime.execution.attachment import Target
-from ...runtime.execution.timing import Profile
 from ...runtime.execution.weight_pool import WeightPool
 from ...runtime.memory.tensor import Tensor
-from ...runtime.plan.errors import InputError
+from ...runtime.plan.errors import InputError, Origin
 from ...runtime.plan.plan import Plan
-from ..engine import WgpuEngine
+from ..resources import DeviceResources
+from ..steps import Env, PlanStep, RunRecord
+from ..values import RuntimeValue
 from .build import ProgramBuilder
-from .calibrate import RangeObserver
 from .context import ProgramContext
 from .size_generalisation import Key
 from .stage_compiler import NotSeen
-from .state import Block, Env, State
+from .state import Block, State
 from .step_cache import NextStep, StepCache
-from .steps import DeviceStep, Observer, RunRecord
-from .values import RuntimeValue
 
 #: Plans of stages that are kept ready for each plan that a session keeps
 STAGES = 8
 
 
 class Program:
-    """The program of one model on one device.
+    """The program of one model on one device, where it is no single plan.
 
     Runs of several threads take turns from the first step to the last: each decides by values that it has read back.
     """
 
     def __init__(
         self,
-        source: Model,
-        engine: WgpuEngine,
-        cpu: CpuEngine | None,
+        source: ModelSource,
+        resources: DeviceResources,
+        cpu_options: Mapping[str, Any] | None,
         *,
         plans: int = 16,
+        calibrate: Callable[[Mapping[str, Any]], None] | None = None,
         pool: WeightPool | None = None,
     ) -> None:
-        """With a ``pool`` of weights it is a program in full precision whatever the model's precision is."""
-        self.source = source
-        self.engine = engine
-        self.cpu = cpu
-        self.context = ProgramContext(source, engine, pool)
-        self._builder = ProgramBuilder(self.context, None if cpu is None else cpu.options)
-        self.last = self._record()
+        """``calibrate`` takes in what a run in full precision reaches on the inputs of a run.
+
+        ``cpu_options`` None: there is no cpu provider.  With a ``pool`` of weights the program is one in full precision
+        whatever the model's precision is.
+        """
+        self.context = ProgramContext(source, resources, self._run_block, pool)
+        self._source = source
+        self._resources = resources
+        self._calibrate = calibrate
+        self._builder = ProgramBuilder(self.context, cpu_options)
         self._reached: Any = None  #: what plans in half precision rest on
         self._cache = StepCache(plans * STAGES)
         #: in half precision plans rest on what was reached with the sizes at hand
@@ -65,66 +66,18 @@ class Program:
         """Plans, by key, that are float32 as a whole in half precision, and why."""
         return self._builder.stages.whole
 
-    def _record(self, **looks: Any) -> RunRecord:
-        return RunRecord(self._run_block, **looks)
-
-    def run(self, feeds: Mapping[str, Any], targets: Mapping[str, Target]) -> dict[str, Any]:
-        """Outputs by name; see :meth:`WgpuEngine.run`."""
-        return self._run(feeds, targets, self._record())
-
-    def profile(self, feeds: Mapping[str, Any]) -> list[tuple[Plan, Profile]]:
-        """Run once; the plans that ran, in order, with the time of every call.  A loop gives one entry a step."""
-        record = self._record(measured=[])
-        self._run(feeds, {}, record)
-        assert record.measured is not None
-        return record.measured
-
-    def observe(self, feeds: Mapping[str, Any], observer: Observer) -> dict[str, Any]:
-        """Run once and let ``observer`` look; gives the outputs."""
-        outputs: dict[str, Target] = dict.fromkeys(self._builder.main.outputs, "cpu")
-        return self._run(feeds, outputs, self._record(observer=observer))
-
-    def calibrate(self, feeds: Mapping[str, Any]) -> None:
-        """Take in what a run in full precision reaches on these inputs; the next run makes plans again that now need
-        other types.
-        """
-        calibration = self.engine.need_calibration()
+    def run(self, feeds: Mapping[str, Any], targets: Mapping[str, Target], record: RunRecord) -> dict[str, Any]:
+        """Return outputs by name (see :meth:`Executor.run`), after a calibration where one is due."""
         with self._lock:
-            calibration.forget_assumed()
-            calibration.add(self._measure(feeds))
-
-    def _measure(self, feeds: Mapping[str, Any]) -> dict[str, float]:
-        """Return what a run in full precision reaches; its weights are on the device while it runs."""
-        pool = self.engine.weights()
-        reference = Program(self.source, self.engine, self.cpu, pool=pool)
-        ranges = RangeObserver(pool)
-        try:
-            reference.observe(feeds, ranges)
-        finally:
-            reference.close()
-            pool.close()
-        return ranges.magnitudes
-
-    def _forget_steps(self) -> None:
-        """Forget the plans that rest on another calibration."""
-        reached = self.source.compiler_options.get("reached")
-        if self._reached != reached:
-            self._cache.close()
-            self.engine.forget_plans()
-            self._reached = reached
-
-    def _run(self, feeds: Mapping[str, Any], targets: Mapping[str, Target], record: RunRecord) -> dict[str, Any]:
-        """Run, after a calibration where one is due."""
-        with self._lock:
-            if not self.context.half or self.source.calibration is None:
+            if not self.context.half or self._source.calibration is None or self._calibrate is None:
                 return self._walk(feeds, targets, record)
-            if self.source.calibration.is_new:
-                self.calibrate(feeds)
+            if self._source.calibration.is_new:
+                self._calibrate(feeds)
             self._forget_steps()
             try:
                 return self._walk(feeds, targets, record)
             except NotSeen:
-                self.calibrate(feeds)
+                self._calibrate(feeds)
                 self._forget_steps()
                 record.start_again()
                 self._builder.stages.settled = True
@@ -133,13 +86,17 @@ class Program:
                 finally:
                     self._builder.stages.settled = False
 
+    def _forget_steps(self) -> None:
+        """Forget the plans that rest on another calibration."""
+        reached = self._source.compiler_options.get("reached")
+        if self._reached != reached:
+            self._cache.close()
+            self._reached = reached
+
     def _walk(self, feeds: Mapping[str, Any], targets: Mapping[str, Target], record: RunRecord) -> dict[str, Any]:
-        with self._lock:
-            env: Env = {name: RuntimeValue(value, "caller") for name, value in feeds.items()}
-            found = self._run_block(self._builder.main, env, targets, record)
-            results = {name: self._deliver(name, found[name], target) for name, target in targets.items()}
-            self.last = record
-            return results
+        env: Env = {name: RuntimeValue(value, "caller") for name, value in feeds.items()}
+        found = self._run_block(self._builder.main, env, targets, record)
+        return {name: self._deliver(name, found[name], target) for name, target in targets.items()}
 
     def close(self) -> None:
         with self._lock:
@@ -174,13 +131,13 @@ class Program:
             return found
         general = state.sizes.generalise(key) if self._generalises else None
         found = self._builder.build(state, env, general)
-        if isinstance(found[0], DeviceStep):
+        if isinstance(found[0], PlanStep):
             state.sizes.note(key, general, found[0].is_open)
             if general is not None and found[0].is_open:
                 key = general.key(key) or key
         before = self._cache.evicted
         self._cache.keep(state, key, found)
-        self.engine.stats.evictions += self._cache.evicted - before
+        self._resources.stats.evictions += self._cache.evicted - before
         return found
 
     def _deliver(self, name: str, held: RuntimeValue, target: Target) -> Any:
@@ -196,13 +153,17 @@ class Program:
             return held.tensor
         if held.dtype is None:
             raise InputError("a value of this type cannot stay on a device", tensor=name)
-        return Tensor.from_numpy(held.read(), self.engine.device)
+        return Tensor.from_numpy(held.read(), self._resources.device)
 
     def plans(self) -> list[Plan]:
         """The plans of stages that are ready, in the order in which they ran last."""
         return [step.executor.plan for step in self._cache.plans()]
 
     # -- reports -----------------------------------------------------------------------------------------------------
+
+    def placed(self) -> list[tuple[Origin, str, str, str]]:
+        """Return the nodes that ran, or were compiled away: node, domain, provider, reason."""
+        return list(self.context.placed.values())
 
     def placement(self) -> list[Placement]:
         """One for each node of the main graph, and for those of nested graphs that have run."""

@@ -18,10 +18,10 @@ from ...runtime.execution.attachment import Target
 from ...runtime.memory.stack import can_stack, stack
 from ...runtime.plan.dtypes import interface_dtype
 from ...runtime.plan.errors import LimitError, ModelError, ShapeError, UnsupportedError
+from ..steps import Env, RunRecord, read
+from ..values import Crossing, RuntimeValue
 from .context import ProgramContext
-from .state import Block, Env
-from .steps import RunRecord, read
-from .values import Crossing, RuntimeValue
+from .state import Block
 
 #: Numbers of steps whose stacking a loop keeps
 STACKINGS = 32
@@ -88,7 +88,7 @@ class LoopStep:
         if record.observer is not None:
             given = {name: inner[name] for name in self.inputs if name in inner}
             record.observer.before_iteration(given, record.around)
-        results = record.run_block(self.block, inner, targets, record)
+        results = self._context.run_block(self.block, inner, targets, record)
         record.around = record.around[:-1]
         return [results[name] for name in self.outputs]
 
@@ -177,10 +177,10 @@ class LoopStep:
         """Results of the steps along a new axis: copies on the device, or a small plan where those cannot do it."""
         tensors = [held.tensor for held in row]
         axis = axis % (len(row[0].shape) + 1)
-        engine = self._context.engine
+        resources = self._context.resources
         present = [tensor for tensor in tensors if tensor is not None]
         if axis == 0 and len(present) == len(row) and can_stack(present):
-            return RuntimeValue(stack(present, engine.device, engine.account), "wgpu")
+            return RuntimeValue(stack(present, resources.device, resources.account), "wgpu")
         if any(held.dtype is None for held in row) or all(held.on_host for held in row):
             return RuntimeValue(np.stack([held.read() for held in row], axis), row[0].maker)
         names = [f"{self.scope.prefix}row{number}" for number in range(len(row))]
@@ -189,7 +189,7 @@ class LoopStep:
             if len(self.stack_block) >= STACKINGS:
                 self.stack_block.clear()
             block = self.stack_block[len(row), axis] = self._stacking(names, axis)
-        result = record.run_block(block, dict(zip(names, row)), {}, record)
+        result = self._context.run_block(block, dict(zip(names, row)), {}, record)
         return result[block.outputs[0]]
 
     def _stacking(self, names: Sequence[str], axis: int) -> Block:

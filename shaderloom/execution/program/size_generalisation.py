@@ -24,8 +24,9 @@ from ...compiler.symbolic import polynomial as ix
 from ...compiler.symbolic.dimensions import dimension
 from ...runtime.plan.dtypes import UINT8
 from ...runtime.plan.plan import Symbol
+from ..steps import SizeInput
 
-#: What decides how a step is compiled: for each value its name and :meth:`~.values.RuntimeValue.describe`
+#: What decides how a step is compiled: for each value its name and :meth:`~.execution.values.RuntimeValue.describe`
 Key = tuple[tuple[str, tuple[Any, ...]], ...]
 #: Name of a value, and one of its axes; of a value that is compiled in one of its elements
 Place = tuple[str, int]
@@ -51,22 +52,6 @@ class SymbolicSize:
     @property
     def dim(self) -> ix.Dim:
         return ix.add(dimension(self.symbol.name, *self.symbol.range), self.offset)
-
-
-@dataclass(frozen=True, slots=True)
-class SizeInput:
-    """An input that tells a symbol's size: an element of a value that is compiled in."""
-
-    value: str
-    element: int
-    symbol: Symbol
-
-    @property
-    def operand(self) -> Operand:
-        return Operand(UINT8, (dimension(self.symbol.name, *self.symbol.range), 0))
-
-    def feed(self, value: np.ndarray) -> np.ndarray:
-        return np.empty((int(value.reshape(-1)[self.element]), 0), np.uint8)
 
 
 @dataclass(frozen=True)
@@ -169,6 +154,11 @@ class SizeHistory:
         elif general is not None:
             self.closed = True
         self.plans = [*self.plans[1 - REMEMBERED :], (_frame(key, self.elements), _sizes(key, self.elements))]
+
+
+def size_operand(symbol: Symbol) -> Operand:
+    """Return the value of a :class:`SizeInput` for the compiler."""
+    return Operand(UINT8, (dimension(symbol.name, *symbol.range), 0))
 
 
 def _dim(size: int | SymbolicSize) -> ix.Dim:

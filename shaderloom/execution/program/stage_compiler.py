@@ -9,13 +9,14 @@ from typing import Any
 
 import numpy as np
 
+from ...compiler.driver import compile_unit
 from ...compiler.passes.lowering import CompilationUnit
 from ...compiler.precision.exact_set import InterfaceConstraints
 from ...compiler.staging.partial_compile import Advance
 from ...model.plan_source import Compiled
 from ...runtime.plan.plan import Symbol
+from ..steps import Recompile
 from .context import ProgramContext
-from .stage_source import StageSource
 from .state import State
 
 #: Why a stage of a model in half precision is float32 as a whole
@@ -41,33 +42,33 @@ class StageCompiler:
         outputs: Mapping[str, str | None],
         again: Callable[[], Advance],
         symbols: tuple[Symbol, ...],
-    ) -> tuple[Compiled, StageSource]:
-        """Return the plan of a stage with these ``outputs``, and what it was made from.
+    ) -> tuple[Compiled, Recompile]:
+        """Return the plan of a stage with these ``outputs``, and what makes it again.
 
         ``again`` gives what was ``reached`` once more: compiling changes the graph.  In half precision the plan rests
         on what a run in full precision has reached; raises :class:`NotSeen` if none took the stage's nodes.
         """
         context = self._context
-        source, profile = context.source, context.engine.device.profile
+        source, profile = context.source, context.resources.device.profile
         graph = reached.finish(list(outputs))
         nodes = [item.node for item in reached.done]
         entries = _entries(state, reached, outputs, symbols)
 
         def make(
             options: Mapping[str, Any], interface: InterfaceConstraints | None = None
-        ) -> tuple[Compiled, StageSource]:
+        ) -> tuple[Compiled, Recompile]:
             unit = CompilationUnit(lambda _: graph, nodes, symbols, interface)
             compilation = replace(source.compilation(profile, options), limits=context.limits)
             stage = {**entries, "interface": interface.to_json()} if interface is not None else entries
             compiled = source.compile_stage(stage, unit, compilation)
             fresh = replace(unit, specialise=lambda _: again().finish(list(outputs)))
-            return compiled, StageSource(fresh, compilation)
+            return compiled, lambda disabled: compile_unit(fresh, compilation.without(disabled))
 
         if not context.half:
             return make(source.reference_options if source.half else source.full_precision)
         inputs = [value.name for value in graph.inputs]
         control = {*state.block.control, *reached.wanted}
-        compiled, stage = make(
+        compiled, recompile = make(
             source.compiler_options, context.interface.of_stage(inputs, outputs, reached.pending, control)
         )
         precision = compiled.plan.facts.precision
@@ -78,11 +79,11 @@ class StageCompiler:
                 raise NotSeen
             # chance, or a provider's rounding, has decided otherwise in the run that was looked at
             graph = again().finish(list(outputs))
-            compiled, stage = make(source.reference_options)
+            compiled, recompile = make(source.reference_options)
             self.whole[compiled.plan.key] = NOT_SEEN
-            return compiled, stage
+            return compiled, recompile
         context.interface.learn(precision)
-        return compiled, stage
+        return compiled, recompile
 
 
 def _entries(

@@ -1,16 +1,19 @@
-"""Blocks of a program, and the states between its steps."""
+"""Blocks of a program, the states between its steps, and values as the compiler sees them there."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 from weakref import WeakValueDictionary
 
-from ...compiler.staging.program_graph import PendingNode
-from .size_generalisation import SizeHistory
-from .values import RuntimeValue
+import numpy as np
 
-#: Values by qualified name
-Env = dict[str, RuntimeValue]
+from ...compiler.staging.partial_compile import Operand
+from ...compiler.staging.program_graph import PendingNode
+from ...runtime.plan.dtypes import BY_NAME, DType, from_numpy
+from ...runtime.plan.errors import UnsupportedError
+from ..values import RuntimeValue, type_text
+from .size_generalisation import SizeHistory
 
 
 @dataclass(eq=False)
@@ -69,3 +72,23 @@ def file_reads(item: PendingNode) -> list[str]:
         return [name for name in proto.input if name]
     own = (item.scope.find(name) for name in proto.input if name)
     return [name for name in dict.fromkeys((*own, *item.captured)) if name is not None]
+
+
+def operand_of(value: RuntimeValue, known: bool) -> Operand:
+    """Return a value for the compiler, with its elements if they are ``known``."""
+    dtype = value.dtype
+    if dtype is None:
+        return Operand(_host_type(value.host), value.shape, what=type_text(value.host))
+    return Operand(dtype, value.shape, value.read() if known else None)
+
+
+def _host_type(value: Any) -> DType | None:
+    """Return the element type of an array that the compiler knows and no device holds: its shape may be asked for."""
+    if not isinstance(value, np.ndarray):
+        return None
+    if value.dtype == object or value.dtype.kind in "US":
+        return BY_NAME["string"]
+    try:
+        return from_numpy(value.dtype)
+    except UnsupportedError:
+        return None

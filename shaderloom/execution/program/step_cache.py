@@ -6,8 +6,8 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Any
 
+from ..steps import PlanStep, Step
 from .state import State
-from .steps import DeviceStep, Step
 
 #: Steps kept for each plan that is kept, and bytes of the elements that tell steps from each other
 STEPS = 8
@@ -60,15 +60,15 @@ class StepCache:
         entry = Entry(step, sum(_element_bytes(part) for part in key))
         self._entries[state, key] = entry
         self._held += entry.bytes
-        self._count += isinstance(step[0], DeviceStep)
+        self._count += isinstance(step[0], PlanStep)
         while len(self._entries) > 1 and (len(self._entries) > self._most or self._held > self._key_bytes):
             self._drop(next(iter(self._entries)))
         while self._count > self._plans:
-            self._drop(next(where for where, kept in self._entries.items() if isinstance(kept.step[0], DeviceStep)))
+            self._drop(next(where for where, kept in self._entries.items() if isinstance(kept.step[0], PlanStep)))
 
-    def plans(self) -> list[DeviceStep]:
+    def plans(self) -> list[PlanStep]:
         """The steps that are plans, the least recently used first."""
-        return [entry.step[0] for entry in self._entries.values() if isinstance(entry.step[0], DeviceStep)]
+        return [entry.step[0] for entry in self._entries.values() if isinstance(entry.step[0], PlanStep)]
 
     def close(self) -> None:
         """Close all steps and forget them."""
@@ -80,7 +80,7 @@ class StepCache:
     def _drop(self, where: tuple[State, Any]) -> None:
         entry = self._entries.pop(where)
         self._held -= entry.bytes
-        if isinstance(entry.step[0], DeviceStep):
+        if isinstance(entry.step[0], PlanStep):
             self._count -= 1
             self.evicted += 1
         entry.step[0].close()

@@ -100,9 +100,11 @@ def test_failures_leave_nothing(device, model, monkeypatch, fault):
     for _ in range(3):
         with pytest.raises(shaderloom.ShaderloomError):
             session.run(None, {"x": np.zeros((4, 8), np.float32)})
-    assert session.device_bytes == session._engine.pool.bytes  # weights that were complete stay for the next attempt
+    assert (
+        session.device_bytes == session._engine.resources.pool.bytes
+    )  # weights that were complete stay for the next attempt
     session.close()
-    assert session._engine.account.used == 0
+    assert session._engine.resources.account.used == 0
     after = device_objects()
     if fault == "shader":
         after["shaderModules"] = before["shaderModules"]  # wgpu-py drops the handle of an invalid module

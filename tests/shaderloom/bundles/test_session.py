@@ -212,7 +212,7 @@ def test_damage_is_found_before_bytes_reach_the_device(device, tmp_path):
         with shaderloom.load_bundle(path, device=device) as session:
             with pytest.raises(shaderloom.BundleError, match=f"'{name}' is damaged"):
                 session.run(None, feeds(5))
-            assert session._engine.pool.uploaded_bytes == 0
+            assert session._engine.resources.pool.uploaded_bytes == 0
         (path / name).write_bytes(data)
 
 

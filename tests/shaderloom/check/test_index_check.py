@@ -11,9 +11,10 @@ import pytest
 from onnx import helper
 from typer.testing import CliRunner
 
-from shaderloom.check.check import Checker, CheckResult
+from shaderloom.check.check import Checker
 from shaderloom.check.onnx_model import OnnxModel
 from shaderloom.check.references import open_reference
+from shaderloom.check.run_check import CheckResult
 from shaderloom.check.tensor_path import Place
 from shaderloom.cli import app
 from shaderloom.compiler.ops.registry import registry

@@ -285,7 +285,7 @@ def test_a_fault_from_a_step_on(check, monkeypatch):
     def spoilt(self, step, inner, carried, first, record):
         if step == 2:
             array = carried[0].tensor.numpy() + np.float32(1)
-            carried = [type(carried[0])(Tensor.from_numpy(array, self._context.engine.device), "wgpu"), *carried[1:]]
+            carried = [type(carried[0])(Tensor.from_numpy(array, self._context.resources.device), "wgpu"), *carried[1:]]
         return body(self, step, inner, carried, first, record)
 
     monkeypatch.setattr(LoopStep, "_body", spoilt)

@@ -59,17 +59,17 @@ def full(model: onnx.ModelProto, device) -> shaderloom.InferenceSession:
 
 def tensors(session: shaderloom.InferenceSession) -> dict[str, str]:
     """Element type of the tensors in memory that have a name, of all stages."""
-    rows = [row for plan in session._chain.program().plans() for row in plan.facts.tensors]
+    rows = [row for plan in session._engine.program.plans() for row in plan.facts.tensors]
     return {row.name: row.dtype for row in rows if row.name}
 
 
 def kept(session: shaderloom.InferenceSession) -> dict[str, str]:
-    plans = session._chain.program().plans()
+    plans = session._engine.program.plans()
     return {row.tensor: row.why for plan in plans for row in plan.notes.precision.kept}
 
 
 def weight_bytes(session: shaderloom.InferenceSession) -> int:
-    return sum(plan.notes.memory.weight_bytes for plan in session._chain.program().plans())
+    return sum(plan.notes.memory.weight_bytes for plan in session._engine.program.plans())
 
 
 def check(session: shaderloom.InferenceSession, model: onnx.ModelProto, **feeds: np.ndarray) -> None:

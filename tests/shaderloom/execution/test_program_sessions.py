@@ -18,7 +18,8 @@ from shaderloom.cli import app
 from shaderloom.execution.program.interpreter import STAGES
 from shaderloom.execution.program.state import Block
 from shaderloom.execution.program.step_cache import STEPS, StepCache
-from shaderloom.execution.program.steps import DeviceStep, HostStep
+from shaderloom.execution.program.steps import HostStep
+from shaderloom.execution.steps import PlanStep
 from shaderloom.runtime.plan.errors import ShaderloomError
 
 from ...support.programs import BOTH, BRANCHES, COUNTED, WGPU, numbers, parse, sparse
@@ -89,7 +90,7 @@ def test_a_model_that_is_one_plan_stays_one(device):
     model = parse("g (float[n] x) => (float[n] y) { y = Relu(x) }")
     with shaderloom.InferenceSession(model, providers=BOTH, device=device, cache=False) as session:
         session.run(None, {"x": numbers(3)})
-        assert session._chain._program is None
+        assert session._engine._program is None
         assert session.stats.steps == []
 
 
@@ -167,7 +168,7 @@ def test_kept_steps_are_bounded_by_number_plans_and_bytes():
     closed: list[object] = []
 
     def step(plan: bool = False):
-        made = object.__new__(DeviceStep if plan else HostStep)
+        made = object.__new__(PlanStep if plan else HostStep)
         made.close = lambda: closed.append(made)
         return made
 
@@ -203,7 +204,7 @@ def test_many_shapes_leave_a_bounded_program(device):
             y, z = session.run(None, {"x": x})
             np.testing.assert_array_equal(y, np.stack(np.nonzero(x)))
             np.testing.assert_array_equal(z, x[x > 0])
-        program = session._chain.program()
+        program = session._engine.program
         assert len(program.plans()) <= STAGES
         assert len(program._cache) <= STAGES * STEPS
         gc.collect()

@@ -70,7 +70,7 @@ def test_a_decoder(each_device) -> None:
             k=np.array(steps),
         )
     assert plans_of(session) == 3
-    (symbols,) = (plan.symbols for plan in session.session._chain.program().plans() if plan.symbols)
+    (symbols,) = (plan.symbols for plan in session.session._engine.program.plans() if plan.symbols)
     assert len(symbols) == 1
 
 
@@ -156,7 +156,7 @@ def test_half_precision_opens_nothing(device) -> None:
     with shaderloom.InferenceSession(model, device=device, cache=False, options={"precision": "float16"}) as session:
         (found, _) = session.run(None, {"x": x, "k": np.array(6)})
         np.testing.assert_allclose(found, np.tile(x, 7), rtol=1e-3)
-        assert not any(plan.symbols for plan in session._chain.program().plans())
+        assert not any(plan.symbols for plan in session._engine.program.plans())
 
 
 # -- what is opened --------------------------------------------------------------------------------------------------
@@ -352,7 +352,7 @@ def test_a_name_that_a_size_input_would_have(pair) -> None:
     session = pair(model)
     for count in (5, 9, 12, 20):
         session.check(x=np.arange(64, dtype=np.float32) * (np.arange(64) < count), other=numbers(2))
-    names = {port.name for plan in session.session._chain.program().plans() for port in plan.inputs}
+    names = {port.name for plan in session.session._engine.program.plans() for port in plan.inputs}
     (name,) = [name for name in names - {"x", "other"} if name.startswith("rows of")]
     for value in model.graph.input:
         value.name = name if value.name == "other" else value.name

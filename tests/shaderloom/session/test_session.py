@@ -111,7 +111,7 @@ def test_shapes_select_plans(device, compiled, path):
         assert stats.compile_ms == pytest.approx(sum(row.compile_ms for row in stats.keys.values()))
         assert stats.keys["x=10"].runs == 3
         assert stats.last_key == "x=10"
-        assert session._engine.pool.uploaded_bytes == 40, "the plans share the weight"
+        assert session._engine.resources.pool.uploaded_bytes == 40, "the plans share the weight"
 
 
 def test_the_least_recently_used_plan_goes(device, compiled, path):
@@ -126,7 +126,7 @@ def test_memory_is_given_back(device, compiled, path):
     session = open_session(device, path)
     session.run(None, {"x": values(100)})
     assert session.device_bytes > 0
-    account = session._engine.account
+    account = session._engine.resources.account
     session.close()
     session.close()
     assert account.used == 0
@@ -269,7 +269,7 @@ def test_caps_reach_the_executor(device, compiled, path):
     with pytest.raises(LimitError, match="cap is 256"):
         session.run(None, {"x": values(100)})
     session.close()
-    assert session._engine.account.used == 0
+    assert session._engine.resources.account.used == 0
 
 
 def test_report(device, compiled, path):
@@ -352,7 +352,7 @@ def test_a_file_replaced_under_a_session_is_an_error(device, compiled, path, cac
     path.write_bytes(two_step_model(elements=5000).SerializeToString() + b" ")
     with session, pytest.raises(ModelError, match="has changed"):
         session.run(None, {"x": values(5000)})
-    assert session._engine.account.used == 0
+    assert session._engine.resources.account.used == 0
 
 
 def test_options_and_device_are_part_of_the_key(device, compiled, path, cache_folder):

@@ -1,12 +1,12 @@
-"""What a program reaches: its stages in full precision, on the inputs of a run, in every step of its loops."""
+"""What the plans of a program reach: in full precision, on the inputs of a run, in every step of its loops."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from ...model.calibration import measure
-from ...runtime.execution.weight_pool import WeightPool
-from .steps import DeviceStep, Observer
+from ..model.calibration import measure
+from ..runtime.execution.weight_pool import WeightPool
+from .steps import Observer, PlanStep
 
 
 class RangeObserver(Observer):
@@ -19,6 +19,6 @@ class RangeObserver(Observer):
         self.magnitudes: dict[str, float] = {}
         self._pool = pool
 
-    def before_plan(self, step: DeviceStep, feeds: dict[str, Any], around: tuple[int, ...]) -> None:
+    def before_plan(self, step: PlanStep, feeds: dict[str, Any], around: tuple[int, ...]) -> None:
         for node, magnitude in measure(step.device, step.executor.plan, self._pool, feeds).items():
             self.magnitudes[node] = max(self.magnitudes.get(node, 0.0), magnitude)

@@ -1,96 +1,128 @@
-"""Check a model in stages: one run is followed from step to step, and all that its steps make is compared.
+"""Check one run of a model, from step to step: all that its steps make is compared.
 
-Twice: the first run gives the outputs, as any other one does, and the names of what there is to compare.  The second is
-looked at: before a stage runs, its plan runs with a copy behind every call, as that of a model which is one plan; then
-the values that the step has really made are compared, those of cpu segments, loops and the host, too.
+The run is taken twice: the first time gives the outputs, as any other run does, and the names of what there is to
+compare.  The second time is looked at: before a plan runs, it runs with a copy behind every call; then the values that
+the step has really made are compared, those of cpu segments, loops and the host, too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
-from ..cpu.provider import CpuEngine
 from ..execution.engine import WgpuEngine
-from ..execution.program import Program
 from ..execution.program.loops import LoopStep
-from ..execution.program.steps import CpuStep, DeviceStep, Observer, Step
-from ..execution.program.values import RuntimeValue
-from ..plans.instrument import Observation
+from ..execution.program.steps import CpuStep
+from ..execution.steps import Observer, PlanStep, Step
+from ..execution.values import RuntimeValue
+from ..plans.instrument import Observation, writer_of
 from ..runtime.memory.tensor import Tensor
 from ..runtime.plan.errors import LimitError, ShapeError, UnsupportedError
 from .diagnosis import Diagnosis, Diagnostician
-from .plan_check import PlanCheck, Row
+from .expectations import Expectations
+from .index_check import IndexFault
+from .plan_check import PlanCheck, Row, Watch, kernel_text
 from .tensor_path import MAIN, Place
-
-if TYPE_CHECKING:
-    from ..compiler.passes.lowering import Lowering
-    from .check import Checker, CheckResult
 
 _Key = tuple[Place, str]
 
 
-class StageChecker(Observer):
-    """Fills in the result of a check."""
+@dataclass
+class CheckResult:
+    """``rows`` in the order of the run; ``outputs`` are the names of the model's outputs among them."""
 
-    def __init__(self, checker: Checker, result: CheckResult) -> None:
-        self._checker = checker
+    against: str
+    device: str
+    rows: list[Row] = field(default_factory=list)
+    outputs: tuple[str, ...] = ()
+    skipped: list[str] = field(default_factory=list)  #: outputs that the reference does not know
+    #: nested graphs whose tensors the reference does not know, and why
+    unknown: dict[str, str] = field(default_factory=dict)
+    indices: list[IndexFault] = field(default_factory=list)  #: that are out of range
+    watches: list[Watch] = field(default_factory=list)
+    diagnosis: Diagnosis | None = None
+    stages: int | None = None  #: plans of a model in stages; None of one that is one plan
+    on_cpu: int = 0  #: nodes that the cpu provider ran
+
+    @property
+    def differing(self) -> list[Row]:
+        return [row for row in self.rows if not row.difference.is_close]
+
+    @property
+    def is_close(self) -> bool:
+        """Whether all that was compared agrees, and no index is wrong; not if there was nothing to compare with."""
+        return not (self.differing or self.is_blind or any(fault.is_error for fault in self.indices))
+
+    @property
+    def is_blind(self) -> bool:
+        """Whether the reference knows no tensor that was made."""
+        return bool(self.skipped) and not self.rows
+
+
+class RunChecker(Observer):
+    """Fills in the ``result`` of a check of a run on ``feeds``."""
+
+    def __init__(
+        self,
+        engine: WgpuEngine,
+        expected: Expectations,
+        feeds: Mapping[str, np.ndarray],
+        result: CheckResult,
+    ) -> None:
+        self._engine = engine
+        self._expected = expected
+        self._source = expected.source
+        self._feeds = feeds
         self._result = result
-        self._expected = checker.expected
-        self._source = checker.source
         self._rows: dict[_Key, Row] = {}
         self._stages: dict[str, int] = {}  #: numbers of plans by key
-        self._looked: tuple[DeviceStep, PlanCheck, dict[int, Observation]] | None = None  #: at the stage that runs
+        self._looked: tuple[PlanStep, PlanCheck, dict[int, Observation]] | None = None  #: at the plan that runs
 
     def run(self, *, per_node: bool) -> None:
         """Raises what a run raises."""
-        checker, result = self._checker, self._result
-        model = checker.model
-        engine = WgpuEngine(model, checker.device)
-        program = Program(model, engine, CpuEngine(model.path, model.data))
-        try:
-            if program.context.half and model.calibration is not None and model.calibration.is_new:
-                checker.progress("calibrating", 0, 0)
-                program.calibrate(checker.calibration_feeds)
-            checker.progress("running", 0, 0)
-            names = _Names(self)
-            outputs = program.observe(checker.feeds, names)
-            result.stages = len(names.plans)
-            result.on_cpu = sum(entry[2] == "cpu" for entry in program.context.placed.values())
-            arrays = {name: value for name, value in outputs.items() if isinstance(value, np.ndarray)}
-            self._expected.expect(arrays)
-            known = {name: array for name, array in arrays.items() if self._expected.knows(name)}
-            result.skipped = [name for name in outputs if name not in known]
-            final = [self._compare((MAIN, name), array) for name, array in known.items()]
-            if per_node or any(not row.difference.is_close for row in final):
-                self._expected.expect(names.found)
-                program.observe(checker.feeds, self)
-            for row in final:
-                self._add(row)
-        finally:
-            program.close()
-            engine.close()
+        self._expected.progress("running", 0, 0)
+        first = _FirstRun(self)
+        outputs = self._engine.observe(self._feeds, first)
+        is_whole = not self._engine.ran_steps
+        result = self._result
+        if not is_whole:
+            result.stages = len(self._stages)
+            result.on_cpu = sum(entry[2] == "cpu" for entry in self._engine.program.placed())
+        arrays = {name: value for name, value in outputs.items() if isinstance(value, np.ndarray)}
+        self._expected.expect(arrays)
+        known = {name: array for name, array in arrays.items() if self._expected.knows(name)}
+        result.skipped = [name for name in outputs if name not in known]
+        final = [first.row(name, array) for name, array in known.items()]
+        if per_node or any(not row.difference.is_close for row in final):
+            self._expected.expect(first.names)
+            self._engine.observe(self._feeds, self)
+        for row in final:
+            self._add(row)
         result.rows = list(self._rows.values())
+        if is_whole:  # in the order of the run; what no kernel computes comes first
+            result.rows.sort(key=lambda row: (-1 if row.call is None else row.call, row.tensor))
         if result.differing and result.diagnosis is None:
             result.diagnosis = self._elsewhere(result.differing[0])
 
+    def stage_of(self, step: PlanStep) -> int | None:
+        """Return the number of a plan, from 1 in the order of first runs; None if it is the only one."""
+        if not self._engine.ran_steps:
+            return None
+        return self._stages.setdefault(step.executor.plan.key, len(self._stages) + 1)
+
     # -- a run that is looked at -----------------------------------------------------------------------------------
 
-    def before_plan(self, step: DeviceStep, feeds: dict[str, Any], around: tuple[int, ...]) -> None:
-        plan = step.executor.plan
-        checker = self._checker
+    def before_plan(self, step: PlanStep, feeds: dict[str, Any], around: tuple[int, ...]) -> None:
         check = PlanCheck(
-            checker.device,
-            checker.pool,
+            step,
+            self._engine.resources.pool,
             self._expected,
-            plan,
             Arrays(feeds),
-            lambda disabled: self._compile(step, disabled),
             steps=around,
-            stage=self._stages.setdefault(plan.key, len(self._stages) + 1),
+            stage=self.stage_of(step),
         )
         rows, observed = check.inside()
         self._looked = step, check, observed
@@ -130,7 +162,7 @@ class StageChecker(Observer):
             array = _array(made[name])
             if array is None or not self._expected.knows(key[1], key[0]):
                 continue
-            call = None if looked is None else looked[1].call_of(name)
+            call = None if looked is None else writer_of(looked[1].plan, name)
             if looked is not None and call is not None:
                 row = looked[1].row(key[1], array, call, key[0])
             else:
@@ -170,11 +202,6 @@ class StageChecker(Observer):
             self._rows[row.key] = replace(row, call=kept.call, kernel=kept.kernel, stage=kept.stage)
 
     # -- causes ----------------------------------------------------------------------------------------------------
-
-    @staticmethod
-    def _compile(step: DeviceStep, disabled: Collection[str]) -> Lowering:
-        """Compile the plan of a step with passes disabled."""
-        return step.source.compile(disabled)
 
     def _diagnose(self, check: PlanCheck, first: Row, observed: Mapping[int, Observation]) -> None:
         good = {key for key, row in self._rows.items() if row.difference.is_close}
@@ -226,26 +253,40 @@ class Arrays(Mapping[str, np.ndarray]):
         return len(self._values)
 
 
-class _Names(Observer):
+class _FirstRun(Observer):
     """Collects the tensors of the main graph that a run makes, so that the reference is asked for them together."""
 
-    def __init__(self, checker: StageChecker) -> None:
-        self.found: dict[str, None] = {}
-        self.plans: set[str] = set()
+    def __init__(self, checker: RunChecker) -> None:
+        self.names: dict[str, None] = {}
+        self._writers: dict[str, tuple[PlanStep, int]] = {}  #: of tensors of the main graph
         self._checker = checker
 
-    def before_plan(self, step: DeviceStep, feeds: dict[str, Any], around: tuple[int, ...]) -> None:
+    def row(self, output: str, array: np.ndarray) -> Row:
+        """Compare an output of the model; the row names the call that has written it."""
+        row = self._checker._compare((MAIN, output), array)
+        if output not in self._writers:
+            return row
+        step, call = self._writers[output]
+        return replace(row, call=call, kernel=kernel_text(step.executor.plan, call), stage=self._checker.stage_of(step))
+
+    def before_plan(self, step: PlanStep, feeds: dict[str, Any], around: tuple[int, ...]) -> None:
+        self._checker.stage_of(step)
         plan = step.executor.plan
-        self.plans.add(plan.key)
         for number in range(len(plan.calls)):
             for row in plan.facts.results(number):
                 found = self._checker._source.locate(row.graph, row.name)
                 if found is not None and found[0] == "main":
-                    self.found[found[1]] = None
+                    self.names[found[1]] = None
 
     def after_step(self, step: Step, made: Mapping[str, RuntimeValue], around: tuple[int, ...]) -> None:
-        keys = (self._checker._key(name, around) for name in made)
-        self.found.update((key[1], None) for key in keys if key is not None and key[0] == MAIN)
+        for name in made:
+            key = self._checker._key(name, around)
+            if key is None or key[0] != MAIN:
+                continue
+            self.names[key[1]] = None
+            call = writer_of(step.executor.plan, name) if isinstance(step, PlanStep) else None
+            if isinstance(step, PlanStep) and call is not None:
+                self._writers[key[1]] = step, call
 
 
 def _array(held: RuntimeValue) -> np.ndarray | None:

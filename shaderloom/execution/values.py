@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from ...compiler.staging.partial_compile import Operand
-from ...runtime.device.device import Device
-from ...runtime.memory.tensor import Tensor
-from ...runtime.plan.dtypes import BY_NAME, DType, from_numpy
-from ...runtime.plan.errors import UnsupportedError
+from ..runtime.device.device import Device
+from ..runtime.memory.tensor import Tensor
+from ..runtime.plan.dtypes import DType, from_numpy
+from ..runtime.plan.errors import UnsupportedError
 
 #: Arrays of at least this many bytes that several steps read are uploaded once
 _WORTH_KEEPING = 1024
@@ -94,13 +93,6 @@ class RuntimeValue:
             return (dtype.name, array.shape, array.tobytes())
         return (dtype.name, self.shape)
 
-    def operand(self, known: bool) -> Operand:
-        """The value for the compiler."""
-        dtype = self.dtype
-        if dtype is None:
-            return Operand(_host_type(self.host), self.shape, what=type_text(self.host))
-        return Operand(dtype, self.shape, self.read() if known else None)
-
 
 def array_type(value: Any) -> DType | None:
     """The element type of an array that a device can hold; None for anything else."""
@@ -111,18 +103,6 @@ def array_type(value: Any) -> DType | None:
     except UnsupportedError:
         return None
     return dtype if dtype.on_device else None
-
-
-def _host_type(value: Any) -> DType | None:
-    """The element type of an array that the compiler knows and no device holds: its shape may be asked for."""
-    if not isinstance(value, np.ndarray):
-        return None
-    if value.dtype == object or value.dtype.kind in "US":
-        return BY_NAME["string"]
-    try:
-        return from_numpy(value.dtype)
-    except UnsupportedError:
-        return None
 
 
 def type_text(value: Any) -> str:

@@ -1,0 +1,105 @@
+"""What the plans of one session share on a device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from ..model.plan_source import Compiled, PlanSource
+from ..runtime.device.device import Device
+from ..runtime.execution.executor import Executor
+from ..runtime.execution.weight_pool import WeightPool
+from ..runtime.memory.buffers import StagingPool
+from ..runtime.plan.caps import MemoryAccount
+
+
+@dataclass
+class KeyStats:
+    """What one shape key cost.  Milliseconds."""
+
+    compile_ms: float  #: from the shapes to the plan, read from the disk or compiled
+    from_disk: bool
+    prepare_ms: float  #: weights, pipelines, buffers
+    runs: int = 0
+
+
+@dataclass
+class SessionStats:
+    """Counts since the session was made.  ``keys`` is by shape key as text; an evicted key keeps its row."""
+
+    hits: int = 0
+    misses: int = 0
+    disk_hits: int = 0  #: misses that the disk cache served
+    evictions: int = 0
+    compile_ms: float = 0.0  #: of all keys
+    last_key: str = ""
+    last_run_ms: float = 0.0
+    keys: dict[str, KeyStats] = field(default_factory=dict)
+    #: of the last run of a program of several steps: kinds of its steps, and values that went between providers
+    steps: list[str] = field(default_factory=list)
+    crossings: list[Any] = field(default_factory=list)
+
+
+class DeviceResources:
+    """A device with the weights, the staging memory and the account of one session.
+
+    ``checked`` keeps bounds checks of shaders that this process has made.  ``poison`` makes executors overwrite
+    activations before each run (see :class:`Executor`).
+    """
+
+    def __init__(
+        self,
+        source: PlanSource,
+        device: Device,
+        stats: SessionStats,
+        *,
+        checked: bool,
+        use_native: bool | None,
+        poison: bool,
+    ) -> None:
+        self.device = device
+        self.stats = stats
+        self.account = MemoryAccount(source.caps.device_memory)
+        self.staging = StagingPool(device, self.account)
+        self._source = source
+        self._checked = checked
+        self._use_native = use_native
+        self._poison = poison
+        self.pool = WeightPool(
+            device,
+            source.sources,
+            self.account,
+            caps=source.caps,
+            progress=partial(source.progress, "loading weights"),
+        )
+
+    def weights(self) -> WeightPool:
+        """Return a pool of weights for plans that do not stay; its owner closes it."""
+        return WeightPool(self.device, self._source.sources, self.account, caps=self._source.caps)
+
+    def executor(self, compiled: Compiled, pool: WeightPool | None = None) -> Executor:
+        """Return an executor of a new plan, counted in the statistics.
+
+        With a ``pool`` of its own for weights it is not counted: it runs for a calibration, or to be looked at.
+        """
+        executor = Executor(
+            self.device,
+            compiled.plan,
+            self.pool if pool is None else pool,
+            caps=self._source.caps,
+            account=self.account,
+            staging=self.staging,
+            checked=self._checked or compiled.from_disk,
+            use_native=self._use_native,
+            poison=self._poison,
+        )
+        if pool is None:
+            self.stats.misses += 1
+            self.stats.disk_hits += compiled.from_disk
+            self.stats.compile_ms += compiled.milliseconds
+        return executor
+
+    def close(self) -> None:
+        self.pool.close()
+        self.staging.close()

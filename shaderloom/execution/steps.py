@@ -1,0 +1,159 @@
+"""The steps of a program: what one is, the record of a run, and the step that is one plan.
+
+Nothing here leads to the compiler: programs of one step run without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from ..runtime.device.device import Device
+from ..runtime.execution.attachment import Target
+from ..runtime.execution.executor import Executor
+from ..runtime.execution.timing import Profile
+from ..runtime.memory.tensor import Tensor
+from ..runtime.plan.plan import Plan, Symbol
+from .values import Crossing, RuntimeValue
+
+if TYPE_CHECKING:
+    from ..compiler.passes.lowering import Lowering
+
+#: Values by qualified name
+Env = dict[str, RuntimeValue]
+#: Makes a plan again, with its graph, and with further passes disabled; without any it is the plan that runs
+Recompile = Callable[[Collection[str]], "Lowering"]
+
+
+class Observer:
+    """Looks at a run, which takes the same steps as without.  ``around`` are the steps of the loops that are running.
+
+    Values are as the program has them: bringing one to the host by :meth:`RuntimeValue.read` would change what the run
+    does next.
+    """
+
+    def before_plan(self, step: PlanStep, feeds: dict[str, Any], around: tuple[int, ...]) -> None:
+        """A plan that does something is about to run."""
+
+    def before_iteration(self, inputs: Mapping[str, RuntimeValue], around: tuple[int, ...]) -> None:
+        """The body of a loop is about to run once on ``inputs``, by qualified name."""
+
+    def after_step(self, step: Step, made: Mapping[str, RuntimeValue], around: tuple[int, ...]) -> None:
+        """A step has run; ``made`` are the values that are new, by qualified name."""
+
+
+@dataclass
+class RunRecord:
+    """What one run did."""
+
+    steps: list[str] = field(default_factory=list)  #: kinds of the steps that did work
+    crossings: list[Crossing] = field(default_factory=list)
+    #: plans that ran, in order, with the times of their calls, of a run that is measured; None: it is not
+    measured: list[tuple[Plan, Profile]] | None = None
+    observer: Observer | None = None
+    around: tuple[int, ...] = ()  #: the steps, from 0, of the loops that are running, the outermost first
+
+    def start_again(self) -> None:
+        """Forget what was done: the run begins anew."""
+        self.steps.clear()
+        self.crossings.clear()
+        self.around = ()
+        if self.measured is not None:
+            self.measured.clear()
+
+
+class Step(Protocol):
+    """Part of a program.  ``run`` adds what it computes to the values."""
+
+    def run(self, env: Env, targets: Mapping[str, Target], record: RunRecord) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def read(env: Env, name: str, record: RunRecord) -> Any:
+    """Return a value on the host; a crossing if the device computed it."""
+    value = env[name]
+    if not value.on_host and value.maker == "wgpu":
+        assert value.tensor is not None, "a value is on the host or on the device"
+        record.crossings.append(Crossing(name, "cpu", value.tensor.nbytes))
+    return value.read()
+
+
+@dataclass(frozen=True, slots=True)
+class SizeInput:
+    """An input that tells a symbol's size: an element of a value that is compiled in."""
+
+    value: str
+    element: int
+    symbol: Symbol
+
+    def feed(self, value: np.ndarray) -> np.ndarray:
+        """Return an array of as many rows as the element says, without elements."""
+        return np.empty((int(value.reshape(-1)[self.element]), 0), np.uint8)
+
+
+class PlanStep:
+    """One plan.  ``outputs`` says where each output goes; None leaves it to the caller of the run."""
+
+    def __init__(
+        self,
+        executor: Executor,
+        outputs: Mapping[str, str | None],
+        device: Device,
+        recompile: Recompile,
+        size_inputs: Mapping[str, SizeInput] | None = None,
+    ) -> None:
+        """``size_inputs`` are inputs of the plan that tell nothing but a size."""
+        self.executor = executor
+        self.recompile = recompile
+        self.outputs = dict(outputs)
+        self.size_inputs = size_inputs or {}
+        self.device = device
+        self.constant = {constant.output for constant in executor.plan.constants}
+        self.aliases = {
+            alias.output: alias.source.partition(":")[2]
+            for alias in executor.plan.aliases
+            if alias.source.startswith("input:")
+        }
+        self.is_open = bool(executor.plan.symbols)
+        self.works = bool(executor.plan.calls)
+
+    def run(self, env: Env, targets: Mapping[str, Target], record: RunRecord) -> None:
+        feeds = {port.name: self._feed(port.name, env, record) for port in self.executor.plan.inputs}
+        wanted: dict[str, Target] = {
+            name: location if location is not None else targets.get(name, "gpu-buffer")
+            for name, location in self.outputs.items()
+            if name not in self.aliases
+        }
+        aliased = {name: env[source] for name, source in self.aliases.items()}
+        if record.measured is not None and self.works:
+            record.measured.append((self.executor.plan, self.executor.profile(feeds)))
+        if record.observer is not None and self.works:
+            record.observer.before_plan(self, feeds, record.around)
+        results = self.executor.run(feeds, wanted) if wanted else {}
+        for name, value in results.items():
+            folded = name in self.constant
+            env[name] = RuntimeValue(value, "compiler" if folded else "wgpu")
+            if not folded and not isinstance(value, Tensor) and self.outputs[name] == "cpu":
+                record.crossings.append(Crossing(name, "cpu", value.nbytes))
+        env.update(aliased)
+        if self.works:
+            record.steps.append("wgpu")
+
+    def _feed(self, name: str, env: Env, record: RunRecord) -> Any:
+        size_input = self.size_inputs.get(name)
+        if size_input is not None:
+            return size_input.feed(env[size_input.value].read())
+        held = env[name]
+        if not self.works:  # what it gives was known when it was compiled; inputs are not looked at
+            return held.tensor or held.host
+        if held.tensor is None and held.maker == "cpu":
+            record.crossings.append(Crossing(name, "wgpu", held.host.nbytes))
+            held.maker = "both"
+        return held.feed(self.device)
+
+    def close(self) -> None:
+        self.executor.close()
