@@ -13,6 +13,8 @@ from . import expected
 from .cases import node_cases
 from .running import run_case
 
+pytestmark = pytest.mark.slow
+
 PARTS = 16
 #: As many pass at least: on a device alone, and with the host behind it
 LEAST_WGPU, LEAST = 1_400, 1_855

@@ -53,6 +53,7 @@ def profile(examples: int) -> settings:
 
 
 @pytest.mark.fuzz
+@pytest.mark.slow
 def test_graphs_on_the_host() -> None:
     used: Counter[str] = Counter()
     types: set[str] = set()
@@ -73,6 +74,7 @@ def test_graphs_on_the_host() -> None:
 
 
 @pytest.mark.fuzz
+@pytest.mark.slow
 @pytest.mark.device
 @pytest.mark.parametrize(
     ("adapter", "examples", "twins"),
@@ -98,6 +100,7 @@ def test_graphs_on_devices(adapter: str, examples: int, twins: list[str]) -> Non
 
 
 @pytest.mark.fuzz
+@pytest.mark.slow
 @pytest.mark.device
 @pytest.mark.parametrize(("adapter", "examples"), [("llvmpipe", PROGRAMS), ("SwiftShader", PROGRAMS // 5)])
 def test_programs_on_devices(adapter: str, examples: int) -> None:
@@ -179,6 +182,7 @@ def named_dims(graph: RandomGraph) -> dict[str, list[int | str]]:
 
 
 @pytest.mark.fuzz
+@pytest.mark.slow
 def test_graphs_of_declared_dimensions(device) -> None:
     """One plan for two sizes of every dimension, where the graph holds for both."""
     runs: Counter[int] = Counter()
@@ -248,6 +252,7 @@ def among_others(feeds: dict[str, np.ndarray], names: list[str], seed: int) -> d
 
 
 @pytest.mark.fuzz
+@pytest.mark.slow
 def test_graphs_behind_counts(device) -> None:
     """Rows that are found in data, in four numbers: a plan for each, or from the third on one for all."""
     opened: Counter[bool] = Counter()

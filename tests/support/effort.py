@@ -1,6 +1,16 @@
-"""How much random tests try."""
+"""How much tests try: the quick tier, all, and ``./dev soak``."""
 
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
 from hypothesis import settings
 
-#: Whether this is a run of ``./dev soak``, in which they go on for long
+#: Whether this is a run of ``./dev soak``, in which random tests go on for long
 SOAK = settings.default is settings.get_profile("soak")
+
+
+def quick_first(values: Iterable[Any]) -> list[Any]:
+    """Return the parameters of a test of which the quick tier takes the first alone."""
+    first, *others = values
+    return [first, *(pytest.param(value, marks=pytest.mark.slow) for value in others)]

@@ -12,6 +12,7 @@ from shaderloom.compiler.ops.registry import registry
 from shaderloom.compiler.passes.expand import expand
 from shaderloom.compiler.reference.interpreter import run_graph
 
+from ...support.effort import quick_first
 from ...support.models import filled_model, trained_model
 
 TRAINED = {
@@ -81,6 +82,7 @@ def _reference(path, feeds, level):
     return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"]).run(None, feeds)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TRAINED)
 def test_trained_models(name):
     path = trained_model(name)
@@ -89,7 +91,7 @@ def test_trained_models(name):
     _check(path, _graph(model, feeds), feeds)
 
 
-@pytest.mark.parametrize("name", FILLED)
+@pytest.mark.parametrize("name", quick_first(FILLED))
 def test_exported_architectures(name):
     path = filled_model(name)
     model = load_model(path)

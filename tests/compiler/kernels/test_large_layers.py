@@ -34,6 +34,7 @@ def layer(kind: str, units: int, steps: int = 3, **attributes: int) -> tuple[onn
     return make_model([node], feeds, outputs, constants=constants), feeds
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "units", "attributes"),
     [

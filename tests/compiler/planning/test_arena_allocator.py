@@ -27,6 +27,7 @@ from shaderloom.runtime.plan.errors import NotKnownError
 from shaderloom.runtime.plan.plan import Binding, DeviceStep, Kernel, KernelCall, Plan, Range
 
 from ...fuzz.drawing.graphs import RandomGraph, random_graphs
+from ...support.effort import quick_first
 from ...support.models import filled_model, trained_model
 from ...support.running import compile_for, run_plan
 
@@ -240,7 +241,7 @@ def model_plan(name: str, *disabled: str) -> Plan:
 
 
 @pytest.mark.parametrize("in_place", [True, False])
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", quick_first(MODELS))
 def test_the_plan_of_a_model_is_sound(name: str, in_place: bool) -> None:
     plan = model_plan(name) if in_place else model_plan(name, "in-place")
     assert_arenas_sound(plan)
@@ -268,6 +269,7 @@ COMPARED: dict[str, dict[str, tuple[int, ...]]] = {
 LAVAPIPE = DeviceProfile(kind="cpu", driver="lavapipe", features=frozenset({"subgroup"}), subgroup_size=8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("profile", [WEB, LAVAPIPE], ids=["web", "lavapipe"])
 @pytest.mark.parametrize("name", COMPARED)
 def test_memory_stays_near_the_lower_bound(name: str, profile: DeviceProfile) -> None:
@@ -279,6 +281,7 @@ def test_memory_stays_near_the_lower_bound(name: str, profile: DeviceProfile) ->
     assert memory.lower_bound_bytes <= memory.planned_bytes <= 1.2 * memory.lower_bound_bytes
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None, database=None, suppress_health_check=list(HealthCheck))
 @given(random_graphs())
 def test_plans_of_random_graphs_are_sound(graph: RandomGraph) -> None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import pytest
 
 from shaderloom.compiler.binding.shape_binding import bind_shapes, specialise
 from shaderloom.compiler.frontend import load_model
@@ -101,6 +102,7 @@ def fault_of(change: Change) -> str | None:
     return None
 
 
+@pytest.mark.slow
 def test_a_refusal_is_complete_whatever_is_asked() -> None:
     faults = [f"{change}: {fault}" for change in changes() if (fault := fault_of(change)) is not None]
     assert not faults, "\n".join(faults)

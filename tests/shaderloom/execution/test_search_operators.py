@@ -81,6 +81,7 @@ def suppress(device, boxes, scores, most=None, overlap=None, least=None, *, cent
     return actual
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [1, 3, 63, 65, 257, 1000])
 @pytest.mark.parametrize(
     ("most", "overlap", "least", "center"),
@@ -104,6 +105,7 @@ def test_scores_below_the_threshold(device):
     assert suppress(device, *boxes_and_scores(1, 2, 65), 4, 0.5, 2.0).shape == (0, 3)
 
 
+@pytest.mark.slow
 def test_many_boxes_take_several_calls(device):
     """All 8,400 are chosen: more rounds of loops than a software driver runs in one call."""
     assert len(_calls(8400, 256, 8400)) > 1
@@ -181,6 +183,7 @@ def test_types(name, shape, axis, device):
     distinct(device, x, sorted=0, **axes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [0, 1, 3, 63, 65, 1000, 1537])
 def test_sizes(size, each_device):
     generator = np.random.default_rng(size)

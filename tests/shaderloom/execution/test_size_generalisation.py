@@ -45,6 +45,7 @@ def plans_of(pair: Pair) -> int:
     return pair.session.stats.misses
 
 
+@pytest.mark.slow
 def test_a_loop_whose_state_grows(pair) -> None:
     """Twenty sizes: a plan each, or two and one for all that follow up to twice the third."""
     feeds = {"x": numbers(3), "k": np.array(20)}
@@ -93,6 +94,7 @@ BODIES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BODIES)
 def test_bodies_of_loops(name: str, pair) -> None:
     """Each is compiled for its first sizes alone and for a range then; sizes are odd, even, and not multiples of 4."""
@@ -281,6 +283,7 @@ FOUND = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FOUND)
 def test_counts_of_what_is_found(name, pair) -> None:
     """0 and 1, and what comes before the third count, have plans of their own."""

@@ -49,6 +49,7 @@ def execute(script, tmp_path) -> subprocess.CompletedProcess:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("call", range(5))
 def test_every_kernel_of_a_network(repro, tmp_path, call):
     script = repro(build(NETWORK), "--call", call)
@@ -70,6 +71,7 @@ def test_a_changed_shader_is_noticed(repro, tmp_path):
     assert float(re.search(r"largest error (\S+)", result.stdout)[1]) > 1e-3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sizes", ["1:64", "2:65:3"])
 def test_dynamic_dimensions_and_integers(repro, tmp_path, sizes):
     text = "d (float[N,8] x) => (int64[N] y) { e = Exp (x) y = ArgMax <axis = 1, keepdims = 0> (e) }"
@@ -79,6 +81,7 @@ def test_dynamic_dimensions_and_integers(repro, tmp_path, sizes):
     assert result.returncode == 0, result.stdout + result.stderr
 
 
+@pytest.mark.slow
 def test_names_of_the_model_stay_in_comments(repro, tmp_path):
     model = build(NETWORK)
     evil = '"""\nraise SystemExit(7)\n\\'
@@ -110,6 +113,7 @@ def limit(tmp_path):
     return "--input", f"lim={tmp_path / 'lim.npy'}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", [("--call", "2.0"), ("--call", "2.1")])
 def test_a_kernel_of_a_later_stage(repro, tmp_path, arguments):
     script = repro(build(MODELS["selection"][0]), *arguments)
@@ -129,6 +133,7 @@ def test_a_kernel_by_its_node(repro, tmp_path):
     assert execute(script, tmp_path).returncode == 0
 
 
+@pytest.mark.slow
 def test_a_kernel_in_a_step_of_a_loop(repro, tmp_path, limit):
     node = ("--node", "MatMul (main/Loop_1.body node 0)")
     scripts = [repro(build(LOOP), *limit, *node, "--step", step).read_text() for step in (0, 2)]

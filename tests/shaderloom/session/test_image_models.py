@@ -10,6 +10,7 @@ import pytest
 import shaderloom
 
 from ...support.comparison import assert_model_close
+from ...support.effort import quick_first
 from ...support.inputs import photograph, text_line, text_picture, tokens
 from ...support.models import filled_model, trained_model
 from ...support.sessions import Feeds, assert_all_on_device, run_session
@@ -34,6 +35,7 @@ FILLED_CALLS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", TRAINED)
 def test_trained_model(case: str, device) -> None:
     name, make_feeds = TRAINED[case]
@@ -43,7 +45,7 @@ def test_trained_model(case: str, device) -> None:
     assert_model_close(results, path, feeds)
 
 
-@pytest.mark.parametrize("name", FILLED_CALLS)
+@pytest.mark.parametrize("name", quick_first(FILLED_CALLS))
 def test_image_model(name: str, device) -> None:
     path, feeds = filled_model(name), {"input": photograph(224)}
     results, report = run_session(path, feeds, device)

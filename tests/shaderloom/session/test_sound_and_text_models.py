@@ -48,6 +48,7 @@ TRAINED: dict[str, tuple[str, Callable[[], Feeds]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", TRAINED)
 def test_trained_model(case: str, device) -> None:
     name, make_feeds = TRAINED[case]
@@ -60,6 +61,7 @@ def test_trained_model(case: str, device) -> None:
 # -- models that decide ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_magika_names_the_kinds_of_20_files(device) -> None:
     """Scores are compared where one kind is sure: between two kinds onnxruntime itself is 2e-4 from float64."""
     path, labels = trained_model("magika"), packaged_json(MAGIKA_CONFIG)["target_labels_space"]
@@ -78,6 +80,7 @@ def test_magika_names_the_kinds_of_20_files(device) -> None:
     assert len({label for _, label in named}) > 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "rate"), [("silero_16k", 16000), ("silero_both", 16000), ("silero_both", 8000)])
 def test_silero_hears_speech_in_20_frames(name: str, rate: int, device) -> None:
     """Frames of 32 ms with 4 ms before each, and the state of the run before; silero_both branches on the rate."""
@@ -98,6 +101,7 @@ def test_silero_hears_speech_in_20_frames(name: str, rate: int, device) -> None:
             assert {placement.provider for placement in session.placement()} <= {"wgpu", "folded"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rate", "size"), [(16000, 512), (8000, 256)])
 def test_silero_of_both_rates_takes_the_branch_of_the_rate(rate: int, size: int, device) -> None:
     """The rate is an input: an If around the whole model, whose condition the host computes."""
@@ -118,6 +122,7 @@ def test_silero_of_both_rates_takes_the_branch_of_the_rate(rate: int, size: int,
         assert {row.provider for row in session.placement()} == {"wgpu", "folded"}
 
 
+@pytest.mark.slow
 def test_rawi_sets_the_signs_of_20_lines(device) -> None:
     path = trained_model("rawi")
     with shaderloom.InferenceSession(path, device=device, cache=False) as session:
@@ -138,6 +143,7 @@ def text(batch: int, length: int, vocabulary: int = 1000) -> Feeds:
     return {"input_ids": tokens(batch, length, vocabulary), "attention_mask": mask}
 
 
+@pytest.mark.slow
 def test_minilm_of_two_lengths(device) -> None:
     path = trained_model("minilm_int8")
     with shaderloom.InferenceSession(path, device=device, cache=False) as session:
@@ -148,6 +154,7 @@ def test_minilm_of_two_lengths(device) -> None:
         assert_all_on_device(session.report())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "vocabulary"), [("bert_small", 1000), ("gpt2_small", 50257)])
 def test_language_model(name: str, vocabulary: int, device) -> None:
     path = filled_model(name)
@@ -157,6 +164,7 @@ def test_language_model(name: str, vocabulary: int, device) -> None:
     assert_model_close(results, path, feeds)
 
 
+@pytest.mark.slow
 def test_unet_of_two_sizes(device) -> None:
     path = filled_model("unet_small")
     with shaderloom.InferenceSession(path, device=device, cache=False) as session:

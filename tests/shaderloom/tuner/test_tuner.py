@@ -61,6 +61,7 @@ def builder(device) -> Builder:
     return Builder(lower_model(model(), SHAPES, device.profile), Compilation(device.profile), {})
 
 
+@pytest.mark.slow
 def test_tuning_end_to_end(each_device, database, tmp_path):
     """Every problem gets an entry, once; results stay right, and the session says where its configurations are from."""
     seen = []
@@ -174,6 +175,7 @@ def test_what_cannot_be_tuned_is_one_error(device, database, monkeypatch):
         tuned(device, None)
 
 
+@pytest.mark.slow
 def test_a_session_tunes_what_is_new(device, database, tmp_path):
     options = shaderloom.SessionOptions()
     options.tune = 30
@@ -219,6 +221,7 @@ def test_plans_on_the_disk_follow_the_database(device, database, tmp_path):
     assert compile_again().from_disk, "what the plan did not ask does not matter"
 
 
+@pytest.mark.slow
 def test_the_command_prints_a_table_or_json(device, database, tmp_path, monkeypatch):
     monkeypatch.setenv("SHADERLOOM_ADAPTER", device.name)
     file = tmp_path / "model.onnx"
