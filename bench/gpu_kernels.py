@@ -21,6 +21,7 @@ from shaderloom.compiler.binding.shape_binding import bind_shapes
 from shaderloom.compiler.compilation import Compilation
 from shaderloom.compiler.driver import compile_model
 from shaderloom.compiler.frontend import load_model
+from shaderloom.compiler.target import target_of
 from shaderloom.runtime.device.device import Device, open_device
 from shaderloom.runtime.execution.executor import Executor
 from shaderloom.runtime.execution.roofline import measure_roofline
@@ -131,7 +132,7 @@ def measure(device: Device, case: _Case, *, checked: bool) -> KernelTime:
     data = case.model.SerializeToString()
     imported = load_model(data)
     bound = bind_shapes(imported, {name: array.shape for name, array in case.feeds.items()})
-    plan = compile_model(imported, bound, Compilation(device.profile))
+    plan = compile_model(imported, bound, Compilation(target_of(device.profile)))
     pool = WeightPool(device, SourceFiles(None, data, {}), MemoryAccount(Caps().device_memory))
     try:
         with Executor(device, plan, pool, checked=checked) as executor:

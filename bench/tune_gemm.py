@@ -21,6 +21,7 @@ from shaderloom.compiler.binding.shape_binding import bind_shapes
 from shaderloom.compiler.compilation import Compilation
 from shaderloom.compiler.driver import compile_model
 from shaderloom.compiler.frontend import load_model
+from shaderloom.compiler.target import Target, ThreadCosts, target_of
 from shaderloom.compiler.tuning import gemm_tiles
 from shaderloom.runtime.device.device import Device, open_device
 from shaderloom.runtime.execution.executor import Executor
@@ -79,9 +80,10 @@ def model_of(problem: str):
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), x
 
 
-def candidates(profile) -> list[gemm_tiles.Tile | None]:
+def candidates(target: Target) -> list[gemm_tiles.Tile | None]:
     """Configurations to try besides the model's own choice (None)."""
-    if profile.kind == "cpu":
+    costs = target.costs
+    if isinstance(costs, ThreadCosts):
         return [
             None,
             *(
@@ -90,8 +92,8 @@ def candidates(profile) -> list[gemm_tiles.Tile | None]:
                 for across in (2, 4, 8)
             ),
         ]
-    memory = profile.limit("max-compute-workgroup-storage-size")
-    shared = [tile for tile in gemm_tiles.SHARED_TILES if tile.workgroup_bytes <= memory]
+    memory = target.limit("max-compute-workgroup-storage-size")
+    shared = [tile for tile in gemm_tiles.shared_tiles(costs) if tile.workgroup_bytes <= memory]
     split = [
         gemm_tiles.SplitTile(rows, across, parts)
         for rows in (1, 2, 4, 8)
@@ -107,7 +109,7 @@ def measure(device: Device, problem: str, tile: gemm_tiles.Tile | None, *, check
     bound = bind_shapes(imported, {"x": x.shape})
     choose = gemm_tiles.ranked if tile is None else (lambda problem, profile: [tile])
     with mock.patch.object(gemm_tiles, "ranked", choose):
-        plan = compile_model(imported, bound, Compilation(device.profile))
+        plan = compile_model(imported, bound, Compilation(target_of(device.profile)))
     account = MemoryAccount(Caps().device_memory)
     pool = WeightPool(device, SourceFiles(None, model.SerializeToString(), {}), account)
     began = time.perf_counter()
@@ -140,7 +142,7 @@ def main() -> None:
     print(device.name)
     for problem in arguments.problems or COMMON:
         print(problem)
-        for tile in candidates(device.profile):
+        for tile in candidates(target_of(device.profile)):
             if isinstance(tile, gemm_tiles.SplitTile) and (
                 not few_rows(problem) or tile.rows > int(problem.split("x")[0])
             ):

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from ..runtime.plan.device_profile import WEB, DeviceProfile
 from .options import DEFAULT_LIMITS, CompileOptions, Limits
 from .remarks import Remark
+from .target import WEB_TARGET, Target
 from .tuning.config_choice import Choices
 
 if TYPE_CHECKING:
@@ -41,10 +41,10 @@ def _ignore(what: str, done: int, total: int) -> None:
 class Compilation:
     """Settings and services of one compilation, read by every pass.
 
-    Equal units, profiles, options, limits and measurements give equal plans in any process.
+    Equal units, targets, options, limits and measurements give equal plans in any process.
     """
 
-    profile: DeviceProfile = WEB
+    target: Target = WEB_TARGET
     options: CompileOptions = field(default_factory=CompileOptions)
     limits: Limits = DEFAULT_LIMITS
     choices: Choices = field(default_factory=Choices)  #: measured configurations; without any the cost models decide

@@ -19,7 +19,7 @@ def model_unit(model: ImportedModel, bound: BoundShapes) -> CompilationUnit:
 def compile_unit(unit: CompilationUnit, compilation: Compilation, *, until: str | None = None) -> Lowering:
     """Run the passes of :data:`PIPELINE` on ``unit``: all of them, which gives a plan, or those up to ``until``.
 
-    Deterministic: the same unit, profile, options, limits and measurements give the same plan in any process.  Raises
+    Deterministic: the same unit, target, options, limits and measurements give the same plan in any process.  Raises
     the errors of the family :class:`~.errors.ShaderloomError`, with the ONNX node at fault.
     """
     lowering = Lowering(unit)

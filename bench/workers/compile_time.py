@@ -33,6 +33,7 @@ def _compile(path: str, shapes: Shapes | None) -> tuple[Any, int, dict[str, floa
     from shaderloom.compiler.compilation import Compilation
     from shaderloom.compiler.driver import compile_model
     from shaderloom.compiler.frontend import load_model
+    from shaderloom.compiler.target import target_of
     from shaderloom.runtime.plan.device_profile import DeviceProfile
 
     spent: dict[str, float] = dict.fromkeys(STAGES, 0.0)
@@ -52,7 +53,7 @@ def _compile(path: str, shapes: Shapes | None) -> tuple[Any, int, dict[str, floa
         shapes = {port.name: tuple(int(dim or 1) for dim in port.dims or ()) for port in model.inputs}
     bound = bind_shapes(model, shapes, {})
     plan = compile_model(
-        model, bound, Compilation(DeviceProfile(kind="cpu"), observer=lambda report, _: lap(report.name))
+        model, bound, Compilation(target_of(DeviceProfile(kind="cpu")), observer=lambda report, _: lap(report.name))
     )
     json.dumps(plan.to_json())
     lap("json")
@@ -65,11 +66,12 @@ def _compile_again(path: str, shapes: Shapes) -> float:
     from shaderloom.compiler.compilation import Compilation
     from shaderloom.compiler.driver import compile_model
     from shaderloom.compiler.frontend import load_model
+    from shaderloom.compiler.target import target_of
     from shaderloom.runtime.plan.device_profile import DeviceProfile
 
     model = load_model(path)
     start = time.process_time()
-    compile_model(model, bind_shapes(model, shapes, {}), Compilation(DeviceProfile(kind="cpu")))
+    compile_model(model, bind_shapes(model, shapes, {}), Compilation(target_of(DeviceProfile(kind="cpu"))))
     return time.process_time() - start
 
 

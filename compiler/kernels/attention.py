@@ -61,7 +61,7 @@ def _build(context: GroupContext) -> Built:
         y=context.group.output.dtype.name,
     )
     sizes = (batch, m, n, hooks.key_size, hooks.value_size)
-    tiles = within(context.profile, attention_tiles.attention_tiles(context.profile, *sizes), hooks.rounds)
+    tiles = within(context.target, attention_tiles.attention_tiles(context.target, *sizes), hooks.rounds)
     tile = context.choose(key, tiles)
     vectors = hooks.key_vectors, hooks.value_vectors
     dims = {"m": hooks.m_size, "n": hooks.n_size, "chunk": ix.ceildiv(hooks.n_size, hooks.parts)}

@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ...runtime.plan.device_profile import DeviceProfile
 from ...runtime.plan.errors import DeviceLimitError, InternalError
 from ..codegen.spec import LONG_WORDS, Grid, Hook, KernelSpec, Operand, Store, Workgroup
 from ..compilation import Compilation
@@ -24,6 +23,7 @@ from ..symbolic import polynomial as ix
 from ..symbolic.expr import Expr
 from ..symbolic.lanes import LANE, LANES, depends_on_lane, is_aligned, lane_variable
 from ..symbolic.polynomial import Dim
+from ..target import Target
 from ..tuning.config_choice import Candidate, Decision
 from . import loop_trips as loop_rounds
 from .accesses import Accesses
@@ -77,7 +77,7 @@ class GroupContext:
     ) -> None:
         self.group = group
         self.choices = compilation.choices
-        self.profile = compilation.profile
+        self.target = compilation.target
         self.symbols = tuple(symbols)
         self.materialised = materialised
         self.operators = operators
@@ -358,11 +358,11 @@ class GroupContext:
         return Built(spec, tuple(bound), flops, tuple(self._decisions.values()))
 
     def _features(self) -> tuple[str, ...]:
-        """Optional features that the text may use: those that pay on this kind of device."""
-        return (LONG_WORDS,) if self.profile.kind == "cpu" and LONG_WORDS in self.profile.features else ()
+        """Optional features that the text may use: those that pay on the device."""
+        return (LONG_WORDS,) if self.target.prefers_long_words and self.target.has_feature(LONG_WORDS) else ()
 
     def _check_rounds(self, rounds: int) -> None:
-        limit = loop_rounds.most_rounds(self.profile)
+        limit = self.target.max_loop_trips
         if limit is not None and rounds > limit:
             node = self.group.nodes[-1] if self.group.region is None else self.anchor
             raise DeviceLimitError(
@@ -385,9 +385,9 @@ class GroupContext:
             ),
         )
         for amount, limit, what in checks:
-            if amount > self.profile.limit(limit):
+            if amount > self.target.limit(limit):
                 raise DeviceLimitError(
-                    f"the kernel of {node.op} needs {amount} {what}, the device allows {self.profile.limit(limit)} "
+                    f"the kernel of {node.op} needs {amount} {what}, the device allows {self.target.limit(limit)} "
                     f"({limit})",
                     origin=node.origin,
                 )
@@ -398,13 +398,13 @@ def lanes_of(base: Dim) -> Dim:
     return ix.add(ix.multiply(base, LANES), lane_variable())
 
 
-def linear_grid(threads: Dim, workgroup_size: int, profile: DeviceProfile) -> Grid:
+def linear_grid(threads: Dim, workgroup_size: int, target: Target) -> Grid:
     """Workgroups for a flat range of threads; a second dimension where the first would exceed the limit.
 
     Kernels compute their number as ``id.x + id.y * groups.x * workgroup_size`` and return if it is too large.
     """
     groups = ix.ceildiv(threads, workgroup_size)
-    limit = profile.limit("max-compute-workgroups-per-dimension")
+    limit = target.limit("max-compute-workgroups-per-dimension")
     if ix.bounds(groups)[1] <= limit:
         return groups, 1, 1
     return limit, ix.ceildiv(groups, limit), 1

@@ -1,7 +1,7 @@
 """How many rounds the loops of one thread make.
 
-llvmpipe counts the rounds of all loops of a thread and leaves them, without an error, after :data:`MOST_ROUNDS`:
-results are wrong then.  So every kernel states an upper bound when it is built (:meth:`~.context.GroupContext.built`
+Some drivers leave the loops of a thread, without an error, after ``Target.max_loop_trips`` rounds: results are wrong
+then.  So every kernel states an upper bound when it is built (:meth:`~.context.GroupContext.built`
 asks for it and refuses what is too long), and families that have forms with fewer rounds take them (:func:`within`).
 """
 
@@ -10,14 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
-from ...runtime.plan.device_profile import DeviceProfile
 from ..codegen.spec import Hook
 from ..symbolic import expr as ex
 from ..symbolic import polynomial as ix
 from ..symbolic.lanes import LANES
 from ..symbolic.polynomial import Dim
-
-MOST_ROUNDS = 65_535
+from ..target import Target
 
 #: Helper functions with loops: operation -> rounds for 32-bit and for 64-bit integers
 _LOOPS = {"div": (0, 64), "mod": (0, 64), "fmod": (0, 64), "pow": (32, 64)}
@@ -25,19 +23,14 @@ _LOOPS = {"div": (0, 64), "mod": (0, 64), "fmod": (0, 64), "pow": (32, 64)}
 Choice = TypeVar("Choice")
 
 
-def most_rounds(profile: DeviceProfile) -> int | None:
-    """Rounds that the loops of a thread may make in total; None: no limit."""
-    return MOST_ROUNDS if profile.kind == "cpu" else None
-
-
 def most(size: Dim) -> int:
     """The largest value of a dimension, at least 0."""
     return max(ix.bounds(size)[1], 0)
 
 
-def within(profile: DeviceProfile, candidates: Sequence[Choice], rounds: Callable[[Choice], int]) -> list[Choice]:
+def within(target: Target, candidates: Sequence[Choice], rounds: Callable[[Choice], int]) -> list[Choice]:
     """The candidates whose loops end in time; all of them if none does."""
-    limit = most_rounds(profile)
+    limit = target.max_loop_trips
     if limit is None:
         return list(candidates)
     return [each for each in candidates if rounds(each) <= limit] or list(candidates)

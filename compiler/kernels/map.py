@@ -24,9 +24,8 @@ from .context import Built, GroupContext, lanes_of, linear_grid, unflatten
 from .family import KernelFamily, by_position, register_family
 from .map_reference import compute_map
 
-#: A GPU starts about one workgroup in a nanosecond, which bounds the rate of many small ones; few spread better
+#: Threads of a workgroup: few, or many where ``Target.wide_map_threads`` says so
 WORKGROUP, LARGE_WORKGROUP = 64, 256
-MANY_THREADS = 1 << 17
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +50,9 @@ def _build(context: GroupContext) -> Built:
     elements = ix.product([size for _, size in axes])
     lanes = 4 if output.dtype.itemsize <= 4 else 1
     threads = ix.ceildiv(elements, lanes)
-    many = context.profile.kind != "cpu" and ix.bounds(threads)[1] >= MANY_THREADS
-    config = MapConfig(lanes, LARGE_WORKGROUP if many else WORKGROUP)
+    wide = context.target.wide_map_threads
+    is_wide = wide is not None and ix.bounds(threads)[1] >= wide
+    config = MapConfig(lanes, LARGE_WORKGROUP if is_wide else WORKGROUP)
     thread = ix.coordinate("q", threads)
     flat: Dim = lanes_of(thread) if lanes == 4 else thread
     where = _logical(unflatten(flat, [size for _, size in axes]), [axis for axis, _ in axes])
@@ -71,7 +71,7 @@ def _build(context: GroupContext) -> Built:
         [hook],
         dims={"threads": threads},
         workgroup=(config.workgroup, 1, 1),
-        grid=linear_grid(threads, config.workgroup, context.profile),
+        grid=linear_grid(threads, config.workgroup, context.target),
         rounds=0,
         flops=ix.multiply(elements, work),
     )

@@ -87,11 +87,11 @@ def _build(context: GroupContext) -> Built:
     if attributes.linear_before_reset:
         hooks.append(Hook("reset_bias", ("direction", "unit"), 1, (), read(RESET_BIAS, direction, unit)))
     most = max(ix.bounds(units)[1], 1)
-    few = most <= 64 or (context.profile.kind == "cpu" and most < 256)
-    config = RecurrentConfig(64 if few else 256, 16 if most >= 64 else 4)
+    is_narrow = most <= context.target.narrow_recurrent_units
+    config = RecurrentConfig(64 if is_narrow else 256, 16 if most >= 64 else 4)
     shared = 2 if attributes.kind == "gru" and not attributes.linear_before_reset else 1
     owned = 2 if attributes.kind == "lstm" else 1
-    private = 4 * (shared + owned) * most > context.profile.limit("max-compute-workgroup-storage-size")
+    private = 4 * (shared + owned) * most > context.target.limit("max-compute-workgroup-storage-size")
     work = ix.product([2, steps, directions, batch, gate_rows, units])
     return context.built(
         "recurrent",

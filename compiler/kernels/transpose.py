@@ -53,7 +53,7 @@ def find_crossing(context: GroupContext) -> Crossing | None:
     """Return what makes tiles pay for a map group; None where the plain kernel is as good."""
     output = context.group.output
     if (
-        context.profile.kind == "cpu"
+        not context.target.uses_workgroup_memory
         or context.group.region is not None
         or output.producer is None
         or context.group.also
@@ -109,7 +109,7 @@ def build(context: GroupContext, crossing: Crossing) -> Built:
         hooks,
         dims={"size_read": shape[read_along], "size_write": shape[written_along], "rest": rest},
         workgroup=(config.tile, config.down, 1),
-        grid=linear_grid(ix.multiply(tiles, rest), 1, context.profile),
+        grid=linear_grid(ix.multiply(tiles, rest), 1, context.target),
         workgroup_bytes=config.tile * (config.tile + 1) * (8 if wgsl_type.startswith("vec2") else 4),
         rounds=0,
         flops=ix.multiply(output.elements, sum(1 for node in ex.walk(value) if node.args)),

@@ -128,7 +128,7 @@ def _build(context: GroupContext) -> Built:
             **{f"size_{i}": size for i, size in enumerate(operand.shape[2:])},
         },
         workgroup=(config.workgroup, 1, 1),
-        grid=linear_grid(threads, config.workgroup, context.profile),
+        grid=linear_grid(threads, config.workgroup, context.target),
         rounds=(LANES if words else 1) * _rounds(attributes.kernel),
         calls=(LANES if words else 1) * ix.number(taps),
         flops=ix.multiply(

@@ -14,11 +14,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...runtime.plan.device_profile import DeviceProfile
 from ..ir.graph import Node, Value
 from ..rewriting.builder import GraphBuilder
 from ..rewriting.rules import Facts, Match, Rule
 from ..symbolic import polynomial as ix
+from ..target import Target
 from ..tuning.attention_tiles import attention_parts, attention_reason
 from .patterns import is_filled_with, known_numbers, made_by, view
 
@@ -117,7 +117,7 @@ def _match(node: Node, facts: Facts) -> Match | None:
     return Match((node, *between, *found.nodes), {"softmax": found, "shape": node.operand(0).shape})
 
 
-def _check(profile: DeviceProfile, match: Match, facts: Facts) -> str | None:
+def _check(target: Target, match: Match, facts: Facts) -> str | None:
     root = match.root
     inside = set(match.nodes)
     for member in match.nodes[1:]:
@@ -132,17 +132,17 @@ def _check(profile: DeviceProfile, match: Match, facts: Facts) -> str | None:
     if root.output.dtype.packing > 1 and size % 4:
         return f"two threads would write one word of a {root.output.dtype} result"
     batch = ix.bounds(ix.product(list(root.output.shape[:-2])))[1]
-    if batch > profile.limit("max-compute-workgroups-per-dimension"):
+    if batch > target.limit("max-compute-workgroups-per-dimension"):
         return "there are more heads than a dispatch has workgroups in a dimension"
-    return attention_reason(profile, ix.bounds(root.output.shape[-2])[1])
+    return attention_reason(target, ix.bounds(root.output.shape[-2])[1])
 
 
-def _rewrite(profile: DeviceProfile, builder: GraphBuilder, match: Match) -> Value:
+def _rewrite(target: Target, builder: GraphBuilder, match: Match) -> Value:
     softmax: _Softmax = match["softmax"]
     scores, values, result = view(builder, softmax.scores, match["shape"]), match.root.operand(1), match.root.output
     *heads, queries, size = result.shape
     batch, m, n = (ix.bounds(extent)[1] for extent in (ix.product(heads), queries, values.shape[-2]))
-    parts = attention_parts(profile, batch, m, n, ix.number(size))
+    parts = attention_parts(target, batch, m, n, ix.number(size))
     if parts > 1:
         split = builder.op("SoftmaxProduct", scores, values, domain="loom", zero_rows=softmax.zero_rows, parts=parts)
         return builder.op(
@@ -157,14 +157,14 @@ def _rewrite(profile: DeviceProfile, builder: GraphBuilder, match: Match) -> Val
     return builder.op("SoftmaxProduct", scores, values, domain="loom", zero_rows=softmax.zero_rows)
 
 
-def rules(profile: DeviceProfile) -> tuple[Rule, ...]:
-    """The rules for one kind of device: where separate kernels are faster, nothing is joined."""
+def rules(target: Target) -> tuple[Rule, ...]:
+    """The rules for one target: where separate kernels are faster, nothing is joined."""
     return (
         Rule(
             "softmax-product",
             frozenset({"loom.MatMul"}),
             _match,
-            lambda builder, match: _rewrite(profile, builder, match),
-            lambda match, facts: _check(profile, match, facts),
+            lambda builder, match: _rewrite(target, builder, match),
+            lambda match, facts: _check(target, match, facts),
         ),
     )

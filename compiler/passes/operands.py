@@ -12,7 +12,7 @@ def limit_operands(graph: Graph, compilation: Compilation) -> int:
 
     Return the number of nodes that were split.
     """
-    most = compilation.profile.limit("max-storage-buffers-per-shader-stage") - 1  # one is for the result
+    most = compilation.target.limit("max-storage-buffers-per-shader-stage") - 1  # one is for the result
     split = 0
     for node in list(graph.nodes):
         if node.op != "Concat" or node.domain or len(node.inputs) <= most:

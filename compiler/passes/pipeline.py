@@ -60,7 +60,7 @@ def _expand(graph: Graph, compilation: Compilation) -> int:
 
 def _attention(graph: Graph, compilation: Compilation) -> int:
     """Recognise softmaxes with the product behind them; return the number of rewrites."""
-    return apply_rules(graph, attention.rules(compilation.profile), compilation)
+    return apply_rules(graph, attention.rules(compilation.target), compilation)
 
 
 def _winograd(graph: Graph, compilation: Compilation) -> int:
@@ -77,7 +77,7 @@ def _fuse(*, enabled: bool) -> PassFunction:
     """Return a pass that divides nodes among kernels: with ``enabled`` off one each.  It counts the kernels."""
 
     def run(lowering: Lowering, compilation: Compilation) -> int:
-        buffers = compilation.profile.limit("max-storage-buffers-per-shader-stage")
+        buffers = compilation.target.limit("max-storage-buffers-per-shader-stage")
         lowering.fusion = fuse(lowering.graph, enabled=enabled, max_operands=buffers)
         return len(lowering.fusion.groups)
 

@@ -27,17 +27,17 @@ def split_products(
     graph: Graph,
     compilation: Compilation,
 ) -> int:
-    """Split products that the profile's device would run faster in parts; return the number of changes."""
+    """Split products that the target would run faster in parts; return the number of changes."""
     return apply_rules(graph, rules(compilation), compilation)
 
 
 def rules(compilation: Compilation) -> tuple[Rule, ...]:
     """Return the rules that split products of matrices and convolutions."""
-    profile = compilation.profile
+    target = compilation.target
 
     def parts_of(node: Node, problem: gemm_tiles.Problem, extent: int, window: str) -> int:
-        modelled = gemm_tiles.split_parts(problem, extent, profile)
-        possible = [1, *gemm_tiles.possible_parts(problem, extent, profile)]
+        modelled = gemm_tiles.split_parts(problem, extent, target)
+        possible = [1, *gemm_tiles.possible_parts(problem, extent, target)]
         key = problem_key(FAMILY, m=problem.m, n=problem.n, k=problem.k, extent=extent, window=window)
         if possible == [modelled]:
             return modelled

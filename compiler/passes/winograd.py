@@ -1,4 +1,4 @@
-"""Convolutions of 3 by 3 as products of transformed tiles, where the device profile says that it pays."""
+"""Convolutions of 3 by 3 as products of transformed tiles, where the target says that it pays."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _WEIGHT_ENTRIES = 1 << 20
 
 def winograd_rule(compilation: Compilation) -> Rule:
     """Return the rewrite for one graph: equal layers are costed once."""
-    profile = compilation.profile
-    modelled = cache(lambda problem: tile_outputs(problem, profile))
+    target = compilation.target
+    modelled = cache(lambda problem: tile_outputs(problem, target))
 
     def outputs_of(match: Match) -> int | None:
         images, features, height, width = map(ix.number, match.root.output.shape)
@@ -34,7 +34,7 @@ def winograd_rule(compilation: Compilation) -> Rule:
         problem = WinogradProblem(images, height, width, channels, features)
         key = problem_key(FAMILY, images=images, height=height, width=width, channels=channels, features=features)
         best = modelled(problem)
-        others = [each for each in possible_outputs(problem, profile) if each != best]
+        others = [each for each in possible_outputs(problem, target) if each != best]
         return compilation.choices.choose(key, [best, *others], match.root.origins)
 
     def match(node: Node, facts: Facts) -> Match | None:

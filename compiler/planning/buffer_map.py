@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from ...runtime.plan.device_profile import DeviceProfile
 from ...runtime.plan.errors import DeviceLimitError
 from ...runtime.plan.facts import TensorKind
 from ...runtime.plan.plan import Range
@@ -13,6 +12,7 @@ from ..fusion import Fusion
 from ..ir.graph import Value
 from ..symbolic import polynomial as ix
 from ..symbolic.dimensions import serialise
+from ..target import Target
 from .arena_allocator import Allocation, LiveRange, OutputBuffer, allocate
 from .kernel_table import GroupKernel
 from .liveness import Liveness
@@ -41,18 +41,18 @@ class BufferMap:
         self._produced: list[Value] = []  #: blocks that are outputs, in the order in which they are written first
         self.allocation = Allocation()
 
-    def place(self, ranges: Mapping[Value, LiveRange], profile: DeviceProfile) -> None:
+    def place(self, ranges: Mapping[Value, LiveRange], target: Target) -> None:
         """Allocate memory for the blocks with these live ranges.
 
         Raises :class:`DeviceLimitError` for a block that the device cannot bind.
         """
         blocks = [block for block in ranges if block not in self._outputs]
-        _check_sizes(blocks, profile.limit("max-storage-buffer-binding-size"))
+        _check_sizes(blocks, target.limit("max-storage-buffer-binding-size"))
         self._positions = {block: position for position, block in enumerate(blocks)}
         self._produced = [block for block in ranges if block in self._outputs]
         self.allocation = allocate(
             [ranges[block] for block in blocks],
-            profile.storage_alignment,
+            target.storage_alignment,
             [ranges[block] for block in self._produced],
         )
 

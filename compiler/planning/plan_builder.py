@@ -46,7 +46,7 @@ class Planner:
         self._graph = graph
         self._fusion = fusion
         self._symbols = tuple(symbols)
-        self._profile = compilation.profile
+        self._target = compilation.target
         self._running = [group for group in fusion.groups if not group.constant]
         self._outputs = computed_outputs(graph, fusion)
         self._kernels = KernelTable(fusion, self._symbols, compilation)
@@ -82,7 +82,7 @@ class Planner:
         Raises :class:`DeviceLimitError` for a value that the device cannot bind.
         """
         self._ranges = self._liveness.ranges(self._kernels, self._outputs)
-        self._buffers.place(self._ranges, self._profile)
+        self._buffers.place(self._ranges, self._target)
         for group in self._running:
             self._buffers.bind_for_writing(self._kernels[group.output])
         return len(self._buffers.allocation.arenas)

@@ -1,20 +1,17 @@
-"""Tile configurations of attention kernels: legality, and which one a device profile runs best."""
+"""Tile configurations of attention kernels: legality, and which one a target runs best."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from math import ceil
 
-from ...runtime.plan.device_profile import DeviceProfile
 from ..symbolic.lanes import LANES
+from ..target import Target, WorkgroupCosts
 
 #: Rows of queries that are so few that a workgroup takes one each
 FEW_ROWS = 4
-#: Nanoseconds of one query on a GPU (docs/performance.md): of a byte of its keys and values, of the call that merges
-#: parts, and of each part in it
-_BYTE, _MERGE, _MERGE_PART = 1 / 21, 5000.0, 250.0
-_PARTS = 16  #: at the most
-_MULTIPROCESSORS = 128  #: of a large GPU
+#: Vectors of a query that a thread can keep in registers
+_QUERY_VECTORS = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,60 +78,62 @@ _TILES = (
 )
 
 
-def attention_tiles(
-    profile: DeviceProfile, batch: int, m: int, n: int, key_size: int, value_size: int
-) -> list[AttentionTile]:
+def attention_tiles(target: Target, batch: int, m: int, n: int, key_size: int, value_size: int) -> list[AttentionTile]:
     """The form that a rule chooses for ``batch`` heads of ``m`` queries and ``n`` keys, then the others that the device
     can run; sizes of dynamic dimensions are upper bounds."""
-    best = _best_tile(profile, batch, m, n, key_size, value_size)
+    best = _best_tile(target, batch, m, n, key_size, value_size)
     vectors = ceil(key_size / LANES), ceil(value_size / LANES)
-    memory = profile.limit("max-compute-workgroup-storage-size")
+    memory = target.limit("max-compute-workgroup-storage-size")
     if isinstance(best, RowAttention):
-        threads = {best.threads // 2, best.threads * 2} if profile.kind != "cpu" else {best.threads * 2}
-        most = min(256, profile.limit("max-compute-invocations-per-workgroup"))
+        most = min(256, target.limit("max-compute-invocations-per-workgroup"))
         others: list[AttentionTile] = [
-            RowAttention(number, best.registers) for number in sorted(threads) if max(8, vectors[1]) <= number <= most
+            RowAttention(number, best.registers)
+            for number in (best.threads // 2, best.threads * 2)
+            if max(8, vectors[1]) <= number <= most
         ]
     else:
         others = list(_TILES)
     return [best, *(tile for tile in others if tile != best and tile.workgroup_bytes(*vectors) <= memory)]
 
 
-def _best_tile(profile: DeviceProfile, batch: int, m: int, n: int, key_size: int, value_size: int) -> AttentionTile:
+def _best_tile(target: Target, batch: int, m: int, n: int, key_size: int, value_size: int) -> AttentionTile:
     vectors = ceil(key_size / LANES), ceil(value_size / LANES)
-    memory = profile.limit("max-compute-workgroup-storage-size")
+    memory = target.limit("max-compute-workgroup-storage-size")
     if m <= FEW_ROWS:
-        return RowAttention(_row_threads(profile, n, vectors[1]), profile.kind == "cpu" and vectors[0] <= 32)
+        registers = not target.uses_workgroup_memory and vectors[0] <= _QUERY_VECTORS
+        return RowAttention(_row_threads(target, n, vectors[1]), registers)
     fitting = [tile for tile in _TILES if tile.workgroup_bytes(*vectors) <= memory]
-    busy = [tile for tile in fitting if batch * ceil(m / tile.block) >= _MULTIPROCESSORS]
+    busy = [tile for tile in fitting if batch * ceil(m / tile.block) >= target.busy_workgroups]
     if busy:
         return busy[0]
     return next(tile for tile in fitting if tile.block == min(16, fitting[0].block)) if fitting else _TILES[-1]
 
 
-def _row_threads(profile: DeviceProfile, n: int, value_vectors: int) -> int:
-    """One subgroup on software drivers, whose barriers are expensive; at least a thread for each vector of values."""
-    threads, most = (8, 8) if profile.kind == "cpu" else (64, 256)
+def _row_threads(target: Target, n: int, value_vectors: int) -> int:
+    """As few as fill all lanes where barriers are expensive; at least a thread for each vector of values."""
+    threads = target.group_threads
+    most = 256 if target.has_cheap_barriers else threads
     while threads < value_vectors or (threads < most and threads < n):
         threads *= 2
     return threads
 
 
-def attention_parts(profile: DeviceProfile, batch: int, m: int, n: int, value_size: int) -> int:
+def attention_parts(target: Target, batch: int, m: int, n: int, value_size: int) -> int:
     """Among how many workgroups the keys of one query are split; the second pass must pay for its call."""
-    if profile.kind == "cpu" or m > FEW_ROWS:
+    if not isinstance(target.costs, WorkgroupCosts) or m > FEW_ROWS:
         return 1
-    whole = n * 2 * 4 * value_size * _BYTE
-    free = 2 * _MULTIPROCESSORS // max(batch * m, 1)
+    costs = target.costs.attention
+    whole = n * 2 * 4 * value_size * costs.byte
+    free = 2 * target.busy_workgroups // max(batch * m, 1)
 
     def cost(parts: int) -> float:
-        return whole / parts + (_MERGE + _MERGE_PART * parts if parts > 1 else 0.0)
+        return whole / parts + (costs.merge + costs.merge_part * parts if parts > 1 else 0.0)
 
-    return min(range(1, max(min(free, _PARTS), 1) + 1), key=cost)
+    return min(range(1, max(min(free, costs.parts), 1) + 1), key=cost)
 
 
-def attention_reason(profile: DeviceProfile, m: int) -> str | None:
-    """Why a device of this kind is faster with separate kernels for ``m`` queries, if it is."""
-    if profile.kind == "cpu" and m > 1:
+def attention_reason(target: Target, m: int) -> str | None:
+    """Why the target is faster with separate kernels for ``m`` queries, if it is."""
+    if target.max_attention_queries is not None and m > target.max_attention_queries:
         return "a software driver is faster with products of their own: workgroup memory is expensive"
     return None

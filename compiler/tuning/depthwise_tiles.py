@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import ceil
 
-from ...runtime.plan.device_profile import DeviceProfile
-from .gemm_tiles import CPU_CORES, CPU_RUNS, CPU_SUBGROUP, GPU_MULTIPROCESSORS
+from ..target import Target, ThreadCosts
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,35 +51,29 @@ class DepthwiseProblem:
     rows: Extent | None
 
 
-#: Nanoseconds on lavapipe for eight threads: loading a vector, storing one, multiplying and adding (performance.md)
-_LOAD, _STORE, _MULTIPLY = 110.0, 160.0, 5.0
-#: Compiling one load of straight text and one multiply-add, and the most loads of a thread
-_COMPILE_LOAD, _COMPILE_MULTIPLY, _MOST_LOADS = 20e6, 1e6, 80
 _COLUMNS, _ROWS = (1, 2, 4, 7, 8), (1, 2, 4, 7)
 
 
-def depthwise_tiles(problem: DepthwiseProblem, profile: DeviceProfile) -> list[DepthwiseTile]:
+def depthwise_tiles(problem: DepthwiseProblem, target: Target) -> list[DepthwiseTile]:
     """Return all tiles that fit, best first; never empty.
 
     The best has the fewest loads while there are threads enough; on software drivers a thread may have several rows.
     """
-    software = profile.kind == "cpu"
-    threads = CPU_SUBGROUP if software else 64
-    limit = profile.limit("max-compute-workgroups-per-dimension")
+    costs, threads = target.costs, target.group_threads
+    limit = target.limit("max-compute-workgroups-per-dimension")
     across = 1
     while across < threads and across < problem.vectors:
         across *= 2
     down = threads // across
-    rows = _ROWS if software and problem.rows is not None else (1,)
+    rows = _ROWS if isinstance(costs, ThreadCosts) and problem.rows is not None else (1,)
     shapes = [(each, columns) for each in rows for columns in _COLUMNS]
 
     def fits(shape: tuple[int, int]) -> bool:
         return ceil(_places(problem, *shape) / down) <= limit and (
-            shape[0] == 1 or _loads(problem, *shape) <= _MOST_LOADS
+            shape[0] == 1 or not isinstance(costs, ThreadCosts) or _loads(problem, *shape) <= costs.depthwise.loads
         )
 
-    cost = _cpu_cost if software else _gpu_cost
-    best = sorted(filter(fits, shapes), key=lambda shape: (cost(problem, *shape), shape)) or [(1, 8)]
+    best = sorted(filter(fits, shapes), key=lambda shape: (_cost(problem, shape, target), shape)) or [(1, 8)]
     return [DepthwiseTile(columns, across, down, rows) for rows, columns in best]
 
 
@@ -100,17 +93,22 @@ def _loads(problem: DepthwiseProblem, rows: int, columns: int) -> int:
     return down[0] * problem.columns.inputs(columns) + down[1] * problem.columns.kernel
 
 
-def _gpu_cost(problem: DepthwiseProblem, rows: int, columns: int) -> float:
-    enough = GPU_MULTIPROCESSORS * 64  # threads that keep the device busy
+def _cost(problem: DepthwiseProblem, shape: tuple[int, int], target: Target) -> float:
+    if isinstance(target.costs, ThreadCosts):
+        return _thread_cost(problem, shape, target, target.costs)
+    enough = target.costs.multiprocessors * target.costs.busy_threads
+    rows, columns = shape
     started = problem.vectors * _places(problem, rows, columns)
     return max(started, enough) * (problem.columns.inputs(columns) + problem.columns.kernel)
 
 
-def _cpu_cost(problem: DepthwiseProblem, rows: int, columns: int) -> float:
+def _thread_cost(problem: DepthwiseProblem, shape: tuple[int, int], target: Target, costs: ThreadCosts) -> float:
     """Nanoseconds of some runs and of compiling once; a tile of one row is compiled as a loop over its taps."""
+    rows, columns = shape
     taps = problem.columns.kernel * (problem.rows.kernel if problem.rows is not None else 1)
     loads, multiplies = _loads(problem, rows, columns), taps * rows * columns
-    work = loads * _LOAD + multiplies * _MULTIPLY + rows * columns * _STORE
-    run = ceil(problem.vectors * _places(problem, rows, columns) / CPU_SUBGROUP) * work / CPU_CORES
+    each = costs.depthwise
+    work = loads * each.load + multiplies * each.multiply + rows * columns * each.store
+    run = ceil(problem.vectors * _places(problem, rows, columns) / target.group_threads) * work / costs.cores
     looped = problem.rows.kernel if rows == 1 and problem.rows is not None else 1
-    return CPU_RUNS * run + (loads * _COMPILE_LOAD + multiplies * _COMPILE_MULTIPLY) / looped
+    return target.repaid_runs * run + (loads * each.compile_load + multiplies * each.compile_multiply) / looped

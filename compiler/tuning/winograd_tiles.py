@@ -4,15 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...runtime.plan.device_profile import DeviceProfile
 from ..ops.math.winograd import TAPS, TILE_OUTPUTS, tiles
 from ..symbolic.lanes import LANES
+from ..target import Target, ThreadCosts
 from . import gemm_tiles
-
-#: Nanoseconds on lavapipe for eight threads (docs/performance.md): loading and storing a vector of a transform
-_LOAD, _STORE = 120.0, 160.0
-#: Compiling both transforms, in the unit of the cost of tiles
-_COMPILE = 400e6
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,33 +21,34 @@ class WinogradProblem:
     features: int
 
 
-def tile_outputs(problem: WinogradProblem, profile: DeviceProfile) -> int | None:
+def tile_outputs(problem: WinogradProblem, target: Target) -> int | None:
     """Results of a tile along each axis where the transforms pay, else None.
 
-    Only software drivers are modelled: there a load costs as much as many multiplications, and tiles of neighbouring
-    channels share what the direct sum loads for each tap.
+    Only targets whose threads share nothing are modelled: there a load costs as much as many multiplications, and tiles
+    of neighbouring channels share what the direct sum loads for each tap.
     """
-    if profile.kind != "cpu":
+    thread_costs = target.costs
+    if not isinstance(thread_costs, ThreadCosts):
         return None
     pixels = problem.images * problem.height * problem.width
-    direct = _product_cost(gemm_tiles.Problem(pixels, problem.features, TAPS**2 * problem.channels), profile)
-    limit = profile.limit("max-storage-buffer-binding-size")
+    direct = _product_cost(gemm_tiles.Problem(pixels, problem.features, TAPS**2 * problem.channels), target)
+    limit = target.limit("max-storage-buffer-binding-size")
     fitting = [outputs for outputs in TILE_OUTPUTS if _points_bytes(problem, outputs) <= limit]
-    costs = {outputs: _cost(problem, outputs, profile) for outputs in fitting}
+    costs = {outputs: _cost(problem, outputs, target, thread_costs) for outputs in fitting}
     if not costs:
         return None
     best = min(costs, key=lambda outputs: costs[outputs])
     return best if costs[best] < direct else None
 
 
-def possible_outputs(problem: WinogradProblem, profile: DeviceProfile) -> list[int | None]:
+def possible_outputs(problem: WinogradProblem, target: Target) -> list[int | None]:
     """All forms that the device can run, the direct sum (None) first."""
-    limit = profile.limit("max-storage-buffer-binding-size")
+    limit = target.limit("max-storage-buffer-binding-size")
     return [None, *(outputs for outputs in TILE_OUTPUTS if _points_bytes(problem, outputs) <= limit)]
 
 
-def _product_cost(problem: gemm_tiles.Problem, profile: DeviceProfile) -> float:
-    cost = gemm_tiles.score(problem, gemm_tiles.ranked(problem, profile)[0], profile)
+def _product_cost(problem: gemm_tiles.Problem, target: Target) -> float:
+    cost = gemm_tiles.score(problem, gemm_tiles.ranked(problem, target)[0], target)
     assert cost is not None
     return cost
 
@@ -68,11 +64,12 @@ def _points_bytes(problem: WinogradProblem, outputs: int) -> int:
     return 4 * points * _covered(problem, outputs) * max(problem.channels, problem.features)
 
 
-def _cost(problem: WinogradProblem, outputs: int, profile: DeviceProfile) -> float:
+def _cost(problem: WinogradProblem, outputs: int, target: Target, costs: ThreadCosts) -> float:
     points = (outputs + TAPS - 1) ** 2
     covered = _covered(problem, outputs)
-    product = _product_cost(gemm_tiles.Problem(covered, problem.features, problem.channels, points), profile)
-    moved_in = covered * problem.channels * points * (_LOAD + _STORE)
-    moved_out = covered * problem.features * (points * _LOAD + outputs**2 * _STORE)
-    subgroup = gemm_tiles.CPU_SUBGROUP * LANES
-    return product + gemm_tiles.CPU_RUNS * (moved_in + moved_out) / subgroup / gemm_tiles.CPU_CORES + _COMPILE
+    product = _product_cost(gemm_tiles.Problem(covered, problem.features, problem.channels, points), target)
+    each = costs.winograd
+    moved_in = covered * problem.channels * points * (each.load + each.store)
+    moved_out = covered * problem.features * (points * each.load + outputs**2 * each.store)
+    group = target.group_threads * LANES
+    return product + target.repaid_runs * (moved_in + moved_out) / group / costs.cores + each.compile

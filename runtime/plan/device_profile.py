@@ -30,8 +30,8 @@ KNOWN_FEATURES = ("shader-f16", "subgroup", "timestamp-query", "shader-int64")
 class DeviceProfile:
     """Features and limits that a plan is compiled for.
 
-    ``kind`` is ``"cpu"`` for software drivers (they want no workgroup memory and small register tiles), ``"discrete"``,
-    ``"integrated"`` or ``"unknown"``.  ``driver`` identifies the adapter and driver version for the tuning database.
+    ``kind`` is ``"cpu"`` for software drivers, ``"discrete"``, ``"integrated"`` or ``"unknown"``.  ``driver``
+    identifies the adapter and driver version for the tuning database.
     """
 
     kind: str = "unknown"

@@ -18,7 +18,12 @@ def command(as_json: JsonOption = False, debug: DebugOption = False) -> None:
 
       SHADERLOOM_ADAPTER=llvmpipe shaderloom run model.onnx
     """
-    from ..runtime.device.device import choose_adapter, list_adapters
+    from ..compiler.target import target_of
+    from ..runtime.device.device import AdapterDescription, choose_adapter, list_adapters
+    from ..runtime.plan.device_profile import DeviceProfile
+
+    def target(adapter: AdapterDescription) -> str:
+        return target_of(DeviceProfile(adapter.kind, adapter.identity, adapter=adapter.name)).name
 
     found = list_adapters()
     if as_json:
@@ -30,6 +35,7 @@ def command(as_json: JsonOption = False, debug: DebugOption = False) -> None:
                     "driver": adapter.driver,
                     "kind": adapter.kind,
                     "backend": adapter.backend,
+                    "target": target(adapter),
                     "features": list(adapter.features),
                     "limits": dict(adapter.limits),
                 }
@@ -42,6 +48,7 @@ def command(as_json: JsonOption = False, debug: DebugOption = False) -> None:
         memory = format_bytes(adapter.limits["max-compute-workgroup-storage-size"])
         typer.echo(f"{adapter.index}: {adapter.name}")
         typer.echo(f"   {adapter.kind}, {adapter.backend}{', ' if adapter.driver else ''}{adapter.driver}")
+        typer.echo(f"   target: {target(adapter)}")
         typer.echo(f"   features: {', '.join(adapter.features) or 'none'}")
         typer.echo(
             f"   largest buffer {format_bytes(adapter.limits['max-buffer-size'])}, "

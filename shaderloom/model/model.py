@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ..cache import DiskCache, compiler_version, open_cache
 from ..compiler.compilation import Compilation
 from ..compiler.options import DEFAULT_LIMITS, CompileOptions, Limits
+from ..compiler.target import target_of
 from ..compiler.tuning.config_choice import Choices
 from ..notices import notify
 from ..runtime.bundle.files import is_bundle
@@ -159,7 +160,7 @@ class Model:
         Raises :class:`InputError` for bad options.
         """
         return Compilation(
-            profile,
+            target_of(profile),
             CompileOptions.of(self.compiler_options if options is None else options),
             self.limits,
             Choices(self._knowledge.for_device(profile)),
@@ -325,7 +326,7 @@ class Model:
             "files": files,
             "shapes": key.to_json(),
             "dynamic": canonical_dynamic(self.dynamic),
-            "profile": compilation.profile.to_json(),
+            "profile": compilation.target.profile.to_json(),
             "compiler": compiler_version(),
             "options": asdict(compilation.options),
             "limits": asdict(compilation.limits),

@@ -16,7 +16,6 @@ from functools import partial
 import numpy as np
 
 from ..compiler.tuning.config_choice import Choices, Decision, EncodedCandidate, TuningRecord, encode
-from ..compiler.tuning.gemm_tiles import CPU_RUNS
 from ..runtime.device.device import Device
 from ..runtime.execution.dispatch import Dispatch
 from ..runtime.execution.executor import Executor
@@ -140,9 +139,9 @@ def _costs(
             once = timer.once([dispatch])
             passes = timer.repeats(once)
             cost = statistics.median(timer.steady([dispatch], passes) for _ in range(ROUNDS))
-            if timer.software and dispatch.call.kernel not in compiled:
+            if timer.repaid_runs and dispatch.call.kernel not in compiled:
                 compiled.add(dispatch.call.kernel)
-                cost += max(first - once, 0.0) / CPU_RUNS
+                cost += max(first - once, 0.0) / timer.repaid_runs
             for key in keys:
                 costs[key] += cost / len(keys)
         return costs

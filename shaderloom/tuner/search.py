@@ -6,7 +6,7 @@ count.  The best replaces the first only if it is faster by :data:`LEAST_GAIN`, 
 anew.
 
 On software drivers compiling a shader takes longer than many runs of it, so there the objective is the time of
-:data:`~.gemm_tiles.CPU_RUNS` runs and of compiling once.
+:attr:`~.Target.repaid_runs` runs and of compiling once.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from typing import Any
 
 from ..compiler.kernels.context import Built
 from ..compiler.tuning.config_choice import EncodedCandidate, encode
-from ..compiler.tuning.gemm_tiles import CPU_RUNS
 from ..runtime.device.device import Device
 from ..runtime.plan.errors import DeviceLost, ShaderloomError
 from ..runtime.plan.plan import Symbol
@@ -50,8 +49,9 @@ class Contender:
     def ns(self) -> float:
         return statistics.median(self.times)
 
-    def objective(self, software: bool) -> float:
-        return CPU_RUNS * self.calls * self.ns + self.compile_ns if software else self.ns
+    def objective(self, repaid_runs: int) -> float:
+        """Nanoseconds of ``repaid_runs`` runs and of compiling once; of one run if compiling does not count (0)."""
+        return repaid_runs * self.calls * self.ns + self.compile_ns if repaid_runs else self.ns
 
 
 @dataclass
@@ -136,7 +136,7 @@ def _decide(timer: Timer, contenders: Sequence[Contender]) -> Entry:
     first = contenders[0]
     timer.warm_up(first.candidate.dispatches)
     _measure(timer, contenders, ROUNDS)
-    best = min(contenders, key=lambda item: item.objective(timer.software))
+    best = min(contenders, key=lambda item: item.objective(timer.repaid_runs))
     if best is not first and _saves(timer, best, first):
         for item in (first, best):
             item.times.clear()
@@ -149,7 +149,7 @@ def _decide(timer: Timer, contenders: Sequence[Contender]) -> Entry:
 
 
 def _saves(timer: Timer, one: Contender, other: Contender) -> bool:
-    return one.objective(timer.software) <= (1 - LEAST_GAIN) * other.objective(timer.software)
+    return one.objective(timer.repaid_runs) <= (1 - LEAST_GAIN) * other.objective(timer.repaid_runs)
 
 
 def _measure(timer: Timer, contenders: Sequence[Contender], rounds: int) -> None:
@@ -162,7 +162,9 @@ def _measure(timer: Timer, contenders: Sequence[Contender], rounds: int) -> None
             item.times.append(timer.steady(item.candidate.dispatches[:used], max(1, passes // count)) / used)
             item.first_ns = item.ns
         if number == 0:
-            least = min(item.objective(timer.software) for item in running)
+            least = min(item.objective(timer.repaid_runs) for item in running)
             running = [
-                item for item in running if item is contenders[0] or item.objective(timer.software) <= _HOPELESS * least
+                item
+                for item in running
+                if item is contenders[0] or item.objective(timer.repaid_runs) <= _HOPELESS * least
             ]

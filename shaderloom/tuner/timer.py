@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from ..compiler.target import target_of
 from ..runtime.device import native
 from ..runtime.device.device import Device
 from ..runtime.execution.dispatch import Dispatch, encode
@@ -30,6 +31,7 @@ class Timer:
     def __init__(self, device: Device) -> None:
         self.device = device
         self.software = device.profile.kind == "cpu"
+        self.repaid_runs = target_of(device.profile).repaid_runs  #: within which compiling must pay; 0: it is free
         stamps = "timestamp-query" in device.profile.features
         self.method = "cpu" if self.software else "timestamps" if stamps else "wall"
         self._cores = os.cpu_count() or 1

@@ -24,6 +24,7 @@ from shaderloom.compiler.passes.layout import assign_layouts
 from shaderloom.compiler.planning.sizes import stored_bytes
 from shaderloom.compiler.symbolic import polynomial as ix
 from shaderloom.compiler.symbolic.dimensions import dimension_variable, serialise
+from shaderloom.compiler.target import target_of
 from shaderloom.runtime.device.device import Device
 from shaderloom.runtime.memory.buffers import as_bytes
 from shaderloom.runtime.plan.device_profile import DeviceProfile
@@ -94,7 +95,7 @@ def compile_kernels(
     dimensions = tuple(dimension_variable(symbol.name, symbol.low, symbol.step) for symbol in bound.symbols)
     made = []
     for group in groups.groups:
-        built = build(GroupContext(group, groups.materialised, Compilation(profile), symbols=dimensions))
+        built = build(GroupContext(group, groups.materialised, Compilation(target_of(profile)), symbols=dimensions))
         made.append((render(built.spec), built))
     return graph, made, names
 

@@ -16,6 +16,7 @@ from shaderloom.compiler.options import CompileOptions
 from shaderloom.compiler.passes.lowering import CompilationUnit, Lowering
 from shaderloom.compiler.passes.pipeline import LAST_REWRITE, LOWERED, PIPELINE
 from shaderloom.compiler.remarks import Remark
+from shaderloom.compiler.target import target_of
 from shaderloom.runtime.plan.device_profile import WEB, DeviceProfile
 
 #: The first of the passes that rewrite expanded graphs
@@ -52,5 +53,6 @@ def lower_model(
 ) -> Lowering:
     """Compile a model up to the groups of kernels; ``verify`` is on."""
     imported = load_model(model)
-    compilation = Compilation(profile, CompileOptions(verify=True, **options), remarks=remarks, observer=observer)
+    chosen = CompileOptions(verify=True, **options)
+    compilation = Compilation(target_of(profile), chosen, remarks=remarks, observer=observer)
     return compile_unit(model_unit(imported, bind_shapes(imported, shapes, dynamic)), compilation, until=LOWERED)

@@ -13,6 +13,7 @@ from shaderloom.compiler.compilation import Compilation
 from shaderloom.compiler.driver import compile_model
 from shaderloom.compiler.frontend import load_model
 from shaderloom.compiler.options import CompileOptions
+from shaderloom.compiler.target import target_of
 from shaderloom.runtime.device.device import Device
 from shaderloom.runtime.execution.executor import Executor
 from shaderloom.runtime.execution.weight_pool import WeightPool
@@ -35,7 +36,7 @@ def compile_for(
     """The plan for the shapes of ``feeds``; ``options`` are those of the compiler, ``verify`` is on."""
     imported = load_model(model.SerializeToString())
     bound = bind_shapes(imported, {name: array.shape for name, array in feeds.items()}, dynamic)
-    return compile_model(imported, bound, Compilation(profile, CompileOptions(verify=True, **options)))
+    return compile_model(imported, bound, Compilation(target_of(profile), CompileOptions(verify=True, **options)))
 
 
 def run_plan(

@@ -23,7 +23,7 @@ from ...symbolic.polynomial import Dim
 from ..context import Built, GroupContext, linear_grid, unflatten
 from ..family import KernelFamily, Reuse, register_family
 from ..groups import Region
-from ..loop_trips import most, most_rounds
+from ..loop_trips import most
 from ..rows.rows import rows_along
 from .rank import precedes
 
@@ -56,7 +56,7 @@ def _build(context: GroupContext) -> Built:
         of_key.insert(attributes.key_axis, ix.coordinate("part", parts))
     searches = (2 * attributes.run).bit_length() + 1
     rounds = searches * (most(parts) + 1)
-    limit = most_rounds(context.profile)
+    limit = context.target.max_loop_trips
     if limit is not None and rounds > limit:  # another provider may run the node
         raise UnsupportedError(
             f"slices of {most(parts):,} elements are sorted; the loops of a software driver end after {limit:,} rounds",
@@ -85,7 +85,7 @@ def _build(context: GroupContext) -> Built:
         hooks,
         dims={"threads": threads, "columns": rows.columns, "parts": parts},
         workgroup=(config.workgroup, 1, 1),
-        grid=linear_grid(threads, config.workgroup, context.profile),
+        grid=linear_grid(threads, config.workgroup, context.target),
         rounds=rounds,
         flops=ix.multiply(threads, 2 * searches),
         parameters={"row_names": names, "run": attributes.run, "many_parts": parts != 1},

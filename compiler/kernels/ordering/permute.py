@@ -46,7 +46,7 @@ def _build(context: GroupContext) -> Built:
         ],
         dims={"threads": threads},
         workgroup=(config.workgroup, 1, 1),
-        grid=linear_grid(threads, config.workgroup, context.profile),
+        grid=linear_grid(threads, config.workgroup, context.target),
         rounds=0,
         flops=threads,
     )

@@ -75,7 +75,7 @@ def _build(context: GroupContext) -> Built:
         hooks,
         dims={"threads": threads, "columns": rows.columns, "k": attributes.k},
         workgroup=(config.workgroup, 1, 1),
-        grid=linear_grid(threads, config.workgroup, context.profile),
+        grid=linear_grid(threads, config.workgroup, context.target),
         rounds=most(rows.columns if attributes.run is None else attributes.run),
         flops=ix.multiply(threads, ix.multiply(rows.columns, 2)),
         parameters={"row_names": names, "run": attributes.run},

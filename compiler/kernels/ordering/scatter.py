@@ -69,7 +69,7 @@ def _build(context: GroupContext) -> Built:
         ),
     ]
     (config, *_) = within(
-        context.profile, [ScatterConfig(), ScatterConfig(unroll=16)], lambda each: -(-most(steps) // each.unroll)
+        context.target, [ScatterConfig(), ScatterConfig(unroll=16)], lambda each: -(-most(steps) // each.unroll)
     )
     return context.built(
         "scatter",
@@ -77,7 +77,7 @@ def _build(context: GroupContext) -> Built:
         hooks,
         dims={"threads": threads, "steps": steps},
         workgroup=(config.workgroup, 1, 1),
-        grid=linear_grid(threads, config.workgroup, context.profile),
+        grid=linear_grid(threads, config.workgroup, context.target),
         rounds=-(-most(steps) // config.unroll),
         calls=most(steps),
         flops=ix.add(ix.multiply(threads, steps), updates.elements),

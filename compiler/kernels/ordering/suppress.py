@@ -54,7 +54,7 @@ def _build(context: GroupContext) -> Built:
     words = -(-size // 32)
     rows_of_bits = config.block // 32
     workgroup_bytes = 4 * (words + rows_of_bits * (config.block + 1) + 2)
-    allowed = context.profile.limit("max-compute-workgroup-storage-size")
+    allowed = context.target.limit("max-compute-workgroup-storage-size")
     if workgroup_bytes > allowed:
         raise UnsupportedError(
             f"the bits of {size:,} boxes need {workgroup_bytes:,} bytes of workgroup memory, the device allows "

@@ -81,7 +81,7 @@ def build(context: GroupContext) -> Built:
         y=context.group.output.dtype.name,
         epilogue=len(context.group.nodes) - 1,
     )
-    tile = context.choose(key, depthwise_tiles(work, context.profile))
+    tile = context.choose(key, depthwise_tiles(work, context.target))
     tiles = ix.ceildiv(width, tile.columns)
     if tile.rows > 1:
         line_sizes = (result.shape[0], ix.ceildiv(result.shape[2], tile.rows))

@@ -31,7 +31,7 @@ from ...tuning.config_choice import problem_key
 from ..config_key import epilogue, extent, loaded_types
 from ..context import Built, GroupContext, lanes_of, linear_grid, unflatten
 from ..family import KernelFamily
-from ..loop_trips import most, most_rounds, within
+from ..loop_trips import most, within
 
 
 @dataclass(frozen=True)
@@ -201,12 +201,10 @@ def build_product(context: GroupContext, product: Product) -> Built:
     hooks = Hooks(context, product)
     if not hooks.is_vectorizable:
         return build_elements(context, product.k, product.terms, product.flops)
-    tiles = gemm_tiles.ranked(product.problem, context.profile)
-    if any(hooks.rounds(tile) > (most_rounds(context.profile) or math.inf) for tile in tiles):
-        tiles = within(
-            context.profile, [*tiles, *gemm_tiles.split_tiles(product.problem, context.profile)], hooks.rounds
-        )
-    tile = context.choose(hooks.key, tiles, cost=lambda tile: gemm_tiles.score(product.problem, tile, context.profile))
+    tiles = gemm_tiles.ranked(product.problem, context.target)
+    if any(hooks.rounds(tile) > (context.target.max_loop_trips or math.inf) for tile in tiles):
+        tiles = within(context.target, [*tiles, *gemm_tiles.split_tiles(product.problem, context.target)], hooks.rounds)
+    tile = context.choose(hooks.key, tiles, cost=lambda tile: gemm_tiles.score(product.problem, tile, context.target))
     if isinstance(tile, gemm_tiles.SharedTile):
         return _shared(context, hooks, tile)
     if isinstance(tile, gemm_tiles.SplitTile):
@@ -343,7 +341,7 @@ def build_elements(
         hooks,
         dims={"threads": threads, "k": k},
         workgroup=(tile.workgroup, 1, 1),
-        grid=linear_grid(threads, tile.workgroup, context.profile),
+        grid=linear_grid(threads, tile.workgroup, context.target),
         rounds=most(k),
         flops=flops,
         parameters={"type": sum_type},

@@ -60,7 +60,7 @@ def _build(context: GroupContext) -> Built:
         hooks,
         dims={"threads": threads, "vectors": channels},
         workgroup=(config.workgroup, 1, 1),
-        grid=linear_grid(threads, config.workgroup, context.profile),
+        grid=linear_grid(threads, config.workgroup, context.target),
         rounds=64,
         flops=ix.product([threads, LANES, 4, matrices.size**3]),
         parameters={"matrix": matrices.data, "size": matrices.size, "begins": attributes.begins},

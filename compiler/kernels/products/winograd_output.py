@@ -46,7 +46,7 @@ def _build(context: GroupContext) -> Built:
         hooks,
         dims={"threads": threads, "vectors": channels, "height": height, "width": width},
         workgroup=(config.workgroup, 1, 1),
-        grid=linear_grid(threads, config.workgroup, context.profile),
+        grid=linear_grid(threads, config.workgroup, context.target),
         rounds=64,
         flops=ix.product([threads, LANES, 2, matrices.outputs, matrices.size, matrices.size + matrices.outputs]),
         parameters={

@@ -49,8 +49,8 @@ def _build(context: GroupContext) -> Built:
         raise ShapeError("there is no largest or smallest of no elements", origin=node.origin)
     rows = rows_along(context, operand, attributes.axis)
     many, long = (max(ix.bounds(size)[1], 1) for size in (rows.rows, rows.columns))
-    shared = share(context.profile, many, long, rows.columns_are_contiguous)
-    (shared, *_) = within(context.profile, [shared, (1, 64), (1, 256)], lambda each: -(-long // each[1]))
+    shared = share(context.target, many, long, rows.columns_are_contiguous)
+    (shared, *_) = within(context.target, [shared, (1, 64), (1, 256)], lambda each: -(-long // each[1]))
     config = ArgReduceConfig(*shared)
     where = rows.coordinates()
     value = context.read(operand, where)
@@ -79,7 +79,7 @@ def _build(context: GroupContext) -> Built:
         hooks,
         dims={"rows": rows.rows, "columns": rows.columns},
         workgroup=(size, 1, 1),
-        grid=linear_grid(ix.ceildiv(rows.rows, config.rows), 1, context.profile),
+        grid=linear_grid(ix.ceildiv(rows.rows, config.rows), 1, context.target),
         rounds=-(-long // config.strips),
         workgroup_bytes=0 if config.strips == 1 else size * (4 + element_bytes),
         flops=ix.multiply(operand.elements, 1 + sum(1 for inner in ex.walk(value) if inner.args)),

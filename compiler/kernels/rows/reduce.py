@@ -20,7 +20,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ....runtime.plan.device_profile import DeviceProfile
 from ....runtime.plan.dtypes import DType
 from ....runtime.plan.errors import UnsupportedError
 from ...codegen.spec import Hook, Store
@@ -34,6 +33,7 @@ from ...symbolic import polynomial as ix
 from ...symbolic.expr import Expr
 from ...symbolic.lanes import LANES
 from ...symbolic.polynomial import Dim
+from ...target import Target
 from ...tuning.config_choice import problem_key
 from ..config_key import extent, loaded_types
 from ..context import Built, GroupContext, Phase, lanes_of, linear_grid, unflatten
@@ -47,10 +47,10 @@ from .rows import Rows, exit_to_domain, memory_order
 BLOCK = 128
 #: Partial results that a thread keeps apart
 PARTIALS = 4
-#: Steps of a thread along a row that are written out rather than counted, on GPUs
+#: Steps of a thread along a row that may be written out rather than counted
 MOST_STEPS = 16
-#: Workgroups that keep a GPU busy, and steps of a thread that take no longer than a workgroup needs to start
-_BUSY, _FEW_STEPS = 128, 12
+#: Steps of a thread that take no longer than a workgroup needs to start
+_FEW_STEPS = 12
 _COMBINE = {"sum": "add", "prod": "mul", "max": "max", "min": "min", "max_number": "max_number"}
 
 
@@ -131,8 +131,8 @@ def _build(context: GroupContext) -> Built:
     shape = (threads, columns, rows.columns_are_contiguous, row_lanes, column_lanes)
     walks = len(phases), 0 if context.exit_is_row else 1
     possible = within(
-        context.profile,
-        configurations(context.profile, *shape),
+        context.target,
+        configurations(context.target, *shape),
         lambda each: _rounds(each, columns, *walks),
     )
     config = context.choose(key, possible)
@@ -163,7 +163,7 @@ def _build(context: GroupContext) -> Built:
         hooks,
         dims={"rows": threads, "columns": columns},
         workgroup=(size, 1, 1),
-        grid=linear_grid(ix.ceildiv(threads, config.rows), 1, context.profile),
+        grid=linear_grid(ix.ceildiv(threads, config.rows), 1, context.target),
         rounds=_rounds(config, columns, *walks),
         calls=-(-most(columns) // config.strips),
         workgroup_bytes=0 if serial else sum({shape.element: size * _bytes(shape.type) for shape in shapes}.values()),
@@ -198,20 +198,20 @@ def _rounds(config: ReduceConfig, columns: Dim, phases: int, stores: int) -> int
 
 
 def choose(
-    profile: DeviceProfile, rows: Dim, columns: Dim, columns_are_contiguous: bool, row_lanes: int, column_lanes: int
+    target: Target, rows: Dim, columns: Dim, columns_are_contiguous: bool, row_lanes: int, column_lanes: int
 ) -> ReduceConfig:
     """The configuration for ``rows`` threads of rows (or groups of rows) and ``columns`` steps each."""
-    return configurations(profile, rows, columns, columns_are_contiguous, row_lanes, column_lanes)[0]
+    return configurations(target, rows, columns, columns_are_contiguous, row_lanes, column_lanes)[0]
 
 
 def configurations(
-    profile: DeviceProfile, rows: Dim, columns: Dim, columns_are_contiguous: bool, row_lanes: int, column_lanes: int
+    target: Target, rows: Dim, columns: Dim, columns_are_contiguous: bool, row_lanes: int, column_lanes: int
 ) -> list[ReduceConfig]:
     """The configuration that a rule chooses, then the others of the same scheme with other workgroups."""
     many, long = max(ix.bounds(rows)[1], 1), max(ix.bounds(columns)[1], 1)
-    best = share(profile, many, long, columns_are_contiguous)
+    best = share(target, many, long, columns_are_contiguous)
     widest = min(_power_of_two_above(many), 64)
-    limit = min(256, profile.limit("max-compute-invocations-per-workgroup"))
+    limit = min(256, target.limit("max-compute-invocations-per-workgroup"))
     others = [
         (row_count, strips)
         for strips in (1, 8, 16, 32, 64, 128, 256)
@@ -223,31 +223,31 @@ def configurations(
         return sum(abs(one.bit_length() - other.bit_length()) for one, other in zip(shared, best)), shared
 
     return [
-        _configuration(profile, columns, long, shared, row_lanes, column_lanes)
+        _configuration(target, columns, long, shared, row_lanes, column_lanes)
         for shared in (best, *sorted((each for each in others if each != best), key=distance))
     ]
 
 
 def _configuration(
-    profile: DeviceProfile, columns: Dim, long: int, shared: tuple[int, int], row_lanes: int, column_lanes: int
+    target: Target, columns: Dim, long: int, shared: tuple[int, int], row_lanes: int, column_lanes: int
 ) -> ReduceConfig:
     row_count, strips = shared
     steps = -(-long // strips)
     block = BLOCK * PARTIALS if steps > 2 * BLOCK * PARTIALS else 0
     if strips == 1:
         return ReduceConfig("serial", row_count, strips, row_lanes, column_lanes, PARTIALS, block)
-    even = profile.kind != "cpu" and columns == strips * steps and steps <= MOST_STEPS
+    even = target.prefers_written_out_loops and columns == strips * steps and steps <= MOST_STEPS
     return ReduceConfig("workgroup", row_count, strips, row_lanes, column_lanes, PARTIALS, block, steps if even else 0)
 
 
-def share(profile: DeviceProfile, rows: int, columns: int, columns_are_contiguous: bool) -> tuple[int, int]:
+def share(target: Target, rows: int, columns: int, columns_are_contiguous: bool) -> tuple[int, int]:
     """Rows a workgroup covers, and threads that share one of them (a power of two)."""
     widest = _power_of_two_above(rows)
-    if profile.kind == "cpu":  # barriers are expensive: only where there are too few rows for all cores
+    if not target.has_cheap_barriers:  # only where there are too few rows for all cores
         return (min(16, widest), 1) if rows >= 16 or columns < 64 else (1, 64)
     # neighbouring threads take neighbouring rows where those are neighbours in memory
     row_count = 1 if columns_are_contiguous else min(32, widest)
-    while row_count > 1 and rows < row_count * _BUSY and columns * row_count > 256 * _FEW_STEPS:
+    while row_count > 1 and rows < row_count * target.busy_workgroups and columns * row_count > 256 * _FEW_STEPS:
         row_count //= 2  # few long rows (the pool of a whole picture): more workgroups, each with more threads a row
     strips = 1
     while strips * row_count < 256 and 4 * strips < columns and (rows * strips < 1 << 16 or row_count * strips < 32):
@@ -440,7 +440,7 @@ def _build_words(context: GroupContext, rows: Rows, row_lanes: int, column_lanes
         hooks,
         dims={"elements": elements, "words": words, "columns": columns},
         workgroup=(config.rows, 1, 1),
-        grid=linear_grid(words, config.rows, context.profile),
+        grid=linear_grid(words, config.rows, context.target),
         rounds=LANES * _rounds(config, columns, len(phases), 0),
         calls=LANES * most(columns),
         flops=ix.multiply(ix.product(region.domain), _work(phases, store, context.exit_is_row)),

@@ -56,7 +56,7 @@ def _build(context: GroupContext) -> Built:
     many, long = (max(ix.bounds(size)[1], 1) for size in (rows.rows, rows.columns))
     config = ScanConfig(1, 64) if long > _LONG and many < 1024 else ScanConfig(64, 1)
     (config, *_) = within(
-        context.profile, [config, ScanConfig(1, 64), ScanConfig(1, 256)], lambda each: _rounds(each, long)
+        context.target, [config, ScanConfig(1, 64), ScanConfig(1, 256)], lambda each: _rounds(each, long)
     )
     wgsl_type = WGSL_TYPES[value.dtype]
     both = (("left", wgsl_type), ("right", wgsl_type))
@@ -84,7 +84,7 @@ def _build(context: GroupContext) -> Built:
         hooks,
         dims={"rows": rows.rows, "columns": rows.columns, "run": ix.ceildiv(rows.columns, config.strips)},
         workgroup=(config.rows * config.strips, 1, 1),
-        grid=linear_grid(ix.ceildiv(rows.rows, config.rows), 1, context.profile),
+        grid=linear_grid(ix.ceildiv(rows.rows, config.rows), 1, context.target),
         rounds=_rounds(config, long),
         workgroup_bytes=0 if config.strips == 1 else config.strips * (8 if wgsl_type.startswith("vec2") else 4),
         flops=operand.elements,

@@ -20,13 +20,14 @@ from ....runtime.plan.dtypes import INT32, INT64
 from ....runtime.plan.errors import NotKnownError, UnsupportedError
 from ...ir.graph import Node, Value
 from ...symbolic import polynomial as ix
+from ...target import PORTABLE_LOOP_TRIPS
 from .. import checks
 from ..registry import Builder, Inferred, Stages, register
 from .nonzero import positions
 from .topk import top_indices
 
-#: Rounds of loops of one thread in one call, with a margin: llvmpipe ends all loops after 65,535
-ROUNDS = 60_000
+#: Rounds of loops of one thread in one call, on any device: some are for what is fused into the kernel
+ROUNDS = PORTABLE_LOOP_TRIPS - 5_535
 #: Positions of the operands of ``loom.ChooseBoxes``
 CORNERS, SCORES, ORDER, MOST, OVERLAP, SCORE, BEFORE = range(7)
 

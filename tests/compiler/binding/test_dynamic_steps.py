@@ -23,6 +23,7 @@ from shaderloom.compiler.frontend import load_model
 from shaderloom.compiler.passes.pipeline import LOWERED
 from shaderloom.compiler.symbolic import polynomial as ix
 from shaderloom.compiler.symbolic.dimensions import dimension, serialise
+from shaderloom.compiler.target import target_of
 from shaderloom.runtime.plan.dimension import evaluate
 from shaderloom.runtime.plan.errors import BundleError, InputError, ShapeError
 from shaderloom.runtime.plan.size_range import SizeRange
@@ -353,7 +354,7 @@ def test_candidates_are_measured_with_the_sizes_of_the_run(device) -> None:
     """Kernels of one problem agree, with elements everywhere: a wrong uniform would leave some unwritten."""
     model = network([Level("convolution", "nearest", "Concat")])
     bound = bind_shapes(load_model(model), {"x0": (1, 2, 12, 20)}, {"H": (4, 64, 4), "W": (8, 64, 4)})
-    compilation = Compilation(device.profile)
+    compilation = Compilation(target_of(device.profile))
     lowered = compile_unit(model_unit(load_model(model), bound), compilation, until=LOWERED)
     builder = Builder(lowered, compilation, {symbol: bound.sizes[symbol.name] for symbol in bound.symbols})
     task = builder.tasks({})[0]

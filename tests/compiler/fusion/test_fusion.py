@@ -21,6 +21,7 @@ from shaderloom.compiler.frontend import load_model
 from shaderloom.compiler.options import CompileOptions
 from shaderloom.compiler.passes.pipeline import LOWERED
 from shaderloom.compiler.remarks import Remark
+from shaderloom.compiler.target import target_of
 from shaderloom.runtime.plan.device_profile import WEB
 from shaderloom.runtime.plan.plan import Plan
 
@@ -360,9 +361,9 @@ def test_a_decoder_takes_eight_calls_a_layer(kind: str, past: int):
     On a GPU the keys of a plan for up to 2,048 are split among workgroups, and one more call a layer merges the parts.
     """
     imported = load_model(filled_model("decoder_kv"))
-    profile = replace(WEB, kind=kind)
+    target = target_of(replace(WEB, kind=kind))
     for dynamic in (None, {"past": (0, 2048)}):
-        plan = compile_model(imported, bind_shapes(imported, decoder_shapes(1, past), dynamic), Compilation(profile))
+        plan = compile_model(imported, bind_shapes(imported, decoder_shapes(1, past), dynamic), Compilation(target))
         a_layer = 9 if dynamic and kind == "discrete" else 8
         assert len(plan.calls) <= 4 * a_layer + 3 + (2 if dynamic else 0)
 

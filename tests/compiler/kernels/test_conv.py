@@ -7,13 +7,14 @@ import pytest
 from onnx import helper
 
 from shaderloom.compiler.kernels.products import depthwise
+from shaderloom.compiler.target import WEB_TARGET, target_of
 from shaderloom.compiler.tuning.depthwise_tiles import (
     DepthwiseProblem,
     DepthwiseTile,
     Extent,
     depthwise_tiles,
 )
-from shaderloom.runtime.plan.device_profile import WEB, DeviceProfile
+from shaderloom.runtime.plan.device_profile import DeviceProfile
 
 from ...support.comparison import reference
 from ...support.kernels import make_model, run_kernels
@@ -191,6 +192,7 @@ def test_dynamic_sizes(device, kind, size):
 def test_depthwise_tiles_by_device():
     """Software drivers share loads among rows too; other devices keep one row a thread."""
     problem = DepthwiseProblem(24, 112, Extent(112, 3, 1, 1), Extent(112, 3, 1, 1))
-    assert depthwise_tiles(problem, DeviceProfile(kind="cpu"))[0].rows > 1
-    assert depthwise_tiles(problem, WEB)[0].rows == 1
-    assert depthwise_tiles(DepthwiseProblem(24, 56, Extent(56, 3, 1, 1), None), DeviceProfile(kind="cpu"))[0].rows == 1
+    software = target_of(DeviceProfile(kind="cpu"))
+    assert depthwise_tiles(problem, software)[0].rows > 1
+    assert depthwise_tiles(problem, WEB_TARGET)[0].rows == 1
+    assert depthwise_tiles(DepthwiseProblem(24, 56, Extent(56, 3, 1, 1), None), software)[0].rows == 1

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from onnx import helper
 
+from shaderloom.compiler.target import WEB_TARGET, WorkgroupCosts, target_of
 from shaderloom.compiler.tuning import gemm_tiles
 from shaderloom.compiler.tuning.depthwise_tiles import DepthwiseTile
 from shaderloom.runtime.plan.device_profile import WEB
@@ -161,14 +162,14 @@ def test_illegal_tiles_are_refused(wrong):
 
 @pytest.mark.parametrize("kind", ["cpu", "discrete", "unknown"])
 def test_every_problem_has_a_tile_within_the_limits(kind):
-    profile = replace(WEB, kind=kind)
-    limit = profile.limit("max-compute-workgroups-per-dimension")
+    target = target_of(replace(WEB, kind=kind))
+    limit = target.limit("max-compute-workgroups-per-dimension")
     for m in (1, 2, 8, 9, 100, 3136, 1 << 20):
         for n in (1, 5, 64, 1000):
             for k in (0, 1, 27, 4608):
-                tile = gemm_tiles.ranked(gemm_tiles.Problem(m, n, k), profile)[0]
+                tile = gemm_tiles.ranked(gemm_tiles.Problem(m, n, k), target)[0]
                 assert tile.threads <= 256
-                assert getattr(tile, "workgroup_bytes", 0) <= profile.limit("max-compute-workgroup-storage-size")
+                assert getattr(tile, "workgroup_bytes", 0) <= target.limit("max-compute-workgroup-storage-size")
                 rows = tile.block_m if isinstance(tile, gemm_tiles.SharedTile) else tile.rows * getattr(tile, "down", 1)
                 assert -(-m // rows) <= limit
 
@@ -176,7 +177,9 @@ def test_every_problem_has_a_tile_within_the_limits(kind):
 def test_every_shared_tile(device):
     """Each tile of the table, whichever the model prefers."""
     left, right = random(70, 36), random(36, 140)
-    for tile in gemm_tiles.SHARED_TILES:
+    costs = WEB_TARGET.costs
+    assert isinstance(costs, WorkgroupCosts)
+    for tile in gemm_tiles.shared_tiles(costs):
         if tile.workgroup_bytes <= device.profile.limit("max-compute-workgroup-storage-size"):
             with mock.patch.object(gemm_tiles, "ranked", lambda problem, profile, tile=tile: [tile]):
                 check(matmul(device, left, right).outputs["y"], left @ right)

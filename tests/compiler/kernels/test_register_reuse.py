@@ -9,6 +9,7 @@ import pytest
 from onnx import helper
 
 from shaderloom.compiler.kernels.rows.reduce import share
+from shaderloom.compiler.target import target_of
 from shaderloom.runtime.plan.device_profile import WEB
 
 from ...support.comparison import reference, relative_error
@@ -138,8 +139,8 @@ def test_halves_stay_packed_until_they_are_used(shape, node, each_device):
 
 def test_few_long_rows_get_more_workgroups():
     """The pool of a whole picture: threads share its pixels among workgroups of few channels."""
-    rows, strips = share(GPU, 8, 112 * 112, False)  # 32 channels in fours
+    rows, strips = share(target_of(GPU), 8, 112 * 112, False)  # 32 channels in fours
     assert (rows, strips) == (1, 256)
-    assert share(GPU, 288, 49, False) == (32, 8)
-    rows, strips = share(GPU, 120, 196, False)
+    assert share(target_of(GPU), 288, 49, False) == (32, 8)
+    rows, strips = share(target_of(GPU), 120, 196, False)
     assert rows * strips == 256 and rows < 32

@@ -13,8 +13,9 @@ from shaderloom.compiler.ops.math.winograd import TAPS, TILE_OUTPUTS, transform
 from shaderloom.compiler.passes import winograd as winograd_pass
 from shaderloom.compiler.reference.interpreter import run_graph
 from shaderloom.compiler.remarks import Remark
+from shaderloom.compiler.target import WEB_TARGET, target_of
 from shaderloom.compiler.tuning.winograd_tiles import WinogradProblem, tile_outputs
-from shaderloom.runtime.plan.device_profile import WEB, DeviceProfile
+from shaderloom.runtime.plan.device_profile import DeviceProfile
 
 from ...support.comparison import reference
 from ...support.kernels import make_model
@@ -110,19 +111,19 @@ def test_other_convolutions_are_left_alone(attributes):
 
 def test_tile_sizes():
     """Large tiles on large images; small ones where large ones would be empty; none on a device without a model."""
-    assert tile_outputs(WinogradProblem(1, 56, 56, 64, 64), LAVAPIPE) == 4
-    assert tile_outputs(WinogradProblem(1, 7, 7, 512, 512), LAVAPIPE) == 2
-    assert tile_outputs(WinogradProblem(1, 56, 56, 64, 64), WEB) is None
+    assert tile_outputs(WinogradProblem(1, 56, 56, 64, 64), target_of(LAVAPIPE)) == 4
+    assert tile_outputs(WinogradProblem(1, 7, 7, 512, 512), target_of(LAVAPIPE)) == 2
+    assert tile_outputs(WinogradProblem(1, 56, 56, 64, 64), WEB_TARGET) is None
 
 
 def test_no_tensor_is_larger_than_a_binding():
     """dnsmos: a sound of nine seconds is a picture of 900 by 161 with 128 channels."""
     for height in (56, 100, 300, 450, 900, 2000, 4000):
-        outputs = tile_outputs(WinogradProblem(1, height, 161, 128, 128), LAVAPIPE)
+        outputs = tile_outputs(WinogradProblem(1, height, 161, 128, 128), target_of(LAVAPIPE))
         if outputs is not None:
             tiles = -(-height // outputs) * -(-161 // outputs)
             assert 4 * (outputs + 2) ** 2 * tiles * 128 <= LAVAPIPE.limit("max-storage-buffer-binding-size")
-    assert tile_outputs(WinogradProblem(1, 4000, 161, 128, 128), LAVAPIPE) is None
+    assert tile_outputs(WinogradProblem(1, 4000, 161, 128, 128), target_of(LAVAPIPE)) is None
 
 
 def test_the_interpreter_agrees(monkeypatch):

@@ -13,6 +13,7 @@ from shaderloom.compiler.compilation import Compilation
 from shaderloom.compiler.driver import compile_model
 from shaderloom.compiler.frontend import load_model
 from shaderloom.compiler.options import CompileOptions
+from shaderloom.compiler.target import target_of
 from shaderloom.compiler.tuning import gemm_tiles
 from shaderloom.runtime.execution.executor import Executor
 from shaderloom.runtime.execution.weight_pool import WeightPool
@@ -22,7 +23,7 @@ from shaderloom.runtime.plan.device_profile import DeviceProfile
 
 from ...support.kernels import make_model
 
-GPU = DeviceProfile(kind="discrete")
+GPU = target_of(DeviceProfile(kind="discrete"))
 
 
 def random(*shape: int, seed: int = 0) -> np.ndarray:
@@ -46,7 +47,7 @@ def run(device, model, feeds) -> tuple[np.ndarray, list[str]]:
     imported = load_model(data)
     bound = bind_shapes(imported, {name: array.shape for name, array in feeds.items()})
     plan = compile_model(
-        imported, bound, Compilation(replace(device.profile, kind="discrete"), CompileOptions(verify=True))
+        imported, bound, Compilation(target_of(replace(device.profile, kind="discrete")), CompileOptions(verify=True))
     )
     pool = WeightPool(device, SourceFiles(None, data, {}), MemoryAccount(Caps().device_memory))
     try:
@@ -108,7 +109,7 @@ def test_only_few_workgroups_with_long_sums_are_split():
     assert gemm_tiles.split_parts(gemm_tiles.Problem(49, 512, 4608), 512, GPU) > 1
     assert gemm_tiles.split_parts(gemm_tiles.Problem(49, 512, 64), 64, GPU) == 1
     assert gemm_tiles.split_parts(gemm_tiles.Problem(4096, 4096, 4096), 4096, GPU) == 1
-    assert gemm_tiles.split_parts(gemm_tiles.Problem(49, 512, 4608), 512, DeviceProfile(kind="cpu")) == 1
+    assert gemm_tiles.split_parts(gemm_tiles.Problem(49, 512, 4608), 512, target_of(DeviceProfile(kind="cpu"))) == 1
 
 
 @pytest.mark.parametrize(("n", "k"), [(4096, 4096), (1000, 2048), (32, 1280), (8, 64), (3, 5), (50000, 768)])

@@ -25,6 +25,7 @@ from shaderloom.compiler.frontend import load_model
 from shaderloom.compiler.kernels.map import MapConfig
 from shaderloom.compiler.symbolic import expr as ex
 from shaderloom.compiler.symbolic import polynomial as ix
+from shaderloom.compiler.target import target_of
 from shaderloom.runtime.plan.device_profile import WEB
 from shaderloom.runtime.plan.plan import Plan
 
@@ -130,7 +131,8 @@ def test_a_plan_survives_json(jobs: list[dict]) -> None:
 
 def plan_of(path: str, **fields: object) -> Plan:
     model = load_model(path)
-    return compile_model(model, bind_shapes(model, {"x": (1, 3, 12, 12)}), Compilation(replace(WEB, **fields)))  # type: ignore[arg-type]
+    target = target_of(replace(WEB, **fields))  # type: ignore[arg-type]
+    return compile_model(model, bind_shapes(model, {"x": (1, 3, 12, 12)}), Compilation(target))
 
 
 def test_weights_are_shared_between_shapes(jobs: list[dict]) -> None:

@@ -12,6 +12,7 @@ from shaderloom.compiler.binding.shape_binding import bind_shapes
 from shaderloom.compiler.compilation import Compilation
 from shaderloom.compiler.driver import compile_model
 from shaderloom.compiler.frontend import load_model
+from shaderloom.compiler.target import target_of
 from shaderloom.compiler.tuning import gemm_tiles
 from shaderloom.compiler.tuning.config_choice import Choices, TuningRecord, describe, encode
 from shaderloom.plans.describe import describe_plan
@@ -43,7 +44,9 @@ def model() -> bytes:
 def compiled(profile: DeviceProfile, choices: Choices | None = None):
     imported = load_model(model())
     return compile_model(
-        imported, bind_shapes(imported, {"x": (1, 8, 20, 20)}), Compilation(profile, choices=choices or Choices())
+        imported,
+        bind_shapes(imported, {"x": (1, 8, 20, 20)}),
+        Compilation(target_of(profile), choices=choices or Choices()),
     )
 
 

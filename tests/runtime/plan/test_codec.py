@@ -14,7 +14,6 @@ from shaderloom.compiler.driver import compile_model
 from shaderloom.compiler.frontend import load_model
 from shaderloom.compiler.options import CompileOptions
 from shaderloom.runtime.plan.codec import decode, encode
-from shaderloom.runtime.plan.device_profile import WEB
 from shaderloom.runtime.plan.facts import NodePlacement, PrecisionFacts
 from shaderloom.runtime.plan.plan import Plan
 
@@ -37,7 +36,7 @@ def compiled(precision: str = "float32") -> Plan:
     graph = helper.make_graph(nodes, "g", ports[:1], ports[1:], [weight])
     model = load_model(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]).SerializeToString())
     options = CompileOptions(precision=precision, disabled_passes=("fuse",))
-    return compile_model(model, bind_shapes(model, {"x": (4, 8)}, {"n": (1, 64)}), Compilation(WEB, options))
+    return compile_model(model, bind_shapes(model, {"x": (4, 8)}, {"n": (1, 64)}), Compilation(options=options))
 
 
 @pytest.mark.parametrize("precision", ["float32", "float16"])

@@ -18,6 +18,8 @@ from typer.testing import CliRunner
 
 from shaderloom.cli import app, main
 from shaderloom.cli.common import format_bytes, parse_dynamic, parse_shapes
+from shaderloom.compiler.target import target_of
+from shaderloom.runtime.plan.device_profile import DeviceProfile
 from shaderloom.runtime.plan.errors import InputError
 
 from ...support.patience import PATIENCE
@@ -254,6 +256,10 @@ def test_devices(shaderloom, device):
     rows = json.loads(shaderloom("devices", "--json").stdout)
     assert [row["index"] for row in rows] == list(range(len(rows)))
     assert rows[0]["limits"]["max-buffer-size"] > 0
+    for row in rows:
+        target = target_of(DeviceProfile(row["kind"], f"{row['name']} {row['driver']}", adapter=row["name"]))
+        assert row["target"] == target.name
+        assert f"target: {target.name}" in shaderloom("devices").output
 
 
 def test_cache_commands(shaderloom, path, cache_folder, monkeypatch):

@@ -1,0 +1,9 @@
+"""GPUs that nobody measured, and plans for no device in particular: the numbers of NVIDIA's."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from . import nvidia
+
+TARGET = replace(nvidia.TARGET, name="generic GPU", adapters=())

@@ -1,0 +1,9 @@
+"""Software drivers that nobody measured, and the kernels for software drivers in bundles: lavapipe's numbers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from . import lavapipe
+
+TARGET = replace(lavapipe.TARGET, name="generic software driver", adapters=())

@@ -1,0 +1,22 @@
+"""SwiftShader, the software driver that Chromium ships.
+
+Its subgroups have four threads (SSE), measured as described in docs/performance.md.  What is not stated here is taken
+over from lavapipe: nobody measured it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..target import BroadcastCosts
+from . import lavapipe
+
+TARGET = replace(
+    lavapipe.TARGET,
+    name="SwiftShader",
+    adapters=("swiftshader",),
+    costs=replace(
+        lavapipe.COSTS,
+        broadcast=BroadcastCosts(load=84.0, multiply=7.4, compile_load=10e6, compile_multiply=6e6, accumulators=64),
+    ),
+)

@@ -1,0 +1,150 @@
+"""Targets: which family a device is of, that families are data, and that nothing else asks what a device is."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import fields, replace
+from pathlib import Path
+
+import pytest
+
+import shaderloom.compiler
+from shaderloom.compiler.target import (
+    FAMILIES,
+    PORTABLE_LOOP_TRIPS,
+    WEB_TARGET,
+    Target,
+    WorkgroupCosts,
+    target_of,
+)
+from shaderloom.compiler.tuning import gemm_tiles
+from shaderloom.compiler.tuning.attention_tiles import attention_parts, attention_reason, attention_tiles
+from shaderloom.compiler.tuning.depthwise_tiles import DepthwiseProblem, DepthwiseTile, Extent, depthwise_tiles
+from shaderloom.compiler.tuning.winograd_tiles import WinogradProblem, tile_outputs
+from shaderloom.runtime.plan.device_profile import WEB, DeviceProfile
+
+LLVMPIPE = "llvmpipe (LLVM 15.0.6, 256 bits)"
+SWIFTSHADER = "SwiftShader Device (Subzero)"
+
+DEVICES = {
+    "lavapipe": (
+        DeviceProfile("cpu", f"{LLVMPIPE} Mesa 22.3.6 (LLVM 15.0.6)", adapter=LLVMPIPE),
+        DeviceProfile("cpu", "lavapipe"),
+    ),
+    "SwiftShader": (DeviceProfile("cpu", f"{SWIFTSHADER} SwiftShader driver-5.0.0", adapter=SWIFTSHADER),),
+    "NVIDIA": (
+        DeviceProfile("discrete", "NVIDIA H200 580.95.05", adapter="NVIDIA H200"),
+        DeviceProfile("unknown", "NVIDIA GeForce RTX 4090 576.02", adapter="NVIDIA GeForce RTX 4090"),
+    ),
+    "generic software driver": (
+        replace(WEB, kind="cpu"),
+        DeviceProfile("cpu", "Microsoft Basic Render Driver", adapter="Microsoft Basic Render Driver"),
+        DeviceProfile("cpu", "NVIDIA H200 580.95.05", adapter="NVIDIA H200"),  # of a bundle made on this card
+    ),
+    "generic GPU": (
+        WEB,
+        DeviceProfile("integrated", "Intel(R) Iris(R) Xe Graphics Mesa 24.1", adapter="Intel(R) Iris(R) Xe Graphics"),
+        DeviceProfile("discrete", f"{LLVMPIPE} Mesa", adapter=LLVMPIPE),
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "profile"), [(name, profile) for name, profiles in DEVICES.items() for profile in profiles]
+)
+def test_the_family_follows_from_kind_and_names(name: str, profile: DeviceProfile) -> None:
+    target = target_of(profile)
+    assert (target.name, target.profile) == (name, profile)
+    assert target.is_software == (profile.kind == "cpu")
+    assert target == target_of(profile)
+
+
+def test_every_family_is_matched_and_has_a_name_of_its_own() -> None:
+    assert [family.name for family in FAMILIES] == list(DEVICES)
+    assert [family.is_software for family in FAMILIES if not family.adapters] == [True, False]
+    assert all(text == text.lower() for family in FAMILIES for text in family.adapters)
+
+
+def test_a_target_tells_what_its_profile_does() -> None:
+    profile = replace(
+        WEB, features=frozenset({"subgroup"}), subgroup_size=4, limits={**WEB.limits, "max-bind-groups": 3}
+    )
+    target = target_of(profile)
+    assert target.limit("max-bind-groups") == 3
+    assert target.has_feature("subgroup") and not target.has_feature("shader-f16")
+    assert (target.subgroup_size, target.storage_alignment) == (4, profile.storage_alignment)
+    assert WEB_TARGET == target_of(WEB)
+
+
+def test_every_device_makes_the_portable_loop_trips() -> None:
+    limits = [family.max_loop_trips for family in FAMILIES]
+    assert PORTABLE_LOOP_TRIPS in limits
+    assert all(limit is None or limit >= PORTABLE_LOOP_TRIPS for limit in limits)
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
+def test_the_numbers_of_a_family_are_complete(family: Target) -> None:
+    costs = family.costs
+    assert family.group_threads & (family.group_threads - 1) == 0 and family.group_threads >= 4
+    assert min(family.busy_workgroups, family.busy_workgroup_threads, family.narrow_recurrent_units) > 0
+    if isinstance(costs, WorkgroupCosts):
+        assert list(costs.sharing) == sorted(set(costs.sharing))
+        for tile, times in gemm_tiles.shared_tiles(costs).items():  # each is legal
+            assert len(times) == len(costs.sharing) and min(times) > 0, tile
+        fitting = WEB.limit("max-compute-workgroup-storage-size")
+        assert any(tile.workgroup_bytes <= fitting for tile in gemm_tiles.shared_tiles(costs))
+    else:
+        assert costs.cores > 0 and family.repaid_runs > 0
+        for record in (costs.register, costs.broadcast, costs.depthwise, costs.winograd):
+            assert all(getattr(record, each.name) > 0 for each in fields(record))  # type: ignore[arg-type]
+
+
+def _target(name: str, **facts: object) -> Target:
+    return target_of(replace(DEVICES[name][0], **facts))  # type: ignore[arg-type]
+
+
+def test_what_the_measured_targets_choose() -> None:
+    """The choices that the measurements in docs/performance.md led to: a changed number must mean to change them."""
+    subgroup = frozenset({"subgroup"})
+    lavapipe = _target("lavapipe", features=subgroup, subgroup_size=8)
+    swiftshader = _target("SwiftShader", features=subgroup, subgroup_size=4)
+    product = gemm_tiles.Problem(3136, 64, 576)
+    assert gemm_tiles.ranked(product, lavapipe)[0] == gemm_tiles.SubgroupTile(7, 8, 8)
+    assert gemm_tiles.ranked(product, swiftshader)[0] == gemm_tiles.SubgroupTile(8, 8, 4)
+    assert gemm_tiles.ranked(product, _target("lavapipe"))[0] == gemm_tiles.RegisterTile(16, 2, 8, 1)
+    nvidia = _target("NVIDIA")
+    assert gemm_tiles.ranked(product, nvidia)[0] == gemm_tiles.SharedTile(32, 64, 32, 8, 1, 2, 4)
+    assert gemm_tiles.ranked(product, nvidia) == gemm_tiles.ranked(product, WEB_TARGET)
+    deep = gemm_tiles.Problem(49, 512, 4608)
+    assert [gemm_tiles.split_parts(deep, 512, each) for each in (lavapipe, nvidia)] == [1, 8]
+    layer = WinogradProblem(1, 56, 56, 64, 64)
+    assert [tile_outputs(layer, each) for each in (lavapipe, nvidia)] == [4, None]
+    channels = DepthwiseProblem(24, 56, Extent(56, 3, 1, 1), Extent(56, 3, 1, 1))
+    assert [depthwise_tiles(channels, each)[0] for each in (lavapipe, nvidia)] == [
+        DepthwiseTile(8, 8, 1),
+        DepthwiseTile(8, 32, 2),
+    ]
+    assert [attention_parts(each, 8, 1, 1024, 64) for each in (lavapipe, nvidia)] == [1, 10]
+    assert [attention_tiles(each, 8, 1, 1024, 64, 64)[0].threads for each in (lavapipe, nvidia)] == [16, 256]
+    assert [attention_reason(each, 128) is None for each in (lavapipe, nvidia)] == [False, True]
+
+
+ROOT = Path(next(iter(shaderloom.compiler.__path__)))
+
+
+@pytest.mark.parametrize("path", sorted(ROOT.rglob("*.py")), ids=lambda path: str(path.relative_to(ROOT)))
+def test_nothing_else_asks_what_a_device_is(path: Path) -> None:
+    """Outside of ``target`` no module of the compiler sees a device's profile or compares its kind."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    if path.relative_to(ROOT).parts[0] == "target":
+        kinds = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute) and node.attr == "kind"]
+        assert not kinds or path.name == "matching.py"
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            assert not (node.module or "").endswith("device_profile"), f"line {node.lineno}"
+        elif isinstance(node, ast.Attribute):
+            assert node.attr not in ("profile", "is_software"), f"line {node.lineno}"
+        elif isinstance(node, ast.Compare):
+            constants = {each.value for each in (node.left, *node.comparators) if isinstance(each, ast.Constant)}
+            assert not constants & {"cpu", "discrete", "integrated"}, f"line {node.lineno}"
