@@ -29,6 +29,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from .log import CACHE
+
 #: Environment variable with the folder of the cache, or ``off``
 FOLDER_VARIABLE = "SHADERLOOM_CACHE"
 
@@ -98,8 +100,10 @@ class DiskCache:
         try:
             raw = path.read_bytes()
         except OSError:
+            CACHE.debug("no %s in %s", kind, self.folder)
             return None
         value = _read(raw, kind, entries)
+        CACHE.debug("%s %s", "dropped an unusable" if value is None else "used the", path)
         with contextlib.suppress(OSError):
             if value is None:
                 path.unlink()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 import warnings
 
+from .log import NOTICES
+
 _told: set[str] = set()
 _lock = threading.Lock()
 
@@ -21,6 +23,7 @@ def notify(message: str, *, once: str = "", severity: int = WARNING, stacklevel:
             if once in _told:
                 return
             _told.add(once)
+    NOTICES.info("%s", message)
     warnings.warn(message, UserWarning, stacklevel=stacklevel + 1)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import threading
 import weakref
@@ -18,6 +19,8 @@ from .subgroups import measure_subgroup_size
 
 #: wgpu backends that have compute with WebGPU's guarantees; OpenGL does not
 BACKENDS = ("Vulkan", "Metal", "D3D12")
+
+_LOG = logging.getLogger("shaderloom.device")
 
 _KINDS = {"CPU": "cpu", "DiscreteGPU": "discrete", "IntegratedGPU": "integrated"}
 _PREFERENCE = ("discrete", "integrated", "unknown", "cpu")
@@ -404,6 +407,7 @@ def open_device(
         device = _shared.get(identity)
         if device is None:
             device = _request(chosen, found[chosen.index][1], web_limits, features)
+            _LOG.info("opened %s", device.name)
         _shared[request] = _shared[identity] = device
         return device
 

@@ -5,9 +5,10 @@ What an option does here is in ``docs/guide/onnxruntime-api.md``.  One that is a
 
 from __future__ import annotations
 
+import difflib
 import enum
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from ..notices import notify
@@ -38,27 +39,27 @@ class ExecutionMode(enum.IntEnum):
 #: Passes that ``ORT_DISABLE_ALL`` disables
 _OPTIMISING = ("fuse", "weight-layouts", "layout", "in-place")
 
-#: options that only onnxruntime as the cpu provider obeys, with their defaults
-_CPU_ONLY: dict[str, Any] = {
-    "intra_op_num_threads": 0,
-    "inter_op_num_threads": 0,
-    "execution_mode": ExecutionMode.ORT_SEQUENTIAL,
-    "enable_cpu_mem_arena": True,
-    "enable_mem_pattern": True,
-}
+#: Options that only onnxruntime as the cpu provider obeys
+_CPU_ONLY = (
+    "intra_op_num_threads",
+    "inter_op_num_threads",
+    "execution_mode",
+    "enable_cpu_mem_arena",
+    "enable_mem_pattern",
+)
 
-#: options that nothing obeys, with their defaults
-_WITHOUT_EFFECT: dict[str, Any] = {
-    "enable_profiling": False,
-    "profile_file_prefix": "onnxruntime_profile_",
-    "optimized_model_filepath": "",
-    "enable_mem_reuse": True,
-    "log_verbosity_level": 0,
-    "logid": "",
-    "use_deterministic_compute": False,
-    "use_per_session_threads": True,
-    "execution_order": None,
-}
+#: Options that nothing obeys
+_WITHOUT_EFFECT = (
+    "enable_profiling",
+    "profile_file_prefix",
+    "optimized_model_filepath",
+    "enable_mem_reuse",
+    "log_verbosity_level",
+    "logid",
+    "use_deterministic_compute",
+    "use_per_session_threads",
+    "execution_order",
+)
 
 _INSTEAD = {
     "enable_profiling": "session.profile() and 'shaderloom profile MODEL' measure every kernel",
@@ -67,45 +68,45 @@ _INSTEAD = {
 }
 
 
+@dataclass(slots=True)
 class SessionOptions:
-    """Options of a session.  An unknown attribute is an error."""
+    """Options of a session, under onnxruntime's names and with two of this project's: ``tune`` and ``precision``.
 
-    graph_optimization_level: GraphOptimizationLevel
-    log_severity_level: int
-    intra_op_num_threads: int
-    inter_op_num_threads: int
-    execution_mode: ExecutionMode
-    enable_profiling: bool
-    optimized_model_filepath: str
-    tune: bool | float  #: measure configurations of kernels for new shapes: True, or seconds; see docs/guide/tuning.md
-    precision: str  #: "float32", or "float16": float32 tensors are stored as float16; see docs/guide/precision.md
+    Setting an attribute that is no option raises :class:`AttributeError`, a value that an option cannot have
+    :class:`InputError`.
+    """
 
-    def __init__(self) -> None:
-        values = {
-            "graph_optimization_level": GraphOptimizationLevel.ORT_ENABLE_ALL,
-            "log_severity_level": -1,  # as onnxruntime's default: warnings
-            "precision": "float32",
-            "tune": False,
-            **_CPU_ONLY,
-            **_WITHOUT_EFFECT,
-        }
-        object.__setattr__(self, "_values", values)
-        object.__setattr__(self, "_entries", {})
-        object.__setattr__(self, "_dimensions", {})
-        object.__setattr__(self, "_denotations", {})
-
-    def __getattr__(self, name: str) -> Any:
-        values: dict[str, Any] = object.__getattribute__(self, "_values")
-        if name in values:
-            return values[name]
-        raise AttributeError(f"SessionOptions has no option '{name}'")
+    graph_optimization_level: GraphOptimizationLevel = GraphOptimizationLevel.ORT_ENABLE_ALL
+    log_severity_level: int = -1  #: as onnxruntime's default: warnings
+    #: measure configurations of kernels for new shapes: True, or seconds; see docs/guide/tuning.md
+    tune: bool | float = False
+    #: "float32", or "float16": float32 tensors are stored as float16; see docs/guide/precision.md
+    precision: str = "float32"
+    intra_op_num_threads: int = 0
+    inter_op_num_threads: int = 0
+    execution_mode: ExecutionMode = ExecutionMode.ORT_SEQUENTIAL
+    enable_cpu_mem_arena: bool = True
+    enable_mem_pattern: bool = True
+    enable_profiling: bool = False
+    profile_file_prefix: str = "onnxruntime_profile_"
+    optimized_model_filepath: str = ""
+    enable_mem_reuse: bool = True
+    log_verbosity_level: int = 0
+    logid: str = ""
+    use_deterministic_compute: bool = False
+    use_per_session_threads: bool = True
+    execution_order: Any = None
+    _entries: dict[str, str] = field(default_factory=dict, init=False, repr=False)
+    _dimensions: dict[str, int] = field(default_factory=dict, init=False, repr=False)
+    _denotations: dict[str, int] = field(default_factory=dict, init=False, repr=False)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        values: dict[str, Any] = object.__getattribute__(self, "_values")
-        if name not in values:
-            raise AttributeError(f"SessionOptions has no option '{name}'")
+        if name not in _NAMES:
+            hint = difflib.get_close_matches(name, [known for known in _NAMES if not known.startswith("_")], 1)
+            nearest = f"; the nearest is '{hint[0]}'" if hint else ""
+            raise AttributeError(f"SessionOptions has no option '{name}'{nearest}")
         check = _CHECKED.get(name)
-        values[name] = value if check is None else check(value)
+        object.__setattr__(self, name, value if check is None else check(value))
 
     def add_free_dimension_override_by_name(self, name: str, size: int) -> None:
         """Fix a named dimension of the inputs; the session then declares and demands this size."""
@@ -157,16 +158,15 @@ class SessionOptions:
 
     def onnxruntime_options(self) -> dict[str, Any]:
         """Options that differ from their defaults and that onnxruntime as the cpu provider obeys."""
-        changed = {name: self._values[name] for name, default in _CPU_ONLY.items() if self._values[name] != default}
+        changed = {name: getattr(self, name) for name in _CPU_ONLY if getattr(self, name) != _DEFAULTS[name]}
         if int(self.graph_optimization_level) != GraphOptimizationLevel.ORT_ENABLE_ALL:
             changed["graph_optimization_level"] = int(self.graph_optimization_level)
         return changed
 
     def report_without_effect(self, providers: tuple[str, ...]) -> None:
         """Say once for each option that was set and has no effect with these providers."""
-        ignored = {**_WITHOUT_EFFECT, **({} if "cpu" in providers else _CPU_ONLY)}
-        for name, default in ignored.items():
-            if self._values[name] != default:
+        for name in (*_WITHOUT_EFFECT, *(() if "cpu" in providers else _CPU_ONLY)):
+            if getattr(self, name) != _DEFAULTS[name]:
                 instead = f": {_INSTEAD[name]}" if name in _INSTEAD else ""
                 notify(
                     f"the session option {name} has no effect{instead}",
@@ -189,6 +189,9 @@ def _tuning(value: bool | float) -> bool | float:
 
 #: Options whose values are checked when they are set
 _CHECKED: dict[str, Callable[[Any], Any]] = {"precision": check_precision, "tune": _tuning}
+
+_NAMES = frozenset(item.name for item in fields(SessionOptions))
+_DEFAULTS = {item.name: item.default for item in fields(SessionOptions)}
 
 
 def _size(size: int) -> int:

@@ -19,6 +19,7 @@ from ..compiler.compilation import Compilation
 from ..compiler.options import DEFAULT_LIMITS, CompileOptions, Limits
 from ..compiler.target import target_of
 from ..compiler.tuning.config_choice import Choices
+from ..log import COMPILE
 from ..notices import notify
 from ..runtime.bundle.files import is_bundle
 from ..runtime.memory.data_loader import DataLoader, load_whole
@@ -285,7 +286,10 @@ class Model:
             self.progress(what, 0, 0)
             plan = compile_unit(unit, compilation).plan
             self._store_plan(entries, compilation.choices, plan)
-        return Compiled(plan, from_disk, (time.perf_counter() - start) * 1e3)
+        milliseconds = (time.perf_counter() - start) * 1e3
+        origin = "read from the disk" if from_disk else "compiled"
+        COMPILE.info("%s: %d kernels, %s in %.0f ms", what, len(plan.kernels), origin, milliseconds)
+        return Compiled(plan, from_disk, milliseconds)
 
     def close(self) -> None:
         self.sources.close()
