@@ -170,6 +170,7 @@ def _is_possible(model: ImportedModel, shapes: Mapping[str, Shape], limits: Limi
 
 def _specialise(model: ImportedModel, shapes: Mapping[str, Shape], limits: Limits) -> Graph:
     graph = Graph(model.graph.name)
+    builder = GraphBuilder(graph, limits=limits)
     scope = Scope(model.graph, None)
     for port in model.graph.inputs:
         if port.name in shapes:
@@ -181,13 +182,13 @@ def _specialise(model: ImportedModel, shapes: Mapping[str, Shape], limits: Limit
     unknown = names - scope.values.keys() - model.graph.constants.keys()
     refused: list[ShaderloomError] = []
     try:
-        Specialiser(graph, limits).run(scope, missing=unknown | set(model.graph.foreign))
+        Specialiser(builder).run(scope, missing=unknown | set(model.graph.foreign))
     except UnsupportedError as error:
         refused.append(error)
     for port in model.graph.outputs:
         if refused and port.name not in scope.values:
             continue  # it may be computed from what is refused
-        value = scope.lookup(port.name, graph, limits)
+        value = scope.lookup(port.name, builder)
         if not value.dtype.on_device:
             refused.append(_refusal_of(model.graph, port.name, value.dtype))
         graph.outputs.append(value)
@@ -221,25 +222,25 @@ class Scope:
         #: the steps of loops that are written out around it; None where they are not known
         self.steps: tuple[int, ...] | None = () if outer is None else outer.steps
 
-    def lookup(self, name: str, graph: Graph, limits: Limits) -> Value:
-        found = self.values.get(name)
-        if found is not None:
-            return found
+    def lookup(self, name: str, builder: GraphBuilder) -> Value:
+        """Return the value of a name, innermost scope first; ``builder`` adds a constant to the graph."""
+        value = self.values.get(name)
+        if value is not None:
+            return value
         constant = self.source.constants.get(name)
         if constant is not None:
-            made = self.values[name] = GraphBuilder(graph, limits=limits).add_constant(name, constant)
-            return made
+            value = self.values[name] = builder.add_constant(name, constant)
+            return value
         if self.outer is None:
             raise InternalError("no value of this name is in scope", tensor=name)
-        return self.outer.lookup(name, graph, limits)
+        return self.outer.lookup(name, builder)
 
 
 class Specialiser:
     """Runs nodes in order, each into the same flat graph; what it refuses is told at the end, all at once."""
 
-    def __init__(self, graph: Graph, limits: Limits) -> None:
-        self.graph = graph
-        self.limits = limits
+    def __init__(self, builder: GraphBuilder) -> None:
+        self.builder = builder
 
     def run(self, scope: Scope, missing: Collection[str] = ()) -> None:
         """``missing`` are values that cannot be had."""
@@ -271,7 +272,7 @@ class Specialiser:
     def _results(self, node: ImportedNode, scope: Scope) -> Sequence[Value]:
         if node.refusal is not None:
             raise node.refusal
-        inputs = [scope.lookup(name, self.graph, self.limits) if name else None for name in node.inputs]
+        inputs = [scope.lookup(name, self.builder) if name else None for name in node.inputs]
         if node.definition is None and node.op == "If":
             return self._branch(node, inputs, scope)
         return self.apply(node, inputs, scope)
@@ -279,7 +280,7 @@ class Specialiser:
     def apply(self, node: ImportedNode, inputs: Sequence[Value | None], scope: Scope) -> Sequence[Value]:
         """The results of a node that is no If; ``scope`` is where bodies of a Loop or Scan find other names."""
         origin = dataclasses.replace(node.origin, steps=scope.steps) if scope.steps else node.origin
-        builder = GraphBuilder(self.graph, (origin,), self.limits)
+        builder = GraphBuilder(self.builder.graph, (origin,), self.builder.limits)
         if node.definition is None:
             unroll = unroll_scan if node.op == "Scan" else unroll_loop
             return unroll(builder, node, inputs, lambda body, values, step: self._body(body, values, step, scope))
@@ -293,7 +294,7 @@ class Specialiser:
         inner.steps = None if step is None or scope.steps is None else (*scope.steps, step)
         inner.values.update((port.name, value) for port, value in zip(body.inputs, values, strict=True))
         self.run(inner)
-        return [inner.lookup(port.name, self.graph, self.limits) for port in body.outputs]
+        return [inner.lookup(port.name, self.builder) for port in body.outputs]
 
     def _branch(self, node: ImportedNode, inputs: Sequence[Value | None], scope: Scope) -> Sequence[Value]:
         """``If``: the branch that is taken stands in its place.  The other one is never looked at."""
@@ -308,4 +309,4 @@ class Specialiser:
             raise ModelError(f"If needs the attribute '{side}'")
         inner = Scope(block.graph, scope)
         self.run(inner)
-        return [inner.lookup(port.name, self.graph, self.limits) for port in block.graph.outputs]
+        return [inner.lookup(port.name, self.builder) for port in block.graph.outputs]

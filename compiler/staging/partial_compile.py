@@ -138,8 +138,8 @@ class _Advancing:
         self.parts = parts
         self.result = Advance(Graph(name), operands)
         self.constants = constants
-        self.limits = limits
-        self.specialiser = Specialiser(self.result.graph, limits)
+        self.builder = GraphBuilder(self.result.graph, limits=limits)
+        self.specialiser = Specialiser(self.builder)
         self.open_branch = open_branch
         self.refused = refused
         self.waiting = waiting
@@ -154,13 +154,12 @@ class _Advancing:
         if operand.dtype is None:
             return None
         if operand.known is not None:
-            builder = GraphBuilder(graph, limits=self.limits)
             if operand.known.dtype == object:
                 elements = tuple(operand.known.reshape(-1))
-                return builder.op(
+                return self.builder.op(
                     "Dimensions", domain="loom", elements=elements, shape=operand.known.shape, dtype=operand.dtype
                 )
-            value = builder.add_constant(name, InlineSource(operand.known, operand.dtype))
+            value = self.builder.add_constant(name, InlineSource(operand.known, operand.dtype))
             assert value.constant is not None
             value.known = value.constant.read()
             return value
@@ -265,8 +264,7 @@ class _Advancing:
             source = self.constants.get(name)
             if source is None:
                 raise InternalError("no value of this name is in scope", tensor=name)
-            builder = GraphBuilder(self.result.graph, limits=self.limits)
-            found = self.result.values[name] = builder.add_constant(name, source)
+            found = self.result.values[name] = self.builder.add_constant(name, source)
         return found
 
     def _parts(self, item: PendingNode) -> list[PendingNode]:
@@ -339,7 +337,8 @@ class _Names(Scope):
         self._scope = scope
         self._lookup = lookup
 
-    def lookup(self, name: str, graph: Graph, limits: Limits) -> Value:
+    def lookup(self, name: str, builder: GraphBuilder) -> Value:
+        """Return the value of a name of the program; constants join the graph there."""
         return self._lookup(self._scope.qualify(name))
 
 
