@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from functools import cache
@@ -16,6 +16,20 @@ from .dimension import DimExpr
 
 Record = TypeVar("Record")
 
+#: Returns the value of JSON data, or raises :class:`_Mismatch`
+_Decoder = Callable[[Any], Any]
+
+_PLAIN = frozenset((str, int, float, bool, type(None)))
+_OPERATORS = frozenset(("+", "*", "//", "%", "min", "max"))
+
+
+class _Mismatch(ValueError):
+    """Data of another type than expected; ``path`` leads there, outermost name first."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.path: list[str] = []
+
 
 def encode(value: Any) -> Any:
     """Return JSON values for a record, or for anything that one may hold.
@@ -23,22 +37,22 @@ def encode(value: Any) -> Any:
     Tuples become lists, bytes become ``{"base64": text}``.  A record whose class has a variable ``kind`` is written
     with it, which tells the members of a union apart.  Raises :class:`TypeError` for a value without such a form.
     """
-    if value is None or type(value) in (str, int, float, bool):
+    kind = type(value)
+    if kind in _PLAIN:
         return value
-    if isinstance(value, (list, tuple)):
+    if kind is tuple or kind is list:
         return [encode(item) for item in value]
-    if isinstance(value, Mapping):
-        return {key: encode(item) for key, item in value.items()}
-    if is_dataclass(value):
-        record: Any = type(value)
-        items = {name: encode(getattr(value, name)) for name in _field_types(record)}
-        kind = _kind_of(record)
-        return items if kind is None else {"kind": kind, **items}
+    if is_dataclass(kind):
+        tag, names = _kind_of(kind), _field_types(kind)
+        items = {name: encode(getattr(value, name)) for name in names}
+        return items if tag is None else {"kind": tag, **items}
     if isinstance(value, Enum):
         return value.value
+    if isinstance(value, Mapping):
+        return {key: encode(item) for key, item in value.items()}
     if isinstance(value, bytes):
         return {"base64": base64.b64encode(value).decode("ascii")}
-    raise TypeError(f"a {type(value).__name__} has no JSON form")
+    raise TypeError(f"a {kind.__name__} has no JSON form")
 
 
 def digest(value: Any) -> str:
@@ -52,49 +66,75 @@ def decode(data: Any, record: type[Record], name: str) -> Record:
     Fields that the record does not have are ignored: a newer minor version of the format may add them.  Raises
     :class:`ValueError`, which calls the data ``name``, if the data are not of the annotated types.
     """
-    result: Record = _decode(data, record, name)
+    expected: Any = record
+    try:
+        result: Record = _decoder(expected)(data)
+    except _Mismatch as error:
+        raise ValueError(f"{'.'.join([name, *error.path])} {error}") from None
     return result
 
 
-def _decode(data: Any, expected: Any, name: str) -> Any:
-    if expected is Any:  # a value of Kernel.config: hashable, so its lists were tuples
-        return tuple(_decode(item, Any, name) for item in data) if isinstance(data, list) else data
+@cache
+def _decoder(expected: Any) -> _Decoder:
+    """Return the decoder of an annotated type."""
+    origin, arguments = get_origin(expected), get_args(expected)
+    if expected is Any:
+        return _decode_any
     if expected == DimExpr:
-        return _decode_dim(data, name)
-    if isinstance(expected, type) and is_dataclass(expected):
-        return _decode_record(data, expected, name)
-    origin = get_origin(expected)
+        return _decode_dim
     if origin in (Union, UnionType):
-        return _decode_union(data, get_args(expected), name)
+        return _union_decoder(arguments)
     if origin is tuple:
-        return _decode_tuple(data, get_args(expected), name)
+        return _tuple_decoder(arguments)
     if origin in (dict, Mapping):
-        if not isinstance(data, dict) or not all(isinstance(key, str) for key in data):
-            raise ValueError(f"{name} is not an object")
-        return {key: _decode(item, get_args(expected)[1], f"{name}.{key}") for key, item in data.items()}
-    if isinstance(expected, type) and issubclass(expected, Enum):
-        if data not in [member.value for member in expected]:
-            raise ValueError(f"{name} is no {expected.__name__}")
-        return expected(data)
-    if expected is bytes:
-        if not isinstance(data, dict) or set(data) != {"base64"} or not isinstance(data["base64"], str):
-            raise ValueError(f"{name} is not base64 data")
-        return base64.b64decode(data["base64"], validate=True)
-    if expected is float and type(data) is int:
-        return float(data)
-    if type(data) is not expected:
-        raise ValueError(f"{name} is not of type {expected.__name__}")
-    return data
+        return _mapping_decoder(_decoder(arguments[1]))
+    if is_dataclass(expected):
+        return _record_decoder(expected)
+    if issubclass(expected, Enum):
+        return _enum_decoder(expected)
+    return _decode_bytes if expected is bytes else _plain_decoder(expected)
 
 
-def _decode_record(data: Any, expected: Any, name: str) -> Any:
-    types = _field_types(expected)
-    kind = _kind_of(expected)
-    if kind is not None and isinstance(data, dict) and data.get("kind") != kind:
-        raise ValueError(f"{name} has the kind {data.get('kind')!r}, which this version does not know")
-    if not isinstance(data, dict) or not types.keys() <= data.keys():
-        raise ValueError(f"{name} does not have the fields of {expected.__name__}")
-    return expected(**{field: _decode(data[field], kind, f"{name}.{field}") for field, kind in types.items()})
+def _plain_decoder(expected: type) -> _Decoder:
+    def run(data: Any) -> Any:
+        if type(data) is expected:
+            return data
+        if expected is float and type(data) is int:
+            return float(data)
+        raise _Mismatch(f"is not of type {expected.__name__}")
+
+    return run
+
+
+def _enum_decoder(expected: type[Enum]) -> _Decoder:
+    members = {member.value: member for member in expected}
+
+    def run(data: Any) -> Any:
+        if type(data) is not str or data not in members:
+            raise _Mismatch(f"is no {expected.__name__}")
+        return members[data]
+
+    return run
+
+
+def _record_decoder(record: Any) -> _Decoder:
+    kind, decoders = _kind_of(record), {name: _decoder(item) for name, item in _field_types(record).items()}
+
+    def run(data: Any) -> Any:
+        if isinstance(data, dict) and kind is not None and data.get("kind") != kind:
+            raise _Mismatch(f"has the kind {data.get('kind')!r}, which this version does not know")
+        if not isinstance(data, dict) or not decoders.keys() <= data.keys():
+            raise _Mismatch(f"does not have the fields of {record.__name__}")
+        values = {}
+        for name, decoder in decoders.items():
+            try:
+                values[name] = decoder(data[name])
+            except _Mismatch as error:
+                error.path.insert(0, name)
+                raise
+        return record(**values)
+
+    return run
 
 
 @cache
@@ -109,33 +149,82 @@ def _kind_of(record: type) -> str | None:
     return None if "kind" in _field_types(record) else getattr(record, "kind", None)
 
 
-def _decode_tuple(data: Any, items: tuple[Any, ...], name: str) -> tuple[Any, ...]:
-    if not isinstance(data, list):
-        raise ValueError(f"{name} is not a list")
+def _tuple_decoder(items: tuple[Any, ...]) -> _Decoder:
     if items[-1] is Ellipsis:
-        return tuple(_decode(item, items[0], name) for item in data)
-    if len(data) != len(items):
-        raise ValueError(f"{name} has {len(data)} elements instead of {len(items)}")
-    return tuple(_decode(item, kind, name) for item, kind in zip(data, items))
+        every = _decoder(items[0])
+
+        def run_all(data: Any) -> Any:
+            if not isinstance(data, list):
+                raise _Mismatch("is not a list")
+            return tuple([every(item) for item in data])
+
+        return run_all
+    decoders = [_decoder(item) for item in items]
+
+    def run(data: Any) -> Any:
+        if not isinstance(data, list):
+            raise _Mismatch("is not a list")
+        if len(data) != len(decoders):
+            raise _Mismatch(f"has {len(data)} elements instead of {len(decoders)}")
+        return tuple([decoder(item) for decoder, item in zip(decoders, data)])
+
+    return run
 
 
-def _decode_union(data: Any, members: tuple[Any, ...], name: str) -> Any:
-    for member in members:
-        if member is type(None):
-            if data is None:
-                return None
-            continue
-        try:
-            return _decode(data, member, name)
-        except ValueError:
-            continue
-    raise ValueError(f"{name} has a wrong type")
+def _mapping_decoder(decoder: _Decoder) -> _Decoder:
+    def run(data: Any) -> Any:
+        if not isinstance(data, dict) or not all(isinstance(key, str) for key in data):
+            raise _Mismatch("is not an object")
+        values = {}
+        for key, item in data.items():
+            try:
+                values[key] = decoder(item)
+            except _Mismatch as error:
+                error.path.insert(0, key)
+                raise
+        return values
+
+    return run
 
 
-def _decode_dim(data: Any, name: str) -> DimExpr:
-    if type(data) in (int, str):
+def _union_decoder(members: tuple[Any, ...]) -> _Decoder:
+    optional = type(None) in members
+    decoders = [_decoder(member) for member in members if member is not type(None)]
+
+    def run(data: Any) -> Any:
+        if optional and data is None:
+            return None
+        if len(decoders) == 1:
+            return decoders[0](data)
+        for decoder in decoders:
+            try:
+                return decoder(data)
+            except _Mismatch:
+                continue
+        raise _Mismatch("has a wrong type")
+
+    return run
+
+
+def _decode_any(data: Any) -> Any:
+    """Return a value of ``Kernel.config``: hashable, so its lists were tuples."""
+    return tuple(_decode_any(item) for item in data) if isinstance(data, list) else data
+
+
+def _decode_bytes(data: Any) -> bytes:
+    if not isinstance(data, dict) or set(data) != {"base64"} or not isinstance(data["base64"], str):
+        raise _Mismatch("is not base64 data")
+    try:
+        return base64.b64decode(data["base64"], validate=True)
+    except ValueError:
+        raise _Mismatch("is not base64 data") from None
+
+
+def _decode_dim(data: Any) -> DimExpr:
+    kind = type(data)
+    if kind is int or kind is str:
         result: int | str = data
         return result
-    if not isinstance(data, list) or len(data) < 2 or data[0] not in ("+", "*", "//", "%", "min", "max"):
-        raise ValueError(f"{name} is not a dimension")
-    return [data[0], *(_decode_dim(operand, name) for operand in data[1:])]
+    if not isinstance(data, list) or len(data) < 2 or not isinstance(data[0], str) or data[0] not in _OPERATORS:
+        raise _Mismatch("is not a dimension")
+    return [data[0], *(_decode_dim(operand) for operand in data[1:])]

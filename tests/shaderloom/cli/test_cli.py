@@ -142,7 +142,7 @@ def test_wrong_usage_has_status_2(shaderloom, path):
         (["run"], "error: usage: missing argument 'MODEL' [shaderloom run --help]"),
         (["run", "a", "--nope"], "error: usage: no such option: --nope"),
         (["repro", "a"], "error: usage: missing option '-o' / '--output' [shaderloom repro --help]"),
-        (["inspect", "a", "--stage", "x"], "error: usage: invalid value for '--stage': 'x' is not one of 'graph', "),
+        (["inspect", "a", "--stage", "x"], "error: usage: invalid value for '--stage': 'x' is not one of 'passes', "),
         (["run", "a", "--repeat", "x"], "error: usage: invalid value for '--repeat': "),
     ],
 )
