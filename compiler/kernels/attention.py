@@ -37,8 +37,10 @@ from ..tuning.attention_tiles import FEW_ROWS, RowAttention, TileAttention
 from ..tuning.config_choice import problem_key
 from .attention_scores import find_scores, product_coordinates
 from .config_key import extent
-from .context import Built, GroupContext, lanes_of, unflatten
+from .context import GroupContext
+from .draft import Built, Draft
 from .family import KernelFamily, Overflow, Reuse, register_family
+from .geometry import lanes_of, unflatten
 from .groups import Region, Scores
 from .loop_trips import most, within
 
@@ -68,31 +70,35 @@ def _build(context: GroupContext) -> Built:
     flops = ix.product([2, hooks.batch_size, hooks.m_size, hooks.n_size, hooks.key_size + hooks.value_size])
     if isinstance(tile, RowAttention):
         return context.built(
-            "attention_row",
+            Draft(
+                "attention_row",
+                tile,
+                hooks.all(),
+                dims=dims,
+                workgroup=(tile.threads, 1, 1),
+                grid=(hooks.m_size, hooks.batch_size, hooks.parts),
+                workgroup_bytes=tile.workgroup_bytes(*vectors),
+                rounds=hooks.rounds(tile),
+                calls=2 * most(hooks.n_size),
+                flops=flops,
+                parameters=hooks.parameters,
+            )
+        )
+    assert isinstance(tile, TileAttention)
+    return context.built(
+        Draft(
+            "attention_tile",
             tile,
             hooks.all(),
             dims=dims,
             workgroup=(tile.threads, 1, 1),
-            grid=(hooks.m_size, hooks.batch_size, hooks.parts),
+            grid=(ix.ceildiv(hooks.m_size, tile.block), hooks.batch_size, 1),
             workgroup_bytes=tile.workgroup_bytes(*vectors),
             rounds=hooks.rounds(tile),
             calls=2 * most(hooks.n_size),
             flops=flops,
             parameters=hooks.parameters,
         )
-    assert isinstance(tile, TileAttention)
-    return context.built(
-        "attention_tile",
-        tile,
-        hooks.all(),
-        dims=dims,
-        workgroup=(tile.threads, 1, 1),
-        grid=(ix.ceildiv(hooks.m_size, tile.block), hooks.batch_size, 1),
-        workgroup_bytes=tile.workgroup_bytes(*vectors),
-        rounds=hooks.rounds(tile),
-        calls=2 * most(hooks.n_size),
-        flops=flops,
-        parameters=hooks.parameters,
     )
 
 
@@ -163,7 +169,7 @@ class Hooks:
             self._scores_at,
             self.scores.product,
             set(self.scores.nodes),
-            self.context.operators,
+            self.context.operands.operators,
         )
         if where is None:
             raise InternalError("the scores read several elements of their product", origin=self.node.origin)
@@ -182,7 +188,7 @@ class Hooks:
         *heads, row, _ = self._product_at
         k, inside = self._elements(self.key_size)
         where = broadcast_coordinates(heads, self.scores.product.output.shape[:-2], left.shape[:-2])
-        value = _padded(self.context.read(left, (*where, row, k)), inside)
+        value = _padded(self.context.operands.read(left, (*where, row, k)), inside)
         return Hook("load_q", ("batch", "m", "step"), LANES, (), value)
 
     def _load_k(self) -> Hook:
@@ -191,24 +197,25 @@ class Hooks:
         *heads, _, column = self._product_at
         k, inside = self._elements(self.key_size)
         where = broadcast_coordinates(heads, self.scores.product.output.shape[:-2], right.shape[:-2])
-        value = _padded(self.context.read(right, (*where, k, column)), inside)
+        value = _padded(self.context.operands.read(right, (*where, k, column)), inside)
         return Hook("load_k", ("batch", "n", "step"), LANES, (), value)
 
     def _score(self) -> Hook:
         scores = self.node.operand(0)
         if self.scores is None:
-            value = self.context.read(scores, self._scores_at)
+            value = self.context.operands.read(scores, self._scores_at)
             return Hook("score", ("batch", "m", "n"), 1, (), value)
         product = ex.register("product", "f32")
-        known = self.scores.product.output
-        value = self.context.read_with(scores, self._scores_at, known, self._product_at, product)
+        scope = self.context.operands.scope()
+        scope.bind(self.scores.product.output, self._product_at, product)
+        value = scope.read(scores, self._scores_at)
         return Hook("score", ("batch", "m", "n"), 1, (("product", "f32"),), value)
 
     def _load_v(self) -> Hook:
         values = self.node.operand(1)
         where = broadcast_coordinates(self.heads, self.batch_shape, values.shape[:-2])
         element, _ = self._elements(self.value_size)
-        value = self.context.read(values, (*where, self.n, element))
+        value = self.context.operands.read(values, (*where, self.n, element))
         return Hook("load_v", ("batch", "n", "step"), LANES, (), value)
 
     @property
@@ -225,10 +232,10 @@ class Hooks:
 
     def _store(self) -> Hook:
         if self.parts > 1:
-            stores = self.context.stores(self.stored, ex.register("value", "f32"))
+            stores = self.context.results.stores(self.stored, ex.register("value", "f32"))
             return Hook("store_part", ("batch", "m", "part", "step"), LANES, (("value", VECTOR),), None, stores)
         inside = None if self.stores_whole_vectors else ex.in_range(self.stored[-1], 0, self.value_size)
-        stores = self.context.stores(self.stored, ex.register("value", "f32"), inside)
+        stores = self.context.results.stores(self.stored, ex.register("value", "f32"), inside)
         return Hook("store", ("batch", "m", "step"), LANES, (("value", VECTOR),), None, stores)
 
 

@@ -20,7 +20,8 @@ from ..ir.coordinates import Sizes, domain_variables
 from ..ir.graph import Node, Shape, Value
 from ..ir.layout import Layout, contiguous
 from ..ops.registry import Registry, registry
-from .context import Built, GroupContext
+from .context import GroupContext
+from .draft import Built
 from .groups import Region, Scores
 
 #: Whether constants may carry a value (far below, far above) the range of a narrower type
@@ -132,7 +133,7 @@ class KernelFamily(ABC):
         if dtype.packing == 1:
             return True
         run = self.stored_run(context)
-        return run is not None and context.is_run(run)
+        return run is not None and context.results.is_run(run)
 
     @abstractmethod
     def build(self, context: GroupContext) -> Built:

@@ -20,8 +20,10 @@ from ..symbolic import polynomial as ix
 from ..symbolic.expr import Expr
 from ..symbolic.polynomial import Dim
 from . import transpose
-from .context import Built, GroupContext, lanes_of, linear_grid, unflatten
+from .context import GroupContext
+from .draft import Built, Draft
 from .family import KernelFamily, by_position, register_family
+from .geometry import lanes_of, linear_grid, unflatten
 from .map_reference import compute_map
 
 #: Threads of a workgroup: few, or many where ``Target.wide_map_threads`` says so
@@ -58,22 +60,24 @@ def _build(context: GroupContext) -> Built:
     where = _logical(unflatten(flat, [size for _, size in axes]), [axis for axis, _ in axes])
     stores = []
     for each in context.group.outputs:
-        value = context.evaluate(each.producer, where) if each.producer else context.load(each, where)
+        value = context.operands.evaluate(each.producer, where) if each.producer else context.operands.load(each, where)
         value = _zero_padding(value, where, shape, axes)
         # The position is `flat` itself: arithmetic cannot always put it together again from symbolic coordinates.
         # The last thread may compute up to three elements past the end: buffers are padded to 16 bytes.
-        stores.append(context.store_at(flat, value, each))
+        stores.append(context.results.store_at(flat, value, each))
     hook = Hook("store", ("q",), lanes, (), None, tuple(stores))
     work = sum(1 for store in stores for node in ex.walk(store.value) if node.args)
     return context.built(
-        "map",
-        config,
-        [hook],
-        dims={"threads": threads},
-        workgroup=(config.workgroup, 1, 1),
-        grid=linear_grid(threads, config.workgroup, context.target),
-        rounds=0,
-        flops=ix.multiply(elements, work),
+        Draft(
+            "map",
+            config,
+            [hook],
+            dims={"threads": threads},
+            workgroup=(config.workgroup, 1, 1),
+            grid=linear_grid(threads, config.workgroup, context.target),
+            rounds=0,
+            flops=ix.multiply(elements, work),
+        )
     )
 
 

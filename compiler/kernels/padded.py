@@ -16,5 +16,5 @@ def read_padded(context: GroupContext, value: Value, image: Dim, channel: Dim, p
     inside = ex.const(True, "bool")
     for position, size in zip(positions, value.shape[2:], strict=True):
         inside = ex.binary("and", inside, ex.in_range(position, 0, size))
-    element = context.read(value, (image, channel, *positions))
+    element = context.operands.read(value, (image, channel, *positions))
     return ex.guard(inside, element, ex.const(0, element.dtype))

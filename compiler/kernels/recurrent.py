@@ -27,7 +27,8 @@ from ..symbolic import expr as ex
 from ..symbolic import polynomial as ix
 from ..symbolic.expr import Expr
 from ..symbolic.polynomial import Dim
-from .context import Built, GroupContext
+from .context import GroupContext
+from .draft import Built, Draft
 from .family import KernelFamily, by_position, register_family
 
 #: Positions of the operands of ``loom.Recurrent``
@@ -63,7 +64,7 @@ def _build(context: GroupContext) -> Built:
 
     def read(position: int, *where: Dim) -> Expr:
         operand = node.optional(position)
-        return ex.const(0.0, "f32") if operand is None else context.read(operand, where)
+        return ex.const(0.0, "f32") if operand is None else context.operands.read(operand, where)
 
     state = ("direction", "batch", "unit")
     hooks = [
@@ -78,7 +79,7 @@ def _build(context: GroupContext) -> Built:
             1,
             (("value", "f32"),),
             None,
-            context.stores((time, direction, image, unit), value),
+            context.results.stores((time, direction, image, unit), value),
         ),
     ]
     if attributes.kind == "lstm":
@@ -94,27 +95,29 @@ def _build(context: GroupContext) -> Built:
     private = 4 * (shared + owned) * most > context.target.limit("max-compute-workgroup-storage-size")
     work = ix.product([2, steps, directions, batch, gate_rows, units])
     return context.built(
-        "recurrent",
-        config,
-        hooks,
-        dims={"steps": steps, "units": units},
-        workgroup=(config.threads, 1, 1),
-        grid=(batch, directions, 1),
-        workgroup_bytes=4 * (shared if private else shared + owned) * most,
-        rounds=_rounds(node, ix.bounds(steps)[1], most, config),
-        calls=1,
-        flops=work,
-        parameters={
-            "kind": attributes.kind,
-            "most_units": most,
-            "unroll": config.unroll,
-            "private": private,
-            "reverse": _reverse(attributes.direction),
-            "linear_before_reset": attributes.linear_before_reset,
-            "input_forget": attributes.input_forget,
-            "has_peepholes": node.optional(PEEPHOLES) is not None,
-            "quantised": attributes.quantised,
-        },
+        Draft(
+            "recurrent",
+            config,
+            hooks,
+            dims={"steps": steps, "units": units},
+            workgroup=(config.threads, 1, 1),
+            grid=(batch, directions, 1),
+            workgroup_bytes=4 * (shared if private else shared + owned) * most,
+            rounds=_rounds(node, ix.bounds(steps)[1], most, config),
+            calls=1,
+            flops=work,
+            parameters={
+                "kind": attributes.kind,
+                "most_units": most,
+                "unroll": config.unroll,
+                "private": private,
+                "reverse": _reverse(attributes.direction),
+                "linear_before_reset": attributes.linear_before_reset,
+                "input_forget": attributes.input_forget,
+                "has_peepholes": node.optional(PEEPHOLES) is not None,
+                "quantised": attributes.quantised,
+            },
+        )
     )
 
 
@@ -135,7 +138,7 @@ def _length(context: GroupContext, steps: Dim, image: Dim) -> Expr:
     lengths = context.anchor.optional(LENGTHS)
     if lengths is None:
         return ex.coordinate(steps)
-    return ex.binary("min", ex.cast(context.read(lengths, (image,)), "i32"), ex.coordinate(steps))
+    return ex.binary("min", ex.cast(context.operands.read(lengths, (image,)), "i32"), ex.coordinate(steps))
 
 
 def _reverse(direction: str) -> str:

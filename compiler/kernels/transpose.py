@@ -17,7 +17,9 @@ from ..symbolic.expr import Expr
 from ..symbolic.polynomial import Dim
 from ..tuning.config_choice import problem_key
 from .config_key import extent
-from .context import Built, GroupContext, linear_grid, unflatten
+from .context import GroupContext
+from .draft import Built, Draft
+from .geometry import linear_grid, unflatten
 from .rows.rows import strides
 
 #: Shorter sides are not worth a tile
@@ -61,7 +63,7 @@ def find_crossing(context: GroupContext) -> Crossing | None:
         return None
     if output.dtype.packing > 1 or not output.layout.is_dense or output.rank < 2:
         return None
-    value = context.evaluate(output.producer, domain_variables(output.shape))
+    value = context.operands.evaluate(output.producer, domain_variables(output.shape))
     found = _crossing_load(value, output.shape, output.layout.innermost)
     return None if found is None else Crossing(value, found[1], found[0])
 
@@ -97,23 +99,25 @@ def build(context: GroupContext, crossing: Crossing) -> Built:
     )
     config = context.choose(key, CONFIGURATIONS)
     parameters = ("along_read", "along_write", "rest")
-    store = context.store(where, ex.replace(value, staged))
+    store = context.results.store(where, ex.replace(value, staged))
     hooks = [
         Hook("load_element", parameters, 1, (), loaded),
         Hook("store", parameters, 1, (("value", wgsl_type),), None, (store,)),
     ]
     tiles = ix.multiply(*(ix.ceildiv(shape[axis], config.tile) for axis in names))
     return context.built(
-        "transpose",
-        config,
-        hooks,
-        dims={"size_read": shape[read_along], "size_write": shape[written_along], "rest": rest},
-        workgroup=(config.tile, config.down, 1),
-        grid=linear_grid(ix.multiply(tiles, rest), 1, context.target),
-        workgroup_bytes=config.tile * (config.tile + 1) * (8 if wgsl_type.startswith("vec2") else 4),
-        rounds=0,
-        flops=ix.multiply(output.elements, sum(1 for node in ex.walk(value) if node.args)),
-        parameters={"value_type": wgsl_type},
+        Draft(
+            "transpose",
+            config,
+            hooks,
+            dims={"size_read": shape[read_along], "size_write": shape[written_along], "rest": rest},
+            workgroup=(config.tile, config.down, 1),
+            grid=linear_grid(ix.multiply(tiles, rest), 1, context.target),
+            workgroup_bytes=config.tile * (config.tile + 1) * (8 if wgsl_type.startswith("vec2") else 4),
+            rounds=0,
+            flops=ix.multiply(output.elements, sum(1 for node in ex.walk(value) if node.args)),
+            parameters={"value_type": wgsl_type},
+        )
     )
 
 

@@ -25,8 +25,10 @@ from ..symbolic import polynomial as ix
 from ..symbolic.expr import Expr
 from ..symbolic.lanes import LANES
 from ..symbolic.polynomial import Dim
-from .context import Built, GroupContext, lanes_of, linear_grid, unflatten
+from .context import GroupContext
+from .draft import Built, Draft
 from .family import KernelFamily, Overflow, Reuse, extremum_overflow, register_family
+from .geometry import lanes_of, linear_grid, unflatten
 from .groups import Region
 from .rows.rows import exit_to_domain, memory_order
 from .sliding_reference import pool
@@ -72,7 +74,7 @@ def _build(context: GroupContext) -> Built:
     order = _order(context)
     lanes = _lanes(context, order)
     words = context.group.output.dtype.packing > 1
-    if words and lanes == LANES and context.is_run(_outer(node, LANES)):
+    if words and lanes == LANES and context.results.is_run(_outer(node, LANES)):
         words = False
     elif words:
         lanes = 1
@@ -80,7 +82,7 @@ def _build(context: GroupContext) -> Built:
     inner = _names("input", node)
     outer = _outer(node, lanes)
     value_type = f"vec4<{WGSL_TYPES[compute]}>" if lanes == LANES else WGSL_TYPES[compute]
-    element = context.read(operand, _variables(inner, operand.shape, lanes))
+    element = context.operands.read(operand, _variables(inner, operand.shape, lanes))
     hooks = _arithmetic(attributes, element, inner, lanes, value_type, node)
     if words:
         output = context.group.output
@@ -94,7 +96,14 @@ def _build(context: GroupContext) -> Built:
         target = exit_to_domain(context, unflatten(lanes_of(word), sizes), physical)
         register = (("value", f"vec4<{value_type}>"),)
         hooks.append(
-            Hook("store", ("thread",), LANES, register, None, context.stores(target, ex.register("value", compute)))
+            Hook(
+                "store",
+                ("thread",),
+                LANES,
+                register,
+                None,
+                context.results.stores(target, ex.register("value", compute)),
+            )
         )
     else:
         sizes = [_size(domain, axis, lanes) for axis in order]
@@ -109,7 +118,7 @@ def _build(context: GroupContext) -> Built:
                 lanes,
                 (("value", value_type),),
                 None,
-                context.stores(outer, ex.register("value", compute)),
+                context.results.stores(outer, ex.register("value", compute)),
             )
         )
     hooks += [
@@ -119,28 +128,30 @@ def _build(context: GroupContext) -> Built:
     config = WindowConfig(lanes, words)
     taps = ix.product(attributes.kernel)
     return context.built(
-        "window",
-        config,
-        hooks,
-        dims={
-            "threads": threads,
-            "elements": elements,
-            **{f"size_{i}": size for i, size in enumerate(operand.shape[2:])},
-        },
-        workgroup=(config.workgroup, 1, 1),
-        grid=linear_grid(threads, config.workgroup, context.target),
-        rounds=(LANES if words else 1) * _rounds(attributes.kernel),
-        calls=(LANES if words else 1) * ix.number(taps),
-        flops=ix.multiply(
-            ix.product(domain), ix.multiply(taps, 1 + sum(1 for inner in ex.walk(element) if inner.args))
-        ),
-        parameters={
-            "axes": _axes(attributes),
-            "names": names,
-            "value_type": value_type,
-            "counts": attributes.kind == "average",
-            "count_include_pad": attributes.count_include_pad,
-        },
+        Draft(
+            "window",
+            config,
+            hooks,
+            dims={
+                "threads": threads,
+                "elements": elements,
+                **{f"size_{i}": size for i, size in enumerate(operand.shape[2:])},
+            },
+            workgroup=(config.workgroup, 1, 1),
+            grid=linear_grid(threads, config.workgroup, context.target),
+            rounds=(LANES if words else 1) * _rounds(attributes.kernel),
+            calls=(LANES if words else 1) * ix.number(taps),
+            flops=ix.multiply(
+                ix.product(domain), ix.multiply(taps, 1 + sum(1 for inner in ex.walk(element) if inner.args))
+            ),
+            parameters={
+                "axes": _axes(attributes),
+                "names": names,
+                "value_type": value_type,
+                "counts": attributes.kind == "average",
+                "count_include_pad": attributes.count_include_pad,
+            },
+        )
     )
 
 
@@ -179,7 +190,7 @@ def _outer(node: Node, lanes: int) -> Shape:
 def _order(context: GroupContext) -> list[int]:
     """Axes of the operand from the outermost to the innermost in memory."""
     operand = context.anchor.operand(0)
-    return memory_order([context.read(operand, domain_variables(operand.shape))], operand.shape)
+    return memory_order([context.operands.read(operand, domain_variables(operand.shape))], operand.shape)
 
 
 def _lanes(context: GroupContext, order: list[int]) -> int:
@@ -189,7 +200,7 @@ def _lanes(context: GroupContext, order: list[int]) -> int:
     if order[-1] != 1 or ix.modulo(operand.shape[1], LANES) != 0 or operand.dtype.compute not in VECTOR_TYPES:
         return 1
     where = _variables(_names("input", node), operand.shape, LANES)
-    return LANES if context.vectorizes(context.read(operand, where)) else 1
+    return LANES if context.operands.vectorizes(context.operands.read(operand, where)) else 1
 
 
 def _axes(attributes: PoolAttributes) -> tuple[Axis, ...]:

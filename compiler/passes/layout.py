@@ -13,25 +13,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..compilation import Compilation
 from ..fusion import Fusion
 from ..ir.graph import Graph, Shape, Value
 from ..ir.layout import Layout, contiguous
-from ..kernels.context import GroupContext
 from ..kernels.family import family_named
 from ..kernels.groups import Group
+from ..kernels.operands import OperandReader
+from ..kernels.results import ResultWriter
 from ..symbolic import expr as ex
 from ..symbolic import polynomial as ix
 from ..symbolic.expr import Expr
 from ..symbolic.lanes import lane_variable, split_lane
 from ..symbolic.polynomial import Dim
 
-#: Reading at logical coordinates asks nothing of a device
-_NO_DEVICE = Compilation()
 Votes = dict[Value, dict[int, int]]  #: value -> logical axis -> elements that want it innermost
 
 
-class _LogicalContext(GroupContext):
+class _LogicalOperands(OperandReader):
     """Reads operands at logical coordinates instead of positions in memory."""
 
     def load(self, value: Value, where: tuple[Dim, ...]) -> Expr:
@@ -58,13 +56,13 @@ def _collect_votes(fusion: Fusion) -> Votes:
         if group.region is None:
             continue
         for operand, axis in family_named(group.family).preferred_axes(group.region):
-            context = _LogicalContext(group, fusion.materialised, _NO_DEVICE)
+            operands = _LogicalOperands(group, fusion.materialised)
             where = tuple(
                 lane_variable() if index == axis else ix.variable(f"v{index}", 0, _high(size))
                 for index, size in enumerate(operand.shape)
             )
             weight = ix.bounds(operand.elements)[1]
-            for load in ex.loads(context.read(operand, where)):
+            for load in ex.loads(operands.read(operand, where)):
                 for index, coordinate in enumerate(load.payload.coordinates):
                     if split_lane(coordinate)[1] == 1:
                         ballot = votes.setdefault(load.payload.operand, {})
@@ -113,15 +111,15 @@ def _ordered_by(coordinates: Shape, place: Mapping[str, int]) -> Layout:
 def _follow_operands(group: Group, fusion: Fusion) -> Layout | None:
     """The layout of the largest operand that the kernel reads in step with its result."""
     value = group.output
-    context = _LogicalContext(group, fusion.materialised, _NO_DEVICE)
+    operands = _LogicalOperands(group, fusion.materialised)
     if group.region is None:
         where: Shape = tuple(ix.variable(f"a{axis}", 0, _high(size)) for axis, size in enumerate(value.shape))
         if value.producer is None:
             return None
-        expressions = [context.evaluate(value.producer, where)]
+        expressions = [operands.evaluate(value.producer, where)]
     else:
         names = tuple(ix.variable(f"a{axis}", 0, _high(size)) for axis, size in enumerate(group.region.domain))
-        phases, store = context.row_program(names)
+        phases, store = ResultWriter(group, operands).row_program(names)
         where = group.region.coordinates[group.region.exit]
         expressions = [phase.value for phase in phases] + [store.value]
     best: tuple[int, Layout] | None = None

@@ -8,7 +8,7 @@ from ...runtime.plan.facts import CallFacts, StoredLayout, TensorFacts, TensorKi
 from ...runtime.plan.notes import CallNotes
 from ..ir.graph import Node, Value
 from ..ir.layout import Layout
-from ..kernels.context import Built
+from ..kernels.draft import Built
 from ..kernels.groups import Group
 from ..symbolic.dimensions import serialise
 

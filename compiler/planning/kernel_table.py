@@ -12,7 +12,8 @@ from ..codegen.spec import KernelSpec
 from ..compilation import Compilation
 from ..fusion import Fusion
 from ..ir.graph import Value
-from ..kernels.context import Built, GroupContext
+from ..kernels.context import GroupContext
+from ..kernels.draft import Built
 from ..kernels.family import build
 from ..kernels.groups import Group
 from ..kernels.signature import signature

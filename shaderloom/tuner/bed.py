@@ -11,7 +11,7 @@ import numpy as np
 
 from ..compiler.codegen.render import render
 from ..compiler.ir.graph import Value
-from ..compiler.kernels.context import Built
+from ..compiler.kernels.draft import Built
 from ..compiler.planning.sizes import stored_bytes
 from ..compiler.symbolic.dimensions import serialise
 from ..runtime.device.device import Device

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..compiler.kernels.context import Built
+from ..compiler.kernels.draft import Built
 from ..compiler.tuning.config_choice import EncodedCandidate, encode
 from ..runtime.device.device import Device
 from ..runtime.plan.errors import DeviceLost, ShaderloomError

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..compiler.compilation import Compilation
-from ..compiler.kernels.context import Built, GroupContext
+from ..compiler.kernels.context import GroupContext
+from ..compiler.kernels.draft import Built
 from ..compiler.kernels.family import build
 from ..compiler.kernels.groups import Group
 from ..compiler.passes.lowering import Lowering

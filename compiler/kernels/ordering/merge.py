@@ -20,8 +20,10 @@ from ...ops.internal.sorting import merge_runs_array
 from ...symbolic import expr as ex
 from ...symbolic import polynomial as ix
 from ...symbolic.polynomial import Dim
-from ..context import Built, GroupContext, linear_grid, unflatten
+from ..context import GroupContext
+from ..draft import Built, Draft
 from ..family import KernelFamily, Reuse, register_family
+from ..geometry import linear_grid, unflatten
 from ..groups import Region
 from ..loop_trips import most
 from ..rows.rows import rows_along
@@ -62,10 +64,10 @@ def _build(context: GroupContext) -> Built:
             f"slices of {most(parts):,} elements are sorted; the loops of a software driver end after {limit:,} rounds",
             origin=node.origin,
         )
-    value = context.read(keys, of_key)
+    value = context.operands.read(keys, of_key)
     wgsl_type = WGSL_TYPES[value.dtype]
     both = (("one", wgsl_type), ("other", wgsl_type))
-    position = context.stores(where, ex.register("value", "i32"))
+    position = context.results.stores(where, ex.register("value", "i32"))
     hooks = [
         *(
             Hook(f"find_{name}", ("row",), 1, (), found)
@@ -73,22 +75,24 @@ def _build(context: GroupContext) -> Built:
         ),
         Hook("row_of", ("thread",), 1, (), ex.coordinate(row)),
         Hook("column_of", ("thread",), 1, (), ex.coordinate(column)),
-        Hook("position", (*names, "column"), 1, (), context.read(order, where)),
+        Hook("position", (*names, "column"), 1, (), context.operands.read(order, where)),
         Hook("key", (*names, "place", "part"), 1, (), value),
         Hook("precedes", (), 1, both, precedes(value.dtype, attributes.largest)),
         Hook("store", (*names, "column"), 1, (("value", "i32"),), None, position),
     ]
     config = MergeConfig()
     return context.built(
-        "merge",
-        config,
-        hooks,
-        dims={"threads": threads, "columns": rows.columns, "parts": parts},
-        workgroup=(config.workgroup, 1, 1),
-        grid=linear_grid(threads, config.workgroup, context.target),
-        rounds=rounds,
-        flops=ix.multiply(threads, 2 * searches),
-        parameters={"row_names": names, "run": attributes.run, "many_parts": parts != 1},
+        Draft(
+            "merge",
+            config,
+            hooks,
+            dims={"threads": threads, "columns": rows.columns, "parts": parts},
+            workgroup=(config.workgroup, 1, 1),
+            grid=linear_grid(threads, config.workgroup, context.target),
+            rounds=rounds,
+            flops=ix.multiply(threads, 2 * searches),
+            parameters={"row_names": names, "run": attributes.run, "many_parts": parts != 1},
+        )
     )
 
 

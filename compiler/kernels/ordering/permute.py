@@ -14,8 +14,10 @@ from ...ir.graph import Node
 from ...ops.internal.sorting import permute_array
 from ...symbolic import expr as ex
 from ...symbolic import polynomial as ix
-from ..context import Built, GroupContext, linear_grid
+from ..context import GroupContext
+from ..draft import Built, Draft
 from ..family import KernelFamily, register_family
+from ..geometry import linear_grid
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,23 +34,25 @@ def _build(context: GroupContext) -> Built:
     (threads,) = operand.shape
     most = max(ix.bounds(threads)[1] - 1, 0)
     thread = ix.variable("thread", 0, most)
-    value = context.read(operand, (thread,))
+    value = context.operands.read(operand, (thread,))
     goal = ex.as_index(ex.register("goal", "i32"), 0, most)
-    stores = context.stores((goal,), ex.register("value", value.dtype))
+    stores = context.results.stores((goal,), ex.register("value", value.dtype))
     config = PermuteConfig()
     return context.built(
-        "permute",
-        config,
-        [
-            Hook("element", ("thread",), 1, (), value),
-            Hook("place", ("thread",), 1, (), context.read(order, (thread,))),
-            Hook("store", (), 1, (("goal", "i32"), ("value", WGSL_TYPES[value.dtype])), None, stores),
-        ],
-        dims={"threads": threads},
-        workgroup=(config.workgroup, 1, 1),
-        grid=linear_grid(threads, config.workgroup, context.target),
-        rounds=0,
-        flops=threads,
+        Draft(
+            "permute",
+            config,
+            [
+                Hook("element", ("thread",), 1, (), value),
+                Hook("place", ("thread",), 1, (), context.operands.read(order, (thread,))),
+                Hook("store", (), 1, (("goal", "i32"), ("value", WGSL_TYPES[value.dtype])), None, stores),
+            ],
+            dims={"threads": threads},
+            workgroup=(config.workgroup, 1, 1),
+            grid=linear_grid(threads, config.workgroup, context.target),
+            rounds=0,
+            flops=threads,
+        )
     )
 
 

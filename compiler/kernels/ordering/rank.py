@@ -20,8 +20,10 @@ from ...ops.onnx.topk import top_indices_array
 from ...symbolic import expr as ex
 from ...symbolic import polynomial as ix
 from ...symbolic.expr import Expr
-from ..context import Built, GroupContext, linear_grid, unflatten
+from ..context import GroupContext
+from ..draft import Built, Draft
 from ..family import KernelFamily, Reuse, register_family
+from ..geometry import linear_grid, unflatten
 from ..groups import Region
 from ..loop_trips import most
 from ..rows.rows import rows_along
@@ -40,7 +42,7 @@ def _build(context: GroupContext) -> Built:
     operand, attributes = node.operand(0), node.attributes
     rows = rows_along(context, operand, attributes.axis)
     where = rows.coordinates()
-    value = context.read(operand, where)
+    value = context.operands.read(operand, where)
     names = tuple(f"row_{i}" for i in range(len(rows.row_axes)))
     threads = ix.multiply(rows.rows, rows.columns)
     thread = ix.variable("thread", 0, max(ix.bounds(threads)[1] - 1, 0))
@@ -65,20 +67,22 @@ def _build(context: GroupContext) -> Built:
             1,
             (("rank", "i32"), ("place", "i32")),
             None,
-            context.stores(kept, ex.register("place", "i32")),
+            context.results.stores(kept, ex.register("place", "i32")),
         ),
     ]
     config = RankConfig()
     return context.built(
-        "rank",
-        config,
-        hooks,
-        dims={"threads": threads, "columns": rows.columns, "k": attributes.k},
-        workgroup=(config.workgroup, 1, 1),
-        grid=linear_grid(threads, config.workgroup, context.target),
-        rounds=most(rows.columns if attributes.run is None else attributes.run),
-        flops=ix.multiply(threads, ix.multiply(rows.columns, 2)),
-        parameters={"row_names": names, "run": attributes.run},
+        Draft(
+            "rank",
+            config,
+            hooks,
+            dims={"threads": threads, "columns": rows.columns, "k": attributes.k},
+            workgroup=(config.workgroup, 1, 1),
+            grid=linear_grid(threads, config.workgroup, context.target),
+            rounds=most(rows.columns if attributes.run is None else attributes.run),
+            flops=ix.multiply(threads, ix.multiply(rows.columns, 2)),
+            parameters={"row_names": names, "run": attributes.run},
+        )
     )
 
 

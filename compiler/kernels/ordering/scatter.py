@@ -21,8 +21,10 @@ from ...symbolic import expr as ex
 from ...symbolic import polynomial as ix
 from ...symbolic.expr import Expr
 from ...symbolic.polynomial import Dim
-from ..context import Built, GroupContext, linear_grid, unflatten
+from ..context import GroupContext
+from ..draft import Built, Draft
 from ..family import KernelFamily, register_family
+from ..geometry import linear_grid, unflatten
 from ..loop_trips import most, within
 
 _COMBINE = {"add": "add", "mul": "mul", "max": "max", "min": "min"}
@@ -55,7 +57,7 @@ def _build(context: GroupContext) -> Built:
             Hook(f"find_{name}", ("thread",), 1, (), ex.coordinate(found))
             for name, found in zip(names, unflatten(thread, data.shape))
         ),
-        Hook("start", names, 1, (), context.read(data, where)),
+        Hook("start", names, 1, (), context.operands.read(data, where)),
         Hook("matches", (*names, "step"), 1, (), matches),
         Hook("update", (*names, "step"), 1, (), update),
         Hook("combine", (), 1, both, combined),
@@ -65,23 +67,25 @@ def _build(context: GroupContext) -> Built:
             1,
             (("value", wgsl_type),),
             None,
-            context.stores(where, ex.register("value", data.dtype.compute)),
+            context.results.stores(where, ex.register("value", data.dtype.compute)),
         ),
     ]
     (config, *_) = within(
         context.target, [ScatterConfig(), ScatterConfig(unroll=16)], lambda each: -(-most(steps) // each.unroll)
     )
     return context.built(
-        "scatter",
-        config,
-        hooks,
-        dims={"threads": threads, "steps": steps},
-        workgroup=(config.workgroup, 1, 1),
-        grid=linear_grid(threads, config.workgroup, context.target),
-        rounds=-(-most(steps) // config.unroll),
-        calls=most(steps),
-        flops=ix.add(ix.multiply(threads, steps), updates.elements),
-        parameters={"names": names},
+        Draft(
+            "scatter",
+            config,
+            hooks,
+            dims={"threads": threads, "steps": steps},
+            workgroup=(config.workgroup, 1, 1),
+            grid=linear_grid(threads, config.workgroup, context.target),
+            rounds=-(-most(steps) // config.unroll),
+            calls=most(steps),
+            flops=ix.add(ix.multiply(threads, steps), updates.elements),
+            parameters={"names": names},
+        )
     )
 
 
@@ -106,9 +110,9 @@ def _element_wise(context: GroupContext, where: list[Dim]) -> tuple[Dim, Expr, E
             inside = ex.binary("and", inside, ex.in_range(where[other], 0, size))
     if steps == 0:
         return steps, ex.const(False, "bool"), ex.const(0, data.dtype.compute)
-    index = run_time_index(context.read(indices, source), data.shape[axis])
+    index = run_time_index(context.operands.read(indices, source), data.shape[axis])
     matches = ex.guard(inside, _equals(index, where[axis]), ex.const(False, "bool"))
-    return steps, matches, context.read(updates, source)
+    return steps, matches, context.operands.read(updates, source)
 
 
 def _by_tuples(context: GroupContext, where: list[Dim]) -> tuple[Dim, Expr, Expr]:
@@ -123,9 +127,9 @@ def _by_tuples(context: GroupContext, where: list[Dim]) -> tuple[Dim, Expr, Expr
     at = unflatten(_step(steps), batch)
     matches = ex.const(True, "bool")
     for axis in range(addressed):
-        index = run_time_index(context.read(indices, [*at, axis]), data.shape[axis])
+        index = run_time_index(context.operands.read(indices, [*at, axis]), data.shape[axis])
         matches = ex.binary("and", matches, _equals(index, where[axis]))
-    return steps, matches, context.read(updates, [*at, *where[addressed:]])
+    return steps, matches, context.operands.read(updates, [*at, *where[addressed:]])
 
 
 class Scatter(KernelFamily):

@@ -20,7 +20,8 @@ from ...ir.graph import Node, Value
 from ...ops.onnx.suppression import BEFORE, CORNERS, MOST, ORDER, OVERLAP, SCORE, SCORES, choose_boxes_array
 from ...symbolic import expr as ex
 from ...symbolic import polynomial as ix
-from ..context import Built, GroupContext
+from ..context import GroupContext
+from ..draft import Built, Draft
 from ..family import KernelFamily, Reuse, by_position, register_family
 from ..groups import Region
 
@@ -48,7 +49,7 @@ def _build(context: GroupContext) -> Built:
 
     def threshold(position: int) -> ex.Expr:
         operand = node.optional(position)
-        return ex.const(0.0, "f32") if operand is None else context.read(operand, (0,))
+        return ex.const(0.0, "f32") if operand is None else context.operands.read(operand, (0,))
 
     config = SuppressConfig(attributes.block)
     words = -(-size // 32)
@@ -62,10 +63,11 @@ def _build(context: GroupContext) -> Built:
             origin=node.origin,
         )
     before = node.optional(BEFORE)
+    read = context.operands.read
     hooks = [
-        Hook("box_at", (*row, "place"), 1, (), context.read(order, (batch, kind, place))),
-        Hook("corner", ("batch", "box", "side"), 1, (), context.read(node.operand(CORNERS), (batch, box, side))),
-        Hook("most", (), 1, (), context.read(node.operand(MOST), (0,))),
+        Hook("box_at", (*row, "place"), 1, (), read(order, (batch, kind, place))),
+        Hook("corner", ("batch", "box", "side"), 1, (), read(node.operand(CORNERS), (batch, box, side))),
+        Hook("most", (), 1, (), read(node.operand(MOST), (0,))),
         Hook("largest_overlap", (), 1, (), threshold(OVERLAP)),
         Hook(
             "store",
@@ -73,33 +75,35 @@ def _build(context: GroupContext) -> Built:
             1,
             (("value", "i32"),),
             None,
-            context.stores((batch, kind, place), one),
+            context.results.stores((batch, kind, place), one),
         ),
     ]
     if node.optional(SCORE) is not None:
-        hooks.append(Hook("score", (*row, "box"), 1, (), context.read(node.operand(SCORES), (batch, kind, box))))
+        hooks.append(Hook("score", (*row, "box"), 1, (), read(node.operand(SCORES), (batch, kind, box))))
         hooks.append(Hook("least_score", (), 1, (), threshold(SCORE)))
     if before is not None:
-        hooks.append(Hook("was_chosen", (*row, "place"), 1, (), context.read(before, (batch, kind, place))))
+        hooks.append(Hook("was_chosen", (*row, "place"), 1, (), read(before, (batch, kind, place))))
     return context.built(
-        "suppress",
-        config,
-        hooks,
-        dims={"size": size},
-        workgroup=(config.block, 1, 1),
-        grid=(classes, batches, 1),
-        workgroup_bytes=workgroup_bytes,
-        rounds=attributes.rounds,
-        flops=ix.product([16, batches, classes, size, config.block]),
-        parameters={
-            "words": words,
-            "block": config.block,
-            "block_words": rows_of_bits,
-            "first": attributes.first,
-            "stop": attributes.stop,
-            "has_before": before is not None,
-            "has_least": node.optional(SCORE) is not None,
-        },
+        Draft(
+            "suppress",
+            config,
+            hooks,
+            dims={"size": size},
+            workgroup=(config.block, 1, 1),
+            grid=(classes, batches, 1),
+            workgroup_bytes=workgroup_bytes,
+            rounds=attributes.rounds,
+            flops=ix.product([16, batches, classes, size, config.block]),
+            parameters={
+                "words": words,
+                "block": config.block,
+                "block_words": rows_of_bits,
+                "first": attributes.first,
+                "stop": attributes.stop,
+                "has_before": before is not None,
+                "has_least": node.optional(SCORE) is not None,
+            },
+        )
     )
 
 

@@ -14,8 +14,10 @@ from ...symbolic import polynomial as ix
 from ...symbolic.expr import Expr
 from ...symbolic.polynomial import Dim
 from ..config_key import window_of
-from ..context import Built, GroupContext, unflatten
+from ..context import GroupContext
+from ..draft import Built
 from ..family import Reuse, register_family
+from ..geometry import unflatten
 from ..groups import Region
 from ..padded import read_padded
 from ..sliding_reference import convolution
@@ -56,7 +58,7 @@ def product_of(context: GroupContext) -> Product:
         ]
         return (
             read_padded(context, value, image, source, positions),
-            context.read(weight, (channel, inner, *taps)),
+            context.operands.read(weight, (channel, inner, *taps)),
         )
 
     k = ix.product([*attributes.kernel, channels])

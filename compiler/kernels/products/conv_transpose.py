@@ -14,8 +14,9 @@ from ...symbolic import polynomial as ix
 from ...symbolic.expr import Expr
 from ...symbolic.polynomial import Dim
 from ..config_key import window_of
-from ..context import GroupContext, unflatten
+from ..context import GroupContext
 from ..family import register_family
+from ..geometry import unflatten
 from ..padded import read_padded
 from ..sliding_reference import convolution_transpose
 from .conv import ConvolutionFamily, output_of
@@ -53,7 +54,7 @@ def product_of(context: GroupContext) -> Product:
         element = read_padded(context, value, image, source, positions)
         return (
             ex.guard(whole, element, ex.const(0, element.dtype)),
-            context.read(weight, (source, ix.modulo(channel, outputs), *taps)),
+            context.operands.read(weight, (source, ix.modulo(channel, outputs), *taps)),
         )
 
     k = ix.product([*attributes.kernel, channels])

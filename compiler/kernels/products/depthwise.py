@@ -13,7 +13,9 @@ from ...symbolic.polynomial import Dim
 from ...tuning.config_choice import problem_key
 from ...tuning.depthwise_tiles import DepthwiseProblem, Extent, depthwise_tiles
 from ..config_key import extent, window_of
-from ..context import Built, GroupContext, lanes_of, unflatten
+from ..context import GroupContext
+from ..draft import Built, Draft
+from ..geometry import lanes_of, unflatten
 from ..padded import read_padded
 from .product import column, divides
 
@@ -37,7 +39,7 @@ def applies(context: GroupContext) -> bool:
     if context.group.output.dtype.packing == 1:
         return True
     run = stored_run(context.anchor)
-    return run is not None and context.is_run(run)
+    return run is not None and context.results.is_run(run)
 
 
 def stored_run(anchor: Node) -> Shape | None:
@@ -101,10 +103,10 @@ def build(context: GroupContext) -> Built:
     taps = [ix.variable(f"tap_{axis}", 0, size - 1) for axis, size in enumerate(kernel)]
 
     load_x = read_padded(context, value, image, ix.floordiv(where, multiplier), inputs)
-    load_w = context.read(weight, (where, 0, *taps))
+    load_w = context.operands.read(weight, (where, 0, *taps))
     stored = _stored(node)
     condition = None if divides(LANES, channels) else ex.in_range(stored[1], 0, channels)
-    stores = context.stores(stored, ex.register("value", "f32"), condition)
+    stores = context.results.stores(stored, ex.register("value", "f32"), condition)
     hooks = [
         *_line_hooks(line_sizes, lines),
         Hook("load_x", ("image", "channel", *(f"input_{axis}" for axis in range(last + 1))), LANES, (), load_x),
@@ -119,26 +121,28 @@ def build(context: GroupContext) -> Built:
         ),
     ]
     return context.built(
-        "depthwise" if tile.rows == 1 else "depthwise_rows",
-        tile,
-        hooks,
-        dims={"vectors": vectors, "lines": lines, "tiles": tiles, "width": width, "height": result.shape[-2]},
-        workgroup=(tile.across, tile.down, 1),
-        grid=(ix.ceildiv(vectors, tile.across), ix.ceildiv(ix.multiply(lines, tiles), tile.down), 1),
-        rounds=2 * math.prod(kernel),
-        flops=ix.product([2, *kernel, channels, result.shape[0], *result.shape[2:]]),
-        parameters={
-            "type": "vec4<f32>",
-            "axes": last + 1,
-            "kernel": kernel,
-            "strides": strides,
-            "dilations": dilations,
-            "begins": attributes.pads[: last + 1],
-            "needed": _needed(tile.columns, kernel[last], strides[last], dilations[last]),
-            "whole_tiles": divides(tile.columns, width),
-            "needed_rows": _needed(tile.rows, kernel[last - 1], strides[last - 1], dilations[last - 1]),
-            "whole_rows": divides(tile.rows, result.shape[-2]),
-        },
+        Draft(
+            "depthwise" if tile.rows == 1 else "depthwise_rows",
+            tile,
+            hooks,
+            dims={"vectors": vectors, "lines": lines, "tiles": tiles, "width": width, "height": result.shape[-2]},
+            workgroup=(tile.across, tile.down, 1),
+            grid=(ix.ceildiv(vectors, tile.across), ix.ceildiv(ix.multiply(lines, tiles), tile.down), 1),
+            rounds=2 * math.prod(kernel),
+            flops=ix.product([2, *kernel, channels, result.shape[0], *result.shape[2:]]),
+            parameters={
+                "type": "vec4<f32>",
+                "axes": last + 1,
+                "kernel": kernel,
+                "strides": strides,
+                "dilations": dilations,
+                "begins": attributes.pads[: last + 1],
+                "needed": _needed(tile.columns, kernel[last], strides[last], dilations[last]),
+                "whole_tiles": divides(tile.columns, width),
+                "needed_rows": _needed(tile.rows, kernel[last - 1], strides[last - 1], dilations[last - 1]),
+                "whole_rows": divides(tile.rows, result.shape[-2]),
+            },
+        )
     )
 
 

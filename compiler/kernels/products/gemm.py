@@ -14,8 +14,9 @@ from ...symbolic import polynomial as ix
 from ...symbolic.expr import Expr
 from ...symbolic.polynomial import Dim
 from ...tuning.attention_tiles import FEW_ROWS
-from ..context import GroupContext, unflatten
+from ..context import GroupContext
 from ..family import Reuse, register_family
+from ..geometry import unflatten
 from ..groups import Region
 from .product import Product, ProductFamily
 
@@ -32,8 +33,8 @@ def product_of(context: GroupContext) -> Product:
     def terms(where: Sequence[Dim], k: Dim) -> tuple[Expr, Expr]:
         *batch, m, n = where
         return (
-            context.read(left, (*broadcast_coordinates(batch, batch_shape, left.shape[:-2]), m, k)),
-            context.read(right, (*broadcast_coordinates(batch, batch_shape, right.shape[:-2]), k, n)),
+            context.operands.read(left, (*broadcast_coordinates(batch, batch_shape, left.shape[:-2]), m, k)),
+            context.operands.read(right, (*broadcast_coordinates(batch, batch_shape, right.shape[:-2]), k, n)),
         )
 
     return Product(ix.product(list(batch_shape)), result.shape[-2], result.shape[-1], left.shape[-1], output, terms)

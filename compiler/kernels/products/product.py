@@ -29,8 +29,10 @@ from ...symbolic.polynomial import Dim
 from ...tuning import gemm_tiles
 from ...tuning.config_choice import problem_key
 from ..config_key import epilogue, extent, loaded_types
-from ..context import Built, GroupContext, lanes_of, linear_grid, unflatten
+from ..context import GroupContext
+from ..draft import Built, Draft
 from ..family import KernelFamily
+from ..geometry import lanes_of, linear_grid, unflatten
 from ..loop_trips import most, within
 
 
@@ -108,7 +110,7 @@ class Hooks:
         self.batch = ix.coordinate("batch", product.batch)
         self.m = ix.coordinate("m", product.m)
         wide = self._a(lanes_of(ix.coordinate("step", ix.floordiv(product.k, LANES))))
-        self.k_lanes = LANES if divides(LANES, product.k) and context.vectorizes(wide) else 1
+        self.k_lanes = LANES if divides(LANES, product.k) and context.operands.vectorizes(wide) else 1
         self.steps = ix.floordiv(product.k, self.k_lanes)
 
     @property
@@ -166,7 +168,7 @@ class Hooks:
         columns = lanes_of(ix.coordinate("n", self.vectors))
         whole = divides(LANES, product.n)
         condition = None if whole else ex.in_range(columns, 0, product.n)
-        return self.context.stores(
+        return self.context.results.stores(
             product.output(self.batch, self.m, columns), ex.register("value", self.dtype), condition
         )
 
@@ -193,7 +195,7 @@ class Hooks:
         if self.context.group.output.dtype.packing == 1:
             return True
         run = self.product.stored_run
-        return run is not None and self.context.is_run(run)
+        return run is not None and self.context.results.is_run(run)
 
 
 def build_product(context: GroupContext, product: Product) -> Built:
@@ -218,20 +220,22 @@ def _register(context: GroupContext, hooks: Hooks, tile: gemm_tiles.RegisterTile
     product = hooks.product
     across, down = ix.ceildiv(hooks.vectors, tile.columns), ix.ceildiv(product.m, tile.rows)
     return context.built(
-        "gemm_register",
-        tile,
-        [hooks.load_a, hooks.load_b, hooks.store()],
-        dims={"m": product.m, "vectors": hooks.vectors, "steps": hooks.steps},
-        workgroup=(tile.across, tile.down, 1),
-        grid=(ix.ceildiv(across, tile.across), ix.ceildiv(down, tile.down), product.batch),
-        rounds=hooks.rounds(tile),
-        calls=LANES * most(hooks.steps),
-        flops=product.flops,
-        parameters={
-            **hooks.parameters,
-            "whole_rows": divides(tile.rows, product.m),
-            "whole_columns": divides(tile.columns, hooks.vectors),
-        },
+        Draft(
+            "gemm_register",
+            tile,
+            [hooks.load_a, hooks.load_b, hooks.store()],
+            dims={"m": product.m, "vectors": hooks.vectors, "steps": hooks.steps},
+            workgroup=(tile.across, tile.down, 1),
+            grid=(ix.ceildiv(across, tile.across), ix.ceildiv(down, tile.down), product.batch),
+            rounds=hooks.rounds(tile),
+            calls=LANES * most(hooks.steps),
+            flops=product.flops,
+            parameters={
+                **hooks.parameters,
+                "whole_rows": divides(tile.rows, product.m),
+                "whole_columns": divides(tile.columns, hooks.vectors),
+            },
+        )
     )
 
 
@@ -239,44 +243,48 @@ def _subgroup(context: GroupContext, hooks: Hooks, tile: gemm_tiles.SubgroupTile
     product = hooks.product
     rows = tile.rows * tile.subgroup
     return context.built(
-        "gemm_subgroup",
-        tile,
-        [hooks.load_a, hooks.load_b, hooks.store()],
-        dims={"m": product.m, "vectors": hooks.vectors, "steps": hooks.steps},
-        workgroup=(tile.subgroup, 1, 1),
-        grid=(ix.ceildiv(hooks.vectors, tile.columns), ix.ceildiv(product.m, rows), product.batch),
-        rounds=hooks.rounds(tile),
-        calls=LANES * most(hooks.steps),
-        flops=product.flops,
-        parameters={
-            **hooks.parameters,
-            "whole_rows": divides(rows, product.m),
-            "whole_columns": divides(tile.columns, hooks.vectors),
-        },
-        features=("subgroup",),
+        Draft(
+            "gemm_subgroup",
+            tile,
+            [hooks.load_a, hooks.load_b, hooks.store()],
+            dims={"m": product.m, "vectors": hooks.vectors, "steps": hooks.steps},
+            workgroup=(tile.subgroup, 1, 1),
+            grid=(ix.ceildiv(hooks.vectors, tile.columns), ix.ceildiv(product.m, rows), product.batch),
+            rounds=hooks.rounds(tile),
+            calls=LANES * most(hooks.steps),
+            flops=product.flops,
+            parameters={
+                **hooks.parameters,
+                "whole_rows": divides(rows, product.m),
+                "whole_columns": divides(tile.columns, hooks.vectors),
+            },
+            features=("subgroup",),
+        )
     )
 
 
 def _shared(context: GroupContext, hooks: Hooks, tile: gemm_tiles.SharedTile) -> Built:
     product = hooks.product
     return context.built(
-        "gemm_shared",
-        tile,
-        [replace(hooks.load_a, held=True), replace(hooks.load_b, held=True), hooks.store()],
-        dims={"m": product.m, "vectors": hooks.vectors, "steps": hooks.steps, "k": product.k},
-        workgroup=(tile.threads, 1, 1),
-        grid=(ix.ceildiv(product.n, tile.block_n), ix.ceildiv(product.m, tile.block_m), product.batch),
-        workgroup_bytes=tile.workgroup_bytes,
-        rounds=hooks.rounds(tile),
-        calls=LANES * most(hooks.steps),
-        flops=product.flops,
-        parameters={
-            **hooks.parameters,
-            "scalar": WGSL_TYPES[hooks.dtype],
-            "a_type": hooks.type if hooks.k_lanes == LANES else WGSL_TYPES[hooks.dtype],
-            "whole_steps": divides(tile.block_k, product.k),
-            "whole_columns": divides(tile.block_n, product.n),
-        },
+        Draft(
+            "gemm_shared",
+            tile,
+            [replace(hooks.load_a, held=True), replace(hooks.load_b, held=True), hooks.store()],
+            dims={"m": product.m, "vectors": hooks.vectors, "steps": hooks.steps, "k": product.k},
+            workgroup=(tile.threads, 1, 1),
+            grid=(ix.ceildiv(product.n, tile.block_n), ix.ceildiv(product.m, tile.block_m), product.batch),
+            workgroup_bytes=tile.workgroup_bytes,
+            rounds=hooks.rounds(tile),
+            calls=LANES * most(hooks.steps),
+            flops=product.flops,
+            parameters={
+                **hooks.parameters,
+                "scalar": WGSL_TYPES[hooks.dtype],
+                "a_type": hooks.type if hooks.k_lanes == LANES else WGSL_TYPES[hooks.dtype],
+                "whole_steps": divides(tile.block_k, product.k),
+                "whole_columns": divides(tile.block_n, product.n),
+            },
+        )
     )
 
 
@@ -287,21 +295,23 @@ _SPLIT_UNROLL = (4, 2, 1)
 def _split(context: GroupContext, hooks: Hooks, tile: gemm_tiles.SplitTile) -> Built:
     product = hooks.product
     return context.built(
-        "gemm_split",
-        tile,
-        [hooks.load_a, hooks.load_b, hooks.store()],
-        dims={"m": product.m, "vectors": hooks.vectors, "steps": hooks.steps},
-        workgroup=(tile.across, tile.parts, 1),
-        grid=(ix.ceildiv(hooks.vectors, tile.across), ix.ceildiv(product.m, tile.rows), product.batch),
-        workgroup_bytes=tile.workgroup_bytes,
-        rounds=hooks.rounds(tile),
-        calls=LANES * most(hooks.steps),
-        flops=product.flops,
-        parameters={
-            **hooks.parameters,
-            "whole_rows": divides(tile.rows, product.m),
-            "unroll": hooks.unroll(tile),
-        },
+        Draft(
+            "gemm_split",
+            tile,
+            [hooks.load_a, hooks.load_b, hooks.store()],
+            dims={"m": product.m, "vectors": hooks.vectors, "steps": hooks.steps},
+            workgroup=(tile.across, tile.parts, 1),
+            grid=(ix.ceildiv(hooks.vectors, tile.across), ix.ceildiv(product.m, tile.rows), product.batch),
+            workgroup_bytes=tile.workgroup_bytes,
+            rounds=hooks.rounds(tile),
+            calls=LANES * most(hooks.steps),
+            flops=product.flops,
+            parameters={
+                **hooks.parameters,
+                "whole_rows": divides(tile.rows, product.m),
+                "unroll": hooks.unroll(tile),
+            },
+        )
     )
 
 
@@ -330,21 +340,23 @@ def build_elements(
     registers = (("sum", sum_type),)
     where = _logical(context, flat)
     # The last thread computes up to three elements past the end: buffers are padded to 16 bytes.
-    stores = context.stores(where, ex.register("sum", dtype))
+    stores = context.results.stores(where, ex.register("sum", dtype))
     hooks = [
         Hook("accumulate", ("q", "k"), lanes, registers, total),
         Hook("store", ("q",), lanes, registers, None, stores),
     ]
     return context.built(
-        "gemm_element",
-        tile,
-        hooks,
-        dims={"threads": threads, "k": k},
-        workgroup=(tile.workgroup, 1, 1),
-        grid=linear_grid(threads, tile.workgroup, context.target),
-        rounds=most(k),
-        flops=flops,
-        parameters={"type": sum_type},
+        Draft(
+            "gemm_element",
+            tile,
+            hooks,
+            dims={"threads": threads, "k": k},
+            workgroup=(tile.workgroup, 1, 1),
+            grid=linear_grid(threads, tile.workgroup, context.target),
+            rounds=most(k),
+            flops=flops,
+            parameters={"type": sum_type},
+        )
     )
 
 

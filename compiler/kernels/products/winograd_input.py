@@ -15,8 +15,10 @@ from ...ops.math.winograd import transform
 from ...symbolic import expr as ex
 from ...symbolic import polynomial as ix
 from ...symbolic.lanes import LANES
-from ..context import Built, GroupContext, lanes_of, linear_grid, unflatten
+from ..context import GroupContext
+from ..draft import Built, Draft
 from ..family import KernelFamily, Reuse, register_family
+from ..geometry import lanes_of, linear_grid, unflatten
 from ..groups import Region
 from ..padded import read_padded
 
@@ -46,7 +48,7 @@ def _build(context: GroupContext) -> Built:
         for name, begin, number in zip(("row", "column"), attributes.begins, grid(attributes), strict=True)
     ]
     load = read_padded(context, value, ix.coordinate("image", value.shape[0]), lanes_of(vector), positions)
-    stores = context.stores(_stored(node), ex.register("value", "f32"))
+    stores = context.results.stores(_stored(node), ex.register("value", "f32"))
     hooks = [
         *tile_hooks(attributes, value.shape[0], count),
         Hook("load", ("image", "vector", "row", "column"), LANES, (), load),
@@ -55,15 +57,17 @@ def _build(context: GroupContext) -> Built:
     config = WinogradConfig(attributes.outputs)
     threads = ix.multiply(count, channels)
     return context.built(
-        "winograd_input",
-        config,
-        hooks,
-        dims={"threads": threads, "vectors": channels},
-        workgroup=(config.workgroup, 1, 1),
-        grid=linear_grid(threads, config.workgroup, context.target),
-        rounds=64,
-        flops=ix.product([threads, LANES, 4, matrices.size**3]),
-        parameters={"matrix": matrices.data, "size": matrices.size, "begins": attributes.begins},
+        Draft(
+            "winograd_input",
+            config,
+            hooks,
+            dims={"threads": threads, "vectors": channels},
+            workgroup=(config.workgroup, 1, 1),
+            grid=linear_grid(threads, config.workgroup, context.target),
+            rounds=64,
+            flops=ix.product([threads, LANES, 4, matrices.size**3]),
+            parameters={"matrix": matrices.data, "size": matrices.size, "begins": attributes.begins},
+        )
     )
 
 

@@ -15,8 +15,10 @@ from ...ops.math.winograd import transform
 from ...symbolic import expr as ex
 from ...symbolic import polynomial as ix
 from ...symbolic.lanes import LANES
-from ..context import Built, GroupContext, lanes_of, linear_grid
+from ..context import GroupContext
+from ..draft import Built, Draft
 from ..family import KernelFamily, register_family
+from ..geometry import lanes_of, linear_grid
 from ..groups import Region
 from .winograd_input import WinogradConfig, tile_hooks
 
@@ -29,8 +31,8 @@ def _build(context: GroupContext) -> Built:
     matrices = transform(attributes.outputs)
     channels, count = ix.floordiv(result.shape[1], LANES), value.shape[1]
     vector, tile = ix.coordinate("vector", channels), ix.coordinate("tile", count)
-    load = context.read(value, (ix.coordinate("point", value.shape[0]), tile, lanes_of(vector)))
-    stores = context.stores(_stored(node), ex.register("value", "f32"))
+    load = context.operands.read(value, (ix.coordinate("point", value.shape[0]), tile, lanes_of(vector)))
+    stores = context.results.stores(_stored(node), ex.register("value", "f32"))
     parameters = ("image", "vector", "row", "column")
     hooks = [
         *tile_hooks(attributes, attributes.images, count),
@@ -41,20 +43,22 @@ def _build(context: GroupContext) -> Built:
     threads = ix.multiply(count, channels)
     height, width = result.shape[2:]
     return context.built(
-        "winograd_output",
-        config,
-        hooks,
-        dims={"threads": threads, "vectors": channels, "height": height, "width": width},
-        workgroup=(config.workgroup, 1, 1),
-        grid=linear_grid(threads, config.workgroup, context.target),
-        rounds=64,
-        flops=ix.product([threads, LANES, 2, matrices.outputs, matrices.size, matrices.size + matrices.outputs]),
-        parameters={
-            "matrix": matrices.result,
-            "size": matrices.size,
-            "whole_rows": ix.modulo(height, attributes.outputs) == 0,
-            "whole_columns": ix.modulo(width, attributes.outputs) == 0,
-        },
+        Draft(
+            "winograd_output",
+            config,
+            hooks,
+            dims={"threads": threads, "vectors": channels, "height": height, "width": width},
+            workgroup=(config.workgroup, 1, 1),
+            grid=linear_grid(threads, config.workgroup, context.target),
+            rounds=64,
+            flops=ix.product([threads, LANES, 2, matrices.outputs, matrices.size, matrices.size + matrices.outputs]),
+            parameters={
+                "matrix": matrices.result,
+                "size": matrices.size,
+                "whole_rows": ix.modulo(height, attributes.outputs) == 0,
+                "whole_columns": ix.modulo(width, attributes.outputs) == 0,
+            },
+        )
     )
 
 

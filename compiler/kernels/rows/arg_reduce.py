@@ -20,8 +20,10 @@ from ...ops.internal.reduction import arg_reduce_array
 from ...symbolic import expr as ex
 from ...symbolic import polynomial as ix
 from ...symbolic.expr import Expr
-from ..context import Built, GroupContext, linear_grid
+from ..context import GroupContext
+from ..draft import Built, Draft
 from ..family import KernelFamily, register_family
+from ..geometry import linear_grid
 from ..loop_trips import within
 from .reduce import share
 from .rows import rows_along
@@ -53,7 +55,7 @@ def _build(context: GroupContext) -> Built:
     (shared, *_) = within(context.target, [shared, (1, 64), (1, 256)], lambda each: -(-long // each[1]))
     config = ArgReduceConfig(*shared)
     where = rows.coordinates()
-    value = context.read(operand, where)
+    value = context.operands.read(operand, where)
     names = tuple(f"row_{i}" for i in range(len(rows.row_axes)))
     kept = [
         (0 if axis == attributes.axis else coordinate)
@@ -69,26 +71,28 @@ def _build(context: GroupContext) -> Built:
         ),
         Hook("element", (*names, "column"), 1, (), value),
         Hook("replaces", (), 1, (("later", wgsl_type), ("earlier", wgsl_type)), _replaces(value.dtype, attributes)),
-        Hook("store", names, 1, (("place", "i32"),), None, context.stores(kept, place)),
+        Hook("store", names, 1, (("place", "i32"),), None, context.results.stores(kept, place)),
     ]
     size = config.rows * config.strips
     element_bytes = 8 if wgsl_type.startswith("vec2") else 4
     return context.built(
-        "arg_reduce",
-        config,
-        hooks,
-        dims={"rows": rows.rows, "columns": rows.columns},
-        workgroup=(size, 1, 1),
-        grid=linear_grid(ix.ceildiv(rows.rows, config.rows), 1, context.target),
-        rounds=-(-long // config.strips),
-        workgroup_bytes=0 if config.strips == 1 else size * (4 + element_bytes),
-        flops=ix.multiply(operand.elements, 1 + sum(1 for inner in ex.walk(value) if inner.args)),
-        parameters={
-            "element_type": wgsl_type,
-            "row_names": names,
-            "columns_are_contiguous": rows.columns_are_contiguous,
-            "halves": tuple(1 << level for level in reversed(range(config.strips.bit_length() - 1))),
-        },
+        Draft(
+            "arg_reduce",
+            config,
+            hooks,
+            dims={"rows": rows.rows, "columns": rows.columns},
+            workgroup=(size, 1, 1),
+            grid=linear_grid(ix.ceildiv(rows.rows, config.rows), 1, context.target),
+            rounds=-(-long // config.strips),
+            workgroup_bytes=0 if config.strips == 1 else size * (4 + element_bytes),
+            flops=ix.multiply(operand.elements, 1 + sum(1 for inner in ex.walk(value) if inner.args)),
+            parameters={
+                "element_type": wgsl_type,
+                "row_names": names,
+                "columns_are_contiguous": rows.columns_are_contiguous,
+                "halves": tuple(1 << level for level in reversed(range(config.strips.bit_length() - 1))),
+            },
+        )
     )
 
 

@@ -36,10 +36,13 @@ from ...symbolic.polynomial import Dim
 from ...target import Target
 from ...tuning.config_choice import problem_key
 from ..config_key import extent, loaded_types
-from ..context import Built, GroupContext, Phase, lanes_of, linear_grid, unflatten
+from ..context import GroupContext
+from ..draft import Built, Draft
 from ..family import KernelFamily, Overflow, Reuse, extremum_overflow, register_family
+from ..geometry import lanes_of, linear_grid, unflatten
 from ..groups import Region
 from ..loop_trips import most, within
+from ..results import Phase
 from .register_reuse import Kept, RowProgram, keep_shared
 from .rows import Rows, exit_to_domain, memory_order
 
@@ -125,11 +128,11 @@ def _build(context: GroupContext) -> Built:
         phases="+".join(phase.kind for phase in phases),
         a=loaded_types(*(phase.value for phase in phases)),
         y=context.group.output.dtype.name,
-        stores="row" if context.exit_is_row else "element",
+        stores="row" if context.results.exit_is_row else "element",
         loads=len(ex.loads(store.value)),
     )
     shape = (threads, columns, rows.columns_are_contiguous, row_lanes, column_lanes)
-    walks = len(phases), 0 if context.exit_is_row else 1
+    walks = len(phases), 0 if context.results.exit_is_row else 1
     possible = within(
         context.target,
         configurations(context.target, *shape),
@@ -137,19 +140,19 @@ def _build(context: GroupContext) -> Built:
     )
     config = context.choose(key, possible)
     where = rows.coordinates(row_lanes, column_lanes)
-    phases, store = context.row_program(where)
+    phases, store = context.results.row_program(where)
     types = _register_types(phases, row_lanes)
     lanes = max(row_lanes, column_lanes)
-    work = _work(phases, store, context.exit_is_row)
+    work = _work(phases, store, context.results.exit_is_row)
     program = RowProgram(phases, store)
     if config.steps:
-        program = keep_shared(phases, store, context.exit_is_row, config.steps, lanes)
+        program = keep_shared(phases, store, context.results.exit_is_row, config.steps, lanes)
         phases, store = program.phases, program.store
     hooks = [
         *_row_hooks(rows, row_lanes),
         *_phase_hooks(context, program, _row_names(rows), types, row_lanes, column_lanes),
     ]
-    if context.exit_is_row:
+    if context.results.exit_is_row:
         hooks.append(Hook("store", _row_names(rows), row_lanes, types, None, (store,)))
     else:
         registers = (*types, *_kept_types(program.used(store.value), lanes))
@@ -158,24 +161,30 @@ def _build(context: GroupContext) -> Built:
     size = config.rows * config.strips
     shapes = _shapes(context, program, row_lanes, column_lanes)
     return context.built(
-        "reduce_serial" if serial else "reduce_workgroup",
-        config,
-        hooks,
-        dims={"rows": threads, "columns": columns},
-        workgroup=(size, 1, 1),
-        grid=linear_grid(ix.ceildiv(threads, config.rows), 1, context.target),
-        rounds=_rounds(config, columns, *walks),
-        calls=-(-most(columns) // config.strips),
-        workgroup_bytes=0 if serial else sum({shape.element: size * _bytes(shape.type) for shape in shapes}.values()),
-        flops=ix.multiply(ix.product(region.domain), work),
-        parameters={
-            "phases": shapes,
-            "store_uses": () if context.exit_is_row else tuple(kept.name for kept in program.used(store.value)),
-            "row_names": _row_names(rows),
-            "stores_row": context.exit_is_row,
-            "columns_are_contiguous": rows.columns_are_contiguous,
-            "halves": tuple(1 << level for level in reversed(range(config.strips.bit_length() - 1))),
-        },
+        Draft(
+            "reduce_serial" if serial else "reduce_workgroup",
+            config,
+            hooks,
+            dims={"rows": threads, "columns": columns},
+            workgroup=(size, 1, 1),
+            grid=linear_grid(ix.ceildiv(threads, config.rows), 1, context.target),
+            rounds=_rounds(config, columns, *walks),
+            calls=-(-most(columns) // config.strips),
+            workgroup_bytes=0
+            if serial
+            else sum({shape.element: size * _bytes(shape.type) for shape in shapes}.values()),
+            flops=ix.multiply(ix.product(region.domain), work),
+            parameters={
+                "phases": shapes,
+                "store_uses": ()
+                if context.results.exit_is_row
+                else tuple(kept.name for kept in program.used(store.value)),
+                "row_names": _row_names(rows),
+                "stores_row": context.results.exit_is_row,
+                "columns_are_contiguous": rows.columns_are_contiguous,
+                "halves": tuple(1 << level for level in reversed(range(config.strips.bit_length() - 1))),
+            },
+        )
     )
 
 
@@ -184,7 +193,7 @@ def _walk(context: GroupContext) -> tuple[list[Phase], Store, Rows, int, int]:
     columns."""
     region = context.group.region
     assert region is not None
-    phases, store = context.row_program(domain_variables(region.domain))
+    phases, store = context.results.row_program(domain_variables(region.domain))
     order = memory_order([phase.value for phase in phases], region.domain)
     rows = Rows.split(region.domain, context.anchor.attributes.axes, order)
     return phases, store, rows, *_lanes(context, rows)
@@ -274,20 +283,20 @@ def _lanes(context: GroupContext, rows: Rows) -> tuple[int, int]:
         divisible = ix.modulo(rows.domain[rows.innermost], LANES) == 0
     if not divisible:
         return 1, 1
-    phases, store = context.row_program(rows.coordinates(*chosen))
+    phases, store = context.results.row_program(rows.coordinates(*chosen))
     values = [phase.value for phase in phases]
-    if not context.exit_is_row:
+    if not context.results.exit_is_row:
         values.append(store.value)
-    if any(value.dtype not in VECTOR_TYPES for value in values) or not all(map(context.vectorizes, values)):
+    if any(value.dtype not in VECTOR_TYPES for value in values) or not all(map(context.operands.vectorizes, values)):
         return 1, 1
     return chosen
 
 
 def _owns_words(context: GroupContext, rows: Rows, row_lanes: int, column_lanes: int) -> bool:
     """Whether every store of four lanes is one run of a packed result."""
-    if row_lanes != LANES and (context.exit_is_row or column_lanes != LANES):
+    if row_lanes != LANES and (context.results.exit_is_row or column_lanes != LANES):
         return False
-    return context.is_run(rows.coordinates(row_lanes, column_lanes))
+    return context.results.is_run(rows.coordinates(row_lanes, column_lanes))
 
 
 # -- hooks -----------------------------------------------------------------------------------------------------------
@@ -407,7 +416,7 @@ def _work(phases: list[Phase], store: Store, stores_row: bool) -> int:
 def _build_words(context: GroupContext, rows: Rows, row_lanes: int, column_lanes: int) -> Built:
     region = context.group.region
     assert region is not None
-    phases, final_store = context.row_program(rows.coordinates(row_lanes, column_lanes))
+    phases, final_store = context.results.row_program(rows.coordinates(row_lanes, column_lanes))
     if any(phase.value.dtype not in VECTOR_TYPES for phase in phases):
         raise UnsupportedError(
             f"a reduction of 64-bit integers to {context.group.output.dtype}", origin=context.anchor.origin
@@ -427,7 +436,7 @@ def _build_words(context: GroupContext, rows: Rows, row_lanes: int, column_lanes
     ]
     word = ix.variable("word", 0, max(ix.bounds(words)[1] - 1, 0))
     at = exit_to_domain(context, unflatten(lanes_of(word), [size for _, size in axes]), [axis for axis, _ in axes])
-    final_phases, store = context.row_program(at)
+    final_phases, store = context.results.row_program(at)
     hooks.append(Hook("store", ("word",), LANES, _register_types(final_phases, LANES), None, (store,)))
     columns = ix.ceildiv(rows.columns, column_lanes)
     steps = ix.bounds(columns)[1]
@@ -435,16 +444,18 @@ def _build_words(context: GroupContext, rows: Rows, row_lanes: int, column_lanes
         "words", 64, 1, 1, column_lanes, PARTIALS, BLOCK * PARTIALS if steps > 2 * BLOCK * PARTIALS else 0
     )
     return context.built(
-        "reduce_words",
-        config,
-        hooks,
-        dims={"elements": elements, "words": words, "columns": columns},
-        workgroup=(config.rows, 1, 1),
-        grid=linear_grid(words, config.rows, context.target),
-        rounds=LANES * _rounds(config, columns, len(phases), 0),
-        calls=LANES * most(columns),
-        flops=ix.multiply(ix.product(region.domain), _work(phases, store, context.exit_is_row)),
-        parameters={"phases": _shapes(context, program, 1, column_lanes), "row_names": _row_names(rows)},
+        Draft(
+            "reduce_words",
+            config,
+            hooks,
+            dims={"elements": elements, "words": words, "columns": columns},
+            workgroup=(config.rows, 1, 1),
+            grid=linear_grid(words, config.rows, context.target),
+            rounds=LANES * _rounds(config, columns, len(phases), 0),
+            calls=LANES * most(columns),
+            flops=ix.multiply(ix.product(region.domain), _work(phases, store, context.results.exit_is_row)),
+            parameters={"phases": _shapes(context, program, 1, column_lanes), "row_names": _row_names(rows)},
+        )
     )
 
 

@@ -15,7 +15,7 @@ from ...codegen.spec import Store
 from ...symbolic import expr as ex
 from ...symbolic import polynomial as ix
 from ...symbolic.expr import Expr
-from ..context import Phase
+from ..results import Phase
 
 #: Scalars of all kept values that a thread may hold
 MOST_SCALARS = 128

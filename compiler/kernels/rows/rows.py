@@ -17,7 +17,8 @@ from ...symbolic import polynomial as ix
 from ...symbolic.expr import Expr
 from ...symbolic.lanes import LANES
 from ...symbolic.polynomial import Dim
-from ..context import GroupContext, lanes_of, unflatten
+from ..context import GroupContext
+from ..geometry import lanes_of, unflatten
 
 
 def memory_order(values: Iterable[Expr], domain: Sequence[Dim]) -> list[int]:
@@ -158,5 +159,5 @@ class Rows:
 
 def rows_along(context: GroupContext, operand: Value, axis: int) -> Rows:
     """The domain of ``operand`` with ``axis`` as columns, in the order in which it lies in memory."""
-    trial = context.read(operand, domain_variables(operand.shape))
+    trial = context.operands.read(operand, domain_variables(operand.shape))
     return Rows.split(operand.shape, (axis,), memory_order([trial], operand.shape))

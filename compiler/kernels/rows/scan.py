@@ -18,8 +18,10 @@ from ...ir.graph import Node
 from ...ops.onnx.cumulative import cumulate_array
 from ...symbolic import expr as ex
 from ...symbolic import polynomial as ix
-from ..context import Built, GroupContext, linear_grid
+from ..context import GroupContext
+from ..draft import Built, Draft
 from ..family import KernelFamily, register_family
+from ..geometry import linear_grid
 from ..loop_trips import within
 from .rows import rows_along
 
@@ -51,7 +53,7 @@ def _build(context: GroupContext) -> Built:
     operand, attributes = node.operand(0), node.attributes
     rows = rows_along(context, operand, attributes.axis)
     where = rows.coordinates()
-    value = context.read(operand, where)
+    value = context.operands.read(operand, where)
     names = tuple(f"row_{i}" for i in range(len(rows.row_axes)))
     many, long = (max(ix.bounds(size)[1], 1) for size in (rows.rows, rows.columns))
     config = ScanConfig(1, 64) if long > _LONG and many < 1024 else ScanConfig(64, 1)
@@ -75,25 +77,27 @@ def _build(context: GroupContext) -> Built:
             1,
             (("value", wgsl_type),),
             None,
-            context.stores(where, ex.register("value", value.dtype)),
+            context.results.stores(where, ex.register("value", value.dtype)),
         ),
     ]
     return context.built(
-        "scan",
-        config,
-        hooks,
-        dims={"rows": rows.rows, "columns": rows.columns, "run": ix.ceildiv(rows.columns, config.strips)},
-        workgroup=(config.rows * config.strips, 1, 1),
-        grid=linear_grid(ix.ceildiv(rows.rows, config.rows), 1, context.target),
-        rounds=_rounds(config, long),
-        workgroup_bytes=0 if config.strips == 1 else config.strips * (8 if wgsl_type.startswith("vec2") else 4),
-        flops=operand.elements,
-        parameters={
-            "element_type": wgsl_type,
-            "row_names": names,
-            "exclusive": attributes.exclusive,
-            "reverse": attributes.reverse,
-        },
+        Draft(
+            "scan",
+            config,
+            hooks,
+            dims={"rows": rows.rows, "columns": rows.columns, "run": ix.ceildiv(rows.columns, config.strips)},
+            workgroup=(config.rows * config.strips, 1, 1),
+            grid=linear_grid(ix.ceildiv(rows.rows, config.rows), 1, context.target),
+            rounds=_rounds(config, long),
+            workgroup_bytes=0 if config.strips == 1 else config.strips * (8 if wgsl_type.startswith("vec2") else 4),
+            flops=operand.elements,
+            parameters={
+                "element_type": wgsl_type,
+                "row_names": names,
+                "exclusive": attributes.exclusive,
+                "reverse": attributes.reverse,
+            },
+        )
     )
 
 

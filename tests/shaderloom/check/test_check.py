@@ -22,7 +22,7 @@ from shaderloom.cli import app
 from shaderloom.compiler import driver
 from shaderloom.compiler.codegen import render
 from shaderloom.compiler.ir.layout import Layout
-from shaderloom.compiler.kernels.context import GroupContext
+from shaderloom.compiler.kernels.results import ResultWriter
 from shaderloom.compiler.ops.registry import registry
 from shaderloom.compiler.passes import pipeline
 from shaderloom.compiler.passes.manager import Pass, PassManager
@@ -178,17 +178,17 @@ def test_a_wrong_constant_that_fusion_hides(check, monkeypatch):
 
 def test_swapped_strides(check, monkeypatch):
     """A kernel writes its result with two axes swapped; only the fused kernel does."""
-    store = GroupContext._store
+    store = ResultWriter._store
 
     def swapped(self, output, where, value, condition):
         result = store(self, output, where, value, condition)
-        if output.name != "t" or self.group.region is None or len(self.group.nodes) < 2:
+        if output.name != "t" or self._group.region is None or len(self._group.nodes) < 2:
             return result
         order = list(output.layout.order)
         order[1], order[2] = order[2], order[1]
         return replace(result, position=Layout(tuple(order)).position(output.shape, where))
 
-    monkeypatch.setattr(GroupContext, "_store", swapped)
+    monkeypatch.setattr(ResultWriter, "_store", swapped)
     diagnosis = check(NETWORK).diagnosis
     assert diagnosis.kind == "kernel"
     assert diagnosis.tensor == "t"

@@ -1,0 +1,46 @@
+"""How threads and workgroups cover the elements of a kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..codegen.spec import Grid
+from ..symbolic import polynomial as ix
+from ..symbolic.lanes import LANES, lane_variable
+from ..symbolic.polynomial import Dim
+from ..target import Target
+
+
+def lanes_of(base: Dim) -> Dim:
+    """The coordinate of four neighbours: ``4 * base + lane``."""
+    return ix.add(ix.multiply(base, LANES), lane_variable())
+
+
+def linear_grid(threads: Dim, workgroup_size: int, target: Target) -> Grid:
+    """Workgroups for a flat range of threads; a second dimension where the first would exceed the limit.
+
+    Kernels compute their number as ``id.x + id.y * groups.x * workgroup_size`` and return if it is too large.
+    """
+    groups = ix.ceildiv(threads, workgroup_size)
+    limit = target.limit("max-compute-workgroups-per-dimension")
+    if ix.bounds(groups)[1] <= limit:
+        return groups, 1, 1
+    return limit, ix.ceildiv(groups, limit), 1
+
+
+def unflatten(flat: Dim, sizes: Sequence[Dim]) -> list[Dim]:
+    """Coordinates of element ``flat`` in a row-major block of ``sizes``; the outermost that is not 1 is not reduced.
+
+    So neighbours along the innermost axis stay neighbours for elements past the end too, whose coordinates are too
+    large.
+    """
+    coordinates: list[Dim] = [0] * len(sizes)
+    wide = [axis for axis, size in enumerate(sizes) if size != 1]
+    for axis in reversed(wide[1:]):
+        if sizes[axis] == 0:  # the block has no elements: nothing will run
+            continue
+        coordinates[axis] = ix.modulo(flat, sizes[axis])
+        flat = ix.floordiv(flat, sizes[axis])
+    if wide:
+        coordinates[wide[0]] = flat
+    return coordinates
