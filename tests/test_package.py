@@ -70,9 +70,10 @@ def test_every_folder_with_modules_is_a_package():
 
 def test_templates_are_found_as_resources():
     templates = importlib.resources.files("shaderloom.templates")
-    names = [entry.name for entry in templates.iterdir() if entry.name.endswith(".wgsl.j2")]
-    assert names
-    assert all(templates.joinpath(name).read_text(encoding="utf-8").strip() for name in names)
+    folders = [entry for entry in templates.iterdir() if entry.is_dir() and not entry.name.startswith("__")]
+    assert {"gemm", "reduce", "functions"} <= {folder.name for folder in folders}
+    files = [file for folder in folders for file in folder.iterdir()]
+    assert all(file.name.endswith(".wgsl.j2") and file.read_text(encoding="utf-8").strip() for file in files)
 
 
 def test_documents_name_files_that_exist():

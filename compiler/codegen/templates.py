@@ -1,4 +1,6 @@
-"""The environment of the Jinja templates.  It is strict: an undefined name is an error."""
+"""The Jinja templates: a folder for each kind of kernel, and a strict environment in which an undefined name is an
+error.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +8,10 @@ from functools import lru_cache
 from importlib import resources
 
 import jinja2
+
+from ...runtime.plan.errors import InternalError
+
+_SUFFIX = ".wgsl.j2"
 
 
 @lru_cache(maxsize=1)
@@ -25,3 +31,27 @@ def environment() -> jinja2.Environment:
         keep_trailing_newline=True,
         autoescape=False,
     )
+
+
+@lru_cache(maxsize=1)
+def _kernel_files() -> dict[str, str]:
+    """Templates of kernels: name -> path below the folder of templates.  Names are unique among all folders."""
+    files: dict[str, str] = {}
+    for folder in resources.files("shaderloom.templates").iterdir():
+        if not folder.is_dir():
+            continue
+        for file in folder.iterdir():
+            if file.name.endswith(_SUFFIX):
+                name = file.name.removesuffix(_SUFFIX)
+                if name in files:
+                    raise InternalError(f"there are two templates '{name}': {files[name]}, {folder.name}/{file.name}")
+                files[name] = f"{folder.name}/{file.name}"
+    return files
+
+
+def kernel_template(name: str) -> jinja2.Template:
+    """Return the template of a kernel by its name, which plans show."""
+    file = _kernel_files().get(name)
+    if file is None:
+        raise InternalError(f"there is no template '{name}'")
+    return environment().get_template(file)
