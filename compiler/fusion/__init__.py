@@ -10,7 +10,8 @@ form a cycle.
 
 *Prologue.*  A node that computes each element on its own (``OpDef.is_map``) and that no region took is either
 materialised by a kernel of its own or *inlined* into its consumers, composed into their load expressions
-(:mod:`.prologues`; :mod:`.operand_limit` for the kernels that would bind too much then).
+(:mod:`.prologues`, rules in :mod:`.prologue_rules`; :mod:`.operand_limit` for the kernels that would then bind too
+much).
 
 Every decision that keeps two neighbours apart is recorded in ``Fusion.reasons``.
 """

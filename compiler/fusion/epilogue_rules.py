@@ -1,50 +1,174 @@
 """Which consumers may join a region, and which of its values the kernel may store.
 
 Every value of a region has coordinates in terms of the result of its anchor: a consumer joins when its operands are
-where its own result is.  Views that can be inverted (``store_map``) only change the coordinates.
+where its own result is.  Views that can be inverted (``store_map``) only change the coordinates.  The rules are
+:data:`EPILOGUE_RULES`.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cached_property
+
 from ..ir.coordinates import broadcast_coordinates, domain_variables
 from ..ir.graph import Node, Shape, Value
-from ..kernels.family import KernelFamily
 from ..kernels.groups import Region
+from ..ops.registry import OpDef
 from ..symbolic import polynomial as ix
 from ..symbolic.lanes import LANES
 from ..symbolic.polynomial import Dim
 from .partition import Partition, is_literal
+from .rule import FusionRule, first_remark
 
 #: Elements of a row beyond which a thread does not reduce the rows of all the elements in its word
 LONG_ROW = 8192
 
 
+@dataclass
+class Consumer:
+    """A candidate: ``user``, which reads the result of ``producer``, a member of ``region``."""
+
+    partition: Partition
+    region: Region
+    user: Node
+    producer: Node
+
+    @property
+    def result(self) -> Value:
+        return self.user.outputs[0]
+
+    @cached_property
+    def definition(self) -> OpDef:
+        return self.partition.operators.of(self.user)
+
+    @cached_property
+    def inner(self) -> set[Value]:
+        """The operands that the region computes."""
+        return {value for value in self.user.inputs if value is not None and value in self.region.coordinates}
+
+    @cached_property
+    def is_reduction(self) -> bool:
+        """Whether the region is a row program and the user one of its phases."""
+        family = self.partition.family_of(self.user)
+        return family is not None and family.is_row_program and bool(self.region.reductions)
+
+    @cached_property
+    def is_view(self) -> bool:
+        """Whether the user only changes coordinates, in a way that can be inverted."""
+        return (
+            not self.is_reduction
+            and self.definition.store_map is not None
+            and len(self.inner) == 1
+            and self.user.inputs[0] in self.inner
+        )
+
+    @cached_property
+    def coordinates(self) -> Shape | None:
+        """Coordinates that the result has in the region; None where the operands are not where it is."""
+        region, user = self.region, self.user
+        if self.is_reduction:
+            return self.partition.anchor_family(region).result_coordinates(user)
+        if self.is_view:
+            assert self.definition.store_map is not None
+            return tuple(self.definition.store_map(user, region.coordinates[user.operand(0)]))
+        return self._elementwise_coordinates
+
+    @property
+    def is_elementwise(self) -> bool:
+        return not self.is_reduction and not self.is_view
+
+    @cached_property
+    def _elementwise_coordinates(self) -> Shape | None:
+        shape = self.result.shape
+        for value in self.inner:
+            if value.shape == shape:
+                return self.region.coordinates[value]
+        if self.region.reductions and shape == self.region.domain:
+            return domain_variables(self.region.domain)
+        return None
+
+    def operands_meet(self) -> bool:
+        """Return whether every operand of the region is at the coordinates at which the result reads it."""
+        where, shape = self.coordinates, self.result.shape
+        assert where is not None
+        return all(
+            broadcast_coordinates(where, shape, value.shape) == self.region.coordinates[value] for value in self.inner
+        )
+
+
+#: What keeps a consumer out of a region; the first rule that holds gives the remark
+EPILOGUE_RULES: tuple[FusionRule[Consumer], ...] = (
+    FusionRule(
+        "taken",
+        lambda c: c.user in c.partition.region_of,
+        "{c.user.op} already belongs to a later kernel",
+    ),
+    FusionRule(
+        "several-outputs",
+        lambda c: len(c.user.outputs) != 1 or bool(c.user.blocks),
+        "{c.user.op} has several outputs",
+    ),
+    FusionRule(
+        "once-or-each-run",
+        lambda c: (c.result in c.partition.constant) != (c.producer.outputs[0] in c.partition.constant),
+        "the producer runs once when weights are made",
+    ),
+    FusionRule(
+        "operand-limit",
+        lambda c: not _binds(c.partition, c.region, c.user),
+        "{c.partition.too_many_buffers}",
+    ),
+    FusionRule(
+        "other-rows",
+        lambda c: c.is_reduction and not _reduces_domain(c.region, c.user),
+        "the second reduction is over another tensor shape",
+    ),
+    FusionRule(
+        "other-axes",
+        lambda c: c.is_reduction and c.user.attributes.axes != c.region.anchor.attributes.axes,
+        "the second reduction is over other axes",
+    ),
+    FusionRule(
+        "not-elementwise",
+        lambda c: c.is_elementwise and c.definition.element is None,
+        "{c.user.op} does not work element by element",
+    ),
+    FusionRule(
+        "shared-words",
+        lambda c: c.is_elementwise and c.result.dtype.packing > 1 and not c.region.reductions,
+        "two threads would write one word of a {c.result.dtype} result",
+    ),
+    FusionRule(
+        "long-integers",
+        lambda c: (
+            c.is_elementwise
+            and c.result.dtype.packing > 1
+            and any(value.dtype.bits == 64 for value in c.region.coordinates)
+        ),
+        "a reduction of 64-bit integers owns no words of a {c.result.dtype} result",
+    ),
+    FusionRule(
+        "broadcast",
+        lambda c: c.coordinates is None,
+        "the result is broadcast to a larger shape",
+    ),
+    FusionRule(
+        "other-coordinates",
+        lambda c: c.is_elementwise and not c.operands_meet(),
+        "its operands are at different coordinates",
+    ),
+)
+
+
 def coordinates_in(partition: Partition, region: Region, user: Node, producer: Node) -> Shape | str:
-    """The coordinates that the result of ``user``, which reads that of ``producer``, has in the region; or why it may
-    not join it."""
-    definition = partition.operators.of(user)
-    if user in partition.region_of:
-        return f"{user.op} already belongs to a later kernel"
-    if len(user.outputs) != 1 or user.blocks:
-        return f"{user.op} has several outputs"
-    if (user.outputs[0] in partition.constant) != (producer.outputs[0] in partition.constant):
-        return "the producer runs once when weights are made"
-    if not _binds(partition, region, user):
-        return partition.too_many_buffers
-    family = partition.family_of(user)
-    if family is not None and family.is_row_program and region.reductions:
-        return _of_reduction(region, user, family)
-    inner = {value for value in user.inputs if value is not None and value in region.coordinates}
-    if definition.store_map is not None and len(inner) == 1 and user.inputs[0] in inner:
-        return tuple(definition.store_map(user, region.coordinates[user.operand(0)]))
-    if definition.element is None:
-        return f"{user.op} does not work element by element"
-    result = user.outputs[0].dtype
-    if result.packing > 1 and not region.reductions:
-        return f"two threads would write one word of a {result} result"
-    if result.packing > 1 and any(value.dtype.bits == 64 for value in region.coordinates):
-        return f"a reduction of 64-bit integers owns no words of a {result} result"
-    return _of_elementwise(region, user, inner)
+    """Return the coordinates that the result of ``user``, which reads that of ``producer``, has in the region; or the
+    remark why it may not join it."""
+    candidate = Consumer(partition, region, user, producer)
+    remark = first_remark(EPILOGUE_RULES, candidate)
+    if remark is not None:
+        return remark
+    assert candidate.coordinates is not None
+    return candidate.coordinates
 
 
 def _binds(partition: Partition, region: Region, user: Node) -> bool:
@@ -62,33 +186,11 @@ def _binds(partition: Partition, region: Region, user: Node) -> bool:
     return len(outside) + 1 <= partition.max_operands
 
 
-def _of_reduction(region: Region, user: Node, family: KernelFamily) -> Shape | str:
+def _reduces_domain(region: Region, user: Node) -> bool:
+    """Whether a reduction reads a tensor in the shape and at the coordinates of the region's domain."""
     names = domain_variables(region.domain)
     source = user.operand(0)
-    if source.shape != region.domain or region.coordinates.get(source, names) != names:
-        return "the second reduction is over another tensor shape"
-    if user.attributes.axes != region.anchor.attributes.axes:
-        return "the second reduction is over other axes"
-    return family.result_coordinates(user)
-
-
-def _of_elementwise(region: Region, user: Node, inner: set[Value]) -> Shape | str:
-    """``inner``: the operands that the region computes."""
-    shape = user.outputs[0].shape
-    where: Shape | None = None
-    for value in inner:
-        if value.shape == shape:
-            if where is not None and where != region.coordinates[value]:
-                return "its operands are at different coordinates"
-            where = region.coordinates[value]
-    if where is None and region.reductions and shape == region.domain:
-        where = domain_variables(region.domain)
-    if where is None:
-        return "the result is broadcast to a larger shape"
-    for value in inner:
-        if broadcast_coordinates(where, shape, value.shape) != region.coordinates[value]:
-            return "its operands are at different coordinates"
-    return where
+    return source.shape == region.domain and region.coordinates.get(source, names) == names
 
 
 def may_exit(partition: Partition, region: Region, value: Value) -> bool:

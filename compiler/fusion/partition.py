@@ -53,6 +53,7 @@ class Partition:
 
     @property
     def too_many_buffers(self) -> str:
+        """The remark on a kernel that would exceed the limit of buffers."""
         return f"the kernel would bind more than {self.max_operands} buffers"
 
     def owners(self) -> list[Value]:

@@ -1,24 +1,15 @@
 """Prologues: which map nodes are computed inside the kernels that read them, and which exist in memory.
 
-Nodes are visited from the back, so that the consumers of each are decided.
+Nodes are visited from the back, so that the consumers of each are decided.  The rules are in :mod:`.prologue_rules`.
 """
 
 from __future__ import annotations
 
 from ..ir.graph import Node, Value
 from ..kernels.family import Reuse
-from ..ops.registry import OpDef
-from ..symbolic import expr as ex
-from .partition import INLINE_LIMIT, Partition
-
-#: Work of an inlined prologue, in simple operations, that a consumer may repeat
-LIGHT_WORK = 8
-#: The same where each repetition stands beside the loads of a whole column of weights: a product of few rows
-ROW_WORK = 24
-#: Work that several consumers may repeat each
-SHARED_WORK = 2
-#: Work that a convolution may repeat for every position of its window besides
-WINDOW_WORK = 2
+from .partition import Partition
+from .prologue_rules import PROLOGUE_RULES, Inlining, MapWork
+from .rule import first_remark
 
 
 def place_maps(partition: Partition) -> None:
@@ -34,7 +25,7 @@ class _Inliner:
         self.partition = partition
         self.operators = partition.operators
         self.consumers: dict[Node, dict[int, Reuse]] = {}  #: inlined node -> kernels that compute it
-        self.own_work: dict[Node, int] = {}
+        self.works = MapWork(partition)
         self.inlined_in: dict[int, int] = {}  #: how many nodes each kernel inlines
 
     def place(self, node: Node) -> None:
@@ -47,7 +38,8 @@ class _Inliner:
                 partition.materialise.add(value)  # a weight, read at run time
                 return
             kernels.update(self._kernels_of(user, value))
-        reason = self._why_materialise(node, value, kernels)
+        candidate = Inlining(partition, node, kernels, self.inlined_in, self.works)
+        reason = first_remark(PROLOGUE_RULES, candidate)
         if reason is None:
             self.consumers[node] = kernels
             for kernel in kernels:
@@ -72,70 +64,3 @@ class _Inliner:
         if any(value in self.partition.materialise for value in user.outputs):
             return {user.id: Reuse.ONCE}
         return self.consumers[user]
-
-    def _why_materialise(self, node: Node, value: Value, kernels: dict[int, Reuse]) -> str | None:
-        definition = self.operators.of(node)
-        if value in self.partition.outputs:
-            return "the value is an output of the model"
-        if node.op == "Relayout":
-            return "a weight in the layout of its consumer"
-        if not self.partition.enabled:
-            return "fusion is off"
-        if any(self.inlined_in.get(kernel, 0) >= INLINE_LIMIT for kernel in kernels):
-            return f"the consumer inlines {INLINE_LIMIT} nodes already"
-        if value in self.partition.narrow:
-            return None
-        reuse = max(kernels.values(), default=Reuse.ONCE)
-        if definition.is_view:
-            many = len(definition.data_inputs(node)) > 2
-            if many and reuse > Reuse.ONCE:
-                return f"{node.op} chooses among operands: too slow inside a loop"
-            return None
-        work = self._work(node)
-        if len(kernels) > 1 and work > SHARED_WORK:
-            return "several kernels would compute it again"
-        if reuse > Reuse.ONCE and work > (ROW_WORK if reuse is Reuse.FEW else LIGHT_WORK):
-            return "its work would be repeated for every use of an element"
-        if reuse is Reuse.WINDOW and work > WINDOW_WORK:
-            return "its work would be repeated for every position of a window"
-        return None
-
-    def _work(self, node: Node) -> int:
-        """Simple operations to compute one element, inlined operands included; not counted on beyond ROW_WORK."""
-        total, stack = 0, [node]
-        while stack and total <= ROW_WORK:
-            current = stack.pop()
-            total += self._own_work(current)
-            for value in current.inputs:
-                if value is None or value.producer is None or value in self.partition.materialise:
-                    continue
-                producer = value.producer
-                inlined = self.operators.of(producer).is_map and producer not in self.partition.region_of
-                if inlined and len(value.users) == 1:
-                    stack.append(producer)
-        return total
-
-    def _own_work(self, node: Node) -> int:
-        found = self.own_work.get(node)
-        if found is None:
-            definition = self.operators.of(node)
-            if definition.is_view:
-                found = 0
-            elif definition.gather is not None:
-                found = 4 * definition.reads
-            else:
-                found = _element_work(definition, node)
-            self.own_work[node] = found
-        return found
-
-
-def _element_work(definition: OpDef, node: Node) -> int:
-    """Cost of an elementwise operator: its expression's operations, expensive functions counted four times."""
-    arguments = [
-        ex.register(f"x{position}", value.dtype.compute)
-        for position, value in enumerate(node.inputs)
-        if value is not None
-    ]
-    assert definition.element is not None
-    result = definition.element(node, arguments)
-    return sum(4 if inner.op in ex.EXPENSIVE else 1 for inner in ex.walk(result) if inner.args)
