@@ -22,7 +22,7 @@ from .emitter import Emitter, packed_words
 from .helpers import helper_text, with_dependencies
 from .spec import LONG_WORDS, Hook, KernelSpec, Operand, Workgroup
 from .stores import emit_store, owns_words
-from .templates import kernel_template
+from .templates import environment, kernel_file
 from .types import VECTOR_TYPES, wgsl_type
 from .writer import Functions, symbol_field
 
@@ -136,14 +136,18 @@ def template_text(
 
     ``spelled`` tells parameters apart that are equal as keys and not as text: True and 1, 0.0 and -0.0.
     """
-    return kernel_template(template).render(
-        config=config,
-        dim=lambda name: f"@@size:{name}@@",
-        hooks=hooks,
-        packed=dict(packed),
-        workgroup=workgroup,
-        declarations=_PLACE_OF_DECLARATIONS,
-        **dict(parameters),
+    return (
+        environment()
+        .get_template(kernel_file(template))
+        .render(
+            config=config,
+            dim=lambda name: f"@@size:{name}@@",
+            hooks=hooks,
+            packed=dict(packed),
+            workgroup=workgroup,
+            declarations=_PLACE_OF_DECLARATIONS,
+            **dict(parameters),
+        )
     )
 
 

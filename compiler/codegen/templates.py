@@ -49,9 +49,9 @@ def _kernel_files() -> dict[str, str]:
     return files
 
 
-def kernel_template(name: str) -> jinja2.Template:
-    """Return the template of a kernel by its name, which plans show."""
+def kernel_file(name: str) -> str:
+    """Return the path of a kernel's template by its name, which plans show."""
     file = _kernel_files().get(name)
     if file is None:
         raise InternalError(f"there is no template '{name}'")
-    return environment().get_template(file)
+    return file

@@ -153,7 +153,7 @@ def test_outputs_alone(check):
 
 
 def test_a_wrong_constant_in_a_template(check, monkeypatch):
-    plant_in_template(monkeypatch, "window.wgsl.j2", "initial()", "max(initial(), 0.75)")
+    plant_in_template(monkeypatch, "conv/window.wgsl.j2", "initial()", "max(initial(), 0.75)")
     result = check(NETWORK, per_node=False)
     diagnosis = result.diagnosis
     assert diagnosis.kind == "kernel"
@@ -166,7 +166,7 @@ def test_a_wrong_constant_in_a_template(check, monkeypatch):
 
 def test_a_wrong_constant_that_fusion_hides(check, monkeypatch):
     """The fault is in the code for products: of the kernels that use it the first in graph order is named."""
-    plant_in_template(monkeypatch, "gemm_register.wgsl.j2", "var step = 0", "var step = 1")
+    plant_in_template(monkeypatch, "gemm/gemm_register.wgsl.j2", "var step = 0", "var step = 1")
     result = check(NETWORK)
     diagnosis = result.diagnosis
     assert diagnosis.kind == "kernel"
@@ -198,7 +198,7 @@ def test_swapped_strides(check, monkeypatch):
 
 
 def test_a_missing_barrier(check, monkeypatch):
-    plant_in_template(monkeypatch, "reduce_workgroup.wgsl.j2", "workgroupBarrier();", "")
+    plant_in_template(monkeypatch, "reduce/reduce_workgroup.wgsl.j2", "workgroupBarrier();", "")
     # Sizes of its own: workgroup memory may still hold the right numbers of another test's run.
     result = check(ROWS.replace("8192", "8448"))
     diagnosis = result.diagnosis
@@ -393,7 +393,7 @@ def test_command_says_what_agrees(command, tmp_path):
 
 
 def test_command_fails_when_results_differ(command, monkeypatch):
-    plant_in_template(monkeypatch, "window.wgsl.j2", "initial()", "max(initial(), 0.75)")
+    plant_in_template(monkeypatch, "conv/window.wgsl.j2", "initial()", "max(initial(), 0.75)")
     output = command(status=1).output
     assert "first difference: tensor 'p'" in output
     assert "ONNX node: MaxPool (main node 2)" in output

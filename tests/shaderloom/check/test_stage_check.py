@@ -251,7 +251,7 @@ def test_a_fault_in_a_later_stage(check, monkeypatch):
 
 
 def test_a_fault_in_a_template_of_a_later_stage(check, monkeypatch):
-    plant_in_template(monkeypatch, "gemm_register.wgsl.j2", "var step = 0", "var step = 1")
+    plant_in_template(monkeypatch, "gemm/gemm_register.wgsl.j2", "var step = 0", "var step = 1")
     result = check("branch")
     diagnosis = result.diagnosis
     assert diagnosis.kind == "kernel" and "gemm" in diagnosis.kernel

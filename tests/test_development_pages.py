@@ -1,0 +1,69 @@
+"""The pages on adding a kernel and a fusion rule: what they say works, in a copy of the repository."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from textwrap import indent
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = ROOT / "docs" / "development"
+#: A block of code with the file that it is, or the table in a file whose last entry it is
+BLOCK = re.compile(r'^```\w+ title="([^"]+)"(?: after="(\w+)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    """A copy of what the compiler and its tests need."""
+    unneeded = shutil.ignore_patterns("__pycache__", "golden", "data", "web", "conformance")
+    for name in ("compiler", "runtime", "shaderloom", "templates", "tests"):
+        shutil.copytree(ROOT / name, tmp_path / name, symlinks=True, ignore=unneeded)
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    return tmp_path
+
+
+def follow(page: str, checkout: Path) -> list[str]:
+    """Write the blocks of a page into ``checkout``; return the tests among them."""
+    tests = []
+    for name, table, text in BLOCK.findall((PAGES / page).read_text(encoding="utf-8")):
+        path = checkout / name
+        if table:
+            source = path.read_text(encoding="utf-8")
+            start = source.index(f"\n{table}")
+            end = source.index("\n)\n", start) + 1
+            path.write_text(source[:end] + indent(text.rstrip() + ",\n", "    ") + source[end:], encoding="utf-8")
+            continue
+        assert not path.exists()
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        if name.startswith("tests/"):
+            tests.append(name)
+    return tests
+
+
+@pytest.mark.parametrize("page", ["adding-a-kernel.md", "adding-a-fusion-rule.md"])
+def test_a_page_works_as_it_says(page, checkout, device):
+    """The files of a page, in a copy: its own tests pass there, and fail without the rest of the files."""
+    tests = follow(page, checkout)
+    assert tests
+    assert run(checkout, tests) == 0
+    sources = [name for name, _, _ in BLOCK.findall((PAGES / page).read_text(encoding="utf-8")) if name not in tests]
+    for name in sources:
+        original = ROOT / name
+        (checkout / name).write_bytes(original.read_bytes()) if original.exists() else (checkout / name).unlink()
+    assert run(checkout, tests) == 1
+
+
+def run(checkout: Path, tests: list[str]) -> int:
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", *tests]
+    environment = {**os.environ, "PYTHONPATH": str(checkout), "PYTHONDONTWRITEBYTECODE": "1"}
+    environment.pop("PYTEST_ADDOPTS", None)
+    result = subprocess.run(command, cwd=checkout, env=environment, capture_output=True, text=True, timeout=120)
+    print(result.stdout, result.stderr)
+    return result.returncode
