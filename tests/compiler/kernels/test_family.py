@@ -1,0 +1,105 @@
+"""What families of kernels say about themselves, and who asks them."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from shaderloom.compiler.binding.shape_binding import bind_shapes, specialise
+from shaderloom.compiler.codegen.render import render
+from shaderloom.compiler.compilation import Compilation
+from shaderloom.compiler.frontend import load_model
+from shaderloom.compiler.fusion import fuse
+from shaderloom.compiler.kernels.context import GroupContext
+from shaderloom.compiler.kernels.family import build, family_named, register_family
+from shaderloom.compiler.kernels.map import MAP, Map
+from shaderloom.compiler.ops.registry import registry
+from shaderloom.compiler.passes.expand import expand
+from shaderloom.compiler.passes.layout import assign_layouts
+from shaderloom.compiler.target import target_of
+from shaderloom.runtime.plan.device_profile import WEB
+from shaderloom.runtime.plan.dtypes import FLOAT16, FLOAT32
+from shaderloom.runtime.plan.errors import InternalError, ShaderloomError
+
+from ...support.cases import all_cases
+
+COMPILER = Path(__file__).resolve().parents[3] / "compiler"
+#: Operators whose kernels are of the families that store packed results, and of some that do not
+OPERATORS = {"Conv", "ConvTranspose", "MatMul", "ReduceMean", "Softmax", "LayerNormalization", "AveragePool", "CumSum"}
+
+
+def test_operators_name_families_that_exist():
+    names = {definition.family for definition in registry.all() if definition.family is not None}
+    assert len(names) > 10
+    assert [name for name in names if family_named(name).name != name] == []
+
+
+def test_a_name_belongs_to_one_family():
+    with pytest.raises(ValueError, match="map is registered already"):
+        register_family(Map())
+    assert family_named("map") is MAP
+
+
+def test_an_unknown_family():
+    with pytest.raises(InternalError, match="no kernel family 'fold'"):
+        family_named("fold")
+
+
+def test_nobody_tests_the_name_of_a_family():
+    """Comparisons with names would have to be found and changed for a new family."""
+    found = []
+    for path in COMPILER.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not isinstance(node, ast.Compare):
+                continue
+            sides = (node.left, *node.comparators)
+            names = [side for side in sides if isinstance(side, ast.Attribute | ast.Name)]
+            if any((side.attr if isinstance(side, ast.Attribute) else side.id) == "family" for side in names) and any(
+                isinstance(inner, ast.Constant) and isinstance(inner.value, str)
+                for side in sides
+                for inner in ast.walk(side)
+            ):
+                found.append(f"{path.relative_to(COMPILER)}:{node.lineno}")
+    assert found == []
+
+
+@pytest.mark.parametrize("kind", ["discrete", "cpu"])
+@pytest.mark.parametrize("name", sorted(OPERATORS))
+def test_a_kernel_can_store_what_it_says(name, kind):
+    """A family's answer is what building and rendering the kernel with a packed result shows."""
+    compilation = Compilation(target_of(replace(WEB, kind=kind)))
+    asked = 0
+    for case in all_cases():
+        if case.definition.name != name or case.definition.domain:
+            continue
+        imported = load_model(case.model())
+        graph = specialise(
+            imported, bind_shapes(imported, {key: array.shape for key, array in case.feeds.items()}).shapes
+        )
+        expand(graph)
+        fusion = fuse(graph)
+        assign_layouts(graph, fusion)
+        for group in fusion.groups:
+            if group.region is None or group.output.dtype is not FLOAT32:
+                continue
+            said = family_named(group.family).can_store(GroupContext(group, fusion.materialised, compilation), FLOAT16)
+            assert said == is_same_with_halves(group, fusion, compilation), (case.name, group.output)
+            asked += 1
+    assert asked
+
+
+def is_same_with_halves(group, fusion, compilation) -> bool:
+    """Whether a kernel stays the same with a result of float16, of which no two threads share a word."""
+    full = build(GroupContext(group, fusion.materialised, compilation)).spec
+    group.output.dtype = FLOAT16
+    try:
+        half = build(GroupContext(group, fusion.materialised, compilation)).spec
+        render(half)
+    except ShaderloomError:
+        return False
+    finally:
+        group.output.dtype = FLOAT32
+    return (full.template, full.config) == (half.template, half.config)
