@@ -54,58 +54,24 @@ def _build(context: GroupContext) -> Built:
     node = context.anchor
     attributes = node.attributes
     steps, directions, batch, units = _sizes(node)
-    time, direction, image, unit = (
-        ix.coordinate(name, size)
-        for name, size in (("time", node.output.shape[0]), ("direction", directions), ("batch", batch), ("unit", units))
-    )
-    gate_rows = node.operand(RECURRENCE).shape[1]
-    row, inner = ix.coordinate("row", gate_rows), ix.coordinate("inner", units)
-    value = ex.register("value", "f32")
-
-    def read(position: int, *where: Dim) -> Expr:
-        operand = node.optional(position)
-        return ex.const(0.0, "f32") if operand is None else context.operands.read(operand, where)
-
-    state = ("direction", "batch", "unit")
-    hooks = [
-        Hook("gate", ("time", "direction", "batch", "row"), 1, (), read(GATES, direction, time, image, row)),
-        Hook("recurrence", ("direction", "row", "inner"), 1, (), read(RECURRENCE, direction, row, inner)),
-        Hook("length", ("batch",), 1, (), _length(context, steps, image)),
-        Hook("initial_hidden", state, 1, (), read(HIDDEN, direction, image, unit)),
-        *_activations(attributes),
-        Hook(
-            "store",
-            ("time", "direction", "batch", "unit"),
-            1,
-            (("value", "f32"),),
-            None,
-            context.results.stores((time, direction, image, unit), value),
-        ),
-    ]
-    if attributes.kind == "lstm":
-        hooks.append(Hook("initial_cell", state, 1, (), read(CELL, direction, image, unit)))
-        hooks.append(Hook("peephole", ("direction", "row"), 1, (), read(PEEPHOLES, direction, row)))
-    if attributes.linear_before_reset:
-        hooks.append(Hook("reset_bias", ("direction", "unit"), 1, (), read(RESET_BIAS, direction, unit)))
     most = max(ix.bounds(units)[1], 1)
     is_narrow = most <= context.target.narrow_recurrent_units
     config = RecurrentConfig(64 if is_narrow else 256, 16 if most >= 64 else 4)
     shared = 2 if attributes.kind == "gru" and not attributes.linear_before_reset else 1
     owned = 2 if attributes.kind == "lstm" else 1
     private = 4 * (shared + owned) * most > context.target.limit("max-compute-workgroup-storage-size")
-    work = ix.product([2, steps, directions, batch, gate_rows, units])
     return context.built(
         Draft(
             "recurrent",
             config,
-            hooks,
+            _hooks(context),
             dims={"steps": steps, "units": units},
             workgroup=(config.threads, 1, 1),
             grid=(batch, directions, 1),
             workgroup_bytes=4 * (shared if private else shared + owned) * most,
             rounds=_rounds(node, ix.bounds(steps)[1], most, config),
             calls=1,
-            flops=work,
+            flops=ix.product([2, steps, directions, batch, node.operand(RECURRENCE).shape[1], units]),
             parameters={
                 "kind": attributes.kind,
                 "most_units": most,
@@ -119,6 +85,37 @@ def _build(context: GroupContext) -> Built:
             },
         )
     )
+
+
+def _hooks(context: GroupContext) -> list[Hook]:
+    """Elements of the operands (zeros for absent ones), the activations, and the store."""
+    node, attributes = context.anchor, context.anchor.attributes
+    steps, directions, batch, units = _sizes(node)
+    time, direction = ix.coordinate("time", node.output.shape[0]), ix.coordinate("direction", directions)
+    image, unit = ix.coordinate("batch", batch), ix.coordinate("unit", units)
+    row, inner = ix.coordinate("row", node.operand(RECURRENCE).shape[1]), ix.coordinate("inner", units)
+
+    def read(position: int, *where: Dim) -> Expr:
+        operand = node.optional(position)
+        return ex.const(0.0, "f32") if operand is None else context.operands.read(operand, where)
+
+    state = ("direction", "batch", "unit")
+    gate = read(GATES, direction, time, image, row)
+    hooks = [
+        Hook("gate", ("time", "direction", "batch", "row"), 1, (), gate),
+        Hook("recurrence", ("direction", "row", "inner"), 1, (), read(RECURRENCE, direction, row, inner)),
+        Hook("length", ("batch",), 1, (), _length(context, steps, image)),
+        Hook("initial_hidden", state, 1, (), read(HIDDEN, direction, image, unit)),
+        *_activations(attributes),
+    ]
+    stores = context.results.stores((time, direction, image, unit), ex.register("value", "f32"))
+    hooks.append(Hook("store", ("time", *state), 1, (("value", "f32"),), None, stores))
+    if attributes.kind == "lstm":
+        hooks.append(Hook("initial_cell", state, 1, (), read(CELL, direction, image, unit)))
+        hooks.append(Hook("peephole", ("direction", "row"), 1, (), read(PEEPHOLES, direction, row)))
+    if attributes.linear_before_reset:
+        hooks.append(Hook("reset_bias", ("direction", "unit"), 1, (), read(RESET_BIAS, direction, unit)))
+    return hooks
 
 
 def _rounds(node: Node, steps: int, units: int, config: RecurrentConfig) -> int:

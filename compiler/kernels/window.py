@@ -72,66 +72,22 @@ def _build(context: GroupContext) -> Built:
     if attributes.kind != "max" and compute != "f32":
         raise UnsupportedError(f"{attributes.kind} pools of {operand.dtype}", origin=node.origin)
     order = _order(context)
-    lanes = _lanes(context, order)
-    words = context.group.output.dtype.packing > 1
-    if words and lanes == LANES and context.results.is_run(_outer(node, LANES)):
-        words = False
-    elif words:
-        lanes = 1
-    names = _names("output", node)
+    config = _configure(context, order)
+    value_type = f"vec4<{WGSL_TYPES[compute]}>" if config.lanes == LANES else WGSL_TYPES[compute]
     inner = _names("input", node)
-    outer = _outer(node, lanes)
-    value_type = f"vec4<{WGSL_TYPES[compute]}>" if lanes == LANES else WGSL_TYPES[compute]
-    element = context.operands.read(operand, _variables(inner, operand.shape, lanes))
-    hooks = _arithmetic(attributes, element, inner, lanes, value_type, node)
-    if words:
-        output = context.group.output
-        axes = output.layout.physical_axes(output.shape)
-        sizes, physical = [size for _, size in axes], [axis for axis, _ in axes]
-        elements = ix.product(sizes)
-        threads = ix.ceildiv(elements, LANES)
-        flat = ix.variable("element", 0, max(ix.bounds(elements)[1] - 1, 0))
-        found = exit_to_domain(context, unflatten(flat, sizes), physical)
-        word = ix.variable("thread", 0, max(ix.bounds(threads)[1] - 1, 0))
-        target = exit_to_domain(context, unflatten(lanes_of(word), sizes), physical)
-        register = (("value", f"vec4<{value_type}>"),)
-        hooks.append(
-            Hook(
-                "store",
-                ("thread",),
-                LANES,
-                register,
-                None,
-                context.results.stores(target, ex.register("value", compute)),
-            )
-        )
-    else:
-        sizes = [_size(domain, axis, lanes) for axis in order]
-        elements = threads = ix.product(sizes)
-        flat = ix.variable("element", 0, max(ix.bounds(elements)[1] - 1, 0))
-        by_axis = dict(zip(order, unflatten(flat, sizes), strict=True))
-        found = tuple(by_axis[axis] for axis in range(operand.rank))
-        hooks.append(
-            Hook(
-                "store",
-                names,
-                lanes,
-                (("value", value_type),),
-                None,
-                context.results.stores(outer, ex.register("value", compute)),
-            )
-        )
-    hooks += [
-        Hook(f"find_{name}", ("element",), 1, (), ex.coordinate(where))
-        for name, where in zip(names, found, strict=True)
-    ]
-    config = WindowConfig(lanes, words)
+    element = context.operands.read(operand, _variables(inner, operand.shape, config.lanes))
+    arithmetic = _arithmetic(attributes, element, inner, config.lanes, value_type, node)
+    threads, elements, places = (
+        _store_words(context, value_type) if config.words else _store_results(context, order, config.lanes, value_type)
+    )
     taps = ix.product(attributes.kernel)
+    repeats = LANES if config.words else 1
+    work = 1 + sum(1 for inner in ex.walk(element) if inner.args)
     return context.built(
         Draft(
             "window",
             config,
-            hooks,
+            [*arithmetic, *places],
             dims={
                 "threads": threads,
                 "elements": elements,
@@ -139,20 +95,65 @@ def _build(context: GroupContext) -> Built:
             },
             workgroup=(config.workgroup, 1, 1),
             grid=linear_grid(threads, config.workgroup, context.target),
-            rounds=(LANES if words else 1) * _rounds(attributes.kernel),
-            calls=(LANES if words else 1) * ix.number(taps),
-            flops=ix.multiply(
-                ix.product(domain), ix.multiply(taps, 1 + sum(1 for inner in ex.walk(element) if inner.args))
-            ),
+            rounds=repeats * _rounds(attributes.kernel),
+            calls=repeats * ix.number(taps),
+            flops=ix.multiply(ix.product(domain), ix.multiply(taps, work)),
             parameters={
                 "axes": _axes(attributes),
-                "names": names,
+                "names": _names("output", node),
                 "value_type": value_type,
                 "counts": attributes.kind == "average",
                 "count_include_pad": attributes.count_include_pad,
             },
         )
     )
+
+
+def _configure(context: GroupContext, order: list[int]) -> WindowConfig:
+    """Four channels a thread where they can be read and stored in fours; a packed word otherwise, or one element."""
+    lanes = _lanes(context, order)
+    if context.group.output.dtype.packing == 1:
+        return WindowConfig(lanes, False)
+    owns_words = lanes == LANES and context.results.is_run(_outer(context.anchor, LANES))
+    return WindowConfig(LANES, False) if owns_words else WindowConfig(1, True)
+
+
+def _store_words(context: GroupContext, value_type: str) -> tuple[Dim, Dim, list[Hook]]:
+    """Threads, elements, and the hooks of the store and of the coordinates, where a thread has a packed word."""
+    output = context.group.output
+    axes = output.layout.physical_axes(output.shape)
+    sizes, physical = [size for _, size in axes], [axis for axis, _ in axes]
+    elements = ix.product(sizes)
+    threads = ix.ceildiv(elements, LANES)
+    found = exit_to_domain(context, unflatten(_flat("element", elements), sizes), physical)
+    target = exit_to_domain(context, unflatten(lanes_of(_flat("thread", threads)), sizes), physical)
+    stores = context.results.stores(target, ex.register("value", context.anchor.operand(0).dtype.compute))
+    store = Hook("store", ("thread",), LANES, (("value", f"vec4<{value_type}>"),), None, stores)
+    return threads, elements, [store, *_find_hooks(context, found)]
+
+
+def _store_results(context: GroupContext, order: list[int], lanes: int, value_type: str) -> tuple[Dim, Dim, list[Hook]]:
+    """The same where a thread has one result, or four neighbouring channels."""
+    node = context.anchor
+    sizes = [_size(node.outputs[0].shape, axis, lanes) for axis in order]
+    threads = ix.product(sizes)
+    by_axis = dict(zip(order, unflatten(_flat("element", threads), sizes), strict=True))
+    found = [by_axis[axis] for axis in range(len(order))]
+    stores = context.results.stores(_outer(node, lanes), ex.register("value", node.operand(0).dtype.compute))
+    store = Hook("store", _names("output", node), lanes, (("value", value_type),), None, stores)
+    return threads, threads, [store, *_find_hooks(context, found)]
+
+
+def _flat(name: str, count: Dim) -> Dim:
+    return ix.variable(name, 0, max(ix.bounds(count)[1] - 1, 0))
+
+
+def _find_hooks(context: GroupContext, found: Sequence[Dim]) -> list[Hook]:
+    """Coordinates of a result from the number of its element."""
+    return [
+        Hook(f"find_{name}", ("element",), 1, (), ex.coordinate(where))
+        for name, where in zip(_names("output", context.anchor), found, strict=True)
+    ]
 
 
 def _rounds(kernel: tuple[int, ...]) -> int:

@@ -40,17 +40,7 @@ class SuppressConfig:
 def _build(context: GroupContext) -> Built:
     """The kernel of a ChooseBoxes with its fused consumers."""
     node, attributes = context.anchor, context.anchor.attributes
-    order = node.operand(ORDER)
-    batches, classes, size = (ix.number(dim) for dim in order.shape)
-    batch, kind = ix.coordinate("batch", batches), ix.coordinate("kind", classes)
-    place, box, side = ix.coordinate("place", size), ix.coordinate("box", size), ix.coordinate("side", 4)
-    row = ("batch", "kind")
-    one = ex.register("value", "i32")
-
-    def threshold(position: int) -> ex.Expr:
-        operand = node.optional(position)
-        return ex.const(0.0, "f32") if operand is None else context.operands.read(operand, (0,))
-
+    batches, classes, size = (ix.number(dim) for dim in node.operand(ORDER).shape)
     config = SuppressConfig(attributes.block)
     words = -(-size // 32)
     rows_of_bits = config.block // 32
@@ -62,32 +52,11 @@ def _build(context: GroupContext) -> Built:
             f"{allowed:,}",
             origin=node.origin,
         )
-    before = node.optional(BEFORE)
-    read = context.operands.read
-    hooks = [
-        Hook("box_at", (*row, "place"), 1, (), read(order, (batch, kind, place))),
-        Hook("corner", ("batch", "box", "side"), 1, (), read(node.operand(CORNERS), (batch, box, side))),
-        Hook("most", (), 1, (), read(node.operand(MOST), (0,))),
-        Hook("largest_overlap", (), 1, (), threshold(OVERLAP)),
-        Hook(
-            "store",
-            (*row, "place"),
-            1,
-            (("value", "i32"),),
-            None,
-            context.results.stores((batch, kind, place), one),
-        ),
-    ]
-    if node.optional(SCORE) is not None:
-        hooks.append(Hook("score", (*row, "box"), 1, (), read(node.operand(SCORES), (batch, kind, box))))
-        hooks.append(Hook("least_score", (), 1, (), threshold(SCORE)))
-    if before is not None:
-        hooks.append(Hook("was_chosen", (*row, "place"), 1, (), read(before, (batch, kind, place))))
     return context.built(
         Draft(
             "suppress",
             config,
-            hooks,
+            _hooks(context),
             dims={"size": size},
             workgroup=(config.block, 1, 1),
             grid=(classes, batches, 1),
@@ -100,11 +69,40 @@ def _build(context: GroupContext) -> Built:
                 "block_words": rows_of_bits,
                 "first": attributes.first,
                 "stop": attributes.stop,
-                "has_before": before is not None,
+                "has_before": node.optional(BEFORE) is not None,
                 "has_least": node.optional(SCORE) is not None,
             },
         )
     )
+
+
+def _hooks(context: GroupContext) -> list[Hook]:
+    """Elements of the operands, thresholds (zero for absent ones), and the store."""
+    node, read = context.anchor, context.operands.read
+    order, before = node.operand(ORDER), node.optional(BEFORE)
+    batches, classes, size = order.shape
+    batch, kind = ix.coordinate("batch", batches), ix.coordinate("kind", classes)
+    place, box, side = ix.coordinate("place", size), ix.coordinate("box", size), ix.coordinate("side", 4)
+    row = ("batch", "kind")
+
+    def threshold(position: int) -> ex.Expr:
+        operand = node.optional(position)
+        return ex.const(0.0, "f32") if operand is None else read(operand, (0,))
+
+    hooks = [
+        Hook("box_at", (*row, "place"), 1, (), read(order, (batch, kind, place))),
+        Hook("corner", ("batch", "box", "side"), 1, (), read(node.operand(CORNERS), (batch, box, side))),
+        Hook("most", (), 1, (), read(node.operand(MOST), (0,))),
+        Hook("largest_overlap", (), 1, (), threshold(OVERLAP)),
+    ]
+    stores = context.results.stores((batch, kind, place), ex.register("value", "i32"))
+    hooks.append(Hook("store", (*row, "place"), 1, (("value", "i32"),), None, stores))
+    if node.optional(SCORE) is not None:
+        hooks.append(Hook("score", (*row, "box"), 1, (), read(node.operand(SCORES), (batch, kind, box))))
+        hooks.append(Hook("least_score", (), 1, (), threshold(SCORE)))
+    if before is not None:
+        hooks.append(Hook("was_chosen", (*row, "place"), 1, (), read(before, (batch, kind, place))))
+    return hooks
 
 
 class Suppress(KernelFamily):

@@ -11,7 +11,7 @@ from ...symbolic import polynomial as ix
 from ...symbolic.lanes import LANES
 from ...symbolic.polynomial import Dim
 from ...tuning.config_choice import problem_key
-from ...tuning.depthwise_tiles import DepthwiseProblem, Extent, depthwise_tiles
+from ...tuning.depthwise_tiles import DepthwiseProblem, DepthwiseTile, Extent, depthwise_tiles
 from ..config_key import extent, window_of
 from ..context import GroupContext
 from ..draft import Built, Draft
@@ -55,76 +55,19 @@ def _stored(anchor: Node) -> Shape:
 
 def build(context: GroupContext) -> Built:
     """Return the kernel of a convolution to which it :func:`applies`."""
-    node = context.anchor
-    attributes = node.attributes
-    value, weight, result = node.operand(0), node.operand(1), node.output
+    attributes, result = context.anchor.attributes, context.anchor.output
     kernel, strides, dilations = attributes.kernel, attributes.strides, attributes.dilations
-    last = len(kernel) - 1
     channels, width = result.shape[1], result.shape[-1]
-    multiplier = ix.floordiv(channels, attributes.group)
     vectors = ix.ceildiv(channels, LANES)
-    line_sizes = (result.shape[0], *result.shape[2:-1])
-    lines = ix.product(list(line_sizes))
-    extents = [
-        Extent(ix.bounds(size)[1], *window)
-        for size, *window in zip(result.shape[2:], kernel, strides, dilations, strict=True)
-    ]
-    rows = extents[0] if len(extents) == 2 else None
-    work = DepthwiseProblem(ix.bounds(vectors)[1], ix.bounds(lines)[1], extents[-1], rows)
-    key = problem_key(
-        "depthwise",
-        vectors=extent(vectors),
-        lines=extent(lines),
-        width=extent(width),
-        window=window_of(attributes),
-        multiplier=extent(multiplier),
-        a=value.dtype.name,
-        b=weight.dtype.name,
-        y=context.group.output.dtype.name,
-        epilogue=len(context.group.nodes) - 1,
-    )
-    tile = context.choose(key, depthwise_tiles(work, context.target))
+    tile = _choose(context, vectors)
     tiles = ix.ceildiv(width, tile.columns)
-    if tile.rows > 1:
-        line_sizes = (result.shape[0], ix.ceildiv(result.shape[2], tile.rows))
-        lines = ix.product(list(line_sizes))
-
-    where = column(vectors, channels, "channel")
-    image = ix.coordinate("image", result.shape[0])
-    inputs = [
-        ix.variable(f"input_{axis}", -attributes.pads[axis], ix.bounds(size)[1] + attributes.pads[last + 1 + axis] - 1)
-        for axis, size in enumerate(value.shape[2:])
-    ]
-    for axis, results in ((last, tile.columns), (last - 1, tile.rows)):
-        if results > 1 and not divides(
-            results, result.shape[2 + axis]
-        ):  # the last tile reaches beyond the padded input
-            inputs[axis] = ix.variable(f"input_{axis}", -attributes.pads[axis], ix.UNBOUNDED // 2)
-    taps = [ix.variable(f"tap_{axis}", 0, size - 1) for axis, size in enumerate(kernel)]
-
-    load_x = read_padded(context, value, image, ix.floordiv(where, multiplier), inputs)
-    load_w = context.operands.read(weight, (where, 0, *taps))
-    stored = _stored(node)
-    condition = None if divides(LANES, channels) else ex.in_range(stored[1], 0, channels)
-    stores = context.results.stores(stored, ex.register("value", "f32"), condition)
-    hooks = [
-        *_line_hooks(line_sizes, lines),
-        Hook("load_x", ("image", "channel", *(f"input_{axis}" for axis in range(last + 1))), LANES, (), load_x),
-        Hook("load_w", ("channel", *(f"tap_{axis}" for axis in range(last + 1))), LANES, (), load_w),
-        Hook(
-            "store",
-            ("image", "channel", *(f"output_{axis}" for axis in range(last + 1))),
-            LANES,
-            (("value", "vec4<f32>"),),
-            None,
-            stores,
-        ),
-    ]
+    line_sizes = _line_sizes(result.shape, tile.rows)
+    lines = ix.product(list(line_sizes))
     return context.built(
         Draft(
             "depthwise" if tile.rows == 1 else "depthwise_rows",
             tile,
-            hooks,
+            [*_line_hooks(line_sizes, lines), *_element_hooks(context, tile)],
             dims={"vectors": vectors, "lines": lines, "tiles": tiles, "width": width, "height": result.shape[-2]},
             workgroup=(tile.across, tile.down, 1),
             grid=(ix.ceildiv(vectors, tile.across), ix.ceildiv(ix.multiply(lines, tiles), tile.down), 1),
@@ -132,18 +75,83 @@ def build(context: GroupContext) -> Built:
             flops=ix.product([2, *kernel, channels, result.shape[0], *result.shape[2:]]),
             parameters={
                 "type": "vec4<f32>",
-                "axes": last + 1,
+                "axes": len(kernel),
                 "kernel": kernel,
                 "strides": strides,
                 "dilations": dilations,
-                "begins": attributes.pads[: last + 1],
-                "needed": _needed(tile.columns, kernel[last], strides[last], dilations[last]),
+                "begins": attributes.pads[: len(kernel)],
+                "needed": _needed(tile.columns, kernel[-1], strides[-1], dilations[-1]),
                 "whole_tiles": divides(tile.columns, width),
-                "needed_rows": _needed(tile.rows, kernel[last - 1], strides[last - 1], dilations[last - 1]),
+                "needed_rows": _needed(tile.rows, *(sizes[len(kernel) - 2] for sizes in (kernel, strides, dilations))),
                 "whole_rows": divides(tile.rows, result.shape[-2]),
             },
         )
     )
+
+
+def _line_sizes(shape: Shape, rows: int) -> tuple[Dim, ...]:
+    """Sizes of the axes that lines of columns are counted along; ``rows`` lines of an image may be one tile's."""
+    return (shape[0], *shape[2:-1]) if rows == 1 else (shape[0], ix.ceildiv(shape[2], rows))
+
+
+def _choose(context: GroupContext, vectors: Dim) -> DepthwiseTile:
+    """Choose the tile for the sizes of the convolution."""
+    node, attributes = context.anchor, context.anchor.attributes
+    result = node.output
+    lines = ix.product(list(_line_sizes(result.shape, 1)))
+    extents = [
+        Extent(ix.bounds(size)[1], *window)
+        for size, *window in zip(
+            result.shape[2:], attributes.kernel, attributes.strides, attributes.dilations, strict=True
+        )
+    ]
+    rows = extents[0] if len(extents) == 2 else None
+    work = DepthwiseProblem(ix.bounds(vectors)[1], ix.bounds(lines)[1], extents[-1], rows)
+    key = problem_key(
+        "depthwise",
+        vectors=extent(vectors),
+        lines=extent(lines),
+        width=extent(result.shape[-1]),
+        window=window_of(attributes),
+        multiplier=extent(ix.floordiv(result.shape[1], attributes.group)),
+        a=node.operand(0).dtype.name,
+        b=node.operand(1).dtype.name,
+        y=context.group.output.dtype.name,
+        epilogue=len(context.group.nodes) - 1,
+    )
+    return context.choose(key, depthwise_tiles(work, context.target))
+
+
+def _element_hooks(context: GroupContext, tile: DepthwiseTile) -> list[Hook]:
+    """Four channels of an input element, of a tap, and of a result."""
+    node, attributes = context.anchor, context.anchor.attributes
+    value, weight, result = node.operand(0), node.operand(1), node.output
+    last, channels = len(attributes.kernel) - 1, result.shape[1]
+    where = column(ix.ceildiv(channels, LANES), channels, "channel")
+    inputs = [
+        ix.variable(f"input_{axis}", -attributes.pads[axis], ix.bounds(size)[1] + attributes.pads[last + 1 + axis] - 1)
+        for axis, size in enumerate(value.shape[2:])
+    ]
+    for axis, results in ((last, tile.columns), (last - 1, tile.rows)):
+        if results > 1 and not divides(results, result.shape[2 + axis]):
+            # the last tile reaches beyond the padded input
+            inputs[axis] = ix.variable(f"input_{axis}", -attributes.pads[axis], ix.UNBOUNDED // 2)
+    taps = [ix.variable(f"tap_{axis}", 0, size - 1) for axis, size in enumerate(attributes.kernel)]
+    channel = ix.floordiv(where, ix.floordiv(channels, attributes.group))
+    load_x = read_padded(context, value, ix.coordinate("image", result.shape[0]), channel, inputs)
+    load_w = context.operands.read(weight, (where, 0, *taps))
+    stored = _stored(node)
+    condition = None if divides(LANES, channels) else ex.in_range(stored[1], 0, channels)
+    stores = context.results.stores(stored, ex.register("value", "f32"), condition)
+
+    def names(side: str) -> tuple[str, ...]:
+        return tuple(f"{side}_{axis}" for axis in range(last + 1))
+
+    return [
+        Hook("load_x", ("image", "channel", *names("input")), LANES, (), load_x),
+        Hook("load_w", ("channel", *names("tap")), LANES, (), load_w),
+        Hook("store", ("image", "channel", *names("output")), LANES, (("value", "vec4<f32>"),), None, stores),
+    ]
 
 
 def _needed(results: int, kernel: int, stride: int, dilation: int) -> tuple[int, ...]:

@@ -110,77 +110,66 @@ class PhaseShape:
     uses: tuple[str, ...] = ()  #: kept values that an element of this phase is made of
 
 
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """How threads walk the domain: its rows, and the lanes along rows and along columns."""
+
+    rows: Rows
+    row_lanes: int
+    column_lanes: int
+
+    @property
+    def lanes(self) -> int:
+        return max(self.row_lanes, self.column_lanes)
+
+    @property
+    def threads(self) -> Dim:
+        """Rows, or groups of rows."""
+        return ix.product(self.rows.row_sizes(self.row_lanes)) if self.rows.row_axes else 1
+
+    @property
+    def columns(self) -> Dim:
+        """Steps along a row."""
+        return ix.ceildiv(self.rows.columns, self.column_lanes)
+
+
 def _build(context: GroupContext) -> Built:
     """The kernel of a reduction with its fused consumers."""
     region = context.group.region
     assert region is not None
-    phases, store, rows, row_lanes, column_lanes = _walk(context)
-    if context.group.output.dtype.packing > 1 and not _owns_words(context, rows, row_lanes, column_lanes):
-        return _build_words(context, rows, 1, column_lanes if row_lanes == 1 else 1)
-    threads = ix.product(rows.row_sizes(row_lanes)) if rows.row_axes else 1
-    columns = ix.ceildiv(rows.columns, column_lanes)
-    key = problem_key(
-        "reduce",
-        rows=extent(threads),
-        columns=extent(columns),
-        lanes=f"{row_lanes}x{column_lanes}",
-        contiguous=int(rows.columns_are_contiguous),
-        phases="+".join(phase.kind for phase in phases),
-        a=loaded_types(*(phase.value for phase in phases)),
-        y=context.group.output.dtype.name,
-        stores="row" if context.results.exit_is_row else "element",
-        loads=len(ex.loads(store.value)),
-    )
-    shape = (threads, columns, rows.columns_are_contiguous, row_lanes, column_lanes)
-    walks = len(phases), 0 if context.results.exit_is_row else 1
-    possible = within(
-        context.target,
-        configurations(context.target, *shape),
-        lambda each: _rounds(each, columns, *walks),
-    )
-    config = context.choose(key, possible)
-    where = rows.coordinates(row_lanes, column_lanes)
-    phases, store = context.results.row_program(where)
-    types = _register_types(phases, row_lanes)
-    lanes = max(row_lanes, column_lanes)
-    work = _work(phases, store, context.results.exit_is_row)
+    phases, store, walk = _walk(context)
+    rows, threads, columns = walk.rows, walk.threads, walk.columns
+    if context.group.output.dtype.packing > 1 and not _owns_words(context, walk):
+        return _build_words(context, rows, 1, walk.column_lanes if walk.row_lanes == 1 else 1)
+    config = _choose(context, walk, phases, store)
+    stores_row = context.results.exit_is_row
+    phases, store = context.results.row_program(rows.coordinates(walk.row_lanes, walk.column_lanes))
+    work = _work(phases, store, stores_row)
     program = RowProgram(phases, store)
     if config.steps:
-        program = keep_shared(phases, store, context.results.exit_is_row, config.steps, lanes)
-        phases, store = program.phases, program.store
-    hooks = [
-        *_row_hooks(rows, row_lanes),
-        *_phase_hooks(context, program, _row_names(rows), types, row_lanes, column_lanes),
-    ]
-    if context.results.exit_is_row:
-        hooks.append(Hook("store", _row_names(rows), row_lanes, types, None, (store,)))
-    else:
-        registers = (*types, *_kept_types(program.used(store.value), lanes))
-        hooks.append(Hook("store", (*_row_names(rows), "column"), lanes, registers, None, (store,)))
+        program = keep_shared(phases, store, stores_row, config.steps, walk.lanes)
     serial = config.variant == "serial"
     size = config.rows * config.strips
-    shapes = _shapes(context, program, row_lanes, column_lanes)
+    shapes = _shapes(context, program, walk.row_lanes, walk.column_lanes)
+    parts = sum({shape.element: size * _bytes(shape.type) for shape in shapes}.values())
+    used = () if stores_row else tuple(kept.name for kept in program.used(program.store.value))
     return context.built(
         Draft(
             "reduce_serial" if serial else "reduce_workgroup",
             config,
-            hooks,
+            _hooks(context, walk, program),
             dims={"rows": threads, "columns": columns},
             workgroup=(size, 1, 1),
             grid=linear_grid(ix.ceildiv(threads, config.rows), 1, context.target),
-            rounds=_rounds(config, columns, *walks),
+            rounds=_rounds(config, columns, len(phases), 0 if stores_row else 1),
             calls=-(-most(columns) // config.strips),
-            workgroup_bytes=0
-            if serial
-            else sum({shape.element: size * _bytes(shape.type) for shape in shapes}.values()),
+            workgroup_bytes=0 if serial else parts,
             flops=ix.multiply(ix.product(region.domain), work),
             parameters={
                 "phases": shapes,
-                "store_uses": ()
-                if context.results.exit_is_row
-                else tuple(kept.name for kept in program.used(store.value)),
+                "store_uses": used,
                 "row_names": _row_names(rows),
-                "stores_row": context.results.exit_is_row,
+                "stores_row": stores_row,
                 "columns_are_contiguous": rows.columns_are_contiguous,
                 "halves": tuple(1 << level for level in reversed(range(config.strips.bit_length() - 1))),
             },
@@ -188,15 +177,53 @@ def _build(context: GroupContext) -> Built:
     )
 
 
-def _walk(context: GroupContext) -> tuple[list[Phase], Store, Rows, int, int]:
-    """Return the row program at the variables of its domain, the rows of the domain, and the lanes along rows and along
-    columns."""
+def _choose(context: GroupContext, walk: Walk, phases: Sequence[Phase], store: Store) -> ReduceConfig:
+    """Choose the workgroup for the walk of a row program."""
+    rows, threads, columns = walk.rows, walk.threads, walk.columns
+    stores_row = context.results.exit_is_row
+    key = problem_key(
+        "reduce",
+        rows=extent(threads),
+        columns=extent(columns),
+        lanes=f"{walk.row_lanes}x{walk.column_lanes}",
+        contiguous=int(rows.columns_are_contiguous),
+        phases="+".join(phase.kind for phase in phases),
+        a=loaded_types(*(phase.value for phase in phases)),
+        y=context.group.output.dtype.name,
+        stores="row" if stores_row else "element",
+        loads=len(ex.loads(store.value)),
+    )
+    shape = (threads, columns, rows.columns_are_contiguous, walk.row_lanes, walk.column_lanes)
+    possible = within(
+        context.target,
+        configurations(context.target, *shape),
+        lambda each: _rounds(each, columns, len(phases), 0 if stores_row else 1),
+    )
+    return context.choose(key, possible)
+
+
+def _hooks(context: GroupContext, walk: Walk, program: RowProgram) -> list[Hook]:
+    """Coordinates of a row, the phases, and the store of a row or of an element."""
+    names = _row_names(walk.rows)
+    types = _register_types(program.phases, walk.row_lanes)
+    hooks = [
+        *_row_hooks(walk.rows, walk.row_lanes),
+        *_phase_hooks(context, program, names, types, walk.row_lanes, walk.column_lanes),
+    ]
+    if context.results.exit_is_row:
+        return [*hooks, Hook("store", names, walk.row_lanes, types, None, (program.store,))]
+    registers = (*types, *_kept_types(program.used(program.store.value), walk.lanes))
+    return [*hooks, Hook("store", (*names, "column"), walk.lanes, registers, None, (program.store,))]
+
+
+def _walk(context: GroupContext) -> tuple[list[Phase], Store, Walk]:
+    """Return the row program at the variables of its domain, and how threads walk it."""
     region = context.group.region
     assert region is not None
     phases, store = context.results.row_program(domain_variables(region.domain))
     order = memory_order([phase.value for phase in phases], region.domain)
     rows = Rows.split(region.domain, context.anchor.attributes.axes, order)
-    return phases, store, rows, *_lanes(context, rows)
+    return phases, store, Walk(rows, *_lanes(context, rows))
 
 
 def _rounds(config: ReduceConfig, columns: Dim, phases: int, stores: int) -> int:
@@ -292,11 +319,11 @@ def _lanes(context: GroupContext, rows: Rows) -> tuple[int, int]:
     return chosen
 
 
-def _owns_words(context: GroupContext, rows: Rows, row_lanes: int, column_lanes: int) -> bool:
+def _owns_words(context: GroupContext, walk: Walk) -> bool:
     """Whether every store of four lanes is one run of a packed result."""
-    if row_lanes != LANES and (context.results.exit_is_row or column_lanes != LANES):
+    if walk.row_lanes != LANES and (context.results.exit_is_row or walk.column_lanes != LANES):
         return False
-    return context.results.is_run(rows.coordinates(row_lanes, column_lanes))
+    return context.results.is_run(walk.rows.coordinates(walk.row_lanes, walk.column_lanes))
 
 
 # -- hooks -----------------------------------------------------------------------------------------------------------
@@ -487,8 +514,7 @@ class Reduce(KernelFamily):
         return reduce_array(operands[0], node.attributes, node.operand(0).dtype)
 
     def can_store(self, context: GroupContext, dtype: DType) -> bool:
-        _, _, rows, row_lanes, column_lanes = _walk(context)
-        return dtype.packing == 1 or _owns_words(context, rows, row_lanes, column_lanes)
+        return dtype.packing == 1 or _owns_words(context, _walk(context)[-1])
 
     def build(self, context: GroupContext) -> Built:
         return _build(context)
