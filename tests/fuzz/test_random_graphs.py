@@ -30,6 +30,7 @@ from shaderloom.runtime.plan.errors import ShapeError, UnsupportedError
 from ..conftest import open_adapter
 from ..support.effort import SOAK
 from ..support.running import compile_for, run_plan
+from ..support.sessions import plans_of
 from .drawing.examine import LOWERING, REWRITING, TWINS, compare, interpret, run_on_device, run_program
 from .drawing.exclusions import EXCLUDED
 from .drawing.forms import NARROW, OLDEST, Form, drawn_definitions, form_of
@@ -277,7 +278,7 @@ def test_graphs_behind_counts(device) -> None:
         with InferenceSession(model, device=device, providers=["wgpu"], cache=False) as session:
             for each, wanted in zip(feeds, expected):
                 compare(wanted, [np.asarray(result) for result in session.run(None, each)])
-            opened[any(plan.symbols for plan in session._engine.program.plans())] += 1
+            opened[any(plan.symbols for plan in plans_of(session))] += 1
 
     check()
     assert opened[True] > COUNTS // 5, opened

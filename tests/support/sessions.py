@@ -1,4 +1,4 @@
-"""Whole models in sessions."""
+"""Whole models in sessions, and what sessions hold."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from pathlib import Path
 import numpy as np
 
 import shaderloom
+from shaderloom.execution.engine import WgpuEngine
+from shaderloom.runtime.plan.plan import Plan
 
 Feeds = dict[str, np.ndarray]
 
@@ -23,3 +25,13 @@ def assert_all_on_device(report: dict) -> None:
     placement = report["placement"]
     assert placement["cpu"] == 0
     assert placement["wgpu"] + placement["folded"] == report["nodes"]
+
+
+def engine_of(session: shaderloom.InferenceSession) -> WgpuEngine:
+    """Return what runs the session: its memory and its compiled plans are no part of the API."""
+    return session._engine
+
+
+def plans_of(session: shaderloom.InferenceSession) -> list[Plan]:
+    """Return the plans that the session compiled."""
+    return list(engine_of(session).program.plans())

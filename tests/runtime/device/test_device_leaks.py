@@ -12,6 +12,7 @@ import pytest
 import shaderloom
 
 from ...support.plans import replace_compiler, two_step_plan
+from ...support.sessions import engine_of
 
 SOFTMAX = """
 <ir_version: 8, opset_import: ["" : 17]>
@@ -101,10 +102,10 @@ def test_failures_leave_nothing(device, model, monkeypatch, fault):
         with pytest.raises(shaderloom.ShaderloomError):
             session.run(None, {"x": np.zeros((4, 8), np.float32)})
     assert (
-        session.device_bytes == session._engine.resources.pool.bytes
+        session.device_bytes == engine_of(session).resources.pool.bytes
     )  # weights that were complete stay for the next attempt
     session.close()
-    assert session._engine.resources.account.used == 0
+    assert engine_of(session).resources.account.used == 0
     after = device_objects()
     if fault == "shader":
         after["shaderModules"] = before["shaderModules"]  # wgpu-py drops the handle of an invalid module

@@ -13,6 +13,7 @@ from shaderloom.runtime.device.device import Device, open_device, reopen_device
 from shaderloom.runtime.memory.tensor import Tensor
 from shaderloom.runtime.plan.errors import DeviceLost, InputError, LimitError
 
+from ...support.sessions import engine_of
 from ..memory.test_tensors import make_buffer
 
 MODEL = """<ir_version: 8, opset_import: ["" : 17]>
@@ -79,7 +80,7 @@ def test_sessions_share_device_and_pipelines(device, model, x):
         first.run(None, {"x": x})
         second.run(None, {"x": x})
         assert first.device is second.device
-        holders = [session._engine.last.executor._binder._holders for session in (first, second)]
+        holders = [engine_of(session).last.executor._binder._holders for session in (first, second)]
         assert holders[0].keys() == holders[1].keys()
         for key, holder in holders[0].items():
             assert holders[1][key] is holder
@@ -185,7 +186,7 @@ def test_loss_while_loading_is_told(own_device, model, x):
 def test_loss_while_runs_are_in_flight_is_told(own_device, model, x):
     """Results that the device had finished, or DeviceLost; never the end of the process."""
     session = shaderloom.InferenceSession(model, device=own_device, cache=False)
-    executor = session._engine.ready({"x": x.shape}).executor
+    executor = engine_of(session).ready({"x": x.shape}).executor
     pending = [executor.submit({"x": x}) for _ in range(4)]
     lose(own_device)
     for run in pending:

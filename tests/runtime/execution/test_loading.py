@@ -20,6 +20,7 @@ from shaderloom.runtime.memory.tensor import Tensor
 from shaderloom.runtime.plan.errors import InputError, LimitError, ModelError, ShaderloomError
 
 from ...support.patience import PATIENCE
+from ...support.sessions import engine_of
 from ..device.test_device_leaks import device_objects
 
 ELEMENTS = 20003  # more than the compiler reads; not a whole number of 16-byte blocks
@@ -317,12 +318,12 @@ def test_a_second_plan_uploads_nothing(device, tmp_path):
     model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
     with shaderloom.InferenceSession(model, device=device, cache=False) as session:
         session.run(None, {"x": np.ones((2, 64), np.float32)})
-        uploaded = session._engine.resources.pool.uploaded_bytes
+        uploaded = engine_of(session).resources.pool.uploaded_bytes
         assert uploaded == 64 * 64 * 4
         for n in (3, 5, 8):
             x = np.random.default_rng(n).random((n, 64), np.float32)
             np.testing.assert_allclose(session.run(None, {"x": x})[0], x, rtol=1e-5)
-        assert session._engine.resources.pool.uploaded_bytes == uploaded
+        assert engine_of(session).resources.pool.uploaded_bytes == uploaded
         assert session.stats.misses == 4
 
 

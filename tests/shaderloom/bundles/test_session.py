@@ -27,6 +27,7 @@ from shaderloom.runtime.plan.device_profile import WEB
 
 from ...support.bundles import change_manifest, feeds, files_of, product_bundle, seal, small_bundle, small_model
 from ...support.patience import PATIENCE
+from ...support.sessions import engine_of
 
 
 def expected(n: int) -> list[np.ndarray]:
@@ -212,7 +213,7 @@ def test_damage_is_found_before_bytes_reach_the_device(device, tmp_path):
         with shaderloom.load_bundle(path, device=device) as session:
             with pytest.raises(shaderloom.BundleError, match=f"'{name}' is damaged"):
                 session.run(None, feeds(5))
-            assert session._engine.resources.pool.uploaded_bytes == 0
+            assert engine_of(session).resources.pool.uploaded_bytes == 0
         (path / name).write_bytes(data)
 
 

@@ -21,6 +21,8 @@ from shaderloom.execution.program.stage_compiler import NOT_SEEN
 from shaderloom.model.calibration import Calibration
 from tests.support.comparison import reference, relative_error
 
+from ...support.sessions import plans_of
+
 pytest.importorskip("onnxruntime")
 
 pytestmark = pytest.mark.usefixtures("fresh_notices")
@@ -59,17 +61,17 @@ def full(model: onnx.ModelProto, device) -> shaderloom.InferenceSession:
 
 def tensors(session: shaderloom.InferenceSession) -> dict[str, str]:
     """Element type of the tensors in memory that have a name, of all stages."""
-    rows = [row for plan in session._engine.program.plans() for row in plan.facts.tensors]
+    rows = [row for plan in plans_of(session) for row in plan.facts.tensors]
     return {row.name: row.dtype for row in rows if row.name}
 
 
 def kept(session: shaderloom.InferenceSession) -> dict[str, str]:
-    plans = session._engine.program.plans()
+    plans = plans_of(session)
     return {row.tensor: row.why for plan in plans for row in plan.notes.precision.kept}
 
 
 def weight_bytes(session: shaderloom.InferenceSession) -> int:
-    return sum(plan.notes.memory.weight_bytes for plan in session._engine.program.plans())
+    return sum(plan.notes.memory.weight_bytes for plan in plans_of(session))
 
 
 def check(session: shaderloom.InferenceSession, model: onnx.ModelProto, **feeds: np.ndarray) -> None:

@@ -23,6 +23,7 @@ from shaderloom.execution.steps import PlanStep
 from shaderloom.runtime.plan.errors import ShaderloomError
 
 from ...support.programs import BOTH, BRANCHES, COUNTED, WGPU, numbers, parse, sparse
+from ...support.sessions import engine_of
 
 pytestmark = pytest.mark.usefixtures("quiet_providers")
 
@@ -90,7 +91,7 @@ def test_a_model_that_is_one_plan_stays_one(device):
     model = parse("g (float[n] x) => (float[n] y) { y = Relu(x) }")
     with shaderloom.InferenceSession(model, providers=BOTH, device=device, cache=False) as session:
         session.run(None, {"x": numbers(3)})
-        assert session._engine._program is None
+        assert engine_of(session)._program is None
         assert session.stats.steps == []
 
 
@@ -204,7 +205,7 @@ def test_many_shapes_leave_a_bounded_program(device):
             y, z = session.run(None, {"x": x})
             np.testing.assert_array_equal(y, np.stack(np.nonzero(x)))
             np.testing.assert_array_equal(z, x[x > 0])
-        program = session._engine.program
+        program = engine_of(session).program
         assert len(program.plans()) <= STAGES
         assert len(program._cache) <= STAGES * STEPS
         gc.collect()

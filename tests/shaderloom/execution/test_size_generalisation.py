@@ -14,6 +14,7 @@ from shaderloom.runtime.plan.errors import ShapeError
 from shaderloom.runtime.plan.plan import Symbol
 
 from ...support.programs import BRANCHES, Pair, numbers, parse
+from ...support.sessions import plans_of
 
 pytestmark = pytest.mark.usefixtures("quiet_providers")
 
@@ -41,7 +42,7 @@ DECODER = """g (float[1, 2, p, 4] k0, float[1, 2, p, 4] v0, float[1, 1, 1, q] m0
         mn = Concat<axis = 3>(mc, zero) } > }"""
 
 
-def plans_of(pair: Pair) -> int:
+def plan_count(pair: Pair) -> int:
     return pair.session.stats.misses
 
 
@@ -52,11 +53,11 @@ def test_a_loop_whose_state_grows(pair) -> None:
     session, closed = pair(GROWING), pair(GROWING, options={"open_sizes": False})
     for each in (session, closed):
         each.check(**feeds)
-    assert (plans_of(session), plans_of(closed)) == (3, 20)
+    assert (plan_count(session), plan_count(closed)) == (3, 20)
     session.check(x=numbers(3), k=np.array(17))
-    assert plans_of(session) == 3
+    assert plan_count(session) == 3
     session.check(x=numbers(3, seed=1), k=np.array(41))
-    assert plans_of(session) == 4  # 63 elements were the most until now, 255 are from here
+    assert plan_count(session) == 4  # 63 elements were the most until now, 255 are from here
 
 
 def test_a_decoder(each_device) -> None:
@@ -70,8 +71,8 @@ def test_a_decoder(each_device) -> None:
             x0=numbers(1, 2, 1, 4, seed=3),
             k=np.array(steps),
         )
-    assert plans_of(session) == 3
-    (symbols,) = (plan.symbols for plan in session.session._engine.program.plans() if plan.symbols)
+    assert plan_count(session) == 3
+    (symbols,) = (plan.symbols for plan in plans_of(session.session) if plan.symbols)
     assert len(symbols) == 1
 
 
@@ -108,7 +109,7 @@ def test_bodies_of_loops(name: str, pair) -> None:
         on = Identity(go)  {BODIES[name]}  s = ReduceSum<keepdims = 0>(r)  w = Concat<axis = 0>(v, x) }} > }}""")
     for steps in (9, 30):
         session.check(x=numbers(3), k=np.array(steps))
-    assert plans_of(session) < 10
+    assert plan_count(session) < 10
 
 
 def test_inputs_of_new_sizes(pair) -> None:
@@ -117,14 +118,14 @@ def test_inputs_of_new_sizes(pair) -> None:
     made = []
     for size in (5, 9, 17, 3, 64, 1, 30):
         session.check(x=np.abs(numbers(size)) + 0.1)
-        made.append(plans_of(session))
+        made.append(plan_count(session))
     assert made == [2, 4, 6, 6, 6, 8, 8]
     session.check(x=-np.abs(numbers(7)) - 0.1)
-    assert plans_of(session) == 9
+    assert plan_count(session) == 9
     session.check(x=np.abs(numbers(1000)))
-    assert plans_of(session) == 11
+    assert plan_count(session) == 11
     session.check(x=np.abs(numbers(1500)))
-    assert plans_of(session) == 11
+    assert plan_count(session) == 11
 
 
 def test_a_stage_that_holds_for_some_sizes_only(pair) -> None:
@@ -134,7 +135,7 @@ def test_a_stage_that_holds_for_some_sizes_only(pair) -> None:
             on = Identity(go)  p = Reshape(v, pairs)  t = Transpose<perm = [1, 0]>(p)  f = Reshape(t, flat)
             w = Concat<axis = 0>(f, x) } > }""")
     session.check(x=numbers(4), k=np.array(9))
-    assert plans_of(session) == 9
+    assert plan_count(session) == 9
     with pytest.raises(shaderloom.ShaderloomError, match="does not divide into groups"):
         session.session.run(None, {"x": numbers(5), "k": np.array(2)})
 
@@ -158,7 +159,7 @@ def test_half_precision_opens_nothing(device) -> None:
     with shaderloom.InferenceSession(model, device=device, cache=False, options={"precision": "float16"}) as session:
         (found, _) = session.run(None, {"x": x, "k": np.array(6)})
         np.testing.assert_allclose(found, np.tile(x, 7), rtol=1e-3)
-        assert not any(plan.symbols for plan in session._engine.program.plans())
+        assert not any(plan.symbols for plan in plans_of(session))
 
 
 # -- what is opened --------------------------------------------------------------------------------------------------
@@ -295,7 +296,7 @@ def test_counts_of_what_is_found(name, pair) -> None:
         x = np.zeros(64, np.float32)
         x[generator.choice(64, count, replace=False)] = np.arange(1, count + 1)
         session.check(x=x.reshape(4, 16))
-        made.append(plans_of(session))
+        made.append(plan_count(session))
     assert made[2] == made[6] and made[-1] - made[2] <= 3, made
 
 
@@ -344,7 +345,7 @@ def test_boxes_that_are_left(pair) -> None:
     made = []
     for most in (5, 9, 12, 20, 33, 3, 28, 2, 17):
         session.check(boxes=boxes, scores=np.abs(numbers(1, 1, 40)), most=np.array([most]))
-        made.append(plans_of(session))
+        made.append(plan_count(session))
     assert made[3] == made[-1], made
 
 
@@ -355,7 +356,7 @@ def test_a_name_that_a_size_input_would_have(pair) -> None:
     session = pair(model)
     for count in (5, 9, 12, 20):
         session.check(x=np.arange(64, dtype=np.float32) * (np.arange(64) < count), other=numbers(2))
-    names = {port.name for plan in session.session._engine.program.plans() for port in plan.inputs}
+    names = {port.name for plan in plans_of(session.session) for port in plan.inputs}
     (name,) = [name for name in names - {"x", "other"} if name.startswith("rows of")]
     for value in model.graph.input:
         value.name = name if value.name == "other" else value.name

@@ -19,6 +19,7 @@ from shaderloom.compiler.ops.registry import registry
 from shaderloom.runtime.device.device import Device
 
 from ...support.patience import PATIENCE
+from ...support.sessions import engine_of
 
 MIXED = """
 <ir_version: 8, opset_import: ["" : 17]>
@@ -195,10 +196,10 @@ def test_a_model_file_is_not_held_in_memory(device, external):
     path, weight = external
     with shaderloom.InferenceSession(path, device=device, cache=False) as session:
         session.prepare()
-        (source,) = session._engine.last.compiled.plan.sources
-        view = session._engine.source.sources(source)
+        (source,) = engine_of(session).last.compiled.plan.sources
+        view = engine_of(session).source.sources(source)
         assert view.readonly
-        assert view.obj is session._engine.source.sources._mapped[source.path]
+        assert view.obj is engine_of(session).source.sources._mapped[source.path]
         assert bytes(view) == weight.tobytes()
         del view
 

@@ -27,6 +27,7 @@ from shaderloom.runtime.plan.size_range import SizeRange
 
 from ...support.patience import PATIENCE
 from ...support.plans import compile_two_step, replace_compiler, two_step_model
+from ...support.sessions import engine_of
 
 
 @pytest.fixture
@@ -111,7 +112,7 @@ def test_shapes_select_plans(device, compiled, path):
         assert stats.compile_ms == pytest.approx(sum(row.compile_ms for row in stats.keys.values()))
         assert stats.keys["x=10"].runs == 3
         assert stats.last_key == "x=10"
-        assert session._engine.resources.pool.uploaded_bytes == 40, "the plans share the weight"
+        assert engine_of(session).resources.pool.uploaded_bytes == 40, "the plans share the weight"
 
 
 def test_the_least_recently_used_plan_goes(device, compiled, path):
@@ -126,7 +127,7 @@ def test_memory_is_given_back(device, compiled, path):
     session = open_session(device, path)
     session.run(None, {"x": values(100)})
     assert session.device_bytes > 0
-    account = session._engine.resources.account
+    account = engine_of(session).resources.account
     session.close()
     session.close()
     assert account.used == 0
@@ -269,7 +270,7 @@ def test_caps_reach_the_executor(device, compiled, path):
     with pytest.raises(LimitError, match="cap is 256"):
         session.run(None, {"x": values(100)})
     session.close()
-    assert session._engine.resources.account.used == 0
+    assert engine_of(session).resources.account.used == 0
 
 
 def test_report(device, compiled, path):
@@ -316,7 +317,7 @@ def test_the_disk_cache_replaces_the_compiler(device, compiled, path, cache_fold
     with open_session(device, path, cache=True) as session:
         (second,) = session.run(None, {"x": x})
         assert (session.stats.misses, session.stats.disk_hits) == (1, 1)
-        assert session._engine.source._imported is None, "a hit must not parse the file"
+        assert engine_of(session).source._imported is None, "a hit must not parse the file"
     assert compiled == [(20,)]
     np.testing.assert_array_equal(first, second)
 
@@ -326,7 +327,7 @@ def test_a_model_in_memory_is_cached_by_content(device, compiled, path, cache_fo
         with open_session(device, path.read_bytes(), cache=True) as session:
             session.run(None, {"x": values(20)})
     assert session.stats.disk_hits == 1
-    assert session._engine.source._imported is None
+    assert engine_of(session).source._imported is None
     with open_session(device, two_step_model(elements=5), cache=True) as other:
         other.run(None, {"x": values(20)})
     assert other.stats.disk_hits == 0
@@ -352,7 +353,7 @@ def test_a_file_replaced_under_a_session_is_an_error(device, compiled, path, cac
     path.write_bytes(two_step_model(elements=5000).SerializeToString() + b" ")
     with session, pytest.raises(ModelError, match="has changed"):
         session.run(None, {"x": values(5000)})
-    assert session._engine.resources.account.used == 0
+    assert engine_of(session).resources.account.used == 0
 
 
 def test_options_and_device_are_part_of_the_key(device, compiled, path, cache_folder):
