@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from ..api.async_run import AsyncRun, AsyncRunner, Callback
-from ..api.binding import IOBinding, OrtValue, as_feed_values
+from ..api.async_run import AsyncRunner
 from ..api.options import RunOptions, SessionOptions
 from ..api.providers import initialise_providers, parse_providers
 from ..cpu.provider import CpuEngine
 from ..execution.engine import WgpuEngine
 from ..execution.resources import SessionStats
 from ..model.feeds import Dynamic, check_feeds
-from ..model.header import ModelHeader, ModelMetadata, NodeArg
+from ..model.header import ModelHeader
 from ..model.plan_source import PlanSource, Progress
 from ..plans.describe import describe_plan
 from ..plans.placement import Placement
@@ -28,6 +27,7 @@ from ..runtime.memory.tensor import Tensor
 from ..runtime.plan.caps import Caps
 from ..runtime.plan.errors import ClosedError, InputError, UnsupportedError
 from ..runtime.plan.plan import Plan
+from .ort_session import OrtSession
 from .provider_chain import ProviderChain, open_chosen
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from ..runtime.memory.data_loader import DataLoader
 
 
-class InferenceSession:
+class InferenceSession(OrtSession):
     """Runs an ONNX model.  Thread-safe.  Close it, use it in ``with``, or let it be collected.
 
     ``path_or_bytes`` is a path, bytes or a ``ModelProto``.
@@ -172,8 +172,6 @@ class InferenceSession:
         self._closed = False
         self.stats = self._engine.stats if self._engine is not None else SessionStats()
 
-    # What onnxruntime's sessions have
-
     def run(
         self,
         output_names: Sequence[str] | None,
@@ -222,61 +220,7 @@ class InferenceSession:
             results[name] = _fill(name, array, results[name])
         return [results[name] for name in names]
 
-    def run_async(
-        self,
-        output_names: Sequence[str] | None,
-        input_feed: Mapping[str, Any],
-        callback: Callback | None = None,
-        user_data: Any = None,
-        run_options: RunOptions | None = None,
-    ) -> AsyncRun | None:
-        """Run in the background.  Inputs must not change until the run has ended.
-
-        With a callback (results, user data, message of an error) as in onnxruntime; without one the result can be
-        awaited, or asked for its ``result()``.
-        """
-        if self._closed:
-            raise ClosedError("the session is closed")
-        started = self._async.start(lambda: self.run(output_names, input_feed, run_options), callback, user_data)
-        return started if callback is None else None
-
-    def run_with_ort_values(
-        self,
-        output_names: Sequence[str] | None,
-        input_dict_ort_values: Mapping[str, OrtValue],
-        run_options: RunOptions | None = None,
-    ) -> list[OrtValue]:
-        """As :meth:`run` with :class:`OrtValue` in and out."""
-        return [
-            OrtValue(result) for result in self.run(output_names, as_feed_values(input_dict_ort_values), run_options)
-        ]
-
-    def io_binding(self) -> IOBinding:
-        return IOBinding(self)
-
-    def run_with_iobinding(self, iobinding: IOBinding, run_options: RunOptions | None = None) -> None:
-        iobinding.run(run_options)
-
-    def get_inputs(self) -> list[NodeArg]:
-        return [port.to_node_arg() for port in self._header.inputs]
-
-    def get_outputs(self) -> list[NodeArg]:
-        return [port.to_node_arg() for port in self._header.outputs]
-
-    def get_overridable_initializers(self) -> list[NodeArg]:
-        return [port.to_node_arg() for port in self._header.overridable]
-
-    def get_modelmeta(self) -> ModelMetadata:
-        return self._header.metadata
-
-    def get_providers(self) -> list[str]:
-        """The providers that were had, in order."""
-        return list(self._providers)
-
-    def get_session_options(self) -> SessionOptions:
-        return self._session_options
-
-    # What they do not have
+    # Beyond onnxruntime
 
     @property
     def device(self) -> Device:

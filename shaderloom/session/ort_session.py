@@ -1,0 +1,102 @@
+"""The methods of onnxruntime's ``InferenceSession`` that follow from a session's ``run`` and the model's header."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..api.async_run import AsyncRun, AsyncRunner, Callback
+from ..api.binding import IOBinding, OrtValue, as_feed_values
+from ..api.options import RunOptions, SessionOptions
+from ..model.header import ModelHeader, ModelMetadata, NodeArg
+from ..runtime.memory.tensor import Tensor
+from ..runtime.plan.errors import ClosedError
+
+
+class OrtSession(ABC):
+    """What onnxruntime's programs call, under its names; documented in ``docs/guide/onnxruntime-api.md``."""
+
+    _header: ModelHeader
+    _providers: tuple[str, ...]
+    _session_options: SessionOptions
+    _async: AsyncRunner
+    _closed: bool
+
+    @abstractmethod
+    def run(
+        self,
+        output_names: Sequence[str] | None,
+        input_feed: Mapping[str, Any],
+        run_options: RunOptions | None = None,
+        *,
+        outputs: Mapping[str, Tensor | np.ndarray | str] | None = None,
+    ) -> list[Any]:
+        """Run the model and return its outputs."""
+
+    @abstractmethod
+    def synchronize(self) -> None:
+        """Wait until the device has finished what was submitted."""
+
+    def run_async(
+        self,
+        output_names: Sequence[str] | None,
+        input_feed: Mapping[str, Any],
+        callback: Callback | None = None,
+        user_data: Any = None,
+        run_options: RunOptions | None = None,
+    ) -> AsyncRun | None:
+        """Run in the background.  Inputs must not change until the run has ended.
+
+        With a callback (results, user data, message of an error) return None, as onnxruntime does; without one return
+        a run that can be awaited, or asked for its ``result()``.  Raises :class:`ClosedError` for a closed session.
+        """
+        if self._closed:
+            raise ClosedError("the session is closed")
+        started = self._async.start(lambda: self.run(output_names, input_feed, run_options), callback, user_data)
+        return started if callback is None else None
+
+    def run_with_ort_values(
+        self,
+        output_names: Sequence[str] | None,
+        input_dict_ort_values: Mapping[str, OrtValue],
+        run_options: RunOptions | None = None,
+    ) -> list[OrtValue]:
+        """Run with :class:`OrtValue` in and out."""
+        return [
+            OrtValue(result) for result in self.run(output_names, as_feed_values(input_dict_ort_values), run_options)
+        ]
+
+    def io_binding(self) -> IOBinding:
+        """Return an empty binding of inputs and outputs to memory."""
+        return IOBinding(self)
+
+    def run_with_iobinding(self, iobinding: IOBinding, run_options: RunOptions | None = None) -> None:
+        """Run with what is bound; the results are in the binding."""
+        iobinding.run(run_options)
+
+    def get_inputs(self) -> list[NodeArg]:
+        """Return name, type and shape of each input."""
+        return [port.to_node_arg() for port in self._header.inputs]
+
+    def get_outputs(self) -> list[NodeArg]:
+        """Return name, type and shape of each output."""
+        return [port.to_node_arg() for port in self._header.outputs]
+
+    def get_overridable_initializers(self) -> list[NodeArg]:
+        """Return the initializers that a feed may replace."""
+        return [port.to_node_arg() for port in self._header.overridable]
+
+    def get_modelmeta(self) -> ModelMetadata:
+        """Return the metadata of the model."""
+        return self._header.metadata
+
+    def get_providers(self) -> list[str]:
+        """Return the providers that initialised successfully, in order of preference."""
+        return list(self._providers)
+
+    def get_session_options(self) -> SessionOptions:
+        """Return the options that the session was made with."""
+        return self._session_options
