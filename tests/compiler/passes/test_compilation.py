@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import onnx.parser
 import pytest
 
-from shaderloom.check.check import Checker
-from shaderloom.check.onnx_model import OnnxModel
-from shaderloom.check.references import open_reference
 from shaderloom.compiler.driver import compile_unit
 from shaderloom.compiler.passes.pipeline import LOWERED
+from shaderloom.execution.engine import WgpuEngine
+from shaderloom.execution.steps import Observer, PlanStep
 from shaderloom.inspect.pass_trace import trace_passes
 from shaderloom.model.feeds import shape_key
 from shaderloom.model.model import Model
@@ -54,11 +54,19 @@ def by_trace(model: Model, device: Device) -> Plan:
 
 
 def by_check(model: Model, device: Device) -> Plan:
-    assert model.path is not None
-    source = OnnxModel(model.path)
-    feeds = {"x": np.zeros((4, 8), np.float32)}
-    with Checker(model, source, open_reference("reference", source), device, feeds) as checker:
-        return checker.compile().plan
+    """Compile again what a run that is looked at runs."""
+    plans: list[Plan] = []
+
+    class Recompile(Observer):
+        def before_plan(self, step: PlanStep, feeds: dict[str, Any], around: tuple[int, ...]) -> None:
+            plans.append(step.recompile(()).plan)
+
+    engine = WgpuEngine(model, device)
+    try:
+        engine.observe({"x": np.zeros((4, 8), np.float32)}, Recompile())
+    finally:
+        engine.close()
+    return plans[0]
 
 
 WAYS: list[Callable[[Model, Device], Plan]] = [by_session, by_trace, by_check]
