@@ -47,6 +47,7 @@ def follow(page: str, checkout: Path) -> list[str]:
     return tests
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", ["adding-a-kernel.md", "adding-a-fusion-rule.md"])
 def test_a_page_works_as_it_says(page, checkout, device):
     """The files of a page, in a copy: its own tests pass there, and fail without the rest of the files."""
