@@ -59,6 +59,7 @@ class Emitter(Writer):
         self._vectors: dict[Expr, Rendered] = {}
         self._atoms: dict[ix.Atom, str] = {}
         self._varies: dict[Expr, bool] = {}
+        self._at_lane = [ex.Substitution({LANE: lane}) for lane in range(LANES)]
 
     # -- indices -------------------------------------------------------------------------------------------------
 
@@ -140,7 +141,7 @@ class Emitter(Writer):
     def _index_varies(self, value: Dim) -> bool:
         if LANE in ix.variables(value):
             return True
-        return any(self.varies(inner) for inner in ex.opaque_in(value))
+        return any(self.varies(inner) for inner in ix.opaque_payloads(value))
 
     def at_lane(self, value: Expr, lane: int) -> Expr:
         """The value for one lane."""
@@ -150,7 +151,7 @@ class Emitter(Writer):
                 return ex.register(f"{node.payload}.{_COMPONENTS[lane]}", node.dtype)
             return None
 
-        value = ex.substitute_variables(value, {LANE: lane})
+        value = self._at_lane[lane](value)
         return ex.replace(value, leaf) if self.vector_registers else value
 
     # -- scalars -------------------------------------------------------------------------------------------------

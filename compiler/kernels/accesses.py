@@ -159,7 +159,7 @@ class Accesses:
 
     def _position(self, position: Dim, facts: Facts, values: Mapping[str, Value]) -> Dim:
         """The same with the loads of its run-time integers inside."""
-        if not ex.opaque_in(position):
+        if not ix.opaque_payloads(position):
             return position
 
         def on_atom(atom: ix.Atom) -> Dim | None:

@@ -22,7 +22,7 @@ everything else       see ``UNARY``, ``BINARY`` and ``COMPARISONS``
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any
 from weakref import WeakValueDictionary
@@ -67,12 +67,11 @@ class Load:
 class Expr:
     """One node of an expression; see the module's table.  Build with the functions of this module."""
 
-    __slots__ = ("__weakref__", "_loads", "args", "dtype", "op", "payload", "size")
+    __slots__ = ("__weakref__", "_loads", "args", "dtype", "op", "payload")
     op: str
     args: tuple[Expr, ...]
     dtype: str
     payload: Any
-    size: int  #: nodes in the tree, shared ones counted each time (saturating): a bound on work
     _loads: tuple[Expr, ...] | None  #: what :func:`loads` gave
 
     def __repr__(self) -> str:
@@ -95,7 +94,6 @@ class Expr:
 
 
 _interned: WeakValueDictionary[tuple[Any, ...], Expr] = WeakValueDictionary()
-_SIZE_LIMIT = 1 << 40
 
 
 def _make(op: str, args: tuple[Expr, ...], dtype: str, payload: Any = None) -> Expr:
@@ -106,7 +104,6 @@ def _make(op: str, args: tuple[Expr, ...], dtype: str, payload: Any = None) -> E
         return found
     node = Expr()
     node.op, node.args, node.dtype, node.payload = op, args, dtype, payload
-    node.size = min(1 + sum(argument.size for argument in args), _SIZE_LIMIT)
     node._loads = None
     return _interned.setdefault(identity, node)
 
@@ -174,11 +171,13 @@ def of_dim(value: Dim, dtype: str) -> Expr:
 
 def _fits(value: Dim) -> bool:
     """Whether 32 bits hold an integer, its coefficients, and all that it divides and compares."""
-    if not isinstance(value, ix.Index):
-        return value in _32_BITS
-    atoms = {atom for monomial, _ in value.terms for atom in monomial}
-    numbers = (*ix.bounds(value), *(coefficient for _, coefficient in value.terms))
-    return all(number in _32_BITS for number in numbers) and all(_fits(arg) for atom in atoms for arg in atom.args)
+    parts = (value, *(argument for atom in ix.atoms(value) for argument in atom.args))
+    return all(
+        part in _32_BITS
+        if not isinstance(part, ix.Index)
+        else all(number in _32_BITS for number in (*ix.bounds(part), *(coefficient for _, coefficient in part.terms)))
+        for part in parts
+    )
 
 
 def register(name: str, dtype: str) -> Expr:
@@ -374,15 +373,12 @@ def replace(value: Expr, leaf: Callable[[Expr], Expr | None]) -> Expr:
     Opaque run-time values inside positions and coordinates are rewritten with the same rule.
     """
     memo: dict[Expr, Expr] = {}
+    atoms: dict[ix.Atom, Dim] = {}
 
-    def rewrite_position(position: Dim) -> Dim:
-        def on_atom(atom: ix.Atom) -> Dim | None:
-            if atom.kind != "opaque":
-                return None
-            inner = fold(atom.payload, visit, memo)
-            return as_index(inner, atom.low, atom.high)
-
-        return ix.transform(position, on_atom)
+    def on_atom(atom: ix.Atom) -> Dim | None:
+        if atom.kind != "opaque":
+            return None
+        return as_index(fold(atom.payload, visit, memo), atom.low, atom.high)
 
     def visit(node: Expr, args: tuple[Expr, ...]) -> Expr:
         if args:
@@ -390,38 +386,49 @@ def replace(value: Expr, leaf: Callable[[Expr], Expr | None]) -> Expr:
         found = leaf(node)
         if found is not None:
             return found
-        if node.op == "load":
-            where = tuple(rewrite_position(axis) for axis in node.payload.coordinates)
-            return load(node.payload.operand, node.payload.dtype, where, node.dtype)
-        if node.op == "coordinate":
-            return coordinate(rewrite_position(node.payload))
-        return node
+        return _moved(node, lambda position: ix.transform(position, on_atom, atoms))
 
     return fold(value, visit, memo)
 
 
-def substitute_variables(value: Expr, mapping: dict[str, Dim]) -> Expr:
-    """Replace coordinate variables by name, in positions, coordinates and opaque run-time values alike."""
-    memo: dict[Expr, Expr] = {}
+def _moved(leaf: Expr, move: Callable[[Dim], Dim]) -> Expr:
+    """Return a leaf with the positions that it reads, or the coordinate that it is, changed by ``move``."""
+    if leaf.op == "load":
+        where = tuple(move(axis) for axis in leaf.payload.coordinates)
+        return load(leaf.payload.operand, leaf.payload.dtype, where, leaf.dtype)
+    return coordinate(move(leaf.payload)) if leaf.op == "coordinate" else leaf
 
-    def on_atom(atom: ix.Atom) -> Dim | None:
+
+class Substitution:
+    """Replace coordinate variables by name, in positions, coordinates and opaque run-time values alike.
+
+    What became of parts is kept, for further expressions that share them.
+    """
+
+    def __init__(self, mapping: Mapping[str, Dim]) -> None:
+        self._mapping = mapping
+        self._values: dict[Expr, Expr] = {}
+        self._atoms: dict[ix.Atom, Dim] = {}
+
+    def __call__(self, value: Expr) -> Expr:
+        """Return ``value`` with the variables replaced."""
+        return fold(value, self._visit, self._values)
+
+    def _visit(self, node: Expr, args: tuple[Expr, ...]) -> Expr:
+        return rebuild(node, args) if args else _moved(node, self._move)
+
+    def _move(self, position: Dim) -> Dim:
+        return ix.transform(position, self._on_atom, self._atoms)
+
+    def _on_atom(self, atom: ix.Atom) -> Dim | None:
         if atom.kind == "var":
-            return mapping.get(atom.payload)
-        if atom.kind == "opaque":
-            return as_index(fold(atom.payload, visit, memo), atom.low, atom.high)
-        return None
+            return self._mapping.get(atom.payload)
+        return as_index(self(atom.payload), atom.low, atom.high) if atom.kind == "opaque" else None
 
-    def visit(node: Expr, args: tuple[Expr, ...]) -> Expr:
-        if args:
-            return rebuild(node, args)
-        if node.op == "load":
-            where = tuple(ix.transform(axis, on_atom) for axis in node.payload.coordinates)
-            return load(node.payload.operand, node.payload.dtype, where, node.dtype)
-        if node.op == "coordinate":
-            return coordinate(ix.transform(node.payload, on_atom))
-        return node
 
-    return fold(value, visit, memo)
+def substitute_variables(value: Expr, mapping: Mapping[str, Dim]) -> Expr:
+    """Replace coordinate variables by name, in positions, coordinates and opaque run-time values alike."""
+    return Substitution(mapping)(value)
 
 
 def walk(value: Expr) -> list[Expr]:
@@ -443,24 +450,10 @@ def walk(value: Expr) -> list[Expr]:
 def opaque_values(node: Expr) -> list[Expr]:
     """Value expressions that the position of a load, or a coordinate, reads at run time."""
     if node.op == "load":
-        return [value for axis in node.payload.coordinates for value in opaque_in(axis)]
+        return [value for axis in node.payload.coordinates for value in ix.opaque_payloads(axis)]
     if node.op == "coordinate":
-        return opaque_in(node.payload)
+        return ix.opaque_payloads(node.payload)
     return []
-
-
-def opaque_in(value: Dim) -> list[Expr]:
-    """Run-time values that an index reads."""
-    if not isinstance(value, ix.Index):
-        return []
-    found: list[Expr] = []
-    for monomial, _ in value.terms:
-        for atom in monomial:
-            if atom.kind == "opaque":
-                found.append(atom.payload)
-            for argument in atom.args:
-                found += opaque_in(argument)
-    return found
 
 
 def loads(value: Expr) -> tuple[Expr, ...]:
@@ -474,20 +467,19 @@ def loads(value: Expr) -> tuple[Expr, ...]:
 
 
 def describe(value: Expr) -> str:
-    """Deterministic text of an expression, shared nodes written out each time."""
-    if value.size > 4096:
-        return f"<expression of {value.size} nodes>"
+    """Return the deterministic text of an expression, shared nodes written out each time; long text is shortened."""
 
     def visit(node: Expr, args: tuple[str, ...]) -> str:
         if node.op == "const":
             return f"{node.payload!r}:{node.dtype}"
         if node.op == "load":
-            return f"{node.payload.operand}[{', '.join(ix.text(axis) for axis in node.payload.coordinates)}]"
+            where = ", ".join(ix.text(axis) for axis in node.payload.coordinates)
+            return ix.shortened(f"{node.payload.operand}[{where}]")
         if node.op == "coordinate":
             return f"({ix.text(node.payload)})"
         if node.op == "register":
             return str(node.payload)
         name = f"{node.op}<{node.dtype}>" if node.op in ("cast", "bitcast") else node.op
-        return f"{name}({', '.join(args)})"
+        return ix.shortened(f"{name}({', '.join(args)})")
 
     return fold(value, visit)

@@ -21,7 +21,7 @@ def depends_on_lane(value: Dim) -> bool:
     """Whether an index differs between lanes, directly or through a run-time value that it reads."""
     if LANE in ix.variables(value):
         return True
-    for inner in ex.opaque_in(value):
+    for inner in ix.opaque_payloads(value):
         for node in ex.walk(inner):
             if node.op == "load":
                 where = node.payload.coordinates

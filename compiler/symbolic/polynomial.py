@@ -12,6 +12,7 @@ is known to be below ``n`` as well, so ``(n*a + b) // n == a`` holds for all ``n
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, Union
@@ -19,20 +20,25 @@ from weakref import WeakValueDictionary
 
 #: Results that each memoised operation keeps: operands are immutable, and the kernels of a model resemble each other
 MEMO_ENTRIES = 8192
+#: Characters of an atom's text that are kept: parts that are shared are written out each time, so that it may double
+#: with every division
+KEY_LENGTH = 1024
 UNBOUNDED = 1 << 31  #: bounds never leave the range of a signed 32-bit integer: device indices are i32
 
 
 class Atom:
     """An indivisible factor.  Atoms are interned: equal atoms are the same object."""
 
-    __slots__ = ("__weakref__", "args", "below", "high", "key", "kind", "low", "payload")
+    __slots__ = ("__weakref__", "args", "below", "high", "key", "kind", "low", "names", "payload", "reads")
     kind: str  #: "var", "floordiv", "mod", "min", "max" or "opaque"
     args: tuple[Dim, ...]
     payload: Any  #: the name of a "var"; the value expression of an "opaque"
     low: int
     high: int
-    key: str  #: structural text, for a deterministic order
+    key: str  #: structural text, for a deterministic order; a digest in place of what is beyond :data:`KEY_LENGTH`
     below: Dim | None  #: exclusive upper bound of a coordinate: the size of its axis
+    names: frozenset[str]  #: names of the variables in it
+    reads: tuple[Any, ...]  #: distinct payloads of the opaque atoms in it, in order
 
     def __repr__(self) -> str:
         return self.key
@@ -49,9 +55,27 @@ def _atom(
     if found is not None:
         return found
     atom = Atom()
-    atom.kind, atom.args, atom.payload, atom.low, atom.high, atom.key = kind, args, payload, low, high, key
+    atom.kind, atom.args, atom.payload, atom.low, atom.high = kind, args, payload, low, high
+    atom.key = shortened(key)
     atom.below = below
+    inner = [factor for argument in args for factor in _factors(argument)]
+    own = frozenset((payload,)) if kind == "var" else frozenset()
+    atom.names = own.union(*(factor.names for factor in inner))
+    reads = (payload,) if kind == "opaque" else (read for factor in inner for read in factor.reads)
+    atom.reads = tuple(dict.fromkeys(reads))
     return _atoms.setdefault(identity, atom)
+
+
+def _factors(value: Dim) -> list[Atom]:
+    """Return the atoms of a polynomial, without those that they contain."""
+    return [atom for monomial, _ in value.terms for atom in monomial] if isinstance(value, Index) else []
+
+
+def shortened(text: str) -> str:
+    """Return ``text``, with a digest in place of its end if it is longer than :data:`KEY_LENGTH`."""
+    if len(text) <= KEY_LENGTH:
+        return text
+    return f"{text[:KEY_LENGTH]}#{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
 
 Monomial = tuple[Atom, ...]  #: factors sorted by key; the empty monomial is the constant term
@@ -616,26 +640,32 @@ def text(value: Dim) -> str:
     return " + ".join(parts)
 
 
-def transform(value: Dim, replace: Callable[[Atom], Dim | None]) -> Dim:
-    """Rebuild ``value`` bottom-up; ``replace`` may give another index for an atom (None keeps it)."""
+def transform(value: Dim, replace: Callable[[Atom], Dim | None], memo: dict[Atom, Dim] | None = None) -> Dim:
+    """Rebuild ``value`` bottom-up; ``replace`` may give another index for an atom (None keeps it).
+
+    ``memo`` keeps what became of each atom, for further calls with the same ``replace``.
+    """
     if not isinstance(value, Index):
         return value
+    done: dict[Atom, Dim] = {} if memo is None else memo
     result: Dim = 0
     for monomial, coefficient in value.terms:
         term: Dim = coefficient
         for atom in monomial:
-            term = multiply(term, _transform_atom(atom, replace))
+            if atom not in done:
+                done[atom] = _transform_atom(atom, replace, done)
+            term = multiply(term, done[atom])
         result = add(result, term)
     return result
 
 
-def _transform_atom(atom: Atom, replace: Callable[[Atom], Dim | None]) -> Dim:
+def _transform_atom(atom: Atom, replace: Callable[[Atom], Dim | None], done: dict[Atom, Dim]) -> Dim:
     replaced = replace(atom)
     if replaced is not None:
         return replaced
     if not atom.args:
         return of_atom(atom)
-    args = [transform(argument, replace) for argument in atom.args]
+    args = [transform(argument, replace, done) for argument in atom.args]
     return _RULES[atom.kind](args[0], args[1])
 
 
@@ -652,41 +682,57 @@ def substitute(value: Dim, mapping: Mapping[str, Dim]) -> Dim:
     return transform(value, lambda atom: mapping.get(atom.payload) if atom.kind == "var" else None)
 
 
-def variables(value: Dim) -> set[str]:
+def variables(value: Dim) -> frozenset[str]:
     """Names of the variables in ``value``, also inside divisions (not inside opaque payloads)."""
-    if not isinstance(value, Index):
-        return set()
-    found: set[str] = set()
-    for monomial, _ in value.terms:
-        for atom in monomial:
-            if atom.kind == "var":
-                found.add(atom.payload)
-            for argument in atom.args:
-                found |= variables(argument)
-    return found
+    return frozenset().union(*(atom.names for atom in _factors(value)))
+
+
+def atoms(value: Dim) -> list[Atom]:
+    """Return the distinct atoms in ``value``, also those inside divisions, outer ones first."""
+    found: dict[Atom, None] = {}
+    stack = _factors(value)[::-1]
+    while stack:
+        atom = stack.pop()
+        if atom not in found:
+            found[atom] = None
+            stack += [factor for argument in reversed(atom.args) for factor in reversed(_factors(argument))]
+    return list(found)
+
+
+def opaque_payloads(value: Dim) -> list[Any]:
+    """Return the distinct payloads of the opaque atoms in ``value``, also inside divisions, in order."""
+    return list(dict.fromkeys(payload for atom in _factors(value) for payload in atom.reads))
 
 
 def evaluate(value: Dim, values: Mapping[str, Any], read: Callable[[Any], Any] | None = None) -> Any:
     """Number (or numpy array) of ``value`` for given variables; ``read`` evaluates opaque payloads."""
+    return _evaluate(value, values, read, {})
+
+
+def _evaluate(value: Dim, values: Mapping[str, Any], read: Callable[[Any], Any] | None, done: dict[Atom, Any]) -> Any:
     if not isinstance(value, Index):
         return value
     total: Any = 0
     for monomial, coefficient in value.terms:
         term: Any = coefficient
         for atom in monomial:
-            term = term * _evaluate_atom(atom, values, read)
+            if atom not in done:
+                done[atom] = _evaluate_atom(atom, values, read, done)
+            term = term * done[atom]
         total = total + term
     return total
 
 
-def _evaluate_atom(atom: Atom, values: Mapping[str, Any], read: Callable[[Any], Any] | None) -> Any:
+def _evaluate_atom(
+    atom: Atom, values: Mapping[str, Any], read: Callable[[Any], Any] | None, done: dict[Atom, Any]
+) -> Any:
     if atom.kind == "var":
         return values[atom.payload]
     if atom.kind == "opaque":
         if read is None:
             raise ValueError("an opaque index needs a reader")
         return read(atom.payload)
-    left, right = (evaluate(argument, values, read) for argument in atom.args)
+    left, right = (_evaluate(argument, values, read, done) for argument in atom.args)
     if atom.kind == "floordiv":
         return left // right
     if atom.kind == "mod":

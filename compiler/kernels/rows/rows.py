@@ -43,22 +43,11 @@ def memory_order(values: Iterable[Expr], domain: Sequence[Dim]) -> list[int]:
 def strides(position: Dim, rank: int) -> list[int]:
     """Distance in memory of neighbours along each axis, measured at the origin."""
     values = dict.fromkeys((f"a{axis}" for axis in range(rank)), 0)
-    values |= {atom.payload: atom.high for atom in _variables(position) if atom.payload not in values}
+    values |= {
+        atom.payload: atom.high for atom in ix.atoms(position) if atom.kind == "var" and atom.payload not in values
+    }
     origin = ix.evaluate(position, values, lambda _: 0)
     return [abs(ix.evaluate(position, {**values, f"a{axis}": 1}, lambda _: 0) - origin) for axis in range(rank)]
-
-
-def _variables(value: Dim) -> list[ix.Atom]:
-    if not isinstance(value, ix.Index):
-        return []
-    found: list[ix.Atom] = []
-    for monomial, _ in value.terms:
-        for atom in monomial:
-            if atom.kind == "var":
-                found.append(atom)
-            for argument in atom.args:
-                found += _variables(argument)
-    return found
 
 
 def exit_to_domain(context: GroupContext, physical: Sequence[Dim], order: Sequence[int]) -> tuple[Dim, ...]:
