@@ -10,6 +10,7 @@ from ..ir.graph import Node, Value
 from ..kernels.family import Reuse
 from ..ops.registry import OpDef
 from ..symbolic import expr as ex
+from .inlining_cost import EVALUATION_LIMIT, NESTING_LIMIT, InliningCost
 from .partition import INLINE_LIMIT, Partition
 from .rule import FusionRule
 
@@ -68,6 +69,8 @@ class Inlining:
     kernels: Mapping[int, Reuse]
     inlined_in: Mapping[int, int]  #: how many nodes each kernel inlines
     works: MapWork
+    cost: InliningCost
+    places: Mapping[int, set[int]]  #: where each kernel would compute it
 
     @property
     def value(self) -> Value:
@@ -102,6 +105,16 @@ PROLOGUE_RULES: tuple[FusionRule[Inlining], ...] = (
         "inline-limit",
         lambda c: any(c.inlined_in.get(kernel, 0) >= INLINE_LIMIT for kernel in c.kernels),
         f"the consumer inlines {INLINE_LIMIT} nodes already",
+    ),
+    FusionRule(
+        "nesting-limit",
+        lambda c: c.cost.nests_too_deep(c.places),
+        f"more than {NESTING_LIMIT} nodes would compute one coordinate",
+    ),
+    FusionRule(
+        "evaluation-limit",
+        lambda c: c.cost.computes_too_much(c.places),
+        f"the consumer would compute more than {EVALUATION_LIMIT} elements for each of its own",
     ),
     FusionRule(
         "choice-in-a-loop",

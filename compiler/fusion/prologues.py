@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from ..ir.graph import Node, Value
 from ..kernels.family import Reuse
+from .inlining_cost import InliningCost
 from .partition import Partition
 from .prologue_rules import PROLOGUE_RULES, Inlining, MapWork
 from .rule import first_remark
@@ -27,21 +28,25 @@ class _Inliner:
         self.consumers: dict[Node, dict[int, Reuse]] = {}  #: inlined node -> kernels that compute it
         self.works = MapWork(partition)
         self.inlined_in: dict[int, int] = {}  #: how many nodes each kernel inlines
+        self.cost = InliningCost(partition)
 
     def place(self, node: Node) -> None:
         """Decide whether a map node is materialised or inlined; its users are decided already."""
         partition = self.partition
         value = node.outputs[0]
         kernels: dict[int, Reuse] = {}
-        for user in self._readers(value):
+        readers = self._readers(value)
+        for user in readers:
             if value not in partition.narrow and self._at_run_time(user) != self._at_run_time(node):
                 partition.materialise.add(value)  # a weight, read at run time
                 return
             kernels.update(self._kernels_of(user, value))
-        candidate = Inlining(partition, node, kernels, self.inlined_in, self.works)
+        places = self.cost.places(readers, value)
+        candidate = Inlining(partition, node, kernels, self.inlined_in, self.works, self.cost, places)
         reason = first_remark(PROLOGUE_RULES, candidate)
         if reason is None:
             self.consumers[node] = kernels
+            self.cost.add(node, places)
             for kernel in kernels:
                 self.inlined_in[kernel] = self.inlined_in.get(kernel, 0) + 1
             return

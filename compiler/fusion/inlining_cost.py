@@ -1,0 +1,106 @@
+"""What inlining costs a kernel: how many elements it computes, and how deep its index arithmetic nests.
+
+A node that several inlined nodes read at different coordinates is computed once for each of them, and what it reads as
+often, so that a chain of ``x = Gather(x, x)`` doubles with every node.  A *place* is one coordinate tuple at which a
+kernel reads a value; two places are the same if they come from the same place through equal operators.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping
+
+from ..ir.graph import Node, Shape, Value
+from ..ops.registry import OpDef
+from ..rewriting.rules import operator_key
+from .partition import Partition
+
+#: Elements that one thread may compute for each element of its kernel's result: inlined nodes, each at every place
+EVALUATION_LIMIT = 512
+#: Nodes that compute coordinates, each from those of the one before: bounds the depth of index arithmetic
+NESTING_LIMIT = 32
+
+
+class Places:
+    """The places of a graph, numbered; each has *room* for some more nodes that compute coordinates from its own.
+
+    Where a node reads one operand at what another one holds, the two share the room: each may nest in the other.
+    """
+
+    def __init__(self) -> None:
+        self._numbers: dict[Hashable, int] = {}
+        self._room: list[int] = []
+
+    def start(self, kernel: Node, shape: Shape) -> int:
+        """Return the place of a kernel's own element, in a value of ``shape``."""
+        return self._place((kernel.id, shape), NESTING_LIMIT)
+
+    def have_room(self, places: Iterable[int]) -> bool:
+        """Return whether a node may be computed at ``places``."""
+        return all(self._room[place] >= 0 for place in places)
+
+    def read(self, user: Node, definition: OpDef, operand: Value, places: Iterable[int]) -> set[int]:
+        """Return where ``user``, which is computed at ``places``, reads ``operand``."""
+        shape = operand.shape
+        if definition.element is not None:
+            if shape == user.outputs[0].shape:
+                return set(places)
+            return {self._place(("broadcast", place, shape), self._room[place]) for place in places}
+        operands = definition.data_inputs(user)
+        reads = -(-definition.reads // len(operands))  # of each operand
+        sharing = 1 if definition.is_view else len(operands)
+        others = tuple(value.id for value in operands if value is not operand)
+        found: set[int] = set()
+        for position, value in enumerate(user.inputs):
+            if value is operand:
+                rule = operator_key(user), repr(user.attributes), position, shape, others
+                found.update(
+                    self._place((rule, place, number), (self._room[place] - 1) // sharing)
+                    for place in places
+                    for number in range(reads)
+                )
+        return found
+
+    def _place(self, key: Hashable, room: int) -> int:
+        number = self._numbers.setdefault(key, len(self._room))
+        if number == len(self._room):
+            self._room.append(room)
+        return number
+
+
+class InliningCost:
+    """Where each kernel computes the nodes that it inlines."""
+
+    def __init__(self, partition: Partition) -> None:
+        self._partition = partition
+        self._numbering = Places()
+        self._places: dict[Node, Mapping[int, set[int]]] = {}
+        self._evaluated: dict[int, int] = {}  #: how many elements each kernel computes
+
+    def places(self, readers: Iterable[Node], operand: Value) -> dict[int, set[int]]:
+        """Return where each kernel, by the id of its anchor or map node, reads ``operand``."""
+        found: dict[int, set[int]] = {}
+        for user in dict.fromkeys(readers):
+            region = self._partition.region_of.get(user)
+            if region is not None:
+                place = self._numbering.start(region.anchor, operand.shape)
+                found.setdefault(region.anchor.id, set()).add(place)
+                continue
+            own = self._places.get(user) or {user.id: {self._numbering.start(user, user.outputs[0].shape)}}
+            for kernel, places in own.items():
+                read = self._numbering.read(user, self._partition.operators.of(user), operand, places)
+                found.setdefault(kernel, set()).update(read)
+        return found
+
+    def add(self, node: Node, places: Mapping[int, set[int]]) -> None:
+        """Note that kernels inline ``node``, each at its ``places``."""
+        self._places[node] = places
+        for kernel, each in places.items():
+            self._evaluated[kernel] = self._evaluated.get(kernel, 0) + len(each)
+
+    def nests_too_deep(self, places: Mapping[int, set[int]]) -> bool:
+        """Return whether more than ``NESTING_LIMIT`` nodes would compute one coordinate."""
+        return not all(map(self._numbering.have_room, places.values()))
+
+    def computes_too_much(self, places: Mapping[int, set[int]]) -> bool:
+        """Return whether a kernel would compute more than ``EVALUATION_LIMIT`` elements for each of its own."""
+        return any(self._evaluated.get(kernel, 0) + len(each) > EVALUATION_LIMIT for kernel, each in places.items())
