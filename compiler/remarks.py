@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..runtime.plan.errors import Origin
@@ -12,6 +13,6 @@ class Remark:
     """A rule that matched, and why it was refused (None: it was applied)."""
 
     rule: str
-    origins: tuple[Origin, ...]
+    origins: Sequence[Origin]
     root: str  #: operator of the root of the match
     refused: str | None = None

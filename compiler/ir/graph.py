@@ -112,7 +112,7 @@ class Node:
         domain: str,
         inputs: list[Value | None],
         attributes: Any,
-        origins: tuple[Origin, ...],
+        origins: Sequence[Origin],
         blocks: tuple[Graph, ...] = (),
     ) -> None:
         self.id = identity
@@ -191,7 +191,7 @@ class Graph:
         outputs: Sequence[tuple[str, DType, Shape]],
         *,
         domain: str = "",
-        origins: tuple[Origin, ...] = (),
+        origins: Sequence[Origin] = (),
         blocks: tuple[Graph, ...] = (),
     ) -> Node:
         """Append a node.  ``outputs`` gives name, dtype and shape of each result."""

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Hashable
 
 from ..ir.graph import Graph, Node, Value
-from ..rewriting.rules import merge_origins, operator_key
+from ..ir.origins import merge_origins
+from ..rewriting.rules import operator_key
 
 #: operators whose operands may change places without changing a bit of the result
 _COMMUTATIVE = frozenset({"Add", "Mul", "And", "Or", "Xor", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "Equal"})

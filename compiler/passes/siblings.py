@@ -16,10 +16,11 @@ from dataclasses import dataclass
 
 from ..compilation import Compilation
 from ..ir.graph import Graph, Node, Value
+from ..ir.origins import merge_origins
 from ..ops.registry import registry
 from ..remarks import Remark
 from ..rewriting.builder import GraphBuilder
-from ..rewriting.rules import Facts, merge_origins
+from ..rewriting.rules import Facts
 from ..symbolic import polynomial as ix
 from .constants import join_constants, may_join
 from .patterns import split_constant, varies_along, view

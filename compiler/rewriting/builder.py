@@ -48,7 +48,7 @@ ON_DEVICE = frozenset(name for name, dtype in BY_NAME.items() if dtype.on_device
 class GraphBuilder:
     """Implements :class:`~.registry.Builder` on a graph.  New nodes get ``origins``."""
 
-    def __init__(self, graph: Graph, origins: tuple[Origin, ...] = (), limits: Limits = DEFAULT_LIMITS) -> None:
+    def __init__(self, graph: Graph, origins: Sequence[Origin] = (), limits: Limits = DEFAULT_LIMITS) -> None:
         self.graph = graph
         self.origins = origins
         self.limits = limits

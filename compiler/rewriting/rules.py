@@ -21,9 +21,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...runtime.plan.errors import InternalError, Origin, ShaderloomError
+from ...runtime.plan.errors import InternalError, ShaderloomError
 from ..compilation import Compilation
 from ..ir.graph import Graph, Node, Value
+from ..ir.origins import merge_origins
 from ..options import DEFAULT_LIMITS, Limits
 from ..remarks import Remark
 from ..symbolic import polynomial as ix
@@ -121,12 +122,6 @@ class Rule:
 
 def operator_key(node: Node) -> str:
     return f"{node.domain}.{node.op}" if node.domain else node.op
-
-
-def merge_origins(nodes: Iterable[Node]) -> tuple[Origin, ...]:
-    """Origins of all ``nodes``, each once, in the order of the model."""
-    distinct = {origin for node in nodes for origin in node.origins}
-    return tuple(sorted(distinct, key=lambda origin: (origin.graph, origin.index, origin.op, origin.name)))
 
 
 def apply_rules(graph: Graph, rules: Sequence[Rule], compilation: Compilation) -> int:

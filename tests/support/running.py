@@ -36,7 +36,9 @@ def compile_for(
     """The plan for the shapes of ``feeds``; ``options`` are those of the compiler, ``verify`` is on."""
     imported = load_model(model.SerializeToString())
     bound = bind_shapes(imported, {name: array.shape for name, array in feeds.items()}, dynamic)
-    return compile_model(imported, bound, Compilation(target_of(profile), CompileOptions(verify=True, **options)))
+    return compile_model(
+        imported, bound, Compilation(target_of(profile), CompileOptions(**{"verify": True, **options}))
+    )
 
 
 def run_plan(

@@ -1,0 +1,158 @@
+"""Long chains of one kind of node, as a hostile or a careless exporter writes them.
+
+``python -m tests.support.chains NAME LENGTH`` imports and compiles one, and prints what its plan takes as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from shaderloom.runtime.plan.device_profile import WEB
+
+from .running import compile_for
+
+Step = Callable[[int, str], list[onnx.NodeProto]]  #: the nodes of a step, from its number and what it reads; `v<n>`
+
+
+def _chain(
+    length: int,
+    step: Step,
+    shape: Sequence[int],
+    dtype: int = TensorProto.FLOAT,
+    constants: dict[str, np.ndarray] | None = None,
+    inputs: dict[str, tuple[int, Sequence[int]]] | None = None,
+) -> onnx.ModelProto:
+    nodes: list[onnx.NodeProto] = []
+    for number in range(length):
+        nodes += step(number, f"v{number - 1}" if number else "x")
+    given = {"x": (dtype, shape), **(inputs or {})}
+    graph = helper.make_graph(
+        nodes,
+        "chain",
+        [helper.make_tensor_value_info(name, *form) for name, form in given.items()],
+        [helper.make_tensor_value_info(f"v{length - 1}", dtype, None)],
+        [numpy_helper.from_array(array, name) for name, array in (constants or {}).items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
+
+
+def unary(length: int, operator: str) -> onnx.ModelProto:
+    """Return ``operator`` of ``operator`` of ..."""
+    return _chain(length, lambda number, value: [helper.make_node(operator, [value], [f"v{number}"])], (16, 16))
+
+
+def binary(length: int, operator: str, *, itself: bool = False) -> onnx.ModelProto:
+    """Return a chain of a binary operator with one operand ``y``, or twice the same."""
+
+    def step(number: int, value: str) -> list[onnx.NodeProto]:
+        return [helper.make_node(operator, [value, value if itself else "y"], [f"v{number}"])]
+
+    return _chain(length, step, (16, 16), inputs={} if itself else {"y": (TensorProto.FLOAT, (16, 16))})
+
+
+def gathers(length: int) -> onnx.ModelProto:
+    """Return a chain of ``v + Gather(v, indices)``."""
+
+    def step(number: int, value: str) -> list[onnx.NodeProto]:
+        gather = helper.make_node("Gather", [value, "indices"], [f"g{number}"])
+        return [gather, helper.make_node("Add", [value, f"g{number}"], [f"v{number}"])]
+
+    return _chain(length, step, (16,), inputs={"indices": (TensorProto.INT64, (16,))})
+
+
+def gathers_of_itself(length: int) -> onnx.ModelProto:
+    """Return a chain of ``Gather(v, v)``, which doubles with every node when it is written as an expression."""
+
+    def step(number: int, value: str) -> list[onnx.NodeProto]:
+        return [helper.make_node("Gather", [value, value], [f"v{number}"])]
+
+    return _chain(length, step, (16,), TensorProto.INT32)
+
+
+def reshapes(length: int) -> onnx.ModelProto:
+    """Return pairs of Reshape and Transpose whose sizes have no common factors: no index simplifies."""
+    sizes = ((35, 66), (22, 105), (30, 77))
+
+    def step(number: int, value: str) -> list[onnx.NodeProto]:
+        reshape = helper.make_node("Reshape", [value, f"size{number % 3}"], [f"r{number}"])
+        return [reshape, helper.make_node("Transpose", [f"r{number}"], [f"v{number}"])]
+
+    constants = {f"size{number}": np.array(size, np.int64) for number, size in enumerate(sizes)}
+    return _chain(length, step, (2310,), constants=constants)
+
+
+def pads(length: int, mode: str) -> onnx.ModelProto:
+    """Return a chain of Pad, by one element on either side of one axis."""
+
+    def step(number: int, value: str) -> list[onnx.NodeProto]:
+        return [helper.make_node("Pad", [value, "pads"], [f"v{number}"], mode=mode)]
+
+    return _chain(length, step, (3, 5), constants={"pads": np.array([0, 1, 0, 1], np.int64)})
+
+
+def resizes(length: int) -> onnx.ModelProto:
+    """Return a chain of linear Resize to the same size, shifted: each element is made of several."""
+
+    def step(number: int, value: str) -> list[onnx.NodeProto]:
+        attributes = {"mode": "linear", "coordinate_transformation_mode": "tf_crop_and_resize"}
+        return [helper.make_node("Resize", [value, "roi", "", "sizes"], [f"v{number}"], **attributes)]
+
+    constants = {"roi": np.array([0, 0.1, 1, 0.9], np.float32), "sizes": np.array([3, 7], np.int64)}
+    return _chain(length, step, (3, 7), constants=constants)
+
+
+def rolls(length: int) -> onnx.ModelProto:
+    """Return a chain of ``v + Concat(Slice(v), Slice(v))``: each element is read at two places."""
+
+    def step(number: int, value: str) -> list[onnx.NodeProto]:
+        return [
+            helper.make_node("Slice", [value, "three", "end"], [f"a{number}"]),
+            helper.make_node("Slice", [value, "zero", "three"], [f"b{number}"]),
+            helper.make_node("Concat", [f"a{number}", f"b{number}"], [f"c{number}"], axis=0),
+            helper.make_node("Add", [value, f"c{number}"], [f"v{number}"]),
+        ]
+
+    constants = {name: np.array([at], np.int64) for name, at in {"zero": 0, "three": 3, "end": 16}.items()}
+    return _chain(length, step, (16,), constants=constants)
+
+
+CHAINS: dict[str, Callable[[int], onnx.ModelProto]] = {
+    "gathers": gathers,
+    "gathers of itself": gathers_of_itself,
+    "reshapes": reshapes,
+    "resizes": resizes,
+    "rolls": rolls,
+    **{
+        f"pads {mode}": lambda length, mode=mode: pads(length, mode) for mode in ("constant", "reflect", "edge", "wrap")
+    },
+    **{name: lambda length, name=name: unary(length, name) for name in ("Relu", "Sin", "Mish", "Identity")},
+    **{name: lambda length, name=name: binary(length, name) for name in ("Add", "Max", "Pow")},
+    "Mul itself": lambda length: binary(length, "Mul", itself=True),
+}
+
+
+def measure(model: onnx.ModelProto) -> dict[str, int]:
+    """Compile ``model`` for its declared shapes and return what the plan takes."""
+    feeds = {
+        value.name: np.zeros(
+            [dim.dim_value for dim in value.type.tensor_type.shape.dim],
+            helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type),
+        )
+        for value in model.graph.input
+    }
+    plan = compile_for(model, feeds, WEB, verify=False)
+    return {
+        "calls": len(list(plan.calls)),
+        "longest": max((len(kernel.wgsl) for kernel in plan.kernels), default=0),
+        "refusals": len(plan.notes.not_fused),
+    }
+
+
+if __name__ == "__main__":
+    print(json.dumps(measure(CHAINS[sys.argv[1]](int(sys.argv[2])))))
