@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..model.compiled import Progress
 from ..model.feeds import Dynamic, ShapeKey, shape_key
 from ..model.header import HeaderPort, ModelHeader
 from ..model.model import Model
-from ..model.plan_source import Progress
 from ..model.random_inputs import random_array
 from ..runtime.bundle.manifest import Manifest, PortRecord
 from ..runtime.bundle.writer import BundleWriter

@@ -10,9 +10,9 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from ..model.compiled import Compiled, Progress, ignore_progress
 from ..model.feeds import ShapeKey
 from ..model.header import HeaderPort, ModelHeader, ModelMetadata
-from ..model.plan_source import Compiled, Progress, ignore_progress
 from ..runtime.bundle.manifest import Manifest, PlanRecord, PortRecord
 from ..runtime.bundle.reader import Bundle
 from ..runtime.device.device import Device, open_device

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 import numpy as np
 
-from ..model.plan_source import Progress
+from ..model.compiled import Progress
 from ..runtime.plan.errors import UnsupportedError
 from .comparison import Difference, compare
 from .onnx_model import OnnxModel

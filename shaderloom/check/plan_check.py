@@ -103,7 +103,7 @@ class PlanCheck:
         return None if place is None or found is None else (place, found[1])
 
     def comparable(self, plan: Plan) -> dict[tuple[Place, str], int]:
-        """ONNX tensors, and the call that writes each, in the order of the run."""
+        """Return ONNX tensors, and the call that writes each, in the order of the run."""
         found: dict[tuple[Place, str], int] = {}
         for number in range(len(plan.calls)):
             for row in plan.facts.results(number):
@@ -137,7 +137,7 @@ class PlanCheck:
         return rows, observed
 
     def watch(self, observed: Mapping[int, Observation]) -> list[Watch]:
-        """Calls that turn finite operands into numbers that are not."""
+        """Return the calls that turn finite operands into numbers that are not."""
         plan = self.plan
         found: dict[int, NotFinite] = {}
         writers: dict[int, int] = {}  # tensor -> the call that writes it
@@ -178,7 +178,7 @@ class PlanCheck:
 
 
 def kernel_text(plan: Plan, call: int) -> str:
-    """A call's kernel for people: id and template."""
+    """Return a call's kernel for people: id and template."""
     found: KernelCall = plan.calls[call]
     template = next(kernel.template for kernel in plan.kernels if kernel.key == found.kernel)
     return f"{found.kernel[:12]} ({template})"

@@ -53,12 +53,12 @@ class CheckResult:
 
     @property
     def is_close(self) -> bool:
-        """Whether all that was compared agrees, and no index is wrong; not if there was nothing to compare with."""
+        """Return whether something was compared, all of it agrees, and no index is wrong."""
         return not (self.differing or self.is_blind or any(fault.is_error for fault in self.indices))
 
     @property
     def is_blind(self) -> bool:
-        """Whether the reference knows no tensor that was made."""
+        """Return whether the reference knows no tensor that was made."""
         return bool(self.skipped) and not self.rows
 
 
@@ -82,7 +82,7 @@ class RunChecker(Observer):
         self._looked: tuple[PlanStep, PlanCheck, dict[int, Observation]] | None = None  #: at the plan that runs
 
     def run(self, *, per_node: bool) -> None:
-        """Raises what a run raises."""
+        """Run the model and compare; raises what a run raises."""
         self._expected.progress("running", 0, 0)
         first = _FirstRun(self)
         outputs = self._engine.observe(self._feeds, first)
@@ -134,7 +134,7 @@ class RunChecker(Observer):
             self._diagnose(check, first, observed)
 
     def before_iteration(self, inputs: Mapping[str, RuntimeValue], around: tuple[int, ...]) -> None:
-        """What goes into a step: compared in silence, as it is what the step before has made."""
+        """Compare what goes into a step, in silence: it is what the step before has made."""
         self._expected.turn_to(around)
         for name, held in inputs.items():
             path, own = self._source.carried[name]
@@ -179,7 +179,7 @@ class RunChecker(Observer):
                 self._result.diagnosis = self._not_a_kernel(step, row, was_right=kept is not None)
 
     def _key(self, name: str, around: tuple[int, ...]) -> _Key | None:
-        """The place and name of a value that a node makes, by its qualified name; constants do not count."""
+        """Return the place and name of a value that a node makes; None for constants and for other values."""
         found = self._source.qualified.get(name)
         if found is None:
             return None
@@ -213,7 +213,7 @@ class RunChecker(Observer):
             self._result.diagnosis = _unknown(first, text, origins)
 
     def _not_a_kernel(self, step: Step, row: Row, *, was_right: bool) -> Diagnosis:
-        """Something else than a kernel has made the first value that differs."""
+        """Return the cause of a difference in a value that no kernel has made."""
         if was_right:
             return _unknown(row, "its kernel was right in a run of its stage that was looked at, and wrong in the next")
         if isinstance(step, CpuStep):
@@ -230,7 +230,7 @@ class RunChecker(Observer):
         return _unknown(row, "no kernel has made it: it was computed while compiling, on the host, or is another value")
 
     def _elsewhere(self, row: Row) -> Diagnosis:
-        """An output differs, and nothing did in the run that was looked at."""
+        """Return what is known where an output differs, and nothing did in the run that was looked at."""
         return _unknown(row, "in the run that was looked at, all values were right: results change from run to run")
 
 
@@ -290,13 +290,13 @@ class _FirstRun(Observer):
 
 
 def _array(held: RuntimeValue) -> np.ndarray | None:
-    """A value as an array, left where it is; None for a sequence and the like."""
+    """Return a value as an array, left where it is; None for a sequence and the like."""
     value = held.host if held.on_host or held.tensor is None else held.tensor.numpy()
     return value if isinstance(value, np.ndarray) else None
 
 
 def _maker(step: Step, held: RuntimeValue) -> str:
-    """Who has made a value: for the column of calls."""
+    """Return who has made a value: for the column of calls."""
     if isinstance(step, CpuStep):
         return "cpu"
     if isinstance(step, LoopStep):

@@ -39,8 +39,8 @@ from .options import (
 if TYPE_CHECKING:
     from ..inspect.program_view import ProgramView
     from ..inspect.target import Subject
+    from ..model.compiled import Progress
     from ..model.model import Model
-    from ..model.plan_source import Progress
     from ..runtime.plan.device_profile import DeviceProfile
 
 

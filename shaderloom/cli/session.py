@@ -11,8 +11,8 @@ from .common import unreadable, with_precision
 if TYPE_CHECKING:
     import numpy as np
 
+    from ..model.compiled import Progress
     from ..model.header import NodeArg
-    from ..model.plan_source import Progress
     from ..session.session import InferenceSession
 
 

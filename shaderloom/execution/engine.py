@@ -16,8 +16,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..model.calibration import Calibration, measure
+from ..model.compiled import Compiled
 from ..model.feeds import ShapeKey, shape_key
-from ..model.plan_source import Compiled, ModelSource, PlanSource
 from ..model.random_inputs import random_feeds
 from ..plans.placement import Placement, of_plan
 from ..runtime.device.device import Device
@@ -35,12 +35,14 @@ from ..runtime.plan.errors import (
 )
 from ..runtime.plan.plan import Plan
 from .calibrate import RangeObserver
+from .plan_source import PlanSource
 from .resources import DeviceResources, KeyStats, SessionStats
 from .steps import Env, Observer, PlanStep, RunRecord
 from .values import RuntimeValue
 
 if TYPE_CHECKING:
     from ..compiler.passes.lowering import Lowering
+    from ..model.model import Model
     from .program import Program
 
 T = TypeVar("T")
@@ -86,7 +88,7 @@ class WgpuEngine:
         if plans < 1:
             raise InputError(f"a session keeps at least one plan, not {plans}")
         self.source = source
-        self.model: ModelSource | None = source.as_model()
+        self.model: Model | None = source.as_model()
         self.cpu_options = cpu_options
         self.stats = SessionStats()
         self.last: Ready | None = None  #: the plan that ran last

@@ -6,12 +6,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from ..model.plan_source import Compiled, PlanSource
+from ..model.compiled import Compiled
 from ..runtime.device.device import Device
 from ..runtime.execution.executor import Executor
 from ..runtime.execution.weight_pool import WeightPool
 from ..runtime.memory.buffers import StagingPool
 from ..runtime.plan.caps import MemoryAccount
+from .plan_source import PlanSource
 
 
 @dataclass

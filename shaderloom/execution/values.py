@@ -66,7 +66,7 @@ class RuntimeValue:
         return self.host.shape if isinstance(self.host, np.ndarray) else ()
 
     def read(self) -> Any:
-        """The value on the host; waits for the device if it is not there."""
+        """Return the value on the host; waits for the device if it is not there."""
         if not self._on_host:
             assert self.tensor is not None, "a value is somewhere"
             self.host = self.tensor.numpy()
@@ -74,7 +74,7 @@ class RuntimeValue:
         return self.host
 
     def feed(self, device: Device) -> Tensor | np.ndarray:
-        """What an executor reads: the tensor, or an array, which is kept on the device if it is read again."""
+        """Return what an executor reads: the tensor, or an array, which stays on the device from its second read on."""
         if self.tensor is not None:
             return self.tensor
         self._uses += 1
@@ -84,7 +84,7 @@ class RuntimeValue:
         return self.host
 
     def describe(self, known: bool) -> tuple[Any, ...]:
-        """What of the value decides how a step is compiled: its elements if they are to be ``known``."""
+        """Return what decides how a step on the value is compiled: its elements if they are to be ``known``."""
         dtype = self.dtype
         if dtype is None:
             return (type_text(self.host),)
@@ -95,7 +95,7 @@ class RuntimeValue:
 
 
 def array_type(value: Any) -> DType | None:
-    """The element type of an array that a device can hold; None for anything else."""
+    """Return the element type of an array that a device can hold; None for anything else."""
     if not isinstance(value, np.ndarray):
         return None
     try:
@@ -106,7 +106,7 @@ def array_type(value: Any) -> DType | None:
 
 
 def type_text(value: Any) -> str:
-    """The kind of a value on the host, for people and as part of keys."""
+    """Return the kind of a value on the host, for people and as part of keys."""
     if isinstance(value, np.ndarray):
         kind = "string" if value.dtype == object or value.dtype.kind in "US" else value.dtype.name
         return f"a tensor of {kind} of rank {value.ndim}"

@@ -42,7 +42,10 @@ class ProgramView:
         }
 
     def largest(self) -> Subject:
-        """The stage with most calls, for a report.  Raises :class:`UnsupportedError` if nothing runs on the device."""
+        """Return the stage with most calls, for a report.
+
+        Raises :class:`UnsupportedError` if nothing runs on the device.
+        """
         if not self.plans:
             raise UnsupportedError("no node of the model runs on the device", hint="--stage placement says why")
         plan = max(self.plans, key=lambda plan: len(plan.calls))
@@ -83,7 +86,7 @@ _CROSSING = "it goes to another stage: there values keep the type that the model
 
 
 def _precision(plan: Plan, whole: Mapping[str, str], results: Collection[str]) -> dict[str, Any]:
-    """What is float16 in a plan and what stays float32, by reason; ``results`` are the outputs of the model.
+    """Return what is float16 in a plan and what stays float32, and why; ``results`` are the model's outputs.
 
     The plan's notes, with the values that leave the plan; ``why`` explains a plan that is float32 as a whole.
     """

@@ -50,11 +50,14 @@ class Wanted:
 
     @property
     def is_number(self) -> bool:
-        """Whether it counts calls or kernels of one plan."""
+        """Return whether it counts calls or kernels of one plan."""
         return self.call is not None or (self.kernel is not None and self.kernel.isdigit())
 
     def find(self, plan: Plan, *, is_whole: bool) -> int | None:
-        """The call of a plan, None if it is not there; raises :class:`InputError` for a number that is too large."""
+        """Return the call of a plan, None if it is not there.
+
+        Raises :class:`InputError` where no other plan can have it: of the only one, or of the stage that is named.
+        """
         if self.node is not None:
             return _find_node(plan, self.node)
         try:
@@ -133,7 +136,7 @@ class _Cutter(Observer):
         self.cut = Cut(text, plan, None if is_whole else stage, call, around)
 
     def nothing(self) -> InputError:
-        """Why nothing was found."""
+        """Return why no call is of that kind."""
         wanted, stages = self._wanted, list(self._ran.values())
         if not stages:
             return InputError("no kernel runs on these inputs", hint="inspect --stage placement says where nodes are")
@@ -158,7 +161,7 @@ def _around(steps: Sequence[int]) -> str:
 
 
 def _no_kernel(node: str, placements: Sequence[Placement]) -> InputError:
-    """Why a node has no kernel that could be cut out."""
+    """Return why a node has no kernel that could be cut out."""
     matching = [row for row in placements if row.node == node or row.node.endswith(f"/{node}")]
     if not matching:
         return InputError(
@@ -180,7 +183,7 @@ def _no_kernel(node: str, placements: Sequence[Placement]) -> InputError:
 
 
 def _find_call(plan: Plan, kernel: str | None, call: int | None) -> int:
-    """The number of the call that is meant: ``call`` itself, or the first of a kernel.
+    """Return the number of the call that is meant: ``call`` itself, or the first of a kernel.
 
     Raises :class:`InputError` if there is none, or neither is given.
     """
@@ -198,7 +201,7 @@ def _find_call(plan: Plan, kernel: str | None, call: int | None) -> int:
 
 
 def _find_node(plan: Plan, node: str) -> int | None:
-    """The first call that computes an ONNX node, by its name or by its text in plans; None if there is none."""
+    """Return the first call that computes an ONNX node, by its name or text in plans; None if there is none."""
     for number, item in enumerate(plan.calls):
         if any(node == origin or f" '{node}' (" in origin for origin in item.origins):
             return number
@@ -208,7 +211,7 @@ def _find_node(plan: Plan, node: str) -> int | None:
 def make_script(
     device: Device, plan: Plan, pool: WeightPool, feeds: Mapping[str, np.ndarray], number: int, *, title: str
 ) -> str:
-    """The script of call ``number``, with what it read and wrote in a run on these inputs.
+    """Return the script of call ``number``, with what it read and wrote in a run on these inputs.
 
     Raises :class:`LimitError` if the operands are too large to be put into a script.
     """
@@ -271,13 +274,13 @@ def _template() -> Any:
 
 
 def _packed(data: np.ndarray) -> list[str]:
-    """Bytes as base64 of zlib, in lines."""
+    """Return bytes as base64 of zlib, in lines."""
     text = base64.b64encode(zlib.compress(data.tobytes(), 9)).decode("ascii")
     return [text[start : start + 110] for start in range(0, len(text), 110)] or [""]
 
 
 def _output_dtype(name: str) -> str:
-    """A numpy type to compare in; words where numpy has no such type."""
+    """Return a numpy type to compare in; words where numpy has no such type."""
     return name if name in np.sctypeDict else "uint16" if name == "bfloat16" else "uint32"
 
 
@@ -289,7 +292,7 @@ def _record(
     number: int,
     symbols: Mapping[str, int],
 ) -> tuple[list[np.ndarray], np.ndarray]:
-    """The words of every binding before the call, and those of the result after it."""
+    """Return the words of every binding before the call, and those of the result after it."""
     call = plan.calls[number]
     recorded = _recording(plan, number)
     names = [port.name for port in recorded.outputs if port.name.startswith("binding ") or port.name == "result"]
@@ -305,7 +308,7 @@ def _record(
 
 
 def _recording(plan: Plan, number: int) -> Plan:
-    """``plan`` up to one call, with copies of all that it binds before it, and of its result after it."""
+    """Return ``plan`` up to one call, with copies of all that it binds before it, and of its result after it."""
     call = plan.calls[number]
     copies, outputs = [], []
     for position, item in enumerate(call.ranges):

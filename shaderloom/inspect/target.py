@@ -24,7 +24,6 @@ from ..version import __version__
 
 if TYPE_CHECKING:
     from ..model.model import Model
-    from ..model.plan_source import ModelSource
 
 Shapes = Mapping[str, tuple[int, ...]]
 
@@ -56,7 +55,7 @@ def model_subject(model: Model, shapes: Shapes, profile: DeviceProfile) -> Subje
     return Subject(plan, profile, model_facts(model, key.to_json(), plan, profile), tuple(placements))
 
 
-def model_facts(model: ModelSource, shape_key: Mapping[str, Any], plan: Plan, profile: DeviceProfile) -> dict[str, Any]:
+def model_facts(model: Model, shape_key: Mapping[str, Any], plan: Plan, profile: DeviceProfile) -> dict[str, Any]:
     """What identifies a plan of a model."""
     return {
         "kind": "model",

@@ -31,9 +31,9 @@ from ..runtime.plan.errors import InputError, ModelError, ShaderloomError, Unsup
 from ..runtime.plan.plan import Plan
 from ..tuner.db.known import Knowledge, driver_of
 from .calibration import Calibration
+from .compiled import Compiled, Progress, ignore_progress
 from .feeds import Dynamic, Ranges, ShapeKey, canonical_dynamic, override_dimensions, read_dynamic, static_shapes
 from .header import ModelHeader
-from .plan_source import Compiled, Progress, ignore_progress
 from .random_inputs import random_feeds
 
 if TYPE_CHECKING:

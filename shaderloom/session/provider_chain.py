@@ -49,7 +49,7 @@ class ProviderChain:
             engine.cpu_options = cpu.options
 
     def run(self, feeds: Mapping[str, Feed], targets: Mapping[str, Target]) -> dict[str, Any]:
-        """Outputs by name, from the first provider that supports the model for these inputs."""
+        """Return outputs by name, from the first provider that supports the model for these inputs."""
         engine, cpu = self._engine, self._cpu
         if engine is None or (cpu is not None and self._providers[0] == "cpu"):
             assert cpu is not None, "a provider was initialised"
@@ -66,7 +66,7 @@ class ProviderChain:
         return results
 
     def again(self, feeds: Mapping[str, Any], targets: Mapping[str, Any]) -> dict[str, Any] | None:
-        """The outputs if the last run had these very tensors of the device in and out; they were checked then."""
+        """Repeat the last run if it had these very tensors in and out, which were checked then; None if not."""
         if self._engine is None or self._providers[0] == "cpu":
             return None
         return self._engine.again(feeds, targets)
@@ -107,7 +107,7 @@ class ProviderChain:
 
 
 def open_chosen(device: Any, options: Mapping[str, Any], severity: int) -> Device:
-    """The device that the arguments and the provider's options ask for."""
+    """Open the device that the arguments and the provider's options ask for."""
     arguments: dict[str, Any] = {}
     for name, value in options.items():
         if name in _DEVICE_OPTIONS:

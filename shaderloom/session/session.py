@@ -13,10 +13,11 @@ from ..api.options import RunOptions, SessionOptions
 from ..api.providers import initialise_providers, parse_providers
 from ..cpu.provider import CpuEngine
 from ..execution.engine import WgpuEngine
+from ..execution.plan_source import PlanSource
 from ..execution.resources import SessionStats
+from ..model.compiled import Progress
 from ..model.feeds import Dynamic, check_feeds
 from ..model.header import ModelHeader
-from ..model.plan_source import PlanSource, Progress
 from ..plans.describe import describe_plan
 from ..plans.placement import Placement
 from ..runtime.device.device import Device, open_device, reopen_device

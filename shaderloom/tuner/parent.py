@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from ..compiler.tuning.config_choice import EncodedCandidate
+from ..model.compiled import Progress
 from ..model.model import Tune
-from ..model.plan_source import Progress
 from ..runtime.plan.errors import DeviceError, InputError, ShaderloomError
 from .db.database import VARIABLE, Database, DeviceTable, Entry, Refusal, user_path
 from .worker import MARK, Job

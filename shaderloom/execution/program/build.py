@@ -132,7 +132,7 @@ class ProgramBuilder:
         return HostStep(actions, self._evaluator)
 
     def _fold_step(self, state: State, reached: Advance, env: Env) -> tuple[Step, State] | None:
-        """Conditions and counts that follow from small values on the host: computed there, without the device."""
+        """Return a step that computes conditions and counts from small values on the host; None if there are none."""
         wanted = set(reached.wanted)
         for item in reached.loops:
             wanted.update(item.inputs[:2] if item.node.op == "Loop" else ())
@@ -232,7 +232,7 @@ class ProgramBuilder:
         refused: dict[PendingNode, ShaderloomError],
         waiting: set[PendingNode],
     ) -> None:
-        """The compiler refused a node after its shapes were known; it must not be tried again."""
+        """Record which node the compiler refused after its shapes were known: it must not be tried again."""
         origin = error.origin
         guilty = [item for item in reached.done if origin is not None and computes(item, origin)]
         if isinstance(error, NotKnownError) and guilty and not waiting.issuperset(guilty):

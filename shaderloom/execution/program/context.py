@@ -13,7 +13,7 @@ from ...compiler.frontend.model import ImportedModel
 from ...compiler.ir.constants import InlineSource
 from ...compiler.options import DEFAULT_LIMITS
 from ...compiler.staging.program_graph import PendingNode, ProgramScope, branch_nodes
-from ...model.plan_source import ModelSource
+from ...model.model import Model
 from ...runtime.execution.attachment import Target
 from ...runtime.execution.weight_pool import WeightPool
 from ...runtime.plan.dtypes import to_border
@@ -41,7 +41,7 @@ class ProgramContext:
     With a ``pool`` of weights the program is one in full precision whatever the model's precision is.
     """
 
-    source: ModelSource
+    source: Model
     resources: DeviceResources
     run_block: RunBlock
     pool: WeightPool | None = None

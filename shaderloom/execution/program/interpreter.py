@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ...model.plan_source import ModelSource
+from ...model.model import Model
 from ...plans.placement import Placement, describe
 from ...runtime.execution.attachment import Target
 from ...runtime.execution.weight_pool import WeightPool
@@ -37,7 +37,7 @@ class Program:
 
     def __init__(
         self,
-        source: ModelSource,
+        source: Model,
         resources: DeviceResources,
         cpu_options: Mapping[str, Any] | None,
         *,
@@ -105,7 +105,7 @@ class Program:
     def _run_block(
         self, block: Block, env: Env, targets: Mapping[str, Target], record: RunRecord
     ) -> dict[str, RuntimeValue]:
-        """The outputs of a block by name."""
+        """Run a block and return its outputs by name."""
         state = block.state(block.nodes, frozenset())
         while state.pending:
             key = tuple((name, env[name].describe(name in state.known)) for name in state.live if name in env)
@@ -122,7 +122,7 @@ class Program:
         return {name: env[name] if name in env else self.context.constant(name) for name in block.outputs}
 
     def _step(self, state: State, key: Key, env: Env) -> NextStep:
-        """The step that fits the values: one that was made for them, or for a range of their sizes, or a new one."""
+        """Return the step that fits the values: one for them, one for a range of their sizes, or a new one."""
         found = self._cache.find(state, key)
         general_key = state.sizes.general_key(key) if found is None else None
         if general_key is not None:
@@ -141,7 +141,7 @@ class Program:
         return found
 
     def _deliver(self, name: str, held: RuntimeValue, target: Target) -> Any:
-        """A result where the caller wants it."""
+        """Return a result where the caller wants it."""
         if isinstance(target, Tensor):
             if held.tensor is not target:
                 target.update(held.read())
@@ -156,7 +156,7 @@ class Program:
         return Tensor.from_numpy(held.read(), self._resources.device)
 
     def plans(self) -> list[Plan]:
-        """The plans of stages that are ready, in the order in which they ran last."""
+        """Return the plans of stages that are ready, in the order in which they ran last."""
         return [step.executor.plan for step in self._cache.plans()]
 
     # -- reports -----------------------------------------------------------------------------------------------------
@@ -166,5 +166,5 @@ class Program:
         return list(self.context.placed.values())
 
     def placement(self) -> list[Placement]:
-        """One for each node of the main graph, and for those of nested graphs that have run."""
+        """Return a row for each node of the main graph, and for those of nested graphs that have run."""
         return describe(self.context.imported, self.context.placed)

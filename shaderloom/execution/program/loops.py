@@ -174,7 +174,7 @@ class LoopStep:
     # -- stacked outputs ---------------------------------------------------------------------------------------------
 
     def _stack(self, row: Sequence[RuntimeValue], axis: int, record: RunRecord) -> RuntimeValue:
-        """Results of the steps along a new axis: copies on the device, or a small plan where those cannot do it."""
+        """Stack results of the steps along a new axis: by copies on the device, or by a small plan."""
         tensors = [held.tensor for held in row]
         axis = axis % (len(row[0].shape) + 1)
         resources = self._context.resources
@@ -203,7 +203,7 @@ class LoopStep:
         return Block(f"{origin} stacking", tuple(nodes), (output,))
 
     def _empty(self, port: Any, axis: int) -> RuntimeValue:
-        """A stacked output of no steps; sizes that the body does not declare are 0."""
+        """Return a stacked output of no steps; sizes that the body does not declare are 0."""
         dims = [dim if isinstance(dim, int) else 0 for dim in port.dims or ()]
         dims.insert(axis % (len(dims) + 1), 0)
         if port.dtype is None:

@@ -8,14 +8,14 @@ from ...runtime.plan.errors import Origin, ShaderloomError, merge_refusals
 
 
 def computes(item: PendingNode, origin: Origin) -> bool:
-    """Whether a node of the file is ``item``, or inside of one of its graphs."""
+    """Return whether a node of the file is ``item``, or inside of one of its graphs."""
     own = item.origin
     inside = f"{own.graph}/{own.name or f'{own.op}_{own.index}'}."
     return own == origin or origin.graph.startswith(inside)
 
 
 def refusal_of(refused: dict[PendingNode, ShaderloomError], model: ImportedModel | None) -> ShaderloomError:
-    """One error for all nodes that are refused."""
+    """Return one error for all nodes that are refused."""
     errors = list(refused.values())
     if model is not None:
         known = {(item.origin.graph, item.origin.index) for item in refused}

@@ -37,7 +37,7 @@ class SegmentMaker:
     def choose(
         self, pending: Sequence[PendingNode], refused: Mapping[PendingNode, ShaderloomError], present: Collection[str]
     ) -> dict[PendingNode, ShaderloomError]:
-        """The refused nodes that can run now, and those behind them that no device could run either."""
+        """Return the refused nodes that can run now, and those behind them that no device could run either."""
         chosen: dict[PendingNode, ShaderloomError] = {}
         here = set(present)
         made: set[str] = set()
@@ -55,7 +55,7 @@ class SegmentMaker:
         return name in self._scope.constants or name in self._scope.foreign
 
     def _of_the_host(self, item: PendingNode, made: Collection[str]) -> ShaderloomError | None:
-        """Whether the node reads what only the host holds, going by the types of values that do not exist yet."""
+        """Return why the node runs on the host: it reads what no device holds, by the types of values to come."""
         for name in item.reads:
             kind = self.types.get(name) if name in made else None
             if kind is not None and not _on_device(kind):
@@ -63,7 +63,7 @@ class SegmentMaker:
         return None
 
     def make(self, chosen: Sequence[PendingNode], outputs: Sequence[str]) -> tuple[CpuSegment, tuple[str, ...]]:
-        """The segment, and the values that it reads."""
+        """Return the segment, and the values that it reads."""
         protos = [renamed(item.node.proto, _names(item)) for item in chosen if item.node.proto is not None]
         made = {name for item in chosen for name in item.outputs}
         read = list(dict.fromkeys(name for item in chosen for name in file_reads(item) if name not in made))
@@ -111,7 +111,7 @@ class SegmentMaker:
 
 
 def _names(item: PendingNode) -> dict[str, str]:
-    """Name in the file -> qualified name, where they differ."""
+    """Return the qualified names, by names in the file, where they differ."""
     if item.made or item.node.proto is None:
         return {}
     names = {*names_read(item.node.proto), *item.node.proto.output}

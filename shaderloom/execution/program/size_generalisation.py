@@ -65,7 +65,7 @@ class GeneralisedShape:
         return tuple(sorted({size.symbol for size in self.sizes.values()}, key=lambda symbol: symbol.name))
 
     def key(self, key: Key) -> Key | None:
-        """``key`` with what is open in place of sizes; None if those are none that it stands for."""
+        """Return ``key`` with symbols in place of sizes; None if its sizes are outside of their ranges."""
         given = _sizes(key)
         found: dict[Symbol, int] = {}
         for (name, position), symbolic in self.sizes.items():
@@ -84,7 +84,7 @@ class GeneralisedShape:
         return tuple(self.sizes.get((name, position), size) for position, size in enumerate(sizes))
 
     def operand(self, name: str, operand: Operand) -> Operand:
-        """The value for the compiler, its open sizes symbolic."""
+        """Return the value for the compiler, with its open sizes as symbols."""
         if operand.known is None:
             sizes = tuple(map(ix.number, operand.shape))
             return replace(operand, shape=tuple(map(_dim, self._replaced(name, sizes))))
@@ -95,7 +95,7 @@ class GeneralisedShape:
         return replace(operand, known=elements.reshape(operand.known.shape))
 
     def size_inputs(self, operands: Mapping[str, Operand]) -> dict[str, SizeInput]:
-        """By name, for symbols that no axis of the operands is as large as."""
+        """Return inputs, by name, for the symbols that no axis of the operands is as large as."""
         exact = {place: size.symbol for place, size in self.sizes.items() if not size.offset}
         told = {symbol for (name, _), symbol in exact.items() if operands[name].known is None}
         return {
@@ -116,11 +116,11 @@ class SizeHistory:
     closed: bool = False
 
     def general_key(self, key: Key) -> Key | None:
-        """The key of the plan of open sizes that serves ``key``, if there may be one."""
+        """Return the key of the plan of open sizes that serves ``key``, if there may be one."""
         return None if self.general is None else self.general.key(key)
 
     def generalise(self, key: Key) -> GeneralisedShape | None:
-        """What to open so that one plan serves ``key`` and others like it; None if it is too early, or no use."""
+        """Return what to open, so that one plan serves ``key`` and those like it; None if that is early, or useless."""
         if self.closed:
             return None
         frame, now = _frame(key, self.elements), _sizes(key, self.elements)
@@ -146,7 +146,7 @@ class SizeHistory:
         return GeneralisedShape(found) if found else None
 
     def note(self, key: Key, general: GeneralisedShape | None, succeeded: bool) -> None:
-        """Remember that a plan was made for ``key``: of the sizes that were ``general``, or else of its own."""
+        """Record that a plan was made for ``key``: for all sizes that are ``general``, or else for its own."""
         if general is not None and succeeded:
             self.general = general
         elif general is not None and any(name not in _sizes(key, False) for name, _ in general.sizes):
@@ -166,7 +166,7 @@ def _dim(size: int | SymbolicSize) -> ix.Dim:
 
 
 def _sizes(key: Key, elements: bool = True) -> dict[str, tuple[int, ...]]:
-    """Shapes of the values that are not compiled in, and ``elements`` of small tensors of integers that are."""
+    """Return shapes of the values that are not compiled in, and ``elements`` of small integer tensors that are."""
     found = {}
     for name, described in key:
         if len(described) == 2:
@@ -179,12 +179,12 @@ def _sizes(key: Key, elements: bool = True) -> dict[str, tuple[int, ...]]:
 
 
 def _kind(described: tuple[Any, ...]) -> tuple[Any, ...]:
-    """What a value has besides sizes."""
+    """Return what a value has besides sizes."""
     return (described[0], len(described[1])) if len(described) == 2 else (*described[:2], "compiled in")
 
 
 def _frame(key: Key, elements: bool) -> bytes:
-    """A digest of all that a key has but sizes."""
+    """Return a digest of all that a key has but sizes."""
     sized = _sizes(key, elements)
     digest = hashlib.sha256()
     for name, described in key:

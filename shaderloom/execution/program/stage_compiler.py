@@ -13,7 +13,7 @@ from ...compiler.driver import compile_unit
 from ...compiler.passes.lowering import CompilationUnit
 from ...compiler.precision.exact_set import InterfaceConstraints
 from ...compiler.staging.partial_compile import Advance
-from ...model.plan_source import Compiled
+from ...model.compiled import Compiled
 from ...runtime.plan.plan import Symbol
 from ..steps import Recompile
 from .context import ProgramContext

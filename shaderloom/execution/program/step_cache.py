@@ -67,7 +67,7 @@ class StepCache:
             self._drop(next(where for where, kept in self._entries.items() if isinstance(kept.step[0], PlanStep)))
 
     def plans(self) -> list[PlanStep]:
-        """The steps that are plans, the least recently used first."""
+        """Return the steps that are plans, the least recently used first."""
         return [entry.step[0] for entry in self._entries.values() if isinstance(entry.step[0], PlanStep)]
 
     def close(self) -> None:
@@ -87,5 +87,5 @@ class StepCache:
 
 
 def _element_bytes(part: tuple[str, tuple[Any, ...]]) -> int:
-    """Bytes of the elements in a part of a key: a name with :meth:`~.values.RuntimeValue.describe`."""
+    """Return the bytes of the elements in a part of a key: a name with :meth:`~.values.RuntimeValue.describe`."""
     return sum(len(each) for each in part[1] if isinstance(each, bytes))

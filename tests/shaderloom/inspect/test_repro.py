@@ -17,7 +17,7 @@ from shaderloom.cli import app
 
 from ...support.patience import PATIENCE
 from ..check.test_check import NETWORK, build
-from ..check.test_stage_check import BRANCH, LOOP, MODELS
+from ..check.test_run_check import BRANCH, LOOP, MODELS
 
 
 @pytest.fixture
