@@ -87,7 +87,7 @@ def lower_bound(tensors: Sequence[LiveRange]) -> int:
 
 
 def _conflicts(tensors: Sequence[LiveRange]) -> list[set[int]]:
-    """Tensors that may not share an arena: one is read by a call that writes the other."""
+    """Return for each block those that may not share its arena: a call reads one and writes the other."""
     readers: dict[int, list[int]] = {}
     writers: dict[int, list[int]] = {}
     for number, tensor in enumerate(tensors):
@@ -106,7 +106,7 @@ def _conflicts(tensors: Sequence[LiveRange]) -> list[set[int]]:
 
 
 def _alive_together(tensors: Sequence[LiveRange]) -> list[list[int]]:
-    """For each tensor the others that live at one call or more with it: a sweep over the calls."""
+    """Return for each block the others that are live at one call or more with it: a sweep over the calls."""
     together: list[list[int]] = [[] for _ in tensors]
     alive: list[int] = []
     for number in sorted(range(len(tensors)), key=lambda item: tensors[item].first):
@@ -126,7 +126,7 @@ _APART = 1.15
 
 
 def _allocate_offsets(tensors: Sequence[LiveRange], outputs: Sequence[LiveRange], alignment: int) -> Allocation:
-    """The first of three kinds of allocation that takes little more than the lower bound, or the smallest."""
+    """Return the first of three kinds of allocation that takes little more than the lower bound, or the smallest."""
     everything = [*tensors, *outputs]
     least = lower_bound(everything)
     allowed = int(_APART * least) - sum(ix.number(tensor.size) for tensor in outputs)
@@ -151,7 +151,7 @@ def _smallest(
     conflicts: Sequence[set[int]],
     rooms: int,
 ) -> Allocation:
-    """The smallest of several greedy allocations of the first ``count``, roughly the largest first.
+    """Return the smallest of several greedy allocations of the first ``count`` blocks, roughly the largest first.
 
     The rest are outputs; buffers of the first ``rooms`` of them may hold others.  Chance is seeded: plans are
     repeatable.
@@ -223,7 +223,7 @@ def _place_in_order(
 
 
 def _lowest_gap(taken: list[tuple[int, int]], extent: int) -> int:
-    """The lowest offset where ``extent`` bytes overlap none of the ranges that are taken."""
+    """Return the lowest offset where ``extent`` bytes overlap none of the ranges that are taken."""
     taken.sort()
     offset = 0
     for start, end in taken:
@@ -234,7 +234,7 @@ def _lowest_gap(taken: list[tuple[int, int]], extent: int) -> int:
 
 
 def _allocate_slots(tensors: Sequence[LiveRange]) -> Allocation:
-    """One tenant at a time; a slot whose tenants have had about the same size is preferred."""
+    """Give each arena one block at a time; prefer an arena whose blocks have had about the same size."""
     allocation = Allocation()
     free_from: list[int] = []
     place: dict[int, int] = {}

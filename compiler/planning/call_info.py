@@ -68,7 +68,7 @@ class CallRecorder:
 
 
 def _source_name(value: Value) -> str:
-    """The first named constant that a transformed weight is made from, in brackets; "" if there is none."""
+    """Return the first named constant that a transformed weight is made from, in brackets; "" if there is none."""
     seen: set[Value] = set()
     pending = [value]
     while pending:

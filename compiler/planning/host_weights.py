@@ -60,7 +60,7 @@ def _static(size: Dim) -> int:
 
 
 def stored(array: np.ndarray, layout: Layout) -> memoryview:
-    """A tensor as it lies in memory: axes in the layout's order, padded with zeros, blocks innermost; little-endian."""
+    """Return a tensor's bytes in memory: axes in the layout's order, zero padding, blocks innermost; little-endian."""
     shape = array.shape
     padded = [_static(layout.stored_size(shape, axis)) for axis in range(array.ndim)]
     if tuple(padded) != shape:
@@ -74,7 +74,7 @@ def stored(array: np.ndarray, layout: Layout) -> memoryview:
 
 
 def _split(array: np.ndarray, layout: Layout) -> np.ndarray:
-    """Axes with blocks as two: the number of the block at the axis's place, the rest innermost."""
+    """Split axes with blocks in two: the number of the block stays in the axis's place, the rest is innermost."""
     blocks = dict(layout.blocks)
     sides: list[int] = []
     outer: dict[int, int] = {}

@@ -18,7 +18,7 @@ from .manifest import Part
 
 
 def encode(plan: Plan) -> bytes:
-    """The content of ``plan-KEY.json``."""
+    """Return the content of ``plan-KEY.json``.  Raises :class:`InternalError` if a weight has calls."""
     if any(weight.calls for weight in plan.weights):
         raise InternalError("a plan of a bundle has a weight that is not evaluated")
     data = plan.to_json()
@@ -85,7 +85,7 @@ def _constant(item: Reader) -> dict[str, Any]:
 
 
 def _weight(item: Reader, weights: Mapping[str, Sequence[Part]]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """A weight and the sources that it consists of."""
+    """Return a weight and the sources that it consists of."""
     key, size = item.get("key").key(), item.get("bytes").number()
     if key not in weights:
         raise ValueError(f"the manifest does not have weight '{key}'")

@@ -168,7 +168,7 @@ class Symbol:
 
 
 def uniform_values(symbols: Sequence[Symbol], sizes: Mapping[str, int]) -> list[int]:
-    """What the uniform buffer holds: for each symbol how many whole steps its size is."""
+    """Return what the uniform buffer holds: for each symbol the number of whole steps in its size."""
     return [sizes[symbol.name] // symbol.step for symbol in symbols]
 
 
@@ -192,7 +192,7 @@ class Plan:
 
     @property
     def calls(self) -> list[KernelCall]:
-        """The calls of all steps, in order."""
+        """Calls of all steps, in order."""
         return [call for step in self.steps for call in step.calls]
 
     def to_json(self) -> dict[str, Any]:
@@ -212,7 +212,7 @@ class Plan:
 
     @property
     def digest(self) -> str:
-        """sha256 of the canonical JSON form."""
+        """The sha256 of the canonical JSON form, in hex."""
         return digest(self.to_json())
 
     def __repr__(self) -> str:

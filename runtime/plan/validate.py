@@ -1,6 +1,6 @@
-"""Whether a plan that comes from outside can run: everything that it names is there, and fits.
+"""Validation of plans that come from outside: everything that a plan names exists, and fits.
 
-The executor checks ranges against buffers before it binds them; this finds what would fail later or in another way.
+The executor checks ranges against buffers before it binds them; this catches what would fail later or in another way.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def _check_outputs(plan: Plan, dim: Callable[[DimExpr, str], None]) -> None:
 
 
 def _buffers(plan: Plan) -> set[str]:
-    """Every buffer that a call or an alias may name."""
+    """Return every buffer that a call or an alias may name."""
     return {
         *(f"input:{port.name}" for port in plan.inputs),
         *(f"output:{port.name}" for port in plan.outputs),

@@ -1,4 +1,4 @@
-"""What a plan says about itself, as JSON values: for ``inspect``, for ``session.report`` and for tests.
+"""Descriptions of plans as JSON values: for ``inspect``, for ``session.report`` and for tests.
 
 What can be read off the plan is derived here; what only the compiler knows (nodes, placement, memory without planning,
 reasons) comes from the plan's facts and notes.
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def describe_plan(plan: Plan, *, text: bool = False) -> dict[str, Any]:
-    """Kernels, calls, weight transforms and memory of a plan; equal plans give equal descriptions.
+    """Return kernels, calls, weight transforms and memory of a plan; equal plans give equal descriptions.
 
     With ``text`` every kernel of the run has its WGSL, so that the description alone can be compared with another one.
     """
@@ -135,7 +135,7 @@ def _describe_call(call: KernelCall) -> dict[str, Any]:
 
 
 def describe_groups(lowering: Lowering) -> dict[str, Any]:
-    """The fused groups in execution order, and why neighbours do not share a kernel."""
+    """Return the fused groups in execution order, and why neighbours do not share a kernel."""
     groups = [
         {
             "index": index,
@@ -156,7 +156,7 @@ def describe_groups(lowering: Lowering) -> dict[str, Any]:
 
 
 def find_kernels(plan: Plan, choice: str | None) -> list[Kernel]:
-    """The kernels that ``choice`` names: a position in the list that :func:`describe_plan` gives, or a prefix of a key.
+    """Return the kernels that ``choice`` names: a position in the list of :func:`describe_plan`, or a prefix of a key.
 
     None chooses all kernels of the run, in order of first use.  Gives an empty list if nothing matches.
     """

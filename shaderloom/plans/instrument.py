@@ -68,7 +68,7 @@ def output_range(plan: Plan, call: int) -> Range:
 
 
 def writer_of(plan: Plan, output: str) -> int | None:
-    """The call that writes an output of the plan; None if no call does: it is a constant or a copy."""
+    """Return the call that writes an output of the plan; None if no call does: it is a constant or a copy."""
     written = f"output:{output}"
     for number in reversed(range(len(plan.calls))):
         if any(item.buffer == written for item in _output_ranges(plan, number)):
@@ -77,30 +77,30 @@ def writer_of(plan: Plan, output: str) -> int | None:
 
 
 def _output_ranges(plan: Plan, call: int) -> list[Range]:
-    """The ranges of all results of a call, the main one first."""
+    """Return the ranges of all results of a call, the main one first."""
     facts, ranges = plan.facts.calls[call], plan.calls[call].ranges
     return [output_range(plan, call), *(ranges[facts.operands.index(tensor)] for tensor in facts.also)]
 
 
 def _names(plan: Plan, call: int) -> list[str]:
-    """The outputs of :func:`observed` that hold the results of a call."""
+    """Return the outputs of :func:`observed` that hold the results of a call."""
     count = len(plan.facts.calls[call].writes)
     return [f"call {call}", *(f"call {call}, result {number}" for number in range(1, count))]
 
 
 def copy_kernel() -> Kernel:
-    """The kernel of :func:`copy_call`; a plan with such calls must hold it."""
+    """Return the kernel of :func:`copy_call`; a plan with such calls must hold it."""
     return _COPY_KERNEL
 
 
 def copy_call(source: Range, output: str) -> KernelCall:
-    """A call that copies a range, word by word, to the start of an output."""
+    """Return a call that copies a range, word by word, to the start of an output."""
     grid = (["min", _COPY_GROUPS, ["//", ["+", source.size, 255], 256]], 1, 1)
     return KernelCall(_COPY_KERNEL.key, (source, Range(f"output:{output}", 0, source.size)), grid, (), "copy")
 
 
 def observed(plan: Plan, calls: Sequence[int]) -> Plan:
-    """``plan`` up to the last of ``calls``, with the words that each of them writes as outputs ``call N`` and so on."""
+    """Return ``plan`` up to the last of ``calls``, with what each of them writes as outputs ``call N`` and so on."""
     wanted = set(calls)
     listed: list[KernelCall] = []
     outputs = []
@@ -144,7 +144,7 @@ def observe(
 
 
 def _parts(plan: Plan, calls: Sequence[int], symbols: Mapping[str, int]) -> Iterator[list[int]]:
-    """The calls in runs whose copies fit; those that run with an empty grid have nothing to be copied."""
+    """Yield the calls in runs whose copies fit; those with an empty grid write nothing."""
     part: list[int] = []
     total = 0
     for number in sorted(set(calls)):
