@@ -247,5 +247,25 @@ registry = Registry()
 
 
 def register(**fields: Any) -> OpDef:
-    """Define an operator; see :class:`OpDef` for the fields."""
+    """Define an operator and return its definition.
+
+    ``name``, ``domain``
+        as in ONNX.
+    ``infer``
+        a function of the node that returns element type and shape of each output.
+    ``attributes``
+        a frozen dataclass with ONNX's names and defaults.
+    ``expand``, ``element``, ``gather`` or ``family``
+        exactly one of them, the lowering: a decomposition into other operators, a scalar expression of the operands'
+        elements, one that reads operands at computed coordinates, or the name of a kernel family.
+    ``types``
+        names of the element types that the lowering supports, a set for each input; the last serves all further inputs.
+    ``static_inputs``
+        positions of the inputs whose values must be known when compiling.
+    ``fold``
+        a function that evaluates the operator with numpy, for shape arithmetic.
+
+    The other fields are in ``docs/development/adding-an-operator.md``.  Raises ValueError for an operator that is
+    registered already, and for one without exactly one lowering.
+    """
     return registry.register(OpDef(**fields))

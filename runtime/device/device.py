@@ -79,7 +79,7 @@ def _enumerate() -> list[tuple[AdapterDescription, Any]]:
 
 
 def list_adapters() -> list[AdapterDescription]:
-    """Usable adapters, best first: discrete, integrated, unknown, then software ones."""
+    """Return the usable adapters, best first: discrete, integrated, unknown, then software ones."""
     return [description for description, _ in _enumerate()]
 
 
@@ -127,7 +127,11 @@ class PipelineHolder:
 
 
 class Device:
-    """A wgpu device with its profile.  Share one; get it from :func:`open_device` or :meth:`from_wgpu`."""
+    """A wgpu device with its profile.  Share one; get it from :func:`open_device` or :meth:`from_wgpu`.
+
+    ``gpu`` is the ``wgpu.GPUDevice``, ``profile`` has its kind, features and limits, ``name`` is the adapter's, and
+    ``lost`` becomes true once an operation has reported the loss.
+    """
 
     def __init__(self, gpu: Any, profile: DeviceProfile, name: str) -> None:
         self.gpu = gpu
@@ -144,7 +148,7 @@ class Device:
 
     @classmethod
     def from_wgpu(cls, gpu: Any) -> Device:
-        """The one wrapper of a ``wgpu.GPUDevice`` that the caller made and keeps; it is never destroyed here."""
+        """Return the one wrapper of a ``wgpu.GPUDevice`` that the caller made and keeps; it is never destroyed."""
         with _wrapped_lock:
             device = _wrapped.get(id(gpu))
             if device is None or device.lost:
@@ -161,7 +165,7 @@ class Device:
         return cls(gpu, profile, description.identity)
 
     def twin(self) -> Device:
-        """Another device of the same adapter with the same features and limits, for the caller alone.
+        """Request another device of the same adapter with the same features and limits, for the caller alone.
 
         Raises :class:`DeviceError` if the adapter gives none.
         """
@@ -189,7 +193,10 @@ class Device:
         return self.lost
 
     def create_buffer(self, size: int, usage: int, label: str) -> Any:
-        """A buffer of ``size`` > 0 bytes, a multiple of 4.  Raises :class:`LimitError` beyond ``max-buffer-size``."""
+        """Create a buffer of ``size`` > 0 bytes, a multiple of 4; ``usage`` is WebGPU's bits.
+
+        Raises :class:`LimitError` beyond ``max-buffer-size``.
+        """
         limit = self.profile.limit("max-buffer-size")
         if size > limit:
             raise LimitError(f"buffer '{label}' needs {size:,} bytes; the device's max-buffer-size is {limit:,}")
@@ -197,9 +204,10 @@ class Device:
             return self.gpu.create_buffer(size=size, usage=usage, label=label)
 
     def create_module(self, wgsl: str, *, checked: bool, label: str, max_bytes: int) -> Any:
-        """A shader module; with ``checked`` false without bounds checks, where wgpu-native can.
+        """Create a shader module; with ``checked`` false without bounds checks, where wgpu-native can.
 
-        Unchecked is only for WGSL that this process has just generated.
+        ``checked=False`` is only for WGSL that this process has just generated.  Raises :class:`LimitError` for a text
+        of more than ``max_bytes``, and for one that would exhaust the stack of the driver's parser.
         """
         wgsl_guard.check(wgsl, max_bytes, label)
         with self.guarded(f"compiling the shader of {label}"):
@@ -211,7 +219,7 @@ class Device:
             return self.gpu.create_shader_module(code=wgsl, label=label)
 
     def pipeline(self, kernel: Kernel, *, checked: bool, max_wgsl_bytes: int) -> PipelineHolder:
-        """The pipeline of a kernel; made once for equal text and bindings for as long as somebody holds it."""
+        """Return the pipeline of a kernel, created once for equal text and bindings while a caller holds it."""
         label = f"kernel {kernel.id} ({kernel.template})"
         wgsl_guard.check_size(kernel.wgsl, max_wgsl_bytes, label)  # also of one that a session with another cap made
         accesses = ",".join(binding.access for binding in kernel.bindings)
@@ -270,7 +278,7 @@ class Device:
             self.gpu.create_bind_group(layout=self._probe_layout, entries=[{"binding": 0, "resource": resource}])
 
     def submit(self, command_buffers: list[Any], what: str) -> int | None:
-        """Hand over work.  Gives a number for :meth:`wait`, where wgpu-native numbers submissions."""
+        """Submit command buffers; return a number for :meth:`wait` where wgpu-native numbers submissions, else None."""
         with self.guarded(what):
             if native.AVAILABLE:
                 return native.submit(self.queue, command_buffers)
@@ -278,13 +286,13 @@ class Device:
             return None
 
     def submit_recorded(self, recorded: Any, what: str) -> int:
-        """As :meth:`submit`, for what :func:`native.record` gave."""
+        """Submit what wgpu-native has recorded; return a number for :meth:`wait`."""
         with self.guarded(what):
             return native.submit_recorded(self.queue, recorded)
 
     @property
     def spins(self) -> bool:
-        """Whether waiting threads ask again and again at first; a software driver needs their cores."""
+        """Whether waiting threads poll at first; a software driver needs their cores."""
         return self.profile.kind != "cpu"
 
     def wait(self, submission: int | None = None) -> None:
@@ -373,14 +381,14 @@ _shared_lock = threading.Lock()
 def open_device(
     choice: Any = None, *, power_preference: str | None = None, web_limits: bool = False, features: bool = True
 ) -> Device:
-    """The process-wide device of an adapter.
+    """Return the process-wide device of an adapter; request it when it is first asked for.
 
     ``choice`` is an adapter's index or part of its name (see :func:`list_adapters`); None reads ``SHADERLOOM_ADAPTER``
     and without it takes the best by ``power_preference``: ``"high-performance"`` (the default) or ``"low-power"``.  A
-    :class:`Device` is given back, a ``wgpu.GPUDevice`` wrapped.  ``web_limits`` asks for WebGPU's default limits, what
-    a browser grants; ``features=False`` asks for no optional feature.
+    :class:`Device` is returned as it is, a ``wgpu.GPUDevice`` wrapped.  ``web_limits`` asks for WebGPU's default
+    limits, as a browser grants them; ``features=False`` asks for no optional feature.
 
-    Raises :class:`DeviceError`.
+    Raises :class:`DeviceError` if no adapter fits or the request fails.
     """
     if power_preference not in (None, *_POWER_PREFERENCES):
         raise InputError(

@@ -31,9 +31,9 @@ def border_bytes(elements: int, dtype: DType) -> int:
 class Tensor:
     """A tensor on a device, or on the host once its data was taken with ``get_data(release=True)``.
 
-    A tensor made here, or by a run, frees its memory when it is disposed or collected.  A buffer that was given from
-    outside (:meth:`from_gpu_buffer`) is never destroyed.  Use after :meth:`dispose` raises :class:`ClosedError`, also
-    while work with the tensor is in flight.
+    A tensor of :meth:`from_numpy`, :meth:`empty` or a run frees its memory when it is disposed or collected.  A buffer
+    that the caller made (:meth:`from_gpu_buffer`) is never destroyed.  Use after :meth:`dispose` raises
+    :class:`ClosedError`, also while work with the tensor is in flight.
     """
 
     def __init__(self, device: Device, storage: Storage, dtype: DType, shape: tuple[int, ...]) -> None:
@@ -56,7 +56,7 @@ class Tensor:
 
     @classmethod
     def empty(cls, shape: Sequence[int], dtype: Any, device: Any = None) -> Tensor:
-        """A tensor on the device whose elements are zero until something writes them."""
+        """Return a tensor on the device whose elements are zero until something writes them."""
         kind = _on_device(dtype)
         sizes = _checked_shape(shape)
         opened = open_device(device)
@@ -66,13 +66,13 @@ class Tensor:
 
     @classmethod
     def from_gpu_buffer(cls, buffer: Any, dtype: Any, shape: Sequence[int], offset: int = 0) -> Tensor:
-        """A tensor in a ``wgpu.GPUBuffer`` of the caller, who keeps it; ``offset`` in bytes, a multiple of 4.
+        """Return a tensor in a ``wgpu.GPUBuffer`` that stays the caller's; ``offset`` in bytes, a multiple of 4.
 
         The buffer needs the usage STORAGE, and COPY_SRC or COPY_DST for what copies from or to it.  A run binds the
         buffer itself where the device's alignment allows it (an offset that is a multiple of
         ``min-storage-buffer-offset-alignment``, and 16 bytes' padding inside the buffer), else it copies on the device.
 
-        Raises :class:`InputError` if the tensor does not lie inside the buffer.
+        Raises :class:`InputError` if the tensor does not fit into the buffer.
         """
         kind = _on_device(dtype)
         sizes = _checked_shape(shape)
@@ -93,15 +93,17 @@ class Tensor:
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """Size of each dimension."""
         return self._shape
 
     @property
     def dtype(self) -> np.dtype[Any]:
+        """Type of the elements; those that numpy lacks are of ``ml_dtypes``."""
         return interface_dtype(self._dtype)
 
     @property
     def element_type(self) -> str:
-        """Name of :attr:`dtype`, which numpy takes longer to find."""
+        """Name of :attr:`dtype`, which is cheaper to get."""
         return self._dtype.numpy
 
     @property
@@ -111,20 +113,22 @@ class Tensor:
 
     @property
     def nbytes(self) -> int:
+        """Bytes of the elements at their ONNX size."""
         return self.size * self._dtype.itemsize
 
     @property
     def device(self) -> Device:
+        """The device that the tensor is or was on."""
         return self._device
 
     @property
     def location(self) -> str:
-        """``"gpu-buffer"`` or ``"cpu"``: where the elements are, in the terms of ONNX Runtime Web."""
+        """``"gpu-buffer"`` or ``"cpu"``, in the terms of ONNX Runtime Web."""
         return "cpu" if self._host is not None else "gpu-buffer"
 
     @property
     def gpu_buffer(self) -> Any:
-        """The ``wgpu.GPUBuffer``, for use until :meth:`dispose`."""
+        """The ``wgpu.GPUBuffer``, for use until :meth:`dispose`; raises :class:`InputError` on the host."""
         self._live()
         if self._host is not None:
             raise InputError("the tensor is on the host")
@@ -133,6 +137,7 @@ class Tensor:
 
     @property
     def disposed(self) -> bool:
+        """Whether the memory was freed."""
         return self._storage.released and self._host is None
 
     def update(self, array: Any) -> None:
@@ -150,7 +155,7 @@ class Tensor:
                 write(self._device, self._storage.gpu, self._storage.offset, as_bytes(host))
 
     def numpy(self) -> np.ndarray:
-        """A copy of the elements on the host; waits for work that writes them."""
+        """Return a copy of the elements on the host; wait for work that writes them."""
         self._live()
         if self._host is not None:
             return self._host.copy()
@@ -164,7 +169,7 @@ class Tensor:
             staging.destroy()
 
     async def numpy_async(self) -> np.ndarray:
-        """As :meth:`numpy`, without blocking the event loop."""
+        """Return a copy of the elements as :meth:`numpy` does, without blocking the event loop."""
         self._live()
         if self._host is not None or not self.size:
             return self.numpy()
@@ -178,7 +183,7 @@ class Tensor:
             staging.destroy()
 
     def get_data(self, release: bool = False) -> np.ndarray:
-        """The elements on the host.  With ``release`` the device memory is freed and the tensor stays, on the host."""
+        """Return the elements on the host.  With ``release`` free the device memory; the tensor stays, on the host."""
         if not release or self._host is not None:
             return self.numpy()
         host = self.numpy()
@@ -187,7 +192,7 @@ class Tensor:
         return host.copy()
 
     def dispose(self) -> None:
-        """Free the device memory that the tensor owns.  Disposing twice is fine."""
+        """Free the device memory that the tensor owns.  Disposing twice has no effect."""
         self._host = None
         self._storage.release()
 

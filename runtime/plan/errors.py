@@ -36,7 +36,7 @@ class Origin:
 
     @property
     def described(self) -> str:
-        """With the domain and the opset that the model imports, where they are known."""
+        """The node with the domain and the opset that the model imports, where they are known."""
         label = f" '{self.name}'" if self.name else ""
         version = f"; {self.domain or 'ai.onnx'} opset {self.opset}" if self.opset else ""
         return f"{self.op}{label} ({self.graph} node {self.index}{version})"
@@ -49,7 +49,11 @@ def printable(text: str) -> str:
 
 
 class ShaderloomError(Exception):
-    """Base of the family.  Each member has a ``stage`` (an instance may have another) and a ``remedy``."""
+    """Base class of all errors of this package.
+
+    ``stage`` says where it arose, ``reason`` what is wrong, ``hint`` what to do about it.  ``origin`` is the
+    :class:`Origin` of the ONNX node and ``tensor`` the name of the tensor at fault, None where there is none.
+    """
 
     stage = "shaderloom"
     #: what to do where an error gives no hint of its own
@@ -138,7 +142,7 @@ class UnsupportedError(ShaderloomError):
     def of_attribute(
         cls, op: str, name: str, value: object, supported: Iterable[object] = (), *, origin: Origin | None = None
     ) -> UnsupportedError:
-        """The refusal of an attribute's value, with the values that are supported."""
+        """Return the error for an attribute's value, with the values that are supported."""
         fault = f"attribute '{name}' = {value!r:.60}"
         return cls._of(fault, f"{op} does not support {fault}", [_shown(each) for each in supported], value, origin)
 
@@ -146,7 +150,7 @@ class UnsupportedError(ShaderloomError):
     def of_type(
         cls, op: str, position: int, dtype: str, supported: Iterable[str], *, origin: Origin | None = None
     ) -> UnsupportedError:
-        """The refusal of an operand's element type; a Cast in front of it is what the reader can do."""
+        """Return the error for an operand's element type; the hint is to put a Cast before it."""
         fault = f"element type {dtype} for input {position}"
         error = cls._of(fault, f"{op} does not support {fault}", list(supported), _wider(dtype), origin)
         if error.supported:
@@ -157,7 +161,7 @@ class UnsupportedError(ShaderloomError):
     def of_result(
         cls, op: str | None, dtype: str, supported: Iterable[str], *, origin: Origin | None = None
     ) -> UnsupportedError:
-        """The refusal of the element type of what an operator gives, or an input of the model has."""
+        """Return the error for the element type of an operator's result, or of an input of the model."""
         fault = f"elements of type {dtype}"
         return cls._of(
             fault, f"{op} gives {fault}" if op else f"it has {fault}", list(supported), _wider(dtype), origin

@@ -49,7 +49,7 @@ class OrtValue:
     def ortvalue_from_numpy(
         array: Any, device_type: str = "cpu", device_id: int = 0, *, device: Any = None
     ) -> OrtValue:
-        """Holds the array itself on ``"cpu"``, a copy of it on ``"wgpu"``; ``device`` as for sessions."""
+        """Return a value that is the array itself on ``"cpu"``, a copy on ``"wgpu"``; ``device`` as for sessions."""
         host = np.asarray(array)
         return OrtValue(Tensor.from_numpy(host, device) if _is_gpu(device_type) else host)
 
@@ -57,7 +57,7 @@ class OrtValue:
     def ortvalue_from_shape_and_type(
         shape: Sequence[int], element_type: Any, device_type: str = "cpu", device_id: int = 0, *, device: Any = None
     ) -> OrtValue:
-        """Elements are zero."""
+        """Return a value whose elements are zero; ``element_type`` is a dtype or the number of an ONNX type."""
         dtype = _element_type(element_type)
         if _is_gpu(device_type):
             return OrtValue(Tensor.empty(shape, dtype, device))
@@ -65,19 +65,21 @@ class OrtValue:
 
     @staticmethod
     def ort_value_from_sparse_tensor(*_: Any) -> OrtValue:
+        """Raise :class:`UnsupportedError`: sparse tensors are not supported."""
         raise UnsupportedError("sparse tensors are not supported")
 
     @property
     def tensor(self) -> Tensor | None:
-        """The tensor, for a value on the device."""
+        """The :class:`Tensor` of a value on the device, None for one on the host."""
         return self._ortvalue_content if isinstance(self._ortvalue_content, Tensor) else None
 
     def numpy(self) -> np.ndarray:
+        """Return the elements on the host: the array itself, or a copy of a tensor on the device."""
         content = self._ortvalue_content
         return content.numpy() if isinstance(content, Tensor) else content
 
     def update_inplace(self, array: np.ndarray) -> None:
-        """Replace the elements; dtype and shape must be the same."""
+        """Replace the elements by those of an array of the same dtype and shape."""
         content = self._ortvalue_content
         if isinstance(content, Tensor):
             content.update(array)
@@ -90,36 +92,41 @@ class OrtValue:
         np.copyto(content, given)
 
     def shape(self) -> list[int]:
+        """Return the size of each dimension."""
         return list(self._ortvalue_content.shape)
 
     def element_type(self) -> int:
-        """The number of the ONNX element type."""
+        """Return the number of the ONNX element type."""
         return from_numpy(self._ortvalue_content.dtype).onnx
 
     def data_type(self) -> str:
-        """Like ``tensor(float)``."""
+        """Return the type in onnxruntime's words, like ``tensor(float)``."""
         name = from_numpy(self._ortvalue_content.dtype).name
         return f"tensor({_ONNX_TYPE_NAMES.get(name, name)})"
 
     def device_name(self) -> str:
-        """``"cpu"`` or ``"wgpu"``."""
+        """Return ``"cpu"`` or ``"wgpu"``."""
         content = self._ortvalue_content
         return "wgpu" if isinstance(content, Tensor) and content.location == "gpu-buffer" else "cpu"
 
     def has_value(self) -> bool:
+        """Return True: optional values that are absent are not values here."""
         return True
 
     def is_tensor(self) -> bool:
+        """Return True: every value is a dense tensor."""
         return True
 
     def is_sparse_tensor(self) -> bool:
+        """Return False: sparse tensors are not supported."""
         return False
 
     def is_tensor_sequence(self) -> bool:
+        """Return False: a sequence is a list of arrays here."""
         return False
 
     def data_ptr(self) -> int:
-        """The address of a value on the host.  A buffer on the device has none: see :attr:`tensor`."""
+        """Return the address of a value on the host; raise :class:`UnsupportedError` for one on the device."""
         if isinstance(self._ortvalue_content, Tensor):
             raise UnsupportedError("a buffer on the device has no address", hint="use .tensor.gpu_buffer")
         return int(self._ortvalue_content.ctypes.data)
@@ -166,6 +173,7 @@ class IOBinding:
         self._results: dict[str, OrtValue] = {}
 
     def bind_cpu_input(self, name: str, arr_on_cpu: Any) -> None:
+        """Bind an array to an input."""
         self._check(name, "input")
         self._feeds[name] = np.asarray(arr_on_cpu)
 
@@ -191,7 +199,7 @@ class IOBinding:
         shape: Sequence[int] | None = None,
         buffer_ptr: Any = None,
     ) -> None:
-        """Bind an output to memory, or without any to a place: ``"cpu"`` or ``"wgpu"``."""
+        """Bind an output to memory, or without memory to a location: ``"cpu"`` or ``"wgpu"``."""
         self._check(name, "output")
         if buffer_ptr is None and not isinstance(device_type, Tensor):
             self._targets[name] = "gpu-buffer" if _is_gpu(device_type) else "cpu"
@@ -199,39 +207,45 @@ class IOBinding:
             self._targets[name] = self._memory(device_type, element_type, shape, buffer_ptr)
 
     def bind_ortvalue_input(self, name: str, ortvalue: OrtValue) -> None:
+        """Bind an :class:`OrtValue` to an input."""
         self._check(name, "input")
         self._feeds[name] = ortvalue
 
     def bind_ortvalue_output(self, name: str, ortvalue: OrtValue) -> None:
+        """Bind an output to the memory of an :class:`OrtValue`, which has its dtype and shape."""
         self._check(name, "output")
         self._targets[name] = ortvalue
 
     def synchronize_inputs(self) -> None:
-        """Does nothing: a queue is in order."""
+        """Do nothing: copies and runs are in order in the device's queue."""
 
     def synchronize_outputs(self) -> None:
-        """Wait until the device has finished."""
+        """Wait until the device has finished what was submitted."""
         self._session.synchronize()
 
     def get_outputs(self) -> list[OrtValue]:
-        """The outputs of the last run, in the order in which they were bound."""
+        """Return the outputs of the last run in the order in which they were bound."""
         return [self._results[name] for name in self._targets if name in self._results]
 
     def get_outputs_as_ortvaluevector(self) -> list[OrtValue]:
+        """Return the same as :meth:`get_outputs`."""
         return self.get_outputs()
 
     def copy_outputs_to_cpu(self) -> list[np.ndarray]:
+        """Return the outputs of the last run as arrays in the order in which they were bound."""
         return [value.numpy() for value in self.get_outputs()]
 
     def clear_binding_inputs(self) -> None:
+        """Unbind every input."""
         self._feeds.clear()
 
     def clear_binding_outputs(self) -> None:
+        """Unbind every output, and drop the outputs of the last run."""
         self._targets.clear()
         self._results.clear()
 
     def run(self, run_options: Any = None) -> None:
-        """What :meth:`InferenceSession.run_with_iobinding` does."""
+        """Run the session with what is bound."""
         names = list(self._targets)
         memory: dict[str, Any] = {}
         for name, target in self._targets.items():

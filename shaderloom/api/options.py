@@ -20,7 +20,10 @@ TUNING_SECONDS = 60.0
 
 
 class GraphOptimizationLevel(enum.IntEnum):
-    """``ORT_DISABLE_ALL`` turns fusion, layouts and sharing of memory off; all other levels are full optimisation."""
+    """How much is optimised.
+
+    ``ORT_DISABLE_ALL`` turns fusion, layouts and sharing of memory off; all other levels are full optimisation.
+    """
 
     ORT_DISABLE_ALL = 0
     ORT_ENABLE_BASIC = 1
@@ -30,7 +33,7 @@ class GraphOptimizationLevel(enum.IntEnum):
 
 
 class ExecutionMode(enum.IntEnum):
-    """Reaches onnxruntime where it is the cpu provider; a device runs one queue."""
+    """How onnxruntime orders nodes where it is the cpu provider; a device runs one queue."""
 
     ORT_SEQUENTIAL = 0
     ORT_PARALLEL = 1
@@ -117,16 +120,18 @@ class SessionOptions:
         self._denotations[str(denotation)] = _size(size)
 
     def add_session_config_entry(self, key: str, value: str) -> None:
+        """Store an entry, which has no effect beyond :meth:`get_session_config_entry`; a session says so once."""
         self._entries[str(key)] = str(value)
 
     def get_session_config_entry(self, key: str) -> str:
-        """What was added; raises :class:`InputError` for a key that was not, as onnxruntime raises an error."""
+        """Return the value of an entry; raise :class:`InputError` if it was not added."""
         try:
             return str(self._entries[key])
         except KeyError:
             raise InputError(f"the session options have no entry '{key}'") from None
 
     def register_custom_ops_library(self, path: str) -> None:
+        """Raise :class:`InputError`: such libraries hold code for onnxruntime alone."""
         raise InputError(
             "libraries of custom operators hold code for onnxruntime",
             hint="shaderloom.register_operator adds an operator",
@@ -136,19 +141,21 @@ class SessionOptions:
 
     @property
     def tuning_seconds(self) -> float:
-        """How long each new shape may be tuned; 0 for not at all."""
+        """Seconds that tuning may take for each new shape of the inputs; 0 without tuning."""
         return TUNING_SECONDS if self.tune is True else float(self.tune)
 
     @property
     def free_dimensions(self) -> Mapping[str, int]:
+        """Sizes that :meth:`add_free_dimension_override_by_name` has set, by name."""
         return dict(self._dimensions)
 
     @property
     def free_denotations(self) -> Mapping[str, int]:
+        """Sizes that :meth:`add_free_dimension_override_by_denotation` has set, by denotation."""
         return dict(self._denotations)
 
     def compiler_options(self) -> dict[str, Any]:
-        """What the optimisation level and the precision mean for the compiler."""
+        """Return the compiler options that follow from the optimisation level and the precision."""
         options: dict[str, Any] = {}
         if int(self.graph_optimization_level) == GraphOptimizationLevel.ORT_DISABLE_ALL:
             options["disabled_passes"] = list(_OPTIMISING)
@@ -157,14 +164,14 @@ class SessionOptions:
         return options
 
     def onnxruntime_options(self) -> dict[str, Any]:
-        """Options that differ from their defaults and that onnxruntime as the cpu provider obeys."""
+        """Return the options that onnxruntime obeys as the cpu provider and that differ from their defaults."""
         changed = {name: getattr(self, name) for name in _CPU_ONLY if getattr(self, name) != _DEFAULTS[name]}
         if int(self.graph_optimization_level) != GraphOptimizationLevel.ORT_ENABLE_ALL:
             changed["graph_optimization_level"] = int(self.graph_optimization_level)
         return changed
 
     def report_without_effect(self, providers: tuple[str, ...]) -> None:
-        """Say once for each option that was set and has no effect with these providers."""
+        """Warn once about each option that was set and has no effect with these providers."""
         for name in (*_WITHOUT_EFFECT, *(() if "cpu" in providers else _CPU_ONLY)):
             if getattr(self, name) != _DEFAULTS[name]:
                 instead = f": {_INSTEAD[name]}" if name in _INSTEAD else ""
@@ -202,7 +209,10 @@ def _size(size: int) -> int:
 
 @dataclass
 class RunOptions:
-    """Options of a run.  ``terminate`` set before a run refuses it; the rest is accepted for onnxruntime's programs."""
+    """Options of one run.
+
+    ``terminate`` set before a run refuses it; the others are accepted for programs that onnxruntime runs.
+    """
 
     log_severity_level: int = -1
     log_verbosity_level: int = 0
@@ -212,10 +222,12 @@ class RunOptions:
     _entries: dict[str, str] = field(default_factory=dict, repr=False)
 
     def add_run_config_entry(self, key: str, value: str) -> None:
+        """Store an entry, which has no effect beyond :meth:`get_run_config_entry`; warn about that once."""
         self._entries[str(key)] = str(value)
         notify(f"the run config entry '{key}' has no effect", once=f"run entry {key}", severity=self.log_severity_level)
 
     def get_run_config_entry(self, key: str) -> str:
+        """Return the value of an entry; raise :class:`InputError` if it was not added."""
         try:
             return self._entries[key]
         except KeyError:

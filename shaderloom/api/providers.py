@@ -103,7 +103,7 @@ def _is_installed(package: str) -> bool:
 
 
 def get_available_providers() -> list[str]:
-    """The providers that a session can have on this machine, in the order in which to ask for them."""
+    """Return the providers that a session can use on this machine, in order of preference."""
     from ..runtime.device.device import list_adapters
 
     found = []
@@ -118,7 +118,7 @@ def get_available_providers() -> list[str]:
 
 
 def get_device() -> str:
-    """``"GPU"`` if there is an adapter that is not a software one, else ``"CPU"``, as onnxruntime says it."""
+    """Return ``"GPU"`` if there is an adapter that is not a software one, else ``"CPU"``, as onnxruntime does."""
     from ..runtime.device.device import list_adapters
 
     try:

@@ -23,7 +23,11 @@ from ..session.session import InferenceSession
 
 
 def load_bundle(path: str | os.PathLike[str], **options: Any) -> BundleSession:
-    """Open a shader bundle: a folder or a zip.  ``options`` are those of :class:`BundleSession`.
+    """Open a shader bundle, a folder or a zip, as a session.
+
+    ``options`` are ``device``, ``caps``, ``plans``, ``use_native``, ``preferred_output_location`` and ``progress`` of
+    :class:`InferenceSession`.  The session has its methods, and ``shape_keys`` lists the shapes that the bundle was
+    compiled for; other shapes are an :class:`InputError`.  Shaders of a bundle keep their bounds checks.
 
     Raises :class:`BundleError` for a damaged bundle, :class:`DeviceError` or :class:`LimitError` if the device lacks
     what the bundle needs.

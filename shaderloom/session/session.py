@@ -38,15 +38,16 @@ if TYPE_CHECKING:
 
 
 class InferenceSession(OrtSession):
-    """Runs an ONNX model.  Thread-safe.  Close it, use it in ``with``, or let it be collected.
+    """Run an ONNX model.  Thread-safe.  Close it, use it in ``with``, or let it be collected.
 
-    ``path_or_bytes`` is a path, bytes or a ``ModelProto``.
-
+    ``path_or_bytes``
+        a path, bytes or a ``ModelProto``.
     ``sess_options``
         a :class:`SessionOptions`.
     ``providers``
-        in order of preference: ``"wgpu"`` (the default) runs on a device, ``"cpu"`` on the host.  One that cannot be
-        had is dropped with a warning that says why.  Inputs for which the first cannot run the model go to the next.
+        in order of preference: ``"wgpu"`` (the default) runs on a device, ``"cpu"`` on the host.  One that fails to
+        initialise is dropped with a warning that says why.  Inputs for which the first cannot run the model go to the
+        next.
     ``provider_options``
         a dict for each provider; for wgpu ``device`` and ``power_preference``.
     ``device``
@@ -57,19 +58,25 @@ class InferenceSession(OrtSession):
         ``{"sequence": (1, 4096)}``: named dimensions that stay symbolic, so that one plan serves all their sizes;
         with a step, like ``{"height": (64, 512, 4)}``, those that are ``low``, ``low + step``, ... up to ``high``.
     ``caps``
-        bounds on what the model may ask for.
+        a :class:`Caps`: bounds on what the model may ask for.
     ``external_data_loader``
-        reads external data in place of the file system; see :mod:`.data_loader`.
+        a function of the location of a data file as the model writes it, an offset and a length in bytes, which reads
+        external data in place of the file system.  It returns a buffer, an iterable of buffers, or an awaitable or
+        asynchronous iterator of these.
     ``cache``
         True for the user's disk cache, a folder for another, False for none.
     ``plans``
-        how many plans are kept ready; the least recently used goes, its weights stay.
+        how many plans stay ready; the least recently used is dropped, its weights stay.
     ``bounds_checks``
         True or False: whether shaders are compiled with run-time bounds checks.  None leaves them out on GPUs, where
         they cost up to a quarter of the time: the compiler keeps every access of generated code inside its operand.
         Shaders from the disk cache and from bundles always have them: only what this process has generated is trusted.
+    ``use_native``
+        False: run without the direct calls of wgpu-native; None uses them where the installed wgpu has them.
     ``options``
-        passed to the compiler.
+        a dict of options for the compiler.
+    ``progress``
+        a function that is called as ``progress(stage, done, total)`` while the model is compiled.
 
     Raises the project's errors: :class:`ModelError`, :class:`UnsupportedError`, :class:`DeviceError`, ...
     """
@@ -181,7 +188,7 @@ class InferenceSession(OrtSession):
         *,
         outputs: Mapping[str, Tensor | np.ndarray | str] | None = None,
     ) -> list[Any]:
-        """Run the model; gives the outputs in the order of ``output_names`` (None: all, in the model's order).
+        """Run the model; return the outputs in the order of ``output_names`` (None: all, in the model's order).
 
         Inputs are arrays, tensors on the session's device, or :class:`OrtValue`.  ``outputs`` gives memory for some of
         the outputs (a :class:`Tensor` or an array, of the right dtype and shape), or another location.
@@ -225,11 +232,12 @@ class InferenceSession(OrtSession):
 
     @property
     def device(self) -> Device:
+        """The device that the session runs on; raises :class:`UnsupportedError` if it runs on cpu alone."""
         return self._wgpu.device
 
     @property
     def device_bytes(self) -> int:
-        """Device memory that the session holds: weights, activations, inputs, outputs, staging."""
+        """Bytes of device memory that the session holds: weights, activations, inputs, outputs, staging."""
         return self._engine.resources.account.used if self._engine is not None else 0
 
     def synchronize(self) -> None:
@@ -238,15 +246,16 @@ class InferenceSession(OrtSession):
             self._engine.device.wait()
 
     def recover(self, device: str | int | Device | Any = None) -> None:
-        """After :class:`DeviceLost`: go on with a new device.  Tensors of the lost one are gone.
+        """Continue on a new device after :class:`DeviceLost`.  Tensors of the lost device are gone.
 
-        None opens the adapter of the lost device again; the device of a caller must be replaced by the caller.
+        ``device`` is as for the session; None opens the adapter of the lost device again.  The caller must replace a
+        device that the caller made.
         """
         engine = self._wgpu
         engine.recover(reopen_device(engine.device) if device is None else open_device(device))
 
     def default_shapes(self) -> dict[str, tuple[int, ...]]:
-        """Input shapes that are known without being given; empty if some sizes must be."""
+        """Return the shape of each input as the model declares it; an empty dict if a size is not declared."""
         return dict(self._wgpu.source.default_shapes() or {})
 
     def prepare(self, shapes: Mapping[str, Sequence[int]] | None = None) -> None:
@@ -254,19 +263,15 @@ class InferenceSession(OrtSession):
         self._wgpu.ready(self._wgpu.shapes(shapes))
 
     def calibrate(self, input_feed: Mapping[str, Any]) -> None:
-        """Under ``precision="float16"``: look at what tensors reach on these inputs, too, and keep in float32 what does
-        not fit half precision.
+        """Measure the range of tensors on these inputs too, and keep in float32 what exceeds half precision.
 
-        The first run does this by itself with its own inputs.  What was seen for one input shape counts for all.
-        Raises :class:`InputError` for a session in full precision.
+        For sessions with ``precision="float16"``, whose first run does this with its own inputs; a range that was
+        measured for one input shape counts for all.  Raises :class:`InputError` for a session in full precision.
         """
         self._wgpu.calibrate(self._feeds(input_feed))
 
     def report(self, shapes: Mapping[str, Sequence[int]] | None = None) -> dict[str, Any]:
-        """What was compiled for the shapes that ran last, or for ``shapes``: the plan's description with times.
-
-        JSON values; see :func:`~.describe.describe_plan`.
-        """
+        """Return as JSON values the plan for the shapes that ran last, or for ``shapes``, with its times."""
         ready = self._wgpu.select(shapes)
         plan = ready.compiled.plan
         return {
@@ -282,22 +287,22 @@ class InferenceSession(OrtSession):
         }
 
     def profile(self, input_feed: Mapping[str, Any]) -> Profile:
-        """Run once and time every call on the device; of a model in stages, those of all stages in order."""
+        """Run once and return the time of every call on the device, in order, over all plans of the model."""
         stages = [profile for _, profile in self.profile_stages(input_feed)]
         method = stages[0].method if stages else "timestamps"
         return Profile(method, tuple(call for stage in stages for call in stage.calls))
 
     def profile_stages(self, input_feed: Mapping[str, Any]) -> list[tuple[Plan, Profile]]:
-        """Run once; every plan that ran, in order, with its times.  A model that is one plan gives one."""
+        """Run once and return every plan that ran, in order, with the times of its calls."""
         return self._wgpu.profile(self._feeds(input_feed))
 
     def plan_for(self, input_feed: Mapping[str, Any]) -> Plan:
-        """The plan that a run with these inputs uses; compiled if it is new."""
+        """Return the plan that a run with these inputs uses; compile it if it is new."""
         feeds = self._feeds(input_feed)
         return self._wgpu.ready({name: feed.shape for name, feed in feeds.items()}).compiled.plan
 
     def placement(self) -> list[Placement]:
-        """Where each ONNX node ran last, or would run for the shapes that the model declares, and why.
+        """Return where each ONNX node ran last, or would run for the shapes that the model declares, and why.
 
         Nodes of branches and loop bodies are listed once they have run.  Raises :class:`InputError` before the first
         run of a model that does not declare all sizes.
@@ -310,7 +315,7 @@ class InferenceSession(OrtSession):
         return self._engine.placement()
 
     def close(self) -> None:
-        """Free everything on the device but outputs that the caller holds.  Closing twice is fine.
+        """Free everything on the device but outputs that the caller holds.  Closing twice has no effect.
 
         Runs in flight end with their results or with :class:`ClosedError`, which every run afterwards raises.
         """
