@@ -1,12 +1,16 @@
 """The operators, one :class:`~.registry.OpDef` each: ai.onnx in :mod:`.onnx`, com.microsoft in :mod:`.microsoft`, the
 compiler's own in :mod:`.internal`; :mod:`.math` has the arithmetic that several share.
 
-Importing this package imports every module of the three, which fills the registry.
+Importing this package imports every module of the three, which fills the registry; where that was interrupted, whoever
+asks the registry next goes on with it.
 """
 
 from importlib import import_module
 from pkgutil import iter_modules
 
+from .registry import registry
+
 for _package in ("onnx", "internal", "microsoft"):
     for _module in iter_modules(import_module(f".{_package}", __name__).__path__):
         import_module(f".{_package}.{_module.name}", __name__)
+registry.completed()

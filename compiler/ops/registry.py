@@ -13,8 +13,11 @@ Besides, ``fold`` evaluates it on the host for shape arithmetic and small consta
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from importlib import import_module
+from types import FrameType
 from typing import Any, Protocol
 
 import numpy as np
@@ -182,19 +185,33 @@ class OpDef:
 
 
 class Registry:
-    """Operators by (domain, name)."""
+    """Operators by (domain, name).
 
-    def __init__(self) -> None:
+    ``package`` is imported before anything is looked up, unless its modules have all been imported (:meth:`completed`):
+    whoever interrupts that import, as by Ctrl-C, leaves some modules without their operators, and Python does not
+    import a package again for a module of it that is there.
+    """
+
+    def __init__(self, package: str | None = None) -> None:
         self._table: dict[tuple[str, str], OpDef] = {}
+        self._package = package
+        self._modules: dict[tuple[str, str], dict[str, Any]] = {}  #: operator -> names of the module that defined it
+
+    def completed(self) -> None:
+        """Note that every module of the package has been imported."""
+        self._package = None
 
     def register(self, definition: OpDef) -> OpDef:
         key = (_domain(definition.domain), definition.name)
-        if key in self._table:
+        if key in self._table and _is_whole(self._modules[key]):
             raise ValueError(f"operator {definition.name} is registered already")
+        self._modules[key] = _module_being_run()
         self._table[key] = definition
         return definition
 
     def find(self, name: str, domain: str = "") -> OpDef | None:
+        if self._package is not None:
+            import_module(self._package)
         return self._table.get((_domain(domain), name))
 
     def get(self, name: str, domain: str = "") -> OpDef:
@@ -207,10 +224,12 @@ class Registry:
         return found
 
     def of(self, node: Node) -> OpDef:
-        found = self._table.get((node.domain, node.op))
+        found = None if self._package is not None else self._table.get((node.domain, node.op))
         return self.get(node.op, node.domain) if found is None else found
 
     def all(self) -> Iterable[OpDef]:
+        if self._package is not None:
+            import_module(self._package)
         return self._table.values()
 
     def nearest(self, name: str, domain: str) -> str:
@@ -243,7 +262,21 @@ def _domain(domain: str) -> str:
     return "" if domain == "ai.onnx" else domain
 
 
-registry = Registry()
+def _module_being_run() -> dict[str, Any]:
+    """The names of the innermost module whose import is going on."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code.co_name != "<module>":
+        frame = frame.f_back
+    return {} if frame is None else frame.f_globals
+
+
+def _is_whole(names: dict[str, Any]) -> bool:
+    """Whether a module was not taken out again, as one whose import was interrupted is."""
+    module = sys.modules.get(names.get("__name__", ""))
+    return module is None or module.__dict__ is names
+
+
+registry = Registry(__package__)
 
 
 def register(**fields: Any) -> OpDef:
