@@ -50,7 +50,10 @@ def open_files(path: Path) -> BundleFiles:
 
 def is_bundle(path: Path) -> bool:
     """Whether ``path`` looks like a bundle rather than a model: a folder, or a zip."""
-    return path.is_dir() or (path.is_file() and is_zip(path))
+    try:
+        return path.is_dir() or (path.is_file() and is_zip(path))
+    except OSError:  # a name that the system does not allow
+        return False
 
 
 class FolderFiles:

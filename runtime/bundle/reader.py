@@ -11,7 +11,7 @@ import numpy as np
 
 from ..memory import safetensors
 from ..plan.dtypes import BY_NAME
-from ..plan.errors import BundleError, InternalError
+from ..plan.errors import BundleError, InputError, InternalError
 from ..plan.plan import Plan, SourceRef
 from . import plan as bundle_plan
 from .files import open_files
@@ -36,10 +36,13 @@ class Bundle:
     """The bundle at ``path``: a folder or a zip.
 
     Opening checks the manifest, and that exactly the files are there that it lists; their bytes are checked when they
-    are read.  Raises :class:`BundleError`, which names the file, for anything wrong.
+    are read.  Raises :class:`BundleError`, which names the file, for anything wrong, and :class:`InputError` for what
+    is no path.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
+        if not isinstance(path, (str, os.PathLike)):
+            raise InputError(f"a bundle is a path, not {type(path).__name__}")
         self.path = Path(path)
         self._files = open_files(self.path)
         self.manifest: Manifest = read_manifest(self._files)

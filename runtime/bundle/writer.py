@@ -214,10 +214,13 @@ class _ChunkHasher:
 
 def _check_target(target: Path, as_zip: bool) -> None:
     """Refuse to replace anything but a bundle of the same kind."""
-    if target.is_symlink():
-        raise InputError(f"'{target}' is a link", hint="name the place that it leads to")
-    if not target.exists():
-        return
+    try:
+        if target.is_symlink():
+            raise InputError(f"'{target}' is a link", hint="name the place that it leads to")
+        if not target.exists():
+            return
+    except OSError as error:
+        raise InputError(f"cannot write '{target}': {error.strerror or error}", hint="choose another name") from None
     if as_zip and target.is_file() and is_bundle(target):
         return
     if not as_zip and target.is_dir() and (target / MANIFEST).is_file():

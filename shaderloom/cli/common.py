@@ -31,12 +31,20 @@ def readable_errors(command: Callable[..., None]) -> Callable[..., None]:
                 traceback.print_exc()
             if isinstance(error, ShaderloomError):
                 message = str(error)
+            elif isinstance(error, OSError):
+                message = refused_by_system(error)
             else:
                 message = f"internal error: {type(error).__name__}: {error} [--debug shows where; please report it]"
             typer.echo("error: " + " ".join(message.split()), err=True)
             raise typer.Exit(1) from None
 
     return wrapper
+
+
+def refused_by_system(error: OSError) -> str:
+    """The line for what the operating system refused: a full disk, a folder that is gone, a file of another user."""
+    name = f" '{error.filename}'" if error.filename else ""
+    return f"system: {error.strerror or error}{name} [the operating system refused it]"
 
 
 def unwritable(path: Path, error: OSError) -> InputError:

@@ -9,6 +9,8 @@ from typing import Any, NoReturn
 import typer
 from typer.core import TyperGroup
 
+from .common import refused_by_system
+
 #: What the parser raises.  typer may carry the library that defines it inside, so it is found by what is public.
 UsageError: Any = typer.BadParameter.__mro__[1]
 
@@ -34,6 +36,9 @@ class Commands(TyperGroup):
             status = super().main(args, prog_name, complete_var, False, windows_expand_args, **extra)
         except UsageError as error:
             _refuse(error)
+        except OSError as error:  # of a text of the parser's own, which no command guards
+            typer.echo(f"error: {refused_by_system(error)}", err=True)
+            status = 1
         except (typer.Abort, KeyboardInterrupt):
             status = INTERRUPTED
         if status == INTERRUPTED:

@@ -118,7 +118,7 @@ def read_description(path: Path) -> dict[str, Any]:
 
 
 def looks_like_bundle(path: Path) -> bool:
-    return path.exists() and is_bundle(path)
+    return is_bundle(path)
 
 
 def _fits(dims: Sequence[int | str] | None, shape: tuple[int, ...], dynamic: Mapping[str, SizeRange]) -> bool:

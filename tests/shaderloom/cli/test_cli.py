@@ -175,6 +175,33 @@ def test_an_interrupt_while_commands_are_read(monkeypatch, capsys):
     assert (caught.value.code, capsys.readouterr().err) == (130, "error: interrupted\n")
 
 
+@pytest.mark.parametrize(
+    "words", [["--version"], ["--help"], ["devices"], ["inspect", "MODEL", "--shape", "x=10", "--web"]]
+)
+def test_a_full_device_is_one_line(path, words: list[str]) -> None:
+    words = [str(path) if word == "MODEL" else word for word in words]
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-m", "shaderloom", *words]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=PATIENCE)
+    errors = [line for line in done.stderr.splitlines() if not line.startswith("warning")]
+    assert (done.returncode, errors) == (
+        1,
+        ["error: system: No space left on device [the operating system refused it]"],
+    )
+
+
+def test_a_folder_that_is_gone_is_one_line(path, tmp_path) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    script = "import os, sys; os.rmdir(os.getcwd()); from shaderloom.cli import main; main()"
+    for words in (["compile", str(path), "-o", "here"], ["inspect", "model.onnx"]):
+        gone.mkdir(exist_ok=True)
+        command = [sys.executable, "-c", script, *words]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=gone, timeout=PATIENCE)
+        (line,) = [line for line in done.stderr.splitlines() if not line.startswith("warning")]
+        assert done.returncode == 1 and line.startswith("error: ") and "report" not in line
+
+
 def test_a_reader_that_stops_is_no_error(tmp_path):
     path = tmp_path / "model.onnx"
     path.write_bytes(two_step_model().SerializeToString())
