@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from ..runtime.plan.caps import DEFAULT_NODES
 from ..runtime.plan.dtypes import check_precision
 from ..runtime.plan.errors import InputError
 
@@ -18,8 +19,10 @@ class Limits:
     fold_elements: int = 16_384
     #: largest tensor: positions of elements are signed 32-bit integers on the device
     tensor_elements: int = 2**31 - 1
-    #: steps of a Loop or Scan: they are written out one after another
+    #: steps of a Loop or Scan, times those of the loops around it: they are written out one after another
     loop_steps: int = 1024
+    #: nodes once functions are inlined and loops written out
+    nodes: int = DEFAULT_NODES
     #: known indices must be in range for all sizes of an axis: nobody has declared them.  Else for one of them
     every_size: bool = False
 

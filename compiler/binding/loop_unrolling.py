@@ -28,10 +28,12 @@ def body_of(node: ImportedNode) -> ImportedGraph:
     return block.graph
 
 
-def _check_steps(node: ImportedNode, steps: int, limit: int) -> int:
-    if steps > limit:
+def _check_steps(node: ImportedNode, steps: int, runs: int, limit: int) -> int:
+    """Return ``steps``; raise :class:`LimitError` if that many, times the ``runs`` of the node itself, are too many."""
+    if steps * runs > limit:
+        within = f" in loops of {runs:,}" if runs > 1 else ""
         raise LimitError(
-            f"{node.op} has {steps:,} steps or more; at most {limit:,} are written out",
+            f"{node.op} has {steps:,} steps or more{within}; at most {limit:,} are written out",
             origin=node.origin,
             hint="raise caps.loop_iterations",
         )
@@ -48,23 +50,29 @@ def _per_input(attributes: Mapping[str, Any], name: str, count: int, node: Impor
     return values
 
 
-def unroll_scan(builder: GraphBuilder, node: ImportedNode, inputs: Sequence[Value | None], run: RunBody) -> list[Value]:
-    """The outputs of a Scan: final states, then stacked outputs of the steps."""
+def unroll_scan(
+    builder: GraphBuilder, node: ImportedNode, inputs: Sequence[Value | None], runs: int, run: RunBody
+) -> list[Value]:
+    """The outputs of a Scan: final states, then stacked outputs of the steps.
+
+    ``runs`` is how often the loops around it have run it so far.
+    """
     attributes, body = node.attributes, body_of(node)
     scanned = attributes.get("num_scan_inputs")
     if scanned is None:
         raise ModelError("Scan needs the attribute 'num_scan_inputs'", origin=node.origin)
     if "directions" in attributes or len(body.inputs) == len(inputs) - 1:
-        return _batched_scan(builder, node, inputs, run)
+        return _batched_scan(builder, node, inputs, runs, run)
     if len(body.inputs) != len(inputs):
         raise ModelError(f"the body of Scan has {len(body.inputs)} inputs, not {len(inputs)}", origin=node.origin)
-    return _scan(builder, node, inputs, run, None)
+    return _scan(builder, node, inputs, runs, run, None)
 
 
 def _scan(
     builder: GraphBuilder,
     node: ImportedNode,
     inputs: Sequence[Value | None],
+    runs: int,
     run: RunBody,
     length: Value | None,
     *,
@@ -85,7 +93,7 @@ def _scan(
     if len(sizes) != 1 or any(isinstance(size, ix.Index) for size in sizes):
         listed = ", ".join(sorted(ix.text(size) for size in sizes))
         raise ShapeError(f"the number of steps of Scan must be known and one, but is {listed}", origin=node.origin)
-    steps = _check_steps(node, ix.number(sizes.pop()), builder.limits.loop_steps)
+    steps = _check_steps(node, ix.number(sizes.pop()), runs, builder.limits.loop_steps)
     rows: list[list[Value]] = [[] for _ in range(stacked)]
     for step in range(steps):
         elements = [
@@ -94,9 +102,9 @@ def _scan(
         ]
         results = run(body, [*states, *elements], None if batched else step)
         if length is not None:
-            runs = builder.op("Less", builder.scalar(step, length), length)
+            goes_on = builder.op("Less", builder.scalar(step, length), length)
             others = [*states, *(builder.scalar(0, row) for row in results[len(states) :])]
-            results = [builder.op("Where", runs, new, old) for new, old in zip(results, others)]
+            results = [builder.op("Where", goes_on, new, old) for new, old in zip(results, others)]
         states = results[: len(states)]
         for row, result in zip(rows, results[len(states) :]):
             row.append(result)
@@ -112,7 +120,7 @@ def _scan(
 
 
 def _batched_scan(
-    builder: GraphBuilder, node: ImportedNode, inputs: Sequence[Value | None], run: RunBody
+    builder: GraphBuilder, node: ImportedNode, inputs: Sequence[Value | None], runs: int, run: RunBody
 ) -> list[Value]:
     """Scan as opset 8 had it: an optional input of lengths, then operands with a batch axis before the sequence's.
 
@@ -134,6 +142,7 @@ def _batched_scan(
             builder,
             newer,
             [_element(builder, value, 0, entry) for value in operands],
+            runs * count,
             run,
             None if lengths is None else _element(builder, lengths, 0, entry),
             batched=True,
@@ -173,8 +182,10 @@ def _stack(builder: GraphBuilder, rows: Sequence[Value], axis: int, node: Import
 # -- Loop -------------------------------------------------------------------------------------------------------------
 
 
-def unroll_loop(builder: GraphBuilder, node: ImportedNode, inputs: Sequence[Value | None], run: RunBody) -> list[Value]:
-    """The outputs of a Loop: final values, then stacked outputs of the steps."""
+def unroll_loop(
+    builder: GraphBuilder, node: ImportedNode, inputs: Sequence[Value | None], runs: int, run: RunBody
+) -> list[Value]:
+    """The outputs of a Loop: final values, then stacked outputs of the steps; ``runs`` as for a Scan."""
     body = body_of(node)
     operands: list[Value | None] = [*inputs, *[None] * (2 - len(inputs))]
     limit, condition, *carried = operands
@@ -187,7 +198,7 @@ def unroll_loop(builder: GraphBuilder, node: ImportedNode, inputs: Sequence[Valu
     running = condition is None or bool(_known(node, condition, "the condition"))
     step = 0
     while running and (most is None or step < most):
-        _check_steps(node, step + 1, builder.limits.loop_steps)
+        _check_steps(node, step + 1, runs, builder.limits.loop_steps)
         number = builder.constant(np.array(step, np.int64))
         going = builder.constant(np.array(True))
         going, *results = run(body, [number, going, *values], step)

@@ -14,6 +14,7 @@ from ...runtime.plan.dtypes import DType
 from ...runtime.plan.errors import (
     InputError,
     InternalError,
+    LimitError,
     ModelError,
     NotKnownError,
     ShaderloomError,
@@ -25,6 +26,7 @@ from ...runtime.plan.plan import Symbol
 from ...runtime.plan.size_range import SizeRange, read_ranges
 from ..frontend.model import ImportedGraph, ImportedModel, ImportedNode, ImportedPort
 from ..ir.graph import Graph, Shape, Value
+from ..ir.shapes import shape_fault
 from ..options import DEFAULT_LIMITS, Limits
 from ..rewriting.builder import ON_DEVICE, GraphBuilder, empty_array, is_empty
 from ..symbolic import polynomial as ix
@@ -97,6 +99,9 @@ def _variables(model: ImportedModel, ranges: Mapping[str, SizeRange]) -> dict[st
 def _bind(port: ImportedPort, shape: tuple[int, ...], variables: Mapping[str, ix.Dim], sizes: dict[str, int]) -> Shape:
     if any(size < 0 for size in shape):
         raise InputError(f"the shape {shape} has a negative size", tensor=port.name)
+    fault = shape_fault(shape)
+    if fault is not None:
+        raise InputError(fault, tensor=port.name)
     if port.dims is None:
         return shape
     if len(shape) != len(port.dims):
@@ -221,6 +226,8 @@ class Scope:
         self.values: dict[str, Value] = {}
         #: the steps of loops that are written out around it; None where they are not known
         self.steps: tuple[int, ...] | None = () if outer is None else outer.steps
+        #: how often the loops around it have run its nodes so far
+        self.runs: int = 1 if outer is None else outer.runs
 
     def lookup(self, name: str, builder: GraphBuilder) -> Value:
         """Return the value of a name, innermost scope first; ``builder`` adds a constant to the graph."""
@@ -265,6 +272,12 @@ class Specialiser:
                 raise InternalError(f"{type(error).__name__}: {error}", origin=node.origin) from error
             if len(results) < len(node.outputs):
                 raise ModelError(f"{node.op} has {len(results)} outputs, not {len(node.outputs)}", origin=node.origin)
+            if len(self.builder.graph.nodes) > self.builder.limits.nodes:
+                raise LimitError(
+                    f"the graph has more than {self.builder.limits.nodes:,} nodes with its loops written out",
+                    origin=node.origin,
+                    hint="raise caps.nodes",
+                )
             scope.values.update((name, value) for name, value in zip(node.outputs, results) if name)
         if refused:
             raise merge_refusals(refused)
@@ -283,7 +296,9 @@ class Specialiser:
         builder = GraphBuilder(self.builder.graph, (origin,), self.builder.limits)
         if node.definition is None:
             unroll = unroll_scan if node.op == "Scan" else unroll_loop
-            return unroll(builder, node, inputs, lambda body, values, step: self._body(body, values, step, scope))
+            return unroll(
+                builder, node, inputs, scope.runs, lambda body, values, step: self._body(body, values, step, scope)
+            )
         return builder.emit(node.definition, inputs, node.attributes, node.outputs)
 
     def _body(self, body: ImportedGraph, values: Sequence[Value], step: int | None, scope: Scope) -> list[Value]:
@@ -292,6 +307,7 @@ class Specialiser:
             raise ModelError(f"a body takes {len(body.inputs)} values, but the node has {len(values)} for it")
         inner = Scope(body, scope)
         inner.steps = None if step is None or scope.steps is None else (*scope.steps, step)
+        inner.runs = scope.runs * (1 if step is None else step + 1)
         inner.values.update((port.name, value) for port, value in zip(body.inputs, values, strict=True))
         self.run(inner)
         return [inner.lookup(port.name, self.builder) for port in body.outputs]

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import functools
 import types
 import typing
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
 import onnx
 
-from ...runtime.plan.errors import ModelError, Origin, UnsupportedError, nearest_first
+from ...runtime.plan.errors import ModelError, Origin, UnsupportedError, close_to, nearest_first
 from ..ir.constants import TensorSource
 from ..ops.registry import OpDef
 
@@ -44,6 +43,40 @@ def read_attribute(attribute: onnx.AttributeProto, tensor: Callable[[onnx.Tensor
         return attribute.g
     name = _Proto.AttributeType.Name(kind) if kind in _Proto.AttributeType.values() else str(kind)
     raise UnsupportedError(f"attribute '{attribute.name}' of kind {name} is not supported")
+
+
+#: Kinds of attributes as types of their values; others have no two kinds that could be taken for each other
+_TYPES: dict[int, Any] = {
+    _Proto.INT: int,
+    _Proto.INTS: tuple[int, ...],
+    _Proto.FLOAT: float,
+    _Proto.FLOATS: tuple[float, ...],
+    _Proto.STRING: str,
+    _Proto.STRINGS: tuple[str, ...],
+    _Proto.TENSOR: TensorSource,
+    _Proto.GRAPH: onnx.GraphProto,
+}
+
+
+def check_kinds(node: onnx.NodeProto, kinds: Mapping[str, int], values: Mapping[str, Any], origin: Origin) -> None:
+    """Compare the attributes of ``node``, whose values are ``values``, with the ``kinds`` that the standard gives.
+
+    Raises :class:`UnsupportedError` for one of another kind, before adapters of older versions look at it.
+    """
+    for attribute in node.attribute:
+        kind = kinds.get(attribute.name, attribute.type)
+        if attribute.type != kind and kind in _TYPES:
+            raise _wrong_type(node.op_type, attribute.name, values[attribute.name], _TYPES[kind], origin)
+
+
+def _wrong_type(operator: str, name: str, value: Any, expected: Any, origin: Origin) -> UnsupportedError:
+    error = UnsupportedError(
+        f"attribute '{name}' of {operator} must be {_describe(expected)}, not {type(value).__name__}",
+        origin=origin,
+        hint=f"{_describe(type(value))} {value!r:.60} was given",
+    )
+    error.fault, error.supported = f"attribute '{name}'", (_describe(expected),)
+    return error
 
 
 @functools.cache
@@ -80,13 +113,7 @@ def typed_attributes(definition: OpDef, values: dict[str, Any], origin: Origin) 
             choices = _choices(expected)
             if any(type(each) is type(value) for each in choices):
                 raise UnsupportedError.of_attribute(definition.name, name, value, choices, origin=origin)
-            error = UnsupportedError(
-                f"attribute '{name}' of {definition.name} must be {_describe(expected)}, not {type(value).__name__}",
-                origin=origin,
-                hint=f"{_describe(type(value))} {value!r:.60} was given",
-            )
-            error.fault, error.supported = f"attribute '{name}'", (_describe(expected),)
-            raise error
+            raise _wrong_type(definition.name, name, value, expected, origin)
         arguments[name] = converted
     for name, (_, required) in fields.items():
         if required and name not in arguments:
@@ -103,11 +130,10 @@ def typed_attributes(definition: OpDef, values: dict[str, Any], origin: Origin) 
 
 def _nearest(name: str, known: Iterable[str]) -> str:
     """Supported attributes: the one with the most similar name, or all."""
-    names = sorted(known)
-    close = difflib.get_close_matches(name, names, n=1)
-    if close:
-        return f"the nearest supported attribute is {close[0]}"
-    return f"supported are {', '.join(names)}" if names else "the operator has no attributes"
+    names = nearest_first(name, known)
+    if names and close_to(name, names[0]):
+        return f"the nearest supported attribute is {names[0]}"
+    return f"supported are {', '.join(sorted(names))}" if names else "the operator has no attributes"
 
 
 def _choices(expected: Any) -> tuple[Any, ...]:

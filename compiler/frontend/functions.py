@@ -2,45 +2,68 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
 import onnx
 import onnx.inliner
 
-from ...runtime.plan.errors import ModelError
+from ...runtime.plan.errors import LimitError, ModelError
+
+Name = tuple[str, str]  #: domain and name of a function
 
 
-def inline_functions(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """``proto`` without calls of its own functions.  Origins of nodes count positions in the inlined graph."""
+def inline_functions(proto: onnx.ModelProto, max_nodes: int) -> onnx.ModelProto:
+    """``proto`` without calls of its own functions.  Origins of nodes count positions in the inlined graph.
+
+    Raises :class:`LimitError` where more than ``max_nodes`` nodes would stand there.
+    """
     if not proto.functions:
         return proto
-    _refuse_recursion(proto)
+    _check_size(proto, max_nodes)
     try:
         return onnx.inliner.inline_local_functions(proto, convert_version=False)
     except Exception as error:  # the inliner's own exception types are not exported
         raise ModelError(f"the functions of the model cannot be inlined: {error}") from None
 
 
-def _refuse_recursion(proto: onnx.ModelProto) -> None:
-    """Raise :class:`ModelError` for a function that calls itself, directly or not.
+def _check_size(proto: onnx.ModelProto, max_nodes: int) -> None:
+    """Raise :class:`LimitError` for too many nodes, and :class:`ModelError` for a function that calls itself.
 
-    Such a call never ends: ONNX forbids it, and the inliner does not check.
+    Functions that call the one below twice double with each; one that calls itself, directly or not, never ends: ONNX
+    forbids it, and the inliner does not check.
     """
     import networkx  # slow to import, and few models have functions
 
-    calls = networkx.DiGraph(
-        ((function.domain, function.name), called)
-        for function in proto.functions
-        for node in function.node
-        for called in _calls_of(node)
-    )
+    bodies: dict[Name, Counter[Name]] = {
+        (function.domain, function.name): _operators(function.node) for function in proto.functions
+    }
+    calls = networkx.DiGraph((caller, called) for caller, body in bodies.items() for called in body)
+    calls.add_nodes_from(bodies)
     if not networkx.is_directed_acyclic_graph(calls):
         (domain, name), _ = networkx.find_cycle(calls)[0]
         raise ModelError(f"the function '{name}' of domain '{domain}' calls itself")
+    sizes: dict[Name, int] = {}
+    for name in reversed(list(networkx.topological_sort(calls))):
+        sizes[name] = _size(bodies[name], sizes) if name in bodies else 1
+    total = _size(_operators(proto.graph.node), sizes)
+    if total > max_nodes:
+        raise LimitError(
+            f"the model has {total:,} nodes once its functions are inlined; the cap is {max_nodes:,}",
+            hint="raise caps.nodes",
+        )
 
 
-def _calls_of(node: onnx.NodeProto) -> set[tuple[str, str]]:
-    found = {(node.domain, node.op_type)}
-    for attribute in node.attribute:
-        for graph in (attribute.g, *attribute.graphs):
-            for inner in graph.node:
-                found |= _calls_of(inner)
+def _size(body: Counter[Name], sizes: Mapping[Name, int]) -> int:
+    return sum(count * sizes.get(called, 1) for called, count in body.items())
+
+
+def _operators(nodes: Iterable[onnx.NodeProto]) -> Counter[Name]:
+    """How often each operator or function is called by ``nodes``, those of nested graphs included."""
+    found: Counter[Name] = Counter()
+    stack = [nodes]
+    while stack:
+        for node in stack.pop():
+            found[node.domain, node.op_type] += 1
+            stack += [graph.node for attribute in node.attribute for graph in (attribute.g, *attribute.graphs)]
     return found

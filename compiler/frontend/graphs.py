@@ -9,10 +9,11 @@ import numpy as np
 import onnx
 
 from ...runtime.plan import dtypes
-from ...runtime.plan.errors import ModelError, Origin, ShaderloomError, UnsupportedError
+from ...runtime.plan.errors import LimitError, ModelError, Origin, ShaderloomError, UnsupportedError
 from ..ir.constants import InlineSource, TensorSource
+from ..ir.shapes import MAX_RANK
 from ..ops.registry import OpDef, RawNode, registry
-from .attributes import read_attribute, typed_attributes
+from .attributes import check_kinds, read_attribute, typed_attributes
 from .model import DeclaredDim, ImportedBlock, ImportedGraph, ImportedNode, ImportedPort
 from .schemas import hint_for, opset_of, signature
 from .tensors import TensorReader, constant_of_attributes
@@ -137,6 +138,9 @@ class GraphImporter:
         definition = None if standard_op in STRUCTURAL else self._definition(proto, domain, opset)
         version = self._check_operands(proto, domain, opset)
         values = {item.name: read_attribute(item, self._attribute_tensor) for item in proto.attribute}
+        standard = signature(proto.op_type, domain, opset)
+        if standard is not None:
+            check_kinds(proto, standard.kinds, values, origin)
         raw = RawNode(proto.op_type, domain, version, list(proto.input), list(proto.output), values, self._add_constant)
         blocks = self._blocks(raw, origin)
         attributes: Any = raw.attributes  # of structural operators as they are
@@ -255,6 +259,8 @@ class GraphImporter:
                     raise
                 yield ImportedPort(value.name, None, None, refusal=error.reason)
                 continue
+            if len(tensor.shape.dim) > MAX_RANK:
+                raise LimitError(f"{len(tensor.shape.dim)} axes; there may be {MAX_RANK}", tensor=value.name)
             dims = tuple(_declared(dim) for dim in tensor.shape.dim) if tensor.HasField("shape") else None
             meanings = tuple(dim.denotation or None for dim in tensor.shape.dim)
             yield ImportedPort(value.name, dtype, dims, meanings if any(meanings) else None)

@@ -9,6 +9,7 @@ from pathlib import Path
 import onnx
 from google.protobuf.message import DecodeError, EncodeError  # type: ignore[import-untyped]
 
+from ...runtime.plan.caps import DEFAULT_NODES
 from ...runtime.plan.errors import InputError, ModelError
 from ...runtime.plan.tensor_file import StrippedModel, strip_payloads
 from ..gc_pause import paused_collection
@@ -24,24 +25,33 @@ from .utf8 import check_texts
 ModelLike = str | os.PathLike[str] | bytes | onnx.ModelProto
 
 
-def load_model(model: ModelLike, load_data: LoadData | None = None, *, keep_refused: bool = False) -> ImportedModel:
+def load_model(
+    model: ModelLike,
+    load_data: LoadData | None = None,
+    *,
+    keep_refused: bool = False,
+    max_nodes: int = DEFAULT_NODES,
+) -> ImportedModel:
     """Import a model.  Weights are not read: they stay in the file (mapped) or in the bytes given.
 
     ``load_data`` reads external data in place of the file system.  With ``keep_refused`` nodes that the compiler has no
     means for stay in the model, each with its refusal.
 
     Raises :class:`ModelError` when the file is no valid ONNX model, :class:`UnsupportedError` when it uses what is not
-    supported, both with the node or tensor concerned.
+    supported, both with the node or tensor concerned; :class:`LimitError` for more than ``max_nodes`` nodes.
     """
     if isinstance(model, (str, os.PathLike)):
         path = Path(model)
-        if not path.is_file():
-            reason = f"there is no file '{path}'" if not path.exists() else f"'{path}' is not a file"
-            raise ModelError(reason, hint="check the path")
-        file = MappedFile.open(path.absolute())
+        try:
+            if not path.is_file():
+                reason = f"there is no file '{path}'" if not path.exists() else f"'{path}' is not a file"
+                raise ModelError(reason, hint="check the path")
+            file = MappedFile.open(path.absolute())
+        except OSError as error:
+            raise ModelError(f"cannot read '{path}': {error.strerror or error}", hint="check the path") from None
         stripped = strip_payloads(file.view)
         tensors = TensorReader(stripped.ranges, file=file, load=load_data)
-        return _import(stripped, tensors, file.path, None, keep_refused)
+        return _import(stripped, tensors, file.path, None, keep_refused, max_nodes)
     if isinstance(model, onnx.ModelProto):
         try:
             model = model.SerializeToString()
@@ -51,12 +61,18 @@ def load_model(model: ModelLike, load_data: LoadData | None = None, *, keep_refu
         raise InputError(f"a model is a path, bytes or a ModelProto, not {type(model).__name__}")
     data = bytes(model)
     stripped = strip_payloads(data)
-    return _import(stripped, TensorReader(stripped.ranges, data=data, load=load_data), None, data, keep_refused)
+    tensors = TensorReader(stripped.ranges, data=data, load=load_data)
+    return _import(stripped, tensors, None, data, keep_refused, max_nodes)
 
 
 @paused_collection()
 def _import(
-    stripped: StrippedModel, tensors: TensorReader, path: Path | None, data: bytes | None, keep_refused: bool
+    stripped: StrippedModel,
+    tensors: TensorReader,
+    path: Path | None,
+    data: bytes | None,
+    keep_refused: bool,
+    max_nodes: int,
 ) -> ImportedModel:
     try:
         proto = onnx.ModelProto.FromString(stripped.message)
@@ -68,7 +84,7 @@ def _import(
     if not proto.opset_import:
         raise ModelError("the model does not import any opset")
     opsets = read_opsets(proto.opset_import)
-    proto = without_functions(proto, opsets)
+    proto = without_functions(proto, opsets, max_nodes)
     graph = GraphImporter(proto.graph, "main", opsets, tensors, keep_refused=keep_refused).run()
     for port in graph.inputs:
         if port.dtype is None and port.refusal is None:
@@ -89,13 +105,15 @@ def _import(
     )
 
 
-def without_functions(proto: onnx.ModelProto, opsets: Mapping[str, int]) -> onnx.ModelProto:
+def without_functions(
+    proto: onnx.ModelProto, opsets: Mapping[str, int], max_nodes: int = DEFAULT_NODES
+) -> onnx.ModelProto:
     """Only operators that the registry has, as far as function bodies reach."""
-    proto = inline_functions(proto)
+    proto = inline_functions(proto, max_nodes)
     for _ in range(MAX_DEPTH):
         if not define_standard_functions(proto, opsets):
             break
-        proto = inline_functions(proto)
+        proto = inline_functions(proto, max_nodes)
     return proto
 
 

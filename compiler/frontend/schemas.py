@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
+import onnx
 import onnx.defs
 
 from ...runtime.plan.errors import ModelError, UnsupportedError
@@ -25,6 +27,8 @@ class Signature:
     required: tuple[int, ...]
     required_attributes: tuple[str, ...]
     names: tuple[str, ...] = ()  #: of the inputs
+    #: attribute -> its kind, a number of ``AttributeProto.AttributeType``
+    kinds: Mapping[str, int] = field(default_factory=dict)
 
 
 @functools.cache
@@ -34,7 +38,7 @@ def signature(op: str, domain: str, opset: int) -> Signature | None:
     Raises :class:`ModelError` when the operator is not part of that opset.
     """
     try:
-        schema = onnx.defs.get_schema(op, opset, domain)
+        schema: Any = onnx.defs.get_schema(op, opset, domain)
     except onnx.defs.SchemaError:
         # onnxruntime has operators of its own in the standard's domain
         if domain not in _STANDARD_DOMAINS or (registry.find(op, domain) and (domain, op) not in _versions()):
@@ -51,6 +55,7 @@ def signature(op: str, domain: str, opset: int) -> Signature | None:
         required,
         attributes,
         tuple(item.name for item in schema.inputs),
+        {name: onnx.AttributeProto.AttributeType.Value(item.type.name) for name, item in schema.attributes.items()},
     )
 
 

@@ -14,7 +14,7 @@ from onnx import numpy_helper
 
 from ...runtime.plan import dtypes
 from ...runtime.plan.dtypes import UINT8, DType, packed_bytes
-from ...runtime.plan.errors import ModelError, UnsupportedError
+from ...runtime.plan.errors import LimitError, ModelError, UnsupportedError
 from ..ir.constants import (
     BytesSource,
     FileIdentity,
@@ -25,10 +25,12 @@ from ..ir.constants import (
     PackedSource,
     TensorSource,
 )
+from ..ir.shapes import shape_fault
 
 #: (path, offset, length, name of the tensor) -> bytes
 LoadData = Callable[[str, int, int, str], bytes]
 
+_SMALLER = "reshape it while the model is exported"
 _EXTERNAL_KEYS = frozenset({"location", "offset", "length", "checksum"})
 
 
@@ -69,6 +71,9 @@ class TensorReader:
         shape = tuple(int(size) for size in tensor.dims)
         if any(size < 0 for size in shape):
             raise ModelError(f"the shape {shape} has a negative size", tensor=name)
+        fault = shape_fault(shape)
+        if fault is not None:
+            raise LimitError(fault, tensor=name, hint=_SMALLER)
         if dtype.name == "string":
             raise UnsupportedError("constants of strings are not supported", tensor=name)
         if dtype.narrow and (tensor.data_location == onnx.TensorProto.EXTERNAL or tensor.HasField("segment")):

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ...runtime.plan.dtypes import DType
-from ...runtime.plan.errors import InternalError, Origin
+from ...runtime.plan.errors import InternalError, ModelError, Origin
 from ..symbolic import polynomial as ix
 from ..symbolic.polynomial import Dim
 from .layout import Layout, contiguous
@@ -137,9 +137,10 @@ class Node:
 
     def operand(self, position: int) -> Value:
         """A required input."""
-        value = self.inputs[position]
-        if value is None:
-            raise InternalError(f"input {position} of {self.op} is missing", origin=self.origin)
+        value = self.optional(position)
+        if value is None:  # of operators outside the standard the importer does not know how many they need
+            error = InternalError if self.domain == "loom" else ModelError
+            raise error(f"input {position} of {self.op} is missing", origin=self.origin)
         return value
 
     def optional(self, position: int) -> Value | None:

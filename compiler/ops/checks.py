@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from ...runtime.plan.dtypes import DType
-from ...runtime.plan.errors import NotKnownError, ShapeError, UnsupportedError
+from ...runtime.plan.errors import LimitError, NotKnownError, ShapeError, UnsupportedError
 from ..ir.graph import Node, Shape, Value
 from ..symbolic import expr as ex
 from ..symbolic import polynomial as ix
@@ -105,10 +105,19 @@ def require_choice(node: Node, name: str, supported: Collection[Any]) -> None:
 
 
 def known(node: Node, value: Value, what: str) -> np.ndarray:
-    """Elements that must be known at compile time; raises :class:`NotKnownError` if they are computed."""
+    """Elements that must be known at compile time; raises :class:`NotKnownError` if they are computed, and
+    :class:`LimitError` if there are too many.
+    """
     if value.known is None:
-        raise NotKnownError(f"{what} must be known at compile time", origin=node.origin)
+        raise _not_known(node, value, what)
     return value.known
+
+
+def _not_known(node: Node, value: Value | None, what: str) -> LimitError | NotKnownError:
+    """The error for elements that are computed, or are a constant of more than the host reads while compiling."""
+    if value is not None and value.is_constant:
+        return LimitError(f"{what} has {ix.text(value.elements)} elements", origin=node.origin)
+    return NotKnownError(f"{what} must be known at compile time", origin=node.origin)
 
 
 def is_size(size: Dim, number: int) -> bool:
@@ -176,7 +185,7 @@ def static_dims(node: Node, position: int, what: str) -> list[Dim]:
     """Elements of an integer input that must be known at compile time; they may be symbolic."""
     elements = known_integers(node, position)
     if elements is None:
-        raise NotKnownError(f"{what} must be known at compile time", origin=node.origin)
+        raise _not_known(node, node.optional(position), what)
     return elements
 
 

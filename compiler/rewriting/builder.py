@@ -32,6 +32,7 @@ from ...runtime.plan.errors import (
 )
 from ..ir.constants import InlineSource, PackedSource, TensorSource
 from ..ir.graph import Graph, Node, Shape, Value
+from ..ir.shapes import shape_fault
 from ..ops.internal.symbolic import MAX_DIMENSIONS, DimensionsAttributes
 from ..ops.math.index_rule import check_known_indices
 from ..ops.registry import OpDef, registry
@@ -164,6 +165,9 @@ class GraphBuilder:
                 if isinstance(size, ix.Index):
                     error.hint = _NARROWER
                 raise error
+        fault = shape_fault(shape)
+        if fault is not None:
+            raise LimitError(fault, origin=self.origin, tensor=name or None)
         count = ix.bounds(ix.product(shape))[1]
         if count > self.limits.tensor_elements:
             dims = " x ".join(ix.text(size) for size in shape)

@@ -7,19 +7,24 @@ from dataclasses import dataclass
 
 from .errors import LimitError
 
+DEFAULT_NODES = 1 << 16  #: nodes of a model: several times those of the largest that exporters write
+
 
 @dataclass(frozen=True, slots=True)
 class Caps:
     """Upper bounds for one session.  Exceeding one is a :class:`LimitError`, raised before anything is made.
 
     ``device_memory`` counts bytes of every buffer of the session: weights, activations, inputs, outputs, staging.
-    ``loop_iterations`` bounds the steps of a Loop or Scan, which are written out while compiling.
+    ``loop_iterations`` bounds the steps of a Loop or Scan, which are written out while compiling; where one stands in
+    the body of another, the product of their steps.
+    ``nodes`` bounds the nodes of a model once its functions are inlined and its loops written out.
     ``wgsl_bytes`` bounds the text of one shader; drivers take time and stack that grow with it.
     """
 
     device_memory: int = 64 << 30
     tensor_elements: int = 1 << 31
     loop_iterations: int = 1024
+    nodes: int = DEFAULT_NODES
     wgsl_bytes: int = 1 << 20
 
 

@@ -42,6 +42,10 @@ class Origin:
         return f"{self.op}{label} ({self.graph} node {self.index}{version})"
 
 
+#: Characters of an error's text; names come from files, and may be of any length
+MESSAGE_LENGTH = 4096
+
+
 def printable(text: str) -> str:
     """``text`` as one line: names come from files, and a control character in one would act on a terminal."""
     line = " ".join(text.splitlines())
@@ -82,7 +86,13 @@ class ShaderloomError(Exception):
         where = f" at {self.origin.described}" if self.origin else ""
         tensor = f", tensor '{self.tensor}'" if self.tensor else ""
         hint = f" [{self.hint or self.remedy}]" if self.hint or self.remedy else ""
-        return printable(f"{self.stage}{where}{tensor}: {self.reason}{hint}")
+        return printable(_cut(f"{self.stage}{_cut(where)}{_cut(tensor)}: {_cut(self.reason)}{hint}"))
+
+
+def _cut(text: str) -> str:
+    """``text`` without its middle if it is long."""
+    half = MESSAGE_LENGTH // 2
+    return text if len(text) <= MESSAGE_LENGTH else f"{text[:half]} ... {text[-half:]}"
 
 
 def _shown(value: object) -> str:
@@ -96,19 +106,23 @@ def _wider(dtype: str) -> str:
     return "int64" if dtype in ("uint32", "uint64") else "int32"
 
 
+#: Characters of a name that are compared with other names: the time to compare two is the product of their lengths
+_COMPARED = 128
+
+
+def likeness(name: str, other: str) -> float:
+    """How much two names resemble each other, from 0 to 1, whatever letters are capitals."""
+    return difflib.SequenceMatcher(None, name[:_COMPARED].casefold(), other[:_COMPARED].casefold()).ratio()
+
+
 def close_to(name: str, other: str) -> bool:
     """Whether a name is likely meant by another: the same in other letters, or a misspelling."""
-    left, right = name.casefold(), other.casefold()
-    return left == right or difflib.SequenceMatcher(None, left, right).ratio() >= 0.6
+    return likeness(name, other) >= 0.6
 
 
 def nearest_first(name: str, known: Iterable[str]) -> list[str]:
     """Names by how much they resemble another one, then by the alphabet."""
-
-    def likeness(other: str) -> tuple[float, str]:
-        return -difflib.SequenceMatcher(None, name.casefold(), other.casefold()).ratio(), other
-
-    return sorted(known, key=likeness)
+    return sorted(known, key=lambda other: (-likeness(name, other), other))
 
 
 class ModelError(ShaderloomError):

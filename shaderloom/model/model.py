@@ -121,7 +121,7 @@ class Model:
             assert model is not None, "one of the two is given"
             loader = self._loader
             load = None if loader is None else lambda *where: load_whole(loader, *where)
-            self._imported = load_model(model, load, keep_refused=True)
+            self._imported = load_model(model, load, keep_refused=True, max_nodes=self.caps.nodes)
             if not self._keep_refused:
                 refuse_foreign(self._imported)
         return self._imported
@@ -152,6 +152,7 @@ class Model:
         return Limits(
             tensor_elements=min(self.caps.tensor_elements, DEFAULT_LIMITS.tensor_elements),
             loop_steps=self.caps.loop_iterations,
+            nodes=self.caps.nodes,
         )
 
     def compilation(self, profile: DeviceProfile, options: Mapping[str, Any] | None = None) -> Compilation:
@@ -359,8 +360,11 @@ def locate(model: Any) -> tuple[Path | None, bytes | None]:
         return None, bytes(model)
     if isinstance(model, (str, os.PathLike)):
         path = Path(model)
-        check_is_file(path)
-        return path.absolute(), None
+        try:
+            check_is_file(path)
+            return path.absolute(), None
+        except OSError as error:
+            raise ModelError(f"cannot read '{path}': {error.strerror or error}", hint="check the path") from None
     if hasattr(model, "SerializeToString"):
         try:
             return None, model.SerializeToString()

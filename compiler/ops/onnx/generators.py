@@ -103,7 +103,9 @@ def _length(node: Node) -> Dim:
     start, limit, delta = (_bound(node, position) for position in range(3))
     checks.require(not isinstance(delta, ix.Index) and delta != 0, node, "delta of Range must be a number other than 0")
     if node.operand(0).dtype.is_float:
-        return max(math.ceil((limit - start) / delta), 0)
+        count = (limit - start) / delta
+        checks.require(math.isfinite(count), node, f"Range from {start} to {limit} by {delta} has no length")
+        return max(math.ceil(count), 0)
     distance = ix.add(limit, ix.multiply(start, -1))
     if delta < 0:
         distance, delta = ix.multiply(distance, -1), -delta

@@ -105,9 +105,12 @@ def resized_axes(node: Node) -> dict[int, Axis]:
 
 def _scaled(node: Node, size: Dim, scale: float) -> Dim:
     """``floor(size * scale)`` in float32; of a symbolic size as a fraction that gives the same for all its values."""
-    if not isinstance(size, ix.Index):
-        return int(np.floor(np.float32(size) * np.float32(scale)))
     low, high = ix.bounds(size)
+    with np.errstate(over="ignore"):
+        largest = np.float32(high) * np.float32(scale)
+    checks.require(bool(np.isfinite(largest)), node, f"size {high} scaled by {scale} is no number")
+    if not isinstance(size, ix.Index):
+        return int(np.floor(largest))
     if high - low < _LARGEST_RANGE:
         sizes = np.arange(low, high + 1)
         expected = np.floor(sizes.astype(np.float32) * np.float32(scale))

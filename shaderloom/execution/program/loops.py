@@ -52,6 +52,10 @@ class LoopStep:
 
     def run(self, env: Env, targets: Mapping[str, Target], record: RunRecord) -> None:
         results = self._scan(self.scan, env, record) if self.scan is not None else self._loop(env, record)
+        if len(results) < len(self.item.outputs):
+            raise ModelError(
+                f"{self.item.node.op} has {len(results)} outputs, not {len(self.item.outputs)}", origin=self.item.origin
+            )
         for name, value in zip(self.item.outputs, results):
             if name:
                 env[name] = value
@@ -111,7 +115,12 @@ class LoopStep:
         self._context.interface.add_aliases(zip(names[2:], self.inputs[2:]))
         if len(self.inputs) != 2 + len(carried):
             raise ModelError(f"the body has {len(self.inputs)} inputs, not {2 + len(carried)}", origin=self.item.origin)
-        rows: list[list[RuntimeValue]] = [[] for _ in range(len(self.outputs) - 1 - len(carried))]
+        count = len(self.outputs) - 1 - len(carried)
+        if count < 0:
+            raise ModelError(
+                f"the body has {len(self.outputs)} outputs for {len(carried)} carried values", origin=self.item.origin
+            )
+        rows: list[list[RuntimeValue]] = [[] for _ in range(count)]
         step = 0
         if most is not None and going:
             self._check(most if names[1] == "" else 0)
