@@ -118,3 +118,11 @@ def test_metadata_is_complete():
 def test_the_command_is_an_entry_point_that_loads():
     (command,) = importlib.metadata.entry_points(group="console_scripts", name="shaderloom")
     assert callable(command.load())
+
+
+def test_the_pictures_of_the_architecture_are_current():
+    from tools.architecture import IMAGES, draw_folders, draw_run, folder_graph
+
+    graph = folder_graph()
+    assert (IMAGES / "folders.svg").read_text(encoding="utf-8") == draw_folders(graph), "python -m tools.architecture"
+    assert (IMAGES / "run.svg").read_text(encoding="utf-8") == draw_run(graph), "python -m tools.architecture"
