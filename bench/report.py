@@ -21,7 +21,7 @@ from .workers.compile_time import STAGES
 PAGE = Path("docs") / "benchmarks" / "models.md"
 #: What was measured; kept with the project, so that a part that is measured again replaces its part of the page alone
 RESULTS = Path("bench") / "results"
-HEAD = """# Benchmarks
+HEAD = """# Benchmarks of models and of the compiler
 
 Written by `./dev bench models` and `./dev bench compile`; do not edit. Batch 1, f32, numpy arrays in and out. Every
 runtime has a process of its own, and they take turns, one run each a round; figures are medians with the least and the
