@@ -24,7 +24,7 @@ _PROVIDERS = {"WGPU": "wgpu", "GPU": "wgpu", "CPU": "cpu"}
 
 
 def parse_device(device: str) -> tuple[list[str], str | int | None]:
-    """The providers that a device string asks for, in order, and the adapter.  Raises :class:`InputError`."""
+    """Parse a device string into its providers, in order, and the adapter.  Raises :class:`InputError`."""
     providers: list[str] = []
     adapter: str | int | None = None
     for part in device.split("+"):
@@ -48,7 +48,7 @@ class PreparedModel(BackendRep):
         self._results = namedtupledict("Outputs", self._outputs)
 
     def run(self, inputs: Any, **kwargs: Any) -> tuple[Any, ...]:
-        """The outputs as a named tuple.
+        """Run the model and return its outputs as a named tuple.
 
         ``inputs`` is a sequence in the order of the model's inputs (those without an initializer), a mapping by name,
         or the only input.  Raises :class:`InputError` for a wrong number of them.
@@ -74,9 +74,9 @@ class ShaderloomBackend(Backend):
 
     @classmethod
     def is_compatible(cls, model: onnx.ModelProto, device: str = "WGPU", **kwargs: Any) -> bool:
-        """Whether the device runs the model, as far as this is known without its inputs.
+        """Return whether the device can run the model, as far as that is decidable without input values.
 
-        Where shapes of inputs are not declared, only operators and element types of inputs are looked at.
+        Where input shapes are not declared, only operators and element types of inputs are checked.
         """
         try:
             with cls._session(model, device, kwargs) as session:
@@ -137,7 +137,7 @@ class ShaderloomBackend(Backend):
 
     @classmethod
     def supports_device(cls, device: str) -> bool:
-        """Whether this machine has all that the device string names."""
+        """Return whether every provider that the device string names is available on this machine."""
         try:
             providers, _ = parse_device(device)
         except InputError:
@@ -160,7 +160,7 @@ def node_model(
     version: int | None,
     outputs_info: Sequence[tuple[np.dtype, tuple[int, ...]]] | None,
 ) -> onnx.ModelProto:
-    """A model of one node; types of outputs that are not given are inferred, as far as onnx can."""
+    """Build a model of a single node; output types that are not passed are inferred by onnx where it can."""
     domain = "" if node.domain == "ai.onnx" else node.domain
     opsets = [helper.make_opsetid("", onnx.defs.onnx_opset_version() if domain or version is None else version)]
     if domain:

@@ -48,7 +48,7 @@ _DISTRIBUTIONS = ("onnx", "jinja2", "numpy")
 
 @functools.cache
 def compiler_version() -> str:
-    """sha256 over the text of every source and template of the compiler and the versions of what it is built on."""
+    """Return the sha256 of all sources and templates of the compiler and the versions of its dependencies."""
     digest = hashlib.sha256()
     for package in _SOURCES:
         for name, text in _texts(importlib.resources.files(package), package):
@@ -73,7 +73,7 @@ def canonical(value: Any) -> str:
 
 
 def key_of(kind: str, entries: Mapping[str, Any]) -> str:
-    """The key of a value of this kind that the named ``entries`` (JSON values) determine."""
+    """Return the cache key: the sha256 of the kind and the named ``entries`` (JSON values) that determine the value."""
     return hashlib.sha256(canonical({"kind": kind, "entries": entries}).encode()).hexdigest()
 
 
@@ -95,7 +95,7 @@ class DiskCache:
         self.limit = limit
 
     def get(self, kind: str, entries: Mapping[str, Any]) -> Any | None:
-        """The value stored for these entries, or None."""
+        """Return the value stored for these entries, or None; an unusable entry is deleted."""
         path = self._path(kind, entries)
         try:
             raw = path.read_bytes()
@@ -161,7 +161,7 @@ class DiskCache:
             return []
 
     def _files(self, suffix: str) -> Iterator[Path]:
-        """Files that this class wrote; nothing else in the folder is ever touched."""
+        """Iterate over the files that this class wrote; no other file in the folder is ever touched."""
         for folder in self._folders():
             with contextlib.suppress(OSError):
                 for path in folder.iterdir():
@@ -169,7 +169,7 @@ class DiskCache:
                         yield path
 
     def _states(self) -> list[tuple[float, Path, int]]:
-        """(time of last use, path, size) of every entry."""
+        """Return (time of last use, path, size in bytes) of every entry."""
         states = []
         for path in self._files(_SUFFIX):
             with contextlib.suppress(OSError):
@@ -204,7 +204,7 @@ def _read(raw: bytes, kind: str, entries: Mapping[str, Any]) -> Any | None:
 
 
 def default_folder() -> Path | None:
-    """The folder of the user's cache, or None where ``SHADERLOOM_CACHE=off`` says that there is none."""
+    """Return the folder of the user's cache, or None if ``SHADERLOOM_CACHE=off`` disables it."""
     chosen = os.environ.get(FOLDER_VARIABLE)
     if chosen == "off":
         return None
@@ -216,7 +216,7 @@ def default_folder() -> Path | None:
 
 
 def open_cache(choice: bool | str | os.PathLike[str] | DiskCache = True) -> DiskCache | None:
-    """The cache that a session asks for: True for the user's, a folder, or False for none."""
+    """Open the cache that a session selects: True for the user's cache, a folder, or False for none."""
     if isinstance(choice, DiskCache):
         return choice
     if choice is False:

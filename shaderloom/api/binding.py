@@ -22,7 +22,7 @@ _ONNX_TYPE_NAMES = {"float32": "float", "float64": "double"}
 
 
 def _is_gpu(device_type: str) -> bool:
-    """Whether a device type names the device; raises :class:`InputError` for one that is not here."""
+    """Return whether a device type denotes the GPU; raise :class:`InputError` for an unknown one."""
     if device_type.lower() in _GPU_NAMES:
         return True
     if device_type.lower() == "cpu":
@@ -31,7 +31,7 @@ def _is_gpu(device_type: str) -> bool:
 
 
 def _element_type(element_type: Any) -> np.dtype[Any]:
-    """The numpy dtype of a dtype, or of the number of an ONNX element type."""
+    """Return the numpy dtype for a dtype, a dtype's name, or the number of an ONNX element type."""
     if isinstance(element_type, int) and not isinstance(element_type, bool):
         return interface_dtype(from_onnx(element_type))
     if isinstance(element_type, str) and element_type in BY_NAME:
@@ -268,7 +268,7 @@ class IOBinding:
 
     @staticmethod
     def _memory(device_type: Any, element_type: Any, shape: Sequence[int] | None, buffer: Any) -> Any:
-        """The tensor, or the array, that the arguments describe."""
+        """Return the tensor or array that the arguments describe."""
         for given in (device_type, buffer):
             if isinstance(given, (Tensor, OrtValue)):
                 return given
@@ -286,7 +286,9 @@ class IOBinding:
 
 
 def as_feed_values(values: Mapping[str, Any]) -> dict[str, Any]:
-    """What ``run_with_ort_values`` takes: values by name, each an :class:`OrtValue`."""
+    """Return the arguments of ``run_with_ort_values`` as feeds; raise :class:`InputError` unless each value is an
+    :class:`OrtValue`.
+    """
     for name, value in values.items():
         if not isinstance(value, OrtValue):
             raise InputError(f"an OrtValue is needed, not {type(value).__name__}", tensor=name)

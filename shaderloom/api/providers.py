@@ -1,4 +1,4 @@
-"""Providers: their names, which of them can be had, and why the others cannot."""
+"""Providers: their names, which of them are available, and why the others are not."""
 
 from __future__ import annotations
 
@@ -29,10 +29,11 @@ def parse_providers(
     *,
     severity: int = 2,
 ) -> list[tuple[str, dict[str, Any]]]:
-    """(provider, options) in the caller's order; None asks for wgpu.  Duplicates merge, the first one's options win.
+    """Return (provider, options) pairs in the caller's order; None selects wgpu.
 
-    As in onnxruntime an entry is a name or a pair of name and options, and one of its providers that is not to be had
-    is left out with a warning.  Raises :class:`InputError` for any other unknown name, and if nothing is left.
+    Duplicates merge and the options of the first occurrence win.  As in onnxruntime an entry is a name or a pair of
+    name and options, and a provider of onnxruntime's that is not available is dropped with a warning.  Raises
+    :class:`InputError` for any other unknown name, and if no provider remains.
     """
     if wanted is None:
         if provider_options:
@@ -91,7 +92,7 @@ def initialise_providers(
 
 
 def cpu_packages() -> list[str]:
-    """The packages that the cpu provider can use here, best first."""
+    """Return the installed packages that the cpu provider can use, best first."""
     return [name for name in ("onnxruntime", "onnx") if _is_installed(name)]
 
 

@@ -158,7 +158,7 @@ def _variants(model: Model, shapes: Sequence[Shapes]) -> list[_Variant]:
 
 
 def _declared_shape(port: HeaderPort) -> tuple[int, ...] | None:
-    """The port's shape if it is declared in numbers alone."""
+    """Return the port's declared shape if it is static, else None."""
     sizes = tuple(dim for dim in port.dims or () if isinstance(dim, int))
     return sizes if port.dims is not None and len(sizes) == len(port.dims) else None
 
@@ -180,7 +180,7 @@ def _compile(model: Model, variant: _Variant, profile: DeviceProfile, writer: Bu
 
 
 def _refusal(model: Model, variant: _Variant, error: ShaderloomError) -> ShaderloomError:
-    """The error, or one that names all nodes that keep the model from being one plan."""
+    """Return the error, or one that lists every node that prevents the model from being a single plan."""
     from ..compiler.staging.partial_compile import survey
 
     try:
@@ -200,7 +200,7 @@ def _refusal(model: Model, variant: _Variant, error: ShaderloomError) -> Shaderl
 def _sample_feeds(
     model: Model, variants: Sequence[_Variant], inputs: Mapping[str, np.ndarray]
 ) -> list[dict[str, np.ndarray]]:
-    """Inputs for each variant: those of the caller where their shapes fit, else random ones."""
+    """Choose inputs for each variant: the caller's arrays where their shapes match, else random ones."""
     generator = np.random.default_rng(0)
     ports = {port.name: port.to_node_arg() for port in (*model.header.inputs, *model.header.overridable)}
     for name in inputs:
@@ -242,7 +242,7 @@ def _add_samples(
 
 
 def _facts(model: Model, plans: Sequence[Plan], profile: DeviceProfile, target: str) -> dict[str, Any]:
-    """The fields of the manifest that do not come from the files."""
+    """Return the manifest fields that are not derived from the bundle's files."""
     header: ModelHeader = model.header
     features = {feature for plan in plans for kernel in plan.kernels for feature in kernel.features}
     limits: dict[str, int] = {"min-storage-buffer-offset-alignment": profile.storage_alignment}
@@ -265,7 +265,7 @@ def _facts(model: Model, plans: Sequence[Plan], profile: DeviceProfile, target: 
 
 
 def _sources(plans: Sequence[Plan]) -> dict[str, int]:
-    """Where the configurations of the plans came from that have alternatives, counted."""
+    """Count decisions with more than one candidate by the source of their configuration."""
     decisions = [decision for plan in plans for decision in plan.facts.decisions if decision.candidates > 1]
     return dict(sorted(Counter(decision.source for decision in decisions).items()))
 

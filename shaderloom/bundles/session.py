@@ -89,7 +89,7 @@ class BundlePlans:
         self._records = {_shape_key(bundle.manifest, record): record for record in bundle.manifest.plans}
 
     def default_shapes(self) -> dict[str, tuple[int, ...]] | None:
-        """The shapes of the bundle's first plan if they are all numbers."""
+        """Return the input shapes of the bundle's first plan if they are all static, else None."""
         shapes: dict[str, tuple[int, ...]] = {}
         for name, dims in self._bundle.manifest.plans[0].shapes.items():
             shapes[name] = tuple(dim for dim in dims if isinstance(dim, int))
@@ -98,7 +98,7 @@ class BundlePlans:
         return shapes
 
     def compile(self, key: ShapeKey, shapes: Mapping[str, tuple[int, ...]], profile: DeviceProfile) -> Compiled:
-        """The bundle's plan for this key; raises :class:`InputError` if there is none."""
+        """Load the bundle's plan for this key; raise :class:`InputError` if the bundle has none."""
         start = time.perf_counter()
         record = self._records.get(key)
         if record is None:
@@ -132,7 +132,7 @@ def check_device(manifest: Manifest, device: Device) -> None:
 
 
 def model_header(manifest: Manifest) -> ModelHeader:
-    """What the manifest says of the model."""
+    """Build the model header from the manifest."""
     told = {name: value for name, value in manifest.model.items() if name in ModelMetadata.__dataclass_fields__}
     return ModelHeader(
         inputs=tuple(map(_port, manifest.inputs)),
@@ -149,6 +149,6 @@ def _port(record: PortRecord) -> HeaderPort:
 
 
 def _shape_key(manifest: Manifest, record: PlanRecord) -> ShapeKey:
-    """The key of a plan; its inputs are in the model's order, which JSON does not keep."""
+    """Build the shape key of a plan, its inputs in the model's order, which JSON does not preserve."""
     ports = (*manifest.inputs, *manifest.overridable)
     return ShapeKey(tuple((port.name, record.shapes[port.name]) for port in ports if port.name in record.shapes))

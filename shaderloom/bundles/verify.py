@@ -1,4 +1,4 @@
-"""Whether a bundle computes on this device what its samples expect."""
+"""Check that a bundle's plans reproduce its samples on this device."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def verify_samples(session: BundleSession) -> Iterator[Comparison]:
 
 
 def compare(sample: Sample, name: str, found: np.ndarray) -> Comparison:
-    """``found`` against the expected output ``name``."""
+    """Compare ``found`` with the expected output ``name``."""
     expected = sample.outputs[name]
     error, reason = 0.0, None
     if expected.dtype == np.uint8 and found.dtype.itemsize == 1 and from_numpy(found.dtype).name in EXTENSIONS:

@@ -40,7 +40,8 @@ class Checker:
         tolerance: float | None = None,
         calibration: Feeds | None = None,
     ) -> None:
-        """A model in half precision is calibrated with ``calibration``, or as a session with ``feeds``.
+        """Prepare the check; a half-precision model is calibrated on ``calibration``, by default on ``feeds`` as in a
+        session.
 
         Nodes that wgpu refuses run on the cpu if the model was opened with ``keep_refused``.
         """

@@ -1,4 +1,4 @@
-"""How far two tensors are apart, where the worst elements are, and which numbers are not finite."""
+"""Distances between tensors, the positions of their largest errors, and counts of non-finite elements."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def compare(
 
 
 def _texts_as_objects(array: np.ndarray) -> np.ndarray:
-    """Texts have one element type here: runtimes give objects, files have characters."""
+    """Normalise string arrays to dtype object: runtimes return objects, files store fixed-width characters."""
     return array.astype(object) if array.dtype.kind in "UT" else array
 
 
@@ -92,7 +92,10 @@ def _is_float(array: np.ndarray) -> bool:
 
 
 def _relative(got: np.ndarray, expected: np.ndarray) -> np.ndarray:
-    """Errors of elements over the largest expected magnitude; integers: 0 or infinite."""
+    """Return each element's error relative to the largest finite expected magnitude; for integers 0 or infinity.
+
+    Elements whose magnitude exceeds ``MASK`` are relative to their own, and do not count for the largest.
+    """
     if not _is_float(expected):
         return np.where(got == expected, 0.0, np.inf)
     left, right = got.astype(np.float64), expected.astype(np.float64)
@@ -119,7 +122,7 @@ class NotFinite:
 
 
 def not_finite(array: np.ndarray) -> NotFinite | None:
-    """None if all elements are finite numbers."""
+    """Count NaN and infinite elements; return None if all elements are finite."""
     if not _is_float(array):
         return None
     values = array.astype(np.float32) if array.dtype.name == "bfloat16" else array

@@ -102,7 +102,7 @@ class Diagnostician:
         return self._graph_fault(first, len(suspects))
 
     def _suspects(self, call: int) -> list[int]:
-        """Calls from the last right tensors to a wrong one, in order."""
+        """Return the backward slice of calls from a wrong tensor to the last correct ones, in execution order."""
         facts = self.plan.facts
         writers = facts.writers()
         found: set[int] = set()
@@ -149,7 +149,7 @@ class Diagnostician:
         return None
 
     def _rounding(self, number: int, first: Row, difference: Difference, noise: float) -> Diagnosis:
-        """The kernel magnifies rounding: what any other order of its additions would do, too."""
+        """Report a kernel that amplifies rounding, as any other order of its additions would do too."""
         plan = self.plan
         result = Diagnosis(
             "rounding",
@@ -193,7 +193,7 @@ class Diagnostician:
         return result
 
     def _nodes_of(self, origins: Sequence[str]) -> list[tuple[str, int]]:
-        """The nodes, as graph and index, of these texts, in graph order."""
+        """Resolve node texts to (graph path, node index) pairs, in graph order."""
         wanted = set(origins)
         return [
             (path, index)
@@ -203,7 +203,7 @@ class Diagnostician:
         ]
 
     def _tensors(self, nodes: Iterable[tuple[str, int]]) -> list[tuple[Place, str]]:
-        """The tensors that nodes make in the steps that are looked at."""
+        """Return the output tensors of nodes, at the loop steps under diagnosis."""
         found = []
         for path, index in nodes:
             place = self.source.place_of(path, self._steps)
@@ -291,7 +291,7 @@ class Diagnostician:
             result.findings.append(f"{found}: look at the operator's definition")
 
     def _between(self, first: Row) -> list[tuple[str, int]]:
-        """Nodes of the ONNX graphs from the last right tensors to a wrong one, outer graphs first, in graph order."""
+        """Return the ONNX nodes between the last correct tensors and a wrong one, outer graphs first, in order."""
         found: set[tuple[str, int]] = set()
         pending = [(first.place.graph, first.tensor)]
         while pending:
@@ -330,7 +330,9 @@ class LocalCheck:
         self._generator: np.random.Generator | None = None
 
     def compare(self, call: int) -> Difference | None:
-        """How far the call's results are from those of its nodes, the one that is furthest; None if it did not run."""
+        """Return the largest difference between the call's results and those of its nodes; None if the call did not
+        run.
+        """
         if call not in self._observed:
             return None
         group = self._running[call]
@@ -341,9 +343,10 @@ class LocalCheck:
         return max(differences, key=lambda difference: difference.error)
 
     def noise(self, call: int) -> float:
-        """How far the call's result moves when each tensor that it reads is scaled by 1 plus or minus its last bit.
+        """Return the change of the call's result when each operand is scaled by 1 plus or minus its last bit.
 
-        All elements together: errors of sums of similar numbers have one sign, and do not cancel.
+        All elements of an operand are scaled in the same direction: errors of sums of similar numbers have one sign,
+        and do not cancel.
         """
         expected = self._compute(self._running[call])
         self._generator = np.random.default_rng(0)
@@ -355,7 +358,7 @@ class LocalCheck:
         return error if np.isfinite(error) else 0.0
 
     def _compute(self, group: Group, result: Value | None = None) -> np.ndarray:
-        """The group's output, or another of its results."""
+        """Evaluate the group's nodes in numpy and return its output, or ``result`` if that is passed."""
         from ..compiler.reference.interpreter import run_node
 
         arrays: dict[Value, np.ndarray] = {}
@@ -369,14 +372,16 @@ class LocalCheck:
         return arrays[group.output if result is None else result]
 
     def _moved(self, array: np.ndarray) -> np.ndarray:
-        """The operand, scaled a little while :meth:`noise` computes."""
+        """Return the operand, scaled by one unit in the last place while :meth:`noise` runs."""
         if self._generator is None or array.dtype != np.float32:
             return array
         sign = self._generator.choice((-1.0, 1.0))
         return (array.astype(np.float64) * (1 + sign * np.finfo(np.float32).eps)).astype(np.float32)
 
     def _operand(self, value: Value) -> np.ndarray:
-        """An operand of a group: a constant, a weight, an input, or what another call wrote."""
+        """Return an operand of a group: a constant, a transformed weight, an input, or the observed result of another
+        call.
+        """
         if value.constant is not None:
             return value.constant.read()
         if value.producer is None:
@@ -389,7 +394,7 @@ class LocalCheck:
 
 
 def _depths(nodes: Sequence[Any]) -> dict[Any, int]:
-    """For each node the longest chain of the others that it depends on."""
+    """Return the length of the longest dependency chain among ``nodes`` that ends at each node."""
     depths: dict[Any, int] = {}
     inside = set(nodes)
     for start in nodes:

@@ -1,4 +1,4 @@
-"""What a check compares with: expected tensors by place and name, each asked for once, and the tolerances."""
+"""Expected tensors by path and name, each requested once, and the tolerances of the comparison."""
 
 from __future__ import annotations
 
@@ -41,7 +41,9 @@ class Expectations:
         self._asked: dict[Place, set[str]] = {MAIN: set()}
 
     def leave_out(self, nodes: Collection[int]) -> None:
-        """Nodes of the main graph, and all behind them, have no value that could be compared: they are wrong to run."""
+        """Exclude what these nodes of the main graph compute, and all that depends on it: their indices are out of
+        range.
+        """
         self._undefined = self.source.descendants(nodes)
 
     def expect(self, names: Iterable[str], place: Place = MAIN) -> None:
@@ -81,11 +83,11 @@ class Expectations:
         return name in self._expected.get(place, {})
 
     def value(self, name: str, place: Place = MAIN) -> np.ndarray | None:
-        """The expected tensor; None if the reference does not know it, or was not asked."""
+        """Return the expected tensor, or None if the reference does not provide it or was not asked for it."""
         return self._expected.get(place, {}).get(name)
 
     def largest(self, name: str, place: Place = MAIN) -> float | None:
-        """The largest finite magnitude that the reference gives a tensor; None if it does not know it."""
+        """Return the largest finite magnitude of an expected tensor, or None if it is unavailable or not numeric."""
         expected = self.value(name, place)
         if expected is None or expected.dtype.kind not in "fiu":
             return None

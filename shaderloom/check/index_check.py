@@ -63,7 +63,7 @@ class IndexCheck:
         self._undefined: set[int] = set()
 
     def run(self) -> list[IndexFault]:
-        """The faults by node, in the order in which they were found."""
+        """Run the check and return the faults by node, in the order of detection."""
         self._look(self._model.graph, MAIN)
         return list(self._faults.values())
 
@@ -84,7 +84,7 @@ class IndexCheck:
                 self._look(inner, there)
 
     def _rules(self, node: ImportedNode, graph: ImportedGraph) -> list[Indices]:
-        """Those operands of a node that hold indices which come at run time."""
+        """Return the index operands of a node whose values are computed at run time."""
         rules = () if node.definition is None else node.definition.indices
         return [
             rule
@@ -127,7 +127,7 @@ class IndexCheck:
             self._undefined.add(self._in_main(node))
 
     def _in_main(self, node: ImportedNode) -> int:
-        """The node of the main graph that a node is, or is inside of."""
+        """Return the index of the main-graph node that is, or contains, ``node``."""
         path, index = node.origin.graph, node.origin.index
         while self._source.graphs[path].outer is not None:
             graph = self._source.graphs[path]
@@ -138,7 +138,9 @@ class IndexCheck:
     # -- nested graphs -----------------------------------------------------------------------------------------------
 
     def _bodies(self, node: ImportedNode, graph: ImportedGraph, place: Place) -> Iterator[tuple[ImportedGraph, Place]]:
-        """The nested graphs of a node that hold indices, at the places where the reference comes to them."""
+        """Iterate over the nested graphs of a node that contain indices, with each path at which the reference runs
+        them.
+        """
         if node.definition is not None or not node.blocks or node.refusal is not None:
             return
         if node.op == "If":
@@ -171,7 +173,7 @@ class IndexCheck:
     # -- values ------------------------------------------------------------------------------------------------------
 
     def _constant(self, name: str, graph: ImportedGraph) -> Any:
-        """The source of a constant that nodes of a graph see; None if it is none, or fed."""
+        """Return the constant of this name that is visible in a graph; None if there is none or it is fed."""
         if name in graph.constants:
             return None if name in self._feeds else graph.constants[name]
         home = self._source.home(graph.name, name)
@@ -180,7 +182,7 @@ class IndexCheck:
         return home.given[name]
 
     def _operand(self, name: str, graph: ImportedGraph, place: Place, is_static: bool) -> Value | None:
-        """An operand with its shape in this run, and its elements where they are asked for; types do not count."""
+        """Return an operand with its shape, and its elements if ``is_static``; its dtype is a placeholder."""
         constant = self._constant(name, graph)
         if isinstance(constant, onnx.SparseTensorProto):
             return None
@@ -201,7 +203,7 @@ class IndexCheck:
         return value
 
     def _ask_together(self, names: Collection[str], place: Place) -> None:
-        """One run of the reference for all; if it refuses, :meth:`_value` asks one by one."""
+        """Request all tensors in one run of the reference; if it refuses, :meth:`_value` requests them one by one."""
         made = self._source.graphs[place.graph].producers
         wanted = [name for name in dict.fromkeys(names) if name in made]
         if not wanted:
@@ -228,7 +230,7 @@ class IndexCheck:
 
 
 def _imported(node: ImportedNode, name: str) -> ImportedGraph | None:
-    """A nested graph; None if it cannot be read, which is told when it is run."""
+    """Return a nested graph, or None if its import fails; the failure is reported when the graph runs."""
     try:
         return node.blocks[name].graph if name in node.blocks else None
     except ShaderloomError:

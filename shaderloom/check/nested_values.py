@@ -42,7 +42,7 @@ class NestedValues:
         self._loops: dict[str, _Steps] = {}
 
     def tensors(self, place: Place) -> dict[str, Any] | None:
-        """All tensors of a nested graph at a place, inputs included; None if the reference takes fewer steps."""
+        """Return all tensors of a nested graph, inputs included; None if the reference runs fewer steps."""
         graph = self._model.graphs[place.graph]
         if graph.is_step:
             return self._step(graph, place)
@@ -90,7 +90,7 @@ class NestedValues:
     # -- values around -----------------------------------------------------------------------------------------------
 
     def _value(self, place: Place, name: str) -> Any:
-        """A value that nodes at a place see; a constant of the model as its message."""
+        """Return a value that is visible to the nodes of a graph; a constant of the model as its message."""
         home = self._model.home(place.graph, name)
         if home is None:
             raise KeyError(name)
@@ -104,7 +104,7 @@ class NestedValues:
         return values[name]
 
     def _of_main(self, name: str) -> Any:
-        """A tensor of the main graph.  All that nested graphs and their nodes read are asked for together."""
+        """Return a tensor of the main graph; all that nodes with nested graphs read are requested in one run."""
         if self._outside is None:
             main = self._model.graphs["main"]
             reads = {
@@ -129,7 +129,7 @@ class NestedValues:
     # -- bodies ------------------------------------------------------------------------------------------------------
 
     def _run(self, graph: OnnxGraph, place: Place, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """The tensors of one run of a graph, and its inputs."""
+        """Run a graph once and return its tensors, inputs included."""
         assert graph.outer is not None, "the main graph is no body"
         around = Place(graph.outer, place.steps[: self._model.graphs[graph.outer].loops])
         visible = [name for name in graph.captured if self._model.home(graph.outer, name) is not None]
@@ -152,7 +152,7 @@ class NestedValues:
     def _one_by_one(
         self, graph: OnnxGraph, given: Mapping[str, Any], constants: Mapping[str, Constant]
     ) -> dict[str, Any]:
-        """What nodes give that run where the graph as a whole does not: one of them refuses its operands."""
+        """Return the results of the nodes that run on their own, where running the whole graph fails on one of them."""
         found: dict[str, Any] = {}
         for node in graph.proto.node:
             here = {**given, **found}
@@ -194,7 +194,7 @@ class _Steps:
         self.going = True
 
     def inputs(self) -> list[Any] | None:
-        """What the body gets in the next step; None if there is none."""
+        """Return the inputs of the body for the next step; None after the last one."""
         step = self.number + 1
         if not self.going or (self.most is not None and step >= self.most):
             return None

@@ -100,8 +100,8 @@ class OnnxModel:
         return [output.name for output in self.proto.graph.output]
 
     def locate(self, path: str, name: str) -> tuple[str, str] | None:
-        """The graph and the name in the file of a tensor that a node of the graph ``path`` makes, by that name or by
-        its qualified one; None if none does.
+        """Return the graph and the name in the file of a tensor that a node of the graph ``path`` computes, looked up
+        by that name or by its qualified one; None if no node computes it.
         """
         graph = self.graphs.get(path)
         if graph is None:
@@ -125,25 +125,25 @@ class OnnxModel:
         }
 
     def home(self, path: str, name: str) -> OnnxGraph | None:
-        """The graph that defines a name that nodes of the graph ``path`` see; None if nothing does."""
+        """Return the graph that defines a name visible in the graph ``path``, or None."""
         graph: OnnxGraph | None = self.graphs[path]
         while graph is not None and name not in graph.producers and name not in graph.given:
             graph = None if graph.outer is None else self.graphs[graph.outer]
         return graph
 
     def place_of(self, path: str, steps: tuple[int, ...]) -> Place | None:
-        """The place of a graph in these steps; None if more loops are around it."""
+        """Return the tensor path of a graph at these loop steps; None if more loops enclose it."""
         loops = self.graphs[path].loops
         return Place(path, steps[:loops]) if loops <= len(steps) else None
 
     def node_text(self, index: int, path: str = "main") -> str:
-        """A node in the form that errors and plans use."""
+        """Format a node as errors and plans do."""
         node = self.graphs[path].proto.node[index]
         return str(Origin(path, index, node.op_type, node.name))
 
     def maker(self, name: str, path: str = "main") -> str:
-        """The node that makes a tensor of a graph, as text; of an input of a body the node that has the body; "" for
-        inputs of the model and initializers.
+        """Return, as text, the node that computes a tensor of a graph; for an input of a nested graph the node that
+        owns it, and "" for inputs of the model and initializers.
         """
         graph = self.graphs[path]
         index = graph.producers.get(name)
@@ -152,7 +152,7 @@ class OnnxModel:
         return "" if graph.outer is None else self.node_text(graph.index, graph.outer)
 
     def with_outputs(self, names: Collection[str]) -> onnx.ModelProto:
-        """A copy with these tensors as outputs and the nodes that they need; external data stays where it is."""
+        """Copy the model with these outputs and only the nodes they depend on; external data is not copied."""
         copy = onnx.ModelProto()
         copy.CopyFrom(self.proto)
         declared = {output.name: output for output in self.proto.graph.output}
@@ -170,7 +170,7 @@ class OnnxModel:
         types: Mapping[str, onnx.TypeProto],
         constants: Mapping[str, Constant],
     ) -> onnx.ModelProto:
-        """Nodes as a model that gives all that they make; its inputs have ``types``."""
+        """Build a model of these nodes with all their results as outputs; its inputs have ``types``."""
         body = onnx.GraphProto(name="body", node=nodes)
         for constant in constants.values():
             if isinstance(constant, onnx.TensorProto):
@@ -183,7 +183,7 @@ class OnnxModel:
         return onnx.ModelProto(ir_version=proto.ir_version, opset_import=proto.opset_import, graph=body)
 
     def ancestors(self, names: Collection[str]) -> set[int]:
-        """The nodes of the main graph that tensors of it are computed by."""
+        """Return the main-graph nodes in the backward slice of these tensors."""
         nodes, found = self.proto.graph.node, set()
         pending = list(names)
         while pending:
@@ -194,7 +194,7 @@ class OnnxModel:
         return found
 
     def descendants(self, nodes: Collection[int]) -> set[str]:
-        """The tensors of the main graph that nodes of it make, or that are computed from those."""
+        """Return the main-graph tensors in the forward slice of these nodes, their outputs included."""
         readers: dict[str, list[int]] = {}
         for index, node in enumerate(self.proto.graph.node):
             for name in names_read(node):

@@ -31,18 +31,18 @@ class Reference(Protocol):
     name: str
 
     def tensors(self, feeds: Feeds, names: Collection[str], place: Place = MAIN) -> Tensors:
-        """Those of ``names`` that it knows, for these inputs."""
+        """Return those of the tensors ``names`` that the reference can provide for these inputs."""
         ...
 
     def spread(self, feeds: Feeds, names: Collection[str], place: Place = MAIN) -> Tensors:
-        """The same tensors by another correct way to compute them; {} if there is none.
+        """Return the tensors ``names`` from another correct way to compute them; {} if there is none.
 
-        What the two ways differ by is what rounding alone does to the model on these inputs.
+        The difference between the two shows the effect of rounding alone on the model for these inputs.
         """
         ...
 
     def reaches(self, feeds: Feeds, place: Place) -> bool:
-        """Whether it runs a nested graph, and a loop that many steps."""
+        """Return whether the reference runs a nested graph, and a loop up to that step."""
         ...
 
 
@@ -66,7 +66,9 @@ class _Running(ABC):
 
     @abstractmethod
     def _open(self, proto: Any, optimised: bool) -> Callable[[Mapping[str, Any]], list[Any]]:
-        """A model ready to run; gives its outputs in order.  Raises :class:`UnsupportedError`, also when it runs."""
+        """Load a model; return a function from feeds to outputs in order.  Loading and running raise
+        :class:`UnsupportedError`.
+        """
 
     def _tensors(self, feeds: Feeds, names: Collection[str], place: Place, optimised: bool) -> Tensors:
         if place == MAIN:
@@ -161,7 +163,7 @@ class EvaluatorReference(_Running):
         return {}
 
     def run(self, proto: Any, feeds: Feeds) -> dict[str, Any]:
-        """The outputs of another model, made of nodes of this one.  Raises :class:`UnsupportedError`."""
+        """Run a model built from nodes of this one; return outputs by name.  Raises :class:`UnsupportedError`."""
         return dict(zip((port.name for port in proto.graph.output), self._open(proto, optimised=False)(feeds)))
 
     def _open(self, proto: Any, optimised: bool) -> Callable[[Mapping[str, Any]], list[Any]]:
@@ -216,7 +218,7 @@ class FileReference:
 
 
 def open_reference(against: str, model: OnnxModel) -> Reference:
-    """``onnxruntime``, ``reference``, or the path of a ``.npz`` file."""
+    """Open a reference: ``onnxruntime``, ``reference``, or the path of a ``.npz`` file.  Raises :class:`InputError`."""
     if against == "onnxruntime":
         return OnnxRuntimeReference(model)
     if against == "reference":

@@ -1,4 +1,4 @@
-"""What onnx's reference evaluator makes of one node, where Shaderloom and another reference disagree.
+"""Cross-check a node with onnx's reference evaluator where Shaderloom and another reference disagree.
 
 The other runtime may be wrong: onnxruntime's products of uint8 and int8 saturate on processors without VNNI, and a file
 of expected tensors may be stale.
@@ -19,9 +19,9 @@ from .tensor_path import Place
 
 
 def second_opinion(expected: Expectations, place: Place, tensor: str) -> np.ndarray | None:
-    """A tensor by the node that makes it, from the operands that the reference has.
+    """Recompute a tensor by onnx's evaluator, from the operands that the reference has.
 
-    None if there is no such opinion: the evaluator is the reference or does not run the node, or an operand is unknown.
+    Returns None if the evaluator is itself the reference or does not run the node, or if an operand is unknown.
     """
     graph = expected.source.graphs[place.graph]
     index = graph.producers.get(tensor)
@@ -42,7 +42,7 @@ def second_opinion(expected: Expectations, place: Place, tensor: str) -> np.ndar
 
 
 def _operands(expected: Expectations, place: Place, node: onnx.NodeProto) -> tuple[Tensors, dict[str, Constant]] | None:
-    """What a node reads: tensors of the reference, and constants of the model."""
+    """Return a node's operands: tensors of the reference, and constants of the model; None if one is unknown."""
     values: Tensors = {}
     constants: dict[str, Constant] = {}
     for name in dict.fromkeys(names_read(node)):

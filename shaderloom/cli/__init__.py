@@ -68,5 +68,5 @@ def main() -> None:
 
 
 def _print_warning(message: Warning | str, *_: Any) -> None:
-    """One line, like an error: where in the command a warning was raised helps nobody."""
+    """Print a warning on one line, formatted like an error; its source location means nothing to a user."""
     typer.echo("warning: " + " ".join(str(message).split()), err=True)

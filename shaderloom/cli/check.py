@@ -148,7 +148,7 @@ def _read_inputs(path: Path | None) -> dict[str, Any]:
 
 
 def to_json(result: CheckResult) -> dict[str, Any]:
-    """The result as JSON values; infinite errors are null."""
+    """Return the result as JSON values; infinite errors become null."""
     diagnosis = result.diagnosis
     return {
         "against": result.against,
@@ -209,7 +209,9 @@ def _finite(number: Any) -> Any:
 
 
 def _where(item: Row | Watch | Diagnosis) -> dict[str, Any]:
-    """Of a model in stages: the plan, from 1, the graph, and the steps of the loops around it, from 0."""
+    """Return the plan's number (from 1) in a model of several stages, and the nested graph with its loop steps (from
+    0).
+    """
     place = item.place
     facts: dict[str, Any] = {} if item.stage is None else {"stage": item.stage}
     return facts if place == MAIN else {**facts, "graph": place.graph, "steps": list(place.steps)}
@@ -280,7 +282,7 @@ def _call(call: int, stage: int | None) -> str:
 
 
 def _at(place: Place) -> str:
-    """Where a tensor of a nested graph is; nothing for the main graph."""
+    """Format the path of a tensor in a nested graph; "" for the main graph."""
     return "" if place == MAIN else f"  ({place})"
 
 

@@ -48,19 +48,19 @@ def refused_by_system(error: OSError) -> str:
 
 
 def unwritable(path: Path, error: OSError) -> InputError:
-    """The error for a result that cannot be written."""
+    """Build the error for a result that cannot be written."""
     return InputError(f"cannot write '{path}': {error.strerror or error}", hint="name another file or folder")
 
 
 def unreadable(path: str | Path, error: Exception, kind: str, tensor: str | None = None) -> InputError:
-    """The error for a file of values, which must be of ``kind``, such as ``.npy``."""
+    """Build the error for a file of values, which must be of ``kind``, such as ``.npy``."""
     if isinstance(error, OSError):
         return InputError(f"cannot read '{path}': {error.strerror or error}", tensor=tensor, hint="check the path")
     return InputError(f"cannot read '{path}': {error}", tensor=tensor, hint=f"it must be a {kind} file")
 
 
 def parse_pairs(texts: Sequence[str] | None, option: str) -> dict[str, str]:
-    """``["a=1", ...]`` as a dict.  A name may hold ``=`` only if the value does not."""
+    """Parse ``["a=1", ...]`` into a dict.  A name may contain ``=`` only if the value does not."""
     pairs: dict[str, str] = {}
     for text in texts or ():
         name, separator, value = text.rpartition("=") if option == "--shape" else text.partition("=")
@@ -73,7 +73,7 @@ def parse_pairs(texts: Sequence[str] | None, option: str) -> dict[str, str]:
 
 
 def parse_shapes(texts: Sequence[str] | None) -> dict[str, tuple[int, ...]]:
-    """``["x=1x3x224x224"]`` as shapes; ``x=`` is a scalar."""
+    """Parse ``["x=1x3x224x224"]`` into shapes; ``x=`` is a scalar."""
     shapes = {}
     for name, value in parse_pairs(texts, "--shape").items():
         if value and not re.fullmatch(r"\d{1,18}([x,]\d{1,18})*", value):
@@ -83,7 +83,7 @@ def parse_shapes(texts: Sequence[str] | None) -> dict[str, tuple[int, ...]]:
 
 
 def parse_dynamic(texts: Sequence[str] | None) -> dict[str, tuple[int, ...]]:
-    """``["sequence=1:4096", "H=64:512:4"]`` as bounds, and steps where they are given."""
+    """Parse ``["sequence=1:4096", "H=64:512:4"]`` into (low, high) bounds, with a step as third where it is passed."""
     dynamic = {}
     for name, value in parse_pairs(texts, "--dynamic").items():
         if not re.fullmatch(r"\d{1,18}:\d{1,18}(:\d{1,18})?", value):
@@ -94,7 +94,7 @@ def parse_dynamic(texts: Sequence[str] | None) -> dict[str, tuple[int, ...]]:
 
 
 def parse_options(texts: Sequence[str] | None) -> dict[str, Any]:
-    """``["verify=true"]`` as options of the compiler; a value that is no JSON is a text."""
+    """Parse ``["verify=true"]`` into compiler options; a value that is not JSON is a string."""
     options: dict[str, Any] = {}
     for name, value in parse_pairs(texts, "--option").items():
         try:
@@ -105,7 +105,7 @@ def parse_options(texts: Sequence[str] | None) -> dict[str, Any]:
 
 
 def with_precision(options: dict[str, Any], f16: bool) -> dict[str, Any]:
-    """Options of the compiler with what ``--f16`` asks for."""
+    """Return the compiler options with the effect of ``--f16`` added."""
     return {**options, "precision": "float16"} if f16 else options
 
 
@@ -116,7 +116,7 @@ def print_json(value: Mapping[str, Any] | Sequence[Any]) -> None:
 
 @contextmanager
 def progress(quiet: bool = False) -> Iterator[Callable[[str, int, int], None]]:
-    """A progress reporter that draws on standard error if that is a terminal, and else does nothing."""
+    """Yield a progress reporter that draws on standard error if that is a terminal, and else does nothing."""
     if quiet or not sys.stderr.isatty():
         yield lambda what, done, total: None
         return
@@ -134,12 +134,12 @@ def progress(quiet: bool = False) -> Iterator[Callable[[str, int, int], None]]:
 
 
 def count_text(count: int, noun: str) -> str:
-    """``1 plan``, ``2 plans``."""
+    """Format a count with its noun: ``1 plan``, ``2 plans``."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def format_bytes(size: int) -> str:
-    """A size for people, in binary units."""
+    """Format a size in binary units."""
     value = float(size)
     for unit in ("B", "KiB", "MiB"):
         if value < 1024:

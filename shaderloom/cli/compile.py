@@ -118,7 +118,7 @@ def command(
 
 
 def split_shapes(texts: Sequence[str] | None) -> list[dict[str, tuple[int, ...]]]:
-    """The shapes of each key: an input that is named again starts the next one."""
+    """Group shapes into shape keys: an input that is named again starts the next key."""
     sets: list[dict[str, tuple[int, ...]]] = []
     for text in texts or ():
         ((name, shape),) = parse_shapes([text]).items()

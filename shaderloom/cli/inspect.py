@@ -188,7 +188,7 @@ class Opening:
         return choose_profile(self.device, self.web)
 
     def model(self, path: Path, options: dict[str, Any]) -> tuple[Model, dict[str, tuple[int, ...]]]:
-        """A model with the shapes of its inputs; a bundle is refused."""
+        """Open a model and return it with its input shapes; raise :class:`InputError` for a bundle."""
         from ..inspect.target import looks_like_bundle
         from ..model.model import Model
 
@@ -198,7 +198,7 @@ class Opening:
         return opened, input_shapes(opened, self.shapes)
 
     def subject(self, path: Path, options: dict[str, Any]) -> Subject:
-        """The plan of a model or a bundle."""
+        """Compile the model, or select the bundle's plan, for inspection."""
         from ..inspect.target import bundle_subject, looks_like_bundle, model_subject
 
         if looks_like_bundle(path):
@@ -214,7 +214,7 @@ class Opening:
             raise
 
     def view(self, path: Path, options: dict[str, Any]) -> ProgramView:
-        """Where the nodes of a model run; one that is no single plan runs once, on random inputs by default."""
+        """Return where the nodes of a model run; a model of several plans runs once, on random inputs by default."""
         from ..inspect.program_view import view_of
         from ..inspect.target import looks_like_bundle
         from ..runtime.device.device import open_device
@@ -238,7 +238,7 @@ class Opening:
             raise InputError("the plans of a bundle are compiled already", hint="leave out --option and --dynamic")
 
     def write_html(self, target: Path, path: Path, options: dict[str, Any], measure: bool) -> None:
-        """The report of a model or a bundle."""
+        """Write the report of a model or a bundle, with measurements if ``measure``."""
         from .inspect_html import write_report
 
         if not measure:
@@ -271,7 +271,7 @@ class Opening:
             write_report(target, subject, session, make_feeds(session, self.values, self.shapes, 0))
 
     def describe(self, path: Path, options: dict[str, Any]) -> dict[str, Any]:
-        """The description of a model's or a bundle's plan, or one that is in a file."""
+        """Return the description of a model's or a bundle's plan, or the one stored in a JSON file."""
         from ..inspect.target import read_description
 
         if path.suffix == ".json":
@@ -333,7 +333,9 @@ def show_difference(before: dict[str, Any], after: dict[str, Any], as_json: bool
 
 
 def input_shapes(model: Any, given: dict[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
-    """Shapes of all inputs: those given, and those that the model declares as numbers."""
+    """Return the shapes of all inputs: the given ones, and the static ones of the model; raise :class:`InputError` for
+    others.
+    """
     shapes = dict(given)
     for port in model.header.inputs:
         if port.name in shapes:
@@ -350,7 +352,7 @@ def input_shapes(model: Any, given: dict[str, tuple[int, ...]]) -> dict[str, tup
 
 
 def choose_profile(device: str | None, web: bool) -> DeviceProfile:
-    """The profile to compile for; without any adapter that of the web, which every device satisfies."""
+    """Choose the profile to compile for; without an adapter WebGPU's default limits, which every device satisfies."""
     from ..runtime.plan.device_profile import WEB
 
     if web:

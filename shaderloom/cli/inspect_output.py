@@ -1,4 +1,4 @@
-"""What ``shaderloom inspect`` prints: text for people, or JSON that is the same in every run."""
+"""Output of ``shaderloom inspect``: text for people, or deterministic JSON."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SHOWN = 8
 
 
 def print_graph(graph: GraphText, rewrites: list[dict[str, Any]], as_json: bool) -> None:
-    """A graph, and in JSON the rewrites that were tried."""
+    """Print a graph; as JSON also the rewrites that were tried."""
     if as_json:
         print_json({"stage": graph.after, "text": graph.text.splitlines(), "rewrites": rewrites})
     else:
@@ -61,7 +61,7 @@ def print_groups(facts: dict[str, Any], as_json: bool) -> None:
 
 
 def print_wgsl(plan: Plan, choice: str | None, as_json: bool) -> None:
-    """Shaders; for people with comments that name the ONNX nodes and tensors of a kernel's first call."""
+    """Print shaders; as text with comments that name the ONNX nodes and tensors of a kernel's first call."""
     from ..inspect.report.annotate import annotated, comments
     from ..plans.describe import find_kernels
 
@@ -108,7 +108,7 @@ def print_plan(subject: Subject, choice: str | None, as_json: bool) -> None:
 
 
 def print_placement(view: ProgramView, as_json: bool) -> None:
-    """Where each node runs, the steps of a run, and the values that went between providers."""
+    """Print the provider of each node, the steps of a run, and the values that cross between providers."""
     if as_json:
         print_json(view.to_json())
         return
@@ -128,7 +128,7 @@ def print_placement(view: ProgramView, as_json: bool) -> None:
 
 
 def print_difference(difference: PlanDifference) -> None:
-    """Calls removed, added and changed, and the lines of their shaders that differ; nothing if nothing changed."""
+    """Print calls removed, added and changed, and the shader lines that differ; nothing if the plans are equal."""
     for sign, rows in (("-", difference.removed), ("+", difference.added)):
         for position, call in rows:
             typer.echo(f"{sign} call {position}, kernel {call['kernel']}: {', '.join(call['origins'])}")
@@ -150,7 +150,7 @@ def print_difference(difference: PlanDifference) -> None:
 
 
 def summary(facts: dict[str, Any]) -> list[str]:
-    """A plan in a few lines: counts, memory, placement, precision."""
+    """Summarise a plan in a few lines: counts, memory, placement, precision."""
     lines = [
         f"{facts.get('nodes', '?')} ONNX nodes, {len(facts['kernels'])} kernels, {facts['calls']} calls a run, "
         f"{facts['weight_transforms']} weight transforms"
@@ -175,7 +175,7 @@ def summary(facts: dict[str, Any]) -> list[str]:
 
 
 def _precision(facts: dict[str, Any]) -> list[str]:
-    """What half precision did: counts, and what stays float32, by reason."""
+    """Summarise half precision: counts, and the values that stay float32, by reason."""
     lines = [
         f"{facts['stored']}: {facts['activations']} activations and {facts['weights']} weights are stored so, "
         f"{len(facts['kept'])} stay float32"

@@ -96,7 +96,7 @@ def parse_call(text: str | None) -> tuple[int | None, int | None]:
 
 
 def parse_steps(text: str | None) -> tuple[int, ...] | None:
-    """Steps of loops, the outermost first, from ``N,N``."""
+    """Parse loop steps ``N,N``, the outermost loop first."""
     if text is None:
         return None
     parts = text.split(",")

@@ -105,7 +105,7 @@ def command(
 
 
 def _facts_of_stages(session: Any, feeds: dict[str, np.ndarray], first_ms: float) -> dict[str, Any]:
-    """What a session reports of one plan, for a model that is several: compiling them is part of the first run."""
+    """Return the session's report for a model of several plans; compiling them is part of the first run."""
     profiles = [profile for _, profile in session.profile_stages(feeds)]
     return {
         "device": session.device.name,
@@ -131,7 +131,7 @@ def _save(path: Path, results: dict[str, np.ndarray]) -> None:
 
 
 def _describe(name: str, array: np.ndarray) -> dict[str, Any]:
-    """Name, type, shape, and the range of the finite elements."""
+    """Return name, dtype, shape and the range of the finite elements."""
     import numpy as np
 
     values = array.astype(np.float64).ravel()

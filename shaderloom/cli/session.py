@@ -1,4 +1,4 @@
-"""Sessions and inputs from what the command line says; for the commands that run a model."""
+"""Sessions and inputs from command line arguments, for the commands that run a model."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def open_session(
     progress: Progress,
     f16: bool = False,
 ) -> InferenceSession:
-    """A session of the model or the bundle."""
+    """Open a session of the model or the bundle."""
     from ..runtime.bundle.files import is_bundle
 
     if is_bundle(model):
@@ -50,7 +50,7 @@ def open_session(
 
 
 def open_with_cpu(model: Path, *, device: str | None, **options: Any) -> InferenceSession:
-    """A session that leaves to the cpu what wgpu cannot run; without the device that is wanted it is an error."""
+    """Open a session that falls back to the cpu for what wgpu cannot run; raise if the selected device is missing."""
     from ..runtime.device.device import open_device
     from ..session.session import InferenceSession
 
@@ -60,7 +60,7 @@ def open_with_cpu(model: Path, *, device: str | None, **options: Any) -> Inferen
 def make_feeds(
     session: InferenceSession, values: dict[str, str], shapes: dict[str, tuple[int, ...]], seed: int
 ) -> dict[str, Any]:
-    """An array for every input: from its file, or random."""
+    """Build an array for every input: from its file, or random."""
     import numpy as np
 
     ports = {port.name: port for port in session.get_inputs()}

@@ -46,11 +46,11 @@ class CpuEngine:
         return self._open().name
 
     def run(self, feeds: Mapping[str, Any], outputs: Sequence[str]) -> dict[str, Any]:
-        """Outputs by name."""
+        """Run the model and return ``outputs`` by name."""
         return self._open().run(feeds, outputs)
 
     def placement(self) -> list[Placement]:
-        """One for each node of the main graph."""
+        """Return the placement of each node of the main graph."""
         nodes = self._proto().graph.node
         packages = self.implementations() or [""] * len(nodes)
         return [
@@ -65,14 +65,16 @@ class CpuEngine:
         ]
 
     def implementations(self) -> list[str]:
-        """The package behind each node of the main graph, in order; empty if that is not known before a run."""
+        """Return the package that runs each node of the main graph, in order; [] if unknown before a run."""
         runner = self._open()
         return (
             runner.implementations if runner.name == "node by node" else [runner.name] * len(self._proto().graph.node)
         )
 
     def header(self, dimensions: Mapping[str, int], denotations: Mapping[str, int]) -> ModelHeader:
-        """What the model says of its inputs and outputs, with fixed dimensions; the compiler need not know it."""
+        """Return the model's declared inputs and outputs with fixed dimensions; the compiler need not support the
+        model.
+        """
         return override_dimensions(read_header(self._path, self._data), dimensions, denotations)
 
     def close(self) -> None:
@@ -151,7 +153,7 @@ class CpuEngine:
 
 
 def read_header(path: Path | None, data: bytes | None) -> ModelHeader:
-    """The header of any ONNX model, without a look at its operators.  Raises :class:`ModelError`."""
+    """Read the header of any ONNX model without inspecting its operators.  Raises :class:`ModelError`."""
     import onnx
 
     try:

@@ -32,7 +32,7 @@ class SegmentSource:
     types: Mapping[str, onnx.TypeProto] = field(default_factory=dict)
 
     def model(self, inputs: Mapping[str, onnx.TypeProto]) -> onnx.ModelProto:
-        """The segment as a model with these inputs."""
+        """Build the segment as a model with these inputs."""
         read = {name for node in self.nodes for name in _names_read(node)} | set(self.outputs)
         graph = onnx.GraphProto(name="segment")
         graph.node.extend(self.nodes)
@@ -50,7 +50,7 @@ class SegmentSource:
         )
 
     def single(self, position: int) -> SegmentSource:
-        """One node on its own."""
+        """Return a segment of the node at this position alone."""
         node = self.nodes[position]
         outputs = tuple(name for name in node.output if name)
         return SegmentSource(
@@ -65,7 +65,7 @@ class SegmentSource:
         )
 
     def reads(self) -> list[str]:
-        """Names that come from outside and are no initializers."""
+        """Return the names that the segment reads from outside, dense initializers included."""
         made: set[str] = set()
         found: dict[str, None] = {}
         for node in self.nodes:
@@ -91,9 +91,10 @@ class CpuSegment:
         self.implementations: list[str] = []
 
     def run(self, values: Mapping[str, Any], outputs: Sequence[str] = ()) -> dict[str, Any]:
-        """The outputs by name.  ``values`` has what the segment reads; initializers need not be there.
+        """Run the segment on ``values``, by name, and return its outputs by name.
 
-        ``outputs`` may name inputs, too, which are outputs of some models.
+        Initializers may be missing from ``values``.  ``outputs`` may name inputs, too, which are outputs of some
+        models.
         """
         given = {name: values[name] for name in self._reads if name in values}
         types = {name: type_of(value, dict(self.source.types).get(name)) for name, value in given.items()}
@@ -127,7 +128,9 @@ class CpuSegment:
         return self.reference(model, reasons)
 
     def reference(self, model: onnx.ModelProto, reasons: list[str]) -> Reference:
-        """The reference evaluator for a model; ``reasons`` say why nothing else runs it."""
+        """Load a model in onnx's reference evaluator; ``reasons`` says why no other package runs it.  Raises
+        :class:`UnsupportedError`.
+        """
         if "onnx" not in providers.cpu_packages():
             reasons.append("onnx is not installed")
         else:
@@ -246,7 +249,7 @@ def first_line(error: Exception) -> str:
 
 
 def type_of(value: Any, declared: onnx.TypeProto | None = None) -> onnx.TypeProto:
-    """The ONNX type of a value on the host; ``declared`` decides where the value does not tell."""
+    """Return the ONNX type of a host value; ``declared`` decides where the value is ambiguous."""
     if isinstance(value, np.ndarray):
         if value.dtype == object or value.dtype.kind in "US":
             code = int(onnx.TensorProto.STRING)
@@ -267,14 +270,14 @@ def type_of(value: Any, declared: onnx.TypeProto | None = None) -> onnx.TypeProt
 
 
 def _is_foreign(value: Any) -> bool:
-    """Whether an array, or one in a sequence, is of a type that numpy alone does not have."""
+    """Return whether an array, or one in a sequence, has a dtype that is not built into numpy."""
     if isinstance(value, (list, tuple)):
         return any(map(_is_foreign, value))
     return isinstance(value, np.ndarray) and value.dtype.isbuiltin != 1
 
 
 def _names_read(node: onnx.NodeProto) -> list[str]:
-    """Names from outside that a node reads, its nested graphs included."""
+    """Return the names from outside that a node reads, those of its nested graphs included."""
     names = dict.fromkeys(name for name in node.input if name)
     for attribute in node.attribute:
         graphs = [attribute.g] if attribute.HasField("g") else []
@@ -295,7 +298,7 @@ def _captured(graph: onnx.GraphProto) -> list[str]:
 
 
 def renamed(node: onnx.NodeProto, rename: Mapping[str, str]) -> onnx.NodeProto:
-    """A copy of a node with other names for what it reads and gives, inside its nested graphs, too."""
+    """Copy a node with its inputs and outputs renamed, inside its nested graphs, too."""
     if not rename:
         return node
     copy = onnx.NodeProto()

@@ -36,13 +36,13 @@ class Observer:
     """
 
     def before_plan(self, step: PlanStep, feeds: dict[str, Any], around: tuple[int, ...]) -> None:
-        """A plan that does something is about to run."""
+        """Receive a plan with work to do, before it runs."""
 
     def before_iteration(self, inputs: Mapping[str, RuntimeValue], around: tuple[int, ...]) -> None:
-        """The body of a loop is about to run once on ``inputs``, by qualified name."""
+        """Receive the ``inputs`` of a loop body, by qualified name, before each step."""
 
     def after_step(self, step: Step, made: Mapping[str, RuntimeValue], around: tuple[int, ...]) -> None:
-        """A step has run; ``made`` are the values that are new, by qualified name."""
+        """Receive the new values of a step, by qualified name, after it ran."""
 
 
 @dataclass
@@ -106,7 +106,7 @@ class PlanStep:
         recompile: Recompile,
         size_inputs: Mapping[str, SizeInput] | None = None,
     ) -> None:
-        """``size_inputs`` are inputs of the plan that tell nothing but a size."""
+        """Wrap an executor as a step; ``size_inputs`` are plan inputs that carry only a dimension's size."""
         self.executor = executor
         self.recompile = recompile
         self.outputs = dict(outputs)

@@ -1,4 +1,4 @@
-"""What ``inspect`` looks at: a plan, from a model or from a bundle, with what identifies it.
+"""The target of ``inspect``: a plan from a model or a bundle, with the facts that identify it.
 
 ``facts`` are JSON values that are the same in every run: name, kind, digest, shapes, device profile, options, versions.
 """
@@ -38,7 +38,7 @@ class Subject:
     placements: tuple[Placement, ...] = ()
 
     def describe(self) -> dict[str, Any]:
-        """The plan with its shaders' texts, and where each node runs, as JSON values."""
+        """Return the plan with its shaders' texts, and the placement of its nodes, as JSON values."""
         nodes = {"placements": [asdict(row) for row in self.placements]} if self.placements else {}
         return {"subject": self.facts, **describe_plan(self.plan, text=True), **nodes}
 
@@ -56,7 +56,7 @@ def model_subject(model: Model, shapes: Shapes, profile: DeviceProfile) -> Subje
 
 
 def model_facts(model: Model, shape_key: Mapping[str, Any], plan: Plan, profile: DeviceProfile) -> dict[str, Any]:
-    """What identifies a plan of a model."""
+    """Return the facts that identify a plan of a model."""
     return {
         "kind": "model",
         "name": model.path.name if model.path else "model",
@@ -70,7 +70,8 @@ def model_facts(model: Model, shape_key: Mapping[str, Any], plan: Plan, profile:
 
 
 def bundle_subject(path: Path, shapes: Shapes, kind: str = "unknown") -> Subject:
-    """One of a bundle's plans: that for ``shapes``, or the first, as an adapter of this ``kind`` takes it.
+    """Select one of a bundle's plans: that for ``shapes``, or the first, with the choices for an adapter of this
+    ``kind``.
 
     Raises :class:`InputError` if there is none.
     """
@@ -104,7 +105,7 @@ def bundle_subject(path: Path, shapes: Shapes, kind: str = "unknown") -> Subject
 
 
 def read_description(path: Path) -> dict[str, Any]:
-    """A description that ``inspect --json`` wrote.  Raises :class:`InputError` if the file is something else."""
+    """Read a description that ``inspect --json`` wrote.  Raises :class:`InputError` if the file is something else."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:

@@ -1,4 +1,4 @@
-"""What a run was seen to reach: decides which values of a float32 model do not fit half precision.
+"""Magnitudes observed in a float32 run, which decide which values do not fit half precision.
 
 The float32 plan of the same shapes runs on the caller's inputs, and the largest finite magnitude of every tensor that
 its kernels write is kept, by the ONNX node whose result the tensor is.  The plan in half precision has the same kernels
@@ -30,7 +30,7 @@ class Calibration:
         self._assumed: dict[str, float] = {}  #: from made-up inputs: forgotten when real ones come
 
     def covers(self, nodes: Iterable[str]) -> bool:
-        """Whether all these nodes were seen."""
+        """Return whether a magnitude is recorded for every node."""
         return all(node in self.reached or node in self._assumed for node in nodes)
 
     def add(self, found: Mapping[str, float], *, assumed: bool = False) -> None:
@@ -44,13 +44,13 @@ class Calibration:
         self._assumed.clear()
 
     def option(self) -> list[list[Any]]:
-        """What does not fit, for the compiler: ``CompileOptions.reached``.  Two digits are enough to explain."""
+        """Return the values out of float16's range for ``CompileOptions.reached``, rounded to two digits."""
         merged = {**self._assumed, **self.reached}
         return [[node, float(f"{merged[node]:.2g}")] for node in sorted(merged) if not fits_float16(merged[node])]
 
 
 def magnitude(array: np.ndarray) -> float:
-    """The largest finite magnitude; infinities and NaN are the same in every precision."""
+    """Return the largest finite magnitude; infinities and NaN are equal in every precision and ignored."""
     found = np.abs(array[np.isfinite(array)]) if array.size else array
     return float(found.max(initial=0.0))
 

@@ -1,4 +1,4 @@
-"""What a caller feeds, checked against what the model declares: arrays, and the shape key that selects a plan."""
+"""Inputs checked against the model's declarations: arrays, and the shape key that selects a plan."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class ShapeKey:
 
 
 def read_dynamic(header: ModelHeader, dynamic: Dynamic) -> dict[str, SizeRange]:
-    """The declared ranges; raises :class:`InputError` unless every name is a dimension of an input and has sizes."""
+    """Read the declared ranges; raise :class:`InputError` unless every name is an input dimension with sizes."""
     if not isinstance(dynamic, Mapping):
         raise InputError(
             f"dynamic is a mapping from names of dimensions to ranges, not {type(dynamic).__name__}",
@@ -55,7 +55,7 @@ def read_dynamic(header: ModelHeader, dynamic: Dynamic) -> dict[str, SizeRange]:
 
 
 def shape_key(header: ModelHeader, shapes: Mapping[str, Sequence[int]], dynamic: Ranges) -> ShapeKey:
-    """The key for these input shapes.
+    """Return the key for these input shapes.
 
     Raises :class:`InputError` for an unknown or missing input, a wrong rank or size, a name that would stand for two
     sizes, or a size that is not in the declared range.
@@ -113,7 +113,7 @@ def _bind(port: HeaderPort, shape: tuple[int, ...], sizes: dict[str, int], dynam
 
 
 def _is_name(dim: Any) -> TypeGuard[str]:
-    """Whether a declared dimension is a name that stands for one size; exporters write "?" for an unknown one."""
+    """Return whether a declared dimension is a name for one size; exporters write "?" for an unknown one."""
     return isinstance(dim, str) and dim not in ("", "?")
 
 
@@ -123,7 +123,7 @@ def _declared(port: HeaderPort) -> str:
 
 
 def check_feeds(header: ModelHeader, feeds: Mapping[str, Any], *, host: bool = False) -> dict[str, Feed]:
-    """The fed values as arrays or tensors of the declared types.
+    """Return the fed values as arrays or tensors of the declared types.
 
     Arrays and tensors must have the declared dtype.  Lists and Python or numpy scalars are converted if that changes no
     value.  Raises :class:`InputError` otherwise.  ``host`` allows the types that only the host can hold.
@@ -181,7 +181,7 @@ def _to_feed(port: HeaderPort, value: Any, host: bool) -> Feed:
 
 
 def _of_texts(port: HeaderPort, value: Any) -> np.ndarray:
-    """A tensor of strings as an array of ``str``; ``bytes`` are UTF-8."""
+    """Return a string tensor as an array of ``str``, ``bytes`` decoded as UTF-8.  Raises :class:`InputError`."""
     array = np.asarray(value, dtype=object)
     texts = np.empty_like(array)
     for where, each in np.ndenumerate(array):
@@ -199,7 +199,7 @@ def _of_texts(port: HeaderPort, value: Any) -> np.ndarray:
 
 
 def _of_storage(port: HeaderPort, array: np.ndarray, dtype: DType) -> np.ndarray:
-    """Bits as uint8, or signed integers narrower than a byte as int8, as an array of the border's dtype."""
+    """Return uint8 bit patterns, or int8 values of a narrower signed type, as an array of the interface dtype."""
     low, high = dtype.integer_range if array.dtype == np.int8 else (0, (1 << dtype.width) - 1)
     if dtype.width < 8 and array.size and not (low <= int(array.min()) and int(array.max()) <= high):
         raise InputError(f"has elements outside {low} to {high}, the range of {dtype}", tensor=port.name)
@@ -209,7 +209,7 @@ def _of_storage(port: HeaderPort, array: np.ndarray, dtype: DType) -> np.ndarray
 def override_dimensions(
     header: ModelHeader, by_name: Mapping[str, int], by_denotation: Mapping[str, int]
 ) -> ModelHeader:
-    """The header with named dimensions fixed: what the session then declares and demands.
+    """Return the header with named dimensions fixed, as the session then declares and enforces them.
 
     Raises :class:`InputError` for a name that no input has.  A denotation that no input has is ignored, as in
     onnxruntime, where one list of denotations serves many models.
@@ -245,7 +245,7 @@ def override_dimensions(
 
 
 def static_shapes(header: ModelHeader) -> dict[str, tuple[int, ...]] | None:
-    """The input shapes if the model declares all of them as numbers, else None."""
+    """Return the input shapes if the model declares all of them as numbers, else None."""
     shapes: dict[str, tuple[int, ...]] = {}
     for port in header.inputs:
         if port.dims is None or not all(isinstance(dim, int) for dim in port.dims):
@@ -255,5 +255,5 @@ def static_shapes(header: ModelHeader) -> dict[str, tuple[int, ...]] | None:
 
 
 def canonical_dynamic(dynamic: Ranges) -> dict[str, list[int]]:
-    """The declared dimensions as JSON for cache keys."""
+    """Return the declared ranges as JSON values for cache keys."""
     return {name: sizes.to_json() for name, sizes in sorted(dynamic.items())}

@@ -1,4 +1,4 @@
-"""What a session must know of a model to check inputs and to answer questions, without the model being parsed.
+"""Facts about a model that let a session check inputs and answer queries without parsing the model.
 
 It is made from an imported model once and kept in the disk cache: a second process needs neither protobuf nor onnx.
 """
@@ -108,7 +108,7 @@ class ModelHeader:
 
     @classmethod
     def from_json(cls, data: Any) -> ModelHeader:
-        """The header that :meth:`to_json` wrote.  Raises ValueError if it is not one."""
+        """Decode the header that :meth:`to_json` wrote.  Raises ValueError if ``data`` is not one."""
         try:
             return cls(
                 inputs=tuple(_read_port(port) for port in data["inputs"]),
@@ -123,7 +123,7 @@ class ModelHeader:
             raise ValueError(f"not a model header: {error}") from None
 
     def is_current(self, path: Path | None) -> bool:
-        """Whether every file of the model is still the one that the header was made from."""
+        """Return whether every file of the model is unchanged since the header was read from it."""
         if path is None:
             return not any(self.files)  # a model in memory; data files need a folder
         try:

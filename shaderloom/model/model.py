@@ -127,11 +127,11 @@ class Model:
         return self._imported
 
     def default_shapes(self) -> dict[str, tuple[int, ...]] | None:
-        """The input shapes if the model declares all of them as numbers."""
+        """Return the input shapes if the model declares all of them as numbers, else None."""
         return static_shapes(self.header)
 
     def compile(self, key: ShapeKey, shapes: Mapping[str, tuple[int, ...]], profile: DeviceProfile) -> Compiled:
-        """The plan for a shape key on a kind of device: from the disk if it is there, else compiled and stored.
+        """Return the plan for a shape key and a device profile: from the disk cache, else compiled and stored.
 
         ``shapes`` are the concrete input shapes that gave the key.
         """
@@ -296,7 +296,7 @@ class Model:
         self.sources.close()
 
     def _identify(self) -> dict[str, Any]:
-        """What tells this model from every other: content of bytes; path and state of a file."""
+        """Return the identity of the model for cache keys: the digest of bytes; path and state of a file."""
         if self.data is not None:
             return {"sha256": hashlib.sha256(self.data).hexdigest(), "folder": ""}
         assert self.path is not None
@@ -338,7 +338,7 @@ class Model:
         }
 
     def _stored_plan(self, entries: Mapping[str, Any], choices: Choices) -> Plan | None:
-        """The plan on the disk, if what is measured today answers its questions as they were answered then."""
+        """Return the plan on the disk if today's measurements lead to the same decisions, else None."""
         stored = None if self._cache is None else self._cache.get("plan", entries)
         if not isinstance(stored, dict) or not isinstance(stored.get("decisions"), dict):
             return None
@@ -355,7 +355,7 @@ class Model:
 
 
 def locate(model: Any) -> tuple[Path | None, bytes | None]:
-    """(absolute path, None) or (None, bytes)."""
+    """Return (absolute path, None) or (None, bytes); raise :class:`InputError` for any other kind of model."""
     if isinstance(model, (bytes, bytearray, memoryview)):
         return None, bytes(model)
     if isinstance(model, (str, os.PathLike)):
@@ -387,9 +387,9 @@ def check_is_file(path: Path) -> None:
 
 
 def has_foreign_operators() -> bool:
-    """Whether the program has registered operators of its own.
+    """Return whether the program has registered operators of its own.
 
-    Their code is not part of :func:`compiler_version`, so plans made with them are not kept on the disk.
+    Their code is not part of :func:`compiler_version`, so plans that use them are not cached on the disk.
     """
     registry = sys.modules.get("shaderloom.compiler.ops.registry")
     if registry is None:  # nobody has registered anything yet

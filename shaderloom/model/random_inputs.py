@@ -1,4 +1,4 @@
-"""Arrays to try a model with, where the caller has none."""
+"""Random input arrays to try a model with."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def random_array(port: NodeArg, shape: tuple[int, ...], generator: np.random.Gen
 def random_feeds(
     header: ModelHeader, shapes: Mapping[str, tuple[int, ...]], generator: np.random.Generator | None = None
 ) -> dict[str, np.ndarray]:
-    """An array for each input in ``shapes``; the same ones every time unless there is a ``generator``."""
+    """Return an array for each input in ``shapes``; deterministic unless a ``generator`` is passed."""
     chosen = generator or np.random.default_rng(0)
     ports = {port.name: port.to_node_arg() for port in (*header.inputs, *header.overridable)}
     return {name: random_array(ports[name], tuple(shape), chosen) for name, shape in shapes.items()}

@@ -1,4 +1,4 @@
-"""What changed between two compilations: calls added, removed and changed, with the lines of their shaders.
+"""Differences between two compilations: calls added, removed and changed, with the lines of their shaders.
 
 Works on descriptions (:func:`~.describe.describe_plan` with texts), so that a description which another version wrote
 to a file can be compared with what this version compiles.
@@ -116,7 +116,7 @@ def _compare(
 
 
 def to_json(difference: PlanDifference) -> dict[str, Any]:
-    """The difference as JSON values."""
+    """Return the difference as JSON values."""
 
     def rows(calls: list[tuple[int, Description]]) -> list[dict[str, Any]]:
         return [

@@ -43,8 +43,8 @@ PROVIDERS = {
 
 
 def describe(model: ImportedModel, placed: Placed) -> list[Placement]:
-    """One for each node of the main graph, in the order of the file with functions inlined, then those of nested graphs
-    that are in ``placed``.
+    """Return the placement of each node of the main graph, in the order of the file with functions inlined, then of the
+    nodes of nested graphs that are in ``placed``.
     """
     assert model.proto is not None, "a model that was read has its message"
     nodes = {node.origin.index: node for node in model.graph.nodes}
@@ -80,6 +80,6 @@ def of_plan(model: ImportedModel, plan: Plan) -> list[Placement]:
 
 
 def count_placements(rows: Sequence[Placement]) -> str:
-    """How many nodes each provider has, for people."""
+    """Format the number of nodes of each provider."""
     counts = Counter(row.provider for row in rows)
     return ", ".join(f"{counts[name]} {name}" for name in ("wgpu", "cpu", "folded") if counts[name])

@@ -1,4 +1,4 @@
-"""Where a run's time goes: every call measured, joined with what the plan says about it.
+"""Run time by call: every call measured, joined with the plan's facts about it.
 
 Rows are JSON values.  Times are medians over several runs, in nanoseconds; ``share`` is of the sum over all calls.
 """
@@ -80,7 +80,7 @@ class PlanProfile:
         return sorted(self.calls, key=lambda call: (-call.nanoseconds, call.position))
 
     def by_template(self) -> list[tuple[str, int, int]]:
-        """(template, calls, nanoseconds), the most expensive first."""
+        """Return (template, calls, nanoseconds), the most expensive first."""
         sums: dict[str, tuple[int, int]] = {}
         for call in self.calls:
             count, total = sums.get(call.template, (0, 0))
@@ -123,7 +123,9 @@ def summarise(
 
 
 def summarise_stages(runs: Sequence[Sequence[tuple[Plan, Profile]]], roofline: Roofline | None = None) -> PlanProfile:
-    """As :func:`summarise`, of runs that may have taken several plans; those that ran several times are added up."""
+    """Summarise runs that may execute several plans, each call by its median time over the runs; executions of one plan
+    within a run are added up.
+    """
     if len({plan.key for plan, _ in runs[0]}) == 1 and all(len(run) == 1 for run in runs):
         plan = runs[0][0][0]
         return summarise(plan, [run[0][1] for run in runs], runs[0][0][1].sizes, roofline)
@@ -154,7 +156,7 @@ def summarise_stages(runs: Sequence[Sequence[tuple[Plan, Profile]]], roofline: R
 
 
 def _added(profiles: Sequence[Profile]) -> Profile:
-    """One profile with the times of several executions of a plan added up."""
+    """Add up the times of several executions of one plan."""
     first = profiles[0]
     times = [sum(profile.calls[number].nanoseconds for profile in profiles) for number in range(len(first.calls))]
     return Profile(
@@ -163,16 +165,16 @@ def _added(profiles: Sequence[Profile]) -> Profile:
 
 
 def symbol_values(plan: Plan, feeds: Mapping[str, np.ndarray]) -> dict[str, int]:
-    """The plan's dynamic dimensions in a run with these inputs."""
+    """Return the sizes of the plan's dynamic dimensions in a run with these inputs."""
     from ..runtime.execution.ports import bind_symbols
 
     return dict(zip((symbol.name for symbol in plan.symbols), bind_symbols(plan, feeds)))
 
 
 def chrome_trace(profile: PlanProfile, device: str, title: str) -> dict[str, Any]:
-    """The profile in Chrome's trace event format, which Perfetto opens.
+    """Return the profile in Chrome's trace event format, which Perfetto opens.
 
-    Calls stand one after the other in the order of the plan, without the gaps that measuring makes.
+    Calls follow one another in the order of the plan, without the gaps that measuring introduces.
     """
     events: list[dict[str, Any]] = [
         {"ph": "M", "name": "process_name", "pid": 1, "tid": 0, "args": {"name": f"{title} on {device}"}},

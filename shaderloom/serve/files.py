@@ -1,4 +1,4 @@
-"""What a site serves: the files of a bundle, the browser runner, the page of ``shaderloom serve``."""
+"""Resources of a site: the files of a bundle, the browser runner, the page of ``shaderloom serve``."""
 
 from __future__ import annotations
 
@@ -28,28 +28,28 @@ def content_type(name: str) -> str:
 
 
 def bundle_resources(bundle: BundleFiles, prefix: str) -> dict[str, Resource]:
-    """The files of a bundle, zipped or not, below ``prefix`` (``/bundle/``)."""
+    """Return the files of a bundle, zipped or not, under ``prefix`` (``/bundle/``)."""
     return {prefix + name: Resource(content_type(name), partial(bundle.view, name)) for name in bundle.sizes}
 
 
 def runner_resources() -> dict[str, Resource]:
-    """The browser runner: ``/shaderloom.js``, and its modules below ``/shaderloom/``."""
+    """Return the browser runner: ``/shaderloom.js``, and its modules under ``/shaderloom/``."""
     web = files("shaderloom.runtime") / "web"
     return {"/shaderloom.js": _resource(web / "shaderloom.js"), **_assets(web / "shaderloom", "/shaderloom/")}
 
 
 def page_resources() -> dict[str, Resource]:
-    """The page of ``shaderloom serve``, which expects the bundle at ``/bundle/``."""
+    """Return the page of ``shaderloom serve``, which expects the bundle at ``/bundle/``."""
     return _assets(files("shaderloom.serve"))
 
 
 def folder_resources(folder: Path) -> dict[str, Resource]:
-    """The pages, scripts and styles that lie in a folder."""
+    """Return the pages, scripts and styles of a folder."""
     return _assets(folder)
 
 
 def text_resource(name: str, text: str) -> Mapping[str, Resource]:
-    """One file made on the spot."""
+    """Return a resource with generated text."""
     return {f"/{name}": Resource(content_type(name), text.encode)}
 
 

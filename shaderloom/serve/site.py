@@ -118,4 +118,4 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
 
     def log_message(self, format: str, *arguments: object) -> None:
-        """Requests are not worth a line each."""
+        """Discard the line that the base class logs for each request."""

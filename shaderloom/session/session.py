@@ -156,7 +156,7 @@ class InferenceSession(OrtSession):
         use_native: bool | None,
         preferred_output_location: str | Mapping[str, str] | None = None,
     ) -> None:
-        """For sessions whose plans come from elsewhere: everything that the constructor does."""
+        """Initialise a session whose plans do not come from a model file, in place of the constructor."""
         self._engine = WgpuEngine(source, open_device(device), plans=plans, checked=checked, use_native=use_native)
         self._complete(source.header, ("wgpu",), SessionOptions(), preferred_output_location)
 

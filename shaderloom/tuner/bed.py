@@ -1,4 +1,4 @@
-"""One kernel by itself: its operands filled with data, run, timed, and its results compared."""
+"""Benchmark one kernel in isolation: fill its operands with data, run it, time it, and compare its results."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class Bed:
 
     @staticmethod
     def _is_weight(value: Value) -> bool:
-        """Whether a value depends on constants alone, as far as its nearest producers tell."""
+        """Return whether a value depends on constants alone, judged by its 64 nearest producers."""
         pending, seen = [value], 0
         while pending and seen < 64:
             current = pending.pop()
@@ -152,13 +152,13 @@ class Candidate:
         return buffers[number % len(buffers)], 0
 
     def results(self, run: Any) -> list[np.ndarray]:
-        """The bytes of each result after ``run`` of one dispatch, over memory that was NaN before."""
+        """Dispatch once by ``run``, over memory filled with NaN, and return the bytes of each result."""
         self.bed._poison()
         run(self.dispatches[:1])
         return self.bed._read()
 
     def difference(self, results: list[np.ndarray], expected: list[np.ndarray]) -> str | None:
-        """What is wrong with results, or None."""
+        """Return what differs between results, as text, or None."""
         for value, mine, other in zip(self.bed._outputs, results, expected, strict=True):
             found = _difference(value.dtype, mine, other)
             if found is not None:
@@ -167,7 +167,7 @@ class Candidate:
 
 
 def _data(dtype: DType, size: int, generator: np.random.Generator) -> np.ndarray:
-    """``size`` bytes of values of a type."""
+    """Generate ``size`` bytes of random values of a type."""
     count = min(_PATTERN, size)
     if dtype.name == "float32":
         block = generator.standard_normal(count, dtype=np.float32)

@@ -109,7 +109,7 @@ def _executor(device: Device, plan: Plan, pool: WeightPool) -> Executor:
 
 
 def _is_faster(timer: Timer, after: Executor, before: Executor, feeds: Feeds) -> bool:
-    """Whether whole runs are: more calls may cost more than each of them saves."""
+    """Return whether whole runs got faster: additional calls may cost more than each of them saves."""
     times: tuple[list[float], list[float]] = [], []
     for _ in range(_WHOLE_RUNS):
         for executor, found in zip((after, before), times):
@@ -125,7 +125,7 @@ def _costs(
     feeds: Feeds,
     questions: Sequence[Decision],
 ) -> dict[str, float]:
-    """Nanoseconds of one run of each problem's calls, and on software drivers its share of compiling them."""
+    """Measure each problem's calls, in nanoseconds a run; on software drivers with its share of the compile time."""
 
     def measure(dispatches: list[Dispatch]) -> dict[str, float]:
         wanted = {decision.key: set(decision.nodes) for decision in questions}

@@ -50,7 +50,7 @@ class Contender:
         return statistics.median(self.times)
 
     def objective(self, repaid_runs: int) -> float:
-        """Nanoseconds of ``repaid_runs`` runs and of compiling once; of one run if compiling does not count (0)."""
+        """Return the nanoseconds of ``repaid_runs`` runs and one compilation; of one run if ``repaid_runs`` is 0."""
         return repaid_runs * self.calls * self.ns + self.compile_ns if repaid_runs else self.ns
 
 

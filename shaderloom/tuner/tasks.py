@@ -48,19 +48,19 @@ class Builder:
         self.sizes = {symbol.name: size for symbol, size in symbols.items()}
 
     def build(self, group: Group, choices: Choices) -> Built:
-        """The kernel of a group; raises the errors of the compiler."""
+        """Build the kernel of a group; raise the compiler's errors."""
         names = [dimension_variable(symbol.name, symbol.low, symbol.step) for symbol in self.symbols]
         materialised = self.lowered.fusion.materialised
         compilation = replace(self.compilation, choices=choices)
         return build(GroupContext(group, materialised, compilation, symbols=names))
 
     def with_choice(self, task: Task, candidate: Any) -> Built:
-        """The kernel of a task with one of its candidates."""
+        """Build the kernel of a task with one of its candidates."""
         known = TuningRecord(encode(candidate), TUNED, 0.0, 0.0)
         return self.build(task.group, Choices({task.key: known}))
 
     def tasks(self, known: Mapping[str, TuningRecord]) -> list[Task]:
-        """All problems with more than one candidate."""
+        """Return all problems with more than one candidate."""
         found: dict[str, Task] = {}
         for group in self.lowered.fusion.groups:
             if group.constant:
@@ -84,7 +84,7 @@ class Builder:
 
 
 def shortlist(candidates: Sequence[Any], count: int) -> list[Any]:
-    """The ``count`` candidates to measure: the model's order, but none that differs from an earlier one in little."""
+    """Select ``count`` candidates to measure, in the cost model's order, without near duplicates of earlier ones."""
     chosen: list[Any] = []
     seen: set[object] = set()
     for candidate in candidates:

@@ -1,4 +1,4 @@
-"""How long dispatches take: by the device's timestamps, by processor time on software drivers, else by the clock."""
+"""Measure dispatches: by the device's timestamps, by processor time on software drivers, else by wall clock."""
 
 from __future__ import annotations
 
@@ -39,29 +39,29 @@ class Timer:
         self._empty = min(self._wall([]) for _ in range(5)) if self.method == "wall" else 0.0
 
     def once(self, dispatches: Sequence[Dispatch]) -> float:
-        """Nanoseconds of one pass over ``dispatches``, overheads included: a first look, or a first run."""
+        """Measure one pass over ``dispatches`` in nanoseconds, overheads included: a first estimate."""
         if self.method == "cpu":
             return self._cpu(dispatches)
         return self._stamps(dispatches) if self.method == "timestamps" else self._wall(dispatches)
 
     def first(self, dispatches: Sequence[Dispatch]) -> float:
-        """Nanoseconds of a first run, which may compile; compilers use one core."""
+        """Measure a first run in nanoseconds, possibly with compilation; driver compilers use one core."""
         return self.run(lambda: self._submit(dispatches))
 
     def run(self, work: Callable[[], object]) -> float:
-        """Nanoseconds of something that ends when the device has done it."""
+        """Measure ``work`` in nanoseconds; it must wait until the device has finished."""
         clock = time.process_time_ns if self.software else time.perf_counter_ns
         start = clock()
         work()
         return float(clock() - start)
 
     def repeats(self, nanoseconds: float) -> int:
-        """How often something that takes so long should be run in one measurement."""
+        """Return the number of repetitions of work of this duration that make up one measurement."""
         wanted = _CPU_NS if self.software else _GPU_NS
         return max(1, min(_MOST_REPEATS, round(wanted / max(nanoseconds, 1.0))))
 
     def steady(self, dispatches: Sequence[Dispatch], repeats: int) -> float:
-        """Nanoseconds of one pass over ``dispatches``, of which ``repeats`` passes are run in one submission."""
+        """Measure one pass over ``dispatches`` in nanoseconds, averaged over ``repeats`` passes in one submission."""
         many = [dispatch for _ in range(repeats) for dispatch in dispatches]
         return max(self.once(many) - self._empty, 1.0) / repeats
 

@@ -129,7 +129,7 @@ class Worker:
             say("entry", problem=key, entry=entry.to_json())
 
     def _forms(self) -> None:
-        """Choices of the passes, family by family: what one chose decides what the next is asked."""
+        """Tune choices of the passes, family by family: each choice determines which decisions come up next."""
         measured: set[str] = set()
         while self._in_time():
             choices = Choices(self.known)

@@ -45,10 +45,10 @@ class Program:
         calibrate: Callable[[Mapping[str, Any]], None] | None = None,
         pool: WeightPool | None = None,
     ) -> None:
-        """``calibrate`` takes in what a run in full precision reaches on the inputs of a run.
+        """Prepare a program of ``source``; ``calibrate`` receives the inputs of a run to record float32 magnitudes.
 
-        ``cpu_options`` None: there is no cpu provider.  With a ``pool`` of weights the program is one in full precision
-        whatever the model's precision is.
+        With ``cpu_options`` None there is no cpu provider.  With a ``pool`` of weights the program runs in full
+        precision whatever the model's precision is.
         """
         self.context = ProgramContext(source, resources, self._run_block, pool)
         self._source = source

@@ -31,7 +31,7 @@ class LoopStep:
     """One Loop or Scan."""
 
     def __init__(self, item: PendingNode, context: ProgramContext, control: frozenset[str] = frozenset()) -> None:
-        """``control`` are the outputs of the node that decisions behind it depend on."""
+        """Prepare the body's block; ``control`` are the node outputs on which later control decisions depend."""
         self.item = item
         self._context = context
         self.graph = body_of(item.node)
@@ -66,8 +66,8 @@ class LoopStep:
         pass
 
     def _control(self, nodes: Sequence[PendingNode], outside: frozenset[str]) -> frozenset[str]:
-        """The outputs of the body that decide: its condition, what ``outside`` names, what leads to them in a later
-        step.
+        """Return the control outputs of the body: its condition, those that ``outside`` names, and those that flow into
+        them in a later step.
         """
         is_loop = self.scan is None
         results = self.outputs[1:] if is_loop else self.outputs

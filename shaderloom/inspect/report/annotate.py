@@ -49,7 +49,7 @@ def plain(text: str) -> str:
 
 
 def annotated(wgsl: str, notes: Sequence[Comment]) -> str:
-    """The text with the comments in it, each indented like the line that follows."""
+    """Insert the comments into the text, each indented like the line that follows."""
     lines = wgsl.splitlines()
     by_line: dict[int, list[str]] = {}
     for number, text in notes:
@@ -69,7 +69,7 @@ def tensor_text(tensor: TensorFacts) -> str:
 
 
 def _body(lines: Sequence[str], start: int) -> list[str]:
-    """The lines of a function: to the next line that closes a block at the margin."""
+    """Return the lines of a function, up to the next line that closes a block at the margin."""
     for number in range(start, len(lines)):
         if lines[number].startswith("}") or (number == start and lines[number].rstrip().endswith("}")):
             return list(lines[start : number + 1])
@@ -77,7 +77,7 @@ def _body(lines: Sequence[str], start: int) -> list[str]:
 
 
 def _read(body: Sequence[str], operands: Sequence[TensorFacts]) -> list[str]:
-    """The names of the tensors that a function loads; of those without a name the operand's."""
+    """Return the names of the tensors that a function loads; operand names for tensors without one."""
     numbers = sorted({int(number) for line in body for number in _LOAD.findall(line)})
     return [operands[number].name or f"x{number}" for number in numbers if number < len(operands)]
 
@@ -94,7 +94,7 @@ def parts_of(notes: CallNotes) -> tuple[list[str], list[str], list[str]]:
 
 
 def _of_function(name: str, read: Sequence[str], notes: CallNotes) -> list[str]:
-    """What a function computes of the ONNX graph: the parts of the kernel that its name and its loads tell."""
+    """Describe what a function computes of the ONNX graph, from its name and the tensors it loads."""
     prologue, anchor, epilogue = parts_of(notes)
     if name == "main":
         return [f"computes {', '.join(anchor)}"] if anchor else []

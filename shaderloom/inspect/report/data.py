@@ -30,12 +30,12 @@ _PORT_SIZE = (170.0, 26.0)
 def report_data(
     subject: Subject, profile: PlanProfile | None = None, roofline: Roofline | None = None
 ) -> dict[str, Any]:
-    """Everything that the page shows but the shaders' texts; see :func:`report_texts`."""
+    """Return all data of the page except the shaders' texts, which :func:`report_texts` returns."""
     return _Collector(subject, profile, roofline).collect()
 
 
 def report_texts(plan: Plan) -> dict[str, Any]:
-    """The shaders' texts by kernel, and the comments of each call."""
+    """Return the shaders' texts by kernel, and the comments of each call."""
     order = _kernel_order(plan)
     return {
         "wgsl": [kernel.wgsl for kernel in order],
@@ -44,7 +44,7 @@ def report_texts(plan: Plan) -> dict[str, Any]:
 
 
 def _kernel_order(plan: Plan) -> list[Kernel]:
-    """The kernels of the run in order of first use."""
+    """Return the kernels of the run in order of first use."""
     kernels = {kernel.key: kernel for kernel in plan.kernels}
     return [kernels[key] for key in dict.fromkeys(call.kernel for call in plan.calls)]
 
@@ -172,7 +172,7 @@ class _Collector:
         ]
 
     def _limits(self, call: KernelCall, grid: Sequence[int]) -> list[str]:
-        """What of this call a device with WebGPU's default limits would refuse."""
+        """List what WebGPU's default limits would refuse of this call."""
         largest = max((evaluate(item.size, self.high) for item in call.ranges), default=0)
         found = []
         if max(grid) > WEB.limit("max-compute-workgroups-per-dimension"):
@@ -184,7 +184,9 @@ class _Collector:
     # -- the graph --------------------------------------------------------------------------------------------------
 
     def _graph(self) -> dict[str, Any]:
-        """Boxes (calls first, then inputs, then outputs) with their places, and edges with reasons against fusion."""
+        """Return boxes (calls, then inputs, then outputs) with their coordinates, and edges with reasons against
+        fusion.
+        """
         inputs = [number for number, row in enumerate(self.tensors) if row.kind is TensorKind.INPUT]
         outputs = [number for number, row in enumerate(self.tensors) if row.kind is TensorKind.OUTPUT]
         outputs = [number for number in outputs if number in self.writers]
@@ -214,7 +216,7 @@ class _Collector:
         return _BOX_WIDTH, _BOX_HEAD + _LINE_HEIGHT * lines + 6
 
     def _reasons(self) -> Any:
-        """A function from two calls to the reasons why the second did not join the first."""
+        """Return a function that maps two calls to the reasons why the second was not fused with the first."""
         groups_of: dict[str, list[int]] = defaultdict(list)
         for number, call in enumerate(self.calls):
             for origin in call.origins:
@@ -230,7 +232,7 @@ class _Collector:
     # -- memory -----------------------------------------------------------------------------------------------------
 
     def _memory(self) -> dict[str, Any]:
-        """Blocks of activation memory: tensor, buffer, offset, bytes, first and last call."""
+        """Return the blocks of activation memory: tensor, buffer, offset, bytes, first and last call."""
         blocks: list[list[Any]] = []
         for tensor, writer in sorted(self.writers.items(), key=lambda item: item[1]):
             written = self.calls[writer].ranges[self.facts.calls[writer].operands.index(tensor)]
@@ -247,7 +249,7 @@ class _Collector:
 
 
 def portability(kernel: Kernel) -> list[str]:
-    """What a kernel needs beyond WebGPU's default limits and features; empty: it runs in every browser with WebGPU."""
+    """List what a kernel needs beyond WebGPU's default limits and features; [] if every WebGPU browser can run it."""
     return list(_needs(kernel))
 
 

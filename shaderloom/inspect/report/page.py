@@ -28,7 +28,7 @@ def render_report(
     profile: PlanProfile | None = None,
     roofline: Roofline | None = None,
 ) -> str:
-    """The report as one HTML document.  ``device`` is the adapter's name, if one was asked."""
+    """Render the report as one HTML document.  ``device`` is the name of the adapter, if there is one."""
     import jinja2
 
     data = report_data(subject, profile, roofline)
@@ -64,7 +64,7 @@ def _packed(value: Any) -> str:
 
 
 def _identity(subject: Subject, device: str) -> list[tuple[str, str]]:
-    """What identifies the report: rows for people."""
+    """Return the rows, label and value, that identify the report."""
     facts = subject.facts
     profile = facts["profile"]
     rows = [(facts["kind"], facts["name"]), ("sha256", facts["sha256"]), ("plan key", facts["plan_key"])]

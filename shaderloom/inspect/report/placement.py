@@ -1,4 +1,4 @@
-"""Where the boxes of a graph stand: in layers along the flow of data, with few crossings (Sugiyama et al., 1981).
+"""Layered layout of the report's graph along its dataflow, with few crossings (Sugiyama et al., 1981).
 
 Linear in nodes and edges for a fixed number of sweeps.  Units are pixels at zoom 1; equal graphs give equal places.
 """
@@ -17,7 +17,8 @@ _SWEEPS = 6
 
 
 def place(sizes: Sequence[tuple[float, float]], edges: Sequence[Edge]) -> list[tuple[float, float]]:
-    """The left upper corner of every box.  ``sizes`` are widths and heights; edges lead from lower to higher layers.
+    """Return the upper left corner of every box.  ``sizes`` are widths and heights; edges lead from lower to higher
+    layers.
 
     ``edges`` must not form a cycle.
     """
@@ -47,7 +48,7 @@ def place(sizes: Sequence[tuple[float, float]], edges: Sequence[Edge]) -> list[t
 
 
 def _layers(count: int, parents: Sequence[Sequence[int]], children: Sequence[Sequence[int]]) -> list[int]:
-    """The longest path to each node; nodes without parents stand right above their first child."""
+    """Return the longest path to each node; nodes without parents are placed right above their first child."""
     layer = [0] * count
     waiting = [len(found) for found in parents]
     ready = [node for node in range(count) if not waiting[node]]

@@ -104,7 +104,7 @@ class Database:
         self.tables = list(tables)
 
     def table(self, adapter: str, driver: str) -> DeviceTable:
-        """The table of exactly this adapter and driver; a new one if there is none."""
+        """Return the table of exactly this adapter and driver, a new one if there is none."""
         found = self.find(adapter, driver)
         if found is None:
             found = DeviceTable((adapter,), driver)
@@ -121,7 +121,7 @@ class Database:
 
     @classmethod
     def from_text(cls, text: str) -> Database:
-        """Raises :class:`ValueError` that says what is wrong."""
+        """Parse a database; raise :class:`ValueError` that says what is malformed."""
         try:
             content = json.loads(text, parse_constant=_refuse_constant)
         except (ValueError, RecursionError) as error:
@@ -141,7 +141,7 @@ class Database:
 
     @classmethod
     def read(cls, path: Path) -> Database:
-        """The database of a file, empty if there is none.
+        """Read the database of a file, empty if the file does not exist.
 
         Raises :class:`InputError` for a file that is no database or cannot be read.
         """
@@ -180,7 +180,7 @@ class Database:
 
 
 def user_path() -> Path | None:
-    """The user's database: beside the cache of plans.  None where ``SHADERLOOM_TUNING=off`` says that there is none."""
+    """Return the path of the user's database, beside the plan cache; None if ``SHADERLOOM_TUNING=off`` disables it."""
     chosen = os.environ.get(VARIABLE)
     if chosen == "off":
         return None

@@ -1,4 +1,4 @@
-"""What is known for a device: the user's measurements on exactly this driver, else the shipped ones of this card."""
+"""Known measurements of a device: the user's for exactly this driver, else the shipped ones for this card."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ _BUILT_WITH = re.compile(r"LLVM \d+(\.\d+)*")
 
 
 def card(adapter: str) -> str:
-    """An adapter's name without what differs between versions of its driver."""
+    """Return an adapter's name without the parts that vary between versions of its driver."""
     return _BUILT_WITH.sub("LLVM", adapter)
 
 
 def driver_of(profile: DeviceProfile) -> str:
-    """The driver's version: an adapter's identity without its name."""
+    """Return the driver's version: an adapter's identity without its name."""
     return profile.driver.removeprefix(profile.adapter).strip()
 
 
 @functools.cache
 def shipped() -> Database:
-    """The measurements that are part of the package."""
+    """Load the measurements that are part of the package."""
     tables: list[DeviceTable] = []
     folder = importlib.resources.files(__package__) / "defaults"
     for file in sorted(folder.iterdir(), key=lambda item: item.name):
