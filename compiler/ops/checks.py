@@ -46,9 +46,10 @@ INDICES = frozenset({"int32", "int64"})
 
 
 def broadcast_dim(left: Dim, right: Dim) -> Dim | None:
-    """The size of an axis broadcast from two sizes; None when they do not fit.
+    """Return the size of an axis broadcast from two sizes; None when the sizes are incompatible.
 
-    Two sizes fit when they are equal for every value of the declared dimensions, or when one of them is the constant 1.
+    Two sizes are compatible when they are equal for every value of the declared dimensions, or when one of them is the
+    constant 1.
     """
     if left == right or right == 1:
         return left
@@ -58,7 +59,10 @@ def broadcast_dim(left: Dim, right: Dim) -> Dim | None:
 
 
 def broadcast_shapes(node: Node, shapes: Sequence[Shape]) -> Shape:
-    """numpy's broadcasting of any number of shapes, symbolic dimensions included."""
+    """Broadcast any number of shapes by numpy's rules, symbolic dimensions included.
+
+    Raise :class:`ShapeError` for incompatible shapes.
+    """
     rank = max((len(shape) for shape in shapes), default=0)
     result: list[Dim] = [1] * rank
     for shape in shapes:
@@ -77,7 +81,10 @@ def describe_shape(shape: Shape) -> str:
 
 
 def normalise_axis(node: Node, axis: int, rank: int) -> int:
-    """``axis`` counted from the front; negative ones count from the back."""
+    """Return ``axis`` counted from the front; a negative one counts from the back.
+
+    Raise :class:`ShapeError` if it is out of range.
+    """
     if not -rank <= axis < rank:
         raise ShapeError(f"axis {axis} is out of range for rank {rank}", origin=node.origin)
     return axis + rank if axis < 0 else axis
@@ -105,8 +112,9 @@ def require_choice(node: Node, name: str, supported: Collection[Any]) -> None:
 
 
 def known(node: Node, value: Value, what: str) -> np.ndarray:
-    """Elements that must be known at compile time; raises :class:`NotKnownError` if they are computed, and
-    :class:`LimitError` if there are too many.
+    """Return elements that must be known at compile time.
+
+    Raise :class:`NotKnownError` if they are computed, and :class:`LimitError` if there are too many.
     """
     if value.known is None:
         raise _not_known(node, value, what)
@@ -114,19 +122,19 @@ def known(node: Node, value: Value, what: str) -> np.ndarray:
 
 
 def _not_known(node: Node, value: Value | None, what: str) -> LimitError | NotKnownError:
-    """The error for elements that are computed, or are a constant of more than the host reads while compiling."""
+    """Return the error for elements that are computed, or a constant of more than the host reads while compiling."""
     if value is not None and value.is_constant:
         return LimitError(f"{what} has {ix.text(value.elements)} elements", origin=node.origin)
     return NotKnownError(f"{what} must be known at compile time", origin=node.origin)
 
 
 def is_size(size: Dim, number: int) -> bool:
-    """Whether a dimension is the constant ``number``."""
+    """Return whether a dimension is the constant ``number``."""
     return not isinstance(size, ix.Index) and size == number
 
 
 def concrete(node: Node, size: Dim, what: str) -> int:
-    """A dimension that must be a number here; raises :class:`ShapeError` for a declared dynamic one."""
+    """Return a dimension that must be a number. Raise :class:`ShapeError` for a declared dynamic one."""
     if isinstance(size, ix.Index):
         raise ShapeError(f"{what} must be known, but is {ix.text(size)}", origin=node.origin)
     return int(size)
@@ -136,7 +144,7 @@ def concrete(node: Node, size: Dim, what: str) -> int:
 
 
 def same_as_input(position: int = 0) -> Infer:
-    """Inference of operators whose only output has the type and shape of input ``position``."""
+    """Return the inference of operators whose only output has the type and shape of input ``position``."""
 
     def infer(node: Node) -> Inferred:
         value = node.operand(position)
@@ -146,13 +154,13 @@ def same_as_input(position: int = 0) -> Infer:
 
 
 def within_matrix(k: Dim, shape: Shape) -> Dim:
-    """The diagonal ``k`` of matrices, or the nearest one that misses them on the same side: a 32-bit integer."""
+    """Clamp the diagonal ``k`` of matrices to the nearest one that misses them on the same side, a 32-bit integer."""
     rows, columns = shape[-2:]
     return ix.maximum(ix.minimum(k, columns), ix.multiply(rows, -1))
 
 
 def broadcast_inference(output: DType | None = None, *, same_type: bool = True) -> Infer:
-    """Inference of broadcasting operators: the type of input 0, or ``output`` (comparisons)."""
+    """Return the inference of broadcasting operators: the type of input 0, or ``output`` (comparisons)."""
 
     def infer(node: Node) -> Inferred:
         values = [value for value in node.inputs if value is not None]
@@ -174,7 +182,7 @@ def require_same_type(node: Node, values: Sequence[Value]) -> None:
 
 
 def known_integers(node: Node, position: int) -> list[Dim] | None:
-    """Elements of an integer input that is known at compile time, in order; None when it is omitted or not known."""
+    """Return the elements of an integer input, in order; None when it is omitted or not known at compile time."""
     value = node.optional(position)
     if value is None or value.known is None:
         return None
@@ -182,7 +190,10 @@ def known_integers(node: Node, position: int) -> list[Dim] | None:
 
 
 def static_dims(node: Node, position: int, what: str) -> list[Dim]:
-    """Elements of an integer input that must be known at compile time; they may be symbolic."""
+    """Return the elements, possibly symbolic, of an integer input that must be known at compile time.
+
+    Raise :class:`NotKnownError` if it is not, and :class:`LimitError` if it has too many.
+    """
     elements = known_integers(node, position)
     if elements is None:
         raise _not_known(node, node.optional(position), what)
@@ -190,7 +201,7 @@ def static_dims(node: Node, position: int, what: str) -> list[Dim]:
 
 
 def static_integers(node: Node, position: int, what: str) -> list[int]:
-    """Elements of an integer input that must be plain numbers at compile time (axes, pads, permutations)."""
+    """Return the elements of an integer input that must be plain numbers at compile time (axes, pads, permutations)."""
     return [concrete(node, element, what) for element in static_dims(node, position, what)]
 
 
@@ -198,7 +209,7 @@ def static_integers(node: Node, position: int, what: str) -> list[int]:
 
 
 def literal(value: float | int | bool, dtype: DType) -> Expr:
-    """A constant in the compute type of ``dtype``."""
+    """Return a constant in the compute type of ``dtype``."""
     return ex.const(value, dtype.compute)
 
 
@@ -218,7 +229,7 @@ def wrap(value: Expr, dtype: DType) -> Expr:
 
 
 def attribute_to_input(name: str, position: int, dtype: np.dtype | type = np.int64) -> Adapter:
-    """The adapter for an attribute that newer versions take as input ``position``."""
+    """Return the adapter for an attribute that newer versions take as input ``position``."""
 
     def adapt(raw: RawNode) -> None:
         value = raw.attributes.pop(name, None)
@@ -235,5 +246,5 @@ def set_input(raw: RawNode, position: int, name: str) -> None:
 
 
 def is_symbolic(array: Any) -> bool:
-    """Whether a known array holds (or may hold) ``Index`` elements."""
+    """Return whether a known array has the dtype ``object``, and thus may hold ``Index`` elements."""
     return isinstance(array, np.ndarray) and array.dtype == object

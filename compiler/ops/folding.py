@@ -23,7 +23,7 @@ from .registry import Element, Fold, Infer
 
 
 def elementwise_fold(element: Element, infer: Infer) -> Fold:
-    """The fold of an operator whose lowering is ``element`` and whose type rule is ``infer``."""
+    """Return the fold of an operator whose lowering is ``element`` and whose type rule is ``infer``."""
 
     def fold(node: Node, *operands: np.ndarray | None) -> np.ndarray:
         if any(is_symbolic(operand) for operand in operands):
@@ -37,7 +37,7 @@ def elementwise_fold(element: Element, infer: Infer) -> Fold:
 
 
 def evaluate_element(node: Node, element: Element, operands: tuple[np.ndarray | None, ...]) -> np.ndarray:
-    """The elements of an elementwise node in the compute type of its output."""
+    """Evaluate an elementwise node with numpy, in the compute type of its output."""
     registers: dict[str, np.ndarray] = {}
     args = []
     for position, operand in enumerate(operands):

@@ -52,11 +52,11 @@ class Builder(Protocol):
         ...
 
     def constant(self, array: np.ndarray, name: str = "") -> Value:
-        """A small inline constant."""
+        """Add a small inline constant."""
         ...
 
     def scalar(self, value: float | int | bool, like: Value) -> Value:
-        """A rank-0 constant of the element type of ``like``."""
+        """Add a rank-0 constant of the element type of ``like``."""
         ...
 
 
@@ -64,15 +64,15 @@ class Stages(Protocol):
     """What a split uses to write nodes of a program; values go by name."""
 
     def apply(self, op: str, *inputs: str, domain: str = "", **attributes: Any) -> str:
-        """A node with one output, whose name is given."""
+        """Append a node with one output, and return the output's name."""
         ...
 
     def apply_to(self, outputs: Sequence[str], op: str, *inputs: str, domain: str = "", **attributes: Any) -> None:
-        """A node that computes outputs of the operator that is split; "" for one that nobody wants."""
+        """Append a node that computes outputs of the operator that is split; the name "" omits an unused one."""
         ...
 
     def constant(self, array: np.ndarray) -> str:
-        """A small constant."""
+        """Append a small constant, and return its name."""
         ...
 
     def name(self, value: str, output: str) -> None:
@@ -160,7 +160,7 @@ class OpDef:
             raise ValueError(f"{self.name} needs exactly one lowering")
 
     def data_inputs(self, node: Node) -> list[Value]:
-        """The operands that a kernel for ``node`` may load: present, and not only known at compile time."""
+        """Return the operands that a kernel for ``node`` may load: present, and not only known at compile time."""
         if not self.static_inputs:
             return [value for value in node.inputs if value is not None]
         return [
@@ -233,7 +233,7 @@ class Registry:
         return self._table.values()
 
     def nearest(self, name: str, domain: str) -> str:
-        """What may be meant by an operator that is not known: its name in another domain, or one spelt alike."""
+        """Suggest what an unknown operator may mean: its name in another domain, or a similar spelling."""
         public = [key for key in self._table if key[0] != "loom"]
         same = [key for key in public if key[1] == name and key[0] != _domain(domain)]
         # of names that are equally near, the one of the same domain, then of the standard

@@ -28,7 +28,10 @@ def _infer_appended(node: Node) -> Inferred:
 
 
 def _read_appended(node: Node, coordinates: Sequence[Dim], read: Read) -> Expr:
-    """Operands: past, new, and how many elements of the past count for each sequence."""
+    """Read the cache of operand 0 (past) with operand 1 (new) appended.
+
+    Operand 2 is the number of valid elements of the past in each sequence.
+    """
     batch, head, key, element = coordinates
     past, new = node.operand(0), node.operand(1)
     valid = ex.cast(read(2, [batch]), "i32")
@@ -58,5 +61,5 @@ register(
 
 
 def append_keys(builder: Builder, past: Value, new: Value, valid: Value, keys: Dim, *, keep: bool = False) -> Value:
-    """``new`` [batch, heads, new keys, size] behind the first ``valid`` [batch] keys of ``past``."""
+    """Append ``new`` [batch, heads, new keys, size] after the first ``valid`` [batch] keys of ``past``."""
     return builder.op("AppendKeys", past, new, valid, domain="loom", keys=keys, keep=keep)

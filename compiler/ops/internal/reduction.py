@@ -57,7 +57,7 @@ REDUCERS: dict[str, Callable[..., Any]] = {
 
 
 def identity(kind: str, dtype: DType) -> float | int:
-    """What an empty reduction gives; also what padding of a partial reduction must hold."""
+    """Return the identity of a reduction: its result for no elements, and the padding of a partial reduction."""
     if kind in ("sum", "prod"):
         return int(kind == "prod")
     if dtype.is_float:
@@ -67,7 +67,7 @@ def identity(kind: str, dtype: DType) -> float | int:
 
 
 def reduce_array(array: np.ndarray, attributes: ReduceAttributes, dtype: DType) -> np.ndarray:
-    """``loom.Reduce`` with numpy; half-precision floats accumulate in f32."""
+    """Evaluate ``loom.Reduce`` with numpy; half-precision floats accumulate in f32."""
     compute = np.dtype(np.float32) if dtype.is_float and dtype.bits < 32 else array.dtype
     start = identity(attributes.kind, dtype)
     operation = REDUCERS[attributes.kind]
@@ -120,7 +120,7 @@ def _infer_arg_reduce(node: Node) -> Inferred:
 
 
 def arg_reduce_array(array: np.ndarray, attributes: ArgReduceAttributes) -> np.ndarray:
-    """``loom.ArgReduce`` with numpy."""
+    """Evaluate ``loom.ArgReduce`` with numpy."""
     find = np.argmax if attributes.kind == "max" else np.argmin
     axis = attributes.axis
     if attributes.select_last_index:
@@ -152,14 +152,14 @@ register(
 
 
 def reduce(builder: Builder, value: Value, kind: str, axes: Sequence[int], keepdims: bool = True) -> Value:
-    """``loom.Reduce``; without axes the value itself."""
+    """Build a ``loom.Reduce``; without axes return the value itself."""
     if not axes:
         return value
     return builder.op("Reduce", value, domain="loom", kind=kind, axes=tuple(sorted(axes)), keepdims=keepdims)
 
 
 def divide_by_count(builder: Builder, total: Value, shape: Shape, axes: Sequence[int]) -> Value:
-    """``total`` over the number of elements of ``axes``; the number may depend on dynamic dimensions."""
+    """Divide ``total`` by the number of elements of ``axes``; the number may depend on dynamic dimensions."""
     count = ix.product([shape[axis] for axis in axes])
     if not isinstance(count, ix.Index):
         if total.dtype.is_float:
@@ -172,7 +172,7 @@ def divide_by_count(builder: Builder, total: Value, shape: Shape, axes: Sequence
 
 
 def mean(builder: Builder, value: Value, axes: Sequence[int], keepdims: bool = True) -> Value:
-    """The arithmetic mean over ``axes``."""
+    """Build the arithmetic mean over ``axes``; without axes return the value itself."""
     if not axes:
         return value
     total = reduce(builder, value, "sum", axes, keepdims)
@@ -180,7 +180,7 @@ def mean(builder: Builder, value: Value, axes: Sequence[int], keepdims: bool = T
 
 
 def power_norm(builder: Builder, value: Value, p: int, reduce_powers: Callable[[Value], Value]) -> Value:
-    """(sum |x|^p)^(1/p), where ``reduce_powers`` sums."""
+    """Build (sum |x|^p)^(1/p), where ``reduce_powers`` sums."""
     magnitudes = builder.op("Abs", value)
     if p == 1:
         return reduce_powers(magnitudes)

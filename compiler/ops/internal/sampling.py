@@ -48,7 +48,7 @@ class RealMap:
 
     @staticmethod
     def of(factor: Fraction, offset: Fraction, largest: int) -> RealMap:
-        """The position ``factor * c + offset`` for 0 <= c <= ``largest``."""
+        """Return the map to the position ``factor * c + offset`` for 0 <= c <= ``largest``."""
         bits = max(24 - largest.bit_length(), 1)
         _, exponent = math.frexp(factor)
         unit = Fraction(2) ** (exponent - bits)
@@ -57,7 +57,7 @@ class RealMap:
         return RealMap(float(high), float(factor - high), whole, float(offset - whole))
 
     def position(self, at: Dim) -> tuple[Expr, Expr]:
-        """The floor of the position, as i32, and the fraction above it."""
+        """Return the floor of the position, as i32, and the fraction above it."""
         coordinate = ex.cast(ex.coordinate(at), "f32")
         exact = coordinate * ex.const(self.high, "f32")
         floor = ex.unary("floor", exact)
@@ -98,7 +98,7 @@ def _clamp(position: Dim, size: Dim) -> Dim:
 
 
 def _within(node: Node, coordinates: Sequence[Dim], value: Expr) -> Expr:
-    """``value``, or the value of the outside where a position lies out of the input."""
+    """Guard ``value``: where a position is outside of the input, give the attribute ``outside``."""
     condition = ex.const(True, "bool")
     for at, interval in zip(coordinates, node.attributes.inside):
         if interval is not None:
@@ -110,7 +110,7 @@ def _within(node: Node, coordinates: Sequence[Dim], value: Expr) -> Expr:
 
 
 def _read_nearest(node: Node, coordinates: Sequence[Dim], read: Read) -> Expr:
-    """The maps give positions whose floor is the element that is meant."""
+    """Read the element at the floor of each mapped position, clamped to the input (nearest-neighbour sampling)."""
     attributes: SampleAttributes = node.attributes
     where = []
     for at, size, axis_map in zip(coordinates, node.operand(0).shape, attributes.maps):
@@ -164,7 +164,11 @@ def _axis_taps(attributes: SampleAttributes, axis_map: AxisMap, at: Dim, size: D
 def _position(
     axis_map: RationalMap | RealMap, at: Dim, size: Dim
 ) -> tuple[Callable[[int], Dim], Callable[[int], Expr], Expr]:
-    """For elements counted from the position's floor: their clamped coordinate, whether they exist; the fraction."""
+    """Split a position into its floor and the fraction above it.
+
+    Return, for elements counted from the floor, the function of their clamped coordinate and that of whether they
+    exist, and the fraction.
+    """
     if isinstance(axis_map, RationalMap):
         numerator = axis_map.numerator(at)
         floor = ix.floordiv(numerator, axis_map.divisor)
@@ -194,13 +198,13 @@ def _position(
 
 
 def _clamped(position: Expr, size: Dim) -> Dim:
-    """An i32 position, clamped, as a coordinate of an axis of ``size``."""
+    """Clamp an i32 position to a coordinate of an axis of ``size``."""
     clamped = ex.binary("min", ex.binary("max", position, ex.const(0, "i32")), ex.coordinate(ix.add(size, -1)))
     return ex.as_index(clamped, 0, max(ix.bounds(size)[1] - 1, 0))
 
 
 def _cubic_weights(fraction: Expr, a: float) -> list[Expr]:
-    """Keys' kernel at the distances ``1 + t, t, 1 - t, 2 - t`` of the four elements around the position."""
+    """Return Keys' kernel at the distances ``1 + t, t, 1 - t, 2 - t`` of the four elements around the position."""
 
     def number(value: float) -> Expr:
         return ex.const(value, "f32")
@@ -217,7 +221,7 @@ def _cubic_weights(fraction: Expr, a: float) -> list[Expr]:
 
 
 def _read_interpolated(node: Node, coordinates: Sequence[Dim], read: Read) -> Expr:
-    """The product of one-dimensional kernels: a sum over the elements around the position, axis by axis."""
+    """Interpolate with a product of one-dimensional kernels: sum over the elements around the position, per axis."""
     attributes: SampleAttributes = node.attributes
     value = node.operand(0)
     taps = [

@@ -40,14 +40,14 @@ class SoftmaxProductAttributes:
 
 
 def padded_size(size: int) -> int:
-    """Elements of a weighted sum in whole vectors."""
+    """Round the size of a weighted sum up to whole vectors."""
     return -(-size // LANES) * LANES
 
 
 def _infer(node: Node) -> Inferred:
-    """Scores [..., M, N] and values [..., N, D]; the result [..., M, D] has the type of the values.
+    """Infer [..., M, D] in the type of the values, from scores [..., M, N] and values [..., N, D].
 
-    With several parts it is [..., M, parts, D in whole vectors + 4] in float32.
+    With several parts the result is [..., M, parts, D in whole vectors + 4] in float32.
     """
     scores, values = node.operand(0), node.operand(1)
     checks.require(min(scores.rank, values.rank) >= 2, node, "scores and values have rank 2 at least")
@@ -74,7 +74,7 @@ def _parts_array(scores: np.ndarray, values: np.ndarray, parts: int) -> np.ndarr
 
 
 def softmax_product_array(scores: np.ndarray, values: np.ndarray, attributes: SoftmaxProductAttributes) -> np.ndarray:
-    """The operator with numpy; half-precision floats are computed in f32."""
+    """Evaluate the operator with numpy; half-precision floats are computed in f32."""
     compute = np.float64 if scores.dtype == np.float64 else np.float32
     scores = scores.astype(compute)
     if attributes.parts > 1:

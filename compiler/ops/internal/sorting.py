@@ -41,7 +41,7 @@ def _infer_merge(node: Node) -> Inferred:
 
 
 def merge_runs_array(keys: np.ndarray, order: np.ndarray, attributes: MergeRunsAttributes) -> np.ndarray:
-    """``loom.MergeRuns`` with numpy."""
+    """Evaluate ``loom.MergeRuns`` with numpy."""
     axis = attributes.axis
     if attributes.key_axis is None:
         keys = keys[..., np.newaxis]
@@ -75,7 +75,7 @@ register(
 def merged(
     builder: Builder, keys: Value, order: Value, run: int, *, axis: int, largest: bool, key_axis: int | None = None
 ) -> Value:
-    """``order`` wholly sorted, whose runs of ``run`` positions are sorted.  Sizes are numbers."""
+    """Sort ``order`` completely by merging its sorted runs of ``run`` positions. Sizes are numbers."""
     size = ix.number(keys.shape[axis])
     while run < size:
         order = builder.op(
@@ -95,7 +95,7 @@ def _infer_permute(node: Node) -> Inferred:
 
 
 def permute_array(array: np.ndarray, order: np.ndarray) -> np.ndarray:
-    """``loom.Permute`` with numpy: element ``i`` goes to ``order[i]``."""
+    """Evaluate ``loom.Permute`` with numpy: element ``i`` goes to ``order[i]``."""
     result = np.empty_like(array)
     result[order] = array
     return result

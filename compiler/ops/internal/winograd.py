@@ -35,13 +35,13 @@ class WinogradOutputAttributes:
 
 
 def grid(attributes: WinogradInputAttributes | WinogradOutputAttributes) -> tuple[int, int]:
-    """Rows and columns of tiles of one image."""
+    """Return the numbers of rows and columns of tiles of one image."""
     height, width = attributes.spatial
     return tiles(height, attributes.outputs), tiles(width, attributes.outputs)
 
 
 def _infer_input(node: Node) -> Inferred:
-    """[N, C, H, W] -> [points, tiles, C]."""
+    """Infer [N, C, H, W] -> [points, tiles, C]."""
     attributes: WinogradInputAttributes = node.attributes
     value = node.operand(0)
     rows, columns = grid(attributes)
@@ -51,7 +51,7 @@ def _infer_input(node: Node) -> Inferred:
 
 
 def _infer_output(node: Node) -> Inferred:
-    """[points, tiles, C] -> [N, C, H, W]."""
+    """Infer [points, tiles, C] -> [N, C, H, W]."""
     attributes: WinogradOutputAttributes = node.attributes
     value = node.operand(0)
     return [(value.dtype, (attributes.images, value.shape[2], *attributes.spatial))]
@@ -79,7 +79,7 @@ register(
 
 
 def input_array(value: np.ndarray, attributes: WinogradInputAttributes) -> np.ndarray:
-    """What WinogradInput computes."""
+    """Evaluate ``loom.WinogradInput`` with numpy."""
     matrices = transform(attributes.outputs)
     rows, columns = grid(attributes)
     size, step = matrices.size, attributes.outputs
@@ -94,7 +94,7 @@ def input_array(value: np.ndarray, attributes: WinogradInputAttributes) -> np.nd
 
 
 def output_array(value: np.ndarray, attributes: WinogradOutputAttributes) -> np.ndarray:
-    """What WinogradOutput computes."""
+    """Evaluate ``loom.WinogradOutput`` with numpy."""
     matrices = transform(attributes.outputs)
     rows, columns = grid(attributes)
     size, step, channels = matrices.size, attributes.outputs, value.shape[2]

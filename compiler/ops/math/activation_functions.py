@@ -46,5 +46,5 @@ _FUNCTIONS: dict[str, Callable[[Expr, Expr, Expr], Expr]] = {
 
 
 def activation(name: str, alpha: float, beta: float, value: Expr) -> Expr:
-    """The function ``name``, in lower case, of ``value``."""
+    """Apply the activation function ``name``, in lower case, to ``value``."""
     return _FUNCTIONS[name](value, number(alpha), number(beta))

@@ -38,20 +38,20 @@ def transposed(builder: Builder, value: Value, *perm: int) -> Value:
 
 
 def split_heads(builder: Builder, value: Value, heads: int) -> Value:
-    """[batch, sequence, heads * size] as heads."""
+    """Reshape [batch, sequence, heads * size] to heads [batch, heads, sequence, size]."""
     batch, sequence, hidden = value.shape
     split = view(builder, value, batch, sequence, heads, ix.floordiv(hidden, heads))
     return transposed(builder, split, 0, 2, 1, 3)
 
 
 def join_heads(builder: Builder, value: Value) -> Value:
-    """Heads as [batch, sequence, heads * size]."""
+    """Reshape heads [batch, heads, sequence, size] to [batch, sequence, heads * size]."""
     batch, heads, sequence, size = value.shape
     return view(builder, transposed(builder, value, 0, 2, 1, 3), batch, sequence, ix.multiply(heads, size))
 
 
 def part(builder: Builder, value: Value, axis: int, start: Dim, size: Dim) -> Value:
-    """``size`` neighbours along ``axis``."""
+    """Slice ``size`` consecutive elements from ``start`` along ``axis``."""
     starts = tuple(start if at == axis else 0 for at in range(value.rank))
     sizes = tuple(size if at == axis else each for at, each in enumerate(value.shape))
     return builder.op("StridedSlice", value, domain="loom", starts=starts, steps=(1,) * value.rank, sizes=sizes)
@@ -232,8 +232,11 @@ class RotateAttributes:
 
 
 def _read_rotated(node: Node, coordinates: Sequence[Dim], read: Read) -> Expr:
-    """Operands: heads; cosines and sines [positions, pairs] with positions [batch, sequence] as the fourth operand, or
-    [batch, sequence, pairs] without."""
+    """Read an element of rotated heads (operand 0).
+
+    Operands 1 and 2 are cosines and sines: [positions, pairs] with positions [batch, sequence] as operand 3, or [batch,
+    sequence, pairs] without.
+    """
     attributes: RotateAttributes = node.attributes
     batch, head, place, element = coordinates
     size = 2 * attributes.pairs
@@ -275,6 +278,6 @@ register(
 def rotate(
     builder: Builder, heads: Value, cosines: Value, sines: Value, positions: Value | None, interleaved: bool, pairs: int
 ) -> Value:
-    """Heads turned by the angles of their positions; see :func:`_read_rotated`."""
+    """Rotate heads by the angles of their positions; :func:`_read_rotated` has the shapes of the operands."""
     operands = [heads, cosines, sines] if positions is None else [heads, cosines, sines, positions]
     return builder.op("Rotate", *operands, domain="loom", pairs=pairs, interleaved=interleaved)

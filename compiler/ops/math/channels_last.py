@@ -7,12 +7,12 @@ from ..registry import Builder
 
 
 def first_shape(shape: Shape) -> Shape:
-    """[N, spatial..., C] as [N, C, spatial...]."""
+    """Permute the shape [N, spatial..., C] to [N, C, spatial...]."""
     return (shape[0], shape[-1], *shape[1:-1])
 
 
 def last_shape(shape: Shape) -> Shape:
-    """[N, C, spatial...] as [N, spatial..., C]."""
+    """Permute the shape [N, C, spatial...] to [N, spatial..., C]."""
     return (shape[0], *shape[2:], shape[1])
 
 
@@ -25,7 +25,7 @@ def channels_last(builder: Builder, value: Value) -> Value:
 
 
 def seen_first(node: Node) -> Node:
-    """A detached copy of ``node`` whose first operand has its channels first; only shape rules may look at it."""
+    """Return a detached copy of ``node`` whose first operand has its channels first, for shape rules only."""
     value = node.operand(0)
     turned = Value(0, value.name, value.dtype, first_shape(value.shape))
     return Node(0, node.op, node.domain, [turned, *node.inputs[1:]], node.attributes, node.origins)

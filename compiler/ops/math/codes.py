@@ -56,7 +56,7 @@ _FORMATS = {
 
 
 def number_of(code: Expr, dtype: DType) -> Expr:
-    """The f32 number that a code of type ``dtype`` stands for.  Every one is exact."""
+    """Decode a code of type ``dtype`` to its f32 number, exactly."""
     if dtype.name == "float8e8m0":
         return _power_of(code)
     form = _FORMATS[dtype.name]
@@ -77,7 +77,10 @@ def number_of(code: Expr, dtype: DType) -> Expr:
 
 
 def is_not_zero(code: Expr, dtype: DType) -> Expr:
-    """Whether a code stands for anything but zero; its number may be a subnormal f32, which devices take for zero."""
+    """Return whether a code represents a nonzero number.
+
+    Compare the bits: the number may be a subnormal f32, which devices flush to zero.
+    """
     if dtype.name == "float8e8m0":
         return ex.const(True, "bool")
     form = _FORMATS[dtype.name]
@@ -85,9 +88,9 @@ def is_not_zero(code: Expr, dtype: DType) -> Expr:
 
 
 def code_of(number: Expr, dtype: DType, saturate: bool = True, round_mode: str = "up") -> Expr:
-    """The code of type ``dtype`` nearest to an f32 number, ties to the even code.
+    """Encode an f32 number as the nearest code of type ``dtype``, ties to the even code.
 
-    Beyond the largest finite number, infinity included, ``saturate`` gives that number.  ``round_mode`` (``up``,
+    Beyond the largest finite number, infinity included, ``saturate`` gives that number. ``round_mode`` (``up``,
     ``down`` or ``nearest``) concerns float8e8m0 alone.
     """
     if dtype.name == "float8e8m0":
@@ -116,7 +119,7 @@ def code_of(number: Expr, dtype: DType, saturate: bool = True, round_mode: str =
 
 
 def rounded(number: Expr, dtype: DType) -> Expr:
-    """An f32 number rounded as storing it in a float type does, ties to even: what arithmetic in that type gives."""
+    """Round an f32 number to a float type as storing does, ties to even: the result of arithmetic in that type."""
     if dtype.name == "float16":
         return number_of(code_of(number, dtype, saturate=False), dtype)
     if dtype.name == "bfloat16":
@@ -132,7 +135,7 @@ def _is_below(magnitude: Expr, form: _Format) -> Expr:
 
 
 def _below(magnitude: Expr, form: _Format) -> Expr:
-    """The magnitude where it is below the normal numbers, zero elsewhere: what is cast to an integer must fit it."""
+    """Return the magnitude where it is below the normal numbers, else zero: a cast to an integer must not overflow."""
     return ex.select(_is_below(magnitude, form), magnitude, _u32(0))
 
 
@@ -140,7 +143,7 @@ def _below(magnitude: Expr, form: _Format) -> Expr:
 
 
 def _power_of(code: Expr) -> Expr:
-    """``2 ** (code - 127)``; the first is a subnormal f32, made of bits, and 255 is NaN."""
+    """Return ``2 ** (code - 127)``; the first is a subnormal f32, built from its bits, and 255 is NaN."""
     bits = ex.select(ex.compare("eq", code, _u32(0)), _u32(1 << 22), _left(code, 23))
     return ex.bitcast(ex.select(ex.compare("eq", code, _u32(255)), _u32(_NAN), bits), "f32")
 

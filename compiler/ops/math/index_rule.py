@@ -56,7 +56,7 @@ def check_known_indices(node: Node, rule: Indices, *, every_size: bool = False) 
 
 
 def find_wrong(array: np.ndarray, sizes: Sequence[int], rule: Indices) -> WrongIndices | None:
-    """The indices of an array that are out of range; ``sizes`` are those of the axes that its tuples address."""
+    """Return the out-of-range indices of an array, or None; ``sizes`` are those of the axes that its tuples address."""
     if not array.size:
         return None
     limits = np.asarray(sizes if len(sizes) > 1 else sizes[0] if sizes else 0)

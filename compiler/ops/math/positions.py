@@ -9,7 +9,7 @@ from ...symbolic.polynomial import Dim
 
 
 def clamped_coordinate(position: Expr, size: Dim) -> Dim:
-    """A whole position as a coordinate, clamped."""
+    """Clamp a whole position to a coordinate of an axis of ``size``."""
     last = ix.add(size, -1)
     whole = ex.cast(position, "i32")
     clamped = ex.binary("max", ex.binary("min", whole, ex.coordinate(last)), ex.const(0, "i32"))

@@ -18,9 +18,9 @@ Axes = list[int]
 
 
 def groups(source: Shape, target: Shape) -> Iterator[tuple[Axes, Axes]]:
-    """Axes of ``source`` and of ``target`` that hold the same elements, outermost group first.
+    """Yield the axes of ``source`` and of ``target`` that hold the same elements, outermost group first.
 
-    Axes of size one belong to no group.  The shapes must have the same number of elements, and not zero.
+    Axes of size one belong to no group. The shapes must have the same number of elements, and not zero.
     """
     source_axes = [axis for axis, size in enumerate(source) if size != 1]
     target_axes = [axis for axis, size in enumerate(target) if size != 1]
@@ -42,7 +42,7 @@ def _leading_products(shape: Shape, axes: Axes) -> Iterator[Dim]:
 
 
 def reindex(coordinates: Sequence[Dim], source: Shape, target: Shape) -> tuple[Dim, ...]:
-    """Coordinates under ``target`` of the element that has ``coordinates`` under ``source`` (same row-major number)."""
+    """Map coordinates under ``source`` to those under ``target`` of the same element (same row-major number)."""
     result: list[Dim] = [0] * len(target)
     if 0 in source:
         return tuple(result)  # there is no element to ask for

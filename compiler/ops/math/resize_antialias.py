@@ -30,7 +30,7 @@ _FILTERS = {"linear": (_linear, 1.0), "cubic": (_cubic, 2.0)}
 
 
 def filter_matrix(node: Node, axis: Axis) -> np.ndarray:
-    """[after, before]: what each element of the input adds to each of the result.
+    """Return the matrix [after, before] of the weight of each input element in each element of the result.
 
     Beyond the border the outermost element is repeated, or with ``exclude_outside`` has no weight.
     """
@@ -50,7 +50,7 @@ def filter_matrix(node: Node, axis: Axis) -> np.ndarray:
 
 
 def resample(builder: Builder, node: Node, value: Value, axes: dict[int, Axis]) -> Value:
-    """``value`` resized along ``axes``, computed in f32."""
+    """Resize ``value`` along ``axes``, computed in f32."""
     dtype, result = value.dtype, in_type(builder, value, FLOAT32)
     for at, axis in axes.items():
         perm = list(range(result.rank))

@@ -49,7 +49,7 @@ def _scale_fraction(axis: Axis) -> tuple[Dim, Dim]:
 
 
 def _short_fraction(axis: Axis) -> Fraction:
-    """The scale as a fraction whose positions fit into 32 bits."""
+    """Return the scale as a fraction whose positions fit into 32 bits."""
     assert axis.scale is not None
     largest = max(ix.bounds(axis.before)[1], ix.bounds(axis.after)[1], 1)
     return Fraction(axis.scale).limit_denominator(max(min(1 << 15, _NUMERATOR_LIMIT // (8 * largest)), 1))
@@ -60,7 +60,7 @@ def _bound_fraction(bound: float) -> Fraction:
 
 
 def is_rational(mode: str, axis: Axis) -> bool:
-    """Whether the fraction of :func:`rational_map` is that of the float32 numbers that the model gives."""
+    """Return whether the fraction of :func:`rational_map` equals the float32 numbers of the model."""
     if mode == "tf_crop_and_resize":
         return all(np.float32(float(_bound_fraction(bound))) == np.float32(bound) for bound in axis.roi)
     if mode == "align_corners" or axis.scale is None or axis.from_sizes:
@@ -69,9 +69,9 @@ def is_rational(mode: str, axis: Axis) -> bool:
 
 
 def real_map(mode: str, axis: Axis) -> RealMap:
-    """The same positions for any scale and region.
+    """Return the map from output coordinates to source positions, for any scale and region.
 
-    Raises :class:`~.polynomial.Undecidable` where the sizes of a declared dimension would have to be known.
+    Raise :class:`~.polynomial.Undecidable` where it needs the concrete size of a declared dimension.
     """
     largest = max(ix.bounds(axis.after)[1] - 1, 0)
     if checks.is_size(axis.after, 1) and mode in ("align_corners", "pytorch_half_pixel"):
@@ -102,7 +102,7 @@ def _number(size: Dim) -> int:
 
 
 def rational_map(mode: str, axis: Axis) -> RationalMap:
-    """The source position of an output coordinate, by ONNX's formula for each mode."""
+    """Return the map from output coordinates to source positions, by ONNX's formula for each mode."""
     before, after = axis.before, axis.after
     if checks.is_size(after, 1) and mode in ("align_corners", "pytorch_half_pixel"):
         return RationalMap(0, 0, 1)
@@ -126,7 +126,10 @@ def rational_map(mode: str, axis: Axis) -> RationalMap:
 
 
 def _cropped_map(axis: Axis) -> RationalMap:
-    """tf_crop_and_resize: the region ``roi`` of the input, in parts of the distance between the outermost pixels."""
+    """Return the map of tf_crop_and_resize.
+
+    ``roi`` is in parts of the distance between the outermost pixels.
+    """
     start, end = (_bound_fraction(bound) for bound in axis.roi)
     span = ix.add(axis.before, -1)
     denominator = math.lcm(start.denominator, end.denominator)
@@ -140,7 +143,7 @@ def _cropped_map(axis: Axis) -> RationalMap:
 
 
 def fits(axis_map: RationalMap, axis: Axis) -> bool:
-    """Whether positions, and twice them, stay within 32 bits."""
+    """Return whether positions, and twice them, stay within 32 bits."""
     last = max(ix.bounds(axis.after)[1] - 1, 0)
     parts = [ix.bounds(part) for part in (axis_map.multiplier, axis_map.offset, axis_map.divisor)]
     multiplier, offset, divisor = (max(abs(low), abs(high)) for low, high in parts)
@@ -173,7 +176,7 @@ def positions(mode: str, axis: Axis) -> np.ndarray:
 
 
 def rounded(nearest_mode: str, axis_map: RationalMap, shrinks: bool) -> RationalMap:
-    """The map whose floor is the nearest element."""
+    """Return the map whose floor is the nearest element."""
     doubled, offset, divisor = (
         ix.multiply(part, 2) for part in (axis_map.multiplier, axis_map.offset, axis_map.divisor)
     )
@@ -188,7 +191,10 @@ def rounded(nearest_mode: str, axis_map: RationalMap, shrinks: bool) -> Rational
 
 
 def rounded_real(nearest_mode: str, exact: RealMap, shrinks: bool) -> RealMap:
-    """The same of a real map: no position lies in the middle, or on an element, but by rounding."""
+    """Return the real map whose floor is the nearest element.
+
+    Only rounding puts a position halfway between two elements, or on an element.
+    """
     if nearest_mode == "floor" or (nearest_mode == "legacy" and not shrinks):
         return exact
     more = 1 - _TIE if nearest_mode in ("ceil", "legacy") else 0.5
@@ -197,7 +203,7 @@ def rounded_real(nearest_mode: str, exact: RealMap, shrinks: bool) -> RealMap:
 
 
 def nearest_table(mode: str, nearest_mode: str, axis: Axis) -> np.ndarray:
-    """The element that onnxruntime takes for each output coordinate."""
+    """Return the element that onnxruntime takes for each output coordinate."""
     position = positions(mode, axis)
     floor = np.floor(position)
     fraction = position - floor
@@ -213,7 +219,7 @@ def nearest_table(mode: str, nearest_mode: str, axis: Axis) -> np.ndarray:
 
 
 def evaluate_map(axis_map: RationalMap, axis: Axis) -> np.ndarray:
-    """The element of each output coordinate; sizes must be numbers."""
+    """Evaluate the element of each output coordinate; sizes must be numbers."""
     multiplier, offset, divisor = map(ix.number, (axis_map.multiplier, axis_map.offset, axis_map.divisor))
     at = np.arange(ix.number(axis.after), dtype=np.int64)
     return np.clip((at * multiplier + offset) // divisor, 0, ix.number(axis.before) - 1)

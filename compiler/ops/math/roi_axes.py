@@ -28,7 +28,7 @@ class RoiAxisAttributes:
 
 
 def infer_axis(dtype: DType) -> Callable[[Node], Inferred]:
-    """The type rule of an operator with :class:`RoiAxisAttributes`; regions are its first operand."""
+    """Return the type rule of an operator with :class:`RoiAxisAttributes`; regions are its first operand."""
 
     def infer(node: Node) -> Inferred:
         attributes: RoiAxisAttributes = node.attributes
@@ -38,7 +38,7 @@ def infer_axis(dtype: DType) -> Callable[[Node], Inferred]:
 
 
 def ends(read: Callable[[int], Expr], vertical: bool, scale: float) -> tuple[Expr, Expr]:
-    """Where a region begins and ends along an axis, in elements of the input; ``read`` gives its four numbers."""
+    """Return the start and end of a region along an axis, in elements of the input; ``read`` gives its four numbers."""
     place = 1 if vertical else 0
     return read(place) * number(scale), read(place + 2) * number(scale)
 
@@ -46,7 +46,10 @@ def ends(read: Callable[[int], Expr], vertical: bool, scale: float) -> tuple[Exp
 def span(
     read: Callable[[int], Expr], vertical: bool, scale: float, shift: float, at_least_one: bool
 ) -> tuple[Expr, Expr]:
-    """Where a region that is shifted begins along an axis, and how long it is: one element or more, if asked for."""
+    """Return the start, moved back by ``shift``, and the length of a region along an axis.
+
+    With ``at_least_one`` the length is one element or more.
+    """
     start, stop = (end - number(shift) for end in ends(read, vertical, scale))
     length = stop - start
     return start, ex.binary("max", length, number(1.0)) if at_least_one else length

@@ -63,7 +63,7 @@ class _Samples:
         return self.first + (index + number(0.5)) * self.step
 
     def from_(self, position: Expr) -> Expr:
-        """The first sample at ``position`` or behind it; rounding may make it one too early."""
+        """Return the first sample at or after ``position``; rounding may give the one before it."""
         # a region of no size has no samples, whatever the quotient is
         width = ex.binary("max", self.step, number(1e-20))
         return ex.binary("max", ex.unary("floor", (position - self.first) / width - number(0.5)), number(0.0))
@@ -156,7 +156,10 @@ def _with_axes(builder: Builder, value: Value, *axes: int) -> Value:
 
 
 def adaptive_mean(builder: Builder, value: Value, regions: Value, axis: Axis) -> Value:
-    """[R, C, rows, columns] from the image of each region [R, C, H, W], in f32, and the regions."""
+    """Average the samples of each region.
+
+    Image of each region [R, C, H, W] in f32, and regions -> [R, C, rows, columns].
+    """
     rows, columns = (
         _with_axes(builder, _axis(builder, regions, axis(vertical), "mean"), 1) for vertical in (True, False)
     )
@@ -165,7 +168,10 @@ def adaptive_mean(builder: Builder, value: Value, regions: Value, axis: Axis) ->
 
 
 def adaptive_largest(builder: Builder, value: Value, regions: Value, axis: Axis) -> Value:
-    """As :func:`adaptive_mean`: the largest of the weighted neighbours of all samples; a sample outside gives 0."""
+    """Take the largest of the weighted neighbours of all samples of each region; a sample outside gives 0.
+
+    Image of each region [R, C, H, W] in f32, and regions -> [R, C, rows, columns].
+    """
     image = _with_axes(builder, value, 2, 3)
     zero, lowest = builder.scalar(0.0, value), builder.scalar(float(np.finfo(np.float32).min), value)
     found: dict[str, Value] = {}

@@ -15,7 +15,10 @@ from ..registry import Builder
 
 
 def per_axis(node: Node, values: Sequence[int] | None, count: int, what: str) -> tuple[int, ...]:
-    """An attribute with one positive number for each spatial axis (1 where it is absent)."""
+    """Return an attribute with one positive number for each spatial axis, 1 for each where it is absent.
+
+    Raise :class:`ShapeError` for other values.
+    """
     if not values:
         return (1,) * count
     checks.require(len(values) == count, node, f"{what} {tuple(values)} does not fit {count} spatial axes")
@@ -24,7 +27,7 @@ def per_axis(node: Node, values: Sequence[int] | None, count: int, what: str) ->
 
 
 def dilated(kernel: int, dilation: int) -> int:
-    """Elements from the first to the last that a dilated kernel touches."""
+    """Return the extent of a dilated kernel: elements from the first to the last that it touches."""
     return dilation * (kernel - 1) + 1
 
 
@@ -63,9 +66,10 @@ def resolve_pads(
 def window_count(
     node: Node, size: Dim, kernel: int, stride: int, dilation: int, begin: int, end: int, ceil_mode: bool = False
 ) -> Dim:
-    """How many windows fit along one axis.
+    """Return the number of windows along one axis.
 
-    With ``ceil_mode`` the last may stick out, but never starts in the padding behind the end.
+    With ``ceil_mode`` the last may exceed the padded input, but never starts in the padding after the end. Raise
+    :class:`ShapeError` for a window larger than the padded input.
     """
     room = ix.add(size, begin + end - dilated(kernel, dilation))
     if ix.bounds(room)[0] < 0:
@@ -81,17 +85,17 @@ def window_count(
 
 
 def with_two_axes(builder: Builder, value: Value) -> Value:
-    """[N, C, W] as [N, C, 1, W]: the kernels know two and three spatial axes."""
+    """Unsqueeze [N, C, W] to [N, C, 1, W]: the kernels support two and three spatial axes."""
     return builder.op("Unsqueeze", value, builder.constant(np.array([2], np.int64)))
 
 
 def with_one_axis(builder: Builder, value: Value) -> Value:
-    """[N, C, 1, W] as [N, C, W]."""
+    """Squeeze [N, C, 1, W] to [N, C, W]."""
     return builder.op("Squeeze", value, builder.constant(np.array([2], np.int64)))
 
 
 def leading(values: Sequence[int], neutral: int) -> tuple[int, ...]:
-    """Parameters of one spatial axis as those of two, the first of which is trivial."""
+    """Extend the parameters of one spatial axis to two, the first of which is trivial."""
     return (neutral, *values)
 
 

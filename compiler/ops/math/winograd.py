@@ -42,7 +42,7 @@ class Transform:
 
 @lru_cache(maxsize=8)
 def transform(outputs: int) -> Transform:
-    """The transform with ``outputs`` results along an axis."""
+    """Return the transform with ``outputs`` results along an axis."""
     points = _POINTS[outputs]
     result = [[point**power for point in points] + [Fraction(power == outputs - 1)] for power in range(outputs)]
     weight = []
@@ -58,7 +58,7 @@ def transform(outputs: int) -> Transform:
 
 
 def _with_roots(roots: tuple[Fraction, ...]) -> list[Fraction]:
-    """Coefficients of the monic polynomial with these roots, lowest power first."""
+    """Return the coefficients of the monic polynomial with these roots, lowest power first."""
     coefficients = [Fraction(1)]
     for root in roots:
         shifted = [Fraction(0), *coefficients]
@@ -71,7 +71,7 @@ def _floats(rows: list[list[Fraction]]) -> Matrix:
 
 
 def tiles(size: int, outputs: int) -> int:
-    """Tiles that cover ``size`` results along an axis."""
+    """Return the number of tiles that cover ``size`` results along an axis."""
     return -(-size // outputs)
 
 

@@ -24,12 +24,12 @@ _INT32 = frozenset({"int32"})
 
 
 def scale_of(node: Node, size: Dim) -> float:
-    """The attribute ``scale``, where 0 and absence stand for the inverse root of the size of a head."""
+    """Return the attribute ``scale``; 0 and absence mean the inverse square root of the size of a head."""
     return node.attributes.scale or 1.0 / math.sqrt(checks.concrete(node, size, "the size of a head"))
 
 
 def integer(builder: Builder, size: Dim) -> Value:
-    """A size as an int32 number."""
+    """Build a size as an int32 scalar."""
     if isinstance(size, ix.Index):
         return builder.op("Dimensions", domain="loom", elements=(size,), shape=(), dtype=INT32)
     return builder.constant(np.array(size, np.int32))
@@ -39,10 +39,10 @@ def integer(builder: Builder, size: Dim) -> Value:
 
 
 def _shaped_mask(builder: Builder, node: Node, mask: Value, batch: Dim, queries: Dim, keys: Dim) -> Value:
-    """A mask as bool of rank 4: of 0 and 1 for [batch, keys] or [batch, queries, keys], or of lengths [batch].
+    """Build a bool mask of rank 4 from 0 and 1 for [batch, keys] or [batch, queries, keys], or from lengths [batch].
 
-    Lengths may be followed by where each sequence starts ([2 * batch]), or by the running sums of the lengths of
-    queries and of keys ([3 * batch + 2]), which say nothing more.
+    Lengths may be followed by the start of each sequence ([2 * batch]), or by the running sums of the lengths of
+    queries and of keys ([3 * batch + 2]), which are redundant.
     """
     if mask.shape == (batch,):
         return attended_keys(builder, queries, keys, lengths=mask)
@@ -68,7 +68,7 @@ def _shaped_mask(builder: Builder, node: Node, mask: Value, batch: Dim, queries:
 
 
 def _padding_bias(builder: Builder, node: Node, mask: Value | None, batch: Dim, queries: Dim, keys: Dim) -> list[Value]:
-    """What is added to the scores of keys that are padding: the attribute ``mask_filter_value``."""
+    """Build the addends of the scores that mask padding keys by ``mask_filter_value``; none without a mask."""
     if mask is None:
         return []
     kept = _shaped_mask(builder, node, mask, batch, queries, keys)
@@ -93,7 +93,7 @@ class MultiHeadAttentionAttributes:
 
 
 def _packed(node: Node) -> int:
-    """How many of query, key and value the first operands hold together: 3, 2 (key and value) or 1."""
+    """Return how many of query, key and value the first operands pack together: 3, 2 (key and value) or 1."""
     if node.operand(0).rank == 5:
         return 3
     key = node.optional(1)
@@ -111,7 +111,7 @@ class _Sizes:
 
 
 def _is_buffer(node: Node) -> bool:
-    """Whether the past is a buffer of fixed size, of which ``past_sequence_length`` (input 8) keys count."""
+    """Return whether the past is a buffer of fixed size, of which ``past_sequence_length`` (input 8) keys are valid."""
     return node.optional(8) is not None
 
 
@@ -157,20 +157,20 @@ def _infer_multi_head(node: Node) -> Inferred:
 
 
 def _biased(builder: Builder, value: Value, bias: Value | None, start: Dim) -> Value:
-    """[batch, sequence, hidden] with its part of the bias of query, key and value."""
+    """Add the slice from ``start`` of the bias of query, key and value to [batch, sequence, hidden]."""
     if bias is None:
         return value
     return builder.op("Add", value, part(builder, bias, 0, start, value.shape[2]))
 
 
 def _unpacked(builder: Builder, value: Value, number: int) -> Value:
-    """[batch, sequence, heads, parts, size] -> one part as [batch, sequence, heads * size]."""
+    """Slice one part of [batch, sequence, heads, parts, size] as [batch, sequence, heads * size]."""
     batch, sequence, heads, _, size = value.shape
     return view(builder, part(builder, value, 3, number, 1), batch, sequence, ix.multiply(heads, size))
 
 
 def _projections(builder: Builder, node: Node) -> list[Value]:
-    """Heads of query, key and value with their biases."""
+    """Build the heads of query, key and value, with their biases added."""
     heads, bias, packed = node.attributes.num_heads, node.optional(3), _packed(node)
     if packed == 3:
         flat = [_unpacked(builder, node.operand(0), number) for number in range(3)]
@@ -280,7 +280,7 @@ def _infer_attention(node: Node) -> Inferred:
 
 
 def _expand_attention(builder: Builder, node: Node) -> Sequence[Value]:
-    """Projections of one input by joined weights, then attention."""
+    """Project one input by joined weights, then attend."""
     product = builder.op("MatMul", node.operand(0), node.operand(1))
     if node.optional(2) is not None:
         product = builder.op("Add", product, node.optional(2))
@@ -297,7 +297,7 @@ def attend_projections(
     past: Value | None,
     added: Value | None = None,
 ) -> list[Value]:
-    """Attention and its present, from queries, keys and values side by side: [batch, sequence, sum of ``hidden``].
+    """Build attention and its present from queries, keys and values side by side: [batch, sequence, sum of ``hidden``].
 
     ``node`` has the attributes of an Attention.
     """

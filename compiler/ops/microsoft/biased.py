@@ -56,7 +56,7 @@ def _infer_split(node: Node) -> Inferred:
 
 
 def _expand_split(builder: Builder, node: Node) -> Sequence[Value]:
-    """The first half of the last axis times the Gelu of the second one."""
+    """Multiply the first half of the last axis by the Gelu of the second one."""
     left, right = builder.ops("Split", _biased(builder, node), axis=-1, num_outputs=2)
     return [builder.op("Mul", left, builder.op("Gelu", right))]
 

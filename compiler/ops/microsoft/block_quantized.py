@@ -96,7 +96,7 @@ class MatMulNBitsAttributes:
 
 
 def _blocks(node: Node) -> int:
-    """Blocks in a row of the weight."""
+    """Return the number of blocks in a row of the weight."""
     return -(-node.attributes.K // node.attributes.block_size)
 
 
@@ -125,7 +125,7 @@ def _infer_matmul_nbits(node: Node) -> Inferred:
 
 
 def _zero_points(builder: Builder, node: Node, position: int, rows: int, blocks: int, bits: int) -> Value:
-    """One zero point for each block: packed like the weight, in the type of the scales, or half of the range."""
+    """Build one zero point for each block: packed like the weight, in the type of the scales, or half of the range."""
     given = node.optional(position)
     if given is None:
         return builder.constant(np.array(1 << (bits - 1), np.uint8))
@@ -136,7 +136,7 @@ def _zero_points(builder: Builder, node: Node, position: int, rows: int, blocks:
 
 
 def _of_numbers(builder: Builder, node: Node, parameter: Value) -> Value:
-    """[N, blocks] as [N, K]: that of the block in which a number lies, or of the block that ``g_idx`` tells."""
+    """Expand a parameter of blocks [N, blocks] to numbers [N, K], by the block of each number or by ``g_idx``."""
     attributes: MatMulNBitsAttributes = node.attributes
     groups = node.optional(4)
     if groups is not None:
@@ -188,7 +188,7 @@ class GatherBlockQuantizedAttributes:
 
 
 def _is_packed(node: Node) -> bool:
-    """Whether bytes hold several numbers each, along the last axis; tensors of 4-bit integers are not packed."""
+    """Return whether bytes hold several numbers each, along the last axis; tensors of 4-bit integers are not packed."""
     return node.operand(0).dtype is UINT8
 
 

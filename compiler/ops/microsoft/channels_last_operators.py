@@ -72,7 +72,7 @@ _CONV = registry.get("Conv")
 
 
 def _with_filters_first(node: Node) -> Node:
-    """A detached copy whose operands have their channels first; only shape rules may look at it."""
+    """Return a detached copy whose first two operands have their channels first, for shape rules only."""
     seen = seen_first(node)
     weight = node.operand(1)
     checks.require(weight.rank == node.operand(0).rank, node, f"the weight has rank {weight.rank}")
@@ -92,7 +92,7 @@ def _conv_attributes(attributes: ConvAttributes) -> dict[str, Any]:
 
 
 def _expand_conv(builder: Builder, node: Node) -> Sequence[Value]:
-    """The weight is [M, kernel..., C / group]."""
+    """Build a Conv between layout conversions; the weight is [M, kernel..., C / group]."""
     value, weight = (channels_first(builder, node.operand(position)) for position in (0, 1))
     result = builder.op("Conv", value, weight, *node.inputs[2:], **_conv_attributes(node.attributes))
     return [channels_last(builder, result)]
@@ -109,7 +109,7 @@ register(
 
 
 def _seen_with_sum(node: Node) -> Node:
-    """As :func:`seen_first`, with Z turned like the result."""
+    """Return a detached copy of ``node`` whose operands 0 and Z (3) have their channels first, for shape rules only."""
     seen, added = seen_first(node), node.optional(3)
     if added is None:
         return seen
@@ -124,7 +124,10 @@ def _infer_fused(node: Node) -> Inferred:
 
 
 def _expand_fused(builder: Builder, node: Node) -> Sequence[Value]:
-    """The weight is [M, C / group, kernel...]: the layout pass turns activations alone."""
+    """Build a FusedConv between layout conversions.
+
+    The weight is [M, C / group, kernel...]: the layout pass converts activations only.
+    """
     attributes, added = node.attributes, node.optional(3)
     result = builder.op(
         "FusedConv",
@@ -179,7 +182,7 @@ def _infer_group_norm(node: Node) -> Inferred:
 
 
 def _normalised(builder: Builder, node: Node, value: Value) -> Value:
-    """Computed in f32 and rounded once."""
+    """Normalise groups in f32 and round once."""
     attributes: GroupNormAttributes = node.attributes
     dtype, last = value.dtype, attributes.channels_last
     value = in_type(builder, value, FLOAT32)
@@ -220,7 +223,10 @@ def _infer_skip(node: Node) -> Inferred:
 
 
 def _expand_skip(builder: Builder, node: Node) -> Sequence[Value]:
-    """The sum of input, skip (one element for each or for all positions) and bias, normalised; then the sum itself."""
+    """Normalise the sum of input, skip (one element for each or for all positions) and bias.
+
+    The second output is the sum itself.
+    """
     value, skip, bias = node.operand(0), node.operand(3), node.optional(4)
     if skip.rank == 2:
         skip = builder.op("Unsqueeze", skip, builder.constant(np.arange(1, value.rank - 1, dtype=np.int64)))

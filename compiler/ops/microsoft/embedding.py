@@ -89,7 +89,7 @@ def _infer_quantised(node: Node) -> Inferred:
 
 
 def _expand_quantised(builder: Builder, node: Node) -> Sequence[Value]:
-    """With the numbers that the tables stand for; fusion dequantises the rows that are read."""
+    """Dequantise the tables and embed; fusion restricts dequantisation to the rows that are read."""
     floats: dict[int, Value] = {}
     for position, scale, zero_point in _QUANTISED:
         table = node.optional(position)

@@ -77,7 +77,7 @@ def infer_fused_conv(node: Node) -> Inferred:
 
 
 def _expand_fused_conv(builder: Builder, node: Node) -> Sequence[Value]:
-    """The activation is that of the sum with Z, where there is one."""
+    """Convolve, add Z where it is present, and apply the activation to the sum."""
     attributes: FusedConvAttributes = node.attributes
     result = convolution(builder, node, node.operand(0), node.operand(1))
     result, added = add_bias(builder, result, node.optional(2)), node.optional(3)
@@ -109,8 +109,11 @@ class FusedMatMulAttributes:
 
 
 def _turned(node: Node, rank: int, matrix: int, batch: int) -> tuple[int, ...]:
-    """The permutation of an operand: ``batch`` moves its first axis before its last one, then ``matrix`` swaps the last
-    two."""
+    """Return the permutation of an operand.
+
+    ``batch`` moves its first axis before its last one, then ``matrix`` swaps the last two. Raise :class:`ShapeError`
+    for ``batch`` without batch axes.
+    """
     axes = list(range(rank))
     if batch:
         checks.require(rank >= 3, node, "transBatch needs batch axes")

@@ -114,7 +114,7 @@ def _infer(node: Node) -> Inferred:
 
 
 def _projections(builder: Builder, node: Node, size: Dim) -> list[Value]:
-    """Heads of query, key and value, which may come joined in one tensor."""
+    """Build the heads of query, key and value, which may be packed in one tensor."""
     attributes: GroupQueryAttentionAttributes = node.attributes
     counts = (attributes.num_heads, attributes.kv_num_heads, attributes.kv_num_heads)
     if node.optional(1) is not None:
@@ -128,7 +128,10 @@ def _projections(builder: Builder, node: Node, size: Dim) -> list[Value]:
 
 
 def _positions(builder: Builder, node: Node, valid: Value, sizes: _Sizes) -> Value:
-    """Positions [batch, queries] of the new tokens.  Of those given for a prompt the first one counts, for all."""
+    """Build the positions [batch, queries] of the new tokens.
+
+    Of the explicit positions of a prompt only the first is used, for all tokens.
+    """
     given, is_prompt = node.optional(9), sizes.is_prompt
     if given is not None and is_prompt is False:
         return given
@@ -150,7 +153,7 @@ def _is_prompt(builder: Builder, sizes: _Sizes) -> Value:
 
 
 def _normalised(builder: Builder, node: Node, heads: Value, position: int) -> Value:
-    """Heads divided by their root mean square, times the weight at ``position`` if there is one."""
+    """Divide heads by their root mean square, and multiply by the weight at ``position`` if it is present."""
     weight = node.optional(position)
     if weight is None:
         return heads
@@ -211,7 +214,7 @@ def _expand(builder: Builder, node: Node) -> Sequence[Value]:
 
 
 def _padded_bias(builder: Builder, node: Node, bias: Value, keys: Dim) -> Value:
-    """A bias for every key of the cache: zeros for those behind the longest sequence, which the mask leaves out."""
+    """Extend a bias to every key of the cache: zeros for keys beyond the longest sequence, which the mask excludes."""
     missing = ix.add(keys, ix.multiply(bias.shape[-1], -1))
     if missing == 0:
         return bias
@@ -223,7 +226,7 @@ def _padded_bias(builder: Builder, node: Node, bias: Value, keys: Dim) -> Value:
 
 
 def _shown(builder: Builder, node: Node, attended: Attended, mask: Value, sizes: _Sizes) -> Value:
-    """The output ``output_qk``: scores or weights of the keys of the longest sequence, 0 where a key is left out."""
+    """Build the output ``output_qk``: scores or weights of the keys of the longest sequence, 0 for masked keys."""
     shown = attended.weights
     if node.attributes.qk_output == 1:
         shown = builder.op("Where", mask, attended.biased, builder.scalar(0.0, attended.biased))
@@ -231,7 +234,10 @@ def _shown(builder: Builder, node: Node, attended: Attended, mask: Value, sizes:
 
 
 def _sink(builder: Builder, node: Node) -> Value | None:
-    """A score without a value: that of each head (input 11), or 0 with ``smooth_softmax``."""
+    """Build the attention sink, a score without a value; None where the node has none.
+
+    It is that of each head (input 11), or 0 with ``smooth_softmax``.
+    """
     given = node.optional(11)
     if given is not None:
         return builder.op("Cast", view(builder, given, 1, node.attributes.num_heads, 1, 1), to=1)

@@ -17,7 +17,7 @@ _TRIPLE = (BYTES, _FLOAT32, BYTES)
 
 
 def _scalar(builder: Builder, node: Node, position: int) -> Value | None:
-    """A scale or zero point of a whole tensor: one element, of any rank."""
+    """Return a scale or zero point of a whole tensor (one element of any rank) as a scalar; None if omitted."""
     value = node.optional(position)
     if value is None or value.rank == 0:
         return value
@@ -26,14 +26,14 @@ def _scalar(builder: Builder, node: Node, position: int) -> Value | None:
 
 
 def quantised_operand(builder: Builder, node: Node, first: int) -> Value:
-    """The floats behind inputs ``first`` to ``first + 2``: integers, scale, zero point."""
+    """Dequantise inputs ``first`` to ``first + 2``: integers, scale, zero point."""
     scale = _scalar(builder, node, first + 1)
     assert scale is not None
     return dequantize(builder, node.operand(first), scale, _scalar(builder, node, first + 2))
 
 
 def quantised_result(builder: Builder, node: Node, value: Value, first: int) -> Value:
-    """``value`` in the scale and with the zero point of inputs ``first`` and ``first + 1``."""
+    """Quantise ``value`` with the scale and zero point of inputs ``first`` and ``first + 1``."""
     scale = _scalar(builder, node, first)
     assert scale is not None
     return quantize(builder, value, scale, _scalar(builder, node, first + 1), node.operand(0).dtype)
@@ -141,7 +141,7 @@ class QLinearReduceMeanAttributes:
 
 
 def _mean_axes(node: Node) -> tuple[int, ...]:
-    """No axes are all axes."""
+    """Return the axes of the mean; an empty list means all axes."""
     rank = node.operand(0).rank
     return checks.normalise_axes(node, node.attributes.axes, rank) or tuple(range(rank))
 
@@ -175,7 +175,7 @@ class ConcatAttributes:
 
 
 def _parts(node: Node) -> range:
-    """Positions of the tensors that are joined: scale and zero point of the result come first, then triples."""
+    """Return the positions of the joined tensors: scale and zero point of the result come first, then triples."""
     count = len(node.inputs)
     checks.require(count >= 5 and (count - 2) % 3 == 0, node, f"{count} inputs are not two and triples")
     return range(2, count, 3)

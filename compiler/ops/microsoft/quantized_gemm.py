@@ -19,7 +19,10 @@ _FLOAT32 = frozenset({"float32"})
 
 
 def _register_conversion(standard: OpDef) -> None:
-    """The standard's operator under the domain in which onnxruntime's tools wrote 16-bit integers before opset 21."""
+    """Register the standard operator in the domain of Microsoft as well.
+
+    Tools of onnxruntime wrote 16-bit integers in that domain before opset 21.
+    """
     register(
         name=standard.name,
         domain="com.microsoft",
@@ -65,7 +68,10 @@ def _infer_gemm(node: Node) -> Inferred:
 
 
 def _expand_gemm(builder: Builder, node: Node) -> Sequence[Value]:
-    """``alpha * scales * (A - a_zero) (B - b_zero)``; the bias has the unit of the sums, so it is added to them."""
+    """Build ``alpha * scales * (A - a_zero) (B - b_zero)``.
+
+    The bias has the unit of the sums, so it is added to them.
+    """
     attributes: QGemmAttributes = node.attributes
     left = centred(builder, node.operand(0), _number(builder, node.operand(2)))
     if attributes.transA:
@@ -87,7 +93,7 @@ def _expand_gemm(builder: Builder, node: Node) -> Sequence[Value]:
 
 
 def _number(builder: Builder, value: Value) -> Value:
-    """A parameter of one element as a scalar; others as they are."""
+    """Squeeze a parameter of one element to a scalar; return others unchanged."""
     return builder.op("Squeeze", value) if value.rank and ix.product(value.shape) == 1 else value
 
 

@@ -31,13 +31,16 @@ def _infer(node: Node) -> Inferred:
 
 
 def _of_columns(builder: Builder, parameter: Value) -> Value:
-    """A scale or zero point, one a direction or one a column, shaped to broadcast to [directions, rows, columns]."""
+    """Unsqueeze a scale or zero point, one per direction or per column, to broadcast to [directions, rows, columns]."""
     axes = [1, 2] if parameter.rank == 1 else [1]
     return builder.op("Unsqueeze", parameter, builder.constant(np.array(axes, np.int64)))
 
 
 def _without_padding(builder: Builder, node: Node, layer: Layer, rows: Value) -> Value:
-    """``rows`` with zeros behind the longest sequence: padding must not widen the range, which holds 0 anyway."""
+    """Replace ``rows`` beyond the longest sequence by zeros.
+
+    Padding must not widen the range, which includes 0 anyway.
+    """
     lengths = node.optional(4)
     if lengths is None:
         return rows

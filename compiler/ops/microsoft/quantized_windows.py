@@ -37,7 +37,7 @@ def _infer_convolution(node: Node) -> Inferred:
 
 
 def _expand_convolution(builder: Builder, node: Node) -> Sequence[Value]:
-    """The weight is [M, C, kernel...] either way."""
+    """Build a QLinearConv, between layout conversions for channels last; the weight is [M, C, kernel...] either way."""
     attributes: QLinearConvAttributes = node.attributes
     last = attributes.channels_last
     value = channels_first(builder, node.operand(0)) if last else node.operand(0)

@@ -29,10 +29,10 @@ class RelativePositionBiasAttributes:
 
 
 def buckets(distances: np.ndarray, count: int, farthest: int, both: bool) -> np.ndarray:
-    """Which of ``count`` rows of the table belongs to a key that is so far behind its query.
+    """Return the row of the table, of ``count`` rows, for each distance of a key after its query.
 
     Half of the rows are for one distance each, the others for spans that grow up to ``farthest``.  With ``both`` keys
-    behind their query have rows of their own, the second half; else they count as the query's own position.
+    after their query have rows of their own, the second half; else they count as the query's own position.
     """
     offset = np.zeros_like(distances)
     if both:
@@ -63,7 +63,7 @@ def _infer_bias(node: Node) -> Inferred:
 
 
 def _expand_bias(builder: Builder, node: Node) -> Sequence[Value]:
-    """[1, heads, queries, keys]: a row for each distance, read where a query and a key are so far apart."""
+    """Build the bias [1, heads, queries, keys]: gather the table's row of each distance between query and key."""
     attributes: RelativePositionBiasAttributes = node.attributes
     table = node.operand(0)
     count = checks.concrete(node, table.shape[0], "the number of buckets")
@@ -113,7 +113,7 @@ def _infer_gated(node: Node) -> Inferred:
 
 
 def _expand_gated(builder: Builder, node: Node) -> Sequence[Value]:
-    """(u (r a - 1) + 2) times the bias, where u and r are sigmoids of the two halves of a product, each added up."""
+    """Build (u (r a - 1) + 2) times the bias, where u and r are sigmoids of the sums of the two halves of a product."""
     query, added, positions, weight, bias, scale = (node.operand(position) for position in range(6))
     heads = split_heads(builder, builder.op("Add", query, added), node.attributes.num_heads)
     product = builder.op("Add", builder.op("MatMul", heads, weight), bias)

@@ -37,7 +37,7 @@ def _infer_rotary(node: Node) -> Inferred:
 
 
 def _head_count(node: Node) -> int:
-    """``num_heads``, or as many heads of twice the caches' width as the input holds."""
+    """Return ``num_heads``, or the number of heads of twice the caches' width in the input."""
     attributes: RotaryEmbeddingAttributes = node.attributes
     if attributes.num_heads:
         return attributes.num_heads
@@ -46,7 +46,7 @@ def _head_count(node: Node) -> int:
 
 
 def _expand_rotary(builder: Builder, node: Node) -> Sequence[Value]:
-    """Positions are one for each token, or that of the first token of every sequence."""
+    """Rotate heads; positions are one for each token, or that of the first token of every sequence."""
     attributes: RotaryEmbeddingAttributes = node.attributes
     value, positions = node.operand(0), node.operand(1)
     heads = value if value.rank == 4 else split_heads(builder, value, _head_count(node))

@@ -20,7 +20,7 @@ def scaled_product(
     right: tuple[Value, Value, Value | None],
     bias: Value | None,
 ) -> Value:
-    """The product of two quantised tensors, each with its scale and zero point, in f32."""
+    """Build the product in f32 of two quantised tensors, each with its scale and zero point."""
     total = integer_product(builder, left[0], right[0], left[2], right[2])
     rows = of_rows(builder, left[1])
     assert rows is not None
@@ -40,7 +40,7 @@ def _expand_dynamic_matmul(builder: Builder, node: Node) -> Sequence[Value]:
 
 
 def dynamically_quantised(builder: Builder, value: Value) -> tuple[Value, Value, Value]:
-    """``value`` as uint8 with the scale and zero point of its own range."""
+    """Quantise ``value`` to uint8 by its own range, and return it with its scale and zero point."""
     scale, zero_point = dynamic_parameters(builder, value)
     return quantize(builder, value, scale, zero_point, zero_point.dtype), scale, zero_point
 

@@ -92,7 +92,7 @@ def _sum_of_branches(builder: Builder, node: Node, bias: int) -> Value:
 
 
 def _expand_skip_layer(builder: Builder, node: Node) -> Sequence[Value]:
-    """LayerNormalization of input + skip + bias; the sum is the fourth output."""
+    """Build the LayerNormalization of input + skip + bias; the sum is the fourth output."""
     total = _sum_of_branches(builder, node, 4)
     average, difference, variance = deviations(builder, in_type(builder, total, dtypes.FLOAT32), (total.rank - 1,))
     inverse = inverse_deviation(builder, variance, node.attributes.epsilon)
@@ -101,7 +101,7 @@ def _expand_skip_layer(builder: Builder, node: Node) -> Sequence[Value]:
 
 
 def _expand_skip_rms(builder: Builder, node: Node) -> Sequence[Value]:
-    """RMSNormalization of input + skip + bias; the sum is the fourth output."""
+    """Build the RMSNormalization of input + skip + bias; the sum is the fourth output."""
     total = _sum_of_branches(builder, node, 3)
     stashed = in_type(builder, total, dtypes.FLOAT32)
     axes = (total.rank - 1,)

@@ -97,7 +97,7 @@ def _infer_distances(node: Node) -> Inferred:
 
 
 def _expand_distances(builder: Builder, node: Node) -> Sequence[Value]:
-    """The distance of each row of A from each row of B."""
+    """Build the distance of each row of A from each row of B."""
     left, right = (
         builder.op("Unsqueeze", node.operand(position), builder.constant(np.array([1 - position], np.int64)))
         for position in (0, 1)

@@ -25,7 +25,7 @@ def exponential(value: Expr) -> Expr:
 
 
 def sigmoid(value: Expr) -> Expr:
-    """1 / (1 + exp(-x)): the exponential overflows to infinity for very negative x, which gives 0."""
+    """Return 1 / (1 + exp(-x)): the exponential overflows to infinity for very negative x, which gives 0."""
     return number(1.0) / (number(1.0) + exponential(-value))
 
 
@@ -36,12 +36,12 @@ def softplus(value: Expr) -> Expr:
 
 
 def gelu(value: Expr) -> Expr:
-    """0.5 x (1 + erf(x / sqrt 2)), as 0.5 x erfc(-x / sqrt 2): the sum would cancel for negative x."""
+    """Return 0.5 x (1 + erf(x / sqrt 2)), as 0.5 x erfc(-x / sqrt 2): the sum would cancel for negative x."""
     return number(0.5) * value * ex.unary("erfc", value * number(-math.sqrt(0.5)))
 
 
 def gelu_tanh(value: Expr) -> Expr:
-    """The approximation 0.5 x (1 + tanh(u)), u = sqrt(2 / pi) (x + 0.044715 x^3), as x / (1 + exp(-2 u))."""
+    """Approximate Gelu by 0.5 x (1 + tanh(u)), u = sqrt(2 / pi) (x + 0.044715 x^3), as x / (1 + exp(-2 u))."""
     inner = number(-2.0 * math.sqrt(2.0 / math.pi)) * (value + number(0.044715) * value * value * value)
     return value / (number(1.0) + exponential(inner))
 

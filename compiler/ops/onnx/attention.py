@@ -104,7 +104,7 @@ def _heads(builder: Builder, value: Value, heads: Dim) -> Value:
 
 
 def _additive_mask(builder: Builder, node: Node, keys: Dim) -> Value | None:
-    """The mask as numbers to add, padded to all keys with -infinity."""
+    """Build the mask as addends of the scores, padded to all keys with -infinity; None where it is omitted."""
     mask = node.optional(3)
     if mask is None:
         return None
@@ -167,7 +167,7 @@ def _expand_attention(builder: Builder, node: Node) -> Sequence[Value]:
 
 
 def _dimension(builder: Builder, size: Dim, like: Value) -> Value:
-    """A size as a number of the type of ``like``."""
+    """Build a size as a scalar of the type of ``like``."""
     if isinstance(size, ix.Index):
         return builder.op("Dimensions", domain="loom", elements=(size,), shape=(), dtype=like.dtype)
     return builder.scalar(size, like)

@@ -56,7 +56,7 @@ def _right(value: Expr, places: int) -> Expr:
 
 
 def _half_bits(value: Expr) -> Expr:
-    """The 16 bits of a half-precision number that f32 holds exactly; a subnormal one is a multiple of 2^-24."""
+    """Return the 16 bits of a half-precision number that f32 holds exactly; a subnormal one is a multiple of 2^-24."""
     bits = ex.bitcast(value, "u32")
     magnitude, fraction = _and(bits, 0x7FFFFFFF), _right(_and(bits, 0x7FFFFF), 13)
     normal = _right(magnitude, 13) - _u32(112 << 10)
@@ -67,7 +67,7 @@ def _half_bits(value: Expr) -> Expr:
 
 
 def _half_value(bits: Expr) -> Expr:
-    """The reverse of :func:`_half_bits`."""
+    """Return the f32 value of the 16 bits of a half-precision number."""
     magnitude, fraction = _and(bits, 0x7FFF), _and(bits, 0x3FF)
     normal = _left(magnitude, 13) + _u32(112 << 23)
     subnormal = ex.bitcast(ex.cast(fraction, "f32") * ex.const(2.0**-24, "f32"), "u32")
@@ -78,7 +78,7 @@ def _half_value(bits: Expr) -> Expr:
 
 
 def _bits(value: Expr, source: DType) -> Expr:
-    """The bits of a float of 16 or 32 bits, or of an integer of at most 32, in a word."""
+    """Return the bits of a float of 16 or 32 bits, or of an integer of at most 32, in a word."""
     if source.name == "float16":
         return _half_bits(value)
     if source.name == "bfloat16":

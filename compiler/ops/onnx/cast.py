@@ -43,16 +43,17 @@ class CastLikeAttributes:
 
 
 def is_same(source: DType, target: DType, saturate: bool) -> bool:
-    """Whether the cast changes nothing.  Saturation leaves no infinity, also where the type stays as it is."""
+    """Return whether the cast is the identity. Saturation removes infinities, even where the type does not change."""
     return source is target and not (source.name == "float8e5m2" and saturate)
 
 
 def convert_expression(
     value: Expr, source: DType, target: DType, saturate: bool = True, round_mode: str = "up", rounds: bool = True
 ) -> Expr:
-    """``value`` of type ``source`` as an element of type ``target``; for the rest see :func:`~.codes.code_of`.
+    """Convert ``value`` of type ``source`` to an element of type ``target``.
 
-    Without ``rounds`` a half is a number of f32 until it is stored.
+    ``saturate`` and ``round_mode`` are those of :func:`~.codes.code_of`. Without ``rounds`` a half stays an f32 number
+    until it is stored.
     """
     if is_same(source, target, saturate):
         return value

@@ -46,7 +46,7 @@ def _infer_shift(node: Node) -> Inferred:
 
 
 def _bit_shift(node: Node, args: Sequence[Expr]) -> Expr:
-    """A shift by less than nothing, or by the width or more, leaves what sign extension alone gives."""
+    """Shift bits; a negative count, or one of the width or more, leaves what sign extension alone gives."""
     dtype = node.operand(0).dtype
     left = node.attributes.direction == "LEFT"
     value, count = args

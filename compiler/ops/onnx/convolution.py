@@ -107,7 +107,10 @@ class ConvAttributes:
 
 
 def _kernel(node: Node, value: Value, weight: Value) -> tuple[int, ...]:
-    """The kernel's spatial sizes, from the weight; checks ranks that all convolutions share."""
+    """Return the kernel's spatial sizes, from the weight.
+
+    Raise :class:`ShapeError` for ranks that no convolution takes.
+    """
     checks.require(value.rank >= 3, node, f"{node.op} needs spatial axes; the input has rank {value.rank}")
     checks.require(weight.rank == value.rank, node, f"input of rank {value.rank}, weight of rank {weight.rank}")
     kernel = tuple(checks.concrete(node, size, "the size of the kernel") for size in weight.shape[2:])
@@ -118,7 +121,7 @@ def _kernel(node: Node, value: Value, weight: Value) -> tuple[int, ...]:
 
 
 def explicit(node: Node, value: Value, weight: Value) -> ConvolutionAttributes:
-    """The parameters of a convolution of ``value`` and ``weight`` with padding made explicit.
+    """Make the padding of a convolution of ``value`` and ``weight`` explicit, and return its parameters.
 
     ``node`` has the attributes of a Conv; it may be another operator of the family (ConvInteger, QLinearConv).
     """
@@ -138,7 +141,7 @@ def explicit(node: Node, value: Value, weight: Value) -> ConvolutionAttributes:
 
 
 def _check_bias(node: Node, channels: Dim) -> None:
-    """Operands of one type, and a bias that fits."""
+    """Raise :class:`ShapeError` unless the operands have one type and the bias fits."""
     value, weight, bias = node.operand(0), node.operand(1), node.optional(2)
     checks.require_same_type(node, [value, weight, *([bias] if bias is not None else [])])
     if bias is not None:
@@ -146,7 +149,7 @@ def _check_bias(node: Node, channels: Dim) -> None:
 
 
 def infer_convolution(node: Node, value: Value, weight: Value) -> Shape:
-    """The shape of :func:`convolution`."""
+    """Return the shape of the result of :func:`convolution`."""
     detached = Node(0, "Convolution", "loom", [value, weight], explicit(node, value, weight), node.origins)
     ((_, shape),) = _infer_convolution(detached)
     return shape
@@ -164,7 +167,7 @@ def _expand_conv(builder: Builder, node: Node) -> Sequence[Value]:
 
 
 def convolution(builder: Builder, node: Node, value: Value, weight: Value) -> Value:
-    """``value`` convolved with ``weight`` under the attributes of ``node``; see :func:`explicit`."""
+    """Convolve ``value`` with ``weight`` under the attributes of ``node``, which are those of a Conv."""
     attributes = explicit(node, value, weight)
     flat = len(attributes.kernel) == 1
     if flat:
@@ -217,7 +220,7 @@ class ConvTransposeAttributes(ConvAttributes):
 
 
 def explicit_transpose(node: Node) -> ConvolutionTransposeAttributes:
-    """The parameters of a ConvTranspose with padding and output size made explicit."""
+    """Make the padding and output size of a ConvTranspose explicit, and return its parameters."""
     attributes: ConvTransposeAttributes = node.attributes
     value, weight = node.operand(0), node.operand(1)
     kernel = _kernel(node, value, weight)

@@ -29,7 +29,7 @@ class CumulateAttributes:
 
 
 def cumulate_array(array: np.ndarray, attributes: CumulateAttributes) -> np.ndarray:
-    """``loom.Cumulate`` with numpy."""
+    """Evaluate ``loom.Cumulate`` with numpy."""
     operation = np.cumsum if attributes.kind == "sum" else np.cumprod
     axis = attributes.axis
     if attributes.reverse:

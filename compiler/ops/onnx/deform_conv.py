@@ -140,7 +140,7 @@ def _infer_deform_conv(node: Node) -> Inferred:
 
 
 def _expand_deform_conv(builder: Builder, node: Node) -> Sequence[Value]:
-    """The moved input as columns, then a matrix product for each group."""
+    """Gather the deformed input as columns, then multiply matrices for each group."""
     deformed, group = _deformed(node), node.attributes.group
     value, weight = in_type(builder, node.operand(0), FLOAT32), in_type(builder, node.operand(1), FLOAT32)
     columns = builder.op(

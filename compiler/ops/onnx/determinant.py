@@ -49,9 +49,9 @@ def _expand(builder: Builder, node: Node) -> Sequence[Value]:
 
 
 def _eliminate(builder: Builder, matrix: Value) -> tuple[Value, Value]:
-    """The signed pivot [batch, 1, 1] of the first column, and what is left of the matrix without its row and column.
+    """Return the signed pivot [batch, 1, 1] of the first column, and the rest of the matrix without its row and column.
 
-    The first row takes the place of the pivot's row, which changes the sign.
+    The first row replaces the pivot's row, which changes the sign.
     """
     batch, size = matrix.shape[0], ix.number(matrix.shape[1])
     column = part(builder, matrix, 2, 0, 1)

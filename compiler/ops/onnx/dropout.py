@@ -30,13 +30,13 @@ def _infer_dropout(node: Node) -> Inferred:
 
 
 def trains(node: Node, position: int = 2) -> bool:
-    """Training mode: of training, what is left in exported models is a mode of a few operators."""
+    """Return whether the node runs in training mode, which exported models have as an input of a few operators."""
     training = node.optional(position)
     return training is not None and bool(known(node, training, "training_mode").reshape(-1)[0])
 
 
 def _expand_dropout(builder: Builder, node: Node) -> Sequence[Value]:
-    """In inference nothing is dropped: the data as it is, and a mask that is true everywhere."""
+    """Build inference, which drops nothing (the data unchanged and a mask of true), or training."""
     data = node.operand(0)
     if trains(node):
         return _drop(builder, node)
@@ -46,7 +46,7 @@ def _expand_dropout(builder: Builder, node: Node) -> Sequence[Value]:
 
 
 def _drop(builder: Builder, node: Node) -> Sequence[Value]:
-    """Each element is kept with the probability 1 - ratio, and then divided by it."""
+    """Keep each element with the probability 1 - ratio, and divide it by that probability."""
     data, ratio = node.operand(0), node.optional(1)
     ratio = builder.constant(np.asarray(0.5, np.float32)) if ratio is None else in_type(builder, ratio, dtypes.FLOAT32)
     seed = None if node.attributes.seed is None else float(node.attributes.seed)
@@ -59,7 +59,7 @@ def _drop(builder: Builder, node: Node) -> Sequence[Value]:
 
 
 def _drop_ratio(raw: RawNode) -> None:
-    """Versions before 12 have the ratio, which inference does not use, as an attribute."""
+    """Drop the attribute ``ratio`` of versions before 12, which inference does not use."""
     raw.attributes.pop("ratio", None)
 
 

@@ -38,7 +38,7 @@ class Equation:
 
 
 def _labels(node: Node, term: str, rank: int | None, ellipsis: int) -> Labels:
-    """The labels of one term; ``ellipsis`` is how many axes "..." stands for where the rank does not say."""
+    """Return the labels of one term; ``ellipsis`` is the number of axes of "..." where the rank is not known."""
     head, dots, tail = term.partition("...")
     letters = head + tail
     checks.require(
@@ -134,7 +134,7 @@ class _Contraction:
         self.sizes = sizes
 
     def term(self, value: Value, labels: Labels, wanted: set[str]) -> _Term:
-        """An operand: diagonals taken, axes of size 1 that others broadcast dropped, axes nobody wants summed over."""
+        """Prepare an operand: take diagonals, drop axes of size 1 that others broadcast, sum over unused axes."""
         distinct = tuple(dict.fromkeys(labels))
         if len(distinct) < len(labels):
             axes = tuple(distinct.index(label) for label in labels)
@@ -151,14 +151,14 @@ class _Contraction:
         return _Term(reduce(self.builder, term.value, "sum", axes, keepdims=False), kept) if axes else term
 
     def ordered(self, term: _Term, labels: Labels) -> Value:
-        """The tensor with its axes in the order of ``labels``."""
+        """Transpose the tensor to the order of ``labels``."""
         perm = tuple(term.labels.index(label) for label in labels)
         if perm == tuple(range(len(perm))):
             return term.value
         return self.builder.op("Transpose", term.value, perm=perm)
 
     def merged(self, term: _Term, batch: Labels, first: Labels, second: Labels) -> Value:
-        """[batch..., first, second] where each of the last two axes stands for several (or none)."""
+        """Reshape to [batch..., first, second], where each of the last two axes merges several (or none)."""
         value = self.ordered(term, (*batch, *first, *second))
         shape = [self.sizes[label] for label in batch]
         shape += [ix.product([self.sizes[label] for label in labels]) for labels in (first, second)]
@@ -167,7 +167,7 @@ class _Contraction:
         return self.builder.op("View", value, domain="loom", shape=tuple(shape))
 
     def product(self, left: _Term, right: _Term, wanted: set[str]) -> _Term:
-        """The two operands multiplied, and summed over the axes of both that are not wanted."""
+        """Multiply the two operands, and sum over the axes of both that are not wanted."""
         left = self.summed(left, wanted | set(right.labels))
         right = self.summed(right, wanted | set(left.labels))
         shared = [label for label in left.labels if label in right.labels]

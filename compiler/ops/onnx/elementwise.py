@@ -34,7 +34,7 @@ def define(
 
 
 def unary_element(op: str) -> Element:
-    """The expression operation ``op``, wrapped to the width of the output's type."""
+    """Return the lowering to the expression operation ``op``, wrapped to the width of the output's type."""
 
     def element(node: Node, args: Sequence[Expr]) -> Expr:
         return wrap(ex.unary(op, args[0]), node.operand(0).dtype)
@@ -128,7 +128,7 @@ define("IsInf", _is_inf, infer=_boolean_inference, types=(FLOATS,), attributes=I
 
 
 def binary_element(op: str) -> Element:
-    """The expression operation ``op`` on two operands, wrapped to the width of their type."""
+    """Return the lowering to the expression operation ``op`` on two operands, wrapped to the width of their type."""
 
     def element(node: Node, args: Sequence[Expr]) -> Expr:
         return wrap(ex.binary(op, args[0], args[1]), node.operand(0).dtype)

@@ -47,7 +47,7 @@ def _matrices(length: int, count: int, sign: int) -> tuple[np.ndarray, np.ndarra
 
 
 def _times(builder: Builder, signal: Complex, cosines: np.ndarray, sines: np.ndarray, operation: str) -> Complex:
-    """The product with a complex constant: a matrix (MatMul) or factors (Mul)."""
+    """Multiply by a complex constant: a matrix (MatMul) or factors (Mul)."""
     c, s = builder.constant(cosines), builder.constant(sines)
     real, imaginary = builder.op(operation, signal.real, c), builder.op(operation, signal.real, s)
     if signal.imaginary is not None:
@@ -57,17 +57,17 @@ def _times(builder: Builder, signal: Complex, cosines: np.ndarray, sines: np.nda
 
 
 def _each(signal: Complex, change: Callable[[Value], Value]) -> Complex:
-    """Both parts changed."""
+    """Apply ``change`` to the real and the imaginary part."""
     return Complex(change(signal.real), None if signal.imaginary is None else change(signal.imaginary))
 
 
 def _factor(length: int) -> int:
-    """A factor of ``length`` between 1 and it, near the root; 1 where there is none."""
+    """Return the largest factor of ``length`` up to its square root, other than 1; 1 where there is none."""
     return next((factor for factor in range(math.isqrt(length), 1, -1) if length % factor == 0), 1)
 
 
 def transform(builder: Builder, signal: Complex, count: int, sign: int) -> Complex:
-    """The first ``count`` sums over n of ``x[n] exp(sign 2 pi i n k / N)`` along the last axis of size N."""
+    """Build the first ``count`` sums over n of ``x[n] exp(sign 2 pi i n k / N)`` along the last axis of size N."""
     *outer, size = signal.real.shape
     length = ix.number(size)
     first = _factor(length)
@@ -88,7 +88,7 @@ def transform(builder: Builder, signal: Complex, count: int, sign: int) -> Compl
 
 
 def _real_inverse(builder: Builder, spectrum: Complex, length: int) -> Value:
-    """The real signal of ``length`` whose spectrum starts with ``spectrum`` (length // 2 + 1 numbers)."""
+    """Build the real signal of ``length`` whose spectrum starts with ``spectrum`` (length // 2 + 1 numbers)."""
     count = length // 2 + 1
     cosines, sines = _matrices(length, count, 1)
     weights = np.full((count, 1), 2.0 / length, np.float32)
@@ -102,7 +102,7 @@ def _real_inverse(builder: Builder, spectrum: Complex, length: int) -> Value:
 
 
 def _resized(builder: Builder, value: Value, size: int) -> Value:
-    """The last axis cut, or filled up with zeros."""
+    """Truncate the last axis, or pad it with zeros."""
     axis = value.rank - 1
     have = ix.number(value.shape[axis])
     if have >= size:
@@ -113,7 +113,7 @@ def _resized(builder: Builder, value: Value, size: int) -> Value:
 
 
 def _parts(builder: Builder, value: Value) -> Complex:
-    """[..., 1 or 2] as a complex tensor without that axis."""
+    """Split [..., 1 or 2] into the parts of a complex tensor without that axis."""
     axis = builder.constant(np.array([-1], np.int64))
     pieces = [
         builder.op("Squeeze", part(builder, value, value.rank - 1, number, 1), axis)
@@ -123,7 +123,7 @@ def _parts(builder: Builder, value: Value) -> Complex:
 
 
 def _joined(builder: Builder, value: Complex) -> Value:
-    """The inverse of :func:`_parts`."""
+    """Join the parts of a complex tensor along a new last axis of size 1 or 2."""
     axis = builder.constant(np.array([-1], np.int64))
     pieces = [value.real] if value.imaginary is None else [value.real, value.imaginary]
     pieces = [builder.op("Unsqueeze", piece, axis) for piece in pieces]

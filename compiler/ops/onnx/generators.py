@@ -90,7 +90,7 @@ class RangeAttributes:
 
 
 def _bound(node: Node, position: int) -> Any:
-    """``start``, ``limit`` or ``delta``: a Python number, or an ``Index``."""
+    """Return ``start``, ``limit`` or ``delta`` as a Python number, or an ``Index``."""
     value = node.operand(position)
     element = checks.known(node, value, "start, limit and delta of Range").reshape(-1)[0]
     if isinstance(element, ix.Index):

@@ -69,12 +69,12 @@ class _Axis:
         return self._extent - number(1.0) if self.align_corners else self._extent
 
     def position(self, normalised: Expr) -> Expr:
-        """-1 to 1 as a position, brought inside as the padding says."""
+        """Scale a normalised position, -1 to 1, to elements of the axis, before padding applies."""
         half = (normalised + number(1.0)) * number(0.5)
         return half * (self._extent - number(1.0)) if self.align_corners else half * self._extent - number(0.5)
 
     def inside(self, position: Expr) -> Expr:
-        """A position brought into the input, or to where only padding is seen."""
+        """Reflect a position into the input, or clamp it to a margin of 4 elements around the input."""
         if self.padding == "reflection":
             return self.reflected(position)
         margin = number(4.0)
@@ -82,7 +82,7 @@ class _Axis:
         return ex.binary("max", ex.binary("min", position, last + margin), -margin)
 
     def reflected(self, position: Expr) -> Expr:
-        """Mirrored at the borders as often as needed: a triangular wave."""
+        """Reflect a position at the borders as often as needed: a triangular wave."""
         if self.size == 1 and self.align_corners:
             return number(0.0)
         low, reach = self._low, self._range
@@ -92,7 +92,7 @@ class _Axis:
         return low + ex.select(ex.compare("gt", rest, reach), period - rest, rest)
 
     def element(self, position: Expr) -> tuple[Dim, Expr]:
-        """The element at a whole position: its coordinate, and whether it is one of the input."""
+        """Return the coordinate of the element at a whole position, and whether the element is part of the input."""
         last = ix.add(self.size, -1)
         if self.padding == "reflection":
             position = self.reflected(position)
@@ -105,7 +105,7 @@ class _Axis:
 
 
 def _cubic_weights(fraction: Expr) -> list[Expr]:
-    """Of the elements at -1, 0, 1 and 2 from the whole part."""
+    """Return the weights of the elements at -1, 0, 1 and 2 from the whole part."""
 
     def polynomial(value: Expr, *factors: float) -> Expr:
         result = number(factors[0])

@@ -21,8 +21,11 @@ from ..registry import Indices, Inferred, Read, register
 
 
 def run_time_index(value: Expr, size: Dim) -> Dim:
-    """The element ``value`` of an indices tensor as a coordinate of an axis of ``size``: negative ones count from the
-    end, and what is out of range then is clamped.  Of 64-bit indices the low 32 bits count."""
+    """Convert the element ``value`` of an indices tensor to a coordinate of an axis of ``size``.
+
+    Negative indices count from the end; one that is then out of range is clamped.  Of 64-bit indices the low 32 bits
+    are used.
+    """
     number = ex.cast(value, "i32")
     zero = ex.const(0, "i32")
     if number.op == "const":
@@ -38,7 +41,7 @@ def run_time_index(value: Expr, size: Dim) -> Dim:
 
 
 def _read_index(node: Node, read: Read, coordinates: Sequence[Dim], size: Dim) -> Dim:
-    """The index at ``coordinates`` of input 1; a known single one needs no read."""
+    """Return the index at ``coordinates`` of input 1; a single index known at compile time needs no read."""
     known = node.operand(1).known
     if known is not None and known.size == 1:
         element = known.reshape(-1)[0]
@@ -154,7 +157,7 @@ class GatherNDAttributes:
 
 
 def _tuple_size(node: Node) -> int:
-    """How many axes of the data one index tuple addresses."""
+    """Return the number of axes of the data that one index tuple addresses."""
     return checks.concrete(node, node.operand(1).shape[-1], "the last dimension of indices")
 
 
@@ -220,7 +223,10 @@ def _infer_one_hot(node: Node) -> Inferred:
 
 
 def _read_one_hot(node: Node, coordinates: Sequence[Dim], read: Read) -> Expr:
-    """Indices outside of ``[-depth, depth)`` are no error here: they match no place and give ``off`` throughout."""
+    """Compare the index with the coordinate.
+
+    Indices outside of ``[-depth, depth)`` are no error: they match no position and give ``off`` throughout.
+    """
     axis = _one_hot_axis(node)
     index = read(0, [*coordinates[:axis], *coordinates[axis + 1 :]])
     if index.dtype == "f32":

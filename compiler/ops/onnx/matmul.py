@@ -41,7 +41,7 @@ def _infer_matmul(node: Node) -> Inferred:
 
 
 def matmul_array(left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """The product with numpy; half-precision floats accumulate in f32."""
+    """Multiply with numpy; half-precision floats accumulate in f32."""
     if left.dtype.itemsize < 4 and left.dtype.kind not in "iu":
         return np.matmul(left.astype(np.float32), right.astype(np.float32)).astype(left.dtype)
     return np.matmul(left, right)
@@ -126,7 +126,7 @@ def _expand_gemm(builder: Builder, node: Node) -> Sequence[Value]:
 
 
 def _scaled(builder: Builder, value: Value, factor: float) -> Value:
-    """``factor * value``; integers are multiplied in f32, as the factor is a float."""
+    """Build ``factor * value``; integers are multiplied in f32 by a factor that is not whole."""
     if factor == 1.0:
         return value
     if value.dtype.is_float or factor == int(factor):

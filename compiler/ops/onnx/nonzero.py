@@ -27,7 +27,7 @@ _SCALAR = np.array([], np.int64)
 
 
 def running_counts(builder: Builder, ones: Value, *, exclusive: bool = False) -> Value:
-    """Running sums of a row of int32, whose size is a number."""
+    """Build the running sums of a row of int32, whose size is a number."""
     size = ix.number(ones.shape[0])
     scan: dict[str, Any] = {"domain": "loom", "kind": "sum", "reverse": False}
     if size <= LONG:
@@ -91,7 +91,7 @@ register(
 
 
 def positions(stages: Stages, value: str) -> str:
-    """Positions of the elements of a tensor that are not zero, [rank, count]; the count is read back."""
+    """Build the positions of the nonzero elements of a tensor, [rank, count]; the count is read back."""
     mask = stages.apply("Cast", value, to=BOOL.onnx)
     count = stages.apply("ReduceSum", stages.apply("Cast", mask, to=INT32.onnx), keepdims=0)
     return stages.apply("NonZeroAt", mask, count, domain="loom")

@@ -25,19 +25,19 @@ from ..registry import Builder, Inferred, RawNode, register
 
 
 def in_type(builder: Builder, value: Value, dtype: DType) -> Value:
-    """``value`` as a tensor of ``dtype``; a half that is not stored is not rounded."""
+    """Cast ``value`` to ``dtype``; a half that is not stored is not rounded."""
     return value if value.dtype is dtype else builder.op("Cast", value, to=dtype.onnx, rounds=0)
 
 
 def along_axis_1(builder: Builder, vector: Value, rank: int) -> Value:
-    """A vector over channels, shaped to broadcast against [N, C, ...] of ``rank``."""
+    """Unsqueeze a vector over channels to broadcast against [N, C, ...] of ``rank``."""
     if rank <= 2:
         return vector
     return builder.op("Unsqueeze", vector, builder.constant(np.arange(1, rank - 1, dtype=np.int64)))
 
 
 def deviations(builder: Builder, value: Value, axes: Sequence[int]) -> tuple[Value, Value, Value]:
-    """The mean, the differences from it, and the variance (of the whole population) over ``axes``."""
+    """Build the mean, the differences from it, and the variance (of the whole population) over ``axes``."""
     average = mean(builder, value, axes)
     difference = builder.op("Sub", value, average)
     variance = mean(builder, builder.op("Mul", difference, difference), axes)
@@ -45,7 +45,7 @@ def deviations(builder: Builder, value: Value, axes: Sequence[int]) -> tuple[Val
 
 
 def inverse_deviation(builder: Builder, variance: Value, epsilon: float) -> Value:
-    """1 / sqrt(variance + epsilon)."""
+    """Build 1 / sqrt(variance + epsilon)."""
     return builder.op("Reciprocal", builder.op("Sqrt", builder.op("Add", variance, builder.scalar(epsilon, variance))))
 
 
@@ -61,7 +61,7 @@ def scaled(builder: Builder, value: Value, scale: Value | None, bias: Value | No
 
 
 def _stash(node: Node) -> DType:
-    """The type in which statistics are computed."""
+    """Return the type in which statistics are computed."""
     return dtypes.from_onnx(node.attributes.stash_type)
 
 
@@ -72,7 +72,7 @@ def _check_vector(node: Node, position: int, size: Dim) -> None:
 
 
 def channel_axis(node: Node) -> Dim:
-    """The number of channels (axis 1)."""
+    """Return the number of channels (axis 1). Raise :class:`ShapeError` for a rank below 2."""
     value = node.operand(0)
     checks.require(value.rank >= 2, node, f"{node.op} needs a channel axis; the input has rank {value.rank}")
     return value.shape[1]
@@ -136,7 +136,7 @@ def _expand_batch(builder: Builder, node: Node) -> Sequence[Value]:
 
 
 def _train_batch(builder: Builder, node: Node) -> Sequence[Value]:
-    """Statistics of this batch, and the running ones moved towards them.  Computed in f32."""
+    """Normalise with the statistics of this batch, and update the running ones. Computed in f32."""
     attributes: BatchNormalizationAttributes = node.attributes
     value = in_type(builder, node.operand(0), FLOAT32)
     scale, bias = (in_type(builder, node.operand(position), FLOAT32) for position in (1, 2))
@@ -226,7 +226,7 @@ def _infer_simplified(node: Node) -> Inferred:
 
 
 def _expand_rms(builder: Builder, node: Node) -> Sequence[Value]:
-    """The result, and the inverse of the root of the mean square where the node gives it."""
+    """Build the result, and the inverse root of the mean square where the node has that output."""
     value, scale = node.operand(0), node.operand(1)
     stashed = in_type(builder, value, _stash(node))
     square = mean(builder, builder.op("Mul", stashed, stashed), _normalised_axes(node))
@@ -309,7 +309,7 @@ def _infer_group(node: Node) -> Inferred:
 
 
 def _expand_group(builder: Builder, node: Node) -> Sequence[Value]:
-    """Statistics over [N, G, C / G * spatial]."""
+    """Normalise with statistics over [N, G, C / G * spatial]."""
     attributes: GroupNormalizationAttributes = node.attributes
     value = node.operand(0)
     grouped_shape = builder.constant(np.array([0, attributes.num_groups, -1], np.int64))

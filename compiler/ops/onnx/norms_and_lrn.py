@@ -58,7 +58,7 @@ def _infer_mean_variance(node: Node) -> Inferred:
 
 
 def _expand_mean_variance(builder: Builder, node: Node) -> Sequence[Value]:
-    """(x - mean) / (deviation + 1e-9), as the operator's function body has it."""
+    """Build (x - mean) / (deviation + 1e-9), as in the operator's function body."""
     value = node.operand(0)
     stashed = in_type(builder, value, FLOAT32)
     axes = checks.normalise_axes(node, node.attributes.axes, value.rank)

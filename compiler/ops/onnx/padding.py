@@ -46,7 +46,7 @@ class AxisPad:
 
 
 def axis_pads(node: Node) -> list[AxisPad]:
-    """The pads of every axis of input 0; input 1 lists all the first pads, then all the last ones."""
+    """Return the pads of every axis of input 0; input 1 lists all the first pads, then all the last ones."""
     shape = node.operand(0).shape
     pads = checks.static_dims(node, 1, "pads")
     axes: Sequence[int] = range(len(shape))
@@ -75,7 +75,7 @@ def _infer_pad(node: Node) -> Inferred:
 
 
 def _source_coordinate(mode: str, pad: AxisPad, coordinate: Dim) -> Dim:
-    """The input coordinate that an output coordinate repeats; for ``constant`` it may lie outside of the input."""
+    """Return the input coordinate that an output coordinate repeats; for ``constant`` it may be out of range."""
     inner = ix.add(coordinate, ix.multiply(pad.before, -1))
     if pad.adds and mode == "edge":
         inner = ix.minimum(ix.maximum(inner, 0), ix.add(pad.inner, -1))

@@ -96,7 +96,7 @@ class LpPoolAttributes:
 
 
 def explicit(node: Node, kind: str) -> PoolAttributes:
-    """The parameters of an ONNX pool with padding and output sizes made explicit."""
+    """Make the padding and output sizes of an ONNX pool explicit, and return its parameters."""
     attributes = node.attributes
     value = node.operand(0)
     kernel = tuple(attributes.kernel_shape)
@@ -121,7 +121,7 @@ def explicit(node: Node, kind: str) -> PoolAttributes:
 
 
 def flattened(attributes: PoolAttributes) -> PoolAttributes:
-    """The parameters of a pool over one axis as those of one over two."""
+    """Convert the parameters of a pool over one axis to those of a pool over two."""
     return PoolAttributes(
         attributes.kind,
         leading(attributes.kernel, 1),
@@ -193,7 +193,7 @@ def _infer_indices(node: Node) -> Inferred:
 
 
 def _gather_indices(node: Node, coordinates: Sequence[Dim], read: Read) -> Expr:
-    """The flat position, in the whole input, of the first largest element of each window."""
+    """Return the flat position, in the whole input, of the first largest element of each window."""
     attributes: MaxPoolIndicesAttributes = node.attributes
     shape, dtype = node.operand(0).shape, node.operand(0).dtype
     if math.prod(attributes.kernel) > _LARGEST_INDEXED_WINDOW:
@@ -223,7 +223,7 @@ def _gather_indices(node: Node, coordinates: Sequence[Dim], read: Read) -> Expr:
 
 
 def _bounds(dtype: DType) -> tuple[float | int, float | int]:
-    """The lowest and the highest number."""
+    """Return the lowest and the highest finite number of ``dtype`` in its compute type."""
     if dtype.is_float:
         return float(np.finfo(np.float32).min), float(np.finfo(np.float32).max)
     return dtype.integer_range

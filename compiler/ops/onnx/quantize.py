@@ -59,11 +59,11 @@ def _number(node: Node, position: int, value: Expr) -> Expr:
 
 
 def _quantized(node: Node, args: Sequence[Expr]) -> Expr:
-    """``saturate(round(x / scale) + zero_point)``, rounded half to even.
+    """Return ``saturate(round(x / scale) + zero_point)``, rounded half to even.
 
-    The zero point of an 8-bit float can only be zero, and is not added: the sign of a zero stays.  The quotient of
-    integers is clamped to a range in which floats are exact integers and that is wider than any result, so the sum
-    with the zero point is exact.
+    The zero point of an 8-bit float can only be zero, and is not added: the sign of a zero stays. The quotient of
+    integers is clamped to a range in which floats are exact integers and that is wider than any result, so the sum with
+    the zero point is exact.
     """
     attributes: ConversionAttributes = node.attributes
     target, precision = dtypes.from_onnx(attributes.to), dtypes.BY_NAME[attributes.precision]
@@ -84,7 +84,7 @@ def _quantized(node: Node, args: Sequence[Expr]) -> Expr:
 
 
 def _dequantized(node: Node, args: Sequence[Expr]) -> Expr:
-    """``(q - zero_point) * scale``: the difference is exact.  That of floats has no zero point, or one of zero."""
+    """Return ``(q - zero_point) * scale``: the difference is exact. Floats have no zero point, or one of zero."""
     scale = _number(node, 1, args[1])
     if node.operand(0).dtype.is_code:
         return _number(node, 0, args[0]) * scale
@@ -124,7 +124,7 @@ def quantize(
     precision: DType = FLOAT32,
     saturate: int = 1,
 ) -> Value:
-    """``value`` in the quantised type ``target``; scale and zero point broadcast to it."""
+    """Quantise ``value`` to the type ``target``; scale and zero point broadcast to it."""
     operands = [value, scale] if zero_point is None else [value, scale, zero_point]
     return builder.op("Quantize", *operands, domain="loom", to=target.onnx, precision=precision.name, saturate=saturate)
 
@@ -132,7 +132,7 @@ def quantize(
 def dequantize(
     builder: Builder, value: Value, scale: Value, zero_point: Value | None, target: DType = FLOAT32
 ) -> Value:
-    """The floats that the quantised numbers ``value`` stand for."""
+    """Dequantise ``value`` to the float type ``target``; scale and zero point broadcast to it."""
     operands = [value, scale] if zero_point is None else [value, scale, zero_point]
     return builder.op("Dequantize", *operands, domain="loom", to=target.onnx)
 
@@ -188,7 +188,7 @@ def parameter_shape(node: Node, value: Value, parameter: Value, axis: int, block
 
 
 def along(builder: Builder, value: Value, parameter: Value | None, axis: int, block: int = 0) -> Value | None:
-    """A scale or zero point of ``value`` in a shape that broadcasts to it."""
+    """Reshape a scale or zero point of ``value`` to broadcast to it; None where it is omitted."""
     if parameter is None:
         return None
     if block:
@@ -348,7 +348,7 @@ register(
 
 
 def centred(builder: Builder, value: Value, zero_point: Value | None) -> Value:
-    """``value - zero_point`` in int32: what integer products multiply."""
+    """Build ``value - zero_point`` in int32, the operand of integer products."""
     wide = builder.op("Cast", value, to=INT32.onnx)
     if zero_point is None or (zero_point.known is not None and not zero_point.known.any()):
         return wide

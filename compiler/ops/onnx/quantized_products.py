@@ -27,28 +27,28 @@ _SCALES = frozenset({"float32", "float16", "bfloat16"})
 
 
 def of_rows(builder: Builder, parameter: Value | None) -> Value | None:
-    """A parameter of the left operand: one number, one for each row, or already in a shape that broadcasts."""
+    """Reshape a parameter of the left operand to broadcast: one number, one for each row, or already in shape."""
     if parameter is None or parameter.rank != 1 or checks.is_size(parameter.shape[0], 1):
         return parameter
     return builder.op("Unsqueeze", parameter, builder.constant(np.array([1], np.int64)))
 
 
 def _of_channels(builder: Builder, parameter: Value | None, rank: int) -> Value | None:
-    """A parameter with one number, or one for each output channel, shaped to broadcast to [N, C, ...]."""
+    """Reshape a parameter, one number or one for each output channel, to broadcast to [N, C, ...] of ``rank``."""
     if parameter is None or parameter.rank == 0 or checks.is_size(parameter.shape[0], 1):
         return parameter
     return builder.op("Unsqueeze", parameter, builder.constant(np.arange(1, rank - 1, dtype=np.int64)))
 
 
 def _of_filters(builder: Builder, parameter: Value | None, rank: int) -> Value | None:
-    """The same, shaped to broadcast to a weight [M, C, kernel...]."""
+    """Reshape a parameter, one number or one for each output channel, to broadcast to a weight [M, C, kernel...]."""
     if parameter is None or parameter.rank == 0 or checks.is_size(parameter.shape[0], 1):
         return parameter
     return builder.op("Unsqueeze", parameter, builder.constant(np.arange(1, rank, dtype=np.int64)))
 
 
 def _vectors(node: Node, parameters: Sequence[int]) -> Iterator[tuple[int, Value]]:
-    """The parameters, by their positions, that are given and more than one number."""
+    """Yield those of the parameters, with their positions, that are present and have more than one number."""
     for position in parameters:
         given = node.optional(position)
         if given is not None and given.rank and ix.product(given.shape) != 1:
@@ -113,13 +113,13 @@ def _infer_qlinear_matmul(node: Node) -> Inferred:
 
 
 def _requantised(builder: Builder, total: Value, factor: Value, zero_point: Value) -> Value:
-    """int32 sums times ``factor``, rounded, as integers of the type of ``zero_point``."""
+    """Multiply int32 sums by ``factor`` and round, to integers of the type of ``zero_point``."""
     scaled = builder.op("Mul", builder.op("Cast", total, to=FLOAT32.onnx), factor)
     return quantize(builder, scaled, builder.scalar(1.0, scaled), zero_point, zero_point.dtype)
 
 
 def _factor(builder: Builder, left: Value, right: Value, result: Value) -> Value:
-    """What a unit of the sums is in units of the result."""
+    """Build the unit of the sums in units of the result, ``left * right / result``, from the three scales."""
     left, right, result = (in_type(builder, each, FLOAT32) for each in (left, right, result))
     return builder.op("Div", builder.op("Mul", left, right), result)
 

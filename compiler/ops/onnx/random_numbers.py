@@ -51,14 +51,14 @@ def _bits(value: int) -> Expr:
 
 
 def _mixed(value: Expr) -> Expr:
-    """A bijection of 32 bits whose results look independent (C. Wellons, "lowbias32")."""
+    """Hash 32 bits by a bijection whose results look independent (C. Wellons, "lowbias32")."""
     for shift, factor in ((16, 0x7FEB352D), (15, 0x846CA68B)):
         value = ex.binary("xor", value, ex.binary("shr", value, _bits(shift))) * _bits(factor)
     return ex.binary("xor", value, ex.binary("shr", value, _bits(16)))
 
 
 def _uniform(position: Expr, seed: int, stream: int) -> Expr:
-    """24 random bits as a number in [0, 1)."""
+    """Return 24 random bits as a number in [0, 1)."""
     key = (seed + stream * _STEP) & 0xFFFFFFFF
     hashed = _mixed(ex.binary("xor", _mixed(position + _bits(key)), _bits(key ^ 0xA511E9B3)))
     return ex.cast(ex.binary("shr", hashed, _bits(8)), "f32") * number(2.0**-24)
@@ -89,7 +89,7 @@ register(
 
 
 def _seed(node: Node) -> int:
-    """The bits of the seed, or a number that no other node of the model has."""
+    """Return the bits of the seed, or a number that is unique to the node within the model."""
     given = node.attributes.seed
     if given is not None:
         return int(np.float32(given).view(np.uint32))
@@ -97,7 +97,7 @@ def _seed(node: Node) -> int:
 
 
 def random(builder: Builder, node: Node, kind: str, shape: Shape) -> Value:
-    """A tensor of random f32 numbers; see :class:`RandomAttributes`."""
+    """Build a tensor of random f32 numbers; :class:`RandomAttributes` describes its ``kind``."""
     return builder.op("Random", domain="loom", kind=kind, seed=_seed(node), shape=shape)
 
 
@@ -170,7 +170,7 @@ def _infer_bernoulli(node: Node) -> Inferred:
 
 
 def _expand_bernoulli(builder: Builder, node: Node) -> Sequence[Value]:
-    """1 with the probability that the input gives."""
+    """Draw 1 with the probability in the input, else 0."""
     value = in_type(builder, node.operand(0), FLOAT32)
     drawn = builder.op("Less", random(builder, node, "uniform", value.shape), value)
     return [builder.op("Cast", drawn, to=node.attributes.dtype or node.operand(0).dtype.onnx)]
@@ -199,7 +199,7 @@ def _infer_multinomial(node: Node) -> Inferred:
 
 
 def _expand_multinomial(builder: Builder, node: Node) -> Sequence[Value]:
-    """The largest of log probability plus Gumbel noise is a draw of the distribution."""
+    """Draw classes as the position of the largest log probability plus Gumbel noise."""
     value = in_type(builder, node.operand(0), FLOAT32)
     batch, classes = value.shape
     uniform = random(builder, node, "uniform", (batch, node.attributes.sample_size, classes))

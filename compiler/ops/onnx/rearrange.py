@@ -52,7 +52,7 @@ def _to_deep(attributes: BlockAttributes, channels: Dim, coordinates: Sequence[D
 
 
 def _to_wide(attributes: BlockAttributes, channels: Dim, coordinates: Sequence[Dim]) -> tuple[Dim, ...]:
-    """The inverse of :func:`_to_deep`."""
+    """Map coordinates of the deep tensor to those of the wide one, as the inverse of :func:`_to_deep`."""
     block = attributes.blocksize
     image, deep, row, column = coordinates
     if attributes.mode == "DCR":

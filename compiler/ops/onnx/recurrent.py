@@ -70,7 +70,7 @@ register(
 
 
 def recurrent_array(attributes: RecurrentAttributes, operands: Sequence[np.ndarray | None]) -> np.ndarray:
-    """``loom.Recurrent`` with numpy; operands by position, None for omitted ones."""
+    """Evaluate ``loom.Recurrent`` with numpy; operands by position, None for omitted ones."""
     padded: list[np.ndarray | None] = [*operands, *[None] * (7 - len(operands))]
     gates, weights, lengths, hidden, cell, peepholes, reset_bias = padded
     assert gates is not None and weights is not None
@@ -123,7 +123,7 @@ def recurrent_array(attributes: RecurrentAttributes, operands: Sequence[np.ndarr
 
 
 def _rounded(state: np.ndarray) -> np.ndarray:
-    """The state as 8-bit numbers of its own range stand for it."""
+    """Quantise the state to 8 bits by its own range, and return the dequantised numbers."""
     low, high = min(float(state.min(initial=0)), 0.0), max(float(state.max(initial=0)), 0.0)
     scale = np.float32((high - low) / 255.0 if high > low else 1.0)
     zero = np.clip(np.rint(-low / scale), 0, 255)
@@ -167,7 +167,10 @@ class Layer:
 
 
 def functions_of(node: Node, kind: str, directions: int) -> tuple[Function, ...]:
-    """The activation functions of all directions with their parameters, which are given to those that have them."""
+    """Return the activation functions of all directions.
+
+    Parameters are assigned in order to the functions that take them.
+    """
     attributes = node.attributes
     names = attributes.activations or _STANDARD[kind] * directions
     wanted = len(_STANDARD[kind]) * directions
@@ -267,8 +270,10 @@ def input_rows(builder: Builder, node: Node, layer: Layer) -> Value:
 
 
 def _biases(builder: Builder, node: Node, layer: Layer) -> tuple[Value | None, Value | None]:
-    """What is added to all gates [directions, 1, gates * units], and the bias of a GRU's candidate that the reset gate
-    multiplies [directions, units]."""
+    """Build the bias of all gates and the bias of a GRU's candidate that the reset gate multiplies.
+
+    Their shapes are [directions, 1, gates * units] and [directions, units].
+    """
     bias = node.optional(3)
     if bias is None:
         return None, None
@@ -287,8 +292,11 @@ def _biases(builder: Builder, node: Node, layer: Layer) -> tuple[Value | None, V
 def run_layer(
     builder: Builder, node: Node, layer: Layer, gates: Value, recurrence: Value, *, quantised: bool = False
 ) -> Sequence[Value]:
-    """The outputs of the operator from the gates' input products [directions, steps * batch, gates * units] without
-    biases, and the recurrence weights [directions, gates * units, units]."""
+    """Build the outputs of the operator from the gates' input products and the recurrence weights.
+
+    ``gates`` is [directions, steps * batch, gates * units], without biases; ``recurrence`` [directions, gates * units,
+    units].
+    """
     attributes = node.attributes
     bias, reset_bias = _biases(builder, node, layer)
     if bias is not None:

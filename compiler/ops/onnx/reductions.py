@@ -36,7 +36,7 @@ class ReduceOperatorAttributes:
 
 
 def reduced_axes(node: Node) -> tuple[int, ...]:
-    """The axes that input 1 names: none given means all, or nothing under ``noop_with_empty_axes``."""
+    """Return the axes of input 1: an empty list means all axes, or none under ``noop_with_empty_axes``."""
     rank = node.operand(0).rank
     axes: Sequence[int] = ()
     if node.optional(1) is not None:
@@ -87,7 +87,7 @@ def _square(builder: Builder, value: Value) -> Value:
 
 
 def _root(builder: Builder, value: Value) -> Value:
-    """The square root; of an integer the truncated one."""
+    """Build the square root; that of an integer is truncated."""
     if value.dtype.is_float:
         return builder.op("Sqrt", value)
     root = builder.op("Sqrt", builder.op("Cast", value, to=dtypes.FLOAT32.onnx))
@@ -107,7 +107,10 @@ def _log_sum(builder: Builder, value: Value, axes: tuple[int, ...], keepdims: bo
 
 
 def _log_sum_exp(builder: Builder, value: Value, axes: tuple[int, ...], keepdims: bool) -> Value:
-    """The largest element is subtracted first (a finite number, so that rows of infinities give infinities)."""
+    """Build log(sum(exp(x))), with the largest element subtracted first.
+
+    It is clamped to a finite number, so that rows of infinities give infinities.
+    """
     largest = reduce(builder, value, "max_number", axes)  # a NaN reaches the sum
     limit = float(np.finfo(np.float16 if value.dtype is dtypes.FLOAT16 else np.float32).max)
     finite = builder.op("Clip", largest, builder.scalar(-limit, largest), builder.scalar(limit, largest))

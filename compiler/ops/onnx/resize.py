@@ -65,7 +65,7 @@ class ResizeAttributes:
 
 
 def _known_floats(node: Node, position: int) -> list[float] | None:
-    """Elements of an optional input; an empty tensor is an omitted one."""
+    """Return the elements of an optional input; None where it is omitted or empty."""
     value = node.optional(position)
     if value is None:
         return None
@@ -73,7 +73,7 @@ def _known_floats(node: Node, position: int) -> list[float] | None:
 
 
 def resized_axes(node: Node) -> dict[int, Axis]:
-    """The axes that the node speaks of; all others stay as they are."""
+    """Return the axes that the node resizes; all others do not change."""
     attributes: ResizeAttributes = node.attributes
     shape = node.operand(0).shape
     axes = range(len(shape)) if attributes.axes is None else attributes.axes
@@ -104,7 +104,10 @@ def resized_axes(node: Node) -> dict[int, Axis]:
 
 
 def _scaled(node: Node, size: Dim, scale: float) -> Dim:
-    """``floor(size * scale)`` in float32; of a symbolic size as a fraction that gives the same for all its values."""
+    """Return ``floor(size * scale)`` in float32; for a symbolic size as a fraction that is equal for all its values.
+
+    Raise :class:`ShapeError` where the product is not finite.
+    """
     low, high = ix.bounds(size)
     with np.errstate(over="ignore"):
         largest = np.float32(high) * np.float32(scale)
@@ -170,7 +173,10 @@ def _infer_resize(node: Node) -> Inferred:
 
 
 def _is_identity(mode: str, axis: Axis) -> bool:
-    """Axes that keep their size are copied, whatever the rounding; a cropped one only if the crop is all of it."""
+    """Return whether resizing copies an axis: the size does not change, and a crop is the whole axis.
+
+    Rounding has no influence.
+    """
     same = axis.before == axis.after and axis.scale == 1.0
     return same and (mode != "tf_crop_and_resize" or axis.roi == (0.0, 1.0))
 
@@ -224,7 +230,7 @@ def _expand_resize(builder: Builder, node: Node) -> Sequence[Value]:
 
 
 def _nearest_map(builder: Builder, node: Node, value: Value, at: int, axis: Axis) -> tuple[AxisMap, Value]:
-    """An exact integer formula for the nearest element; where none agrees with the table, a Gather by the table."""
+    """Return an exact integer map to the nearest element; where none matches the table, Gather by the table."""
     attributes: ResizeAttributes = node.attributes
     shrinks = axis.scale is not None and axis.scale < 1
     mode = attributes.coordinate_transformation_mode

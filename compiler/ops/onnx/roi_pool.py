@@ -32,13 +32,13 @@ class MaxRoiPoolAttributes:
 
 
 def _whole(value: Expr) -> Expr:
-    """The nearest whole number, halves away from zero."""
+    """Round to the nearest whole number, halves away from zero."""
     nearest = ex.unary("floor", ex.unary("abs", value) + number(0.5))
     return ex.select(ex.compare("lt", value, number(0.0)), -nearest, nearest)
 
 
 def _read_bin(node: Node, coordinates: Sequence[Dim], read: Read) -> Expr:
-    """Whether an element of an axis lies in a bin."""
+    """Return whether an element of an axis is in a bin."""
     attributes: RoiAxisAttributes = node.attributes
     region, row, element = coordinates
     # the number of the batch comes first

@@ -51,7 +51,7 @@ _NUMPY: dict[str, Callable[..., None]] = {
 def scatter_array(
     data: np.ndarray, indices: np.ndarray, updates: np.ndarray, attributes: ScatterKernelAttributes
 ) -> np.ndarray:
-    """``loom.Scatter`` with numpy."""
+    """Evaluate ``loom.Scatter`` with numpy."""
     result = data.copy()
     where: tuple[np.ndarray, ...]
     if attributes.axis is None:
@@ -68,7 +68,7 @@ def scatter_array(
 
 
 def computed_type(dtype: DType) -> DType:
-    """The type in which a tensor of ``dtype`` is scattered."""
+    """Return the type in which a tensor of ``dtype`` is scattered."""
     if dtype.name in _WIDE:
         return dtype
     return FLOAT32 if dtype.is_float else INT32
@@ -77,7 +77,7 @@ def computed_type(dtype: DType) -> DType:
 def scatter(
     builder: Builder, data: Value, indices: Value, updates: Value, axis: int | None, reduction: str = "none"
 ) -> Value:
-    """``data`` with ``updates``; see :class:`ScatterKernelAttributes`."""
+    """Scatter ``updates`` into ``data``; :class:`ScatterKernelAttributes` describes ``axis`` and ``reduction``."""
     wide = computed_type(data.dtype)
     result = builder.op(
         "Scatter",

@@ -22,7 +22,7 @@ from .elementwise import define
 
 
 def extremum(op: str, left: Expr, right: Expr) -> Expr:
-    """``max`` or ``min`` that gives NaN when either operand is NaN."""
+    """Return the ``max`` or ``min`` that gives NaN when either operand is NaN."""
     if left.dtype not in ex.FLOATS:
         return ex.binary(op, left, right)
     wins = "gt" if op == "max" else "lt"
@@ -107,7 +107,7 @@ define("Where", lambda node, args: ex.select(args[0], args[1], args[2]), infer=_
 
 
 def clamp(value: Expr, low: Expr | None, high: Expr | None) -> Expr:
-    """``low`` where below it, then ``high`` where above it: NaN stays, and ``high`` wins when the bounds cross."""
+    """Clamp to ``low`` first, then to ``high``: NaN stays, and ``high`` wins when the bounds cross."""
     for operation, comparison, bound in (("max", "lt", low), ("min", "gt", high)):
         if bound is None:
             continue

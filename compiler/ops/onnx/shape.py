@@ -17,7 +17,7 @@ from ..registry import Inferred, Read, register
 
 
 def dims_array(shape: Sequence[Dim]) -> np.ndarray:
-    """Sizes as an int64 array, or as an object array where some are symbolic."""
+    """Return sizes as an int64 array, or as an object array where some are symbolic."""
     symbolic = any(isinstance(size, ix.Index) for size in shape)
     array = np.empty(len(shape), object if symbolic else np.int64)
     for axis, size in enumerate(shape):
@@ -32,7 +32,7 @@ class ShapeAttributes:
 
 
 def _selected(node: Node) -> Shape:
-    """The sizes that ``start`` and ``end`` keep; out-of-range ends are clamped, as for Python's slices."""
+    """Return the sizes from ``start`` to ``end``; out-of-range ends are clamped, as in Python's slices."""
     return node.operand(0).shape[node.attributes.start : node.attributes.end]
 
 

@@ -149,7 +149,10 @@ class SplitAttributes:
 
 
 def _split_sizes(node: Node) -> tuple[int, list[Dim]]:
-    """The axis, and the size of each part along it; only the last part may be smaller when the number is given."""
+    """Return the axis, and the size of each part along it.
+
+    With the attribute ``num_outputs`` only the last part may be smaller.
+    """
     value = node.operand(0)
     axis = checks.normalise_axis(node, node.attributes.axis, value.rank)
     size = value.shape[axis]
@@ -197,9 +200,9 @@ def _fold_split(node: Node, data: np.ndarray, *_: np.ndarray) -> list[np.ndarray
 
 
 def _number_of_outputs(raw: RawNode) -> None:
-    """As many equal parts as the node has outputs: the rule before version 18.
+    """Set ``num_outputs`` to the number of outputs: equal parts, the rule before version 18.
 
-    Version 18 wants the number or the sizes said; models that say neither exist, and onnxruntime takes them.
+    Version 18 requires the number or the sizes; models without either exist, and onnxruntime accepts them.
     """
     if "num_outputs" not in raw.attributes and (len(raw.inputs) < 2 or not raw.inputs[1]):
         raw.attributes["num_outputs"] = len(raw.outputs)
@@ -246,7 +249,7 @@ def _infer_concat(node: Node) -> Inferred:
 
 
 def _read_concatenated(node: Node, coordinates: Sequence[Dim], read: Read) -> Expr:
-    """A chain of guards, one an input: each input is read only where the coordinate falls into it."""
+    """Read through a chain of guards, one per input: each input is read only where the coordinate falls into it."""
     axis = _concat_axis(node)
     coordinate = coordinates[axis]
     result = checks.literal(0, node.output.dtype)

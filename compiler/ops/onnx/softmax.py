@@ -41,15 +41,15 @@ def _infer(node: Node) -> Inferred:
 
 
 def _shifted(builder: Builder, value: Value, axes: Sequence[int]) -> Value:
-    """``value`` less its largest number: exponentials of the result do not overflow.
+    """Subtract the largest number of each row from ``value``: exponentials of the result do not overflow.
 
-    A row with a NaN needs no largest element that is NaN: the NaN stays where it is, and reaches the sum.
+    A row with a NaN needs no largest element that is NaN: the NaN itself propagates to the sum.
     """
     return builder.op("Sub", value, reduce(builder, value, "max_number", axes))
 
 
 def weighted(builder: Builder, powers: Value, total: Value) -> Value:
-    """``powers / total``, of totals of 1 and more, with one division for all powers of a total."""
+    """Build ``powers / total``, for totals of 1 and more, with one division for all powers of a total."""
     return builder.op("Mul", powers, builder.op("Reciprocal", total))
 
 
@@ -71,7 +71,7 @@ def _log_softmax(builder: Builder, node: Node) -> Sequence[Value]:
 
 
 def _hardmax(builder: Builder, node: Node) -> Sequence[Value]:
-    """1 at the first largest element of each row, 0 elsewhere."""
+    """Build 1 at the first largest element of each row, 0 elsewhere."""
     value = node.operand(0)
     attributes: SoftmaxAttributes = node.attributes
     rows = value

@@ -56,7 +56,7 @@ def _infer_choose(node: Node) -> Inferred:
 
 
 def choose_boxes_array(node: Node, operands: Sequence[np.ndarray | None]) -> np.ndarray:
-    """``loom.ChooseBoxes`` with numpy: 1 at the places, in order of scores, whose boxes are chosen."""
+    """Evaluate ``loom.ChooseBoxes`` with numpy: 1 at the positions, in order of scores, of chosen boxes."""
     corners, scores, order, most, overlap, least, before = operands
     assert corners is not None and scores is not None and order is not None and most is not None
     attributes: ChooseBoxesAttributes = node.attributes
@@ -77,7 +77,7 @@ def choose_boxes_array(node: Node, operands: Sequence[np.ndarray | None]) -> np.
 
 
 def _overlaps(box: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Intersection over union of a box with each of the others, -1 where there is none."""
+    """Return the intersection over union of a box with each of the others, -1 where they do not intersect."""
     low, high = np.maximum(box[:2], others[:, :2]), np.minimum(box[2:], others[:, 2:])
     inner = (high - low).prod(-1)
     areas = (others[:, 2:] - others[:, :2]).prod(-1)
@@ -106,7 +106,7 @@ class SuppressionAttributes:
 
 
 def _corners(builder: Builder, boxes: Value, centered: bool) -> Value:
-    """[batches, boxes, 4]: the lower corner, then the upper one."""
+    """Build [batches, boxes, 4]: the lower corner, then the upper one."""
 
     def part(start: int) -> Value:
         bounds = (builder.constant(np.array([number])) for number in (start, start + 2, 2))
@@ -146,7 +146,10 @@ def _expand_kept(builder: Builder, node: Node) -> Sequence[Value]:
 
 
 def _calls(size: int, block: int, most: int) -> list[tuple[int, int, int]]:
-    """Which blocks each call decides, and the rounds of its loops: at most :data:`ROUNDS` where it can."""
+    """Return the range of blocks ``[first, stop)`` of each call, and the iterations of its loops.
+
+    A call has at most :data:`ROUNDS` iterations, unless a single block needs more.
+    """
     blocks = -(-size // block)
     fixed = 4 * (-(-size // 32)) + 64
     calls, first, rounds = [], 0, fixed
@@ -160,13 +163,13 @@ def _calls(size: int, block: int, most: int) -> list[tuple[int, int, int]]:
 
 
 def _given(node: Node, position: int) -> Value | None:
-    """An optional operand; one without elements is as good as none."""
+    """Return an optional operand; one without elements counts as omitted."""
     value = node.optional(position)
     return None if value is None or value.elements == 0 else value
 
 
 def _most(builder: Builder, node: Node, size: int) -> tuple[Value, int]:
-    """How many boxes of a class may be chosen, [1] int32, and what is known of it at compile time."""
+    """Build the limit of boxes per class, [1] int32, and return it with its upper bound at compile time."""
     most = _given(node, 3)
     assert most is not None, "without it nothing is chosen"
     known = size if most.known is None else min(int(most.known.reshape(-1)[0]), size)
@@ -221,7 +224,7 @@ register(
 
 
 def _found(node: Node) -> np.ndarray:
-    """The result where it is known; raises :class:`NotKnownError` where it is not."""
+    """Return the result where it is known. Raise :class:`NotKnownError` where it is not."""
     boxes, scores = node.operand(0), node.operand(1)
     for position, value in enumerate((boxes, scores)):
         if not value.dtype.is_float:

@@ -52,7 +52,10 @@ def _infer(node: Node) -> Inferred:
 
 
 def _check_pools(node: Node) -> None:
-    """The pool has whole n-grams of every length, each with a column and, where there are weights, a weight."""
+    """Check that the pool has whole n-grams of every length, each with a column and, if there are any, a weight.
+
+    Raise :class:`ShapeError` otherwise.
+    """
     attributes: TfIdfVectorizerAttributes = node.attributes
     bounds, count = [*attributes.ngram_counts, len(attributes.pool_int64s)], 0
     for length, (start, stop) in enumerate(pairwise(bounds), 1):
@@ -65,7 +68,7 @@ def _check_pools(node: Node) -> None:
 
 
 def _pools(node: Node) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-    """(n, n-grams [count, n], their columns in the output) of each length that is asked for."""
+    """Yield (n, n-grams [count, n], their columns in the output) of each requested length."""
     attributes: TfIdfVectorizerAttributes = node.attributes
     bounds = [*attributes.ngram_counts, len(attributes.pool_int64s)]
     done = 0
@@ -103,7 +106,7 @@ def _axes(builder: Builder, *axes: int) -> Value:
 
 
 def _counts(builder: Builder, rows: Value, tokens: int, length: int, grams: np.ndarray, skips: int) -> Value | None:
-    """How often each n-gram occurs in each row, [rows, n-grams], over all numbers of skips; None: rows are too short.
+    """Count each n-gram in each row over all numbers of skips, [rows, n-grams]; None where rows are too short.
 
     A single token has no distances: it is counted once, not for every number of skips.
     """

@@ -53,7 +53,7 @@ def _kept_shape(shape: Shape, axis: int, k: Dim) -> Shape:
 
 
 def top_indices_array(array: np.ndarray, axis: int, k: int, largest: bool, run: int | None = None) -> np.ndarray:
-    """``loom.TopIndices`` with numpy: stable, NaN above all numbers."""
+    """Evaluate ``loom.TopIndices`` with numpy: stable, NaN above all numbers."""
     size = array.shape[axis]
     if run is not None and size > run:
         starts = range(0, size, run)
@@ -111,7 +111,7 @@ def _expand(builder: Builder, node: Node) -> Sequence[Value]:
 
 
 def top_indices(builder: Builder, value: Value, axis: int, k: Dim, largest: bool) -> Value:
-    """int32 positions of the first ``k`` elements along ``axis`` in sorted order."""
+    """Build the int32 positions of the first ``k`` elements along ``axis`` in sorted order."""
     size = value.shape[axis]
     if not isinstance(size, int) or not isinstance(k, int) or size <= RUN:
         return builder.op("TopIndices", value, domain="loom", axis=axis, k=k, largest=largest)

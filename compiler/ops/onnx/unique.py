@@ -37,7 +37,7 @@ class AxisAttributes:
 
 
 def _slices(builder: Builder, node: Node) -> tuple[Value, int]:
-    """The operand as [slices, elements], and the number of slices."""
+    """Reshape the operand to [slices, elements], and return it with the number of slices."""
     value = node.operand(0)
     if value.dtype == BOOL:
         value = builder.op("Cast", value, to=UINT8.onnx)
@@ -79,7 +79,7 @@ register(
 
 
 def _expand_starts(builder: Builder, node: Node) -> Sequence[Value]:
-    """Whether each slice in sorted order differs from the one before it."""
+    """Compare each slice in sorted order with the one before it, and mark those that differ."""
     slices, count = _slices(builder, node)
     order = node.operand(1)
     places = builder.op("Range", *(builder.constant(np.array(number, np.int32)) for number in (0, count, 1)))
@@ -131,7 +131,7 @@ def _shapes(node: Node, count: Dim) -> Inferred:
 
 
 def _distinct(node: Node) -> Dim:
-    """How many there are; a number where their first occurrences are sorted, which depends on how many are."""
+    """Return the number of distinct slices; a plain number where first occurrences are sorted, which depends on it."""
     read = checks.static_dims if node.attributes.sorted else checks.static_integers
     (count,) = read(node, 3, "the number of distinct slices")
     return count
@@ -194,7 +194,7 @@ def _found(node: Node) -> list[np.ndarray]:
 
 
 def unique_arrays(array: np.ndarray, axis: int | None, in_order: bool) -> list[np.ndarray]:
-    """The results of Unique with numpy; raises :class:`ValueError` for an axis that the array lacks."""
+    """Evaluate Unique with numpy. Raise :class:`ValueError` for an axis that the array lacks."""
     wide = array.astype(np.float32) if array.dtype.itemsize < 4 and array.dtype.kind not in "biu" else array
     _, firsts, inverse, counts = np.unique(wide, True, True, True, axis=axis)
     inverse = inverse.reshape(-1)

@@ -26,7 +26,7 @@ class MaxUnpoolAttributes:
 
 
 def _unpooled(node: Node) -> tuple[Dim, ...]:
-    """The shape whose elements the indices count."""
+    """Return the shape whose elements the indices count."""
     attributes: MaxUnpoolAttributes = node.attributes
     value = node.operand(0)
     count = value.rank - 2

@@ -33,7 +33,10 @@ def _store_reshaped(node: Node, coordinates: Sequence[Dim]) -> Sequence[Dim]:
 
 
 def reshaped_dims(node: Node, shape: Shape, wanted: Sequence[Dim], allow_zero: bool) -> Shape:
-    """The shape that a Reshape to ``wanted`` gives: 0 copies a size (unless ``allow_zero``), -1 takes what is left."""
+    """Return the shape of a Reshape to ``wanted``.
+
+    0 copies a size (unless ``allow_zero``), -1 takes the remaining elements.
+    """
     dims = list(wanted)
     if not allow_zero:
         for axis, size in enumerate(dims):
@@ -71,7 +74,7 @@ def _infer_reshape(node: Node) -> Inferred:
 
 
 def _fold_to_output_shape(node: Node, data: np.ndarray, *_: Any) -> np.ndarray:
-    """Row-major elements in the inferred shape, which known data makes concrete."""
+    """Reshape the elements, in row-major order, to the inferred shape, which known data makes concrete."""
     return data.reshape([checks.concrete(node, size, "a size") for size in node.output.shape])
 
 
@@ -213,7 +216,7 @@ def _infer_expand(node: Node) -> Inferred:
 
 
 def broadcast_coordinates(shape: Shape, coordinates: Sequence[Dim]) -> list[Dim]:
-    """Coordinates within a tensor of ``shape`` of an element of a tensor that it was broadcast to."""
+    """Map coordinates in a broadcast tensor to coordinates in the tensor of ``shape`` that it was broadcast from."""
     trailing = coordinates[len(coordinates) - len(shape) :]
     return [0 if checks.is_size(size, 1) else coordinate for size, coordinate in zip(shape, trailing)]
 
