@@ -15,7 +15,7 @@ from ..rewriting.rules import operator_key
 from .partition import Partition
 
 #: Elements that one thread may compute for each element of its kernel's result: inlined nodes, each at every place
-EVALUATION_LIMIT = 512
+EVALUATION_LIMIT = 256
 #: Nodes that compute coordinates, each from those of the one before: bounds the depth of index arithmetic
 NESTING_LIMIT = 32
 
@@ -48,7 +48,7 @@ class Places:
         operands = definition.data_inputs(user)
         reads = -(-definition.reads // len(operands))  # of each operand
         sharing = 1 if definition.is_view else len(operands)
-        others = tuple(value.id for value in operands if value is not operand)
+        others = tuple(value.id for value in user.inputs if value is not None and value is not operand)
         found: set[int] = set()
         for position, value in enumerate(user.inputs):
             if value is operand:

@@ -108,8 +108,12 @@ def product_coordinates(
 ) -> Shape | None:
     """Where ``product`` is read for the element of ``value`` at ``where``; None if that is several elements."""
     found: set[Shape] = set()
+    seen: set[tuple[Value, Shape]] = set()
 
     def visit(current: Value, at: Shape) -> None:
+        if (current, at) in seen:
+            return
+        seen.add((current, at))
         node = current.producer
         if node is product:
             found.add(at)

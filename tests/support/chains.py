@@ -122,12 +122,46 @@ def rolls(length: int) -> onnx.ModelProto:
     return _chain(length, step, (16,), constants=constants)
 
 
+def shifts(length: int) -> onnx.ModelProto:
+    """Return a chain of sums of two Pads, which shift by one row in either direction, and lose a row each."""
+
+    def step(number: int, value: str) -> list[onnx.NodeProto]:
+        return [
+            helper.make_node("Pad", [value, "up"], [f"p{number}"]),
+            helper.make_node("Slice", [f"p{number}", "zero", "rows"], [f"a{number}"]),
+            helper.make_node("Pad", [value, "down"], [f"q{number}"]),
+            helper.make_node("Slice", [f"q{number}", "one", "end"], [f"b{number}"]),
+            helper.make_node("Add", [f"a{number}", f"b{number}"], [f"v{number}"]),
+        ]
+
+    constants = {name: np.array([at], np.int64) for name, at in {"zero": 0, "one": 1, "rows": 16, "end": 17}.items()}
+    constants |= {"up": np.array([1, 0, 0, 0], np.int64), "down": np.array([0, 0, 1, 0], np.int64)}
+    return _chain(length, step, (16, 5), constants=constants)
+
+
+def scores(length: int) -> onnx.ModelProto:
+    """Return an attention whose scores are doubled time and again between their product and the softmax."""
+    nodes = [
+        helper.make_node("MatMul", ["q", "k"], ["x"]),
+        *binary(length, "Add", itself=True).graph.node,
+        helper.make_node("Softmax", [f"v{length - 1}"], ["p"]),
+        helper.make_node("MatMul", ["p", "v"], ["y"]),
+    ]
+    shapes = {"q": (2, 64, 32), "k": (2, 32, 64), "v": (2, 64, 32)}
+    inputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in shapes.items()]
+    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)]
+    graph = helper.make_graph(nodes, "scores", inputs, outputs)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
+
+
 CHAINS: dict[str, Callable[[int], onnx.ModelProto]] = {
     "gathers": gathers,
     "gathers of itself": gathers_of_itself,
     "reshapes": reshapes,
     "resizes": resizes,
     "rolls": rolls,
+    "scores": scores,
+    "shifts": shifts,
     **{
         f"pads {mode}": lambda length, mode=mode: pads(length, mode) for mode in ("constant", "reflect", "edge", "wrap")
     },
