@@ -1,4 +1,4 @@
-"""Every access of a kernel lies inside its operand, also without the bounds checks of the shader's compiler.
+"""Keep every access of a kernel inside its operand, also without the bounds checks of the shader's compiler.
 
 A hook's parameters are in the range of their variables: the template sees to that.  From there on an access is inside
 if
@@ -7,7 +7,7 @@ if
 * it was made for logical coordinates, each of which is inside its axis; a condition that guards the access counts.
 
 What neither shows gets a bound of its own: a load the nearest position inside, a store a condition.  Such are the last
-thread of a map kernel, which computes up to three elements that nobody reads, and windows that reach over the border.
+thread of a map kernel, which computes up to three unused elements, and windows that reach over the border.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Facts = tuple[Fact, ...]
 
 
 def facts_of(condition: Expr | None) -> Facts:
-    """What the comparisons of coordinates in a conjunction tell."""
+    """Return the facts that the comparisons of coordinates in a conjunction imply."""
     found: list[Fact] = []
     stack = [] if condition is None else [condition]
     while stack:
@@ -65,7 +65,7 @@ def _number(node: Expr) -> Dim | None:
 
 
 def is_inside(coordinate: Dim, size: Dim, facts: Facts) -> bool:
-    """Whether ``0 <= coordinate < size``."""
+    """Return whether ``facts`` imply ``0 <= coordinate < size``."""
     low = ix.bounds(coordinate)[0] >= 0 or any(
         not fact.is_less and ix.bounds(_shifted(coordinate, fact))[0] >= 0 for fact in facts
     )
@@ -76,7 +76,7 @@ def is_inside(coordinate: Dim, size: Dim, facts: Facts) -> bool:
 
 
 def _shifted(coordinate: Dim, fact: Fact) -> Dim:
-    """The coordinate with the right side of a comparison in place of its left side."""
+    """Return the coordinate with the left side of a comparison replaced by its right side."""
     return ix.add(ix.add(coordinate, ix.multiply(fact.left, -1)), fact.right)
 
 
@@ -96,7 +96,7 @@ class Accesses:
         self._stores.setdefault(position, set()).add((value, where))
 
     def bounded(self, hooks: Iterable[Hook], values: Mapping[str, Value]) -> list[Hook]:
-        """The hooks with every access inside; ``values`` are the tensors behind the operands."""
+        """Return the hooks with every access in bounds; ``values`` are the tensors of the named operands."""
         self._done.clear()
         return [self._hook(hook, values) for hook in hooks]
 
@@ -121,7 +121,7 @@ class Accesses:
         return replace(store, value=value, position=position, condition=condition)
 
     def _expression(self, value: Expr, facts: Facts, values: Mapping[str, Value]) -> Expr:
-        """``value`` where ``facts`` hold, with its loads inside; a guard's condition counts for what it protects."""
+        """Return ``value`` with its loads in bounds, given ``facts``; a guard's condition adds facts for its value."""
         done = self._done.setdefault(facts, {})
         stack = [value]
         while stack:
@@ -158,7 +158,7 @@ class Accesses:
         return ex.load(payload.operand, payload.dtype, position, node.dtype)
 
     def _position(self, position: Dim, facts: Facts, values: Mapping[str, Value]) -> Dim:
-        """The same with the loads of its run-time integers inside."""
+        """Return the position with the loads of its run-time integers in bounds."""
         if not ix.opaque_payloads(position):
             return position
 
@@ -188,7 +188,7 @@ class Accesses:
 
 
 def _vector(position: Dim, value: Value) -> tuple[Dim, Dim] | None:
-    """For four aligned neighbours their number, and how many fours the padded memory holds."""
+    """Return the index of an aligned vector of four neighbours and the vectors in the padded memory, else None."""
     if value.dtype.itemsize > LANES or not is_aligned(position):
         return None
     base, _ = split_lane(position)
@@ -197,19 +197,19 @@ def _vector(position: Dim, value: Value) -> tuple[Dim, Dim] | None:
 
 
 def _guard(position: Dim, value: Value) -> Expr:
-    """The condition of a store; the same for four aligned neighbours, so that one thread still owns their words."""
+    """Return the bounds check of a store; of four aligned neighbours together, so that one thread owns their words."""
     vector = _vector(position, value)
     return ex.in_range(position, 0, _memory(value)) if vector is None else ex.in_range(vector[0], 0, vector[1])
 
 
 def _memory(value: Value) -> Dim:
-    """Elements that the memory of a tensor has room for."""
+    """Return the number of elements that the memory of a tensor has room for."""
     elements = value.layout.stored_elements(value.shape)
     return elements if isinstance(elements, ix.Index) else padded_bytes(elements, value.dtype) * 8 // value.dtype.bits
 
 
 def _nearest(position: Dim, memory: Dim) -> Dim:
-    """The position inside that is nearest; four aligned neighbours stay so."""
+    """Clamp a position to the memory; four aligned neighbours stay aligned."""
     if not isinstance(memory, ix.Index) and memory % LANES == 0 and depends_on_lane(position) and is_aligned(position):
         base, _ = split_lane(position)
         assert base is not None

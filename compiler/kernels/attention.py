@@ -48,7 +48,7 @@ VECTOR = "vec4<f32>"
 
 
 def _build(context: GroupContext) -> Built:
-    """The kernel of a SoftmaxProduct with its scores and its fused consumers."""
+    """Build the kernel of a SoftmaxProduct with its scores and its fused consumers."""
     hooks = Hooks(context)
     batch, m, n = (ix.bounds(size)[1] for size in (hooks.batch_size, hooks.m_size, hooks.n_size))
     key = problem_key(
@@ -140,7 +140,7 @@ class Hooks:
         }
 
     def rounds(self, tile: attention_tiles.AttentionTile) -> int:
-        """Rounds of the loops of a thread."""
+        """Return the trip count of a thread's loops."""
         keys = most(ix.ceildiv(self.n_size, self.parts))
         if isinstance(tile, TileAttention):
             copies = (tile.block + 2 * -(-keys // tile.keys) * tile.keys) * max(self.key_vectors, self.value_vectors)
@@ -176,7 +176,7 @@ class Hooks:
         return where
 
     def _elements(self, size: int) -> tuple[Dim, Expr | None]:
-        """Four neighbours of vector ``step``, the last one again past the end, and where they are inside."""
+        """Return the four neighbours of vector ``step``, the last one again past the end, and their bounds check."""
         wide = lanes_of(ix.coordinate("step", -(-size // LANES)))
         if size % LANES == 0:
             return wide, None
@@ -256,14 +256,14 @@ class Attention(KernelFamily):
         return find_scores(anchor, rank, outputs, taken, ops)
 
     def reuse(self, region: Region, user: Node, operand: Value) -> Reuse:
-        """Keys and values are read once for each of several blocks of queries."""
+        """Return ``MANY`` for keys and values that each of several blocks of queries reads, else ``ONCE``."""
         if region.anchor.attributes.parts > 1 or ix.bounds(region.domain[-2])[1] <= FEW_ROWS:
             return Reuse.ONCE
         reads_many = user is region.anchor or (region.scores and user is region.scores.product)
         return Reuse.MANY if reads_many and operand is user.operand(1) else Reuse.ONCE
 
     def preferred_axes(self, region: Region) -> list[tuple[Value, int]]:
-        """Values are read along their elements, queries and keys along the terms of the product."""
+        """Return the axes to store innermost: elements of values, and of queries and keys the terms of the product."""
         values = region.anchor.operand(1)
         if region.scores is None:
             return [(values, values.rank - 1)]
@@ -277,7 +277,7 @@ class Attention(KernelFamily):
         return "the scores of a part of an attention are exact" if anchor.attributes.parts > 1 else None
 
     def overflow(self, node: Node, operands: Sequence[Overflow]) -> Overflow:
-        """Results are means of the values, whatever the scores are."""
+        """Return the overflow of the values: results are means of them, whatever the scores are."""
         return operands[1]
 
     def reference(self, node: Node, operands: Sequence[np.ndarray], sizes: Sizes) -> np.ndarray:

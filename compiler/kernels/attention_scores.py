@@ -27,9 +27,10 @@ SEARCHED = 64
 def find_scores(
     anchor: Node, rank: Mapping[Node, int], outputs: set[Value], taken: Mapping[Node, object], operators: Registry
 ) -> Scores | tuple[Node, str]:
-    """The product behind the scores of ``anchor`` and the nodes between; or the nearest product and the reason.
+    """Find the product that computes the scores of ``anchor``, and the nodes between.
 
-    ``taken`` are nodes that other kernels compute.  Without any product the answer names the anchor itself.
+    Returns the nearest product and the reason if none can be fused, or ``anchor`` and the reason if there is no
+    product. ``taken`` are nodes that other kernels compute.
     """
     refused: tuple[Node, str] = (anchor, "its scores do not come from a matrix product")
     for product, between in _products(anchor, operators):
@@ -43,7 +44,7 @@ def find_scores(
 
 
 def _products(anchor: Node, operators: Registry) -> list[tuple[Node, set[Node]]]:
-    """Products that the scores are computed from elementwise, nearest first, with the nodes on the way."""
+    """Return the products that reach the scores through elementwise nodes, nearest first, with the nodes on the way."""
     below: dict[Node, set[Node]] = {}  #: a producer -> map nodes that lead from it to the scores
     found: list[Node] = []
     start = anchor.operand(0).producer
@@ -106,7 +107,7 @@ def _refusal(
 def product_coordinates(
     value: Value, where: Sequence[Dim], product: Node, between: set[Node], operators: Registry
 ) -> Shape | None:
-    """Where ``product`` is read for the element of ``value`` at ``where``; None if that is several elements."""
+    """Return where the element of ``value`` at ``where`` reads ``product``; None if it reads several elements."""
     found: set[Shape] = set()
     seen: set[tuple[Value, Shape]] = set()
 

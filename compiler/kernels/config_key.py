@@ -16,17 +16,17 @@ _COSTLY = frozenset({"exp", "log", "tanh", "erf", "pow", "sin", "cos", "sqrt", "
 
 
 def extent(size: Dim) -> str:
-    """A size; of a dynamic one its upper bound, marked."""
+    """Format a size; of a dynamic one its upper bound with a mark (``<=N``)."""
     return str(size) if isinstance(size, int) else f"<={ix.bounds(size)[1]}"
 
 
 def loaded_types(*values: Expr) -> str:
-    """Storage types of what expressions load, ``none`` if they load nothing."""
+    """Return the storage types of what expressions load, ``none`` if they load nothing."""
     return "+".join(sorted({str(load.payload.dtype) for value in values for load in ex.loads(value)})) or "none"
 
 
 def epilogue(stores: Iterable[Store]) -> str:
-    """The class of what happens to a result on its way to memory: ``N`` loads, ``f`` if functions are called."""
+    """Return the class of an epilogue: the number of its loads, followed by ``f`` if it calls functions."""
     values = [store.value for store in stores]
     count = sum(1 for value in values for _ in ex.loads(value))
     costly = any(node.op in _COSTLY for value in values for node in ex.walk(value))
@@ -34,6 +34,6 @@ def epilogue(stores: Iterable[Store]) -> str:
 
 
 def window_of(attributes: Any) -> str:
-    """Kernel, strides and dilations of a convolution."""
+    """Format kernel, strides and dilations of a convolution."""
     sizes = ("x".join(map(str, each)) for each in (attributes.kernel, attributes.strides, attributes.dilations))
     return "/".join(sizes)

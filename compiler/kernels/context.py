@@ -93,12 +93,12 @@ class GroupContext:
         return Built(spec, bound, draft.flops, tuple(self._decisions.values()))
 
     def _features(self) -> tuple[str, ...]:
-        """Optional features that the text may use: those that pay on the device."""
+        """Return the optional features that the text may use: those that are faster on the device."""
         return (LONG_WORDS,) if self.target.prefers_long_words and self.target.has_feature(LONG_WORDS) else ()
 
 
 def _loaded(hooks: Iterable[Hook]) -> list[str]:
-    """Names of the operands that hooks load, in the order in which they were named."""
+    """Return the names of the operands that hooks load, in the order in which they were bound."""
     loaded: set[str] = set()
     for hook in hooks:
         results = () if hook.result is None else (hook.result,)

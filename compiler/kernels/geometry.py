@@ -12,14 +12,14 @@ from ..target import Target
 
 
 def lanes_of(base: Dim) -> Dim:
-    """The coordinate of four neighbours: ``4 * base + lane``."""
+    """Return the coordinate of four neighbours: ``4 * base + lane``."""
     return ix.add(ix.multiply(base, LANES), lane_variable())
 
 
 def linear_grid(threads: Dim, workgroup_size: int, target: Target) -> Grid:
-    """Workgroups for a flat range of threads; a second dimension where the first would exceed the limit.
+    """Return the workgroups for a flat range of threads; in two dimensions where one would exceed the device's limit.
 
-    Kernels compute their number as ``id.x + id.y * groups.x * workgroup_size`` and return if it is too large.
+    Kernels compute their index as ``id.x + id.y * groups.x * workgroup_size`` and return if it is out of range.
     """
     groups = ix.ceildiv(threads, workgroup_size)
     limit = target.limit("max-compute-workgroups-per-dimension")
@@ -29,10 +29,10 @@ def linear_grid(threads: Dim, workgroup_size: int, target: Target) -> Grid:
 
 
 def unflatten(flat: Dim, sizes: Sequence[Dim]) -> list[Dim]:
-    """Coordinates of element ``flat`` in a row-major block of ``sizes``; the outermost that is not 1 is not reduced.
+    """Return the coordinates of element ``flat`` in a row-major block of ``sizes``.
 
-    So neighbours along the innermost axis stay neighbours for elements past the end too, whose coordinates are too
-    large.
+    The outermost axis that is not 1 is not reduced, so neighbours along the innermost axis stay neighbours for elements
+    past the end too: their outermost coordinate is out of range.
     """
     coordinates: list[Dim] = [0] * len(sizes)
     wide = [axis for axis, size in enumerate(sizes) if size != 1]

@@ -24,12 +24,12 @@ Choice = TypeVar("Choice")
 
 
 def most(size: Dim) -> int:
-    """The largest value of a dimension, at least 0."""
+    """Return the largest value of a dimension, at least 0."""
     return max(ix.bounds(size)[1], 0)
 
 
 def within(target: Target, candidates: Sequence[Choice], rounds: Callable[[Choice], int]) -> list[Choice]:
-    """The candidates whose loops end in time; all of them if none does."""
+    """Return the candidates whose trip counts the target allows, or all candidates if it allows none of them."""
     limit = target.max_loop_trips
     if limit is None:
         return list(candidates)
@@ -37,7 +37,7 @@ def within(target: Target, candidates: Sequence[Choice], rounds: Callable[[Choic
 
 
 def of_hooks(hooks: Iterable[Hook]) -> int:
-    """Rounds of the loops inside one call of each hook: divisions of 64-bit integers and integer powers have such."""
+    """Return the trip counts inside one call of each hook: 64-bit divisions and integer powers have loops."""
     return sum(_of_hook(hook) for hook in hooks)
 
 

@@ -45,7 +45,7 @@ class MapConfig:
 
 
 def _build(context: GroupContext) -> Built:
-    """The kernel of a map group."""
+    """Build the kernel of a map group."""
     output = context.group.output
     layout, shape = output.layout, output.shape
     axes = layout.physical_axes(shape)
@@ -89,7 +89,7 @@ def _logical(physical: list[Dim], order: list[int]) -> tuple[Dim, ...]:
 
 
 def _zero_padding(value: Expr, where: tuple[Dim, ...], shape: tuple[Dim, ...], axes: list[tuple[int, Dim]]) -> Expr:
-    """Padded elements of a weight are zero."""
+    """Return ``value`` guarded to be zero in the padding of a weight."""
     inside = ex.const(True, "bool")
     for axis, stored in axes:
         if stored != shape[axis]:
@@ -113,7 +113,7 @@ class Map(KernelFamily):
         return _build(context) if crossing is None else transpose.build(context, crossing)
 
     def can_store(self, context: GroupContext, dtype: DType) -> bool:
-        """All can but those that go through tiles; weights are made once."""
+        """Return whether the kernel can store ``dtype``: only transposing tiles cannot, unless they store a weight."""
         return context.group.constant or transpose.find_crossing(context) is None
 
 

@@ -62,7 +62,7 @@ def compute_map(node: Node, operands: Sequence[np.ndarray | None], sizes: Sizes)
 
 
 def _broadcast_coordinates(value: Value, coordinates: Sequence[Dim]) -> list[Dim]:
-    """Where an operand is read for an output element, under numpy's broadcasting."""
+    """Return the coordinates of an operand for an output element, under numpy's broadcasting."""
     own = coordinates[len(coordinates) - value.rank :]
     return [0 if not isinstance(size, ix.Index) and size == 1 else where for size, where in zip(value.shape, own)]
 
@@ -82,7 +82,7 @@ def _load(load: Load, where: tuple[np.ndarray, ...], operands: Sequence[np.ndarr
 
 
 def _check_narrow(node: Node, array: np.ndarray, output: Value) -> None:
-    """8- and 16-bit integers must have been wrapped by the operator: stores keep the low bits only."""
+    """Raise :class:`InternalError` unless the operator wrapped its 8- or 16-bit integers: stores truncate them."""
     dtype = output.dtype
     if dtype.is_integer and dtype.bits < 32 and array.size:
         low, high = dtype.integer_range

@@ -31,7 +31,7 @@ class OperandReader:
         self._bound: dict[Value, tuple[Shape, Expr]] = {}
 
     def read(self, value: Value, coordinates: Sequence[Dim]) -> Expr:
-        """The element of ``value`` at logical ``coordinates``, in the value's compute type."""
+        """Return the element of ``value`` at logical ``coordinates``, in the value's compute type."""
         where = tuple(coordinates)
         stop = self._bound.get(value)
         if stop is not None:
@@ -56,7 +56,7 @@ class OperandReader:
         return self.evaluate(producer, where)
 
     def evaluate(self, node: Node, where: tuple[Dim, ...]) -> Expr:
-        """The expression of a map node's result at ``where``."""
+        """Return the expression of a map node's result at ``where``."""
         definition = self.operators.of(node)
         output = node.outputs[0]
         if definition.element is not None:
@@ -81,7 +81,7 @@ class OperandReader:
         return inner
 
     def bind(self, value: Value, where: Shape, element: Expr) -> None:
-        """Let ``element`` stand for ``value``, which may be read at the coordinates ``where`` alone."""
+        """Substitute ``element`` for ``value``, which may be read at the coordinates ``where`` only."""
         self._bound[value] = (where, element)
 
     def bound(self, value: Value) -> tuple[Shape, Expr]:
@@ -90,8 +90,8 @@ class OperandReader:
 
     @staticmethod
     def _known(value: Value, where: tuple[Dim, ...]) -> Expr | None:
-        """Elements that are known at compile time become literals, or symbols."""
-        if value.elements == 0:  # never read: whoever asks guards it away (an empty part of a Concat)
+        """Return the element as a literal or a symbol if it is known at compile time, else None."""
+        if value.elements == 0:  # never read: a guard excludes it (an empty part of a Concat)
             return ex.const(0, value.dtype.compute)
         if value.known is None or value.known.size > 1:
             return None
@@ -102,7 +102,7 @@ class OperandReader:
         return ex.const(element.item() if hasattr(element, "item") else element, dtype)
 
     def load(self, value: Value, where: tuple[Dim, ...]) -> Expr:
-        """A load from memory at the position that the value's layout gives."""
+        """Return a load from memory at the position that the value's layout assigns to ``where``."""
         if not value.dtype.on_device:
             raise DeviceLimitError(f"{value.dtype} tensors have no storage on the device", tensor=value.name)
         position = value.layout.position(value.shape, where)
@@ -111,7 +111,7 @@ class OperandReader:
         return load
 
     def name(self, value: Value) -> str:
-        """Name of the operand bound for ``value``: ``y`` for the output, ``y1`` ... for further ones, or ``x0`` ..."""
+        """Return the name of the operand of ``value``: ``y``, ``y1`` ... for outputs, ``x0``, ``x1`` ... for inputs."""
         if value is self.group.output:
             return "y"
         if value in self.group.also:
@@ -122,7 +122,7 @@ class OperandReader:
 
     @staticmethod
     def vectorizes(value: Expr) -> bool:
-        """Whether every load that differs by lane is an aligned load of four neighbours."""
+        """Return whether every load that differs by lane is an aligned load of four neighbours."""
         return all(
             is_aligned(node.payload.position) for node in ex.loads(value) if depends_on_lane(node.payload.position)
         )

@@ -12,7 +12,7 @@ from .context import GroupContext
 
 
 def read_padded(context: GroupContext, value: Value, image: Dim, channel: Dim, positions: Sequence[Dim]) -> Expr:
-    """An element of ``value`` [N, C, spatial...]; zero where a spatial position lies outside."""
+    """Read an element of ``value`` [N, C, spatial...]; zero where a spatial position is out of range."""
     inside = ex.const(True, "bool")
     for position, size in zip(positions, value.shape[2:], strict=True):
         inside = ex.binary("and", inside, ex.in_range(position, 0, size))

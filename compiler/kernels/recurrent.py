@@ -50,7 +50,7 @@ class RecurrentConfig:
 
 
 def _build(context: GroupContext) -> Built:
-    """The kernel of a Recurrent with its fused consumers."""
+    """Build the kernel of a Recurrent with its fused consumers."""
     node = context.anchor
     attributes = node.attributes
     steps, directions, batch, units = _sizes(node)
@@ -88,7 +88,7 @@ def _build(context: GroupContext) -> Built:
 
 
 def _hooks(context: GroupContext) -> list[Hook]:
-    """Elements of the operands (zeros for absent ones), the activations, and the store."""
+    """Return the hooks for elements of the operands (zeros for absent ones), for the activations, and for the store."""
     node, attributes = context.anchor, context.anchor.attributes
     steps, directions, batch, units = _sizes(node)
     time, direction = ix.coordinate("time", node.output.shape[0]), ix.coordinate("direction", directions)
@@ -139,13 +139,15 @@ def _length(context: GroupContext, steps: Dim, image: Dim) -> Expr:
 
 
 def _reverse(direction: str) -> str:
-    """A WGSL condition: whether a direction runs from the end to the start."""
+    """Return the WGSL condition that a direction runs from the end to the start."""
     return {"forward": "false", "reverse": "true"}.get(direction, "direction == 1")
 
 
 def _activations(attributes: Any) -> list[Hook]:
-    """``activate_0``, ``activate_1`` ... : the functions f, g, h; the second half of the list is of the second
-    direction."""
+    """Return the hooks ``activate_0``, ``activate_1`` ... of the functions f, g, h.
+
+    In a bidirectional operator the second half of the list is of the second direction.
+    """
     functions = attributes.activations
     directions = 2 if attributes.direction == "bidirectional" else 1
     count = len(functions) // directions
@@ -177,8 +179,10 @@ class Recurrent(KernelFamily):
     name = "recurrent"
 
     def weight_layouts(self, node: Node) -> dict[int, Layout]:
-        """Recurrence weights [directions, gates * units, units] with the rows of the gates innermost: neighbouring
-        threads."""
+        """Return the layout of the recurrence weights [directions, gates * units, units]: rows of the gates innermost.
+
+        Neighbouring threads compute neighbouring rows.
+        """
         return {RECURRENCE: Layout((0, 2, 1))}
 
     def reference(self, node: Node, operands: Sequence[np.ndarray], sizes: Sizes) -> np.ndarray:

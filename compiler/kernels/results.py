@@ -57,11 +57,11 @@ class ResultWriter:
         scope.bind(value, self._at(value, mapping), result)
 
     def _at(self, value: Value, mapping: Mapping[str, Dim]) -> Shape:
-        """Coordinates of a value of the region, for coordinates of its domain."""
+        """Return the coordinates of a value of the region, for coordinates of its domain."""
         return tuple(ix.substitute(coordinate, mapping) for coordinate in self._region.coordinates[value])
 
     def _member(self, scope: OperandReader, node: Node, mapping: Mapping[str, Dim]) -> Expr:
-        """A region node's value: elementwise, or a view that only changed the coordinates."""
+        """Return the value of a region's node: an elementwise expression, or a view that only changes coordinates."""
         definition = self._operands.operators.of(node)
         if definition.store_map is not None and definition.element is None:
             return scope.bound(node.operand(0))[1]
@@ -103,9 +103,9 @@ class ResultWriter:
         return not any(reduced & ix.variables(coordinate) for coordinate in region.coordinates[region.exit])
 
     def row_program(self, coordinates: Sequence[Dim], condition: Expr | None = None) -> tuple[list[Phase], Store]:
-        """The reductions, in order, and the final store, at ``coordinates`` of the reduced tensor.
+        """Return the reductions, in order, and the final store, at ``coordinates`` of the reduced tensor.
 
-        The value of each phase is what one element contributes; it may use the registers of earlier phases.
+        The value of each phase is the contribution of one element; it may use the registers of earlier phases.
         """
         region = self._region
         mapping = _domain_mapping(coordinates)

@@ -28,7 +28,7 @@ class Signature:
 
 
 def signature(group: Group, materialised: Mapping[Value, Group]) -> Signature | None:
-    """The signature of a group, or None if an attribute cannot be compared."""
+    """Return the signature of a group, or None if an attribute cannot be compared."""
     numbers: dict[Value, int] = {}
 
     def number(value: Value | None) -> int:

@@ -95,7 +95,7 @@ def pool(node: Node, operands: Sequence[np.ndarray], sizes: Sizes) -> np.ndarray
 def _taps(
     kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int], windows: Sequence[int]
 ) -> list[tuple[tuple[int, ...], tuple[slice, ...]]]:
-    """For each kernel element: its offsets, and the slices of padded input positions that it meets, one a window."""
+    """Return each kernel element's offsets, and the slices of padded input positions that it reads, one a window."""
     result = []
     for offsets in itertools.product(*map(range, kernel)):
         slices = tuple(
@@ -107,7 +107,7 @@ def _taps(
 
 
 def _padded(array: np.ndarray, pads: Sequence[int], least: Sequence[int], fill: float) -> np.ndarray:
-    """``array`` with padding of its spatial axes, made at least ``least`` long (negative padding crops)."""
+    """Pad the spatial axes of ``array`` to at least the lengths ``least``; negative padding crops."""
     count = len(pads) // 2
     for axis in range(count):
         begin, end = pads[axis], pads[count + axis]
@@ -121,6 +121,6 @@ def _padded(array: np.ndarray, pads: Sequence[int], least: Sequence[int], fill: 
 
 
 def _kernel_first(weight: np.ndarray, group: int) -> np.ndarray:
-    """[G * A, B, kernel...] as [kernel..., G, A, B]."""
+    """Rearrange [G * A, B, kernel...] to [kernel..., G, A, B]."""
     grouped = weight.reshape(group, weight.shape[0] // group, *weight.shape[1:])
     return np.moveaxis(grouped, (0, 1, 2), (-3, -2, -1))

@@ -122,7 +122,7 @@ def build(context: GroupContext, crossing: Crossing) -> Built:
 
 
 def _crossing_load(value: Expr, shape: tuple[Dim, ...], written_along: int) -> tuple[int, Expr] | None:
-    """The only load that runs along another axis than the stores, with that axis."""
+    """Return the axis and the only load that runs along another axis than the stores; None if no tile applies."""
     found: list[tuple[int, Expr]] = []
     for node in ex.walk(value):
         if node.op == "guard" or ex.opaque_values(node):

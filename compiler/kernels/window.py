@@ -64,7 +64,7 @@ class Axis:
 
 
 def _build(context: GroupContext) -> Built:
-    """The kernel of a pool with its fused consumers."""
+    """Build the kernel of a pool with its fused consumers."""
     node = context.anchor
     attributes: PoolAttributes = node.attributes
     operand, domain = node.operand(0), node.outputs[0].shape
@@ -110,7 +110,7 @@ def _build(context: GroupContext) -> Built:
 
 
 def _configure(context: GroupContext, order: list[int]) -> WindowConfig:
-    """Four channels a thread where they can be read and stored in fours; a packed word otherwise, or one element."""
+    """Return four channels a thread where loads and stores are vectors; a packed word otherwise, or one element."""
     lanes = _lanes(context, order)
     if context.group.output.dtype.packing == 1:
         return WindowConfig(lanes, False)
@@ -119,7 +119,10 @@ def _configure(context: GroupContext, order: list[int]) -> WindowConfig:
 
 
 def _store_words(context: GroupContext, value_type: str) -> tuple[Dim, Dim, list[Hook]]:
-    """Threads, elements, and the hooks of the store and of the coordinates, where a thread has a packed word."""
+    """Return the threads, the elements, and the hooks of the store and of the coordinates.
+
+    Each thread computes one packed word.
+    """
     output = context.group.output
     axes = output.layout.physical_axes(output.shape)
     sizes, physical = [size for _, size in axes], [axis for axis, _ in axes]
@@ -133,7 +136,10 @@ def _store_words(context: GroupContext, value_type: str) -> tuple[Dim, Dim, list
 
 
 def _store_results(context: GroupContext, order: list[int], lanes: int, value_type: str) -> tuple[Dim, Dim, list[Hook]]:
-    """The same where a thread has one result, or four neighbouring channels."""
+    """Return the threads, the elements, and the hooks of the store and of the coordinates.
+
+    Each thread computes one result, or four neighbouring channels.
+    """
     node = context.anchor
     sizes = [_size(node.outputs[0].shape, axis, lanes) for axis in order]
     threads = ix.product(sizes)
@@ -149,7 +155,7 @@ def _flat(name: str, count: Dim) -> Dim:
 
 
 def _find_hooks(context: GroupContext, found: Sequence[Dim]) -> list[Hook]:
-    """Coordinates of a result from the number of its element."""
+    """Return the hooks that compute the coordinates of a result from the index of its element."""
     return [
         Hook(f"find_{name}", ("element",), 1, (), ex.coordinate(where))
         for name, where in zip(_names("output", context.anchor), found, strict=True)
@@ -157,7 +163,7 @@ def _find_hooks(context: GroupContext, found: Sequence[Dim]) -> list[Hook]:
 
 
 def _rounds(kernel: tuple[int, ...]) -> int:
-    """Rounds of nested loops over a window."""
+    """Return the trip count of nested loops over a window."""
     rounds = 0
     for size in reversed(kernel):
         rounds = size * (1 + rounds)
@@ -169,7 +175,7 @@ def _size(shape: tuple[Dim, ...], axis: int, lanes: int) -> Dim:
 
 
 def _variables(names: tuple[str, ...], shape: tuple[Dim, ...], lanes: int) -> tuple[Dim, ...]:
-    """Coordinates called ``names``; the channel counts groups of ``lanes``."""
+    """Return the coordinates called ``names``; the channel counts groups of ``lanes``."""
     where = [
         ix.variable(name, 0, max(ix.bounds(_size(shape, axis, lanes))[1] - 1, 0)) for axis, name in enumerate(names)
     ]
@@ -179,23 +185,23 @@ def _variables(names: tuple[str, ...], shape: tuple[Dim, ...], lanes: int) -> tu
 
 
 def _names(side: str, node: Node) -> tuple[str, ...]:
-    """Names of the coordinates of a window (``output``) or of an element (``input``)."""
+    """Return the names of the coordinates of a window (``output``) or of an element (``input``)."""
     return ("batch", "channel", *(f"{side}_{axis}" for axis in range(node.outputs[0].rank - 2)))
 
 
 def _outer(node: Node, lanes: int) -> Shape:
-    """Coordinates of the result of a thread."""
+    """Return the coordinates of a thread's result."""
     return _variables(_names("output", node), node.outputs[0].shape, lanes)
 
 
 def _order(context: GroupContext) -> list[int]:
-    """Axes of the operand from the outermost to the innermost in memory."""
+    """Return the axes of the operand from the outermost to the innermost in memory."""
     operand = context.anchor.operand(0)
     return memory_order([context.operands.read(operand, domain_variables(operand.shape))], operand.shape)
 
 
 def _lanes(context: GroupContext, order: list[int]) -> int:
-    """Four where channels are innermost in memory and everything is read in fours."""
+    """Return four lanes where channels are innermost in memory and every load is a vector, else one."""
     node = context.anchor
     operand = node.operand(0)
     if order[-1] != 1 or ix.modulo(operand.shape[1], LANES) != 0 or operand.dtype.compute not in VECTOR_TYPES:
@@ -224,7 +230,7 @@ def _axes(attributes: PoolAttributes) -> tuple[Axis, ...]:
 def _arithmetic(
     attributes: PoolAttributes, element: Expr, parameters: tuple[str, ...], lanes: int, value_type: str, node: Node
 ) -> list[Hook]:
-    """An element's contribution, how two combine, what an empty window has, and the last step."""
+    """Return the hooks for an element's contribution, for combining two, for an empty window, and for the last step."""
     compute = element.dtype
     left, right, value = (ex.register(name, compute) for name in ("left", "right", "value"))
     exponent = ex.const(attributes.p, compute) if attributes.kind == "lp" else None
@@ -257,11 +263,11 @@ class Window(KernelFamily):
     stores_halves = True
 
     def reuse(self, region: Region, user: Node, operand: Value) -> Reuse:
-        """Windows overlap."""
+        """Return ``MANY``: windows overlap."""
         return Reuse.MANY
 
     def preferred_axes(self, region: Region) -> list[tuple[Value, int]]:
-        """Channels innermost."""
+        """Return the channels of the input as the axis to store innermost."""
         return [(region.anchor.operand(0), 1)]
 
     def output_layout(self, node: Node) -> Layout:

@@ -77,7 +77,7 @@ def _widen(value: Value) -> None:
 
 
 def _cast_operands(builder: GraphBuilder, graph: Graph, node: Node) -> None:
-    """Let ``node`` read its half operands as halves."""
+    """Insert casts so that ``node`` reads its half operands as halves."""
     for position, value in enumerate(node.inputs):
         if value is not None and value.storage is not None and value.dtype is FLOAT32:
             graph.set_input(node, position, builder.op("Cast", value, to=value.storage.onnx))
@@ -98,7 +98,7 @@ def _cast_result(builder: GraphBuilder, graph: Graph, value: Value) -> None:
 
 
 def declare_storage(graph: Graph) -> int:
-    """Give inputs, constants and outputs their declared types; let what else is a half count as float32.
+    """Give inputs, constants and outputs their declared types; treat all other halves as float32.
 
     Return the number of values that changed.
 

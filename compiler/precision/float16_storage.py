@@ -184,7 +184,7 @@ def _apply(graph: Graph, fusion: Fusion, decisions: Sequence[StorageDecision], r
 
 
 def _convert(graph: Graph, fusion: Fusion, value: Value, running: Sequence[Group]) -> Group:
-    """Let ``running`` groups read a float16 copy of a constant; return the group that makes it."""
+    """Make ``running`` groups read a float16 copy of a constant; return the group that computes the copy."""
     readers = [group for group in running if value in group.reads]
     origins = next((node.origins for group in readers for node in group.nodes if value in node.inputs), ())
     attributes = CastAttributes(to=FLOAT16.onnx)

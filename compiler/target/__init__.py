@@ -1,4 +1,4 @@
-"""What the compiler goes by on a device: limits, cost constants and quirks of drivers, as data by family of devices."""
+"""Describe devices to the compiler: limits, cost constants and driver quirks, as data by device family."""
 
 from __future__ import annotations
 

@@ -144,7 +144,7 @@ class Target:
         return self.profile.limit(name)
 
     def has_feature(self, name: str) -> bool:
-        """Whether the device has one of WebGPU's optional features."""
+        """Return whether the device has one of WebGPU's optional features."""
         return name in self.profile.features
 
     @property

@@ -38,7 +38,7 @@ class MergeConfig:
 
 
 def _build(context: GroupContext) -> Built:
-    """The kernel of a MergeRuns with its fused consumers."""
+    """Build the kernel of a MergeRuns with its fused consumers."""
     node = context.anchor
     keys, order, attributes = node.operand(0), node.operand(1), node.attributes
     axis = attributes.axis
@@ -102,7 +102,7 @@ class Merge(KernelFamily):
     name = "merge"
 
     def reuse(self, region: Region, user: Node, operand: Value) -> Reuse:
-        """Elements are compared with each other: each is read time and again."""
+        """Return ``MANY``: elements are compared with each other, so each is read several times."""
         return Reuse.MANY
 
     def reference(self, node: Node, operands: Sequence[np.ndarray], sizes: Sizes) -> np.ndarray:

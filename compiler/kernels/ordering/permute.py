@@ -28,7 +28,7 @@ class PermuteConfig:
 
 
 def _build(context: GroupContext) -> Built:
-    """The kernel of a Permute with its fused consumers."""
+    """Build the kernel of a Permute with its fused consumers."""
     node = context.anchor
     operand, order = node.operand(0), node.operand(1)
     (threads,) = operand.shape

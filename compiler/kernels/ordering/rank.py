@@ -37,7 +37,7 @@ class RankConfig:
 
 
 def _build(context: GroupContext) -> Built:
-    """The kernel of a TopIndices with its fused consumers."""
+    """Build the kernel of a TopIndices with its fused consumers."""
     node = context.anchor
     operand, attributes = node.operand(0), node.attributes
     rows = rows_along(context, operand, attributes.axis)
@@ -87,7 +87,7 @@ def _build(context: GroupContext) -> Built:
 
 
 def precedes(compute: str, largest: bool) -> Expr:
-    """Whether ``one`` comes before ``other`` because of its value: NaN counts as larger than any number."""
+    """Return the condition that ``one`` precedes ``other`` by value; NaN counts as larger than any number."""
     one, other = ex.register("one", compute), ex.register("other", compute)
     if not largest:
         one, other = other, one
@@ -104,7 +104,7 @@ class Rank(KernelFamily):
     name = "rank"
 
     def reuse(self, region: Region, user: Node, operand: Value) -> Reuse:
-        """Elements are compared with each other: each is read time and again."""
+        """Return ``MANY``: elements are compared with each other, so each is read several times."""
         return Reuse.MANY
 
     def reference(self, node: Node, operands: Sequence[np.ndarray], sizes: Sizes) -> np.ndarray:

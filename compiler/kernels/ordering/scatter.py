@@ -39,7 +39,7 @@ class ScatterConfig:
 
 
 def _build(context: GroupContext) -> Built:
-    """The kernel of a Scatter with its fused consumers."""
+    """Build the kernel of a Scatter with its fused consumers."""
     node = context.anchor
     data, updates, attributes = node.operand(0), node.operand(2), node.attributes
     names = tuple(f"at_{axis}" for axis in range(data.rank))
@@ -98,7 +98,10 @@ def _equals(index: Dim, coordinate: Dim) -> Expr:
 
 
 def _element_wise(context: GroupContext, where: list[Dim]) -> tuple[Dim, Expr, Expr]:
-    """Updates in a line along ``axis`` may be meant for an element; the other coordinates are those of the update."""
+    """Return the trip count over updates, the condition that one addresses the element at ``where``, and its value.
+
+    Candidates are the updates along ``axis``; their other coordinates are those of the element.
+    """
     node = context.anchor
     data, indices, updates = node.operand(0), node.operand(1), node.operand(2)
     axis = node.attributes.axis
@@ -116,7 +119,10 @@ def _element_wise(context: GroupContext, where: list[Dim]) -> tuple[Dim, Expr, E
 
 
 def _by_tuples(context: GroupContext, where: list[Dim]) -> tuple[Dim, Expr, Expr]:
-    """Every index tuple may be meant for an element; it addresses the leading axes."""
+    """Return the trip count over index tuples, the condition that one addresses ``where``, and its update.
+
+    A tuple addresses the leading axes; the other coordinates are those of the element.
+    """
     node = context.anchor
     data, indices, updates = node.operand(0), node.operand(1), node.operand(2)
     addressed = ix.number(indices.shape[-1])

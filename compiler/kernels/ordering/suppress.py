@@ -38,7 +38,7 @@ class SuppressConfig:
 
 
 def _build(context: GroupContext) -> Built:
-    """The kernel of a ChooseBoxes with its fused consumers."""
+    """Build the kernel of a ChooseBoxes with its fused consumers."""
     node, attributes = context.anchor, context.anchor.attributes
     batches, classes, size = (ix.number(dim) for dim in node.operand(ORDER).shape)
     config = SuppressConfig(attributes.block)
@@ -77,7 +77,7 @@ def _build(context: GroupContext) -> Built:
 
 
 def _hooks(context: GroupContext) -> list[Hook]:
-    """Elements of the operands, thresholds (zero for absent ones), and the store."""
+    """Return the hooks for elements of the operands, for thresholds (zero for absent ones), and for the store."""
     node, read = context.anchor, context.operands.read
     order, before = node.operand(ORDER), node.optional(BEFORE)
     batches, classes, size = order.shape
@@ -111,7 +111,7 @@ class Suppress(KernelFamily):
     name = "suppress"
 
     def reuse(self, region: Region, user: Node, operand: Value) -> Reuse:
-        """Elements are compared with each other: each is read time and again."""
+        """Return ``MANY``: elements are compared with each other, so each is read several times."""
         return Reuse.MANY
 
     def reference(self, node: Node, operands: Sequence[np.ndarray], sizes: Sizes) -> np.ndarray:

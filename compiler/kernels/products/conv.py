@@ -26,8 +26,10 @@ from .product import Product, ProductFamily
 
 
 def output_of(pixels: Sequence[Dim], outputs: Dim) -> Callable[[Dim, Dim, Dim], tuple[Dim, ...]]:
-    """Coordinates of a result from group, pixel and output channel; ``pixels`` are the sizes of images and their axes,
-    ``outputs`` the channels of a group."""
+    """Return a function from group, pixel and output channel to the coordinates of a result.
+
+    ``pixels`` are the sizes of the image axis and of the spatial axes, ``outputs`` the number of channels of a group.
+    """
 
     def output(group: Dim, m: Dim, n: Dim) -> tuple[Dim, ...]:
         image, *spatial = unflatten(m, pixels)
@@ -37,7 +39,10 @@ def output_of(pixels: Sequence[Dim], outputs: Dim) -> Callable[[Dim, Dim, Dim], 
 
 
 def product_of(context: GroupContext) -> Product:
-    """Pixels times output channels, one batch a group; k runs over the window, then over the group's channels."""
+    """Return the product of a Conv: pixels times output channels, one batch a group.
+
+    k runs over the window, then over the group's channels.
+    """
     node = context.anchor
     attributes = node.attributes
     value, weight, result = node.operand(0), node.operand(1), node.output
@@ -74,11 +79,13 @@ class ConvolutionFamily(ProductFamily):
         return channels_last(node.output.rank)
 
     def preferred_axes(self, region: Region) -> list[tuple[Value, int]]:
-        """Channels innermost."""
+        """Return the channels of the input as the axis to store innermost."""
         return [(region.anchor.operand(0), 1)]
 
     def reuse(self, region: Region, user: Node, operand: Value) -> Reuse:
-        """Elements are computed again for each result channel, and for each position of a window that has several."""
+        """Return ``WINDOW`` for windows of several positions, else ``MANY``: each result channel computes elements
+        again.
+        """
         if user is not region.anchor:
             return Reuse.ONCE
         return Reuse.WINDOW if math.prod(region.anchor.attributes.kernel) > 1 else Reuse.MANY
@@ -90,7 +97,7 @@ class Convolution(ConvolutionFamily):
     name = "conv"
 
     def weight_layouts(self, node: Node) -> dict[int, Layout]:
-        """w [O, I, kernel...] in the order kernel..., I, O with whole vectors of output channels."""
+        """Return the layout of w [O, I, kernel...]: the order kernel..., I, O with whole vectors of output channels."""
         rank = node.operand(1).rank
         return {1: Layout((*range(2, rank), 1, 0), ((0, 4),))}
 

@@ -24,9 +24,10 @@ from .product import Product
 
 
 def product_of(context: GroupContext) -> Product:
-    """Pixels of the result times output channels, one batch a group; k runs over the window, then over the channels.
+    """Return the product of a ConvTranspose: pixels of the result times output channels, one batch a group.
 
-    Along each axis the result at ``y`` takes input position ``(y + begin - tap * dilation) / stride`` if that is whole.
+    k runs over the window, then over the channels.  Along each axis the result at ``y`` takes input position
+    ``(y + begin - tap * dilation) / stride`` if that is an integer.
     """
     node = context.anchor
     attributes = node.attributes
@@ -68,7 +69,7 @@ class TransposedConvolution(ConvolutionFamily):
     name = "conv_transpose"
 
     def weight_layouts(self, node: Node) -> dict[int, Layout]:
-        """w [C, O, kernel...] in the order kernel..., C, O with whole vectors of output channels."""
+        """Return the layout of w [C, O, kernel...]: the order kernel..., C, O with whole vectors of output channels."""
         rank = node.operand(1).rank
         return {1: Layout((*range(2, rank), 0, 1), ((1, 4),))}
 

@@ -90,7 +90,7 @@ def build(context: GroupContext) -> Built:
 
 
 def _line_sizes(shape: Shape, rows: int) -> tuple[Dim, ...]:
-    """Sizes of the axes that lines of columns are counted along; ``rows`` lines of an image may be one tile's."""
+    """Return the sizes of the axes that lines of columns are counted along; a tile may cover ``rows`` image lines."""
     return (shape[0], *shape[2:-1]) if rows == 1 else (shape[0], ix.ceildiv(shape[2], rows))
 
 
@@ -123,7 +123,7 @@ def _choose(context: GroupContext, vectors: Dim) -> DepthwiseTile:
 
 
 def _element_hooks(context: GroupContext, tile: DepthwiseTile) -> list[Hook]:
-    """Four channels of an input element, of a tap, and of a result."""
+    """Return the hooks for four channels of an input element, of a tap, and of a result."""
     node, attributes = context.anchor, context.anchor.attributes
     value, weight, result = node.operand(0), node.operand(1), node.output
     last, channels = len(attributes.kernel) - 1, result.shape[1]
@@ -155,7 +155,7 @@ def _element_hooks(context: GroupContext, tile: DepthwiseTile) -> list[Hook]:
 
 
 def _needed(results: int, kernel: int, stride: int, dilation: int) -> tuple[int, ...]:
-    """Distances from the first input of the first of ``results`` neighbouring windows to every input of them all."""
+    """Return the distances from the first input of ``results`` neighbouring windows to every input of theirs."""
     return tuple(sorted({at * stride + tap * dilation for at in range(results) for tap in range(kernel)}))
 
 

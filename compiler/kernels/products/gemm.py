@@ -22,7 +22,7 @@ from .product import Product, ProductFamily
 
 
 def product_of(context: GroupContext) -> Product:
-    """The product of a MatMul; batch axes are flattened."""
+    """Return the product of a MatMul; batch axes are flattened."""
     node = context.anchor
     left, right, result = node.operand(0), node.operand(1), node.output
     batch_shape = result.shape[:-2]
@@ -46,14 +46,14 @@ class Gemm(ProductFamily):
     name = "gemm"
 
     def reuse(self, region: Region, user: Node, operand: Value) -> Reuse:
-        """Rows of a product with few of them are computed again beside the loads of a column of weights."""
+        """Return ``FEW`` for A with few rows, which are computed again beside the loads of a column of weights."""
         if user is not region.anchor:
             return Reuse.ONCE
         few = len(region.domain) >= 2 and ix.bounds(region.domain[-2])[1] <= FEW_ROWS
         return Reuse.FEW if few and operand is user.operand(0) else Reuse.MANY
 
     def weight_layouts(self, node: Node) -> dict[int, Layout]:
-        """A constant B has whole vectors of columns; a constant A rows of whole vectors."""
+        """Return the padded layouts of constant operands: of B whole vectors of columns, of A rows of whole vectors."""
         layouts = {}
         for position in (0, 1):
             rank = node.operand(position).rank
@@ -62,7 +62,7 @@ class Gemm(ProductFamily):
         return layouts
 
     def preferred_axes(self, region: Region) -> list[tuple[Value, int]]:
-        """A is read along k, B along n."""
+        """Return the axes to store innermost: k of A, n of B."""
         return [(operand, operand.rank - 1) for operand in map(region.anchor.operand, (0, 1))]
 
     def may_reorder(self, output: Value) -> bool:

@@ -71,12 +71,12 @@ class Product:
 
 
 def divides(divisor: int, size: Dim) -> bool:
-    """Whether ``size`` is a multiple for all values of its variables, as far as can be told."""
+    """Return whether ``size`` is provably a multiple of ``divisor`` for all values of its variables."""
     return ix.divide(size, divisor) is not None
 
 
 def column(vectors: Dim, size: Dim, name: str = "n") -> Dim:
-    """The four columns of vector ``name``; columns beyond the end repeat the last one."""
+    """Return the four columns of vector ``name``; columns beyond the end repeat the last one."""
     columns = lanes_of(ix.coordinate(name, vectors))
     return columns if divides(LANES, size) else ix.minimum(columns, ix.add(size, -1))
 
@@ -176,7 +176,7 @@ class Hooks:
         return Hook("store", ("batch", "m", "n"), LANES, (("value", self.type),), None, self.stores)
 
     def rounds(self, tile: gemm_tiles.Tile) -> int:
-        """Rounds of the loops of a thread."""
+        """Return the trip count of a thread's loops."""
         steps = most(self.steps)
         if isinstance(tile, gemm_tiles.SharedTile):
             return -(-most(self.product.k) // tile.block_k)
@@ -199,7 +199,7 @@ class Hooks:
 
 
 def build_product(context: GroupContext, product: Product) -> Built:
-    """The kernel of a product in the template that suits its sizes and the device."""
+    """Build the kernel of a product with the template that suits its sizes and the device."""
     hooks = Hooks(context, product)
     if not hooks.is_vectorizable:
         return build_elements(context, product.k, product.terms, product.flops)
@@ -318,7 +318,7 @@ def _split(context: GroupContext, hooks: Hooks, tile: gemm_tiles.SplitTile) -> B
 def build_elements(
     context: GroupContext, k: Dim, terms: Callable[[Sequence[Dim], Dim], tuple[Expr, Expr]], flops: Dim
 ) -> Built:
-    """One thread a result (four neighbours of packed types): for what no other template can store or compute.
+    """Build a kernel of one thread a result (four neighbours of packed types), where no other template applies.
 
     ``terms(coordinates, k)`` gives the factors of the ``k``-th term of the anchor's result at ``coordinates``.
     """
@@ -361,7 +361,7 @@ def build_elements(
 
 
 def _logical(context: GroupContext, flat: Dim) -> tuple[Dim, ...]:
-    """Coordinates of the anchor's result at a position of the order in which it lies in memory."""
+    """Return the logical coordinates of the element at position ``flat`` of the memory order of the anchor's result."""
     output = context.anchor.output
     axes = output.layout.physical_axes(output.shape)
     where: list[Dim] = [0] * output.rank

@@ -36,7 +36,7 @@ class WinogradConfig:
 
 
 def _build(context: GroupContext) -> Built:
-    """The kernel; elementwise producers are parts of its loads, and it stores through its epilogue."""
+    """Build the kernel: elementwise producers are parts of its loads, and it stores through its epilogue."""
     node = context.anchor
     attributes: WinogradInputAttributes = node.attributes
     value, result = node.operand(0), node.output
@@ -72,7 +72,7 @@ def _build(context: GroupContext) -> Built:
 
 
 def _stored(anchor: Node) -> Shape:
-    """Coordinates of four channels of a point of a tile."""
+    """Return the coordinates of four channels of a point of a tile."""
     points, tiles, channels = anchor.output.shape
     vector = ix.coordinate("vector", ix.floordiv(channels, LANES))
     return ix.coordinate("point", points), ix.coordinate("tile", tiles), lanes_of(vector)
@@ -81,7 +81,7 @@ def _stored(anchor: Node) -> Shape:
 def tile_hooks(
     attributes: WinogradInputAttributes | WinogradOutputAttributes, images: ix.Dim, count: ix.Dim
 ) -> list[Hook]:
-    """Image, row and column of a tile among tiles."""
+    """Return the hooks that compute image, row and column of a tile from its index."""
     where = unflatten(ix.coordinate("tile", count), (images, *grid(attributes)))
     return [
         Hook(f"tile_{name}", ("tile",), 1, (), ex.coordinate(coordinate))
@@ -95,11 +95,11 @@ class WinogradInput(KernelFamily):
     name = "winograd_input"
 
     def reuse(self, region: Region, user: Node, operand: Value) -> Reuse:
-        """Tiles overlap."""
+        """Return ``FEW``: tiles overlap."""
         return Reuse.FEW
 
     def preferred_axes(self, region: Region) -> list[tuple[Value, int]]:
-        """Channels innermost."""
+        """Return the channels of the input as the axis to store innermost."""
         return [(region.anchor.operand(0), 1)]
 
     def reference(self, node: Node, operands: Sequence[np.ndarray], sizes: Sizes) -> np.ndarray:

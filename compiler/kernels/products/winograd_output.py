@@ -24,7 +24,7 @@ from .winograd_input import WinogradConfig, tile_hooks
 
 
 def _build(context: GroupContext) -> Built:
-    """The kernel; bias, residual and activation are parts of its stores."""
+    """Build the kernel: bias, residual and activation are parts of its stores."""
     node = context.anchor
     attributes: WinogradOutputAttributes = node.attributes
     value, result = node.operand(0), node.output
@@ -63,7 +63,7 @@ def _build(context: GroupContext) -> Built:
 
 
 def _stored(anchor: Node) -> Shape:
-    """Coordinates of four channels of a pixel."""
+    """Return the coordinates of four channels of a pixel."""
     images, channels, *sizes = anchor.output.shape
     where = (ix.coordinate(name, size) for name, size in zip(("row", "column"), sizes, strict=True))
     vector = ix.coordinate("vector", ix.floordiv(channels, LANES))
@@ -76,7 +76,7 @@ class WinogradOutput(KernelFamily):
     name = "winograd_output"
 
     def preferred_axes(self, region: Region) -> list[tuple[Value, int]]:
-        """Channels innermost."""
+        """Return the channels of the input as the axis to store innermost."""
         return [(region.anchor.operand(0), 2)]
 
     def output_layout(self, node: Node) -> Layout:

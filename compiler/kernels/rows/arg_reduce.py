@@ -44,7 +44,7 @@ class ArgReduceConfig:
 
 
 def _build(context: GroupContext) -> Built:
-    """The kernel of an ArgReduce with its fused consumers."""
+    """Build the kernel of an ArgReduce with its fused consumers."""
     node = context.anchor
     operand, attributes = node.operand(0), node.attributes
     if ix.bounds(operand.shape[attributes.axis])[1] == 0:
@@ -97,7 +97,7 @@ def _build(context: GroupContext) -> Built:
 
 
 def _replaces(compute: str, attributes: object) -> Expr:
-    """Whether the element at a later position counts rather than the one at an earlier position."""
+    """Return the condition that the element at a later position replaces the one at an earlier position."""
     later, earlier = ex.register("later", compute), ex.register("earlier", compute)
     if attributes.select_last_index:  # type: ignore[attr-defined]
         return ex.unary("not", _beats(earlier, later, attributes.kind))  # type: ignore[attr-defined]

@@ -90,7 +90,7 @@ class ReduceConfig:
 
 @dataclass(frozen=True, slots=True)
 class KeptShape:
-    """What a template knows of a kept value: its name and WGSL type, and the kept values that it is made of."""
+    """A value in registers as a template sees it: its name and WGSL type, and the others that it is computed from."""
 
     name: str
     type: str
@@ -134,7 +134,7 @@ class Walk:
 
 
 def _build(context: GroupContext) -> Built:
-    """The kernel of a reduction with its fused consumers."""
+    """Build the kernel of a reduction with its fused consumers."""
     region = context.group.region
     assert region is not None
     phases, store, walk = _walk(context)
@@ -203,7 +203,7 @@ def _choose(context: GroupContext, walk: Walk, phases: Sequence[Phase], store: S
 
 
 def _hooks(context: GroupContext, walk: Walk, program: RowProgram) -> list[Hook]:
-    """Coordinates of a row, the phases, and the store of a row or of an element."""
+    """Return the hooks for the coordinates of a row, for the phases, and for the store of a row or of an element."""
     names = _row_names(walk.rows)
     types = _register_types(program.phases, walk.row_lanes)
     hooks = [
@@ -227,7 +227,7 @@ def _walk(context: GroupContext) -> tuple[list[Phase], Store, Walk]:
 
 
 def _rounds(config: ReduceConfig, columns: Dim, phases: int, stores: int) -> int:
-    """Rounds of a thread that walks its columns once for each phase, and ``stores`` times to store them."""
+    """Return the trip count of a thread that walks its columns once for each phase, and ``stores`` times for stores."""
     steps = -(-most(columns) // config.strips)
     blocks = -(-steps // config.block) if config.block else 1
     return phases * (steps // config.partials + blocks * (config.partials + 1)) + stores * steps
@@ -236,14 +236,14 @@ def _rounds(config: ReduceConfig, columns: Dim, phases: int, stores: int) -> int
 def choose(
     target: Target, rows: Dim, columns: Dim, columns_are_contiguous: bool, row_lanes: int, column_lanes: int
 ) -> ReduceConfig:
-    """The configuration for ``rows`` threads of rows (or groups of rows) and ``columns`` steps each."""
+    """Return the configuration for ``rows`` threads of rows (or groups of rows) and ``columns`` steps each."""
     return configurations(target, rows, columns, columns_are_contiguous, row_lanes, column_lanes)[0]
 
 
 def configurations(
     target: Target, rows: Dim, columns: Dim, columns_are_contiguous: bool, row_lanes: int, column_lanes: int
 ) -> list[ReduceConfig]:
-    """The configuration that a rule chooses, then the others of the same scheme with other workgroups."""
+    """Return the configuration that a rule chooses, then the others of the same scheme with other workgroup sizes."""
     many, long = max(ix.bounds(rows)[1], 1), max(ix.bounds(columns)[1], 1)
     best = share(target, many, long, columns_are_contiguous)
     widest = min(_power_of_two_above(many), 64)
@@ -277,7 +277,7 @@ def _configuration(
 
 
 def share(target: Target, rows: int, columns: int, columns_are_contiguous: bool) -> tuple[int, int]:
-    """Rows a workgroup covers, and threads that share one of them (a power of two)."""
+    """Return the rows that a workgroup covers, and the threads that share one of them (a power of two)."""
     widest = _power_of_two_above(rows)
     if not target.has_cheap_barriers:  # only where there are too few rows for all cores
         return (min(16, widest), 1) if rows >= 16 or columns < 64 else (1, 64)
@@ -299,7 +299,7 @@ def _power_of_two_above(value: int) -> int:
 
 
 def _lanes(context: GroupContext, rows: Rows) -> tuple[int, int]:
-    """Lanes along rows and along columns: four where memory and types allow it."""
+    """Return the lanes along rows and along columns: four where memory and types allow it."""
     if rows.innermost < 0:
         return 1, 1
     if rows.columns_are_contiguous:
@@ -320,7 +320,7 @@ def _lanes(context: GroupContext, rows: Rows) -> tuple[int, int]:
 
 
 def _owns_words(context: GroupContext, walk: Walk) -> bool:
-    """Whether every store of four lanes is one run of a packed result."""
+    """Return whether every store of four lanes is one run of a packed result."""
     if walk.row_lanes != LANES and (context.results.exit_is_row or walk.column_lanes != LANES):
         return False
     return context.results.is_run(walk.rows.coordinates(walk.row_lanes, walk.column_lanes))
@@ -364,7 +364,11 @@ def _phase_hooks(
     row_lanes: int,
     column_lanes: int,
 ) -> list[Hook]:
-    """For each phase: what it keeps, an element, how partial results combine, what an empty one is, the last step."""
+    """Return the hooks of each phase.
+
+    They are: values for later phases, an element, the combination of partial results, the initial value, and the last
+    step if the type wraps.
+    """
     lanes = max(row_lanes, column_lanes)
     where = (*row_names, "column")
     hooks = []
@@ -385,7 +389,7 @@ def _phase_hooks(
 
 
 def combine_hooks(name: str, operation: str, compute: str, row_lanes: int, column_lanes: int) -> list[Hook]:
-    """``combine_NAME`` joins two partial results; ``join_NAME`` the four lanes of partial results along a row."""
+    """Return the hooks ``combine_NAME`` of two partial results and ``join_NAME`` of four lanes along a row."""
     result = ex.binary(operation, ex.register("left", compute), ex.register("right", compute))
     lanes = max(row_lanes, column_lanes)
     both = tuple((side, _type(compute, lanes)) for side in ("left", "right"))
@@ -430,7 +434,7 @@ def _shapes(context: GroupContext, program: RowProgram, row_lanes: int, column_l
 
 
 def _work(phases: list[Phase], store: Store, stores_row: bool) -> int:
-    """Operations per element of the domain."""
+    """Return the operations per element of the domain."""
     values: list[Expr] = [phase.value for phase in phases]
     if not stores_row:
         values.append(store.value)
@@ -504,7 +508,7 @@ class Reduce(KernelFamily):
         return tuple(name for axis, name in enumerate(names) if axis not in axes)
 
     def reuse(self, region: Region, user: Node, operand: Value) -> Reuse:
-        """A single reduction reads each element once; each further phase reads it again."""
+        """Return ``ONCE`` for a single reduction; further phases read each element again."""
         return Reuse.ONCE if len(region.reductions) == 1 and region.exit.producer is region.anchor else Reuse.MANY
 
     def overflow(self, node: Node, operands: Sequence[Overflow]) -> Overflow:

@@ -1,4 +1,4 @@
-"""What the phases of a row program compute again, kept in registers instead.
+"""Reuse common subexpressions across the phases of a row program, held in registers.
 
 Softmax reads each element three times and takes its exponential twice; a normalisation unpacks and adds its residual in
 every phase.  Where the steps of a thread are written out, a value that varies along the row and that a later phase or
@@ -42,7 +42,7 @@ class RowProgram:
         return tuple(kept for kept in self.kept if kept.phase == phase)
 
     def used(self, value: Expr) -> tuple[Kept, ...]:
-        """The kept registers that a value reads."""
+        """Return the reused registers that a value reads."""
         names = {node.payload for node in ex.walk(value) if node.op == "register"}
         return tuple(kept for kept in self.kept if kept.name in names)
 
@@ -70,7 +70,7 @@ def _with_register(value: Expr, known: Expr, register: Expr) -> Expr:
 
 
 def _outermost(value: Expr, later: set[Expr], registers: set[str]) -> list[Expr]:
-    """The largest parts of ``value`` that are needed later and worth a register."""
+    """Return the largest parts of ``value`` that are needed later and worth a register."""
     found: dict[Expr, None] = {}
     stack, seen = [value], {value}
     while stack:
@@ -86,7 +86,7 @@ def _outermost(value: Expr, later: set[Expr], registers: set[str]) -> list[Expr]
 
 
 def _is_worth(value: Expr, registers: set[str]) -> bool:
-    """Whether it varies along the row, and has a load or an expensive function."""
+    """Return whether ``value`` varies along the row, and has a load or an expensive function."""
     nodes = ex.walk(value)
     loads = [node for node in nodes if node.op == "load"]
     varies = any(ix.variables(node.payload.position) & {"column"} for node in loads) or any(

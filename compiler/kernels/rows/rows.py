@@ -22,7 +22,7 @@ from ..geometry import lanes_of, unflatten
 
 
 def memory_order(values: Iterable[Expr], domain: Sequence[Dim]) -> list[int]:
-    """Axes of the domain from the outermost to the innermost in memory.
+    """Return the axes of the domain from the outermost to the innermost in memory.
 
     ``values`` read their operands at the variables of the domain.  The operand that depends on most elements of the
     domain decides; an axis that it does not depend on counts as outermost.
@@ -41,7 +41,7 @@ def memory_order(values: Iterable[Expr], domain: Sequence[Dim]) -> list[int]:
 
 
 def strides(position: Dim, rank: int) -> list[int]:
-    """Distance in memory of neighbours along each axis, measured at the origin."""
+    """Return the distance in memory of neighbours along each axis, measured at the origin."""
     values = dict.fromkeys((f"a{axis}" for axis in range(rank)), 0)
     values |= {
         atom.payload: atom.high for atom in ix.atoms(position) if atom.kind == "var" and atom.payload not in values
@@ -51,7 +51,7 @@ def strides(position: Dim, rank: int) -> list[int]:
 
 
 def exit_to_domain(context: GroupContext, physical: Sequence[Dim], order: Sequence[int]) -> tuple[Dim, ...]:
-    """Domain coordinates of the element of the group's result that lies at ``physical`` coordinates, axes in ``order``.
+    """Return the domain coordinates of the element of the group's result at ``physical`` ones, axes in ``order``.
 
     Axes that the result does not depend on are 0.  Raises :class:`UnsupportedError` where the result is behind a view
     that splits or joins axes.
@@ -112,25 +112,25 @@ class Rows:
         return self.innermost in self.column_axes
 
     def row_sizes(self, row_lanes: int) -> list[Dim]:
-        """Sizes of the row axes, the innermost counted in groups of ``row_lanes``."""
+        """Return the sizes of the row axes, the innermost counted in groups of ``row_lanes``."""
         sizes = [self.domain[axis] for axis in self.row_axes]
         if row_lanes > 1:
             sizes[-1] = ix.floordiv(sizes[-1], row_lanes)
         return sizes
 
     def row_variables(self, row_lanes: int) -> list[Dim]:
-        """Variables ``row_0, row_1, ...``, one per row axis."""
+        """Return the variables ``row_0, row_1, ...``, one per row axis."""
         sizes = self.row_sizes(row_lanes)
         return [ix.variable(f"row_{i}", 0, max(ix.bounds(size)[1] - 1, 0)) for i, size in enumerate(sizes)]
 
     def row_coordinates(self, row_lanes: int) -> list[Expr]:
-        """The values of :meth:`row_variables` as functions of the variable ``row``."""
+        """Return the values of the variables of the row axes as functions of the variable ``row``."""
         sizes = self.row_sizes(row_lanes)
         row = ix.variable("row", 0, max(ix.bounds(ix.product(sizes))[1] - 1, 0))
         return [ex.coordinate(value) for value in unflatten(row, sizes)]
 
     def coordinates(self, row_lanes: int = 1, column_lanes: int = 1) -> tuple[Dim, ...]:
-        """Domain coordinates in terms of ``row_0, row_1, ...``, ``column`` and, with four lanes, ``lane``."""
+        """Return domain coordinates in terms of ``row_0, row_1, ...``, ``column`` and, with four lanes, ``lane``."""
         where: list[Dim] = [0] * len(self.domain)
         variables = self.row_variables(row_lanes)
         if row_lanes == LANES:
@@ -147,6 +147,6 @@ class Rows:
 
 
 def rows_along(context: GroupContext, operand: Value, axis: int) -> Rows:
-    """The domain of ``operand`` with ``axis`` as columns, in the order in which it lies in memory."""
+    """Return the domain of ``operand`` with ``axis`` as columns, in memory order."""
     trial = context.operands.read(operand, domain_variables(operand.shape))
     return Rows.split(operand.shape, (axis,), memory_order([trial], operand.shape))

@@ -48,7 +48,7 @@ def _rounds(config: ScanConfig, columns: int) -> int:
 
 
 def _build(context: GroupContext) -> Built:
-    """The kernel of a Cumulate with its fused consumers."""
+    """Build the kernel of a Cumulate with its fused consumers."""
     node = context.anchor
     operand, attributes = node.operand(0), node.attributes
     rows = rows_along(context, operand, attributes.axis)

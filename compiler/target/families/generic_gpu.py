@@ -1,4 +1,4 @@
-"""GPUs that nobody measured, and plans for no device in particular: the numbers of NVIDIA's."""
+"""Unmeasured GPUs, and plans for no device in particular: the numbers of NVIDIA's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Software drivers that nobody measured, and the kernels for software drivers in bundles: lavapipe's numbers."""
+"""Unmeasured software drivers, and the kernels for software drivers in bundles: lavapipe's numbers."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """SwiftShader, the software driver that Chromium ships.
 
 Its subgroups have four threads (SSE), measured as described in docs/performance.md.  What is not stated here is taken
-over from lavapipe: nobody measured it.
+over from lavapipe: it is unmeasured.
 """
 
 from __future__ import annotations
