@@ -24,7 +24,7 @@ class BundleFiles(Protocol):
     def sizes(self) -> Mapping[str, int]: ...
 
     def view(self, name: str) -> memoryview:
-        """The file's bytes, mapped: not read before they are touched.  ``name`` is one of ``sizes``."""
+        """Return the bytes of file ``name``, one of ``sizes``, memory-mapped: they are read on access."""
         ...
 
     def check_whole(self, name: str, data: memoryview) -> None:
@@ -32,12 +32,15 @@ class BundleFiles(Protocol):
         ...
 
     def close(self) -> None:
-        """Forget the mappings; they end with the last view of them."""
+        """Drop the mappings; they end with the last view of them."""
         ...
 
 
 def open_files(path: Path) -> BundleFiles:
-    """The files of the bundle at ``path``; raises :class:`BundleError` if it is none."""
+    """Open the files of the bundle at ``path``.
+
+    Raises :class:`BundleError` if it is not a bundle.
+    """
     try:
         if path.is_dir():
             return FolderFiles(path)
@@ -49,7 +52,7 @@ def open_files(path: Path) -> BundleFiles:
 
 
 def is_bundle(path: Path) -> bool:
-    """Whether ``path`` looks like a bundle rather than a model: a folder, or a zip."""
+    """Return whether ``path`` looks like a bundle rather than a model: a folder, or a zip."""
     try:
         return path.is_dir() or (path.is_file() and is_zip(path))
     except OSError:  # a name that the system does not allow
@@ -104,7 +107,7 @@ class FolderFiles:
             raise BundleError(f"cannot read '{name}': {error.strerror or error}") from None
 
     def check_whole(self, name: str, data: memoryview) -> None:
-        """A folder says nothing about its files that is not checked elsewhere."""
+        """Accept any data: a folder has no checksum of its own."""
 
     def close(self) -> None:
         self._mapped.clear()
@@ -129,7 +132,7 @@ class ZipFiles:
         return memoryview(self._data)[entry.offset : entry.offset + entry.size]
 
     def check_whole(self, name: str, data: memoryview) -> None:
-        """The CRC-32 of the entry."""
+        """Raise :class:`BundleError` unless ``data`` has the CRC-32 of the entry."""
         if not self._entries[name].matches(data):
             raise BundleError(f"'{name}' does not have the CRC-32 that '{self._path.name}' says")
 

@@ -42,22 +42,22 @@ def sample_file(key: str) -> str:
 
 
 def is_file_name(name: str) -> bool:
-    """Whether a file of a bundle may have this name: one or two plain parts, nothing that leads elsewhere."""
+    """Return whether a file of a bundle may have this name: one or two plain parts, nothing that leads elsewhere."""
     return len(name) <= _LONGEST_NAME and _NAME.fullmatch(name) is not None
 
 
 def web_feature(name: str) -> str:
-    """WebGPU's name of a feature."""
+    """Return WebGPU's name of a feature."""
     return _WEB_FEATURES.get(name, name)
 
 
 def own_feature(name: str) -> str:
-    """Our name of one of WebGPU's features."""
+    """Return the profile's name of one of WebGPU's features."""
     return _OWN_FEATURES.get(name, name)
 
 
 def web_limit(name: str) -> str:
-    """WebGPU's name of a limit: ``max-buffer-size`` is ``maxBufferSize``."""
+    """Return WebGPU's name of a limit: ``maxBufferSize`` for ``max-buffer-size``."""
     first, *others = name.split("-")
     return first + "".join(part.capitalize() for part in others)
 
@@ -67,5 +67,5 @@ def own_limit(name: str) -> str:
 
 
 def canonical_json(value: Any) -> bytes:
-    """Equal values give equal bytes, in any process."""
+    """Encode a value as JSON; equal values give equal bytes, in any process."""
     return (json.dumps(value, indent=1, sort_keys=True, allow_nan=False) + "\n").encode()

@@ -16,17 +16,17 @@ from .manifest import FileRecord, Manifest
 
 
 def chunk_hashes(data: memoryview) -> tuple[str, ...]:
-    """sha256 of each chunk of a file, in hex."""
+    """Return the SHA-256 of each chunk of a file, in hex."""
     return tuple(hashlib.sha256(data[start : start + CHUNK]).hexdigest() for start in range(0, len(data), CHUNK))
 
 
 def digest_line(manifest: bytes) -> bytes:
-    """The content of ``manifest.sha256``."""
+    """Return the content of ``manifest.sha256``."""
     return hashlib.sha256(manifest).hexdigest().encode() + b"\n"
 
 
 def read_manifest(files: BundleFiles) -> Manifest:
-    """The manifest, once its own digest was checked; and that there are exactly the files that it lists."""
+    """Read the manifest, verify its digest, and check that the bundle has exactly the files that it lists."""
     for name in (MANIFEST, DIGEST):
         if name not in files.sizes:
             raise BundleError(f"'{name}' is missing")
@@ -66,7 +66,7 @@ class CheckedFiles:
         self._lock = threading.Lock()
 
     def read(self, name: str) -> bytes:
-        """A whole file, copied before it is checked."""
+        """Return a whole file, copied before it is checked."""
         record = self._record(name)
         data = bytes(self._files.view(name))
         if len(data) != record.size or chunk_hashes(memoryview(data)) != record.chunks:
@@ -75,7 +75,7 @@ class CheckedFiles:
         return data
 
     def view(self, name: str, offset: int, length: int) -> memoryview:
-        """A range of a file as a view of the mapping."""
+        """Return a range of a file as a view of the mapping, its chunks checked."""
         record = self._record(name)
         whole = self._files.view(name)
         if offset < 0 or length < 0 or offset + length > record.size or len(whole) != record.size:
@@ -86,7 +86,7 @@ class CheckedFiles:
         return whole[offset : offset + length]
 
     def check_all(self, progress: Callable[[str, int, int], None]) -> None:
-        """Check every listed file.  ``progress`` is told the file, bytes done and bytes in all."""
+        """Check every listed file.  ``progress`` gets the file, bytes done and bytes in all."""
         total = sum(record.size for record in self._records.values())
         done = 0
         for name, record in self._records.items():

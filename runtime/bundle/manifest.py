@@ -60,7 +60,7 @@ class PlanRecord:
     software: str | None = None
 
     def for_software(self) -> PlanRecord:
-        """The plan to take on an adapter that computes on the CPU."""
+        """Return the plan to use on an adapter that computes on the CPU."""
         if self.software is None:
             return self
         return PlanRecord(self.software, plan_file(self.software), self.shapes)
@@ -109,7 +109,7 @@ class Manifest:
     decisions: Mapping[str, int] = field(default_factory=dict)
 
     def to_bytes(self) -> bytes:
-        """The content of ``manifest.json``."""
+        """Return the content of ``manifest.json``."""
         return canonical_json(
             {
                 "format": FORMAT,
@@ -239,7 +239,7 @@ def _read_file(item: Reader) -> FileRecord:
 
 
 def _check(manifest: Manifest) -> None:
-    """What single fields cannot tell."""
+    """Raise :class:`ValueError` if fields contradict each other."""
     for name in manifest.files:
         if not is_file_name(name) or name in (MANIFEST, DIGEST):
             raise ValueError(f"it lists a file '{name}', which no bundle may have")

@@ -49,7 +49,7 @@ class Bundle:
         self._checked = CheckedFiles(self._files, self.manifest.files)
 
     def plan(self, record: PlanRecord) -> Plan:
-        """One of the manifest's plans, complete with shader texts; its sources are ranges of the weights' files."""
+        """Return one of the manifest's plans with its shader texts; its sources are ranges of the weights' files."""
         content = self._checked.read(record.file)
         try:
             plan = bundle_plan.decode(content, self._shader, self.manifest.weights)
@@ -72,13 +72,13 @@ class Bundle:
             raise BundleError(f"'{name}' is not a text") from None
 
     def read_source(self, source: SourceRef) -> memoryview:
-        """The bytes of a weight's part: a view of the mapped file, its chunks checked."""
+        """Return the bytes of a weight's part: a view of the mapped file, its chunks checked."""
         if source.path is None:
             raise InternalError("a weight of a bundle has no file")
         return self._checked.view(source.path, source.offset, source.length)
 
     def sample(self, record: SampleRecord) -> Sample:
-        """One of the manifest's samples."""
+        """Return one of the manifest's samples."""
         content = memoryview(self._checked.read(record.file))
         tensors: dict[str, dict[str, np.ndarray]] = {"input": {}, "output": {}}
         try:
@@ -102,7 +102,7 @@ class Bundle:
             self.sample(sample)
 
     def close(self) -> None:
-        """Forget the mappings; views that were given out stay valid."""
+        """Drop the mappings; views of them stay valid."""
         self._files.close()
 
     def __enter__(self) -> Bundle:

@@ -76,7 +76,7 @@ class BundleWriter:
     # -- content -------------------------------------------------------------------------------------------------
 
     def add_weight(self, data: memoryview) -> str:
-        """Keep the bytes of a weight, a multiple of 16, and give its key; equal bytes are kept once.
+        """Add the bytes of a weight, a multiple of 16, and return its key; equal bytes are stored once.
 
         ``data`` must stay as it is until the bundle is finished.
         """
@@ -172,7 +172,7 @@ class BundleWriter:
             self._files[name] = FileRecord(hasher.size, hasher.finish())
 
     def _move(self) -> None:
-        """Take the place of what is there; that is a bundle, or nothing."""
+        """Replace the target, which is a bundle or does not exist."""
         if self._as_zip:
             packed = self._folder / "packed.zip"
             with packed.open("xb") as file:

@@ -37,7 +37,7 @@ class ZipEntry:
     offset: int
 
     def matches(self, data: memoryview) -> bool:
-        """Whether ``data``, all bytes of the entry, has its checksum."""
+        """Return whether ``data``, all bytes of the entry, has its checksum."""
         return zlib.crc32(data) == self.crc
 
     @property
@@ -57,12 +57,12 @@ class ZipEntry:
 
 
 def order(names: Sequence[str]) -> list[str]:
-    """The order of entries: the manifest, its digest, the others by name."""
+    """Return the order of entries: the manifest, its digest, the others by name."""
     return sorted(names, key=lambda name: (name != MANIFEST, name != DIGEST, name))
 
 
 def is_zip(path: Path) -> bool:
-    """Whether the file begins like a zip."""
+    """Return whether the file begins like a zip."""
     try:
         with path.open("rb") as file:
             return file.read(4) == _LOCAL_MAGIC
@@ -94,7 +94,10 @@ def write_zip(target: BinaryIO, folder: Path, names: Sequence[str]) -> None:
 
 
 def read_directory(data: memoryview) -> dict[str, ZipEntry]:
-    """The entries of a canonical zip by name.  Raises :class:`ValueError` for any other file."""
+    """Return the entries of a canonical zip by name.
+
+    Raises :class:`ValueError` for any other file.
+    """
     if len(data) < _END.size or data[-_END.size : -_END.size + 4] != _END_MAGIC:
         raise ValueError("it does not end with the record that ends a zip")
     *_, count, length, start, _ = _END.unpack(data[-_END.size :])
@@ -124,7 +127,7 @@ def read_directory(data: memoryview) -> dict[str, ZipEntry]:
 
 
 def _read_entry(data: memoryview, position: int, end: int) -> tuple[ZipEntry, int]:
-    """The entry whose central header is at ``position``, and the position behind that header."""
+    """Return the entry whose central header is at ``position``, and the position behind that header."""
     behind = position + _CENTRAL.size
     if behind > end:
         raise ValueError("its directory is too short")
@@ -143,7 +146,7 @@ def _read_entry(data: memoryview, position: int, end: int) -> tuple[ZipEntry, in
 
 
 def _directory(entries: Sequence[ZipEntry], start: int) -> bytes:
-    """The central directory at position ``start``, and the end record."""
+    """Return the central directory at position ``start``, and the end record."""
     directory = b"".join(entry.central_header() for entry in entries)
     count = len(entries)
     return directory + _END.pack(_END_MAGIC, 0, 0, count, count, len(directory), start, 0)

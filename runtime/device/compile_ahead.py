@@ -34,7 +34,7 @@ _STORAGE, _UNIFORM = 0x80, 0x40
 
 
 def threads_for(device: Device, kernels: Sequence[Kernel]) -> int:
-    """Threads that should compile these kernels; less than 2: the driver needs no help, or has no use for it."""
+    """Return the number of threads to compile these kernels with; less than 2 if the driver does not benefit."""
     name = device.name.lower()
     shares = os.environ.get("MESA_SHADER_CACHE_DISABLE", "").lower() not in ("1", "true", "yes")
     long_enough = sum(len(kernel.wgsl) for kernel in kernels) >= _WORTH_BYTES
@@ -65,7 +65,7 @@ class CompileAhead:
             thread.start()
 
     def finish(self) -> None:
-        """Take part until nothing is left; without twins nothing is done, the first run compiles."""
+        """Compile with the twins until no kernel is left; without twins leave all kernels to the first run."""
         if self._threads:
             self._compile_on(self._device)
         self.stop()
@@ -87,7 +87,7 @@ class CompileAhead:
             twin.gpu.destroy()
 
     def _compile_on(self, device: Device) -> int:
-        """Compile kernels that are left; gives their number."""
+        """Compile kernels that are left; return how many it compiled."""
         buffers: dict[tuple[int, bool], Any] = {}
         done = 0
         try:

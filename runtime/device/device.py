@@ -61,7 +61,7 @@ def _describe(index: int, adapter: Any) -> AdapterDescription:
 
 
 def _enumerate() -> list[tuple[AdapterDescription, Any]]:
-    """Usable adapters, best first; the index counts in this order."""
+    """Return the usable adapters, best first; the index counts in this order."""
     import wgpu  # needs a graphics library of the system: imported when a device is wanted, not before
 
     _use_gpu()
@@ -86,8 +86,9 @@ def list_adapters() -> list[AdapterDescription]:
 def choose_adapter(
     choice: str | int | None, found: list[AdapterDescription], power_preference: str | None = None
 ) -> AdapterDescription:
-    """The adapter that ``choice`` names: an index, or part of its name; None takes the first, or an integrated one if
-    ``power_preference`` is ``"low-power"`` and there is one.
+    """Return the adapter that ``choice`` names: an index, or part of its name.
+
+    None chooses the first, or an integrated one if ``power_preference`` is ``"low-power"`` and there is one.
 
     Raises :class:`DeviceError` if there is none.
     """
@@ -345,7 +346,7 @@ _BINDING_TYPES = {"read": "read-only-storage", "read_write": "storage", "uniform
 
 
 def _first_line(error: BaseException) -> str:
-    """The telling lines of a wgpu message, on one line."""
+    """Return the informative lines of a wgpu message, on one line of at most 800 characters."""
     lines = [line.strip() for line in str(error).splitlines()]
     lines = [line for line in lines if line and line not in ("Validation Error", "Caused by:")]
     return " / ".join(lines)[:800] or type(error).__name__
@@ -421,9 +422,9 @@ def open_device(
 
 
 def reopen_device(lost: Device) -> Device:
-    """A new device on the adapter of one that was lost; of a device that is not lost, that device.
+    """Return a new device on the adapter of a lost device, or the device itself if it is not lost.
 
-    Raises :class:`DeviceLost` for a device that a caller made: only the caller can replace it.
+    Raises :class:`DeviceLost` for a device that a caller created: only the caller can replace it.
     """
     if not lost.lost:
         return lost

@@ -63,9 +63,9 @@ def _encode(handle: Any, calls: Iterable[PreparedCall]) -> None:
 def record(
     device: Any, before: Iterable[PreparedCopy], calls: Sequence[PreparedCall], after: Iterable[PreparedCopy]
 ) -> Any:
-    """A command buffer: copies, one compute pass, copies.  Hand it to :func:`submit`.
+    """Record a command buffer: copies, one compute pass, copies.  Pass it to :func:`submit_recorded`.
 
-    Raises wgpu's errors for whatever is wrong in it: ``finish`` reports what the commands before have deferred.
+    Raises wgpu's errors for invalid commands: ``finish`` reports what the commands before have deferred.
     """
     encoder = libf.wgpuDeviceCreateCommandEncoder(device._internal, ffi.NULL)
     try:
@@ -86,7 +86,7 @@ def record(
 
 
 def create_trusted_module(device: Any, wgsl: str) -> Any:
-    """A shader module without run-time bounds checks and loop bounding.
+    """Create a shader module without run-time bounds checks and loop bounding.
 
     Only for WGSL that this process has just generated: an access out of bounds is undefined behaviour.  Raises
     :class:`MissingSymbolError` where wgpu-native has no such function, and wgpu's errors for invalid WGSL.
@@ -110,9 +110,10 @@ SPIN_SECONDS = 0.002
 
 
 def is_idle(device: Any) -> bool:
-    """Whether the device has finished everything submitted so far; runs the callbacks that are due.
+    """Return whether the device has finished everything submitted so far; run the callbacks that are due.
 
-    wgpu-native returns a Rust ``bool`` where its header says a word of 32 bits: only the lowest byte is an answer.
+    wgpu-native returns a Rust ``bool`` where its header declares a word of 32 bits: only the lowest byte is
+    significant.
     """
     return bool(int(lib.wgpuDevicePoll(device._internal, False, ffi.NULL)) & 0xFF)
 
@@ -136,12 +137,15 @@ def wait(
 
 
 def submit(queue: Any, command_buffers: Sequence[Any]) -> int:
-    """Submit command buffers of wgpu-py, and give a number to wait for.  Raises wgpu's errors."""
+    """Submit command buffers of wgpu-py, and return a number to wait for.  Raises wgpu's errors."""
     return _submit(queue, [buffer._internal for buffer in command_buffers])
 
 
 def submit_recorded(queue: Any, recorded: Any) -> int:
-    """As :func:`submit`, for what :func:`record` gave."""
+    """Submit a command buffer of :func:`record`, release it, and return a number to wait for.
+
+    Raises wgpu's errors.
+    """
     try:
         return _submit(queue, [recorded])
     finally:
@@ -149,7 +153,7 @@ def submit_recorded(queue: Any, recorded: Any) -> int:
 
 
 def release_recorded(recorded: Any) -> None:
-    """Give up what :func:`record` gave without submitting it."""
+    """Release a command buffer of :func:`record` without submitting it."""
     lib.wgpuCommandBufferRelease(recorded)
 
 
@@ -199,7 +203,7 @@ def unmap(buffer: Any) -> None:
 
 
 def timestamp_period(queue: Any) -> float:
-    """Nanoseconds per tick of timestamp queries."""
+    """Return the nanoseconds per tick of timestamp queries."""
     if not AVAILABLE or not hasattr(lib, "wgpuQueueGetTimestampPeriod"):
         raise MissingSymbolError("wgpuQueueGetTimestampPeriod")
     return float(lib.wgpuQueueGetTimestampPeriod(queue._internal))

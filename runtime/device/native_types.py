@@ -32,7 +32,7 @@ class _ParsedTypes(dict[Any, Any]):
 
 
 def find_type(ffi: Any, text: Any) -> tuple[Any, bool] | None:
-    """What cffi would put into its table for ``text`` (the type, and whether it is a function), or None."""
+    """Return the entry of cffi's type table for ``text`` (the type, and whether it is a function), or None."""
     from cffi import model
 
     if not isinstance(text, str):
@@ -52,7 +52,7 @@ def find_type(ffi: Any, text: Any) -> tuple[Any, bool] | None:
 
 
 def _find_simple(ffi: Any, text: str) -> Any:
-    """cffi's model of a named type, a pointer to one, or an array of one; None if it is something else."""
+    """Return cffi's model of a named type, a pointer to one, or an array of one; None if it is something else."""
     from cffi import model
 
     match = _SIMPLE.fullmatch(text)
@@ -78,7 +78,7 @@ def _find_simple(ffi: Any, text: str) -> Any:
 
 
 def install(ffi: Any) -> bool:
-    """Give ``ffi`` the fast table; False (and nothing changed) if this cffi is built differently."""
+    """Install the fast table in ``ffi``; return False and change nothing if this cffi is built differently."""
     known = getattr(ffi, "_parsed_types", None)
     if isinstance(known, _ParsedTypes):
         return True

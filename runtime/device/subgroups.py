@@ -16,9 +16,10 @@ fn main(@builtin(local_invocation_index) thread: u32, @builtin(subgroup_size) si
 
 
 def measure_subgroup_size(gpu: Any) -> int:
-    """Threads of a subgroup of a device with the feature ``subgroup``, or 0 if they are not ``size`` neighbours each.
+    """Measure the subgroup size of a device with the feature ``subgroup``.
 
-    A kernel may use the number only in workgroups of exactly that many threads.
+    Returns 0 if subgroups are not runs of ``size`` neighbouring threads.  A kernel may use the number only in
+    workgroups of exactly that many threads.
     """
     import wgpu
 

@@ -55,7 +55,7 @@ class Attachment:
     created: list[Tensor] = field(default_factory=list)
 
     def identity(self) -> tuple[tuple[str, int, int], ...]:
-        """Equal for runs that can use the same bind groups."""
+        """Return a key that is equal for runs that can use the same bind groups."""
         return tuple((name, storage.gpu.uid, storage.offset) for name, storage in self.spans.items())
 
     def pin(self, storage: Storage) -> None:
@@ -68,7 +68,7 @@ class Attachment:
         self.pins.clear()
 
     def abandon(self) -> None:
-        """The run failed: tensors that were made for its outputs go."""
+        """Dispose of the tensors that were created for the outputs of a failed run."""
         for tensor in self.created:
             tensor.dispose()
 
@@ -87,7 +87,7 @@ class Attacher:
         self._outputs = frozenset(port.name for port in plan.outputs)
 
     def is_computed(self, output: str) -> bool:
-        """Whether kernels write the output; else it is constant or a copy."""
+        """Return whether kernels write the output; else it is constant or a copy."""
         return output not in self._constants and output not in self._aliases
 
     def attach(
@@ -97,7 +97,7 @@ class Attacher:
         inputs: Mapping[str, PortSize],
         outputs: Mapping[str, PortSize],
     ) -> Attachment:
-        """Decide for every input and output how it meets the plan; pins the storages.
+        """Decide for every input and output how it is bound to the plan; pin the storages.
 
         Raises :class:`InputError` for a tensor of another device, dtype or shape, and :class:`ClosedError` for one that
         is gone; nothing is pinned or made then.
@@ -131,7 +131,7 @@ class Attacher:
     def _check_targets(
         self, targets: Mapping[str, Target], outputs: Mapping[str, PortSize], result: Attachment
     ) -> dict[int, int]:
-        """How many outputs go to each buffer that the caller gave."""
+        """Return how many outputs go to each buffer of the caller's."""
         taken: dict[int, int] = {}
         ranges: list[tuple[int, int, int, str]] = []
         for name, target in targets.items():
@@ -239,7 +239,7 @@ class Attacher:
             result.reads[name] = source
 
     def _source(self, output: str) -> str:
-        """The buffer that holds an output: its own, or that of what it is a copy of."""
+        """Return the buffer that holds an output: its own, or that of the value that it aliases."""
         source = f"output:{output}"
         while source.startswith("output:") and (next_source := self._aliases.get(source[7:])) is not None:
             source = next_source
@@ -247,7 +247,10 @@ class Attacher:
 
 
 def check_locations(locations: str | Mapping[str, str] | None, outputs: Mapping[str, Any]) -> dict[str, str]:
-    """The location of every output, from one for all or one by name; raises :class:`InputError` for a wrong one."""
+    """Return the location of every output, from one for all or one by name.
+
+    Raises :class:`InputError` for an unknown location or output.
+    """
     if locations is None:
         locations = "cpu"
     given = dict.fromkeys(outputs, locations) if isinstance(locations, str) else {**locations}

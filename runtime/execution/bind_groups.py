@@ -44,7 +44,7 @@ class BindGroups:
     def dispatches(
         self, values: tuple[int, ...], symbols: Mapping[str, int], attachment: Attachment, resolve: Resolve
     ) -> list[Dispatch]:
-        """The calls with something to do, in order; ``resolve`` gives buffer and offset of the plan's own names."""
+        """Return the calls with work to do, in order; ``resolve`` maps buffer names to buffers and offsets."""
         prepared = self._prepared.get(values)
         if prepared is None:
             prepared = self._prepared[values] = _Prepared()
@@ -83,5 +83,5 @@ class BindGroups:
         self._prepared.pop(values, None)
 
     def clear(self) -> None:
-        """A buffer of the plan was replaced."""
+        """Drop all bind groups: a buffer of the plan was replaced."""
         self._prepared.clear()

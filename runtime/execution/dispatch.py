@@ -113,7 +113,7 @@ class Binder:
 
 
 def describe(call: KernelCall) -> str:
-    """A call in messages: its label, its kernel, its ONNX nodes."""
+    """Describe a call for messages: its label, its kernel, its ONNX nodes."""
     origins = ", ".join(call.origins[:3]) + (", ..." if len(call.origins) > 3 else "")
     return (
         f"kernel {call.kernel[:12]}" + (f" '{call.label}'" if call.label else "") + (f" ({origins})" if origins else "")

@@ -136,7 +136,11 @@ class Executor:
     def submit(
         self, feeds: Mapping[str, Feed], outputs: Collection[str] | Mapping[str, Target] | None = None
     ) -> PendingRun:
-        """As :meth:`run`, without waiting."""
+        """Submit a run and return it without waiting for its results.
+
+        ``feeds`` and ``outputs`` are those of :meth:`run`.  Raises :class:`InputError` for wrong feeds or targets,
+        :class:`DeviceError` for what the device refuses.
+        """
         if outputs is None:
             outputs = [port.name for port in self.plan.outputs]
         targets = outputs if isinstance(outputs, Mapping) else dict.fromkeys(outputs, "cpu")
@@ -165,14 +169,14 @@ class Executor:
         attachment: Attachment,
         dispatches: list[Dispatch],
     ) -> None:
-        """Keep what a run with the same tensors needs, if it only submits: nothing is written, copied or read back."""
+        """Record the run for repetition if it only submits: nothing is written, copied or read back."""
         self._steady = None
         bound = len(attachment.spans) == len(feeds) + len(targets)
         if bound and dispatches and not self.plan.symbols and not self._poison and not attachment.copies_out:
             self._steady = SteadyRun.of(feeds, targets, Recording((), dispatches, ()), self._forget)
 
     def run_again(self, feeds: Mapping[str, Any], targets: Mapping[str, Any]) -> dict[str, Any] | None:
-        """The results if the last run can be repeated for exactly these tensors (:mod:`.repeat`), else None."""
+        """Return the results if the last run can be repeated for exactly these tensors (:mod:`.repeat`), else None."""
         with self._lock:
             steady = self._steady
             if steady is None or not steady.is_same(feeds, targets):
@@ -181,7 +185,7 @@ class Executor:
         return pending.wait()
 
     def _forget(self, _: Any) -> None:
-        """A buffer was collected, in whatever thread: a single assignment only."""
+        """Drop the repeated run: a buffer was collected.  Called in any thread, therefore a single assignment only."""
         self._steady = None
 
     def _submit_again(self, steady: SteadyRun, targets: Mapping[str, Target]) -> PendingRun:
@@ -200,7 +204,7 @@ class Executor:
         return replace(profile, sizes=dict(zip(names, bind_symbols(self.plan, feeds))))
 
     def measured(self, feeds: Mapping[str, Feed], measure: Callable[[list[Dispatch]], Measured]) -> Measured:
-        """What ``measure`` makes of the calls of a run, bound and with the inputs written; it runs them itself."""
+        """Bind a run, write its inputs, and return the result of ``measure``, which runs the calls itself."""
         with self._lock:
             values, sizes = self._bind(feeds)
             attachment = self._attacher.attach(feeds, {}, sizes.inputs, sizes.outputs)
@@ -270,7 +274,7 @@ class Executor:
             self._allocate("symbols", len(self.plan.symbols) * 4)
 
     def _allocate(self, name: str, size: int) -> OwnedBuffer:
-        """The buffer of a name; one that is too small for this run is replaced, and its bind groups go with it."""
+        """Return the buffer of a name; replace one that is too small for this run, and its bind groups with it."""
         present = self._buffers.get(name)
         if present is not None and present.size >= size:
             return present
@@ -329,7 +333,7 @@ class Executor:
     # The submission
 
     def _submit(self, attachment: Attachment, dispatches: list[Dispatch], sizes: _Sizes) -> PendingRun:
-        """Copies of inputs, one compute pass, copies of outputs to tensors and to staging memory: one submission."""
+        """Submit input copies, one compute pass, and output copies to tensors and staging memory at once."""
         readbacks, total = self._readbacks(attachment, sizes)
         before = [
             BufferCopy(copy.storage.gpu, copy.storage.offset, self._buffers[copy.buffer].gpu, 0, copy.size)
@@ -366,7 +370,7 @@ class Executor:
         return self._resolve(name) if storage is None else (storage.gpu, storage.offset)
 
     def _readbacks(self, attachment: Attachment, sizes: _Sizes) -> tuple[list[Readback], int]:
-        """Where each output that is read back lies in the staging buffer, and how many bytes that needs."""
+        """Return the position of each output in the staging buffer, and the bytes that they need in all."""
         readbacks, total = [], 0
         for output in attachment.reads:
             size = sizes.outputs[output]

@@ -43,7 +43,7 @@ class PendingRun:
         self._submission = submission
 
     def wait(self) -> dict[str, Any]:
-        """The results by name.  Waits for the device only if something is read back.
+        """Return the results by name.  Waits for the device only if something is read back.
 
         Raises :class:`DeviceError` or :class:`DeviceLost` if the run failed on the device.
         """

@@ -31,7 +31,10 @@ class PortSize:
 
 
 def port_sizes(ports: Iterable[Port], symbols: Mapping[str, int], tensor_cap: int) -> dict[str, PortSize]:
-    """Sizes by name.  Raises :class:`LimitError` for a tensor of more than ``tensor_cap`` elements."""
+    """Return the sizes of ports by name.
+
+    Raises :class:`LimitError` for a tensor of more than ``tensor_cap`` elements.
+    """
     sizes = {}
     for port in ports:
         shape = tuple(evaluate(size, symbols) for size in port.shape)
@@ -50,7 +53,7 @@ def port_sizes(ports: Iterable[Port], symbols: Mapping[str, int], tensor_cap: in
 
 
 def bind_symbols(plan: Plan, feeds: Mapping[str, Any]) -> tuple[int, ...]:
-    """Values of the plan's symbols that the shapes of the feeds imply, in the plan's order.
+    """Return the values of the plan's symbols that the shapes of the feeds imply, in the plan's order.
 
     Raises :class:`InputError` if a feed is missing, or its dtype or shape does not fit the plan.
     """
@@ -89,7 +92,7 @@ def bind_symbols(plan: Plan, feeds: Mapping[str, Any]) -> tuple[int, ...]:
 
 
 def constant_array(constant: Constant) -> np.ndarray:
-    """The value of an output that was computed while compiling."""
+    """Return the value of an output that was computed at compile time."""
     source = constant.source
     if source.data is None:
         raise InternalError(f"the constant output '{constant.output}' has no inline data")

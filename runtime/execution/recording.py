@@ -26,7 +26,7 @@ class Commands:
         self._is_native = is_native
 
     def submit(self) -> int | None:
-        """Hand them to the device; gives a number for :meth:`Device.wait`."""
+        """Submit the commands to the device; return a number for :meth:`Device.wait`."""
         recorded, self._recorded = self._recorded, None
         if self._is_native:
             return self._device.submit_recorded(recorded, "submitting a run")
@@ -39,7 +39,7 @@ class Commands:
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """Copies, one compute pass, and copies, in this order.  ``dispatches`` is not changed by anybody."""
+    """Copies, one compute pass, and copies, in this order.  ``dispatches`` must not be changed."""
 
     before: Sequence[BufferCopy]
     dispatches: list[Dispatch]
@@ -50,7 +50,7 @@ class Recording:
         return not (self.before or self.dispatches or self.after)
 
     def identity(self) -> tuple[Any, ...]:
-        """Equal for recordings of the same commands, as long as the list of dispatches lives."""
+        """Return a key that is equal for recordings of the same commands, while the list of dispatches is alive."""
         copies = [
             (copy.source.uid, copy.source_offset, copy.target.uid, copy.target_offset, copy.size)
             for copy in (*self.before, *self.after)
@@ -96,7 +96,7 @@ class Replay:
         self._watched: list[Any] = []
 
     def submit(self, recording: Recording, bound: Iterable[Any]) -> int | None:
-        """Submit; gives a number for :meth:`Device.wait`.  ``bound`` are the buffers of tensors in its bind groups."""
+        """Submit; return a number for :meth:`Device.wait`.  ``bound`` are the buffers of tensors in its bind groups."""
         identity = recording.identity()
         repeated = identity == self._last
         waiting, self._waiting = self._waiting, None
@@ -120,7 +120,7 @@ class Replay:
         self._drop(None)
 
     def _drop(self, _: Any) -> None:
-        """A buffer was collected, in whatever thread: single assignments only."""
+        """Drop the recording: a buffer was collected.  Called in any thread, therefore single assignments only."""
         self._last = None
         self._waiting = None
         self._held = []

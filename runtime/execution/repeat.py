@@ -15,7 +15,7 @@ from .recording import Recording
 
 @dataclass(frozen=True, slots=True)
 class SteadyRun:
-    """Weak references to the tensors of a run, and what it submitted.
+    """Weak references to the tensors of a run, and the commands that it submitted.
 
     A tensor has one shape, type and storage for life, so the same tensors are bound the same way.  Memory that a caller
     made and may destroy is asked for at every run, and is no part of this.
@@ -31,7 +31,10 @@ class SteadyRun:
     def of(
         cls, feeds: Mapping[str, Any], targets: Mapping[str, Any], recording: Recording, forget: Callable[[Any], None]
     ) -> SteadyRun | None:
-        """None if a value is not a tensor on the device in memory of its own; ``forget`` is called when one goes."""
+        """Return the run for repetition, or None unless all values are tensors on the device in memory of their own.
+
+        ``forget`` is called when the buffer of one is collected.
+        """
         tensors = {}
         storages = []
         for kind, given in (("in:", feeds), ("out:", targets)):
@@ -44,7 +47,7 @@ class SteadyRun:
         return cls(tensors, len(feeds), tuple(storages), recording, watched)
 
     def is_same(self, feeds: Mapping[str, Any], targets: Mapping[str, Any]) -> bool:
-        """Whether a run has exactly these tensors."""
+        """Return whether a run has exactly these tensors."""
         tensors = self.tensors
         if len(feeds) != self.inputs or len(feeds) + len(targets) != len(tensors):
             return False
@@ -56,7 +59,7 @@ class SteadyRun:
         return not any(storage.released for storage in self.storages)
 
     def pinned(self) -> AbstractContextManager[None]:
-        """Keeps the memory while the run is submitted."""
+        """Pin the memory while the run is submitted."""
         return pinned(self.storages)
 
     def buffers(self) -> Iterable[Any]:

@@ -28,7 +28,7 @@ class Need:
 
 
 def requirements(plan: Plan) -> dict[str, int]:
-    """For each limit of a device the most that the plan needs of it."""
+    """Return for each limit of a device the most that the plan needs of it."""
     most: dict[str, int] = {}
     for need in needs(plan):
         most[need.limit] = max(most.get(need.limit, 0), need.amount)
@@ -52,7 +52,7 @@ def check_limits(plan: Plan, profile: DeviceProfile) -> None:
 
 
 def needs(plan: Plan) -> Iterator[Need]:
-    """Everything that the plan asks of a device, for the largest sizes of its dynamic dimensions."""
+    """Yield everything that the plan needs of a device, for the largest sizes of its dynamic dimensions."""
     corners = _corners(plan)
 
     def largest(value: DimExpr) -> int:
@@ -82,7 +82,7 @@ def needs(plan: Plan) -> Iterator[Need]:
 
 
 def _corners(plan: Plan) -> list[Mapping[str, int]]:
-    """Values of the symbols among which sizes are largest: sizes grow or shrink with each symbol, never both."""
+    """Return values of the symbols among which every size is largest: sizes are monotonic in each symbol."""
     names = [symbol.name for symbol in plan.symbols]
     bounds = [(symbol.low, symbol.high) for symbol in plan.symbols]
     if len(names) > _CORNERS:

@@ -58,7 +58,7 @@ class Roofline:
     method: str
 
     def least_seconds(self, flops: float, moved: float) -> float:
-        """The time below which no kernel of this work can get."""
+        """Return the lower bound of the time in seconds that a kernel of this work takes."""
         return max(flops / self.flops_per_second, moved / self.bytes_per_second)
 
 

@@ -125,7 +125,7 @@ class _Preparation:
 
     @staticmethod
     def _needed(weight: Weight) -> tuple[str, ...]:
-        """Sources that the weight's calls bind; a weight without calls is uploaded in place."""
+        """Return the sources that the weight's calls bind; a weight without calls is uploaded in place."""
         return weight.sources if weight.calls else ()
 
     def _reference(self, key: str) -> SourceRef:
@@ -135,7 +135,7 @@ class _Preparation:
             raise InternalError(f"the plan does not contain source '{key}'") from None
 
     def _check_size(self, weight: Weight) -> None:
-        """A tensor beyond one binding cannot be read by a kernel: refuse it by name, before anything is read."""
+        """Raise :class:`LimitError` with the name of a tensor beyond one binding: no kernel can read it."""
         for limit_name in ("max-buffer-size", "max-storage-buffer-binding-size"):
             limit = self._device.profile.limit(limit_name)
             largest = max([weight.bytes, *(self._reference(key).length for key in self._needed(weight))])
@@ -202,7 +202,7 @@ class _Preparation:
             self._pool._progress(self._done, self._total)
 
     def _make_scratch(self, weight: Weight) -> None:
-        """Buffers that the weight's calls name but no weight owns, as large as the furthest range."""
+        """Create the buffers that the weight's calls name but no weight owns, as large as the furthest range."""
         ends: dict[str, int] = {}
         for call in weight.calls:
             for item in call.ranges:

@@ -42,7 +42,7 @@ class OwnedBuffer:
         self._account = account
 
     def destroy(self) -> None:
-        """Give the memory back.  The caller must not submit work that uses the buffer afterwards."""
+        """Destroy the buffer.  The caller must not submit work that uses the buffer afterwards."""
         if self.gpu is not None:
             self.gpu.destroy()
             self.gpu = None
@@ -56,12 +56,12 @@ class OwnedBuffer:
 
 
 def grown(needed: int, present: int, limit: int) -> int:
-    """The size for a buffer that must grow to ``needed``: half as much again as before, within the device's limit."""
+    """Return the size for a buffer that must grow to ``needed``: 1.5 times as large, within the device's limit."""
     return max(needed, min(present + present // 2, limit))
 
 
 def as_bytes(array: np.ndarray) -> memoryview:
-    """The bytes of a C-contiguous array, without a copy."""
+    """Return the bytes of a C-contiguous array, without a copy."""
     return array.reshape(-1).view(np.uint8).data
 
 
@@ -102,7 +102,7 @@ class StagingPool:
         self._closed = False
 
     def borrow(self, size: int) -> OwnedBuffer:
-        """A buffer of at least ``size`` bytes: the smallest free one that fits, else a new one."""
+        """Return a buffer of at least ``size`` bytes: the smallest free one that fits, else a new one."""
         with self._lock:
             fitting = [buffer for buffer in self._free if buffer.size >= size]
             if fitting:

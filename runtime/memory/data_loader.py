@@ -24,7 +24,7 @@ _AHEAD = 2
 
 
 def chunks_of(data: Any) -> Iterator[memoryview]:
-    """The chunks of what a loader gave, as they come."""
+    """Yield the chunks of a loader's result as they arrive."""
     if inspect.isawaitable(data) or isinstance(data, AsyncIterator) or hasattr(data, "__aiter__"):
         yield from _from_thread(data)
         return
@@ -42,7 +42,10 @@ def chunks_of(data: Any) -> Iterator[memoryview]:
 
 
 def load_whole(loader: DataLoader, path: str, offset: int, length: int, tensor: str) -> bytes:
-    """All bytes of a small range; raises :class:`ModelError` if there are more or fewer, or if the loader fails."""
+    """Return all bytes of a small range.
+
+    Raises :class:`ModelError` if there are more or fewer, or if the loader fails.
+    """
     data = bytearray()
     try:
         for chunk in chunks_of(loader(path, offset, length)):

@@ -47,7 +47,7 @@ class Entry:
 
 
 def header(tensors: Iterable[tuple[str, str, tuple[int, ...], int]]) -> bytes:
-    """The bytes in front of the data of ``tensors``: (name, dtype, shape, bytes), in the order of the data."""
+    """Return the bytes in front of the data of ``tensors``: (name, dtype, shape, bytes), in the order of the data."""
     table: dict[str, Any] = {}
     position = 0
     for name, dtype, shape, size in tensors:
@@ -59,7 +59,10 @@ def header(tensors: Iterable[tuple[str, str, tuple[int, ...], int]]) -> bytes:
 
 
 def parse(data: memoryview) -> dict[str, Entry]:
-    """The tensors of a file.  Raises :class:`ValueError` unless their ranges tile the data in order."""
+    """Return the tensors of a file.
+
+    Raises :class:`ValueError` unless their ranges tile the data in order.
+    """
     if len(data) < 8:
         raise ValueError("it is shorter than a header")
     length = int.from_bytes(data[:8], "little")

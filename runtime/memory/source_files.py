@@ -50,7 +50,7 @@ class SourceFiles:
         self._lock = threading.Lock()
 
     def __call__(self, source: SourceRef) -> Any:
-        """A read-only view of the source's bytes, or what the loader gives for them.
+        """Return a read-only view of the source's bytes, or the result of the loader for them.
 
         Raises :class:`ModelError` if the file has changed or is gone.
         """
@@ -87,6 +87,6 @@ class SourceFiles:
             raise ModelError(f"cannot read '{path}': {error.strerror or error}") from error
 
     def close(self) -> None:
-        """Forget the mappings; they end with the last view of them."""
+        """Drop the mappings; they end with the last view of them."""
         with self._lock:
             self._mapped.clear()

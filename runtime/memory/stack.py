@@ -14,12 +14,12 @@ from .tensor import Tensor
 
 
 def can_stack(tensors: Sequence[Tensor]) -> bool:
-    """Whether :func:`stack` takes them: copies begin at words and are whole words."""
+    """Return whether :func:`stack` supports the tensors: copies begin at words and are whole words."""
     return bool(tensors) and tensors[0].nbytes % 4 == 0
 
 
 def stack(tensors: Sequence[Tensor], device: Device, account: MemoryAccount) -> Tensor:
-    """The tensors, of one dtype and shape, along a new first axis."""
+    """Stack the tensors, of one dtype and shape, along a new first axis."""
     first = tensors[0]
     for tensor in tensors:
         if tensor.shape != first.shape or tensor._dtype is not first._dtype:

@@ -2,7 +2,7 @@
 
 A :class:`Storage` is a range of a device buffer.  It is *released* once, by ``dispose`` or when its tensor is
 collected; what is encoded at that moment keeps it by a *pin*.  wgpu ends the process when work is submitted that uses a
-destroyed buffer, so memory is destroyed only when nobody holds a pin; after submission the device keeps what it needs.
+destroyed buffer, so memory is destroyed only when no pin is left; after submission the device keeps what it needs.
 
 Memory that a caller gave is never destroyed here.
 """
@@ -59,7 +59,7 @@ class Storage:
         return self._released
 
     def pin(self) -> None:
-        """Keep the memory until :meth:`unpin`.  Raises :class:`ClosedError` if it was released."""
+        """Keep the memory alive until :meth:`unpin`.  Raises :class:`ClosedError` if it was released."""
         with self._lock:
             if self._released:
                 raise ClosedError("the tensor was disposed", hint="make another")
@@ -72,10 +72,10 @@ class Storage:
                 self._free(collected=False)
 
     def release(self, *, collected: bool = False) -> None:
-        """Free the memory as soon as nobody holds a pin.  Releasing twice is fine.
+        """Free the memory as soon as no pin is left.  Releasing twice is fine.
 
-        ``collected``: nobody asked for it.  A buffer that the caller may still hold is then left to wgpu, which frees
-        it with its last reference.
+        ``collected``: by the garbage collector.  A buffer that the caller may still hold is then left to wgpu, which
+        frees it with its last reference.
         """
         with self._lock:
             if not self._released:
@@ -136,10 +136,10 @@ class pinned:
 
 
 def _is_finalised(buffer: OwnedBuffer) -> bool:
-    """Whether wgpu has let go of the buffer already.
+    """Return whether wgpu has released the buffer already.
 
-    The collector of cycles finalises everything that it found at once, in any order: a tensor in a cycle gives its
-    buffer back here, and the buffer's own finaliser runs, too.
+    The cyclic garbage collector finalises all objects of a cycle at once, in any order: a tensor in a cycle returns its
+    buffer here, and the buffer's own finaliser runs, too.
     """
     return buffer.gpu is None or getattr(buffer.gpu, "_internal", buffer.gpu) is None
 
@@ -158,7 +158,7 @@ class OutputPool:
         self._closed = False
 
     def take(self, name: str, size: int, make: Callable[[], OwnedBuffer]) -> Storage:
-        """Storage of ``size`` bytes for an output; the last buffer that came back comes first."""
+        """Return storage of ``size`` bytes for an output: the buffer released last if it fits, else a new one."""
         free = self._free.setdefault(name, [])
         while free:
             try:

@@ -24,7 +24,7 @@ _DLPACK_CPU = (1, 0)
 
 
 def border_bytes(elements: int, dtype: DType) -> int:
-    """Bytes of a tensor in the border format."""
+    """Return the bytes of a tensor in the border format."""
     return (elements * dtype.itemsize + 3) // 4 * 4
 
 
@@ -216,7 +216,10 @@ class Tensor:
     def __dlpack__(
         self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: bool | None = None
     ) -> Any:
-        """A copy on the host; raises :class:`BufferError` where that is impossible or a view is demanded."""
+        """Export a copy on the host.
+
+        Raises :class:`BufferError` where that is impossible or a view is demanded.
+        """
         if copy is False:
             raise BufferError("a tensor on the device can only be copied")
         if dl_device not in (None, _DLPACK_CPU):

@@ -151,19 +151,22 @@ RANGE_MARGIN = 4.0
 
 
 def fits_float16(reached: float) -> bool:
-    """Whether values that a run was seen to reach lie in float16's range, with a margin, and not all below it."""
+    """Return whether magnitudes up to ``reached``, as measured, fit float16 with a margin and are not all subnormal."""
     return reached == 0.0 or FLOAT16_SMALLEST_NORMAL <= reached <= FLOAT16_LARGEST / RANGE_MARGIN
 
 
 def check_precision(name: str) -> str:
-    """``name`` if it is one of :data:`PRECISIONS`, else :class:`InputError`."""
+    """Return ``name`` if it is one of :data:`PRECISIONS`, else raise :class:`InputError`."""
     if name not in PRECISIONS:
         raise InputError(f"there is no precision '{name}'", hint=f"there are {', '.join(PRECISIONS)}")
     return name
 
 
 def from_onnx(code: int) -> DType:
-    """The type of an ONNX ``TensorProto.DataType`` code; raises :class:`UnsupportedError` for unknown ones."""
+    """Return the type of an ONNX ``TensorProto.DataType`` code.
+
+    Raises :class:`UnsupportedError` for unknown codes.
+    """
     try:
         return _BY_ONNX[code]
     except KeyError:
@@ -181,7 +184,10 @@ _NAMES = {27: "float6e2m3", 28: "float6e3m2"}
 
 
 def from_numpy(dtype: np.dtype | type | str) -> DType:
-    """The type of a numpy dtype, or what numpy takes for one; raises :class:`UnsupportedError` when there is none."""
+    """Return the type of a numpy dtype, or of anything that numpy converts to one.
+
+    Raises :class:`UnsupportedError` if there is none.
+    """
     try:
         name = np.dtype(dtype).name
     except TypeError:
@@ -193,12 +199,12 @@ def from_numpy(dtype: np.dtype | type | str) -> DType:
 
 
 def packed_bytes(elements: int, dtype: DType) -> int:
-    """Bytes of a tensor as ONNX stores it: elements narrower than a byte are packed, the first in the low bits."""
+    """Return the bytes of a tensor as ONNX stores it: sub-byte elements are packed, the first in the low bits."""
     return (elements * dtype.width + 7) // 8
 
 
 def padded_bytes(elements: int, dtype: DType) -> int:
-    """Size of the buffer range of a tensor: its bytes rounded up to a multiple of 16, and never zero."""
+    """Return the size of the buffer range of a tensor: its bytes rounded up to a multiple of 16, and never zero."""
     return max((elements * dtype.bits + 127) // 128 * 16, 16)
 
 
@@ -232,7 +238,7 @@ def compute_dtype(dtype: DType) -> np.dtype[Any]:
 
 
 def to_border(array: np.ndarray, dtype: DType) -> np.ndarray:
-    """An array of the border's dtype from one of :attr:`DType.storage`: the same bits, zeros above the width."""
+    """Convert an array of :attr:`DType.storage` to the border's dtype: the same bits, zeros above the width."""
     if not dtype.narrow and not dtype.is_code:
         return array
     codes = np.asarray(array).view(np.uint8)
@@ -240,7 +246,10 @@ def to_border(array: np.ndarray, dtype: DType) -> np.ndarray:
 
 
 def from_border(array: np.ndarray, dtype: DType) -> np.ndarray:
-    """The reverse of :func:`to_border`: integers are sign-extended.  Takes arrays of either dtype."""
+    """Convert an array of the border's dtype to :attr:`DType.storage`: integers are sign-extended.
+
+    Takes arrays of either dtype.
+    """
     if not dtype.narrow and not dtype.is_code:
         return array
     codes = np.asarray(array).view(np.uint8) & np.uint8((1 << dtype.width) - 1)

@@ -47,7 +47,7 @@ MESSAGE_LENGTH = 4096
 
 
 def printable(text: str) -> str:
-    """``text`` as one line: names come from files, and a control character in one would act on a terminal."""
+    """Return ``text`` as one line: names come from files, and a control character in one would act on a terminal."""
     line = " ".join(text.splitlines())
     return line if line.isprintable() else "".join(each if each.isprintable() else ascii(each)[1:-1] for each in line)
 
@@ -90,7 +90,7 @@ class ShaderloomError(Exception):
 
 
 def _cut(text: str) -> str:
-    """``text`` without its middle if it is long."""
+    """Return ``text`` without its middle if it is long."""
     half = MESSAGE_LENGTH // 2
     return text if len(text) <= MESSAGE_LENGTH else f"{text[:half]} ... {text[-half:]}"
 
@@ -100,7 +100,7 @@ def _shown(value: object) -> str:
 
 
 def _wider(dtype: str) -> str:
-    """The type that most likely takes the elements of another: the usual one of the same kind."""
+    """Return the type that most likely holds the elements of another: the usual one of the same kind."""
     if dtype.startswith(("float", "bfloat")):
         return "float32"
     return "int64" if dtype in ("uint32", "uint64") else "int32"
@@ -111,17 +111,17 @@ _COMPARED = 128
 
 
 def likeness(name: str, other: str) -> float:
-    """How much two names resemble each other, from 0 to 1, whatever letters are capitals."""
+    """Return the similarity of two names, from 0 to 1, ignoring case."""
     return difflib.SequenceMatcher(None, name[:_COMPARED].casefold(), other[:_COMPARED].casefold()).ratio()
 
 
 def close_to(name: str, other: str) -> bool:
-    """Whether a name is likely meant by another: the same in other letters, or a misspelling."""
+    """Return whether one name is likely a variant of the other: they differ in case only, or by a misspelling."""
     return likeness(name, other) >= 0.6
 
 
 def nearest_first(name: str, known: Iterable[str]) -> list[str]:
-    """Names by how much they resemble another one, then by the alphabet."""
+    """Return names by their similarity to another one, then in alphabetical order."""
     return sorted(known, key=lambda other: (-likeness(name, other), other))
 
 
@@ -258,7 +258,7 @@ class InternalError(ShaderloomError):
 
 
 def merge_refusals(errors: Sequence[ShaderloomError]) -> ShaderloomError:
-    """The error itself if there is one, else one that lists all; what lists several is one of each."""
+    """Return the only error, or one that lists all; merged errors are listed part by part."""
     errors = [part for error in errors for part in error.parts or (error,)]
     first = errors[0]
     if len(errors) == 1:

@@ -26,7 +26,7 @@ class NodePlacement(StrEnum):
 
 
 class TensorKind(StrEnum):
-    """What a tensor is to the plan."""
+    """The role of a tensor in the plan."""
 
     INPUT = "input"
     WEIGHT = "weight"

@@ -16,7 +16,7 @@ class SizeRange(NamedTuple):
 
     @classmethod
     def of(cls, given: Any) -> SizeRange:
-        """From ``(low, high)`` or ``(low, high, step)``, where ``high`` is any bound of the sizes.
+        """Create a range from ``(low, high)`` or ``(low, high, step)``, where ``high`` is any bound of the sizes.
 
         Raises :class:`ValueError` for anything else, and for a range without a size.
         """
@@ -33,7 +33,7 @@ class SizeRange(NamedTuple):
         return self.low <= size <= self.high and (size - self.low) % self.step == 0
 
     def refusal(self, size: int) -> str:
-        """Which sizes there are around one that is not allowed, for the hint of an error."""
+        """Return the allowed sizes around one that is not allowed, for the hint of an error."""
         if not self.low < size < self.high:
             return f"the {'least' if size < self.low else 'largest'} is {self.low if size < self.low else self.high}"
         below = size - (size - self.low) % self.step
@@ -43,12 +43,15 @@ class SizeRange(NamedTuple):
         return f"{self.low} to {self.high}" + (f" in steps of {self.step}" if self.step > 1 else "")
 
     def to_json(self) -> list[int]:
-        """``[low, high]`` or ``[low, high, step]``."""
+        """Return ``[low, high]`` or ``[low, high, step]``."""
         return [self.low, self.high] if self.step == 1 else list(self)
 
 
 def read_ranges(given: Mapping[str, Any]) -> dict[str, SizeRange]:
-    """Ranges by dimension; raises :class:`ValueError` that names the dimension."""
+    """Return ranges by dimension.
+
+    Raises :class:`ValueError` that names the dimension.
+    """
     ranges = {}
     for name, bounds in given.items():
         try:

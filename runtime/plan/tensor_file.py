@@ -70,7 +70,7 @@ class _Scan:
         self.ranges: list[tuple[int, int]] = []
 
     def message(self, kind: str, start: int, end: int, depth: int) -> int:
-        """Copy the fields of the message in [start, end); gives the number of bytes written."""
+        """Copy the fields of the message in [start, end); return the number of bytes written."""
         if depth > MAX_DEPTH:
             raise ModelError(f"messages are nested more than {MAX_DEPTH} deep")
         if kind == "Tensor":
@@ -125,7 +125,7 @@ class _Scan:
         return end - start
 
     def _field(self, position: int, end: int) -> tuple[int, int, int, int]:
-        """Number, wire type, start and end of the value of the field at ``position``."""
+        """Return number, wire type, start and end of the value of the field at ``position``."""
         tag, position = self._read_varint(position, end)
         number, wire_type = tag >> 3, tag & 7
         if number == 0:
@@ -144,7 +144,7 @@ class _Scan:
         return number, wire_type, position, value_end
 
     def _read_varint(self, position: int, end: int) -> tuple[int, int]:
-        """A variable-length integer and the position behind it."""
+        """Return a variable-length integer and the position behind it."""
         value = shift = 0
         view = self.view
         while True:
