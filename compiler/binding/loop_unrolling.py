@@ -53,9 +53,9 @@ def _per_input(attributes: Mapping[str, Any], name: str, count: int, node: Impor
 def unroll_scan(
     builder: GraphBuilder, node: ImportedNode, inputs: Sequence[Value | None], runs: int, run: RunBody
 ) -> list[Value]:
-    """The outputs of a Scan: final states, then stacked outputs of the steps.
+    """Unroll a Scan and return its outputs: final states, then stacked outputs of the steps.
 
-    ``runs`` is how often the loops around it have run it so far.
+    ``runs`` counts how often the enclosing loops have run it so far.
     """
     attributes, body = node.attributes, body_of(node)
     scanned = attributes.get("num_scan_inputs")
@@ -78,7 +78,10 @@ def _scan(
     *,
     batched: bool = False,
 ) -> list[Value]:
-    """A Scan of all steps, or of the first ``length`` (a scalar): states stay, and rows are zeros, from there on."""
+    """Unroll a Scan over all steps.
+
+    With ``length`` (a scalar) only that many steps count: afterwards states stay unchanged and output rows are zero.
+    """
     attributes, body = node.attributes, body_of(node)
     scanned = attributes["num_scan_inputs"]
     present = [value for value in inputs if value is not None]
@@ -159,20 +162,20 @@ def _axis(axis: int, rank: int, origin: Origin) -> int:
 
 
 def _last(builder: GraphBuilder, length: Value | None, steps: int, step: int) -> int | Value:
-    """The position that a backward scan reads at ``step``."""
+    """Return the position that a backward scan reads at ``step``."""
     if length is None:
         return steps - 1 - step
     return builder.op("Max", builder.op("Sub", length, builder.scalar(step + 1, length)), builder.scalar(0, length))
 
 
 def _element(builder: GraphBuilder, value: Value, axis: int, position: int | Value) -> Value:
-    """One element of a sequence, without its axis."""
+    """Return one element of a sequence along ``axis``, with that axis removed."""
     index = position if isinstance(position, Value) else builder.constant(np.array(position, np.int64))
     return builder.op("Gather", value, index, axis=axis)
 
 
 def _stack(builder: GraphBuilder, rows: Sequence[Value], axis: int, node: ImportedNode) -> Value:
-    """Results of the steps along a new axis."""
+    """Stack the results of the steps along a new axis."""
     if not rows:
         raise NotKnownError(f"{node.op} without any step has outputs of unknown shape", origin=node.origin)
     at = builder.constant(np.array([_axis(axis, rows[0].rank + 1, node.origin)], np.int64))
@@ -185,7 +188,10 @@ def _stack(builder: GraphBuilder, rows: Sequence[Value], axis: int, node: Import
 def unroll_loop(
     builder: GraphBuilder, node: ImportedNode, inputs: Sequence[Value | None], runs: int, run: RunBody
 ) -> list[Value]:
-    """The outputs of a Loop: final values, then stacked outputs of the steps; ``runs`` as for a Scan."""
+    """Unroll a Loop and return its outputs: final values, then stacked outputs of the steps.
+
+    ``runs`` counts how often the enclosing loops have run it so far.
+    """
     body = body_of(node)
     operands: list[Value | None] = [*inputs, *[None] * (2 - len(inputs))]
     limit, condition, *carried = operands

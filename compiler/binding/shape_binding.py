@@ -126,10 +126,10 @@ def _declared(port: ImportedPort) -> str:
 
 
 def specialise(model: ImportedModel, shapes: Mapping[str, Shape], limits: Limits = DEFAULT_LIMITS) -> Graph:
-    """The graph of ``model`` for these input shapes (see :func:`bind_shapes`).
+    """Build the graph of ``model`` for these input shapes (see :func:`bind_shapes`).
 
-    Raises :class:`ShapeError`, :class:`UnsupportedError` or :class:`LimitError` with the node where it does not go on.
-    Where declared ranges are the reason, and steps would help, the remedy has them.
+    Raises :class:`ShapeError`, :class:`UnsupportedError` or :class:`LimitError` with the first node that fails.  If
+    declared ranges are the cause and steps would help, the remedy suggests them.
     """
     try:
         return _specialise(model, shapes, limits)
@@ -143,8 +143,10 @@ _ANY_SIZE = 4096
 
 
 def refusals(model: ImportedModel) -> list[ShaderloomError]:
-    """What no shapes of a call could change: nodes that the compiler cannot read, and those that it refuses when it
-    infers.  Nodes that read what is refused are not judged; nor are those behind one whose shape stays open.
+    """Return the errors that no choice of input shapes can avoid.
+
+    These are nodes that the compiler cannot read, and nodes rejected by type and shape inference.  Nodes that depend on
+    a rejected node, or on one whose shape stays unknown, are not judged.
     """
     found: list[ShaderloomError] = []
     shapes = {
@@ -209,7 +211,7 @@ def _specialise(model: ImportedModel, shapes: Mapping[str, Shape], limits: Limit
 
 
 def _refusal_of(source: ImportedGraph, name: str, dtype: DType) -> UnsupportedError:
-    """The refusal of an input, or of an output whose elements are known, that cannot lie on a device."""
+    """Return the error for an input, or an output with known elements, whose type the device cannot store."""
     node = next((node for node in source.nodes if name in node.outputs), None)
     op, origin = (node.op, node.origin) if node else (None, None)
     error = UnsupportedError.of_result(op, dtype.name, ON_DEVICE, origin=origin)
@@ -250,7 +252,7 @@ class Specialiser:
         self.builder = builder
 
     def run(self, scope: Scope, missing: Collection[str] = ()) -> None:
-        """``missing`` are values that cannot be had."""
+        """Bind every node of ``scope`` in order; skip nodes that depend on the unavailable values ``missing``."""
         refused: list[ShaderloomError] = []
         missing = set(missing)  #: with results of what is refused, and of all that reads them
         for node in scope.source.nodes:
@@ -291,7 +293,7 @@ class Specialiser:
         return self.apply(node, inputs, scope)
 
     def apply(self, node: ImportedNode, inputs: Sequence[Value | None], scope: Scope) -> Sequence[Value]:
-        """The results of a node that is no If; ``scope`` is where bodies of a Loop or Scan find other names."""
+        """Return the results of a node other than If; bodies of a Loop or Scan resolve outer names in ``scope``."""
         origin = dataclasses.replace(node.origin, steps=scope.steps) if scope.steps else node.origin
         builder = GraphBuilder(self.builder.graph, (origin,), self.builder.limits)
         if node.definition is None:
@@ -313,7 +315,7 @@ class Specialiser:
         return [inner.lookup(port.name, self.builder) for port in body.outputs]
 
     def _branch(self, node: ImportedNode, inputs: Sequence[Value | None], scope: Scope) -> Sequence[Value]:
-        """``If``: the branch that is taken stands in its place.  The other one is never looked at."""
+        """Inline the branch of an ``If`` that is taken; the other branch is never inspected."""
         condition = inputs[0]
         if condition is None or condition.known is None or condition.known.size != 1:
             raise NotKnownError(

@@ -20,10 +20,10 @@ Shapes = Mapping[str, Shape]
 
 
 def advise_steps(shapes: Shapes, compiles: Callable[[Shapes], bool]) -> str | None:
-    """The remedy for ranges in ``shapes`` with which the model does not compile; None if no step helps.
+    """Suggest steps for the ranges in ``shapes`` with which the model does not compile; return None if no step helps.
 
-    It has the least of :data:`STEPS` with which ``compiles``, for as few dimensions as possible.  Each is tried by
-    compiling for it, so what this says holds.
+    Suggests the smallest of :data:`STEPS` for which ``compiles`` holds, for as few dimensions as possible.  Every
+    candidate is verified by compiling for it.
     """
     ranges = _declared(shapes)
     for step in STEPS:
@@ -45,7 +45,7 @@ def _remedy(ranges: Mapping[str, SizeRange]) -> str:
 
 
 def _declared(shapes: Shapes) -> dict[str, SizeRange]:
-    """The declared ranges that ``shapes`` depend on, by name."""
+    """Return the declared ranges that ``shapes`` depend on, by name."""
     found: dict[str, SizeRange] = {}
 
     def note(atom: ix.Atom) -> None:
@@ -61,7 +61,7 @@ def _declared(shapes: Shapes) -> dict[str, SizeRange]:
 
 
 def _coarser(sizes: SizeRange, step: int) -> SizeRange | None:
-    """The multiples of ``step`` in a range; None unless there are several, and fewer than before."""
+    """Return the multiples of ``step`` in a range; None unless there are several, and fewer than before."""
     if step % sizes.step or sizes.low % sizes.step or step == sizes.step:
         return None
     low, high = -(-sizes.low // step) * step, sizes.high // step * step

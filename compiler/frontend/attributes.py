@@ -20,7 +20,7 @@ _Proto = onnx.AttributeProto
 
 
 def read_attribute(attribute: onnx.AttributeProto, tensor: Callable[[onnx.TensorProto], TensorSource]) -> Any:
-    """The value: int, float, str, a tuple of those, a tensor's source, or a GraphProto.
+    """Return the value of an attribute: int, float, str, a tuple of those, a tensor's source, or a GraphProto.
 
     Raises :class:`UnsupportedError` for kinds that no supported operator has.
     """
@@ -91,7 +91,7 @@ def _fields(attributes: type) -> dict[str, tuple[Any, bool]]:
 
 
 def typed_attributes(definition: OpDef, values: dict[str, Any], origin: Origin) -> Any:
-    """An instance of ``definition.attributes``.
+    """Return an instance of ``definition.attributes`` built from ``values``.
 
     Raises :class:`UnsupportedError` for an attribute that the operator does not have here or that has the wrong type,
     :class:`ModelError` for a missing one.
@@ -129,7 +129,7 @@ def typed_attributes(definition: OpDef, values: dict[str, Any], origin: Origin) 
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:
-    """Supported attributes: the one with the most similar name, or all."""
+    """Return a hint for an unsupported attribute: the supported one with the most similar name, else all of them."""
     names = nearest_first(name, known)
     if names and close_to(name, names[0]):
         return f"the nearest supported attribute is {names[0]}"
@@ -137,7 +137,7 @@ def _nearest(name: str, known: Iterable[str]) -> str:
 
 
 def _choices(expected: Any) -> tuple[Any, ...]:
-    """The values of an attribute's type, if they are listed."""
+    """Return the permitted values of an attribute's type if it is a literal type, else an empty tuple."""
     if typing.get_origin(expected) is typing.Literal:
         return typing.get_args(expected)
     if typing.get_origin(expected) in (typing.Union, types.UnionType):
@@ -149,7 +149,7 @@ _WRONG = object()
 
 
 def _convert(value: Any, expected: Any) -> Any:
-    """``value`` as the annotated type ``expected``, or ``_WRONG``."""
+    """Convert ``value`` to the annotated type ``expected``; return ``_WRONG`` if that is impossible."""
     if expected is Any:
         return value
     origin = typing.get_origin(expected)

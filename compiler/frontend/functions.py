@@ -14,9 +14,9 @@ Name = tuple[str, str]  #: domain and name of a function
 
 
 def inline_functions(proto: onnx.ModelProto, max_nodes: int) -> onnx.ModelProto:
-    """``proto`` without calls of its own functions.  Origins of nodes count positions in the inlined graph.
+    """Inline the calls of the model's own functions; node origins count positions in the inlined graph.
 
-    Raises :class:`LimitError` where more than ``max_nodes`` nodes would stand there.
+    Raises :class:`LimitError` if the result would have more than ``max_nodes`` nodes.
     """
     if not proto.functions:
         return proto
@@ -59,7 +59,7 @@ def _size(body: Counter[Name], sizes: Mapping[Name, int]) -> int:
 
 
 def _operators(nodes: Iterable[onnx.NodeProto]) -> Counter[Name]:
-    """How often each operator or function is called by ``nodes``, those of nested graphs included."""
+    """Count the calls of each operator or function in ``nodes``, nested graphs included."""
     found: Counter[Name] = Counter()
     stack = [nodes]
     while stack:

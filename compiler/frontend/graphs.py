@@ -52,7 +52,7 @@ class GraphImporter:
         self._foreign: dict[str, onnx.TensorProto | onnx.SparseTensorProto] = {}
 
     def run(self) -> ImportedGraph:
-        """The graph.  Raises a :class:`ShaderloomError` that names the first node or tensor that is wrong."""
+        """Import the graph.  Raises a :class:`ShaderloomError` that names the first invalid node or tensor."""
         inputs = tuple(self._ports(self._proto.input))
         for port in inputs:
             self._define(port.name, "an input")
@@ -111,7 +111,7 @@ class GraphImporter:
                 self._foreign[tensor.name] = tensor
 
     def _add_constant(self, array: np.ndarray) -> str:
-        """What adapters call: an inline constant under a name that no file has."""
+        """Add an inline constant for an adapter, under a name that no file can contain, and return that name."""
         self._fresh += 1
         name = f"{self._path}\0constant{self._fresh}"
         self._constants[name] = InlineSource(np.asarray(array))
@@ -121,7 +121,7 @@ class GraphImporter:
     # -- nodes -----------------------------------------------------------------------------------------------------
 
     def _node(self, proto: onnx.NodeProto, origin: Origin) -> ImportedNode | None:
-        """The node, or None for a Constant, which becomes a constant of the graph."""
+        """Import one node; return None for a Constant, which becomes a constant of the graph."""
         domain = "" if proto.domain == "ai.onnx" else proto.domain
         opset = opset_of(domain, self._opsets)
         for name in proto.input:
@@ -169,7 +169,7 @@ class GraphImporter:
         )
 
     def _refused(self, proto: onnx.NodeProto, origin: Origin, error: UnsupportedError) -> ImportedNode:
-        """The node as the file has it, for another provider."""
+        """Import an unsupported node unchanged, for another execution provider, with ``error`` as its refusal."""
         for name in proto.output:
             if name:
                 self._define(name, "an output")

@@ -108,7 +108,7 @@ def _import(
 def without_functions(
     proto: onnx.ModelProto, opsets: Mapping[str, int], max_nodes: int = DEFAULT_NODES
 ) -> onnx.ModelProto:
-    """Only operators that the registry has, as far as function bodies reach."""
+    """Inline function bodies until only operators of the registry remain, as far as those bodies allow."""
     proto = inline_functions(proto, max_nodes)
     for _ in range(MAX_DEPTH):
         if not define_standard_functions(proto, opsets):

@@ -33,7 +33,7 @@ class Signature:
 
 @functools.cache
 def signature(op: str, domain: str, opset: int) -> Signature | None:
-    """The signature of an operator at an opset, or None for domains that onnx does not describe.
+    """Return the signature of an operator at an opset, or None for domains that onnx does not describe.
 
     Raises :class:`ModelError` when the operator is not part of that opset.
     """
@@ -60,7 +60,7 @@ def signature(op: str, domain: str, opset: int) -> Signature | None:
 
 
 def hint_for(op: str, domain: str, opset: int) -> str:
-    """What to do about an operator that is not known: it is of a newer opset, on the cpu alone, gone, or misspelt."""
+    """Suggest a remedy for an unknown operator: of a newer opset, on the CPU only, removed, or misspelt."""
     versions = _versions().get((domain, op), ())
     if versions and not versions[-1][1] and versions[0][0] <= opset:
         return "providers=['wgpu', 'cpu'] leaves it to the cpu; shaderloom.register_operator adds one"
@@ -73,7 +73,7 @@ def hint_for(op: str, domain: str, opset: int) -> str:
 
 @functools.cache
 def _versions() -> dict[tuple[str, str], tuple[tuple[int, bool], ...]]:
-    """(domain, operator) -> its versions, oldest first, and whether they are deprecated."""
+    """Map each (domain, operator) to its versions, oldest first, each with a flag for deprecation."""
     found: dict[tuple[str, str], list[tuple[int, bool]]] = {}
     for schema in onnx.defs.get_all_schemas_with_history():
         found.setdefault((schema.domain, schema.name), []).append((schema.since_version, schema.deprecated))
@@ -99,7 +99,7 @@ def read_opsets(imports: Iterable[onnx.OperatorSetIdProto]) -> Mapping[str, int]
 
 
 def opset_of(domain: str, opsets: Mapping[str, int]) -> int:
-    """The version of ``domain``; raises :class:`ModelError` when the model does not import it."""
+    """Return the opset version of ``domain``; raise :class:`ModelError` when the model does not import it."""
     version = opsets.get(domain)
     if version is None:
         label = f"'{domain}'" if domain else "the default domain"

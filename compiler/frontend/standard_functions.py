@@ -54,7 +54,7 @@ def _domain(domain: str) -> str:
 
 
 def _schema(node: onnx.NodeProto, opsets: Mapping[str, int], functions: set[tuple[str, str]]) -> Any:
-    """The schema of a node that the registry lacks, if it has a function body."""
+    """Return the schema of a node that the registry lacks, if that schema has a function body, else None."""
     domain = _domain(node.domain)
     if registry.find(node.op_type, domain) is not None or (node.domain, node.op_type) in functions:
         return None
@@ -70,7 +70,7 @@ def _schema(node: onnx.NodeProto, opsets: Mapping[str, int], functions: set[tupl
 def _body(
     node: onnx.NodeProto, schema: Any, opset: int, types: Mapping[str, onnx.TypeProto]
 ) -> onnx.FunctionProto | None:
-    """The newest body that is not newer than the model."""
+    """Return the newest function body that is not newer than the model's opset, or None."""
     if schema.has_function:
         versions = [version for version in schema.function_opset_versions if version <= opset]
         data = schema.get_function_with_opset_version(max(versions)) if versions else None
@@ -92,7 +92,7 @@ def _body(
 
 
 def _element_types(proto: onnx.ModelProto) -> dict[str, onnx.TypeProto]:
-    """Types of values by name, as far as inference finds them."""
+    """Map value names to their types, as far as shape inference determines them."""
     inferred = onnx.shape_inference.infer_shapes(proto)
     graph = inferred.graph
     types = {value.name: value.type for value in (*graph.input, *graph.value_info, *graph.output)}
@@ -102,7 +102,7 @@ def _element_types(proto: onnx.ModelProto) -> dict[str, onnx.TypeProto]:
 
 
 def _give_defaults(node: onnx.NodeProto, schema: Any) -> None:
-    """Attributes that the node leaves out and the schema has a default for: bodies refer to them by name."""
+    """Add the schema's defaults for attributes that the node omits, since function bodies refer to them by name."""
     given = {attribute.name for attribute in node.attribute}
     for name, attribute in schema.attributes.items():
         if name not in given and attribute.default_value.type != onnx.AttributeProto.UNDEFINED:
@@ -110,7 +110,7 @@ def _give_defaults(node: onnx.NodeProto, schema: Any) -> None:
 
 
 def _drop_absent_attributes(node: onnx.NodeProto, body: onnx.FunctionProto) -> None:
-    """A body that was made for this very node holds its attributes already."""
+    """Remove attributes that the body does not declare: a body built for this node already holds their values."""
     known = set(body.attribute) | {attribute.name for attribute in body.attribute_proto}
     kept = [attribute for attribute in node.attribute if attribute.name in known or not known]
     if len(kept) != len(node.attribute):

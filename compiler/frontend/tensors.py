@@ -62,7 +62,7 @@ class TensorReader:
         return (*first, *self._external.values())
 
     def source(self, tensor: onnx.TensorProto, name: str) -> TensorSource:
-        """The source of a tensor that is called ``name`` in messages."""
+        """Return the source of a tensor, which messages call ``name``."""
         try:
             dtype = dtypes.from_onnx(tensor.data_type)
         except UnsupportedError as error:
@@ -106,7 +106,7 @@ class TensorReader:
         return InlineSource(array, dtype)
 
     def restore(self, tensor: onnx.TensorProto) -> onnx.TensorProto:
-        """The tensor with its payload inside: what the scan took out, or what lies in a data file, is put back."""
+        """Return the tensor with its payload embedded, taken from the scanned bytes or from an external data file."""
         if tensor.data_location != onnx.TensorProto.EXTERNAL and not tensor.HasField("segment"):
             return tensor
         whole = onnx.TensorProto()
@@ -191,7 +191,7 @@ class TensorReader:
 
 
 def _check_location(location: str, name: str) -> PurePosixPath:
-    """The path of a data file; raises :class:`ModelError` unless it is relative, portable and leads downwards."""
+    """Return the path of a data file; raise :class:`ModelError` unless it is relative, portable and without ``..``."""
     relative = PurePosixPath(location)
     if not location or "\0" in location or "\\" in location or ":" in location:
         raise ModelError(f"'{location}' is not a portable relative path", tensor=name)
@@ -233,7 +233,7 @@ _CONSTANT_ATTRIBUTES: dict[str, tuple[type, type]] = {
 
 
 def constant_of_attributes(attributes: dict[str, Any], name: str) -> TensorSource:
-    """The value of a Constant node."""
+    """Return the value of a Constant node."""
     if len(attributes) != 1:
         raise ModelError(f"a Constant needs one value, not {len(attributes)}", tensor=name)
     ((key, value),) = attributes.items()

@@ -10,7 +10,7 @@ from ...runtime.plan.errors import ModelError
 
 
 def names_read(node: onnx.NodeProto) -> Iterator[str]:
-    """Every name that a node reads, also those that its nested graphs take from outside (and some that they do not)."""
+    """Yield every name that a node reads, including (a superset of) the names its nested graphs capture."""
     yield from (name for name in node.input if name)
     for attribute in node.attribute:
         if attribute.HasField("g"):
@@ -26,9 +26,9 @@ def _names_in(graph: onnx.GraphProto) -> Iterator[str]:
 
 
 def topological_order(nodes: Sequence[onnx.NodeProto], graph_name: str) -> list[int]:
-    """Positions of ``nodes`` so that producers come first; the order of the file where that is already so.
+    """Return the positions of ``nodes`` in topological order, which is the order of the file if that is sorted already.
 
-    ONNX demands sorted nodes; some writers do not keep to it.  Raises :class:`ModelError` naming the nodes of a cycle.
+    ONNX requires sorted nodes, but some writers violate this.  Raises :class:`ModelError` naming the nodes of a cycle.
     """
     producer = {name: position for position, node in enumerate(nodes) for name in node.output if name}
     needs = [
@@ -51,7 +51,7 @@ def topological_order(nodes: Sequence[onnx.NodeProto], graph_name: str) -> list[
 
 
 def _own(node: onnx.NodeProto, position: int, producer: dict[str, int]) -> set[int]:
-    """The node itself, unless it really reads what it makes: names inside its nested graphs may repeat its outputs."""
+    """Return {position} unless the node reads its own output: names in its nested graphs may merely shadow outputs."""
     return set() if any(producer.get(name) == position for name in node.input) else {position}
 
 

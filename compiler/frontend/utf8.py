@@ -35,7 +35,7 @@ def _refuse(message: Any, field: str, value: bytes) -> None:
 
 @functools.cache
 def _fields(kind: Descriptor) -> tuple[list[str], list[str], list[str], list[str]]:
-    """Names of a message's fields: texts, lists of texts, messages, lists of messages."""
+    """Return the field names of a message type: strings, repeated strings, messages, repeated messages."""
     names: tuple[list[str], list[str], list[str], list[str]] = ([], [], [], [])
     for field in kind.fields:
         if field.type == FieldDescriptor.TYPE_STRING:

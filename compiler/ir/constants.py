@@ -45,7 +45,7 @@ class TensorSource(Source, Protocol):
 
 
 def content_key(dtype: DType, shape: tuple[int, ...], data: bytes | memoryview) -> str:
-    """sha256 over element type, shape and bytes: equal constants have equal keys wherever they lie."""
+    """Return the sha256 over element type, shape and bytes: equal constants have equal keys in any storage."""
     digest = hashlib.sha256(f"{dtype.name}{list(shape)}:".encode())
     digest.update(data)
     return digest.hexdigest()
@@ -122,7 +122,7 @@ class PackedSource:
 
 
 def packed(source: TensorSource) -> bytes:
-    """The bytes of a constant as ONNX stores them."""
+    """Return the bytes of a constant as ONNX stores them."""
     if isinstance(source, PackedSource):
         return source.data.read().tobytes()
     array = source.read()
@@ -170,7 +170,7 @@ class BytesSource:
         return _as_array(self._data, 0, self.dtype, self.shape)
 
     def to_ref(self) -> SourceRef:
-        """A range of the model itself: path ``""``."""
+        """Return a reference to a range of the model file itself (path ``""``)."""
         return SourceRef(self.key, "", self.offset, self.length, self.dtype.name, self.shape)
 
 

@@ -17,12 +17,12 @@ def shape_of(value: Value, sizes: Sizes) -> tuple[int, ...]:
 
 
 def domain_variables(domain: Sequence[Dim]) -> tuple[Dim, ...]:
-    """Variables ``a0, a1, ...`` over a domain: the coordinates of a fused region."""
+    """Return the variables ``a0, a1, ...`` over a domain: the coordinates of a fused region."""
     return tuple(ix.variable(f"a{axis}", 0, max(ix.bounds(size)[1] - 1, 0)) for axis, size in enumerate(domain))
 
 
 def broadcast_coordinates(coordinates: Sequence[Dim], shape: Shape, operand_shape: Shape) -> Shape:
-    """Coordinates in an operand that is broadcast to ``shape``."""
+    """Map coordinates in ``shape`` to coordinates in an operand that is broadcast to it."""
     offset = len(shape) - len(operand_shape)
     return tuple(
         0 if size == 1 and shape[offset + axis] != 1 else coordinates[offset + axis]

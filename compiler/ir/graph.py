@@ -37,7 +37,7 @@ class Source(Protocol):
         ...
 
     def read(self) -> np.ndarray:
-        """The elements as a read-only array of the constant's dtype and shape."""
+        """Return the elements as a read-only array of the constant's dtype and shape."""
         ...
 
 
@@ -136,7 +136,7 @@ class Node:
         return self.origins[0] if self.origins else None
 
     def operand(self, position: int) -> Value:
-        """A required input."""
+        """Return a required input."""
         value = self.optional(position)
         if value is None:  # of operators outside the standard the importer does not know how many they need
             error = InternalError if self.domain == "loom" else ModelError
@@ -284,7 +284,7 @@ class Graph:
         self.nodes = ordered
 
     def _is_sorted(self) -> bool:
-        """Whether no node stands before one that makes an operand of it."""
+        """Return whether the nodes are in topological order: every node comes after the producers of its operands."""
         later = set(self.nodes)
         for node in self.nodes:
             if any(value is not None and value.producer in later for value in node.inputs):

@@ -50,7 +50,7 @@ class Layout:
         return self.order[-1] if self.order else -1
 
     def stored_size(self, shape: Shape, axis: int) -> Dim:
-        """Size of an axis in memory, padding included."""
+        """Return the size of an axis in memory, padding included."""
         size = shape[axis]
         if self.is_dense:
             return size
@@ -66,7 +66,7 @@ class Layout:
         return ix.product([self.stored_size(shape, axis) for axis in range(self.rank)])
 
     def position(self, shape: Shape, coordinates: Shape) -> Dim:
-        """Where an element lies: its distance from the first element, counted in elements."""
+        """Return the offset of an element in memory: its distance from the first element, counted in elements."""
         block_sizes = dict(self.blocks)
         position: Dim = 0
         for axis in self.order:
@@ -80,7 +80,7 @@ class Layout:
         return position
 
     def physical_axes(self, shape: Shape) -> list[tuple[int, Dim]]:
-        """(axis, stored size) from outermost to innermost; only for layouts without blocks."""
+        """Return (axis, stored size) from outermost to innermost; only for layouts without blocks."""
         if self.blocks:
             raise ValueError("a blocked layout has no single list of axes")
         return [(axis, self.stored_size(shape, axis)) for axis in self.order]
@@ -92,7 +92,7 @@ class Layout:
 
 
 def contiguous(rank: int) -> Layout:
-    """ONNX's own order."""
+    """Return the contiguous row-major layout, which is ONNX's own order."""
     return Layout(tuple(range(rank)))
 
 

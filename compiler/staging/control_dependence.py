@@ -22,7 +22,10 @@ _OF_SIZES = ("Shape", "Size")
 
 
 def deciding_names(nodes: Sequence[PendingNode], deciding: Collection[str]) -> set[str]:
-    """The qualified names that decisions of ``nodes``, which are sorted, or the names ``deciding`` depend on."""
+    """Return the backward slice of qualified names from the decisions of ``nodes`` and from the names ``deciding``.
+
+    ``nodes`` are in topological order.
+    """
     found = set(deciding)
     for item in reversed(nodes):
         found |= _of_node(item, found)
@@ -30,7 +33,7 @@ def deciding_names(nodes: Sequence[PendingNode], deciding: Collection[str]) -> s
 
 
 def names_behind_integers(nodes: Sequence[PendingNode]) -> set[str]:
-    """Names of values that ``nodes`` turn into wide integers by arithmetic on single elements."""
+    """Return the names of values that ``nodes`` turn into integers of at least 32 bits by elementwise arithmetic."""
     found: set[str] = set()
     for item in reversed(nodes):
         definition, attributes = item.node.definition, item.node.attributes
@@ -72,7 +75,7 @@ def _static(definition: OpDef, inputs: Sequence[str]) -> list[str]:
 
 
 def _of_proto(node: onnx.NodeProto, deciding: Collection[str]) -> set[str]:
-    """As :func:`_of_node`, by the names of the file."""
+    """Return the file's names that a node's decisions depend on: all it reads if one of its outputs is ``deciding``."""
     domain = "" if node.domain == "ai.onnx" else node.domain
     if not domain and node.op_type in (*_OF_SIZES, "Constant"):
         return set()
@@ -97,7 +100,7 @@ def _inside(nodes: Iterable[onnx.NodeProto], deciding: Collection[str]) -> set[s
 
 
 def _of_loop(node: onnx.NodeProto, body: onnx.GraphProto) -> set[str]:
-    """What the decisions in a body depend on; a carried value that does makes what is carried on one that does, too."""
+    """Return the names that decisions in a loop body depend on, propagated through loop-carried values."""
     is_loop = node.op_type == "Loop"
     inputs, outputs = [port.name for port in body.input], [port.name for port in body.output]
     first = 2 if is_loop else 0  #: position of the first carried value among the inputs of node and body
@@ -112,8 +115,10 @@ def _of_loop(node: onnx.NodeProto, body: onnx.GraphProto) -> set[str]:
 def deciding_results(
     nodes: Sequence[PendingNode], inputs: Sequence[str], outputs: Sequence[str], deciding: Collection[str]
 ) -> frozenset[str]:
-    """The outputs of a loop's body that decide: ``deciding``, and those carried on into ``inputs`` that do in a later
-    step.  ``outputs`` are those that are carried, in the order of ``inputs``.
+    """Return the outputs of a loop body that influence decisions.
+
+    These are ``deciding``, and the loop-carried outputs whose ``inputs`` do so in a later step.  ``outputs`` are the
+    loop-carried outputs, in the order of ``inputs``.
     """
     found = _carried(lambda names: deciding_names(nodes, names), deciding, inputs, outputs)
     return frozenset(deciding).union(carried for name, carried in zip(inputs, outputs) if name in found)
@@ -122,7 +127,7 @@ def deciding_results(
 def _carried(
     step: Callable[[Collection[str]], set[str]], deciding: Iterable[str], inputs: Sequence[str], outputs: Sequence[str]
 ) -> set[str]:
-    """The fixed point of ``step``, names that results depend on, over the values that are carried."""
+    """Iterate ``step`` (results to the names they depend on) over the loop-carried values up to its fixed point."""
     results = set(deciding)
     while True:
         found = step(results)

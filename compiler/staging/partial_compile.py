@@ -76,8 +76,9 @@ class Advance:
     values: dict[str, Value] = field(default_factory=dict)
 
     def finish(self, outputs: Sequence[str]) -> Graph:
-        """The stage's graph with these outputs, which done nodes compute.  Inputs that it does not need are gone, but
-        for those that say how large open sizes are.
+        """Return the stage's graph with these outputs, all computed by completed nodes.
+
+        Unused inputs are removed, except those that determine open sizes.
         """
         graph = self.graph
         graph.outputs = [self.values[name] for name in outputs]
@@ -210,7 +211,7 @@ class _Advancing:
         self.result.pending.append(item)
 
     def _condition(self, item: PendingNode) -> bool | None:
-        """Whether the condition of an If holds; None if it is not known, and then it is wanted."""
+        """Return the value of an If's condition; if it is unknown, record it as wanted and return None."""
         name = item.inputs[0] if item.inputs else ""
         value = self._lookup(name) if name else None
         if value is None:
@@ -268,7 +269,7 @@ class _Advancing:
         return found
 
     def _parts(self, item: PendingNode) -> list[PendingNode]:
-        """The stages that the node is split into, if it is one of those and a device can hold its operands."""
+        """Return the stages of a node that is split; empty unless the device can store all its operands."""
         definition = item.node.definition
         if definition is None or definition.split is None:
             return []
@@ -309,7 +310,7 @@ class _Advancing:
         self._wait(item)
 
     def _unknown(self, item: PendingNode) -> set[str]:
-        """Operands that must be read: those that the operator always needs, else all that are small enough."""
+        """Return the operands to read: those that the operator always needs, else all that are small enough."""
         unknown = {
             position: name
             for position, name in enumerate(item.inputs)
@@ -324,7 +325,7 @@ class _Advancing:
 
 
 def _forget_frames(error: ShaderloomError) -> ShaderloomError:
-    """Errors that are kept must not keep the frames, and with them the values, of where they were raised."""
+    """Drop the traceback of an error that is stored, so that it does not keep frames and their values alive."""
     error.__traceback__ = error.__context__ = error.__cause__ = None
     return error
 
@@ -343,8 +344,10 @@ class _Names(Scope):
 
 
 def survey(model: ImportedModel, shapes: Mapping[str, tuple[int, ...]], limits: Limits) -> list[ShaderloomError]:
-    """Why the model is no single plan for these input shapes: an error for each node that is refused, or that must
-    wait for values of a run; those behind them are left out.
+    """Return the reasons why the model is no single plan for these input shapes.
+
+    There is one error for each node that is refused or must wait for values of a run; nodes that depend on those are
+    left out.
     """
     scope = ProgramScope(model.graph)
     operands = {port.name: Operand(port.dtype, tuple(shapes[port.name])) for port in model.inputs}
@@ -356,7 +359,7 @@ def survey(model: ImportedModel, shapes: Mapping[str, tuple[int, ...]], limits: 
 
 
 def refusal_in(graph: ImportedGraph) -> ShaderloomError | None:
-    """The first refusal among the nodes that run whenever the graph runs; branches are left aside."""
+    """Return the first refusal among the nodes that run whenever the graph runs; branches are ignored."""
     for node in graph.nodes:
         if node.refusal is not None:
             return node.refusal

@@ -39,13 +39,13 @@ class ProgramScope:
         self.foreign.update((prefix + name, proto) for name, proto in graph.foreign.items())
 
     def find(self, name: str) -> str | None:
-        """The qualified name, None if nothing here or around it has the name."""
+        """Return the qualified name, or None if neither this graph nor an enclosing one defines the name."""
         if name in self._own:
             return self.prefix + name
         return None if self.outer is None else self.outer.find(name)
 
     def qualify(self, name: str) -> str:
-        """As :meth:`find`, ``""`` for an omitted operand; raises :class:`ModelError` for a name that nothing has."""
+        """Return the qualified name, ``""`` for an omitted operand; raise :class:`ModelError` for an undefined name."""
         if not name:
             return ""
         found = self.find(name)
@@ -54,7 +54,7 @@ class ProgramScope:
         return found
 
     def nodes(self) -> list[PendingNode]:
-        """The nodes of the graph, in order."""
+        """Return the nodes of the graph, in order."""
         return [PendingNode.of(node, self) for node in self.graph.nodes]
 
 
@@ -110,7 +110,7 @@ def applied(
     domain: str = "",
     **attributes: Any,
 ) -> PendingNode:
-    """A node that no file has, on qualified names."""
+    """Create a synthetic node (one that is in no file) on qualified names."""
     definition = registry.get(op, domain)
     given = {name: value for name, value in attributes.items() if value is not None}
     proto = onnx.helper.make_node(op, list(inputs), list(outputs), **given)
@@ -120,7 +120,7 @@ def applied(
 
 
 def same(scope: ProgramScope, source: str, target: str, origin: Origin) -> PendingNode:
-    """An Identity that gives a value another name."""
+    """Create an Identity that gives a value another name."""
     return applied("Identity", scope, [source], [target], origin)
 
 
@@ -151,7 +151,10 @@ class SplitStages:
 
 
 def branch_nodes(item: PendingNode, taken: bool) -> list[PendingNode]:
-    """The nodes of the branch of an If that is taken, and one for each output.  The other branch is not looked at."""
+    """Return the nodes of the taken branch of an If, followed by an Identity for each output.
+
+    The other branch is not inspected.
+    """
     side = "then_branch" if taken else "else_branch"
     block = item.node.blocks.get(side)
     if block is None:

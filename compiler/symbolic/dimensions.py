@@ -14,7 +14,7 @@ from .polynomial import Dim
 
 
 def dimension(name: str, low: int, high: int, step: int = 1) -> Dim:
-    """The declared dynamic dimension ``name``: ``low``, ``low + step``, ... or ``high``.
+    """Create the declared dynamic dimension ``name``: ``low``, ``low + step``, ... or ``high``.
 
     With a step it is ``step * count + offset``, where the variable counts whole steps: so halves of a size that is a
     multiple of 4 are exact, and two ways to the same size are the same polynomial.
@@ -29,10 +29,10 @@ def dimension(name: str, low: int, high: int, step: int = 1) -> Dim:
 
 
 def dimension_variable(name: str, low: int, step: int = 1) -> str:
-    """The variable of a declared dynamic dimension.
+    """Return the variable of a declared dynamic dimension.
 
-    Dimensions have names of the user's choice: the first character keeps them apart from loop variables, and those
-    with a step from those without.
+    Users choose the names of dimensions: the first character separates them from loop variables, and those with a step
+    from those without.
     """
     return f"${name}" if step == 1 else f"@{step}+{low % step}:{name}"
 
@@ -47,7 +47,7 @@ class Dimension:
 
 
 def declared_dimension(variable: str) -> Dimension | None:
-    """The declared dynamic dimension that a variable stands for; None for others."""
+    """Return the declared dynamic dimension that a variable represents; None for other variables."""
     if variable.startswith("$"):
         return Dimension(variable[1:])
     if not variable.startswith("@"):

@@ -40,10 +40,10 @@ def evaluate_expr(
     variables: Mapping[str, Array] | None = None,
     registers: Mapping[str, Array] | None = None,
 ) -> Array:
-    """The value of an expression, vectorised: coordinates and registers may be arrays that broadcast to each other.
+    """Evaluate an expression, vectorised: coordinates and registers may be arrays that broadcast to each other.
 
-    ``read_load(load, coordinates)`` is asked for elements outside the operand too where a guard protects the load: it
-    must answer with something then.
+    ``read_load(load, coordinates)`` is also called for elements outside the operand where a guard protects the load; it
+    must return some value then.
     """
     bound = variables or {}
     memo: dict[Expr, Any] = {}
@@ -71,7 +71,7 @@ def evaluate_expr(
 
 
 def apply(op: str, dtype: str, args: tuple[Array, ...]) -> Array:
-    """One operation on arrays of compute types; ``dtype`` is the compute type of the result."""
+    """Apply one operation to arrays of compute types; ``dtype`` is the compute type of the result."""
     if op == "cast":
         return convert(args[0], NUMPY_TYPES[dtype])
     if op == "bitcast":
@@ -98,7 +98,7 @@ def _nearest(function: Callable[..., Array], args: tuple[Array, ...], dtype: np.
 
 
 def convert(array: Array, dtype: np.dtype) -> np.ndarray:
-    """ONNX's conversion: floats to integers truncate, anything to bool compares with zero, integers wrap."""
+    """Convert as ONNX does: floats to integers truncate, anything to bool compares with zero, integers wrap."""
     source = np.asarray(array)
     if dtype == np.bool_:
         return source != 0

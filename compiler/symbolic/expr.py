@@ -109,7 +109,7 @@ def _make(op: str, args: tuple[Expr, ...], dtype: str, payload: Any = None) -> E
 
 
 def const(value: bool | int | float, dtype: str) -> Expr:
-    """A literal.  NaN is stored as one canonical object so that it interns."""
+    """Create a literal.  NaN is stored as one canonical object so that it interns."""
     if dtype == "bool":
         return _make("const", (), dtype, bool(value))
     if dtype in FLOATS:
@@ -123,14 +123,14 @@ _INTEGER_BITS = {"i32": (32, True), "u32": (32, False), "i64": (64, True), "u64"
 
 
 def wrap_integer(value: int, dtype: str) -> int:
-    """``value`` modulo two to the width of an integer compute type."""
+    """Reduce ``value`` modulo two to the width of an integer compute type."""
     bits, signed = _INTEGER_BITS[dtype]
     value &= (1 << bits) - 1
     return value - (1 << bits) if signed and value >> (bits - 1) else value
 
 
 def load(operand: Hashable, storage: str, where: Dim | tuple[Dim, ...], dtype: str) -> Expr:
-    """An element of ``operand`` (stored as ``storage``) converted to the compute type ``dtype``.
+    """Load an element of ``operand`` (stored as ``storage``), converted to the compute type ``dtype``.
 
     ``where`` is a tuple of logical coordinates or a physical position; see :class:`Load`.
     """
@@ -139,7 +139,7 @@ def load(operand: Hashable, storage: str, where: Dim | tuple[Dim, ...], dtype: s
 
 
 def coordinate(value: Dim) -> Expr:
-    """An integer of the iteration space as an i32 value."""
+    """Create an i32 value from an integer of the iteration space."""
     if not isinstance(value, ix.Index):
         return const(value, "i32")
     return _make("coordinate", (), "i32", value)
@@ -149,9 +149,9 @@ _32_BITS = range(-(1 << 31), 1 << 31)
 
 
 def of_dim(value: Dim, dtype: str) -> Expr:
-    """An integer of the iteration space as a value of ``dtype``, exact in its width.
+    """Create a value of ``dtype``, exact in its width, from an integer of the iteration space.
 
-    Device indices have 32 bits, and sizes fit them; what is computed from sizes may not, and is added up in ``dtype``.
+    Device indices have 32 bits, and sizes fit them; numbers computed from sizes may not, and are summed in ``dtype``.
     Raises :class:`ShapeError` for a quotient or a comparison of numbers that do not fit.
     """
     if not isinstance(value, ix.Index):
@@ -170,7 +170,7 @@ def of_dim(value: Dim, dtype: str) -> Expr:
 
 
 def _fits(value: Dim) -> bool:
-    """Whether 32 bits hold an integer, its coefficients, and all that it divides and compares."""
+    """Return whether 32 bits hold an integer, its coefficients, and all operands of its divisions and comparisons."""
     parts = (value, *(argument for atom in ix.atoms(value) for argument in atom.args))
     return all(
         part in _32_BITS
@@ -181,7 +181,7 @@ def _fits(value: Dim) -> bool:
 
 
 def register(name: str, dtype: str) -> Expr:
-    """A variable that the kernel template provides."""
+    """Create a reference to a variable that the kernel template provides."""
     return _make("register", (), dtype, name)
 
 
@@ -195,7 +195,7 @@ def cast(value: Expr, dtype: str) -> Expr:
 
 
 def bitcast(value: Expr, dtype: str) -> Expr:
-    """The bits of a 32-bit value as another type of 32 bits."""
+    """Reinterpret the bits of a 32-bit value as another 32-bit type."""
     assert {value.dtype, dtype} <= {"f32", "i32", "u32"}, (value.dtype, dtype)
     return value if value.dtype == dtype else _make("bitcast", (value,), dtype)
 
@@ -223,7 +223,7 @@ def unary(op: str, value: Expr) -> Expr:
 
 
 def binary(op: str, left: Expr, right: Expr) -> Expr:
-    """An arithmetic or logical operation on two values of one type."""
+    """Create an arithmetic or logical operation on two values of one type."""
     assert op in BINARY, op
     assert left.dtype == right.dtype, (op, left.dtype, right.dtype)
     simpler = _simplify_binary(op, left, right)
@@ -237,7 +237,7 @@ def _is_const(value: Expr, number: float) -> bool:
 
 
 def _simplify_binary(op: str, left: Expr, right: Expr) -> Expr | None:
-    """Identities that hold for every input, NaN, infinities and signed zeros included."""
+    """Apply identities that hold for every input, including NaN, infinities and signed zeros; None if none applies."""
     integer = left.dtype not in FLOATS and left.dtype != "bool"
     if op == "mul":
         if _is_const(right, 1):
@@ -296,7 +296,7 @@ def select(condition: Expr, if_true: Expr, if_false: Expr) -> Expr:
 
 
 def guard(condition: Expr, value: Expr, otherwise: Expr) -> Expr:
-    """``value`` where ``condition`` holds; its loads are not executed elsewhere."""
+    """Select ``value`` where ``condition`` holds, else ``otherwise``; its loads execute only there."""
     assert condition.dtype == "bool" and value.dtype == otherwise.dtype
     if condition.op == "const":
         return value if condition.payload else otherwise
@@ -304,7 +304,7 @@ def guard(condition: Expr, value: Expr, otherwise: Expr) -> Expr:
 
 
 def in_range(value: Dim, low: Dim, high: Dim) -> Expr:
-    """``low <= value < high`` as a bool expression; constant when the bounds decide it."""
+    """Return ``low <= value < high`` as a bool expression; constant when the bounds decide it."""
     value_low, _ = ix.bounds(value)
     result = const(True, "bool")
     if value_low < ix.bounds(low)[1]:
@@ -328,7 +328,7 @@ def as_index(value: Expr, low: int, high: int) -> Dim:
 
 
 def fold(value: Expr, visit: Callable[[Expr, tuple[Any, ...]], Any], memo: dict[Expr, Any] | None = None) -> Any:
-    """Bottom-up fold over the graph of shared nodes (each visited once), without recursion on depth."""
+    """Fold bottom-up over the graph of shared nodes (each visited once), without recursion on depth."""
     results: dict[Expr, Any] = {} if memo is None else memo
     stack = [value]
     while stack:
@@ -347,7 +347,7 @@ def fold(value: Expr, visit: Callable[[Expr, tuple[Any, ...]], Any], memo: dict[
 
 
 def rebuild(node: Expr, args: tuple[Expr, ...]) -> Expr:
-    """``node`` with other arguments, simplified again."""
+    """Rebuild ``node`` with other arguments, simplified again."""
     if args == node.args:
         return node
     if node.op in BINARY:
@@ -432,7 +432,7 @@ def substitute_variables(value: Expr, mapping: Mapping[str, Dim]) -> Expr:
 
 
 def walk(value: Expr) -> list[Expr]:
-    """All distinct nodes, arguments first, those inside opaque run-time indices included."""
+    """Return all distinct nodes, arguments first, including those inside opaque run-time indices."""
     order: dict[Expr, None] = {}
     stack = [value]
     while stack:
@@ -448,7 +448,7 @@ def walk(value: Expr) -> list[Expr]:
 
 
 def opaque_values(node: Expr) -> list[Expr]:
-    """Value expressions that the position of a load, or a coordinate, reads at run time."""
+    """Return the value expressions that the position of a load, or a coordinate, reads at run time."""
     if node.op == "load":
         return [value for axis in node.payload.coordinates for value in ix.opaque_payloads(axis)]
     if node.op == "coordinate":

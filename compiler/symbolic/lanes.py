@@ -18,7 +18,7 @@ def lane_variable() -> Dim:
 
 
 def depends_on_lane(value: Dim) -> bool:
-    """Whether an index differs between lanes, directly or through a run-time value that it reads."""
+    """Return whether an index differs between lanes, directly or through a run-time value that it reads."""
     if LANE in ix.variables(value):
         return True
     for inner in ix.opaque_payloads(value):
@@ -33,7 +33,7 @@ def depends_on_lane(value: Dim) -> bool:
 
 
 def split_lane(value: Dim) -> tuple[Dim | None, int]:
-    """``value == base + step * lane`` with a base that does not depend on the lane; (None, 0) if it is not so."""
+    """Split ``value`` into ``base + step * lane`` with a lane-independent base; (None, 0) if impossible."""
     if not isinstance(value, ix.Index):
         return value, 0
     step = 0
@@ -50,7 +50,7 @@ def split_lane(value: Dim) -> tuple[Dim | None, int]:
 
 
 def is_aligned(position: Dim) -> bool:
-    """Whether the four lanes touch four neighbours that start at a multiple of four."""
+    """Return whether the four lanes access four neighbours that start at a multiple of four."""
     base, step = split_lane(position)
     return base is not None and step == 1 and is_multiple(base, LANES)
 

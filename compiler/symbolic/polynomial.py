@@ -158,7 +158,7 @@ Dim = Union[int, Index]
 
 
 def of_atom(atom: Atom) -> Index:
-    """The polynomial that is one atom."""
+    """Return the polynomial that consists of one atom."""
     return Index((((atom,), 1),))
 
 
@@ -167,14 +167,14 @@ class Undecidable(Exception):
 
 
 def variable(name: str, low: int, high: int, text: str = "") -> Dim:
-    """The variable ``name`` with inclusive bounds, shown as ``text``; a plain int when only one value is left."""
+    """Create the variable ``name`` with inclusive bounds, shown as ``text``; a plain int if the bounds are equal."""
     if low == high:
         return low
     return of_atom(_atom("var", (), name, low, high, text or name))
 
 
 def is_variable(value: Dim) -> bool:
-    """Whether ``value`` is a variable and nothing else."""
+    """Return whether ``value`` is a variable and nothing else."""
     return (
         isinstance(value, Index)
         and len(value.terms) == 1
@@ -184,7 +184,7 @@ def is_variable(value: Dim) -> bool:
 
 
 def coordinate(name: str, size: Dim) -> Dim:
-    """The variable ``name`` that runs over an axis: ``0 <= name < size``, also where ``size`` is symbolic.
+    """Create the variable ``name`` that runs over an axis: ``0 <= name < size``, also where ``size`` is symbolic.
 
     Zero where the size is (at most) one; the coordinate of an empty axis has no meaning, and is never evaluated.
     """
@@ -195,7 +195,7 @@ def coordinate(name: str, size: Dim) -> Dim:
 
 
 def opaque(payload: Any, low: int, high: int, key: str) -> Dim:
-    """A run-time integer given by ``payload`` (a hashable value expression) whose text is ``key``."""
+    """Create a run-time integer defined by ``payload`` (a hashable value expression) whose text is ``key``."""
     return of_atom(_atom("opaque", (), payload, low, high, key))
 
 
@@ -204,7 +204,7 @@ def bounds(value: Dim) -> tuple[int, int]:
 
 
 def number(value: Dim) -> int:
-    """The plain int that ``value`` is; raises :class:`Undecidable` when it depends on variables."""
+    """Return ``value`` as a plain int; raise :class:`Undecidable` when it depends on variables."""
     if isinstance(value, Index):
         raise Undecidable(f"{text(value)} is one number")
     return int(value)
@@ -267,7 +267,7 @@ def _join_remainders(collected: dict[Monomial, int]) -> Dim | None:
 
 
 def _joined(remainder: Atom, other: Atom, quotient: Dim) -> Dim | None:
-    """What ``divisor * other + remainder`` is, if ``other`` is the quotient that belongs to ``remainder``."""
+    """Simplify ``divisor * other + remainder`` if ``other`` is the matching quotient, else None."""
     if not isinstance(quotient, Index) or len(quotient.terms) != 1:
         return None
     if quotient.terms[0] == ((other,), 1):
@@ -312,7 +312,7 @@ def _multiply(left: Dim, right: Dim) -> Dim:
 
 
 def _split(value: Index, divisor: int) -> tuple[Dim, Dim]:
-    """``value == divisor * quotient + rest`` where the quotient takes every term that the divisor divides."""
+    """Split ``value == divisor * quotient + rest`` so that the quotient takes every term that the divisor divides."""
     quotient: dict[Monomial, int] = {}
     rest: dict[Monomial, int] = {}
     for monomial, coefficient in value.terms:
@@ -326,7 +326,7 @@ def _split(value: Index, divisor: int) -> tuple[Dim, Dim]:
 
 
 def _divide_exactly(value: Index, divisor: Index) -> Dim | None:
-    """The quotient when the polynomial division by a single-term divisor leaves no rest."""
+    """Return the quotient if dividing the polynomial by a single-term divisor leaves no rest, else None."""
     if len(divisor.terms) != 1:
         return 1 if value == divisor else None
     divisor_monomial, divisor_coefficient = divisor.terms[0]
@@ -344,9 +344,9 @@ def _divide_exactly(value: Index, divisor: Index) -> Dim | None:
 
 
 def divide(value: Dim, divisor: Dim) -> Dim | None:
-    """The polynomial quotient when ``value`` is a multiple of ``divisor`` for all variables, else None.
+    """Return the polynomial quotient when ``value`` is a multiple of ``divisor`` for all variables, else None.
 
-    Long division by leading terms; the divisor must not be zero.
+    Uses long division by leading terms; the divisor must not be zero.
     """
     if not isinstance(divisor, Index):
         if any(coefficient % divisor for _, coefficient in _terms(value)):
@@ -369,7 +369,7 @@ def divide(value: Dim, divisor: Dim) -> Dim | None:
 
 
 def _split_symbolic(value: Index, divisor: Index) -> tuple[Dim, Dim]:
-    """``value == divisor * quotient + rest`` where the quotient takes what it can."""
+    """Split ``value == divisor * quotient + rest`` with as many terms as possible in the quotient."""
     if len(divisor.terms) > 1:
         return _split_polynomial(value, divisor)
     quotient: Dim = 0
@@ -384,7 +384,7 @@ def _split_symbolic(value: Index, divisor: Index) -> tuple[Dim, Dim]:
 
 
 def _split_polynomial(value: Index, divisor: Index) -> tuple[Dim, Dim]:
-    """The same by long division, if that leaves a rest that is never negative; else nothing is taken."""
+    """Split ``value == divisor * quotient + rest`` by long division; the quotient is 0 if the rest may be negative."""
     leading = Index((divisor.terms[-1],))
     quotient: Dim = 0
     rest: Dim = 0
@@ -406,7 +406,7 @@ def _split_polynomial(value: Index, divisor: Index) -> tuple[Dim, Dim]:
 
 
 def _fits_below(value: Dim, divisor: Dim) -> bool:
-    """Whether ``0 <= value < divisor`` for every value of the variables."""
+    """Return whether ``0 <= value < divisor`` for all values of the variables."""
     low, _ = bounds(value)
     return low >= 0 and always_less(value, divisor)
 
@@ -465,7 +465,7 @@ def _floordiv(value: Dim, divisor: Dim) -> Dim:
 
 
 def _nested_floordiv(value: Index, divisor: int) -> Dim | None:
-    """``(x // a) // b == x // (a*b)`` for constant a and b."""
+    """Rewrite ``(x // a) // b`` as ``x // (a*b)`` for constant a and b."""
     if len(value.terms) == 1 and value.terms[0][1] == 1 and len(value.terms[0][0]) == 1:
         atom = value.terms[0][0][0]
         if atom.kind == "floordiv" and isinstance(atom.args[1], int):
@@ -474,7 +474,7 @@ def _nested_floordiv(value: Index, divisor: int) -> Dim | None:
 
 
 def _common_factor(value: Index, divisor: int) -> int:
-    """A factor of ``divisor`` such that value = factor * scaled + small non-negative rest may simplify."""
+    """Return a factor of ``divisor`` such that value = factor * scaled + small non-negative rest may simplify."""
     from math import gcd
 
     best = 1
@@ -570,14 +570,14 @@ def product(values: tuple[Dim, ...] | list[Dim]) -> Dim:
 
 
 def always_less(left: Dim, right: Dim) -> bool:
-    """Whether ``left < right`` for every value of the variables (a sound, incomplete test)."""
+    """Return whether ``left < right`` for all values of the variables (a sound, incomplete test)."""
     if bounds(left)[1] < bounds(right)[0]:
         return True
     return _difference_bounds(left, right)[1] < 0
 
 
 def _difference_bounds(left: Dim, right: Dim) -> tuple[int, int]:
-    """Bounds of ``left - right``, also by putting the largest coordinates ``size - 1`` in: then sizes may cancel."""
+    """Bound ``left - right``, also with the largest coordinates ``size - 1`` substituted, so that sizes may cancel."""
     difference = add(left, multiply(right, -1))
     low, high = bounds(difference)
     if not isinstance(difference, Index) or not any(
@@ -589,7 +589,7 @@ def _difference_bounds(left: Dim, right: Dim) -> tuple[int, int]:
 
 
 def _at_largest_coordinates(value: Dim) -> Dim:
-    """An upper bound of ``value`` without the coordinates that it grows with."""
+    """Return an upper bound of ``value`` without the coordinates in which it increases."""
     if not isinstance(value, Index):
         return value
     result: Dim = 0
@@ -683,7 +683,7 @@ def substitute(value: Dim, mapping: Mapping[str, Dim]) -> Dim:
 
 
 def variables(value: Dim) -> frozenset[str]:
-    """Names of the variables in ``value``, also inside divisions (not inside opaque payloads)."""
+    """Return the names of the variables in ``value``, also inside divisions (not inside opaque payloads)."""
     return frozenset().union(*(atom.names for atom in _factors(value)))
 
 
@@ -705,7 +705,7 @@ def opaque_payloads(value: Dim) -> list[Any]:
 
 
 def evaluate(value: Dim, values: Mapping[str, Any], read: Callable[[Any], Any] | None = None) -> Any:
-    """Number (or numpy array) of ``value`` for given variables; ``read`` evaluates opaque payloads."""
+    """Evaluate ``value`` to a number (or numpy array) for these variables; ``read`` evaluates opaque payloads."""
     return _evaluate(value, values, read, {})
 
 
