@@ -101,7 +101,7 @@ class PendingNode:
         return self.node.definition is None and self.node.refusal is None and self.node.op == "If"
 
 
-def applied(
+def make_node(
     op: str,
     scope: ProgramScope,
     inputs: Sequence[str],
@@ -119,9 +119,9 @@ def applied(
     return PendingNode(node, scope, tuple(inputs), tuple(outputs), made=True)
 
 
-def same(scope: ProgramScope, source: str, target: str, origin: Origin) -> PendingNode:
+def alias_node(scope: ProgramScope, source: str, target: str, origin: Origin) -> PendingNode:
     """Create an Identity that gives a value another name."""
-    return applied("Identity", scope, [source], [target], origin)
+    return make_node("Identity", scope, [source], [target], origin)
 
 
 class SplitStages:
@@ -134,12 +134,12 @@ class SplitStages:
 
     def apply(self, op: str, *inputs: str, domain: str = "", **attributes: Any) -> str:
         output = f"{self._base}.{len(self.nodes)}"
-        made = applied(op, self.item.scope, inputs, [output], self.item.origin, domain, **attributes)
+        made = make_node(op, self.item.scope, inputs, [output], self.item.origin, domain, **attributes)
         self.nodes.append(made)
         return output
 
     def apply_to(self, outputs: Sequence[str], op: str, *inputs: str, domain: str = "", **attributes: Any) -> None:
-        self.nodes.append(applied(op, self.item.scope, inputs, outputs, self.item.origin, domain, **attributes))
+        self.nodes.append(make_node(op, self.item.scope, inputs, outputs, self.item.origin, domain, **attributes))
 
     def constant(self, array: np.ndarray) -> str:
         name = f"{self._base}.constant{list(array.reshape(-1))}"
@@ -147,7 +147,7 @@ class SplitStages:
         return name
 
     def name(self, value: str, output: str) -> None:
-        self.nodes.append(same(self.item.scope, value, output, self.item.origin))
+        self.nodes.append(alias_node(self.item.scope, value, output, self.item.origin))
 
 
 def branch_nodes(item: PendingNode, taken: bool) -> list[PendingNode]:
@@ -165,7 +165,7 @@ def branch_nodes(item: PendingNode, taken: bool) -> list[PendingNode]:
     if len(graph.outputs) < len(item.outputs):
         raise ModelError(f"the branch has {len(graph.outputs)} outputs", origin=item.origin)
     nodes += [
-        same(item.scope, scope.qualify(port.name), name, item.origin)
+        alias_node(item.scope, scope.qualify(port.name), name, item.origin)
         for port, name in zip(graph.outputs, item.outputs)
         if name
     ]

@@ -13,7 +13,7 @@ import numpy as np
 
 from ...compiler.binding.loop_unrolling import body_of
 from ...compiler.staging.control_dependence import deciding_results
-from ...compiler.staging.program_graph import PendingNode, ProgramScope, applied
+from ...compiler.staging.program_graph import PendingNode, ProgramScope, make_node
 from ...runtime.execution.attachment import Target
 from ...runtime.memory.stack import can_stack, stack
 from ...runtime.plan.dtypes import interface_dtype
@@ -207,8 +207,8 @@ class LoopStep:
         self._context.add_constant(axes, np.array([axis], np.int64))
         wide = [f"{name}.wide" for name in names]
         output = f"{self.scope.prefix}stacked"
-        nodes = [applied("Unsqueeze", where, [name, axes], [new], origin) for name, new in zip(names, wide)]
-        nodes.append(applied("Concat", where, wide, [output], origin, axis=axis))
+        nodes = [make_node("Unsqueeze", where, [name, axes], [new], origin) for name, new in zip(names, wide)]
+        nodes.append(make_node("Concat", where, wide, [output], origin, axis=axis))
         return Block(f"{origin} stacking", tuple(nodes), (output,))
 
     def _empty(self, port: Any, axis: int) -> RuntimeValue:
@@ -237,7 +237,7 @@ class _ScanForm:
         self.forwards = f"{step.scope.prefix}step"
         self.backwards = f"{step.scope.prefix}step from the end"
         self.reading = [
-            applied(
+            make_node(
                 "Gather",
                 step.scope,
                 [sequence, self.backwards if direction else self.forwards],
