@@ -64,11 +64,11 @@ class Emitter(Writer):
     # -- indices -------------------------------------------------------------------------------------------------
 
     def _place(self, position: Dim) -> str:
-        """An index into an array.  One below zero is of an element that nobody uses, and naga refuses the literal."""
+        """Emit an array index, clamped to 0: naga rejects negative literals, whose elements are never used."""
         return self.index(position if isinstance(position, ix.Index) else max(position, 0))
 
     def index(self, value: Dim) -> str:
-        """An i32 expression."""
+        """Emit an i32 expression."""
         if not isinstance(value, ix.Index):
             return str(int(value))
         parts: list[str] = []
@@ -125,7 +125,7 @@ class Emitter(Writer):
     # -- lanes ---------------------------------------------------------------------------------------------------
 
     def varies(self, value: Expr) -> bool:
-        """Whether the value differs between the four lanes."""
+        """Return whether the value differs between the four lanes."""
 
         def visit(node: Expr, args: tuple[bool, ...]) -> bool:
             if any(args):
@@ -144,7 +144,7 @@ class Emitter(Writer):
         return any(self.varies(inner) for inner in ix.opaque_payloads(value))
 
     def at_lane(self, value: Expr, lane: int) -> Expr:
-        """The value for one lane."""
+        """Return the expression of the value in one lane."""
 
         def leaf(node: Expr) -> Expr | None:
             if node.op == "register" and node.payload in self.vector_registers:
@@ -175,7 +175,7 @@ class Emitter(Writer):
 
     @staticmethod
     def _postorder(value: Expr, done: Mapping[Expr, object]) -> list[Expr]:
-        """Nodes to compute, arguments first; does not look into guarded values."""
+        """Return the nodes to compute, arguments first; guarded values are not entered."""
         order: list[Expr] = []
         seen: set[Expr] = set()
         stack = [(value, False)]
@@ -194,7 +194,7 @@ class Emitter(Writer):
 
     @contextmanager
     def scope(self, opening: str) -> Iterator[None]:
-        """A block: names that are made inside are forgotten at its end."""
+        """Open a block; names that are defined inside go out of scope at its end."""
         self.write(opening)
         saved = dict(self._scalars), dict(self._vectors), dict(self._atoms)
         self.indent += 1
@@ -304,7 +304,7 @@ class Emitter(Writer):
         return self._assemble(node, [self.scalar(self.at_lane(node, lane)) for lane in range(LANES)])
 
     def without_lane(self, condition: Expr) -> Expr | None:
-        """The condition without the lane, when all four lanes agree on it."""
+        """Return a lane-independent form of the condition if all four lanes agree on it, else None."""
         if not self.varies(condition):
             return condition
         if condition.op in ("and", "or"):
@@ -347,7 +347,7 @@ class Emitter(Writer):
         return self.name(text)
 
     def words(self, value: Expr) -> str:
-        """The packed words of a value that has :func:`packed_words`; zeros where a guard fails."""
+        """Emit the packed words of a value for which :func:`packed_words` is not None; zeros where a guard fails."""
         kind, _ = packed_words(value) or ("", "")
         if value.op == "guard":
             condition = self.without_lane(value.args[0])
@@ -361,9 +361,9 @@ class Emitter(Writer):
 
 
 def packed_words(value: Expr) -> tuple[str, str] | None:
-    """The WGSL type of the words behind four neighbours of a packed operand, and the helper that unpacks them.
+    """Return the WGSL type of the words behind four neighbours of a packed operand, and the helper that unpacks them.
 
-    None for values that are more than that: a guard with zeros is all that may be around the load.
+    Returns None for any other expression; only a guard with zeros may surround the load.
     """
     if value.op == "guard":
         _, inside, otherwise = value.args

@@ -70,7 +70,7 @@ _SCALAR = frozenset({"infinity", "not_a_number", "far_angle", "mul_i64", "add_i6
 
 
 def with_dependencies(wanted: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-    """All (helper, lane suffix) pairs to declare, dependencies before their callers, in a deterministic order."""
+    """Return all (helper, lane suffix) pairs to declare, dependencies before callers, in a deterministic order."""
     ordered: dict[tuple[str, str], None] = {}
     for name, suffix in sorted(wanted):
         _add(ordered, name, suffix)
@@ -85,7 +85,7 @@ def _add(ordered: dict[tuple[str, str], None], name: str, suffix: str) -> None:
 
 @lru_cache(maxsize=1)
 def helper_files() -> dict[str, str]:
-    """Every helper, with the template that holds its macro."""
+    """Map every helper to the template that defines its macro."""
     folder = resources.files("shaderloom.templates") / FOLDER
     return {
         name: f"{FOLDER}/{file.name}"

@@ -38,7 +38,7 @@ _HELPERS = frozenset(
 
 
 def float_literal(value: float) -> str:
-    """A WGSL f32 literal; finite values only."""
+    """Format a WGSL f32 literal; finite values only."""
     text = repr(float(np.float32(value)))
     if "e" not in text and "." not in text:
         text += ".0"
@@ -145,7 +145,7 @@ def _cast(node: Expr, argument: str, lanes: int) -> str:
 
 
 def _wide_operation(node: Expr, arguments: list[str], writer: Writer) -> str:
-    """64-bit integers: two words, helpers of their own; one lane at a time."""
+    """Emit an operation on 64-bit integers: two words, dedicated helpers, one lane at a time."""
     op = node.op
     if op == "cast":
         return writer.call(f"{node.args[0].dtype}_to_{node.dtype}", arguments)

@@ -52,7 +52,7 @@ class _SizeEmitter(Emitter):
 
 
 def render(spec: KernelSpec) -> Kernel:
-    """The shader of ``spec``: a pure function."""
+    """Render the shader of ``spec``: a pure function."""
     functions = Functions()
     wide = _vector_operands(spec)
     paired = _paired_operands(spec, wide)
@@ -132,9 +132,9 @@ def template_text(
     parameters: tuple[tuple[str, Any], ...],
     spelled: str,
 ) -> str:
-    """The template's text, with places for sizes and declarations: kernels of other sizes have the same.
+    """Render the template's text, with placeholders for sizes and declarations: other sizes share the same text.
 
-    ``spelled`` tells parameters apart that are equal as keys and not as text: True and 1, 0.0 and -0.0.
+    ``spelled`` distinguishes parameters that are equal as keys but not as text: True and 1, 0.0 and -0.0.
     """
     return (
         environment()
@@ -152,7 +152,7 @@ def template_text(
 
 
 def _vector_operands(spec: KernelSpec) -> frozenset[object]:
-    """Operands that some hook reads or writes four elements at a time."""
+    """Return the operands that some hook reads or writes four elements at a time."""
     found: set[object] = set()
     dtypes = {operand.name: operand.dtype for operand in spec.operands}
     for hook in spec.hooks:
@@ -200,7 +200,7 @@ def _declarations(
 
 
 def _held_words(hook: Hook, emitter: Emitter) -> tuple[str, str] | None:
-    """For a hook that returns packed words: their type and the helper that unpacks them."""
+    """Return the word type and unpacking helper of a hook that returns packed words; None for other hooks."""
     if not hook.held or hook.lanes != LANES or hook.registers or hook.result is None:
         return None
     if hook.result.op == "guard" and emitter.without_lane(hook.result.args[0]) is None:

@@ -15,7 +15,10 @@ from .types import VECTOR_TYPES
 
 
 def owns_words(store: Store) -> bool:
-    """Whether four lanes store four aligned neighbours, or a packed tensor of rank 0: one word, or two."""
+    """Return whether each store writes whole words.
+
+    Either four lanes store four aligned neighbours (one word, or two), or the tensor is packed and has rank 0.
+    """
     if BY_NAME[store.dtype].compute not in VECTOR_TYPES:
         return False
     return is_aligned(store.position) or (store.position == 0 and BY_NAME[store.dtype].packing > 1)

@@ -16,7 +16,7 @@ _SUFFIX = ".wgsl.j2"
 
 @lru_cache(maxsize=1)
 def environment() -> jinja2.Environment:
-    """The template environment, shared by all compilations of the process."""
+    """Return the template environment, shared by all compilations of the process."""
     root = resources.files("shaderloom.templates")
 
     def source(name: str) -> str | None:
@@ -35,7 +35,7 @@ def environment() -> jinja2.Environment:
 
 @lru_cache(maxsize=1)
 def _kernel_files() -> dict[str, str]:
-    """Templates of kernels: name -> path below the folder of templates.  Names are unique among all folders."""
+    """Map names of kernel templates to paths below the folder of templates; names are unique among all folders."""
     files: dict[str, str] = {}
     for folder in resources.files("shaderloom.templates").iterdir():
         if not folder.is_dir():

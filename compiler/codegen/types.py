@@ -9,5 +9,5 @@ WGSL_TYPES = {"f32": "f32", "i32": "i32", "u32": "u32", "bool": "bool", "i64": "
 
 
 def wgsl_type(dtype: str, lanes: int) -> str:
-    """The type of a value of one or four lanes."""
+    """Return the WGSL type of a value of one or four lanes."""
     return WGSL_TYPES[dtype] if lanes == 1 else f"vec4<{WGSL_TYPES[dtype]}>"

@@ -14,7 +14,7 @@ _TYPE_NAMES = frozenset({"i8", "i16", "i32", "i64"})
 
 
 def symbol_field(name: str) -> str:
-    """The field of the ``symbols`` uniform that holds a declared dynamic dimension: a legal WGSL identifier."""
+    """Return the field of the ``symbols`` uniform for a declared dynamic dimension: a legal WGSL identifier."""
     declared = declared_dimension(name) or Dimension(name)
     safe = "".join(
         character
@@ -48,12 +48,12 @@ class Writer:
         self.lines.append("  " * self.indent + line)
 
     def number(self) -> int:
-        """The next number of a name."""
+        """Return the next number for a generated name."""
         self._counter += 1
         return self._counter
 
     def name(self, text: str, prefix: str = "t") -> str:
-        """A name for the value of ``text``, which is computed here."""
+        """Bind the value of ``text`` to a variable at this point; return its name."""
         name = f"{prefix}{self.number()}"
         if name in _TYPE_NAMES:
             return self.name(text, prefix)
@@ -61,16 +61,16 @@ class Writer:
         return name
 
     def short(self, text: str) -> str:
-        """``text``, or a name where it is long."""
+        """Return ``text``, or the name of a variable bound to it if it is long."""
         return text if len(text) <= _INLINE_LENGTH else self.name(text)
 
     def call(self, helper: str, arguments: list[str], lanes: int = 1) -> str:
-        """A call of a helper function, which is declared then."""
+        """Format a call of a helper function, and register the helper for declaration."""
         suffix = "4" if lanes == LANES else "1"
         self.functions.helpers[helper, suffix] = None
         return f"{helper}_{suffix}({', '.join(arguments)})"
 
 
 def is_atomic(text: str) -> bool:
-    """Whether a text is a name, a number or a component: it needs no name, and no brackets."""
+    """Return whether a text is a name, a number or a component, which needs neither a variable nor parentheses."""
     return text.replace(".", "").replace("_", "").isalnum()

@@ -11,7 +11,7 @@ from .partition import INLINE_LIMIT, Partition
 
 
 def collect(partition: Partition) -> Fusion:
-    """The groups in execution order."""
+    """Return the groups in execution order."""
     pending: dict[Value, Group] = {}
     for value in partition.owners():
         assert value.producer is not None
@@ -35,16 +35,16 @@ def collect(partition: Partition) -> Fusion:
 
 
 def _topological(groups: dict[Value, Group]) -> list[Group]:
-    """Groups so that every value is written before it is read, otherwise in the order of their outputs."""
+    """Sort groups so that every value is written before it is read, otherwise by the order of their outputs."""
     written = post_order(groups, lambda value: [read for read in groups[value].reads if read in groups])
     return [groups[value] for value in written]
 
 
 def _join_outputs(partition: Partition, ordered: list[Group]) -> list[Group]:
-    """Maps that write outputs of the model, of one shape and from a common operand, become one kernel.
+    """Join maps that write outputs of the model, of one shape and from a common operand, into one kernel.
 
-    Caches of keys and values are such pairs.  Only outputs: their place in memory is their own and their layout
-    that of ONNX, so that nothing is lost by writing them together.
+    Caches of keys and values are such pairs.  Only outputs qualify: they have memory of their own and ONNX's layout, so
+    that writing them together loses nothing.
     """
     place: dict[Value, int] = {group.output: number for number, group in enumerate(ordered)}
     open_groups: list[Group] = []

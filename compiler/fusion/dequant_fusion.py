@@ -37,7 +37,7 @@ def narrow_values(graph: Graph, constant: Collection[Value], operators: Registry
 
 
 def is_cheap(node: Node, operators: Registry = registry) -> bool:
-    """Whether a kernel may compute the node's result again for each element that it reads."""
+    """Return whether a kernel may recompute the node's result for each element that it reads."""
     key = f"{node.domain}.{node.op}" if node.domain else node.op
     if node.op == "Relayout" or len(node.outputs) != 1:
         return False
@@ -46,7 +46,7 @@ def is_cheap(node: Node, operators: Registry = registry) -> bool:
 
 
 def _parts(value: Value, operators: Registry) -> tuple[set[Value], set[Value]]:
-    """What a kernel would compute for ``value``, none if that is too much, and what it would load."""
+    """Return the values that a kernel would compute for ``value`` (none if too many), and those that it would load."""
     inner: set[Value] = set()
     leaves: set[Value] = set()
     stack = [value]

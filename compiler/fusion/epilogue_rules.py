@@ -172,7 +172,7 @@ def coordinates_in(partition: Partition, region: Region, user: Node, producer: N
 
 
 def _binds(partition: Partition, region: Region, user: Node) -> bool:
-    """Whether a region that also computes ``user`` can bind what it reads from outside, each as one tensor."""
+    """Return whether a kernel can bind all outside tensors that the region reads if it also computes ``user``."""
     own = [value.producer for value in (*region.coordinates, user.outputs[0]) if value.producer is not None]
     if region.scores:
         own += region.scores.nodes
@@ -187,16 +187,16 @@ def _binds(partition: Partition, region: Region, user: Node) -> bool:
 
 
 def _reduces_domain(region: Region, user: Node) -> bool:
-    """Whether a reduction reads a tensor in the shape and at the coordinates of the region's domain."""
+    """Return whether a reduction reads a tensor in the shape and at the coordinates of the region's domain."""
     names = domain_variables(region.domain)
     source = user.operand(0)
     return source.shape == region.domain and region.coordinates.get(source, names) == names
 
 
 def may_exit(partition: Partition, region: Region, value: Value) -> bool:
-    """Whether a region may store ``value``, given the coordinates of all values in its domain.
+    """Return whether a region may store ``value``, given the coordinates of all values in its domain.
 
-    A view as last member pays only when its result is needed in memory as it is, or arithmetic follows.  A packed
+    A view as last member pays only when its result must be materialised as it is, or arithmetic follows.  A packed
     result needs threads that own its words: those of a reduction do where rows and columns are axes of the result,
     others if the root has words of that size too, or where the vectors of products stay vectors.
     """
@@ -221,18 +221,18 @@ def _owns_words(partition: Partition, region: Region, value: Value) -> bool:
 
 
 def _crosses_long_rows(region: Region, value: Value) -> bool:
-    """Whether a thread that owns a word of ``value`` would have to reduce several long rows on its own."""
+    """Return whether a thread that owns a word of ``value`` would have to reduce several long rows by itself."""
     columns = ix.product([region.domain[axis] for axis in region.anchor.attributes.axes])
     return ix.bounds(columns)[1] > LONG_ROW and (value.rank == 0 or ix.divide(value.shape[-1], LANES) is None)
 
 
 def _is_axis(coordinate: Dim) -> bool:
-    """Whether a coordinate is a single variable, or a number."""
+    """Return whether a coordinate is a single variable, or a number."""
     names = ix.variables(coordinate) if isinstance(coordinate, ix.Index) else ()
     return len(names) < 2 and all(coordinate == ix.variable(name, *ix.bounds(coordinate)) for name in names)
 
 
 def _keeps_vectors(last: Dim, axis: Dim, size: Dim) -> bool:
-    """Whether vectors along ``axis`` are whole ones of the coordinate ``last``, whose axis has ``size`` elements."""
+    """Return whether vectors along ``axis`` are whole vectors of coordinate ``last``, whose axis has ``size``."""
     start = ix.add(last, ix.multiply(axis, -1))
     return ix.divide(start, LANES) is not None and ix.divide(size, LANES) is not None

@@ -56,7 +56,7 @@ class Growth:
             heapq.heappush(self._waiting, (self._rank[user], user))
 
     def pop(self) -> tuple[Node, Node] | None:
-        """The earliest consumer to be tried, and the member that it reads."""
+        """Pop the earliest consumer to try, and the member that it reads."""
         if not self._waiting:
             return None
         _, user = heapq.heappop(self._waiting)
@@ -116,7 +116,7 @@ def _is_reduction(partition: Partition, node: Node) -> bool:
 
 
 def _start(partition: Partition, anchor: Node) -> Region:
-    """The region of the anchor alone."""
+    """Create the region that contains the anchor alone."""
     family = partition.family_of(anchor)
     assert family is not None
     root = anchor.outputs[0]
@@ -125,7 +125,7 @@ def _start(partition: Partition, anchor: Node) -> Region:
 
 
 def _scores(partition: Partition, region: Region) -> Scores | None:
-    """The product that the kernel of the region computes too, if it can."""
+    """Return the product that the region's kernel can compute as well, or None."""
     found = partition.anchor_family(region).find_scores(
         region.anchor, partition.rank, partition.outputs, partition.region_of, partition.operators
     )

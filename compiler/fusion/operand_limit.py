@@ -32,8 +32,10 @@ def respect_operand_limit(partition: Partition) -> None:
 
 
 def _to_split_off(partition: Partition, inlined: list[Node]) -> Node | None:
-    """The inlined node that takes the most operands with it and still fits a kernel of its own; if none fits, the
-    first that takes at least two."""
+    """Choose the inlined node to compute in a kernel of its own.
+
+    Prefers the node with the most operands that still fit a kernel; if none fits, the first with at least two.
+    """
     room = partition.max_operands - 1
     cones: dict[Node, dict[Value, None]] = {}  #: what computing the node loads; more than fits is left out
     best: tuple[int, int, int] | None = None

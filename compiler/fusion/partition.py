@@ -57,7 +57,7 @@ class Partition:
         return f"the kernel would bind more than {self.max_operands} buffers"
 
     def owners(self) -> list[Value]:
-        """Outputs of kernels, in the order of the nodes that compute them."""
+        """Return the outputs of kernels, in the order of the nodes that compute them."""
         placed = {
             value: (self.rank[value.producer], value.output_index)
             for value in self.materialise
@@ -66,7 +66,7 @@ class Partition:
         return sorted(placed, key=lambda value: placed[value])
 
     def operands(self, output: Value) -> tuple[list[Value], list[Node]]:
-        """What the kernel that writes ``output`` loads, and which nodes it inlines."""
+        """Return the values that the kernel of ``output`` loads, and the nodes that it inlines."""
         assert output.producer is not None
         region = self.region_of.get(output.producer)
         own = region.own if region else [output.producer]
@@ -96,7 +96,7 @@ class Partition:
 
 
 def constant_values(graph: Graph) -> set[Value]:
-    """Values that depend on constants alone, not even on dynamic dimensions."""
+    """Return the values that depend on constants alone, not even on dynamic dimensions."""
     constant = set(graph.constants)
     for node in graph.nodes:
         operands = [value for value in node.inputs if value is not None]
@@ -106,5 +106,5 @@ def constant_values(graph: Graph) -> set[Value]:
 
 
 def is_literal(value: Value) -> bool:
-    """Whether kernels hold the value in their text (known, and one element at most), or never read it: it has none."""
+    """Return whether kernels embed the value in their text (one known element), or never read it (empty)."""
     return (value.known is not None and value.known.size <= 1) or value.elements == 0

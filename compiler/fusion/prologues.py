@@ -54,15 +54,15 @@ class _Inliner:
         partition.refuse_users(node, reason)
 
     def _readers(self, value: Value) -> list[Node]:
-        """Nodes whose kernels load the value; those that need it while compiling do not."""
+        """Return the nodes whose kernels load the value, without those that need it at compile time only."""
         return [user for user in value.users if value in self.operators.of(user).data_inputs(user)]
 
     def _at_run_time(self, node: Node) -> bool:
-        """Whether the node is computed by kernels that run with the model."""
+        """Return whether the node is computed by kernels that run with the model."""
         return node.outputs[0] not in self.partition.constant or node.outputs[0] in self.partition.narrow
 
     def _kernels_of(self, user: Node, operand: Value) -> dict[int, Reuse]:
-        """Kernels (by id of their region's anchor or map node) in which ``user`` reads ``operand``."""
+        """Return the kernels (by id of their region's anchor or map node) in which ``user`` reads ``operand``."""
         region = self.partition.region_of.get(user)
         if region is not None:
             return {region.anchor.id: self.partition.anchor_family(region).reuse(region, user, operand)}

@@ -45,7 +45,7 @@ def _reduction(value: Value | None, *kinds: str) -> Node | None:
 
 
 def _division(weights: Value) -> tuple[list[Node], Value, Value] | None:
-    """``powers / divisor``, also as a product with the reciprocal: nodes, powers, divisor."""
+    """Match ``powers / divisor`` or a product with the reciprocal; return its nodes, ``powers`` and ``divisor``."""
     node = made_by(weights, "Div")
     if node is not None:
         return [node], node.operand(0), node.operand(1)
@@ -60,7 +60,7 @@ def _division(weights: Value) -> tuple[list[Node], Value, Value] | None:
 
 
 def _total(divisor: Value) -> tuple[Node, list[Node], bool] | None:
-    """The sum behind a divisor, the nodes in between, and whether a sum of zero becomes one."""
+    """Match the sum behind a divisor; return it, the nodes in between, and whether a sum of zero is replaced by one."""
     plain = _reduction(divisor, "sum")
     if plain is not None:
         return plain, [], False
@@ -158,7 +158,7 @@ def _rewrite(target: Target, builder: GraphBuilder, match: Match) -> Value:
 
 
 def rules(target: Target) -> tuple[Rule, ...]:
-    """The rules for one target: where separate kernels are faster, nothing is joined."""
+    """Return the fusion rules for one target; they join nothing where separate kernels are faster."""
     return (
         Rule(
             "softmax-product",

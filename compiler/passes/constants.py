@@ -18,7 +18,7 @@ from .patterns import known_numbers
 
 
 def may_join(values: Sequence[Value], axis: int) -> bool:
-    """Whether the values are computed alike, down to constants that differ along ``axis`` (from the end) alone."""
+    """Return whether the values are computed alike, but for constants that join along ``axis`` (from the end)."""
     producers = _alike(values)
     if producers is None:
         return all(value.is_constant for value in values)
@@ -28,7 +28,7 @@ def may_join(values: Sequence[Value], axis: int) -> bool:
 
 
 def join_constants(builder: GraphBuilder, values: Sequence[Value], axis: int) -> Value:
-    """The values one after the other along ``axis``, which counts from the end."""
+    """Concatenate the values along ``axis``, which counts from the end."""
     producers = _alike(values) if may_join(values, axis) else None
     if producers is None:
         return builder.op("Concat", *values, axis=axis)
@@ -40,7 +40,7 @@ def join_constants(builder: GraphBuilder, values: Sequence[Value], axis: int) ->
 
 
 def _alike(values: Sequence[Value]) -> list[Node] | None:
-    """The nodes that make the values, if they apply one operator: elementwise, or a transposition."""
+    """Return the producers of the values if all apply the same elementwise operator or transposition, else None."""
     producers = [value.producer for value in values]
     first = producers[0]
     if first is None or len(first.outputs) != 1 or any(value is None for value in first.inputs):
@@ -54,7 +54,7 @@ def _alike(values: Sequence[Value]) -> list[Node] | None:
 
 
 def _operands(values: Sequence[Value], producers: Sequence[Node], axis: int) -> list[tuple[list[Value], int | None]]:
-    """For each operand position the operands, and the axis along which they join; None: they broadcast along it."""
+    """Return the operands at each position, with the axis along which they join; None where they broadcast along it."""
     result: list[tuple[list[Value], int | None]] = []
     for position in range(len(producers[0].inputs)):
         operands = [node.operand(position) for node in producers]
@@ -69,7 +69,7 @@ def _operands(values: Sequence[Value], producers: Sequence[Node], axis: int) -> 
 
 
 def _same_elsewhere(values: Sequence[Value], producers: Sequence[Node], axis: int) -> bool:
-    """Whether operands that broadcast along the axis are the same for all; values of one column are no exception."""
+    """Return whether operands that broadcast along the axis are equal for all values, even for values of one column."""
     for operands, below in _operands(values, producers, axis):
         if below is None and not all(_equal(operands[0], other) for other in operands[1:]):
             return False

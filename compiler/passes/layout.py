@@ -109,7 +109,7 @@ def _ordered_by(coordinates: Shape, place: Mapping[str, int]) -> Layout:
 
 
 def _follow_operands(group: Group, fusion: Fusion) -> Layout | None:
-    """The layout of the largest operand that the kernel reads in step with its result."""
+    """Return the layout of the largest operand that the kernel reads in step with its result."""
     value = group.output
     operands = _LogicalOperands(group, fusion.materialised)
     if group.region is None:

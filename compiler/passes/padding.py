@@ -64,7 +64,7 @@ def _check_pool(match: Match) -> str | None:
 
 
 def _overhang(node: Node) -> list[bool]:
-    """For each spatial axis: whether the last window (of ceil_mode) ends behind the padded input."""
+    """Return for each spatial axis whether the last window (with ceil_mode) extends past the padded input."""
     attributes = node.attributes
     count = len(attributes.kernel)
     result = []
@@ -78,7 +78,10 @@ def _overhang(node: Node) -> list[bool]:
 
 
 def _check_max(match: Match) -> str | None:
-    """Padding of a pool never wins; a Pad's zeros do not either where nothing is negative and no window is empty."""
+    """Return why a Pad must not be folded into a max pool, or None.
+
+    The pool's own padding never wins; the Pad's zeros do not either if no element is negative and no window is empty.
+    """
     node, pad = match.nodes
     fill = known_numbers(pad.optional(2))
     dtype = pad.output.dtype

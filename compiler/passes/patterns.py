@@ -12,21 +12,21 @@ from ..rewriting.rules import Facts, operator_key
 
 
 def made_by(value: Value | None, *operators: str) -> Node | None:
-    """The node that makes ``value``, if it is one of ``operators``."""
+    """Return the producer of ``value`` if it is one of ``operators``, else None."""
     if value is None or value.producer is None or operator_key(value.producer) not in operators:
         return None
     return value.producer
 
 
 def known_numbers(value: Value | None) -> np.ndarray | None:
-    """The elements of a constant as far as the compiler read them."""
+    """Return the elements of a constant if the compiler has read them, else None."""
     if value is None or value.known is None or value.known.dtype == object:
         return None
     return value.known
 
 
 def is_filled_with(value: Value | None, number: float) -> bool:
-    """Whether every element is known to be ``number``; the sign of a zero counts."""
+    """Return whether every element is known to be ``number``; the sign of a zero counts."""
     array = known_numbers(value)
     if array is None or not array.size:
         return False
@@ -36,7 +36,7 @@ def is_filled_with(value: Value | None, number: float) -> bool:
 
 
 def broadcast(left: Shape, right: Shape) -> Shape | None:
-    """The shape of an elementwise result; None when the shapes are not known to fit."""
+    """Return the shape of an elementwise result; None unless the shapes are known to broadcast."""
     rank = max(len(left), len(right))
     merged = []
     for one, other in zip((1,) * (rank - len(left)) + left, (1,) * (rank - len(right)) + right):
@@ -48,7 +48,7 @@ def broadcast(left: Shape, right: Shape) -> Shape | None:
 
 
 def split_constant(node: Node, facts: Facts) -> tuple[Value, Value] | None:
-    """The varying and the constant operand of a binary node whose result has the shape of the varying one."""
+    """Return the varying and the constant operand of a binary node whose result has the shape of the varying one."""
     left, right = node.operand(0), node.operand(1)
     if facts.is_constant(right) and not facts.is_constant(left):
         varying, constant = left, right
@@ -60,11 +60,11 @@ def split_constant(node: Node, facts: Facts) -> tuple[Value, Value] | None:
 
 
 def varies_along(value: Value, rank: int, axis: int) -> bool:
-    """Whether ``value``, broadcast to ``rank`` axes, changes along ``axis`` at most."""
+    """Return whether ``value``, broadcast to ``rank`` axes, varies along no axis but ``axis``."""
     first = rank - value.rank
     return first >= 0 and all(size == 1 for at, size in enumerate(value.shape, first) if at != axis)
 
 
 def view(builder: Builder | GraphBuilder, value: Value, shape: Shape) -> Value:
-    """``value`` under another shape of as many elements."""
+    """Reshape ``value`` to another shape with as many elements."""
     return value if value.shape == shape else builder.op("View", value, domain="loom", shape=tuple(shape))

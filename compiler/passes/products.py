@@ -10,7 +10,7 @@ from .patterns import view
 
 
 def _shared_right(node: Node, facts: Facts) -> Match | None:
-    """Every batch of the left operand meets the same matrix."""
+    """Match a product in which every batch of the left operand uses the same right matrix."""
     left, right = node.operand(0), node.operand(1)
     if left.rank == right.rank == 2 or any(size != 1 for size in right.shape[:-2]):
         return None

@@ -24,12 +24,12 @@ PRODUCTS = ("loom.Convolution", "loom.ConvolutionTranspose", "loom.MatMul")
 
 
 def _output_axis(product: Node) -> int:
-    """The axis of the result along which each slice of the weight has a slice of its own."""
+    """Return the axis of the result whose slices correspond to slices of the weight."""
     return product.output.rank - 1 if product.op == "MatMul" else 1
 
 
 def _factor_view(product: Node, factor: Value) -> tuple[Shape, Shape]:
-    """Shapes of the weight and of an output factor under which they multiply."""
+    """Return shapes of the weight and of an output factor that broadcast in their product."""
     weight = product.operand(1)
     if product.op == "MatMul":
         # a factor for each column; the weight may have batch axes
@@ -55,13 +55,16 @@ def _weight_reason(product: Node, facts: Facts) -> str | None:
 
 
 def _is_small(weight: Value, facts: Facts) -> bool:
-    """Whether the host scales the weight while compiling."""
+    """Return whether the host scales the weight at compile time."""
     count = weight.elements
     return not isinstance(count, ix.Index) and count <= facts.limits.fold_elements
 
 
 def _worth_reason(product: Node, factor: Value, facts: Facts) -> str | None:
-    """One multiplication by a literal is as good as free; scaling a large weight is a kernel of its own."""
+    """Return why folding the factor does not pay, or None.
+
+    Multiplying by one number is almost free, whereas scaling a large weight takes a kernel of its own.
+    """
     if factor.elements == 1 and not _is_small(product.operand(1), facts):
         return "scaling the large weight costs more than multiplying by one number"
     return None
@@ -128,7 +131,7 @@ SCALED_PRODUCT = Rule(
 
 
 def _match_scaled_sum(node: Node, facts: Facts) -> Match | None:
-    """``(product + b) * s``: the sum must give way before the factor reaches the product."""
+    """Match ``(product + b) * s``: the factor must be distributed over the sum before it reaches the product."""
     parts = split_constant(node, facts)
     if parts is None or (node.op == "Div" and parts[0] is not node.operand(0)):
         return None
@@ -184,7 +187,7 @@ def _check_scaled_operand(match: Match, facts: Facts) -> str | None:
 
 
 def _fold_operand_scale(builder: GraphBuilder, match: Match) -> Value:
-    """Padding is no obstacle: zero times any factor is zero."""
+    """Fold a scale of the operand into the weight; padding is no obstacle, since zero times any factor is zero."""
     product: Node = match["product"]
     factor: Value = match["factor"]
     weight = product.operand(1)
@@ -223,7 +226,7 @@ SUBTRACTION = Rule(
 
 
 def _match_chain(node: Node, facts: Facts) -> Match | None:
-    """``(x + a) + b`` and ``(x * a) * b`` with constants a and b."""
+    """Match ``(x + a) + b`` and ``(x * a) * b`` with constants a and b."""
     outer = split_constant(node, facts)
     inner_node = None if outer is None else made_by(outer[0], operator_key(node))
     inner = None if inner_node is None else split_constant(inner_node, facts)
@@ -254,7 +257,7 @@ def _check_chain(match: Match, facts: Facts) -> str | None:
 
 
 def _concrete(shape: Shape) -> tuple[int, ...]:
-    """Constants have no dynamic dimensions."""
+    """Convert the shape of a constant, which has no dynamic dimensions, to ints."""
     return tuple(int(size) for size in shape)  # type: ignore[arg-type]
 
 

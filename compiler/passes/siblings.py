@@ -69,7 +69,7 @@ def join_siblings(graph: Graph, compilation: Compilation) -> int:
 
 
 def _sibling(node: Node, facts: Facts) -> _Sibling | None:
-    """A product of an activation with a constant matrix, and its bias."""
+    """Match a product of an activation with a constant matrix, and its bias."""
     if node.op != "MatMul" or node.domain != "loom":
         return None
     left, right = node.operand(0), node.operand(1)
@@ -107,7 +107,7 @@ def _refusal(members: list[_Sibling], facts: Facts) -> str | None:
 
 
 def _weight_reason(weight: Value, facts: Facts) -> str | None:
-    """Why a weight must stay as it is, if it must."""
+    """Return why a weight must remain unchanged, or None."""
     pending = [weight]
     while pending:
         value = pending.pop()
@@ -120,7 +120,7 @@ def _weight_reason(weight: Value, facts: Facts) -> str | None:
 
 
 def _is_narrow(weight: Value) -> bool:
-    """Whether a weight is computed from constants of fewer bits."""
+    """Return whether a weight is computed from constants of fewer bits."""
     pending = [weight]
     while pending:
         value = pending.pop()
@@ -132,7 +132,7 @@ def _is_narrow(weight: Value) -> bool:
 
 
 def _meet(members: list[_Sibling]) -> bool:
-    """Whether two products are operands of one elementwise result, by way of values that nothing else reads."""
+    """Return whether two products reach one elementwise result through values that nothing else reads."""
     if len(members) != 2:
         return False
     one, other = (_ahead(each.last.output) for each in members)
@@ -140,7 +140,7 @@ def _meet(members: list[_Sibling]) -> bool:
 
 
 def _ahead(value: Value) -> set[Node]:
-    """The elementwise nodes behind ``value``, as far as each leads to the next alone."""
+    """Return the elementwise nodes downstream of ``value``, up to the first step with several successors."""
     found: set[Node] = set()
     users = set(value.users)
     while len(found) < MEETING and users and all(registry.of(user).is_elementwise for user in users):

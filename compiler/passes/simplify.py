@@ -63,7 +63,7 @@ UNBOUNDED_CLIP = Rule("clip-without-bounds", frozenset({"Clip"}), _unbounded, _f
 
 
 def _relu_of_clip(node: Node, facts: Facts) -> Match | None:
-    """A clip whose bounds are not negative gives nothing negative."""
+    """Match a Relu of a Clip whose bounds are not negative: the Clip's result is not negative either."""
     inner = made_by(node.operand(0), "Clip")
     if inner is None:
         return None
@@ -82,7 +82,7 @@ RELU_OF_CLIP = Rule("relu-of-clip", frozenset({"Relu"}), _relu_of_clip, _first)
 
 
 def holds_exactly(source: DType, target: DType) -> bool:
-    """Whether every number of type ``source`` has an exact form in ``target``."""
+    """Return whether ``target`` represents every number of type ``source`` exactly."""
     if source is target or source is dtypes.BOOL:
         return True
     if target is dtypes.BOOL:
@@ -155,7 +155,10 @@ def _division(node: Node, facts: Facts) -> Match | None:
 
 
 def _check_division(match: Match, facts: Facts) -> str | None:
-    """The reciprocal of a power of two is exact; both must be far from the ends of the smallest float range."""
+    """Return why a division must not become a product with the reciprocal, or None.
+
+    The reciprocal of a power of two is exact; both must be far from the ends of the smallest float range.
+    """
     number = float(match["divisor"].known.reshape(-1)[0])
     if not math.isfinite(number) or abs(math.frexp(number)[0]) != 0.5:
         return "the reciprocal of the divisor is not exact"

@@ -72,7 +72,7 @@ def rules(compilation: Compilation) -> tuple[Rule, ...]:
 
 
 def _applies(node: Node, facts: Facts) -> bool:
-    """Whether it runs with every input, on f32, and all sizes are numbers."""
+    """Return whether the node depends on run-time inputs, is f32, and has only constant, positive sizes."""
     values = (node.operand(0), node.operand(1), node.output)
     if node.output.dtype.name != "float32" or facts.is_constant(node.output):
         return False

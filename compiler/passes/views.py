@@ -84,7 +84,7 @@ TRANSPOSE_OF_TRANSPOSE = Rule("transpose-of-transpose", frozenset({"Transpose"})
 
 
 def _moves_only_ones(node: Node, facts: Facts) -> Match | None:
-    """Axes of size 1 may go anywhere: the others keep their order, and so do the elements."""
+    """Match a transposition that moves only axes of size 1: the other axes, and so the elements, keep their order."""
     value = node.operand(0)
     longer = [axis for axis in permutation(node) if value.shape[axis] != 1]
     return Match((node,), {"value": value}) if longer == sorted(longer) else None
@@ -113,7 +113,7 @@ SLICE_OF_SLICE = Rule("slice-of-slice", frozenset({"loom.StridedSlice"}), _same_
 
 
 def _slice_of_concat(node: Node, facts: Facts) -> Match | None:
-    """A slice that lies within one part of a concatenation."""
+    """Match a slice of one part of a concatenation."""
     concat = made_by(node.operand(0), "Concat")
     if concat is None:
         return None
@@ -153,7 +153,7 @@ SLICE_OF_CONCAT = Rule("slice-of-concat", frozenset({"loom.StridedSlice"}), _sli
 
 
 def _follows(left: Value | None, right: Value | None, axis: int) -> bool:
-    """Whether ``right`` is the slice of the same tensor that begins where the slice ``left`` ends, along ``axis``."""
+    """Return whether ``right`` slices the same tensor as ``left`` and begins where ``left`` ends along ``axis``."""
     one, other = made_by(left, "loom.StridedSlice"), made_by(right, "loom.StridedSlice")
     if one is None or other is None or one.operand(0) is not other.operand(0):
         return False
@@ -219,7 +219,7 @@ EMPTY_PARTS = Rule(
 
 
 def _expanded_operand(node: Node, facts: Facts) -> Match | None:
-    """An elementwise operator broadcasts by itself: an operand that is expanded for it need not be."""
+    """Match an expanded operand of an elementwise operator, which broadcasts by itself."""
     if len(node.inputs) < 2 or not registry.of(node).is_elementwise or node.op == "Clip":
         return None
     for position, value in enumerate(node.inputs):

@@ -24,7 +24,7 @@ from .dead_code import remove_dead_code
 
 
 def without_idle_padding(layout: Layout, shape: Shape) -> Layout:
-    """The same memory without the padding of axes that need none: a weight that lies so already is not copied."""
+    """Return the same memory layout without padding of axes that need none, so that a matching weight is not copied."""
     needed = tuple((axis, multiple) for axis, multiple in layout.padding if ix.modulo(shape[axis], multiple) != 0)
     return replace(layout, padding=needed)
 
@@ -58,7 +58,7 @@ class _Weights:
         self.made: dict[tuple[Value, Layout], Value] = {}
 
     def laid_out(self, value: Value, layout: Layout) -> Value:
-        """``value`` so that what lies in memory has ``layout``; the value itself where it has it already."""
+        """Return ``value`` stored in ``layout``: the value itself if it already is, else a copy or recomputation."""
         if without_idle_padding(layout, value.shape) == value.layout:
             return value
         key = (value, layout)
@@ -75,7 +75,7 @@ class _Weights:
         return made
 
     def _narrow(self, value: Value, layout: Layout) -> Value:
-        """The same computation from operands that lie in memory as the result would."""
+        """Rebuild the computation of ``value`` from operands whose memory layout matches that of the result."""
         node = value.producer
         assert node is not None and is_cheap(node)
         if node.op == "Transpose":

@@ -75,7 +75,7 @@ def winograd_rule(compilation: Compilation) -> Rule:
 
 
 def _weight(builder: GraphBuilder, weight: Value, outputs: int) -> Value:
-    """[O, C, 3, 3] as [points, C, O]: one product of all filters with the two-dimensional transform."""
+    """Transform a weight [O, C, 3, 3] to [points, C, O] by one product of all filters with the 2-D transform."""
     matrix = np.asarray(transform(outputs).weight)
     both = builder.constant(np.kron(matrix, matrix).astype(np.float32))
     features, channels = weight.shape[:2]

@@ -25,7 +25,7 @@ class Liveness:
         return self._block_of.get(value, value)
 
     def is_read_after(self, value: Value, group: Group) -> bool:
-        """Whether the block that holds ``value`` is read after ``group``."""
+        """Return whether the block that holds ``value`` is read after ``group``."""
         return self._last_read.get(self.block_of(value), -1) > group.index
 
     def overwrite(self, operand: Value, result: Value) -> None:

@@ -22,7 +22,7 @@ from .interpreter import run_node
 
 
 def evaluate_constant(value: Value) -> np.ndarray:
-    """The elements of a value that depends on constants alone, in ONNX order."""
+    """Evaluate a value that depends on constants alone; return its elements in ONNX order."""
     arrays: dict[Value, np.ndarray] = {}
     waiting: dict[Value, int] = {}  #: how many nodes still read a value: large arrays go as early as they can
     order = post_order([value], _sources_of)
@@ -79,7 +79,7 @@ def _is_float(value: Value | None) -> bool:
 
 
 def _run_elementwise(node: Node, operands: list[np.ndarray | None]) -> np.ndarray:
-    """An elementwise operator by its expression, with numpy's broadcasting in place of index arithmetic."""
+    """Evaluate an elementwise operator by its expression, with numpy's broadcasting in place of index arithmetic."""
     output = node.outputs[0]
     arguments: list[ex.Expr] = []
     registers: Mapping[str, np.ndarray] = {

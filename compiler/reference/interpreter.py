@@ -28,11 +28,11 @@ def run_graph(
     *,
     on_value: Callable[[Value, np.ndarray], None] | None = None,
 ) -> list[np.ndarray]:
-    """The outputs of ``graph`` for inputs by name; ``on_value`` is told every result.
+    """Return the outputs of ``graph`` for inputs by name; call ``on_value`` with every result.
 
-    Inputs and outputs have the dtypes of the border, results in between those of the compiler.
+    Inputs and outputs have the dtypes of the model's interface, intermediate results those of the compiler.
 
-    ``sizes`` gives declared dynamic dimensions; those that are a size of an input on their own need not be given.
+    ``sizes`` binds declared dynamic dimensions; those that are the size of an input on their own may be omitted.
     """
     bound = dict(sizes or {})
     arrays: dict[int, np.ndarray] = {}
@@ -67,7 +67,7 @@ def _bind_sizes(value: Value, array: np.ndarray, bound: dict[str, int]) -> None:
 
 
 def run_node(node: Node, operands: Sequence[np.ndarray | None], sizes: Sizes) -> list[np.ndarray]:
-    """The outputs of one node; raises :class:`InternalError` for operators that the ``expand`` pass replaces."""
+    """Return the outputs of one node; raise :class:`InternalError` for operators that the ``expand`` pass replaces."""
     family = MAP if registry.of(node).is_map else family_of(node)
     if family is None:
         raise InternalError(f"{node.op} must be expanded first", origin=node.origin)

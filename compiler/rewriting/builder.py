@@ -74,18 +74,18 @@ class GraphBuilder:
         return self.emit(definition, inputs, typed)
 
     def constant(self, array: np.ndarray, name: str = "") -> Value:
-        """A small inline constant."""
+        """Add a small inline constant."""
         return self.add_constant(name, InlineSource(np.asarray(array)))
 
     def scalar(self, value: float | int | bool, like: Value) -> Value:
-        """A rank-0 constant of the element type of ``like``."""
+        """Add a rank-0 constant of the element type of ``like``."""
         source = InlineSource(np.asarray(value, compute_dtype(like.dtype)), like.dtype)
         return self.add_constant("", source)
 
     # -- what the protocol is made of -----------------------------------------------------------------------------
 
     def add_constant(self, name: str, source: TensorSource) -> Value:
-        """A constant; its elements are known when it is small."""
+        """Add a constant; its elements are known to the compiler when it is small."""
         shape = source.shape
         self._check_size(name, shape)
         if isinstance(source, PackedSource):
@@ -209,7 +209,7 @@ class GraphBuilder:
     # -- folding ---------------------------------------------------------------------------------------------------
 
     def _fold(self, definition: OpDef, node: Node, inferred: Sequence[tuple[DType, Shape]]) -> list[np.ndarray] | None:
-        """Elements of every result, or None when they are not known at compile time (or are too many)."""
+        """Evaluate the elements of every result; None when they are unknown at compile time (or too many)."""
         if inferred and all(is_empty(shape) for _, shape in inferred):
             return [empty_array(shape, dtype) for dtype, shape in inferred]
         if definition.fold_shapes is None and (
@@ -266,17 +266,17 @@ class GraphBuilder:
 
 
 def empty_array(shape: Shape, dtype: DType) -> np.ndarray:
-    """The only value of a tensor that has no elements; see :func:`is_empty`."""
+    """Return the only value of a tensor that has no elements; see :func:`is_empty`."""
     return np.zeros([ix.number(size) for size in shape], compute_dtype(dtype))
 
 
 def is_empty(shape: Shape) -> bool:
-    """Whether a tensor of this shape has no elements, and no size that is not a number."""
+    """Return whether a tensor of this shape has no elements and only numeric sizes."""
     return 0 in shape and not any(isinstance(size, ix.Index) for size in shape)
 
 
 def _symbols(value: Value) -> set[str]:
-    """Names of the dynamic dimensions in the shape, or in the known elements, of ``value``."""
+    """Return the names of the dynamic dimensions in the shape, or in the known elements, of ``value``."""
     found = set().union(*map(ix.variables, value.shape))
     if value.known is not None and value.known.dtype == object:
         found |= set().union(*map(ix.variables, value.known.flat))
@@ -288,7 +288,7 @@ def _has_index(array: np.ndarray) -> bool:
 
 
 def _typed(result: Any, dtype: DType) -> np.ndarray | None:
-    """``result`` in the numpy dtype of ``dtype``, an object array where it is symbolic; None when it cannot be."""
+    """Convert ``result`` to the numpy dtype of ``dtype`` (an object array where it is symbolic); None if impossible."""
     array = np.asarray(result)
     if _has_index(array):
         return array if dtype.is_integer and array.size <= MAX_DIMENSIONS else None

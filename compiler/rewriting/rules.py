@@ -47,7 +47,7 @@ class Match:
 
 
 def is_static(node: Node) -> bool:
-    """Whether neither the results' shapes nor the attributes of ``node`` mention a declared dynamic dimension."""
+    """Return whether no result shape and no attribute of ``node`` depends on a declared dynamic dimension."""
     if any(isinstance(size, ix.Index) for value in node.outputs for size in value.shape):
         return False
     if not dataclasses.is_dataclass(node.attributes):
@@ -73,13 +73,13 @@ class Facts:
         return id(value) in self._outputs
 
     def single_use(self, value: Value) -> bool:
-        """Whether one operand position reads ``value`` and nothing else needs it."""
+        """Return whether exactly one operand position reads ``value`` and nothing else needs it."""
         return len(value.uses) == 1 and not self.is_output(value)
 
     def is_constant(self, value: Value) -> bool:
-        """Whether ``value`` depends on constants alone, not even on dynamic dimensions.
+        """Return whether ``value`` depends on constants alone, not even on dynamic dimensions.
 
-        Rewrites keep meanings, so an answer stays true.
+        Rewrites preserve meaning, so an answer stays valid.
         """
         pending = [value]
         while pending:
@@ -213,7 +213,7 @@ class _Driver:
         self._enqueue([*made, *([new.producer] if new.producer else []), *self._readers(new)])
 
     def _readers(self, value: Value) -> list[Node]:
-        """Nodes whose patterns may reach ``value``: its readers, and those behind them in chains without branches."""
+        """Return the nodes whose patterns may reach ``value``: its readers, then unbranched chains of their readers."""
         found = list(value.users)
         level = found
         for _ in range(self.PATTERN_DEPTH - 1):
@@ -245,7 +245,7 @@ class _Driver:
                 self.pending.append(node)
 
     def _in_order(self) -> Iterable[Node]:
-        """The nodes that are left, each new one where the root of its rewrite stood."""
+        """Yield the remaining nodes in order, with new nodes in place of the root of their rewrite."""
         stack: list[tuple[Node, bool]] = [(node, False) for node in reversed(self.graph.nodes)]
         while stack:
             node, expanded = stack.pop()

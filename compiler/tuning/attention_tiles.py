@@ -79,8 +79,10 @@ _TILES = (
 
 
 def attention_tiles(target: Target, batch: int, m: int, n: int, key_size: int, value_size: int) -> list[AttentionTile]:
-    """The form that a rule chooses for ``batch`` heads of ``m`` queries and ``n`` keys, then the others that the device
-    can run; sizes of dynamic dimensions are upper bounds."""
+    """Return the form that a rule chooses, then all others that the device can run.
+
+    The problem is ``batch`` heads of ``m`` queries and ``n`` keys; sizes of dynamic dimensions are upper bounds.
+    """
     best = _best_tile(target, batch, m, n, key_size, value_size)
     vectors = ceil(key_size / LANES), ceil(value_size / LANES)
     memory = target.limit("max-compute-workgroup-storage-size")
@@ -110,7 +112,7 @@ def _best_tile(target: Target, batch: int, m: int, n: int, key_size: int, value_
 
 
 def _row_threads(target: Target, n: int, value_vectors: int) -> int:
-    """As few as fill all lanes where barriers are expensive; at least a thread for each vector of values."""
+    """Return the threads for each row: few where barriers are expensive, but at least one for each vector of values."""
     threads = target.group_threads
     most = 256 if target.has_cheap_barriers else threads
     while threads < value_vectors or (threads < most and threads < n):
@@ -133,7 +135,7 @@ def attention_parts(target: Target, batch: int, m: int, n: int, value_size: int)
 
 
 def attention_reason(target: Target, m: int) -> str | None:
-    """Why the target is faster with separate kernels for ``m`` queries, if it is."""
+    """Return the reason why the target is faster with separate kernels for ``m`` queries; None if it is not."""
     if target.max_attention_queries is not None and m > target.max_attention_queries:
         return "a software driver is faster with products of their own: workgroup memory is expensive"
     return None

@@ -143,7 +143,7 @@ class Choices:
         return {key: self._measured(key) for key in self.decisions}
 
     def is_current(self, log: Mapping[str, EncodedCandidate | None]) -> bool:
-        """Whether the measurements at hand would answer the questions of an earlier compilation alike."""
+        """Return whether the current measurements would answer an earlier compilation's queries in the same way."""
         return all(self._measured(key) == candidate for key, candidate in log.items())
 
     def _measured(self, key: str) -> EncodedCandidate | None:

@@ -34,7 +34,7 @@ class Extent:
     dilation: int
 
     def inputs(self, results: int) -> int:
-        """Elements that the windows of so many neighbouring results touch."""
+        """Return the number of input elements in the windows of ``results`` neighbouring results."""
         return len({at * self.stride + tap * self.dilation for at in range(results) for tap in range(self.kernel)})
 
 
@@ -78,7 +78,7 @@ def depthwise_tiles(problem: DepthwiseProblem, target: Target) -> list[Depthwise
 
 
 def _places(problem: DepthwiseProblem, rows: int, columns: int) -> int:
-    """Tiles that cover the results of four channels."""
+    """Return the number of tiles that cover the results of four channels."""
     lines = problem.lines
     if rows > 1 and problem.rows is not None:
         lines = lines // max(problem.rows.size, 1) * ceil(problem.rows.size / rows)
@@ -86,7 +86,7 @@ def _places(problem: DepthwiseProblem, rows: int, columns: int) -> int:
 
 
 def _loads(problem: DepthwiseProblem, rows: int, columns: int) -> int:
-    """Vectors of inputs and weights that a thread loads."""
+    """Return the number of vectors of inputs and weights that a thread loads."""
     down = (problem.rows.inputs(rows), problem.rows.kernel) if problem.rows is not None else (1, 1)
     if rows == 1:
         down = (down[1], down[1])
@@ -103,7 +103,10 @@ def _cost(problem: DepthwiseProblem, shape: tuple[int, int], target: Target) -> 
 
 
 def _thread_cost(problem: DepthwiseProblem, shape: tuple[int, int], target: Target, costs: ThreadCosts) -> float:
-    """Nanoseconds of some runs and of compiling once; a tile of one row is compiled as a loop over its taps."""
+    """Return the cost in nanoseconds of some runs and of compiling once.
+
+    A tile of one row is compiled as a loop over its taps.
+    """
     rows, columns = shape
     taps = problem.columns.kernel * (problem.rows.kernel if problem.rows is not None else 1)
     loads, multiplies = _loads(problem, rows, columns), taps * rows * columns

@@ -174,7 +174,7 @@ Tile = RegisterTile | SubgroupTile | SharedTile | SplitTile
 
 
 def _thread_cost(problem: Problem, tile: RegisterTile | SubgroupTile, target: Target, costs: ThreadCosts) -> float:
-    """Nanoseconds of some runs and of compiling once."""
+    """Return the cost in nanoseconds of some runs and of compiling once."""
     if isinstance(tile, SubgroupTile):
         return _subgroup_cost(problem, tile, target, costs)
     return _register_cost(problem, tile, target, costs)
@@ -192,7 +192,7 @@ def _register_cost(problem: Problem, tile: RegisterTile, target: Target, costs: 
 
 
 def _register_tiles(problem: Problem, group: int, most: int) -> Iterator[RegisterTile]:
-    """Tiles of at most ``most`` accumulators, for workgroups of ``group`` threads or a few times as many."""
+    """Yield tiles of at most ``most`` accumulators, for workgroups of ``group`` threads or a few times as many."""
     vectors = ceil(problem.n / LANES)
     for rows in (1, 2, 4, 7, 8, 14, 16):
         if rows > problem.m and rows > 1:
@@ -232,12 +232,12 @@ def _subgroup_tiles(problem: Problem, subgroup: int, most: int) -> Iterator[Subg
 
 @cache
 def shared_tiles(costs: WorkgroupCosts) -> Mapping[SharedTile, tuple[float, ...]]:
-    """Tiles whose times were measured, with these."""
+    """Return the tiles with measured times, mapped to those times."""
     return {SharedTile(*sizes): times for sizes, times in costs.tiles.items()}
 
 
 def _shared_cost(problem: Problem, tile: SharedTile, costs: WorkgroupCosts) -> float:
-    """Microseconds of a product: of the multiprocessor that has the most workgroups."""
+    """Return the microseconds of a product, which are those of the multiprocessor with the most workgroups."""
     workgroups = problem.batch * ceil(problem.m / tile.block_m) * ceil(problem.n / tile.block_n)
     steps = (ceil(problem.k / tile.block_k) + 1) * tile.block_k  # the first tiles are waited for
     times = shared_tiles(costs)[tile]
@@ -245,7 +245,7 @@ def _shared_cost(problem: Problem, tile: SharedTile, costs: WorkgroupCosts) -> f
 
 
 def _sharing_time(times: Sequence[float], measured: Sequence[int], sharing: int) -> float:
-    """What ``sharing`` workgroups of a multiprocessor take, between the numbers that were measured and beyond."""
+    """Return the time of ``sharing`` workgroups on a multiprocessor, inter- or extrapolated from measurements."""
     if sharing >= measured[-1]:
         return times[-1] * sharing / measured[-1]
     upper = next(place for place, number in enumerate(measured) if number >= sharing)
@@ -259,7 +259,7 @@ def _sharing_time(times: Sequence[float], measured: Sequence[int], sharing: int)
 
 
 def ranked(problem: Problem, target: Target) -> list[Tile]:
-    """Configurations for ``problem`` that the target's limits allow, best first; never empty."""
+    """Return the configurations for ``problem`` that the target's limits allow, best first; never empty."""
     costs = target.costs
     if isinstance(costs, ThreadCosts):
         tiles = _thread_tiles(problem, target, costs)
@@ -289,7 +289,7 @@ def _fitting_tiles(target: Target, costs: WorkgroupCosts) -> list[SharedTile]:
 
 
 def split_tiles(problem: Problem, target: Target) -> list[Tile]:
-    """The rule's tile, then every other one with as many threads at most."""
+    """Return the rule's tile, then every other one with at most as many threads."""
     best = _split_tile(problem, target)
     memory = target.limit("max-compute-workgroup-storage-size")
     most = target.limit("max-compute-invocations-per-workgroup")
@@ -303,7 +303,10 @@ def split_tiles(problem: Problem, target: Target) -> list[Tile]:
 
 
 def _split_tile(problem: Problem, target: Target) -> SplitTile:
-    """As many workgroups as keep the device busy, if the columns give so many; every thread has a few terms."""
+    """Choose a tile with enough workgroups to keep the device busy, if there are enough columns.
+
+    Every thread sums several terms.
+    """
     memory = target.limit("max-compute-workgroup-storage-size")
     most = min(target.busy_workgroup_threads, target.limit("max-compute-invocations-per-workgroup"))
     rows, vectors = min(max(problem.m, 1), SPLIT_ROWS), ceil(problem.n / LANES)
@@ -340,7 +343,7 @@ def split_parts(problem: Problem, extent: int, target: Target) -> int:
 
 
 def possible_parts(problem: Problem, extent: int, target: Target) -> list[int]:
-    """Numbers of parts, more than one, into which a kernel for the target may split ``extent``."""
+    """Return the numbers of parts, greater than one, into which a kernel for the target may split ``extent``."""
     if not isinstance(target.costs, WorkgroupCosts) or problem.m <= 8:
         return []
     split = target.costs.split
@@ -361,8 +364,10 @@ def _fits_grid(problem: Problem, tile: Tile, target: Target) -> bool:
 
 
 def score(problem: Problem, tile: Tile, target: Target) -> float | None:
-    """What orders ``tile`` among the others in :func:`ranked`, less is better; None where a rule chooses, not a
-    cost."""
+    """Return the ranking score of ``tile`` in :func:`ranked`; lower is better.
+
+    Returns None where a rule, not a cost model, makes the choice.
+    """
     costs = target.costs
     if isinstance(costs, WorkgroupCosts):
         return _shared_cost(problem, tile, costs) if isinstance(tile, SharedTile) else None

@@ -22,7 +22,7 @@ class WinogradProblem:
 
 
 def tile_outputs(problem: WinogradProblem, target: Target) -> int | None:
-    """Results of a tile along each axis where the transforms pay, else None.
+    """Return the results of a tile along each axis where the transforms pay, else None.
 
     Only targets whose threads share nothing are modelled: there a load costs as much as many multiplications, and tiles
     of neighbouring channels share what the direct sum loads for each tap.
@@ -42,7 +42,7 @@ def tile_outputs(problem: WinogradProblem, target: Target) -> int | None:
 
 
 def possible_outputs(problem: WinogradProblem, target: Target) -> list[int | None]:
-    """All forms that the device can run, the direct sum (None) first."""
+    """Return all forms that the device can run, the direct sum (None) first."""
     limit = target.limit("max-storage-buffer-binding-size")
     return [None, *(outputs for outputs in TILE_OUTPUTS if _points_bytes(problem, outputs) <= limit)]
 
@@ -54,12 +54,12 @@ def _product_cost(problem: gemm_tiles.Problem, target: Target) -> float:
 
 
 def _covered(problem: WinogradProblem, outputs: int) -> int:
-    """Tiles of all images."""
+    """Return the number of tiles of all images."""
     return problem.images * tiles(problem.height, outputs) * tiles(problem.width, outputs)
 
 
 def _points_bytes(problem: WinogradProblem, outputs: int) -> int:
-    """Size of the larger of the two tensors between the transforms and the products: each is bound as a whole."""
+    """Return the bytes of the larger tensor between transforms and products: each is bound as a whole."""
     points = (outputs + TAPS - 1) ** 2
     return 4 * points * _covered(problem, outputs) * max(problem.channels, problem.features)
 
