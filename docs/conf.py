@@ -17,6 +17,7 @@ sys.path.insert(0, str(ROOT))
 
 import shaderloom  # noqa: E402
 from tools.addresses import read_addresses  # noqa: E402
+from tools.cli_reference import cli_reference  # noqa: E402
 
 project = "Shaderloom"
 author = "The Shaderloom authors"
@@ -47,7 +48,9 @@ NAVIGATION = {
         *("docs/guide/inspect", "docs/guide/tensors", "docs/guide/bundles", "docs/guide/web"),
         *("docs/guide/onnxruntime-api", "docs/guide/precision", "docs/guide/tuning", "docs/guide/conformance"),
     ],
-    "Reference": [f"docs/reference/{name}" for name in ("sessions", "tensors", "devices", "operators", "errors")],
+    "Reference": [
+        f"docs/reference/{name}" for name in ("sessions", "tensors", "devices", "operators", "errors", "cli")
+    ],
     "Benchmarks": [f"docs/benchmarks/{name}" for name in ("models", "sessions", "gpus")],
     "Development": [
         "CONTRIBUTING",
@@ -58,8 +61,10 @@ NAVIGATION = {
 }
 
 
-def add_navigation(app: Any, name: str, source: list[str]) -> None:
-    """Append the navigation to the start page, which is the repository's README."""
+def complete_page(app: Any, name: str, source: list[str]) -> None:
+    """Append the navigation to the start page, which is the repository's README, and the commands to their page."""
+    if name == "docs/reference/cli":
+        source[0] += cli_reference()
     if name == root_doc:
         for heading, pages in NAVIGATION.items():
             source[0] += "\n".join(("", "```{toctree}", ":hidden:", f":caption: {heading}", "", *pages, "```", ""))
@@ -87,6 +92,6 @@ def copy_start_page(app: Any, error: Exception | None) -> None:
 
 def setup(app: Any) -> None:
     """Connect the functions above to Sphinx."""
-    app.connect("source-read", add_navigation)
+    app.connect("source-read", complete_page)
     app.connect("missing-reference", resolve_type)
     app.connect("build-finished", copy_start_page)
