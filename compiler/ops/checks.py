@@ -91,7 +91,7 @@ def normalise_axis(node: Node, axis: int, rank: int) -> int:
 
 
 def normalise_axes(node: Node, axes: Sequence[int], rank: int) -> tuple[int, ...]:
-    """Distinct axes counted from the front, in the order given."""
+    """Return distinct axes counted from the front, in their order."""
     result = tuple(normalise_axis(node, int(axis), rank) for axis in axes)
     if len(set(result)) != len(result):
         raise ShapeError(f"axes {tuple(axes)} name one axis twice", origin=node.origin)

@@ -98,7 +98,7 @@ def fold_symbolic(node: Node, operands: tuple[np.ndarray | None, ...]) -> np.nda
 
 
 def truncated_quotient(left: Dim, right: Dim) -> Dim:
-    """ONNX integer division; symbolic operands must have known signs."""
+    """Divide integers as ONNX does, truncating; symbolic operands must have known signs."""
     if not isinstance(left, ix.Index) and not isinstance(right, ix.Index):
         if right == 0:
             raise Undecidable("division by zero")

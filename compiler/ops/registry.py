@@ -1,4 +1,4 @@
-"""The operator registry: one :class:`OpDef` says everything that the compiler knows about an operator.
+"""The operator registry: one :class:`OpDef` is the complete definition of an operator.
 
 An operator is *lowered* in exactly one of four ways:
 
@@ -35,13 +35,13 @@ class NoAttributes:
 
 
 class Read(Protocol):
-    """Gives the element of input ``position`` at logical ``coordinates`` (one per axis of that input)."""
+    """Return the element of input ``position`` at logical ``coordinates`` (one per axis of that input)."""
 
     def __call__(self, position: int, coordinates: Sequence[Dim]) -> Expr: ...
 
 
 class Builder(Protocol):
-    """What a decomposition uses to make nodes; origins of the expanded node are attached to all of them."""
+    """The interface by which a decomposition builds nodes; all of them get the origins of the expanded node."""
 
     def op(self, name: str, *inputs: Value | None, domain: str = "", **attributes: Any) -> Value:
         """Append a node with one output, inferring its type and shape."""
@@ -61,7 +61,7 @@ class Builder(Protocol):
 
 
 class Stages(Protocol):
-    """What a split uses to write nodes of a program; values go by name."""
+    """The interface by which a split appends nodes to a program; values are referenced by name."""
 
     def apply(self, op: str, *inputs: str, domain: str = "", **attributes: Any) -> str:
         """Append a node with one output, and return the output's name."""
@@ -76,7 +76,7 @@ class Stages(Protocol):
         ...
 
     def name(self, value: str, output: str) -> None:
-        """Let ``output``, an output of the operator that is split, be ``value``."""
+        """Bind ``output``, an output of the operator that is split, to ``value``."""
         ...
 
 
@@ -109,7 +109,7 @@ Adapter = Callable[[RawNode], None]
 
 @dataclass(frozen=True)
 class Indices:
-    """That an operand holds indices; see :mod:`.index_rule`."""
+    """The declaration that an operand holds indices; :mod:`.index_rule` has the rule."""
 
     position: int  #: of the operand
     #: ``sizes(node)`` are those of the axes that the components of an index tuple, along the last axis of the operand,
@@ -122,7 +122,7 @@ class Indices:
 
 @dataclass(frozen=True)
 class OpDef:
-    """Everything about one operator, in one place.  ``name`` and ``domain`` as in ONNX; internal ones use "loom"."""
+    """The definition of one operator.  ``name`` and ``domain`` as in ONNX; internal ones use "loom"."""
 
     name: str
     infer: Infer
@@ -263,7 +263,7 @@ def _domain(domain: str) -> str:
 
 
 def _module_being_run() -> dict[str, Any]:
-    """The names of the innermost module whose import is going on."""
+    """Return the global names of the innermost module that is being imported."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code.co_name != "<module>":
         frame = frame.f_back
@@ -271,7 +271,7 @@ def _module_being_run() -> dict[str, Any]:
 
 
 def _is_whole(names: dict[str, Any]) -> bool:
-    """Whether a module was not taken out again, as one whose import was interrupted is."""
+    """Return whether a module was not removed again, as one whose import was interrupted is."""
     module = sys.modules.get(names.get("__name__", ""))
     return module is None or module.__dict__ is names
 

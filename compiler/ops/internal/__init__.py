@@ -1,1 +1,1 @@
-"""Operators of the domain ``loom``, which no file has: what the others expand into."""
+"""Operators of the domain ``loom``, which no model file contains: the targets of expansions."""

@@ -1,4 +1,4 @@
-"""A cache of keys or values with room at its end: new elements stand behind those that count."""
+"""A cache of keys or values with spare capacity: new elements follow the valid ones."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ from ..registry import Builder, Inferred, Read, register
 
 @dataclass(frozen=True, slots=True)
 class AppendAttributes:
-    """``keys``: how long the result is along axis 2; ``keep``: what lies behind the last new element stays as it is in
-    the past, otherwise it is zeros."""
+    """``keys`` is the size of the result along axis 2.
+
+    With ``keep`` elements after the last new one are those of the past, otherwise they are zeros.
+    """
 
     keys: Dim
     keep: bool = False

@@ -1,4 +1,4 @@
-"""Reductions.  Two kernels are behind them: ``loom.Reduce`` and ``loom.ArgReduce``; the rest is elementwise.
+"""Reductions.  They expand to ``loom.Reduce`` and ``loom.ArgReduce``; the rest is elementwise.
 
 Integer reductions keep their type and wrap; float ones accumulate in f32.  An empty reduction gives the identity of its
 operation (0, 1, the lowest or the highest number of the type).

@@ -1,4 +1,4 @@
-"""A change of physical layout: the value stays, its place in memory moves."""
+"""A change of physical layout: elements keep their values and move in memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sampling a tensor at affine functions of the output coordinates: what Resize becomes.
+"""Sampling a tensor at affine functions of the output coordinates: the target of Resize.
 
 The source position of output coordinate ``c`` along an axis is ``(multiplier * c + offset) / divisor``.  Positions are
 kept as fractions of integers, so that the sampled element is exact on every device (WGSL's division is not correctly

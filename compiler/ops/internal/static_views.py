@@ -1,4 +1,4 @@
-"""Views whose result shape is an attribute: what Reshape, Squeeze, Unsqueeze, Flatten and Expand become.
+"""Views whose result shape is an attribute: targets of Reshape, Squeeze, Unsqueeze, Flatten, Expand.
 
 The ONNX operators take the shape as a tensor.  Once it is known it need not be an operand: the node then has one input,
 two equal views compare equal, and a shape over dynamic dimensions does not keep its ``Dimensions`` node alive.

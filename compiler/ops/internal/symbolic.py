@@ -1,4 +1,4 @@
-"""Integers that depend on declared dynamic dimensions, as a tensor: what is left of ``Shape`` and arithmetic on it."""
+"""Integers that depend on declared dynamic dimensions, as a tensor: folded ``Shape`` and arithmetic on it."""
 
 from __future__ import annotations
 

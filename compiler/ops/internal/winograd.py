@@ -1,6 +1,6 @@
 """The two transforms around the products of a convolution by Winograd's filtering; see :mod:`.winograd`.
 
-The pass ``winograd`` makes them.  Tiles are numbered row-major over images, rows and columns of tiles.
+The pass ``winograd`` creates them.  Tiles are numbered row-major over images, rows and columns of tiles.
 """
 
 from __future__ import annotations

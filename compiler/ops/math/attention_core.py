@@ -1,4 +1,4 @@
-"""What all attention operators are made of: heads, masks from positions, scores, softmax, rotary embedding.
+"""The building blocks of all attention operators: heads, masks from positions, scores, softmax, rotary embedding.
 
 Tensors of heads are [batch, heads, sequence, size].  Scores are computed in f32 whatever the type of the operands.
 """
@@ -123,7 +123,7 @@ def attended_keys(
     before: int = -1,
     after: int = -1,
 ) -> Value:
-    """See :class:`AttendedKeysAttributes`; offsets and lengths have one number for each sequence of the batch."""
+    """Build the mask that :class:`AttendedKeysAttributes` defines; offsets and lengths have one number per sequence."""
     given = offsets if offsets is not None else lengths
     return builder.op(
         "AttendedKeys",
@@ -144,7 +144,7 @@ def attended_keys(
 
 @dataclass(frozen=True)
 class Attended:
-    """The result and what it was made of: scores [batch, heads, queries, keys] after each step."""
+    """The result and its intermediate values: scores [batch, heads, queries, keys] after each step."""
 
     result: Value
     scores: Value
@@ -154,7 +154,7 @@ class Attended:
 
 
 def masked_softmax(builder: Builder, scores: Value, sink: Value | None = None) -> Value:
-    """Softmax over the last axis; a row of -infinity gives zeros.
+    """Build a softmax over the last axis; a row of -infinity gives zeros.
 
     ``sink`` is one more score, of a key without a value; it broadcasts to [batch, heads, queries, 1].
     """
@@ -184,10 +184,10 @@ def attend(
     masks: Sequence[Value] = (),
     sink: Value | None = None,
 ) -> Attended:
-    """Softmax(query key' * scale + biases) value, in the type of ``query``.
+    """Build softmax(query key' * scale + biases) value, in the type of ``query``.
 
     Fewer heads of keys than of queries: each serves as many neighbouring heads of queries.  ``biases`` are added to the
-    scores, keys where one of the ``masks`` is false are left out; both broadcast to [batch, heads, queries, keys].
+    scores, keys where one of the ``masks`` is false are excluded; both broadcast to [batch, heads, queries, keys].
     """
     dtype = query.dtype
     query, key, value = (in_type(builder, each, FLOAT32) for each in (query, key, value))

@@ -2,7 +2,7 @@
 
 An index is in range from ``-size`` to ``size - 1``, or from 0 where an operator does not count from the end.  What is
 known while compiling and out of range is an error; what comes at run time is clamped by the kernels
-(:func:`~.indexing.run_time_index`), so :func:`find_wrong` tells who asks about values of a run.
+(:func:`~.indexing.run_time_index`), so :func:`find_wrong` is the check for values of a run.
 """
 
 from __future__ import annotations

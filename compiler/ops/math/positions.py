@@ -1,4 +1,4 @@
-"""Expressions of positions between the elements of an axis, and of whole ones as coordinates."""
+"""Expressions that convert positions on an axis to coordinates of its elements."""
 
 from __future__ import annotations
 

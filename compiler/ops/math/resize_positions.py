@@ -35,7 +35,7 @@ class Axis:
 
 
 def _scale_fraction(axis: Axis) -> tuple[Dim, Dim]:
-    """Output pixels per input pixel as a fraction; symbolic when the sizes are."""
+    """Return output pixels per input pixel as a fraction; symbolic when the sizes are."""
     if axis.scale is None or axis.from_sizes:
         quotient = ix.divide(axis.after, axis.before)
         if quotient is not None:
@@ -151,7 +151,7 @@ def fits(axis_map: RationalMap, axis: Axis) -> bool:
 
 
 def positions(mode: str, axis: Axis) -> np.ndarray:
-    """Source positions of all output coordinates as onnxruntime computes them in float32; sizes must be numbers."""
+    """Return the source positions of all output coordinates in float32, as onnxruntime does; sizes are numbers."""
     f = np.float32
     at = np.arange(ix.number(axis.after), dtype=f)
     before, after = f(ix.number(axis.before)), f(ix.number(axis.after))

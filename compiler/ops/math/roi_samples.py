@@ -56,7 +56,7 @@ class _Samples:
 
     @property
     def number(self) -> Expr:
-        """How many there are, 1 instead of none."""
+        """Return the number of samples, at least 1."""
         return ex.binary("max", self.count, number(1.0))
 
     def at(self, index: Expr) -> Expr:

@@ -40,7 +40,7 @@ def resolve_pads(
     strides: Sequence[int],
     dilations: Sequence[int],
 ) -> tuple[int, ...]:
-    """Explicit padding, all begins before all ends, of a window over spatial ``sizes``."""
+    """Return the explicit padding, all begins before all ends, of a window over spatial ``sizes``."""
     count = len(kernel)
     if auto_pad in ("", "NOTSET"):
         checks.require(not pads or len(pads) == 2 * count, node, f"pads {tuple(pads or ())} do not fit {count} axes")

@@ -117,7 +117,7 @@ def _infer_dropout(node: Node) -> Inferred:
 
 
 def _expand_dropout(builder: Builder, node: Node) -> Sequence[Value]:
-    """Dropout of the sum with the bias, then the residual is added."""
+    """Drop elements of the sum with the bias, then add the residual."""
     residual = node.optional(2)
     mode = builder.constant(np.asarray(trains(node, 4)))
     result, mask = builder.ops("Dropout", _biased(builder, node), node.optional(3), mode, seed=node.attributes.seed)

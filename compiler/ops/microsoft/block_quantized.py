@@ -223,7 +223,7 @@ def _gathered_sizes(node: Node) -> Sequence[Dim]:
 def _expand_gather_block(builder: Builder, node: Node) -> Sequence[Value]:
     """Dequantise, then gather: fusion reads only what is gathered.
 
-    Without zero points packed bytes stand for numbers around half of their range, 4-bit integers for themselves.
+    Without zero points packed bytes have half of their range as the zero point, 4-bit integers have 0.
     """
     attributes: GatherBlockQuantizedAttributes = node.attributes
     numbers, scales, zeros = node.operand(0), node.operand(2), node.optional(3)

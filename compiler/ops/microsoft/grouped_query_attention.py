@@ -1,7 +1,7 @@
 """GroupQueryAttention (domain com.microsoft): causal attention with a cache of keys and values, as decoders export it.
 
-``seqlens_k`` counts the valid keys of each sequence less one, new ones included.  New keys stand behind the valid keys
-of the past; without a past they stand at the front, padding of a prompt behind them.
+``seqlens_k`` counts the valid keys of each sequence less one, new ones included.  New keys follow the valid keys
+of the past; without a past they are at the front, before the padding of a prompt.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class _Sizes:
 
     @property
     def is_prompt(self) -> bool | None:
-        """Return whether nothing of a past counts: new keys stand at the front.  None: the sizes of the run decide.
+        """Return whether no key of the past is valid: new keys are at the front.  None: the sizes of the run decide.
 
         A single token that is the whole sequence has no valid past, so the rule for later tokens holds for it too.
         """

@@ -90,7 +90,7 @@ def _infer_gemma(node: Node) -> Inferred:
 
 
 def _expand_gemma(builder: Builder, node: Node) -> Sequence[Value]:
-    """x cos(emb) + turned x sin(emb), for queries and keys; the angles are those of every head."""
+    """Build x cos(emb) + rotated x sin(emb), for queries and keys; all heads have the same angles."""
     angles = builder.op("Unsqueeze", node.operand(0), builder.constant(np.array([1])))
     dtype = node.operand(1).dtype
     sine, cosine = (in_type(builder, builder.op(name, angles), dtype) for name in ("Sin", "Cos"))

@@ -58,7 +58,7 @@ for _name, _function in (("BiasGelu", gelu), ("FastGelu", gelu_tanh)):
 
 @dataclass(frozen=True, slots=True)
 class SkipNormalizationAttributes:
-    """Of SkipLayerNormalization and SkipSimplifiedLayerNormalization."""
+    """Attributes of SkipLayerNormalization and SkipSimplifiedLayerNormalization."""
 
     epsilon: float = 1e-12
 

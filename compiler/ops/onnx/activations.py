@@ -30,7 +30,7 @@ def sigmoid(value: Expr) -> Expr:
 
 
 def softplus(value: Expr) -> Expr:
-    """log(1 + exp(x)) as max(x, 0) + log(1 + exp(-|x|)), which never overflows."""
+    """Return log(1 + exp(x)) as max(x, 0) + log(1 + exp(-|x|)), which never overflows."""
     tail = ex.unary("log1p", exponential(-ex.unary("abs", value)))
     return ex.binary("max", value, number(0.0)) + tail
 

@@ -93,7 +93,7 @@ def _element(node: Node, args: Sequence[Expr]) -> Expr:
 def cast_known(
     operand: np.ndarray, source: DType, target: DType, saturate: bool = True, round_mode: str = "up"
 ) -> np.ndarray:
-    """Known elements in another type; raises :class:`Undecidable` where symbolic integers have no such form."""
+    """Cast known elements. Raise :class:`Undecidable` where symbolic integers have no form in the type."""
     if not is_symbolic(operand):
         if any(dtype.is_code or dtype.narrow for dtype in (source, target)) and source.on_device and target.on_device:
             value = ex.register("operand", source.compute)

@@ -1,4 +1,4 @@
-"""Col2Im: the elements of windows added up at their places in an image."""
+"""Col2Im: sums of the elements of windows at their positions in an image."""
 
 from __future__ import annotations
 

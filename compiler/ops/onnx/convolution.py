@@ -39,7 +39,7 @@ class ConvolutionAttributes:
 
 @dataclass(frozen=True, slots=True)
 class ConvolutionTransposeAttributes:
-    """As for a convolution; ``output_spatial`` says the result's spatial sizes, which ``pads`` alone leave open."""
+    """Explicit parameters; ``output_spatial`` has the spatial sizes of the result, which ``pads`` leave ambiguous."""
 
     kernel: tuple[int, ...]
     strides: tuple[int, ...]

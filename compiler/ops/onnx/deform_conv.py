@@ -1,4 +1,4 @@
-"""DeformConv: a convolution whose taps are moved by offsets of their own."""
+"""DeformConv: a convolution with an offset for each tap."""
 
 from __future__ import annotations
 

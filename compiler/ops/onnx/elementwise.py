@@ -166,7 +166,10 @@ def _pow(node: Node, args: Sequence[Expr]) -> Expr:
 
 
 def _integer_power(base: Expr, exponent: Expr) -> Expr:
-    """Exact power by repeated squaring; the exponents used are 0 to 63 (a larger one overflows unless |base| < 2)."""
+    """Return the exact power by repeated squaring.
+
+    The exponents used are 0 to 63 (a larger one overflows unless |base| < 2).
+    """
     one, zero = ex.const(1, base.dtype), ex.const(0, base.dtype)
     if exponent.op == "const" and 0 <= exponent.payload < 64:
         result, square, left = one, base, int(exponent.payload)

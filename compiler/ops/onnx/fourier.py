@@ -40,7 +40,7 @@ class Complex:
 
 
 def _matrices(length: int, count: int, sign: int) -> tuple[np.ndarray, np.ndarray]:
-    """Cosine and sine of ``sign * 2 pi n k / length`` for all n below ``length`` and k below ``count``."""
+    """Return cosine and sine of ``sign * 2 pi n k / length`` for all n below ``length`` and k below ``count``."""
     turns = np.outer(np.arange(length), np.arange(count)) % length
     angles = sign * 2.0 * np.pi * turns / length
     return np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
@@ -140,7 +140,7 @@ class DFTAttributes:
 
 
 def _axis_input(raw: RawNode) -> None:
-    """Before version 20 the axis was an attribute, 1 by default."""
+    """Replace the attribute ``axis`` of versions before 20, 1 by default, by an input."""
     checks.set_input(raw, 2, raw.add_constant(np.asarray(raw.attributes.pop("axis", 1), np.int64)))
 
 
@@ -300,7 +300,7 @@ class MelWeightMatrixAttributes:
 
 
 def mel_matrix(bins: int, length: int, rate: int, low: float, high: float) -> np.ndarray:
-    """Triangular filters [length // 2 + 1, bins] whose corners are evenly spaced on the mel scale."""
+    """Return triangular filters [length // 2 + 1, bins] whose corners are evenly spaced on the mel scale."""
     first, last = (2595.0 * math.log10(1.0 + edge / 700.0) for edge in (low, high))
     mels = np.arange(bins + 2) * ((last - first) / (bins + 2)) + first
     corners = ((length + 1) * 700.0 * (10.0 ** (mels / 2595.0) - 1.0) // rate).astype(np.int64)

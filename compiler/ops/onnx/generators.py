@@ -1,4 +1,4 @@
-"""Tensors made from nothing but shapes and scalars: ConstantOfShape, Range, EyeLike."""
+"""Tensors built from shapes and scalars only: ConstantOfShape, Range, EyeLike."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ class GridSampleAttributes:
 
 
 def modern_modes(raw: RawNode) -> None:
-    """Before version 20 the modes had the names of two spatial axes."""
+    """Rename the modes of versions before 20, which were named for two spatial axes."""
     mode = raw.attributes.get("mode")
     raw.attributes["mode"] = {"bilinear": "linear", "bicubic": "cubic", None: "linear"}.get(mode, mode)
 
@@ -65,7 +65,7 @@ class _Axis:
 
     @property
     def _range(self) -> Expr:
-        """From the first border to the last."""
+        """The distance from the first border to the last."""
         return self._extent - number(1.0) if self.align_corners else self._extent
 
     def position(self, normalised: Expr) -> Expr:
@@ -126,7 +126,7 @@ def _cubic_weights(fraction: Expr) -> list[Expr]:
 
 
 def _taps(axis: _Axis, normalised: Expr, mode: str) -> list[tuple[Expr, Expr]]:
-    """Whole positions that an element is made of, with their weights."""
+    """Return the whole positions that contribute to an element, with their weights."""
     position = axis.position(normalised)
     if mode == "nearest":
         return [(axis.inside(ex.unary("round", position)), number(1.0))]

@@ -17,7 +17,7 @@ from ..registry import Builder, Inferred, register
 
 
 def product_shape(node: Node, left: Shape, right: Shape) -> Shape:
-    """numpy.matmul's rule: a rank-1 operand gets an axis of size 1 that the result loses again."""
+    """Return the shape of numpy.matmul: a rank-1 operand gets an axis of size 1, which the result lacks."""
     checks.require(bool(left) and bool(right), node, "a matrix product needs operands of rank at least 1")
     rows = left if len(left) > 1 else (1, *left)
     columns = right if len(right) > 1 else (*right, 1)
@@ -54,7 +54,7 @@ def _fold_matmul(node: Node, left: np.ndarray, right: np.ndarray) -> np.ndarray:
 
 
 def _expand_vectors(builder: Builder, node: Node) -> Sequence[Value]:
-    """Give rank-1 operands their second axis and take it away from the result."""
+    """Unsqueeze rank-1 operands to matrices, and squeeze the result."""
     left, right = node.operand(0), node.operand(1)
     axes = []
     if left.rank == 1:
@@ -112,7 +112,7 @@ def infer_gemm(node: Node) -> Inferred:
 
 
 def _expand_gemm(builder: Builder, node: Node) -> Sequence[Value]:
-    """alpha * A' * B' + beta * C with factors of 1 left out."""
+    """Build alpha * A' * B' + beta * C, without multiplications by 1."""
     attributes: GemmAttributes = node.attributes
     left, right, addend = node.operand(0), node.operand(1), node.optional(2)
     if attributes.transA:

@@ -1,4 +1,4 @@
-"""NonZero and Compress: results with as many elements as are found.
+"""NonZero and Compress: results whose size depends on the data.
 
 With operands that are known at compile time both are views.  Else they are *split* into stages: the elements are
 counted, the count is read back, and ``loom.NonZeroAt`` gives that many positions.  The n-th position is found by binary

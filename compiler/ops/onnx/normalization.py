@@ -1,4 +1,4 @@
-"""Normalisations: two-pass statistics (the mean, then the mean of squared differences) with elementwise around them.
+"""Normalisations: two-pass statistics (the mean, then the mean of squared differences) and elementwise operations.
 
 Statistics of half-precision inputs are computed in f32 where the operator's ``stash_type`` says so (its default).
 """
@@ -89,9 +89,10 @@ class BatchNormalizationAttributes:
 
 
 def _inference_form(raw: RawNode) -> None:
-    """Before version 14 further outputs asked for training; before 9 ``spatial=0`` normalised single elements.
+    """Convert versions before 14 in inference mode. Raise :class:`UnsupportedError` for training or ``spatial=0``.
 
-    Before 7 ``is_test`` told inference, and ``consumed_inputs`` what could be overwritten.
+    Before version 14 further outputs requested training; before 9 ``spatial=0`` normalised single elements; before 7
+    ``is_test`` requested inference, and ``consumed_inputs`` listed inputs that could be overwritten.
     """
     if not raw.attributes.pop("spatial", 1):
         raise UnsupportedError("BatchNormalization with spatial=0 is not supported", hint="supported is spatial=1")
@@ -117,7 +118,7 @@ def _infer_batch(node: Node) -> Inferred:
 
 
 def _expand_batch(builder: Builder, node: Node) -> Sequence[Value]:
-    """x * s + (bias - mean * s) with s = scale / sqrt(variance + epsilon): s and the addend are constants."""
+    """Build x * s + (bias - mean * s) with s = scale / sqrt(variance + epsilon): s and the addend are constants."""
     if node.attributes.training_mode:
         return _train_batch(builder, node)
     value = node.operand(0)

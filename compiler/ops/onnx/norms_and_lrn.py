@@ -29,7 +29,7 @@ def _infer_lp(node: Node) -> Inferred:
 
 
 def _expand_lp(builder: Builder, node: Node) -> Sequence[Value]:
-    """x / norm, and 0 where the norm is 0."""
+    """Build x / norm, and 0 where the norm is 0."""
     value = node.operand(0)
     axis = checks.normalise_axis(node, node.attributes.axis, value.rank)
     norm = power_norm(builder, value, node.attributes.p, lambda powers: reduce(builder, powers, "sum", (axis,)))
@@ -91,7 +91,7 @@ def _infer_lrn(node: Node) -> Inferred:
 
 
 def _expand_lrn(builder: Builder, node: Node) -> Sequence[Value]:
-    """x / (bias + alpha / size * sum of squares over ``size`` neighbouring channels) ^ beta."""
+    """Build x / (bias + alpha / size * sum of squares over ``size`` neighbouring channels) ^ beta."""
     attributes: LrnAttributes = node.attributes
     value = node.operand(0)
     before = (attributes.size - 1) // 2

@@ -132,7 +132,7 @@ def _fold_pad(node: Node, data: np.ndarray, pads: np.ndarray, *rest: np.ndarray 
 
 
 def _pad_to_inputs(raw: RawNode) -> None:
-    """Version 2 has pads and value as attributes."""
+    """Replace the attributes ``pads`` and ``value`` of version 2 by inputs."""
     checks.attribute_to_input("pads", 1)(raw)
     value = raw.attributes.pop("value", 0.0)
     if value:
@@ -170,7 +170,7 @@ def _centered_shape(node: Node) -> list[Dim]:
 
 
 def _expand_center_crop_pad(builder: Builder, node: Node) -> Sequence[Value]:
-    """Negative pads crop.  The odd element of a pad goes to the end, that of a crop is cut from the end."""
+    """Build a Pad whose negative pads crop; the odd element is added, or removed, at the end."""
     before, after = [], []
     for size, wanted in zip(node.operand(0).shape, _centered_shape(node)):
         missing = checks.concrete(node, ix.add(wanted, ix.multiply(size, -1)), "the number of padded elements")

@@ -33,7 +33,7 @@ class PoolAttributes:
     """``kind`` is max, average or lp.  ``pads`` holds all begins, then all ends; ``p`` is the exponent of lp.
 
     Output element ``o`` of an axis covers input positions ``o * stride - begin + k * dilation`` for every ``k`` below
-    the kernel's size, as far as they lie inside the input.  ``output_spatial`` tells the number of windows.
+    the kernel's size, if they are in the input.  ``output_spatial`` is the number of windows.
     """
 
     kind: str
@@ -174,7 +174,7 @@ def _infer_max_pool(node: Node) -> Inferred:
 
 @dataclass(frozen=True, slots=True)
 class MaxPoolIndicesAttributes:
-    """As :class:`PoolAttributes`; with ``column_major`` the spatial axes count in reverse order."""
+    """The fields of :class:`PoolAttributes`; with ``column_major`` the spatial axes count in reverse order."""
 
     kernel: tuple[int, ...]
     strides: tuple[int, ...]

@@ -53,7 +53,7 @@ def _infer_conversion(node: Node) -> Inferred:
 
 
 def _number(node: Node, position: int, value: Expr) -> Expr:
-    """Operand ``position`` as an f32 number if it is a code."""
+    """Decode operand ``position`` to an f32 number if it is a code."""
     dtype = node.operand(position).dtype
     return number_of(value, dtype) if dtype.is_code else value
 
@@ -315,7 +315,7 @@ register(
 
 
 def dynamic_parameters(builder: Builder, value: Value) -> tuple[Value, Value]:
-    """Scale and uint8 zero point of a whole f32 tensor: its range, made to contain 0, over 255 steps.
+    """Build scale and uint8 zero point of a whole f32 tensor: its range, extended to 0, over 255 steps.
 
     A tensor of zeros has scale 1, as in onnxruntime; the specification divides zero by zero there.
     """

@@ -1,6 +1,6 @@
 """Random numbers: every element is a hash of the seed and its position, so any order of computation gives the same.
 
-A node without a seed takes its place in the model for one.  Numbers are those of this generator, not of another
+A node without a seed is seeded by its position in the model.  Numbers are those of this generator, not of another
 runtime's with the same seed; a session gives the same in every run.
 """
 
@@ -117,7 +117,7 @@ class NormalAttributes:
 
 @dataclass(frozen=True, slots=True)
 class UniformAttributes:
-    """As :class:`NormalAttributes`."""
+    """Numbers are from ``low`` to ``high``; ``shape`` and ``dtype`` are like those of :class:`NormalAttributes`."""
 
     dtype: int = 0
     high: float = 1.0

@@ -39,7 +39,7 @@ def _exactly(node: Node, size: Dim, divisor: int) -> Dim:
 
 
 def _to_deep(attributes: BlockAttributes, channels: Dim, coordinates: Sequence[Dim]) -> tuple[Dim, ...]:
-    """Deep coordinates of a pixel; ``channels`` are those of the wide tensor."""
+    """Map coordinates of the wide tensor to those of the deep one; ``channels`` are those of the wide tensor."""
     block = attributes.blocksize
     image, channel, row, column = coordinates
     row_in_block, column_in_block = ix.modulo(row, block), ix.modulo(column, block)
@@ -142,7 +142,7 @@ def _infer_reverse_sequence(node: Node) -> Inferred:
 
 
 def _read_reversed(node: Node, coordinates: Sequence[Dim], read: Read) -> Expr:
-    """Within its length a sequence runs backwards; what follows stays in place."""
+    """Read a sequence backwards within its length; elements after it stay in place."""
     batch, time = _sequence_axes(node)
     length = ex.cast(read(1, [coordinates[batch]]), "i32")
     here = ex.coordinate(coordinates[time])

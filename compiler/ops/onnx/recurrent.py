@@ -53,7 +53,7 @@ class RecurrentAttributes:
 
 
 def _infer_recurrent(node: Node) -> Inferred:
-    """See :mod:`.recurrent` for the operands and the rows of the result."""
+    """Infer [steps + 1, directions, batch, units] in f32, the last row being the final state; an LSTM adds its cell."""
     directions, steps, batch, _ = node.operand(0).shape
     units = node.operand(1).shape[2]
     rows = ix.add(steps, 2 if node.attributes.kind == "lstm" else 1)
@@ -191,7 +191,7 @@ def functions_of(node: Node, kind: str, directions: int) -> tuple[Function, ...]
 
 
 def layer_of(node: Node, kind: str, weight_axis: int = 2) -> Layer:
-    """Check the operands; ``weight_axis`` is that of W's inputs."""
+    """Check the operands and return the sizes of the layer; ``weight_axis`` is that of W's inputs."""
     attributes = node.attributes
     checks.require_choice(node, "direction", _DIRECTIONS)
     checks.require_choice(node, "layout", (0, 1))
@@ -262,7 +262,7 @@ def _slice(builder: Builder, value: Value, axis: int, start: Dim, size: Dim) -> 
 
 
 def input_rows(builder: Builder, node: Node, layer: Layer) -> Value:
-    """X as [1, steps * batch, inputs] in f32."""
+    """Reshape X to [1, steps * batch, inputs] in f32."""
     value = in_type(builder, node.operand(0), FLOAT32)
     if node.attributes.layout:
         value = _transposed(builder, value, 1, 0, 2)

@@ -182,7 +182,7 @@ def _is_identity(mode: str, axis: Axis) -> bool:
 
 
 def _inside(node: Node, axis: Axis) -> tuple[int, int] | None:
-    """Output coordinates whose position is in the input: they are consecutive, for positions are monotonic."""
+    """Return the range of output coordinates whose position is in the input: positions are monotonic."""
     if node.attributes.coordinate_transformation_mode != "tf_crop_and_resize":
         return None
     before = checks.concrete(node, axis.before, "a cropped size")
@@ -259,7 +259,7 @@ def _real_map(node: Node, axis: Axis) -> RealMap:
 
 
 def _resize_10(raw: RawNode) -> None:
-    """Version 10 has inputs X and scales, and one rule of coordinates."""
+    """Rewrite version 10, which has inputs X and scales and a single rule of coordinates."""
     raw.inputs = [raw.inputs[0], "", raw.inputs[1]]
     raw.attributes["coordinate_transformation_mode"] = "asymmetric"
     raw.attributes["nearest_mode"] = "legacy"

@@ -36,7 +36,7 @@ class RoiAlignAttributes:
 
 
 def _older_mode(raw: RawNode) -> None:
-    """Before version 16 there was no shift by half a pixel."""
+    """Set the mode of versions before 16, which have no shift by half a pixel."""
     raw.attributes.setdefault("coordinate_transformation_mode", "output_half_pixel")
 
 

@@ -40,7 +40,7 @@ def _extremum_element(op: str) -> Element:
 
 
 def _chain(name: str, domain: str = "") -> Callable[[Builder, Node], Sequence[Value]]:
-    """Variadic operators as a chain of binary ones, so that each can be fused where its operands are made."""
+    """Expand a variadic operator to a chain of binary ones, each of which may fuse with its producers."""
 
     def expand(builder: Builder, node: Node) -> Sequence[Value]:
         result = node.operand(0)

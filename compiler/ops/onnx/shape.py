@@ -1,4 +1,4 @@
-"""Operators on shapes: what they give is known as soon as the shapes of their operands are."""
+"""Operators on shapes: their results are known once the shapes of their operands are."""
 
 from __future__ import annotations
 

@@ -61,9 +61,9 @@ register(
 
 
 def resolve_slice(size: Dim, start: Dim, end: Dim, step: int) -> tuple[Dim, Dim]:
-    """First coordinate and number of elements of ``[start:end:step]`` of an axis, by ONNX's rules of clamping.
+    """Return first coordinate and number of elements of ``[start:end:step]`` of an axis, clamped by ONNX's rules.
 
-    Raises :class:`~.polynomial.Undecidable` when the sign of a symbolic bound is not known.
+    Raise :class:`~.polynomial.Undecidable` when the sign of a symbolic bound is not known.
     """
     start, end = (ix.add(bound, size) if ix.less(bound, 0) else bound for bound in (start, end))
     if step > 0:
@@ -127,7 +127,7 @@ def _fold_slice(node: Node, data: np.ndarray, *_: np.ndarray) -> np.ndarray:
 
 
 def _slice_to_inputs(raw: RawNode) -> None:
-    """Version 1 has the bounds as attributes."""
+    """Replace the bounds of version 1, which are attributes, by inputs."""
     for position, name in enumerate(("starts", "ends", "axes"), 1):
         checks.attribute_to_input(name, position)(raw)
 

@@ -54,7 +54,7 @@ def weighted(builder: Builder, powers: Value, total: Value) -> Value:
 
 
 def softmax(builder: Builder, value: Value, axes: Sequence[int]) -> Value:
-    """exp(x - max(x)) / sum(exp(x - max(x))) along ``axes``."""
+    """Build exp(x - max(x)) / sum(exp(x - max(x))) along ``axes``."""
     powers = builder.op("Exp", _shifted(builder, value, axes))
     return weighted(builder, powers, reduce(builder, powers, "sum", axes))
 

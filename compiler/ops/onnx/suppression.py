@@ -255,7 +255,7 @@ def suppression_array(
     overlap: np.ndarray | None = None,
     least: np.ndarray | None = None,
 ) -> np.ndarray:
-    """NonMaxSuppression with numpy; ``most`` is positive."""
+    """Evaluate NonMaxSuppression with numpy; ``most`` is positive."""
     one, other = boxes[..., :2], boxes[..., 2:]
     if attributes.center_point_box:
         corners = np.concatenate([one - other / np.float32(2), one + other / np.float32(2)], -1)

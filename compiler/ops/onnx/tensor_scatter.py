@@ -1,4 +1,4 @@
-"""TensorScatter: new elements written behind those of a cache, at a place of its own for each sequence of the batch."""
+"""TensorScatter: new elements appended to a cache, at a position of its own for each sequence of the batch."""
 
 from __future__ import annotations
 

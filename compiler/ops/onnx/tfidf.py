@@ -128,7 +128,7 @@ def _counts(builder: Builder, rows: Value, tokens: int, length: int, grams: np.n
 
 
 def _weighted(builder: Builder, node: Node, counts: Value, size: int) -> Value:
-    """TF: the counts.  TFIDF: times the weights.  IDF: the weights of what occurs."""
+    """Weight the counts. TF: unchanged; TFIDF: times the weights; IDF: the weights of n-grams that occur."""
     attributes: TfIdfVectorizerAttributes = node.attributes
     if attributes.mode == "TF":
         return counts

@@ -170,7 +170,7 @@ class TransposeAttributes:
 
 
 def permutation(node: Node) -> tuple[int, ...]:
-    """Input axis of each output axis of a Transpose; without the attribute the axes are reversed."""
+    """Return the input axis of each output axis of a Transpose; without the attribute the axes are reversed."""
     rank = node.operand(0).rank
     given = node.attributes.perm
     if given is None:
