@@ -1,8 +1,8 @@
 """The operators, one :class:`~.registry.OpDef` each: ai.onnx in :mod:`.onnx`, com.microsoft in :mod:`.microsoft`, the
 compiler's own in :mod:`.internal`; :mod:`.math` has the arithmetic that several share.
 
-Importing this package imports every module of the three, which fills the registry; where that was interrupted, whoever
-asks the registry next goes on with it.
+Importing this package imports every module of the three, which fills the registry; an interrupted import is
+completed by the next lookup in the registry.
 """
 
 from importlib import import_module

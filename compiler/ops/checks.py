@@ -111,7 +111,7 @@ def require_choice(node: Node, name: str, supported: Collection[Any]) -> None:
         raise UnsupportedError.of_attribute(node.op, name, value, supported, origin=node.origin)
 
 
-def known(node: Node, value: Value, what: str) -> np.ndarray:
+def static_elements(node: Node, value: Value, what: str) -> np.ndarray:
     """Return elements that must be known at compile time.
 
     Raise :class:`NotKnownError` if they are computed, and :class:`LimitError` if there are too many.

@@ -188,8 +188,8 @@ class Registry:
     """Operators by (domain, name).
 
     ``package`` is imported before anything is looked up, unless its modules have all been imported (:meth:`completed`):
-    whoever interrupts that import, as by Ctrl-C, leaves some modules without their operators, and Python does not
-    import a package again for a module of it that is there.
+    an interrupted import, as by Ctrl-C, leaves some modules without their operators, and Python does not import a
+    package again for a module of it that is present.
     """
 
     def __init__(self, package: str | None = None) -> None:

@@ -46,7 +46,7 @@ class IndexFault:
         wrong = self.wrong
         steps = f", in {self.places} steps" if self.places > 1 else ""
         return (
-            f"{self.node}, input {self.position} '{self.tensor}' at {list(wrong.where)}: {wrong.value}, allowed are "
+            f"{self.node}, input {self.position} '{self.tensor}' at {list(wrong.position)}: {wrong.value}, allowed are "
             f"{wrong.low} to {wrong.high}; {wrong.count} of {self.elements} are out of range{steps}; {self.outside}"
         )
 

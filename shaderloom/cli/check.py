@@ -194,7 +194,7 @@ def _fault_json(fault: IndexFault) -> dict[str, Any]:
         "node": fault.node,
         "input": fault.position,
         "tensor": fault.tensor,
-        "index": list(wrong.where),
+        "index": list(wrong.position),
         "value": wrong.value,
         "allowed": [wrong.low, wrong.high],
         "wrong": wrong.count,

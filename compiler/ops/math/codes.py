@@ -25,7 +25,7 @@ _NAN = 0x7FC00000
 
 @dataclass(frozen=True, slots=True)
 class _Format:
-    """A sign, an exponent, and ``fraction`` bits; the exponent ``bias`` stands for 1.
+    """A sign, an exponent, and ``fraction`` bits; the exponent ``bias`` encodes a factor of 1.
 
     ``largest`` is the code of the largest finite number.  ``beyond`` is what numbers beyond it become without
     saturation (None: they saturate always), ``nan`` what NaN becomes; both without the sign.  A format without negative

@@ -1,7 +1,7 @@
 """The rule for indices that an operand holds, from what an operator declares (:class:`~.registry.Indices`).
 
-An index is in range from ``-size`` to ``size - 1``, or from 0 where an operator does not count from the end.  What is
-known while compiling and out of range is an error; what comes at run time is clamped by the kernels
+An index is in range from ``-size`` to ``size - 1``, or from 0 where an operator does not count from the end.  An
+index known at compile time and out of range is an error; the kernels clamp indices of run time
 (:func:`~.indexing.run_time_index`), so :func:`find_wrong` is the check for values of a run.
 """
 
@@ -20,9 +20,9 @@ from ..registry import Indices
 
 @dataclass(frozen=True, slots=True)
 class WrongIndices:
-    """``value`` at ``where`` is the first of ``count`` indices that are not from ``low`` to ``high``."""
+    """``value`` at ``position`` is the first of ``count`` indices that are not from ``low`` to ``high``."""
 
-    where: tuple[int, ...]
+    position: tuple[int, ...]
     value: int
     low: int
     high: int
@@ -64,6 +64,6 @@ def find_wrong(array: np.ndarray, sizes: Sequence[int], rule: Indices) -> WrongI
     wrong = np.argwhere((array < lows) | (array >= limits))
     if not len(wrong):
         return None
-    where = tuple(int(axis) for axis in wrong[0])
-    size = sizes[where[-1] if len(sizes) > 1 else 0]
-    return WrongIndices(where, int(array[where]), -size if rule.wraps else 0, size - 1, len(wrong))
+    position = tuple(int(axis) for axis in wrong[0])
+    size = sizes[position[-1] if len(sizes) > 1 else 0]
+    return WrongIndices(position, int(array[position]), -size if rule.wraps else 0, size - 1, len(wrong))

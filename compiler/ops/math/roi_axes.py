@@ -1,6 +1,6 @@
-"""Regions of interest, one axis at a time: what RoiAlign and MaxRoiPool share.
+"""Regions of interest, one axis at a time: shared by RoiAlign and MaxRoiPool.
 
-A region is x1, y1, x2, y2.  What an element of an axis has to do with the bins of a region depends on that axis alone.
+A region is x1, y1, x2, y2.  The relation of an element of an axis to the bins of a region depends on that axis only.
 """
 
 from __future__ import annotations

@@ -83,8 +83,8 @@ def _samples(node: Node, region: Dim, row: Dim, read: Read) -> _Samples:
     return _Samples(start + as_float(row) * bin_size, bin_size / ex.binary("max", count, number(1.0)), count)
 
 
-#: Samples are more than half a pixel apart, or there is one.  Between the two neighbours of an element lie at most 5.
-#: What lies before the first element counts as that one, so between there and the third one lie at most 6.  Rounding
+#: Samples are more than half a pixel apart, or there is one.  Between the two neighbours of an element are at most 5.
+#: A position before the first element counts as that one, so between there and the third one are at most 6.  Rounding
 #: may find the first of them one too early.
 _NEAR = {"mean": 6, "largest": 8, "smallest": 8}
 

@@ -1,7 +1,7 @@
 """Weights of two, four or eight bits in blocks along an axis: MatMulNBits and GatherBlockQuantized.
 
-Several numbers share a byte, the first in its low bits.  ``loom.UnpackBits`` reads single numbers, so the packed bytes
-are what lies in memory.
+Several numbers share a byte, the first in its low bits.  ``loom.UnpackBits`` reads single numbers, so memory
+holds the packed bytes.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ def buckets(distances: np.ndarray, count: int, farthest: int, both: bool) -> np.
 
 
 def _length(node: Node, position: int, what: str) -> int:
-    return int(checks.known(node, node.operand(position), what).reshape(-1)[0])
+    return int(checks.static_elements(node, node.operand(position), what).reshape(-1)[0])
 
 
 def _infer_bias(node: Node) -> Inferred:

@@ -55,7 +55,7 @@ _rename("TransposeMatMul", "FusedMatMul", "com.microsoft")
 
 
 def _new_axis(node: Node) -> int:
-    given = checks.known(node, node.operand(1), "axis").reshape(-1)
+    given = checks.static_elements(node, node.operand(1), "axis").reshape(-1)
     checks.require(given.size == 1, node, f"the axis is one number, not {given.size}")
     axis = int(given[0])
     return checks.normalise_axis(node, axis, node.operand(0).rank + 1)

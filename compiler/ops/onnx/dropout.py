@@ -9,7 +9,7 @@ import numpy as np
 
 from ....runtime.plan import dtypes
 from ...ir.graph import Node, Value
-from ..checks import FLOATS, known
+from ..checks import FLOATS, static_elements
 from ..registry import Builder, Inferred, RawNode, register
 from .normalization import in_type
 
@@ -32,7 +32,7 @@ def _infer_dropout(node: Node) -> Inferred:
 def trains(node: Node, position: int = 2) -> bool:
     """Return whether the node runs in training mode, which exported models have as an input of a few operators."""
     training = node.optional(position)
-    return training is not None and bool(known(node, training, "training_mode").reshape(-1)[0])
+    return training is not None and bool(static_elements(node, training, "training_mode").reshape(-1)[0])
 
 
 def _expand_dropout(builder: Builder, node: Node) -> Sequence[Value]:

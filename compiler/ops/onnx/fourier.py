@@ -318,7 +318,7 @@ def mel_matrix(bins: int, length: int, rate: int, low: float, high: float) -> np
 
 
 def _mel_known(node: Node, position: int) -> float:
-    known = checks.known(node, node.operand(position), f"input {position}")
+    known = checks.static_elements(node, node.operand(position), f"input {position}")
     checks.require(known.size == 1, node, f"input {position} is one number")
     return float(known.reshape(-1)[0])
 

@@ -92,7 +92,7 @@ class RangeAttributes:
 def _bound(node: Node, position: int) -> Any:
     """Return ``start``, ``limit`` or ``delta`` as a Python number, or an ``Index``."""
     value = node.operand(position)
-    element = checks.known(node, value, "start, limit and delta of Range").reshape(-1)[0]
+    element = checks.static_elements(node, value, "start, limit and delta of Range").reshape(-1)[0]
     if isinstance(element, ix.Index):
         return element
     return float(element) if value.dtype.is_float else int(element)

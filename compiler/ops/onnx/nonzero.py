@@ -101,7 +101,7 @@ def positions(stages: Stages, value: str) -> str:
 
 
 def _found(node: Node) -> np.ndarray:
-    known = checks.known(node, node.operand(0), "how many elements are not zero")
+    known = checks.static_elements(node, node.operand(0), "how many elements are not zero")
     if checks.is_symbolic(known):
         raise NotKnownError("how many elements are not zero must be known", origin=node.origin)
     return np.array(np.nonzero(np.atleast_1d(known)), np.int64)
@@ -135,7 +135,7 @@ class CompressAttributes:
 
 
 def _kept(node: Node) -> np.ndarray:
-    return np.flatnonzero(checks.known(node, node.operand(1), "the condition of Compress"))
+    return np.flatnonzero(checks.static_elements(node, node.operand(1), "the condition of Compress"))
 
 
 def _infer_compress(node: Node) -> Inferred:

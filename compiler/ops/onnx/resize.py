@@ -69,7 +69,9 @@ def _known_floats(node: Node, position: int) -> list[float] | None:
     value = node.optional(position)
     if value is None:
         return None
-    return [float(element) for element in checks.known(node, value, f"input {position} of Resize").reshape(-1)] or None
+    return [
+        float(element) for element in checks.static_elements(node, value, f"input {position} of Resize").reshape(-1)
+    ] or None
 
 
 def resized_axes(node: Node) -> dict[int, Axis]:

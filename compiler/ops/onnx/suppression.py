@@ -237,10 +237,12 @@ def _found(node: Node) -> np.ndarray:
     if most is None or scores.elements == 0 or (most.known is not None and int(most.known.reshape(-1)[0]) <= 0):
         return np.zeros((0, 3), np.int64)
     required = [
-        checks.known(node, node.operand(number), what)
+        checks.static_elements(node, node.operand(number), what)
         for number, what in enumerate(("boxes", "scores", "the number of boxes"))
     ]
-    thresholds = [None if value is None else checks.known(node, value, "the threshold") for value in node.inputs[3:]]
+    thresholds = [
+        None if value is None else checks.static_elements(node, value, "the threshold") for value in node.inputs[3:]
+    ]
     if any(array is not None and checks.is_symbolic(array) for array in (*required, *thresholds)):
         raise NotKnownError("which boxes overlap must be known", origin=node.origin)
     boxes_known, scores_known, most_known = required

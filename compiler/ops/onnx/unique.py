@@ -187,7 +187,7 @@ register(
 
 
 def _found(node: Node) -> list[np.ndarray]:
-    known = checks.known(node, node.operand(0), "how many elements are distinct")
+    known = checks.static_elements(node, node.operand(0), "how many elements are distinct")
     if checks.is_symbolic(known):
         raise NotKnownError("how many elements are distinct must be known", origin=node.origin)
     return unique_arrays(known, node.attributes.axis, bool(node.attributes.sorted))

@@ -55,7 +55,7 @@ def test_every_operator_with_indices(check, operator, against) -> None:
     array = feeds["i"]
     sizes = np.array([4, 3]) if operator.endswith("ND") else 4
     wrong = np.argwhere((array < -sizes) | (array >= sizes))
-    assert fault.wrong.where == tuple(wrong[0]) and fault.wrong.count == len(wrong)
+    assert fault.wrong.position == tuple(wrong[0]) and fault.wrong.count == len(wrong)
     assert fault.outside == "it is clamped"
 
 
@@ -82,7 +82,7 @@ def test_one_hot_has_a_meaning_for_them(check) -> None:
     (fault,) = result.indices
     assert result.is_close and not fault.is_error
     assert (fault.position, fault.wrong.value, fault.wrong.low, fault.wrong.high) == (0, 3, -3, 2)
-    assert (fault.wrong.where, fault.wrong.count, fault.outside) == ((1,), 2, "it matches no place")
+    assert (fault.wrong.position, fault.wrong.count, fault.outside) == ((1,), 2, "it matches no place")
 
 
 def test_computed_indices_of_several_nodes(check) -> None:
