@@ -39,7 +39,7 @@ def parse_device(device: str) -> tuple[list[str], str | int | None]:
 
 
 class PreparedModel(BackendRep):
-    """A model that is ready to run any number of times.  ``session`` is the session behind it; close it, or let go."""
+    """A model that is ready to run any number of times.  Close its ``session``, or let it be collected."""
 
     def __init__(self, session: InferenceSession) -> None:
         self.session = session
@@ -70,7 +70,7 @@ class PreparedModel(BackendRep):
 
 
 class ShaderloomBackend(Backend):
-    """Runs models of any opset that the installed onnx knows; see the module for names of devices."""
+    """Runs models of any opset that the installed onnx supports; the module documents the names of devices."""
 
     @classmethod
     def is_compatible(cls, model: onnx.ModelProto, device: str = "WGPU", **kwargs: Any) -> bool:
@@ -98,7 +98,7 @@ class ShaderloomBackend(Backend):
 
     @classmethod
     def run_model(cls, model: onnx.ModelProto, inputs: Any, device: str = "WGPU", **kwargs: Any) -> tuple[Any, ...]:
-        """Prepare, run once, and free what the model took."""
+        """Prepare the model, run it once, and free its resources."""
         prepared = cls.prepare(model, device, **kwargs)
         try:
             return prepared.run(inputs)
@@ -128,7 +128,7 @@ class ShaderloomBackend(Backend):
             if len(given) != len(names):
                 raise InputError(f"the node has {len(names)} inputs, {len(given)} were given")
             feeds = {name: np.asarray(array) for name, array in zip(names, given)}
-        # not run_model: the checker wants shapes of outputs, which inference need not find
+        # not run_model: the checker requires output shapes, which inference may not yield
         prepared = PreparedModel(cls._session(node_model(node, feeds, version, outputs_info), device, kwargs))
         try:
             return prepared.run(feeds)

@@ -42,7 +42,7 @@ _SUFFIX = ".entry"
 #: Packages whose sources determine what the compiler writes
 _SOURCES = ("shaderloom.compiler", "shaderloom.templates", "shaderloom.runtime")
 
-#: Installed distributions whose version does too
+#: Installed distributions whose version determines it, too
 _DISTRIBUTIONS = ("onnx", "jinja2", "numpy")
 
 
@@ -68,7 +68,7 @@ def _texts(folder: Any, name: str) -> Iterator[tuple[str, bytes]]:
 
 
 def canonical(value: Any) -> str:
-    """JSON text that is equal for equal values."""
+    """Return JSON text that is equal for equal values."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
@@ -88,7 +88,7 @@ class CacheInfo:
 
 
 class DiskCache:
-    """Entries in one folder.  No method raises for what it finds or fails to do on the disk: that is a miss."""
+    """Entries in one folder.  No method raises for the state of the disk: every failure is a miss."""
 
     def __init__(self, folder: Path, limit: int = DEFAULT_LIMIT) -> None:
         self.folder = folder
@@ -112,7 +112,7 @@ class DiskCache:
         return value
 
     def put(self, kind: str, entries: Mapping[str, Any], value: Any) -> bool:
-        """Store a JSON value; False if that was not possible (no space, no permission, larger than the limit)."""
+        """Store a JSON value; return False if that fails (no space, no permission, larger than the limit)."""
         body = zlib.compress(canonical({"key": entries, "value": value}).encode(), 3)
         head = f"{_MAGIC} {kind} {hashlib.sha256(body).hexdigest()} {len(body)}\n".encode()
         if len(head) + len(body) > self.limit:
@@ -135,7 +135,7 @@ class DiskCache:
         return True
 
     def clear(self) -> int:
-        """Remove every entry, and what interrupted writers left; gives the number of entries removed."""
+        """Remove every entry and the partial files of interrupted writers; return the number of entries removed."""
         removed = 0
         for path in self._files(""):
             with contextlib.suppress(OSError):

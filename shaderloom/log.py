@@ -1,7 +1,7 @@
-"""The logger ``shaderloom``: what is compiled, cached, opened and handed on, for a program that asks for it.
+"""The logger ``shaderloom``: records of compilation, caching, devices and fallbacks, for programs that enable it.
 
 Its children are ``shaderloom.compile``, ``shaderloom.cache``, ``shaderloom.device`` and ``shaderloom.notices``.
-Nothing is printed unless the program configures :mod:`logging`; what a user must know is a warning besides
+Nothing is printed unless the program configures :mod:`logging`; what a user must know is also a warning
 (:mod:`.notices`).
 """
 

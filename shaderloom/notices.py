@@ -1,4 +1,4 @@
-"""What a user is told once: choices that have no effect, providers that were dropped, faster ways."""
+"""One-time warnings: options without effect, dropped providers, faster alternatives."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WARNING = 2
 
 
 def notify(message: str, *, once: str = "", severity: int = WARNING, stacklevel: int = 3) -> None:
-    """Warn, unless ``once`` (a key) was warned about in this process or ``severity`` asks for errors only."""
+    """Warn, unless ``once`` (a key) was warned about in this process or ``severity`` selects errors only."""
     if severity > WARNING:
         return
     if once:
@@ -28,6 +28,6 @@ def notify(message: str, *, once: str = "", severity: int = WARNING, stacklevel:
 
 
 def forget() -> None:
-    """Tell everything again; for tests."""
+    """Reset all one-time warnings; for tests."""
     with _lock:
         _told.clear()

@@ -25,7 +25,7 @@ class AsyncRun:
         return asyncio.wrap_future(self._future).__await__()
 
     def result(self, timeout: float | None = None) -> list[Any]:
-        """Block until the outputs are there; raises what the run raised."""
+        """Block until the outputs are available and return them; raise what the run raised."""
         return self._future.result(timeout)
 
     def done(self) -> bool:
@@ -49,7 +49,7 @@ class AsyncRunner:
         return AsyncRun(future)
 
     def close(self) -> None:
-        """Let the runs in flight end; no more can be started in these threads."""
+        """Let runs in flight finish and accept no further ones."""
         with self._lock:
             threads, self._threads = self._threads, None
         if threads is not None:

@@ -40,7 +40,7 @@ def _element_type(element_type: Any) -> np.dtype[Any]:
 
 
 class OrtValue:
-    """An array on the host or a tensor on the device, as onnxruntime's class of this name."""
+    """An array on the host or a tensor on the device, with the interface of onnxruntime's class of this name."""
 
     def __init__(self, content: Union[np.ndarray, Tensor]) -> None:
         self._ortvalue_content = content
@@ -110,7 +110,7 @@ class OrtValue:
         return "wgpu" if isinstance(content, Tensor) and content.location == "gpu-buffer" else "cpu"
 
     def has_value(self) -> bool:
-        """Return True: optional values that are absent are not values here."""
+        """Return True: absent optional values are never wrapped in an OrtValue."""
         return True
 
     def is_tensor(self) -> bool:
@@ -139,7 +139,7 @@ class OrtValue:
 
 
 class BoundSession(Protocol):
-    """What a binding needs of its :class:`InferenceSession`."""
+    """The interface that a binding requires of its :class:`InferenceSession`."""
 
     def run(
         self,
@@ -228,7 +228,7 @@ class IOBinding:
         return [self._results[name] for name in self._targets if name in self._results]
 
     def get_outputs_as_ortvaluevector(self) -> list[OrtValue]:
-        """Return the same as :meth:`get_outputs`."""
+        """Return the outputs of the last run, as :meth:`get_outputs` does, in the order in which they were bound."""
         return self.get_outputs()
 
     def copy_outputs_to_cpu(self) -> list[np.ndarray]:

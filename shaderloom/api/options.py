@@ -1,6 +1,7 @@
 """Options of sessions and runs under onnxruntime's names.
 
-What an option does here is in ``docs/guide/onnxruntime-api.md``.  One that is accepted and has no effect says so once.
+The effect of each option is documented in ``docs/guide/onnxruntime-api.md``.  An option that is accepted without effect
+warns once.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ TUNING_SECONDS = 60.0
 
 
 class GraphOptimizationLevel(enum.IntEnum):
-    """How much is optimised.
+    """Optimisation level.
 
-    ``ORT_DISABLE_ALL`` turns fusion, layouts and sharing of memory off; all other levels are full optimisation.
+    ``ORT_DISABLE_ALL`` turns fusion, layouts and memory sharing off; all other levels are full optimisation.
     """
 
     ORT_DISABLE_ALL = 0
@@ -33,7 +34,7 @@ class GraphOptimizationLevel(enum.IntEnum):
 
 
 class ExecutionMode(enum.IntEnum):
-    """How onnxruntime orders nodes where it is the cpu provider; a device runs one queue."""
+    """Node execution order of onnxruntime as the cpu provider; a device runs one queue."""
 
     ORT_SEQUENTIAL = 0
     ORT_PARALLEL = 1
@@ -42,7 +43,7 @@ class ExecutionMode(enum.IntEnum):
 #: Passes that ``ORT_DISABLE_ALL`` disables
 _OPTIMISING = ("fuse", "weight-layouts", "layout", "in-place")
 
-#: Options that only onnxruntime as the cpu provider obeys
+#: Options that affect only onnxruntime as the cpu provider
 _CPU_ONLY = (
     "intra_op_num_threads",
     "inter_op_num_threads",
@@ -51,7 +52,7 @@ _CPU_ONLY = (
     "enable_mem_pattern",
 )
 
-#: Options that nothing obeys
+#: Options without effect on any provider
 _WITHOUT_EFFECT = (
     "enable_profiling",
     "profile_file_prefix",
@@ -112,7 +113,7 @@ class SessionOptions:
         object.__setattr__(self, name, value if check is None else check(value))
 
     def add_free_dimension_override_by_name(self, name: str, size: int) -> None:
-        """Fix a named dimension of the inputs; the session then declares and demands this size."""
+        """Fix a named dimension of the inputs; the session then declares and enforces this size."""
         self._dimensions[str(name)] = _size(size)
 
     def add_free_dimension_override_by_denotation(self, denotation: str, size: int) -> None:
@@ -137,7 +138,7 @@ class SessionOptions:
             hint="shaderloom.register_operator adds an operator",
         )
 
-    # What the session asks
+    # Queries of the session
 
     @property
     def tuning_seconds(self) -> float:

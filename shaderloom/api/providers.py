@@ -9,7 +9,7 @@ from typing import Any
 from ..notices import notify
 from ..runtime.plan.errors import DeviceError, InputError, ShaderloomError, UnsupportedError
 
-#: name -> provider; those with capitals are ONNX Runtime's
+#: name -> provider; names with capitals are ONNX Runtime's
 ALIASES = {
     "wgpu": "wgpu",
     "webgpu": "wgpu",
@@ -19,7 +19,7 @@ ALIASES = {
     "CPUExecutionProvider": "cpu",
 }
 
-#: Makes a provider ready, or raises an error that says why it cannot be had
+#: Initialises a provider, or raises an error that states why it is unavailable
 Initialise = Callable[[Mapping[str, Any]], None]
 
 
@@ -67,10 +67,10 @@ def parse_providers(
 def initialise_providers(
     wanted: Sequence[tuple[str, Mapping[str, Any]]], makers: Mapping[str, Initialise], *, severity: int = 2
 ) -> tuple[str, ...]:
-    """Make each provider ready, in order; those that could be had.
+    """Initialise each provider, in order, and return those that are available.
 
-    One that cannot is dropped with a warning that says why.  If none is left, the error lists all reasons; with one
-    provider in the list it is that one's own error.
+    A provider that fails is dropped with a warning that states the reason.  If none remains, the error lists all
+    reasons; with a single provider it is that provider's own error.
     """
     ready: list[str] = []
     failures: list[tuple[str, ShaderloomError]] = []

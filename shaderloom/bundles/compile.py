@@ -1,4 +1,4 @@
-"""Ahead-of-time compilation: a model and the shapes that it will see, to a bundle."""
+"""Ahead-of-time compilation of a model for given input shapes into a bundle."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 #: largest difference of a sample's outputs, relative to the largest expected magnitude
 TOLERANCE = 1e-4
-#: the same in half precision, where samples expect what the model gives in full precision
+#: the same in half precision, where samples hold the results of full precision
 HALF_TOLERANCE = 2e-2
 
 #: Desktop GPUs through wgpu: default limits but for larger buffers
@@ -47,7 +47,7 @@ Shapes = Mapping[str, Sequence[int]]
 
 @dataclass(frozen=True)
 class _Variant:
-    """One shape key with the concrete shapes that gave it."""
+    """A shape key with one set of concrete shapes that it covers."""
 
     key: ShapeKey
     shapes: dict[str, tuple[int, ...]]
@@ -152,7 +152,7 @@ def _variants(model: Model, shapes: Sequence[Shapes]) -> list[_Variant]:
                 )
         key = shape_key(model.header, complete, model.dynamic)
         if any(key == other.key for other in variants):
-            raise InputError(f"the shapes {key} are asked for twice", hint="give them once")
+            raise InputError(f"the shapes {key} are listed twice", hint="give them once")
         variants.append(_Variant(key, complete))
     return variants
 
@@ -164,7 +164,7 @@ def _declared_shape(port: HeaderPort) -> tuple[int, ...] | None:
 
 
 def _compile(model: Model, variant: _Variant, profile: DeviceProfile, writer: BundleWriter) -> Plan:
-    """Compile one variant, with its weights in the bundle.
+    """Compile one variant and add its weights to the bundle.
 
     Raises :class:`UnsupportedError` for what is no single plan, and :class:`LimitError` for what needs another target.
     """
@@ -191,7 +191,7 @@ def _refusal(model: Model, variant: _Variant, error: ShaderloomError) -> Shaderl
         return error
     listed = "; ".join(f"{each.origin}: {each.reason}" for each in errors)
     return UnsupportedError(
-        f"a bundle holds what is known ahead of time, and {len(errors)} nodes need more: {listed}",
+        f"a bundle is compiled ahead of time, which {len(errors)} nodes prevent: {listed}",
         origin=errors[0].origin,
         hint=NotKnownError.remedy,
     )
@@ -226,7 +226,7 @@ def _add_samples(
     device: Any,
     report: Progress,
 ) -> None:
-    """Run the model in full precision, and keep inputs and outputs."""
+    """Run the model in full precision and store its inputs and outputs as samples."""
     from ..session.session import InferenceSession
 
     given = model.path if model.path is not None else model.data

@@ -1,6 +1,6 @@
-"""Sessions of shader bundles: plans and weights come from the bundle, everything else is as for a model.
+"""Sessions of shader bundles: plans and weights come from the bundle, everything else works as for a model.
 
-Nothing here leads to the compiler, onnx, jinja2 or networkx.
+Nothing here imports the compiler, onnx, jinja2 or networkx.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ def load_bundle(path: str | os.PathLike[str], **options: Any) -> BundleSession:
 
 
 class BundleSession(InferenceSession):
-    """Runs a bundle.  What :class:`InferenceSession` says of runs, reports and closing holds here too.
+    """Runs a bundle, with the run, report and close behaviour of :class:`InferenceSession`.
 
-    A run whose shapes the bundle was not compiled for is an :class:`InputError` that lists those that it has.  Shaders
-    keep their bounds checks: this process has not made them.
+    A run with shapes that the bundle was not compiled for raises :class:`InputError`, which lists the available shapes.
+    Shaders keep their bounds checks: this process has not generated them.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class BundleSession(InferenceSession):
 
 
 class BundlePlans:
-    """The plans of a bundle, for a session."""
+    """The plans of a bundle as the plan source of a session."""
 
     def __init__(self, bundle: Bundle, caps: Caps, progress: Progress | None = None) -> None:
         self.header = model_header(bundle.manifest)
@@ -109,7 +109,7 @@ class BundlePlans:
         return Compiled(self._bundle.plan(record), True, (time.perf_counter() - start) * 1e3)
 
     def as_model(self) -> None:
-        """Return None: a bundle has plans alone."""
+        """Return None: a bundle contains only plans."""
         return None
 
     def close(self) -> None:

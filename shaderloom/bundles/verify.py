@@ -14,7 +14,7 @@ from .session import BundleSession
 
 @dataclass(frozen=True)
 class Comparison:
-    """One output of one sample.  ``reason`` says what differs; None if it agrees."""
+    """The comparison of one output of one sample.  ``reason`` describes the difference, None if there is none."""
 
     sample: str  #: file of the sample
     output: str

@@ -1,7 +1,7 @@
 """Compare what a model's kernels compute with a reference: outputs, and tensors inside the graph.
 
-What is checked is what runs: the same steps, plans, kernels, fusion and memory.  Where a tensor differs,
-:mod:`.diagnosis` looks for the cause.
+The check covers exactly what a run executes: the same steps, plans, kernels, fusion and memory.  Where a tensor
+differs, :mod:`.diagnosis` searches for the cause.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ HALF_TOLERANCE = 2e-2
 
 
 class Checker:
-    """One model on one device with one set of inputs.  Close it, or use it in ``with``."""
+    """Checks one model on one device with one set of inputs.  Close it, or use it in ``with``."""
 
     def __init__(
         self,

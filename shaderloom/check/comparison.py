@@ -9,15 +9,15 @@ import numpy as np
 
 #: Least tolerances by element type: largest error over largest expected magnitude.  Integers must be equal
 TOLERANCES = {"float64": 1e-4, "float32": 1e-4, "float16": 4e-3, "bfloat16": 3e-2}
-#: Numbers beyond stand for minus infinity in masks; they do not set the scale of the others
+#: Larger magnitudes are minus infinity in masks; they do not set the scale of the others
 MASK = 1e30
-#: Times what two correct ways to compute a tensor differ by
+#: Multiple of the difference between two correct computations of a tensor that is allowed
 SPREAD_FACTOR = 4.0
 
 
 @dataclass(frozen=True, slots=True)
 class Element:
-    """One element that differs."""
+    """One differing element."""
 
     index: tuple[int, ...]
     got: Any
@@ -26,12 +26,12 @@ class Element:
 
 @dataclass(frozen=True)
 class Difference:
-    """``error``: largest error over largest expected magnitude; infinite where a non-finite number differs."""
+    """``error``: largest error over largest expected magnitude; infinite where a non-finite element differs."""
 
     error: float
     tolerance: float
     worst: tuple[Element, ...]
-    reason: str = ""  #: what differs besides numbers
+    reason: str = ""  #: differences other than in elements
 
     @property
     def is_close(self) -> bool:
@@ -46,9 +46,9 @@ def compare(
     other: np.ndarray | None = None,
     count: int = 5,
 ) -> Difference:
-    """Compare with the tolerance of the element type, or ``tolerance``.
+    """Compare two tensors with the tolerance of the element type, or with ``tolerance``.
 
-    ``other`` is the expected tensor computed another way: four times their distance is allowed in any case.
+    ``other`` is the expected tensor computed another way: four times the distance of the two is allowed in any case.
     """
     got, expected = _texts_as_objects(got), _texts_as_objects(expected)
     if got.shape != expected.shape:
@@ -111,7 +111,7 @@ def _relative(got: np.ndarray, expected: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True, slots=True)
 class NotFinite:
-    """Numbers of NaN and of infinite elements."""
+    """Counts of NaN and of infinite elements."""
 
     nan: int
     infinite: int

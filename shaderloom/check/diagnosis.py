@@ -1,14 +1,14 @@
-"""From the first tensor that differs to its cause.
+"""Trace the first differing tensor to its cause.
 
-Float16 numbers that left their range explain themselves.  Otherwise three questions, in order:
+Overflow of float16 explains itself.  Otherwise three questions, in order:
 
-1. *Does a kernel compute something else than its own nodes?*  Each kernel between the last right tensors and the wrong
-   one is computed again with numpy from the operands that it really had.  If one differs by more than rounding can
-   explain, its code is at fault; with fusion off it is seen whether a node's kernel alone is wrong too.
-2. *Does a pass change the meaning of the graph?*  If all kernels do what their nodes say, the passes are disabled one
-   by one.
+1. *Does a kernel compute something other than its own nodes?*  Each kernel between the last correct tensors and the
+   wrong one is recomputed in numpy from its actual operands.  If one differs by more than rounding can explain, its
+   code is at fault; a run without fusion shows whether a node's kernel alone is wrong too.
+2. *Does a pass change the meaning of the graph?*  If all kernels do what their nodes specify, the passes are disabled
+   one by one.
 3. *Is an operator lowered wrongly?*  With all optional passes off, the first ONNX tensor that differs names it.  If
-   onnx's reference evaluator agrees with it, the fault is the reference's.
+   onnx's reference evaluator agrees with that tensor, the fault is the reference's.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ if TYPE_CHECKING:
     from ..compiler.kernels.groups import Group
     from ..compiler.passes.lowering import Lowering
 
-#: Last bits by which sums of a few hundred terms differ when they are added in another order
+#: Units in the last place by which sums of a few hundred terms differ when added in another order
 NOISE_FACTOR = 128.0
 
 
 @dataclass
 class Diagnosis:
-    """``kind``: ``kernel``, ``pass``, ``operator``, ``overflow``, ``rounding``, ``reference``, ``cpu``, or
-    ``unknown``.
+    """The cause of a difference.  ``kind``: ``kernel``, ``pass``, ``operator``, ``overflow``, ``rounding``,
+    ``reference``, ``cpu``, or ``unknown``.
 
-    ``node`` is the ONNX node to look at first; ``place`` and ``stage`` say where it runs in a model in stages.
+    ``node`` is the ONNX node to look at first; ``place`` and ``stage`` locate it in a model of several stages.
     """
 
     kind: str
@@ -51,16 +51,16 @@ class Diagnosis:
     node: str
     origins: tuple[str, ...] = ()  #: all ONNX nodes of the kernel
     pass_name: str = ""
-    findings: list[str] = field(default_factory=list)  #: what was found out, step by step
+    findings: list[str] = field(default_factory=list)  #: findings, in order
     worst: Difference | None = None
     place: Place = MAIN
     stage: int | None = None
 
 
 class Diagnostician:
-    """Looks for the cause of one difference in a plan.
+    """Searches for the cause of one difference in a plan.
 
-    ``good`` are tensors that are right, and ``observed`` is what the calls of the plan wrote.
+    ``good`` are tensors that are correct, and ``observed`` is what the calls of the plan wrote.
     """
 
     def __init__(
@@ -72,10 +72,10 @@ class Diagnostician:
         self.plan = check.plan
         self.good = good
         self.observed = observed
-        self._steps = check.steps  #: of the loops around what is looked at
+        self._steps = check.steps  #: steps of the enclosing loops
 
     def run(self, first: Row) -> Diagnosis:
-        """Return the cause of ``first``, the first tensor of the run that differs, which a call has written."""
+        """Return the cause of ``first``, the first differing tensor of the run, which a call has written."""
         assert first.call is not None, "a kernel has made it"
         self._steps = max(first.place.steps, self.check.steps, key=len)
         result = self._look(first, first.call)
@@ -120,7 +120,7 @@ class Diagnostician:
     # -- the range of float16 ---------------------------------------------------------------------------------------
 
     def _overflow(self, first: Row) -> Diagnosis | None:
-        """Infinite float16 numbers where the reference has finite ones beyond their range."""
+        """Report infinite float16 values where the reference has finite ones beyond the range of float16, else None."""
         assert first.call is not None
         found = self.observed.get(first.call)
         if found is None or found.tensor.dtype != "float16" or not_finite(found.array) is None:
@@ -214,8 +214,8 @@ class Diagnostician:
     def _first_wrong(
         self, tensors: Sequence[tuple[Place, str]], *disabled: str
     ) -> tuple[tuple[Place, str], str, np.ndarray] | None:
-        """Return the first of ``tensors``, in the order of the run, that differs with passes ``disabled``, its kernel
-        and what that gives; None if all agree.
+        """Return the first of ``tensors``, in execution order, that differs with passes ``disabled``, its kernel and
+        its elements; None if all agree.
         """
         plan = self.check.compile(*disabled).plan
         among = set(tensors)
@@ -232,7 +232,7 @@ class Diagnostician:
         return None
 
     def _is_right(self, key: tuple[Place, str], *disabled: str) -> bool:
-        """Return whether a tensor can be compared with passes ``disabled``, and agrees."""
+        """Return whether a tensor is comparable with passes ``disabled``, and agrees."""
         compared = self.check.comparable(self.check.compile(*disabled).plan)
         return key in compared and self._first_wrong([key], *disabled) is None
 
@@ -252,7 +252,7 @@ class Diagnostician:
         here = self._origins()
         texts = [self.source.node_text(index, path) for path, index in between]
         lost = [text for text in texts if text not in here]
-        # fusion alone first: without it most tensors can be compared, so it is off while others are tried
+        # fusion alone first: without it most tensors are comparable, so it stays off while others are tried
         for name in ("fuse", *(other for other in PIPELINE.optional if other != "fuse")):
             if self._is_right(first.key, *dict.fromkeys(("fuse", name))):
                 result.kind, result.pass_name = "pass", name
@@ -271,7 +271,7 @@ class Diagnostician:
         disabled = PIPELINE.optional
         wrong = self._first_wrong(self._tensors(between), *disabled)
         if wrong is None and not self._is_right(first.key, *disabled):
-            result.findings.append("with all optional passes off the tensor cannot be compared: nothing tells more")
+            result.findings.append("with all optional passes off the tensor cannot be compared: the cause stays open")
             return
         if wrong is None:
             result.findings.append("with all optional passes off the tensor is right: several passes together")
@@ -313,7 +313,7 @@ class Diagnostician:
 
 
 class LocalCheck:
-    """Computes kernels again with numpy, from the operands that they had on the device."""
+    """Recomputes kernels in numpy, from the operands that they had on the device."""
 
     def __init__(
         self, lowering: Lowering, feeds: Mapping[str, np.ndarray], observed: Mapping[int, Observation]

@@ -15,9 +15,9 @@ from .tensor_path import MAIN, Place
 
 
 class Expectations:
-    """The tensors of one model for one set of inputs.
+    """The expected tensors of one model for one set of inputs.
 
-    Those of loop bodies are kept until another step is turned to.
+    Those of loop bodies are cached until :meth:`turn_to` moves to another step.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class Expectations:
         self.progress = progress
         #: nested graphs that the reference cannot run by themselves, and why
         self.unknown: dict[str, str] = {}
-        self._undefined: set[str] = set()  #: names of the main graph that no reference has a value of
+        self._undefined: set[str] = set()  #: names of the main graph for which no reference has a value
         self._expected: dict[Place, dict[str, np.ndarray]] = {MAIN: {}}
         self._spread: dict[Place, dict[str, np.ndarray]] = {MAIN: {}}
         self._asked: dict[Place, set[str]] = {MAIN: set()}
@@ -47,7 +47,7 @@ class Expectations:
         self._undefined = self.source.descendants(nodes)
 
     def expect(self, names: Iterable[str], place: Place = MAIN) -> None:
-        """Ask the reference for tensors, together."""
+        """Request tensors from the reference, all at once."""
         asked = self._asked.setdefault(place, set())
         expected, spread = self._expected.setdefault(place, {}), self._spread.setdefault(place, {})
         missing = [name for name in dict.fromkeys(names) if name not in asked]
@@ -66,7 +66,7 @@ class Expectations:
             self.unknown.setdefault(place.graph, error.reason)
 
     def expect_all(self, keys: Iterable[tuple[Place, str]]) -> None:
-        """Ask for tensors of several places."""
+        """Request tensors of several graphs or loop steps."""
         by_place: dict[Place, list[str]] = {}
         for place, name in keys:
             by_place.setdefault(place, []).append(name)
@@ -74,7 +74,7 @@ class Expectations:
             self.expect(names, place)
 
     def turn_to(self, steps: tuple[int, ...]) -> None:
-        """Forget the tensors of loop bodies in other steps."""
+        """Discard the tensors of loop bodies in other steps."""
         for kept in (self._expected, self._spread, self._asked):
             for other in [other for other in kept if any(a != b for a, b in zip(other.steps, steps))]:
                 del kept[other]
@@ -94,6 +94,6 @@ class Expectations:
         return float(np.abs(expected[np.isfinite(expected)].astype(np.float64)).max(initial=0.0))
 
     def compare(self, name: str, array: np.ndarray, place: Place = MAIN) -> Difference:
-        """Compare a tensor with the reference, which must know it."""
+        """Compare a tensor with its expected value, which must be available."""
         other = self._spread.get(place, {}).get(name)
         return compare(array, self._expected[place][name], tolerance=self.tolerance, other=other)

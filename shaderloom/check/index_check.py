@@ -1,8 +1,8 @@
-"""Indices of a run that are out of range: kernels clamp them in silence, this tells which they are.
+"""Report indices of a run that are out of range, which kernels clamp silently.
 
-What operands hold indices, and of what, is what the registry declares of operators.  The values are those that the
-reference computes, in every branch that it takes and in every step of a loop.  References refuse what is computed from
-such an index, so nodes are looked at in order, and those behind the first are left out.
+The operator registry declares which operands hold indices, and into what.  The values are those that the reference
+computes, in every branch that it takes and in every step of a loop.  References refuse what is computed from such an
+index, so nodes are examined in order, and those that depend on the first are skipped.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from .tensor_path import MAIN, Place
 
 @dataclass(frozen=True)
 class IndexFault:
-    """Indices out of range in operand ``position`` of a node; ``place`` is the first where it has such ones."""
+    """Out-of-range indices in operand ``position`` of a node; ``place`` is their first occurrence."""
 
     node: str
     position: int
@@ -38,7 +38,7 @@ class IndexFault:
     place: Place
     wrong: WrongIndices
     elements: int  #: of the operand
-    is_error: bool  #: of the model; for some operators it means something
+    is_error: bool  #: opset of the model; some operators depend on it
     outside: str  #: what kernels do with such an index
     places: int = 1  #: steps of loops in which it happens
 
@@ -52,7 +52,7 @@ class IndexFault:
 
 
 class IndexCheck:
-    """Looks at one model with one set of inputs."""
+    """Checks the indices of one model for one set of inputs."""
 
     def __init__(
         self, model: ImportedModel, source: OnnxModel, reference: Reference, feeds: Mapping[str, np.ndarray]

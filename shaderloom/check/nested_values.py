@@ -1,7 +1,7 @@
-"""What the tensors inside branches and loop bodies should be: each body is run as a model of its own, step by step.
+"""Expected tensors inside branches and loop bodies: each body runs as a model of its own, step by step.
 
-The values around a body come from the reference, and so does what a Loop or Scan carries from step to step: a step is
-compared with what the reference has there, not with what it would make of our values.
+The values around a body come from the reference, and so do the loop-carried values: each step is compared with the
+reference's values for it, not with those that follow from our own.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ..runtime.plan.errors import UnsupportedError
 from .onnx_model import Constant, OnnxGraph, OnnxModel
 from .tensor_path import Place
 
-#: Runs a model that was opened; gives the outputs in its order
+#: Runs an opened model; returns the outputs in its order
 Run = Callable[[Mapping[str, Any]], Sequence[Any]]
 #: Opens a model
 Open = Callable[[onnx.ModelProto], Run]
@@ -29,7 +29,7 @@ MainTensors = Callable[[Collection[str]], Mapping[str, Any]]
 
 
 class NestedValues:
-    """The tensors of nested graphs for one set of inputs.  The last step of each loop is kept."""
+    """The tensors of nested graphs for one set of inputs.  The last step of each loop is cached."""
 
     def __init__(self, model: OnnxModel, feeds: Mapping[str, Any], main: MainTensors, open_model: Open) -> None:
         self._model = model
@@ -69,7 +69,7 @@ class NestedValues:
         return _Steps(node, operands, outer)
 
     def _next(self, graph: OnnxGraph, steps: _Steps) -> bool:
-        """Run the next step; False if there is none."""
+        """Run the next step; return False if there is none."""
         given = steps.inputs()
         if given is None or len(given) != len(graph.proto.input):
             return False
@@ -78,7 +78,7 @@ class NestedValues:
         inputs = dict(zip((port.name for port in graph.proto.input), given))
         steps.values = self._run(graph, place, inputs)
         if any(port.name in graph.producers and port.name not in steps.values for port in graph.proto.output):
-            steps.going = False  # a node of it refuses its operands: no later step has values
+            steps.going = False  # one of its nodes refuses its operands: no later step has values
             return True
         results = [
             self._array(steps.values[port.name] if port.name in steps.values else self._value(place, port.name))
@@ -115,7 +115,7 @@ class NestedValues:
             }
             try:
                 self._outside = dict(self._main([read for read in main.producers if read in reads]))
-            except UnsupportedError:  # of some of them, perhaps
+            except UnsupportedError:  # perhaps only some of them fail
                 self._outside = {}
         if name not in self._outside:
             self._outside.update(self._main([name]))
@@ -171,7 +171,7 @@ class NestedValues:
 
 
 class _Steps:
-    """Where a Loop or Scan is.  ``number`` is the step that ``values`` are of, -1 before the first."""
+    """The progress of a Loop or Scan.  ``number`` is the step that ``values`` belong to, -1 before the first."""
 
     def __init__(self, node: onnx.NodeProto, operands: Sequence[Any], outer: tuple[int, ...]) -> None:
         self.outer = outer
@@ -207,7 +207,7 @@ class _Steps:
         return [*self.carried, *map(np.asarray, elements)]
 
     def take(self, results: Sequence[Any]) -> None:
-        """Go on with what the body gave."""
+        """Advance with the results of the body."""
         if self.is_loop:
             self.going = bool(np.asarray(results[0]).reshape(-1)[0])
             results = results[1:]

@@ -1,7 +1,6 @@
-"""An ONNX file as a protocol buffer: its graphs, its nodes by the tensors that they make, and parts of it as models.
+"""An ONNX file as a protocol buffer: its graphs, its nodes by the tensors that they compute, and parts of it as models.
 
-Functions are taken apart as the compiler does it, so that nodes have the positions and graphs the paths that are in
-origins.
+Functions are inlined as in the compiler, so that positions of nodes and paths of graphs match those in origins.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ Constant = onnx.TensorProto | onnx.SparseTensorProto
 class OnnxGraph:
     """The main graph, or one in an attribute of the node ``index`` of the graph ``outer``.
 
-    ``path`` is that of origins, ``prefix`` that of qualified names; ``loops`` counts the Loops and Scans around.
+    ``path`` is that of origins, ``prefix`` that of qualified names; ``loops`` counts the enclosing Loops and Scans.
     """
 
     path: str
@@ -41,12 +40,12 @@ class OnnxGraph:
 
     @cached_property
     def producers(self) -> dict[str, int]:
-        """Tensor -> index of the node that makes it."""
+        """Tensor -> index of the node that computes it."""
         return {name: index for index, node in enumerate(self.proto.node) for name in node.output if name}
 
     @cached_property
     def given(self) -> dict[str, Constant | None]:
-        """Names that no node makes: initializers with their message, and inputs."""
+        """Names that no node computes: initializers with their message, and inputs."""
         found: dict[str, Constant | None] = {port.name: None for port in self.proto.input}
         found.update((tensor.name, tensor) for tensor in self.proto.initializer)
         found.update((tensor.values.name, tensor) for tensor in self.proto.sparse_initializer)
@@ -54,7 +53,7 @@ class OnnxGraph:
 
     @cached_property
     def captured(self) -> list[str]:
-        """Names that its nodes, or its outputs, may take from the graphs around it."""
+        """Names that its nodes, or its outputs, may capture from the enclosing graphs."""
         read = dict.fromkeys(name for node in self.proto.node for name in names_read(node))
         read.update(dict.fromkeys(port.name for port in self.proto.output))
         return [name for name in read if name not in self.producers and name not in self.given]
@@ -92,7 +91,7 @@ class OnnxModel:
 
     @property
     def producers(self) -> dict[str, int]:
-        """Tensor -> index of the node of the main graph that makes it."""
+        """Tensor -> index of the node of the main graph that computes it."""
         return self.graphs["main"].producers
 
     @property
@@ -111,7 +110,7 @@ class OnnxModel:
 
     @cached_property
     def qualified(self) -> dict[str, tuple[str, str]]:
-        """Qualified name -> graph and name in the file, of every tensor that a node makes."""
+        """Qualified name -> graph and name in the file, of every tensor that a node computes."""
         return {graph.prefix + name: (graph.path, name) for graph in self.graphs.values() for name in graph.producers}
 
     @cached_property

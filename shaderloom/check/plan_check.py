@@ -1,6 +1,6 @@
-"""One plan that is checked, in a run of a model.
+"""Check of one plan in a run of a model.
 
-A tensor can be compared if a kernel writes it to memory and it is a tensor of the ONNX model.
+A tensor is comparable if a kernel writes it to memory and it is a tensor of the ONNX model.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Row:
-    """One tensor that was compared.  ``call`` is None where no kernel of the run computes it."""
+    """One compared tensor.  ``call`` is None where no kernel of the run computes it."""
 
     tensor: str
-    node: str  #: the ONNX node that makes it, as text
+    node: str  #: the ONNX node that computes it, as text
     call: int | None
     kernel: str
     difference: Difference
     place: Place = MAIN
     stage: int | None = None  #: of a model in stages: which of its plans, from 1
-    maker: str = ""  #: who has made it, where no kernel has
+    maker: str = ""  #: its producer, where that is not a kernel
 
     @property
     def key(self) -> tuple[Place, str]:
@@ -44,7 +44,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Watch:
-    """A kernel that makes numbers that are not finite from finite ones; ``expected``: the reference has them too."""
+    """A kernel that turns finite operands into non-finite results; ``expected``: the reference has them too."""
 
     call: int
     kernel: str
@@ -66,7 +66,7 @@ class Watch:
 class PlanCheck:
     """The plan of a step with the inputs of one run.
 
-    ``steps`` are the steps of the loops around it, ``stage`` is its number in a program of several.
+    ``steps`` are the steps of the enclosing loops, ``stage`` is its number in a program of several.
     """
 
     def __init__(
@@ -95,7 +95,9 @@ class PlanCheck:
     # -- tensors of the model ------------------------------------------------------------------------------------------
 
     def where(self, tensor: TensorFacts) -> tuple[Place, str] | None:
-        """Return the place and the name of the ONNX tensor that a plan's tensor is, None if no node makes it."""
+        """Return the graph and the name of the ONNX tensor that a plan's tensor corresponds to, None if no node
+        computes it.
+        """
         source = self.expected.source
         found = source.locate(tensor.graph, tensor.name)
         steps = (*self.steps, *tensor.steps)
@@ -113,7 +115,7 @@ class PlanCheck:
         return found
 
     def row(self, name: str, array: np.ndarray, call: int | None, place: Place = MAIN) -> Row:
-        """Compare a tensor."""
+        """Compare a tensor with the reference."""
         kernel = "" if call is None else kernel_text(self.plan, call)
         node = self.expected.source.maker(name, place.graph)
         return Row(name, node, call, kernel, self.expected.compare(name, array, place), place, self.stage)
@@ -121,7 +123,7 @@ class PlanCheck:
     # -- inside of the plan --------------------------------------------------------------------------------------------
 
     def inside(self) -> tuple[list[Row], dict[int, Observation]]:
-        """Run the plan and compare all that its calls write."""
+        """Run the plan and compare every comparable tensor that its calls write."""
         self.expected.turn_to(self.steps)
         self.expected.expect_all(self.comparable(self.plan))
         rows, observed, finished = [], {}, set()
@@ -137,7 +139,7 @@ class PlanCheck:
         return rows, observed
 
     def watch(self, observed: Mapping[int, Observation]) -> list[Watch]:
-        """Return the calls that turn finite operands into numbers that are not."""
+        """Return the calls that turn finite operands into non-finite results."""
         plan = self.plan
         found: dict[int, NotFinite] = {}
         writers: dict[int, int] = {}  # tensor -> the call that writes it

@@ -1,7 +1,7 @@
-"""What the tensors of a model should be: computed by another runtime, or read from a file.
+"""Expected tensors of a model: computed by another runtime, or read from a file.
 
-A :class:`Reference` gives tensors by their ONNX names, also those inside the graph, and those of branches and of single
-steps of loops at their :class:`~.tensor_path.Place`.
+A :class:`Reference` provides tensors by their ONNX names, also those inside the graph, and those of branches and of
+single steps of loops at their :class:`~.tensor_path.Place`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Feeds = Mapping[str, np.ndarray]
 
 
 class Reference(Protocol):
-    """Where expected tensors come from; ``name`` is for people."""
+    """A source of expected tensors; ``name`` is for people."""
 
     name: str
 
@@ -61,7 +61,7 @@ class _Running(ABC):
     def _nested_tensors(self, feeds: Feeds, place: Place, optimised: bool) -> dict[str, Any] | None:
         try:
             return self._inside(feeds, optimised).tensors(place)
-        except KeyError as error:  # a value around the graph that the reference does not give
+        except KeyError as error:  # a captured value that the reference does not provide
             raise UnsupportedError(f"{self.name} has no value of {error}, which the graph {place} reads") from error
 
     @abstractmethod

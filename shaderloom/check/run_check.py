@@ -1,8 +1,8 @@
-"""Check one run of a model, from step to step: all that its steps make is compared.
+"""Check one run of a model, step by step: every value that its steps compute is compared.
 
-The run is taken twice: the first time gives the outputs, as any other run does, and the names of what there is to
-compare.  The second time is looked at: before a plan runs, it runs with a copy behind every call; then the values that
-the step has really made are compared, those of cpu segments, loops and the host, too.
+The run executes twice.  The first execution yields the outputs, as any other run does, and the names of the comparable
+tensors.  The second is observed: each plan first runs with a copy after every call; then the values that the step
+computed are compared, including those of cpu segments, loops and the host.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _Key = tuple[Place, str]
 
 @dataclass
 class CheckResult:
-    """``rows`` in the order of the run; ``outputs`` are the names of the model's outputs among them."""
+    """``rows`` are in execution order; ``outputs`` are the names of the model's outputs among them."""
 
     against: str
     device: str
@@ -44,7 +44,7 @@ class CheckResult:
     indices: list[IndexFault] = field(default_factory=list)  #: that are out of range
     watches: list[Watch] = field(default_factory=list)
     diagnosis: Diagnosis | None = None
-    stages: int | None = None  #: plans of a model in stages; None of one that is one plan
+    stages: int | None = None  #: plans of a model in stages; None for a single plan
     on_cpu: int = 0  #: nodes that the cpu provider ran
 
     @property
@@ -53,17 +53,17 @@ class CheckResult:
 
     @property
     def is_close(self) -> bool:
-        """Return whether something was compared, all of it agrees, and no index is wrong."""
+        """Return whether something was compared, all of it agrees, and no index is out of range."""
         return not (self.differing or self.is_blind or any(fault.is_error for fault in self.indices))
 
     @property
     def is_blind(self) -> bool:
-        """Return whether the reference knows no tensor that was made."""
+        """Return whether the reference knows none of the computed tensors."""
         return bool(self.skipped) and not self.rows
 
 
 class RunChecker(Observer):
-    """Fills in the ``result`` of a check of a run on ``feeds``."""
+    """Fills in the ``result`` of checking a run on ``feeds``."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class RunChecker(Observer):
         self._looked: tuple[PlanStep, PlanCheck, dict[int, Observation]] | None = None  #: at the plan that runs
 
     def run(self, *, per_node: bool) -> None:
-        """Run the model and compare; raises what a run raises."""
+        """Run the model and compare its tensors; raise what a run raises."""
         self._expected.progress("running", 0, 0)
         first = _FirstRun(self)
         outputs = self._engine.observe(self._feeds, first)
@@ -113,7 +113,7 @@ class RunChecker(Observer):
             return None
         return self._stages.setdefault(step.executor.plan.key, len(self._stages) + 1)
 
-    # -- a run that is looked at -----------------------------------------------------------------------------------
+    # -- the observed run -----------------------------------------------------------------------------------------
 
     def before_plan(self, step: PlanStep, feeds: dict[str, Any], around: tuple[int, ...]) -> None:
         check = PlanCheck(
@@ -134,7 +134,7 @@ class RunChecker(Observer):
             self._diagnose(check, first, observed)
 
     def before_iteration(self, inputs: Mapping[str, RuntimeValue], around: tuple[int, ...]) -> None:
-        """Compare what goes into a step, in silence: it is what the step before has made."""
+        """Compare the inputs of a step without reporting them: they are the results of the step before."""
         self._expected.turn_to(around)
         for name, held in inputs.items():
             path, own = self._source.carried[name]
@@ -179,7 +179,7 @@ class RunChecker(Observer):
                 self._result.diagnosis = self._not_a_kernel(step, row, was_right=kept is not None)
 
     def _key(self, name: str, around: tuple[int, ...]) -> _Key | None:
-        """Return the place and name of a value that a node makes; None for constants and for other values."""
+        """Return the path and name of a value that a node computes; None for constants and for other values."""
         found = self._source.qualified.get(name)
         if found is None:
             return None
@@ -194,7 +194,7 @@ class RunChecker(Observer):
         return Row(name, self._source.maker(name, place.graph), None, "", difference, place, None, maker)
 
     def _add(self, row: Row) -> None:
-        """Keep a row.  Of two for one tensor the first that differs counts, in the place of the first."""
+        """Store a row; of two for one tensor the first differing one is kept, at the position of the first."""
         kept = self._rows.get(row.key)
         if kept is None:
             self._rows[row.key] = row
@@ -207,13 +207,13 @@ class RunChecker(Observer):
         good = {key for key, row in self._rows.items() if row.difference.is_close}
         try:
             self._result.diagnosis = Diagnostician(check, good, observed).run(first)
-        except (UnsupportedError, ShapeError, LimitError) as error:  # the stage is none with other options
+        except (UnsupportedError, ShapeError, LimitError) as error:  # other options yield no such stage
             text = f"the stage cannot be compiled otherwise, to look closer: {error.reason}"
             origins = check.plan.calls[first.call].origins if first.call is not None else ()
             self._result.diagnosis = _unknown(first, text, origins)
 
     def _not_a_kernel(self, step: Step, row: Row, *, was_right: bool) -> Diagnosis:
-        """Return the cause of a difference in a value that no kernel has made."""
+        """Return the cause of a difference in a value that no kernel computed."""
         if was_right:
             return _unknown(row, "its kernel was right in a run of its stage that was looked at, and wrong in the next")
         if isinstance(step, CpuStep):
@@ -230,12 +230,12 @@ class RunChecker(Observer):
         return _unknown(row, "no kernel has made it: it was computed while compiling, on the host, or is another value")
 
     def _elsewhere(self, row: Row) -> Diagnosis:
-        """Return what is known where an output differs, and nothing did in the run that was looked at."""
+        """Return a diagnosis for an output that differs although nothing differed in the observed run."""
         return _unknown(row, "in the run that was looked at, all values were right: results change from run to run")
 
 
 class Arrays(Mapping[str, np.ndarray]):
-    """Values of a run as arrays, each read when it is asked for."""
+    """Values of a run as arrays, each read on first access."""
 
     def __init__(self, values: Mapping[str, Any]) -> None:
         self._values = dict(values)
@@ -254,7 +254,7 @@ class Arrays(Mapping[str, np.ndarray]):
 
 
 class _FirstRun(Observer):
-    """Collects the tensors of the main graph that a run makes, so that the reference is asked for them together."""
+    """Collects the main-graph tensors that a run computes, so that they are requested from the reference together."""
 
     def __init__(self, checker: RunChecker) -> None:
         self.names: dict[str, None] = {}
@@ -262,7 +262,7 @@ class _FirstRun(Observer):
         self._checker = checker
 
     def row(self, output: str, array: np.ndarray) -> Row:
-        """Compare an output of the model; the row names the call that has written it."""
+        """Compare an output of the model; the row names the call that wrote it."""
         row = self._checker._compare((MAIN, output), array)
         if output not in self._writers:
             return row
@@ -290,13 +290,13 @@ class _FirstRun(Observer):
 
 
 def _array(held: RuntimeValue) -> np.ndarray | None:
-    """Return a value as an array, left where it is; None for a sequence and the like."""
+    """Return a value as an array without moving it; None for a sequence and the like."""
     value = held.host if held.on_host or held.tensor is None else held.tensor.numpy()
     return value if isinstance(value, np.ndarray) else None
 
 
 def _maker(step: Step, held: RuntimeValue) -> str:
-    """Return who has made a value: for the column of calls."""
+    """Return the producer of a value as text for the column of calls."""
     if isinstance(step, CpuStep):
         return "cpu"
     if isinstance(step, LoopStep):

@@ -1,4 +1,4 @@
-"""Where in a run of a model a tensor is: names of nested graphs are not unique, and one graph may run many times."""
+"""Location of a tensor in a run: names in nested graphs are not unique, and one graph may run many times."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A graph of the model as it runs once.
+    """One execution of a graph of the model.
 
-    ``graph`` is the path that origins have; ``steps`` has the step, from 0, of each Loop and Scan around its nodes, the
-    outermost first.
+    ``graph`` is its path in origins; ``steps`` has the step, from 0, of each enclosing Loop and Scan, the outermost
+    first.
     """
 
     graph: str = "main"

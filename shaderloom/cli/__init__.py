@@ -1,4 +1,4 @@
-"""The ``shaderloom`` command.  Each command has a file of its own and loads what it needs when it runs."""
+"""The ``shaderloom`` command.  Each command has a module of its own and imports what it needs when it runs."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ app.add_typer(cache.app, name="cache")
 
 
 def main() -> None:
-    """Entry point of the command."""
-    # Without this variable wgpu prints an "error:" that is none; it needs no display here.
+    """Run the command line program."""
+    # Without this variable wgpu prints a spurious "error:"; no display is needed here.
     if sys.platform == "linux":
         os.environ.setdefault("XDG_RUNTIME_DIR", tempfile.gettempdir())
     warnings.showwarning = _print_warning  # type: ignore[assignment]  # its other parameters are not needed

@@ -1,4 +1,4 @@
-"""``shaderloom cache``: look at the disk cache of compiled plans, or empty it."""
+"""``shaderloom cache``: show or empty the disk cache of compiled plans."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ app = typer.Typer(help="Look at the disk cache of compiled plans, or empty it.",
 @app.command("info")
 @readable_errors
 def info(as_json: JsonOption = False, debug: DebugOption = False) -> None:
-    """Say where the cache is and how much it holds. SHADERLOOM_CACHE names another folder, or 'off'."""
+    """Show the cache folder and its size. SHADERLOOM_CACHE names another folder, or 'off'."""
     from ..cache import open_cache
 
     cache = open_cache()
@@ -34,7 +34,7 @@ def info(as_json: JsonOption = False, debug: DebugOption = False) -> None:
 @app.command("clear")
 @readable_errors
 def clear(debug: DebugOption = False) -> None:
-    """Remove every entry. Plans are compiled anew when they are needed."""
+    """Remove every entry. Plans are recompiled when they are needed."""
     from ..cache import open_cache
 
     cache = open_cache()

@@ -1,4 +1,4 @@
-"""``shaderloom check``: compare what a model's kernels compute with a reference, and find what is wrong."""
+"""``shaderloom check``: compare what a model's kernels compute with a reference, and locate faults."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def command(
         typer.Option(
             "--against",
             metavar="onnxruntime|reference|FILE.npz",
-            help="What to compare with: onnxruntime, onnx's reference evaluator, or tensors by name.",
+            help="Reference to compare with: onnxruntime, onnx's reference evaluator, or tensors by name.",
         ),
     ] = "onnxruntime",
     per_node: Annotated[
@@ -67,7 +67,7 @@ def command(
             "--tolerance",
             min=0.0,
             help="Largest error over largest magnitude of a tensor. Default: 1e-4 for float32, 4e-3 for float16, 2e-2 "
-            "with --f16, and four times what the reference's own optimisations change.",
+            "with --f16, and four times the change by the reference's own optimisations.",
         ),
     ] = None,
     options: OptionOption = None,
@@ -78,7 +78,7 @@ def command(
         typer.Option(
             "--calibration",
             metavar="FILE.npz",
-            help="With --f16: decide by these inputs what stays float32, instead of by those that are checked.",
+            help="With --f16: calibrate on these inputs what stays float32, instead of on those that are checked.",
         ),
     ] = None,
     as_json: JsonOption = False,
@@ -86,7 +86,7 @@ def command(
 ) -> None:
     """Compare a model's results with a reference. The exit status is 1 if they differ.
 
-    If they do, the first kernel and ONNX node at fault are looked for: kernels are computed again from the operands
+    If they do, the first kernel and ONNX node at fault are located: kernels are recomputed from the operands
     that they had, and passes are disabled. Kernels that make NaN or infinite numbers are named in any case
     when tensors inside the graph are compared. Indices out of range, which kernels clamp, are named and count as a
     difference. A model whose shapes or control flow depend on data, or that leaves nodes to the cpu, is followed

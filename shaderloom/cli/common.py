@@ -1,4 +1,4 @@
-"""What the commands share: parsing of NAME=VALUE, readable errors, progress."""
+"""Helpers of the commands: parsing of NAME=VALUE, readable errors, progress."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def readable_errors(command: Callable[..., None]) -> Callable[..., None]:
     def wrapper(*args: Any, **kwargs: Any) -> None:
         try:
             command(*args, **kwargs)
-        except (typer.Exit, typer.Abort, typer.BadParameter, BrokenPipeError):  # the last: nobody reads on
+        except (typer.Exit, typer.Abort, typer.BadParameter, BrokenPipeError):  # the reader has closed the pipe
             raise
-        except Exception as error:  # whatever it is: the user reads one line
+        except Exception as error:  # any error: the user gets one line
             if kwargs.get("debug"):
                 traceback.print_exc()
             if isinstance(error, ShaderloomError):
@@ -42,7 +42,7 @@ def readable_errors(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def refused_by_system(error: OSError) -> str:
-    """The line for what the operating system refused: a full disk, a folder that is gone, a file of another user."""
+    """Return the line for an error of the operating system, such as a full disk or a missing folder."""
     name = f" '{error.filename}'" if error.filename else ""
     return f"system: {error.strerror or error}{name} [the operating system refused it]"
 
@@ -110,7 +110,7 @@ def with_precision(options: dict[str, Any], f16: bool) -> dict[str, Any]:
 
 
 def print_json(value: Mapping[str, Any] | Sequence[Any]) -> None:
-    """Deterministic JSON on standard output."""
+    """Print deterministic JSON on standard output."""
     typer.echo(json.dumps(value, indent=2, sort_keys=True, allow_nan=False))
 
 

@@ -1,4 +1,4 @@
-"""``shaderloom compile``: a model ahead of time to a shader bundle."""
+"""``shaderloom compile``: compile a model ahead of time into a shader bundle."""
 
 from __future__ import annotations
 
@@ -40,7 +40,9 @@ def command(
     dynamic: DynamicOption = None,
     target: Annotated[
         str,
-        typer.Option("--target", metavar="web|web-software|native|this-device", help="What the bundle must run on."),
+        typer.Option(
+            "--target", metavar="web|web-software|native|this-device", help="Devices that the bundle must run on."
+        ),
     ] = "web",
     software: Annotated[
         bool | None,
@@ -52,12 +54,12 @@ def command(
     f16: HalfOption = False,
     as_zip: Annotated[bool, typer.Option("--zip", help="Write one file instead of a folder.")] = False,
     sample: Annotated[
-        bool, typer.Option("--sample", help="Run on this machine and keep inputs and outputs as a self-test.")
+        bool, typer.Option("--sample", help="Run on this machine and store inputs and outputs as a self-test.")
     ] = False,
     inputs: Annotated[
         list[str] | None,
         typer.Option(
-            "--input", metavar="NAME=FILE.npy", help="Input of the samples, and of calibration, whose shape it has."
+            "--input", metavar="NAME=FILE.npy", help="Input of samples and calibration, for the key of its shape."
         ),
     ] = None,
     device: DeviceOption = None,

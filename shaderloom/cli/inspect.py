@@ -1,4 +1,4 @@
-"""``shaderloom inspect``: what a model compiles to, without running it."""
+"""``shaderloom inspect``: show what a model compiles to, without running it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 
 class Stage(StrEnum):
-    """How far the model is compiled before it is shown."""
+    """The point of the compilation to show."""
 
     passes = "passes"
     graph = "graph"
@@ -88,7 +88,7 @@ def command(
     ] = None,
     html: Annotated[
         Path | None,
-        typer.Option("--html", metavar="FILE.html", help="Write a report to look at in a browser: one file, offline."),
+        typer.Option("--html", metavar="FILE.html", help="Write a report for a browser: one file, offline."),
     ] = None,
     measure: Annotated[
         bool, typer.Option("--profile", help="With --html: run on random inputs, and show the time of every kernel.")
@@ -173,7 +173,7 @@ def command(
 
 @dataclass
 class Opening:
-    """How models and bundles are opened by this command."""
+    """Opens models and bundles with the options of this command."""
 
     shapes: dict[str, tuple[int, ...]]
     values: dict[str, str]

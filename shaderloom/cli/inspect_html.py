@@ -1,4 +1,4 @@
-"""``shaderloom inspect --html``: the report in one file, with measured times if they are asked for."""
+"""``shaderloom inspect --html``: the report in one file, with measured times on request."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def write_report(
         feeds = feeds or {}
         if session.plan_for(feeds).key != subject.plan.key:
             raise InputError("the session runs another plan than the one that is inspected", hint="leave --profile out")
-        session.run(None, feeds)  # the first run pays for what later ones find ready
+        session.run(None, feeds)  # the first run includes one-time costs
         profiles = [session.profile(feeds) for _ in range(3)]
         roofline = measure_roofline(session.device)
         result = summarise(session.plan_for(feeds), profiles, symbol_values(subject.plan, feeds), roofline)

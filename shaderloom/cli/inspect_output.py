@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ..plans.diff import PlanDifference
     from ..runtime.plan.plan import Plan
 
-#: Tensors that are named for one reason
+#: Tensors listed for one reason
 _SHOWN = 8
 
 
@@ -190,7 +190,7 @@ def _precision(facts: dict[str, Any]) -> list[str]:
 
 
 def decision_text(decision: Mapping[str, Any]) -> str:
-    """Return where a kernel's configuration came from, and what was measured."""
+    """Return the source of a kernel's configuration and its measurements as text."""
     if "ns" not in decision:
         return "configuration: analytic, not measured" if decision["candidates"] > 1 else "configuration: the only one"
     times = f"{decision['ns'] / 1e6:.3f} ms" if decision["ns"] else "no time could be measured"

@@ -1,7 +1,7 @@
-"""Arguments and options that several commands have: one name, one value, one explanation of each.
+"""Arguments and options that several commands share: one name, one value, one explanation each.
 
-A command's parameters stand in the order of its help: the model, what the command is about, inputs and their shapes,
-options of the compiler, the device, the cache, and the form of what is printed.
+A command's parameters are in the order of its help: the model, the command's own options, inputs and their shapes,
+options of the compiler, the device, the cache, and the output format.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ DynamicOption = Annotated[
     typer.Option("--dynamic", metavar="NAME=LOW:HIGH[:STEP]", help="Keep a named dimension symbolic; repeatable."),
 ]
 SeedOption = Annotated[int, typer.Option("--seed", help="Seed of random inputs.")]
-RepeatOption = Annotated[int, typer.Option("--repeat", min=1, help="Runs; medians are shown.")]
+RepeatOption = Annotated[int, typer.Option("--repeat", min=1, help="Number of runs; medians are shown.")]
 
 OptionOption = Annotated[
     list[str] | None,
@@ -39,7 +39,7 @@ HalfOption = Annotated[
 ]
 
 KernelOption = Annotated[
-    str | None, typer.Option("--kernel", metavar="N|ID", help="The kernel with this number, or whose id begins so.")
+    str | None, typer.Option("--kernel", metavar="N|ID", help="Kernel by number, or by the start of its id.")
 ]
 DeviceOption = Annotated[
     str | None,

@@ -72,7 +72,7 @@ def command(
         ) as session,
     ):
         feeds = make_feeds(session, parse_pairs(inputs, "--input"), parse_shapes(shapes), seed)
-        session.run(None, feeds)  # the first run pays for what later ones find ready
+        session.run(None, feeds)  # the first run includes one-time costs
         runs = []
         for number in range(repeat):
             report(f"run {number + 1} of {repeat}", number, repeat)

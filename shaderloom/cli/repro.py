@@ -1,4 +1,4 @@
-"""``shaderloom repro``: one kernel as a script that runs on its own."""
+"""``shaderloom repro``: write one kernel as a standalone script."""
 
 from __future__ import annotations
 
@@ -31,15 +31,17 @@ def command(
     kernel: KernelOption = None,
     call: Annotated[
         str | None,
-        typer.Option("--call", metavar="N|STAGE.N", help="The call of a run, instead; of a model in stages 2.5."),
+        typer.Option("--call", metavar="N|STAGE.N", help="Select a call of the run instead; in a model of stages 2.5."),
     ] = None,
     node: Annotated[
         str | None,
-        typer.Option("--node", metavar="NAME", help="The first kernel of an ONNX node, instead: its name or text."),
+        typer.Option(
+            "--node", metavar="NAME", help="Select the first kernel of an ONNX node instead, by name or text."
+        ),
     ] = None,
     step: Annotated[
         str | None,
-        typer.Option("--step", metavar="N[,N]", help="The step of the loops around it, from 0. Default: the first."),
+        typer.Option("--step", metavar="N[,N]", help="Step of the enclosing loops, from 0. Default: the first."),
     ] = None,
     inputs: InputOption = None,
     shapes: ShapeOption = None,
@@ -86,7 +88,7 @@ def command(
 
 
 def parse_call(text: str | None) -> tuple[int | None, int | None]:
-    """Call and stage from ``N`` or ``STAGE.N``."""
+    """Parse ``N`` or ``STAGE.N`` into the numbers of the call and of the stage."""
     if text is None:
         return None, None
     first, dot, second = text.partition(".")

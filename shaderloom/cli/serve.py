@@ -1,4 +1,4 @@
-"""``shaderloom serve``: a bundle in the browser of this machine."""
+"""``shaderloom serve``: run a bundle in a browser on this machine."""
 
 from __future__ import annotations
 
@@ -13,14 +13,16 @@ from .options import BundleArgument, DebugOption
 @readable_errors
 def command(
     bundle: BundleArgument,
-    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port on 127.0.0.1; 0 takes any free.")] = 8000,
+    port: Annotated[
+        int, typer.Option("--port", min=0, max=65535, help="Port on 127.0.0.1; 0 takes a free one.")
+    ] = 8000,
     open_browser: Annotated[bool, typer.Option("--open", help="Open the page in the default browser.")] = False,
     debug: DebugOption = False,
 ) -> None:
     """Serve a bundle on this machine with a page that runs it.
 
-    The page runs the bundle's sample and compares, times runs and kernels, shows the shaders, and takes pictures for
-    models that look at pictures. It is served on 127.0.0.1 and asks nothing of any other host. Ctrl-C ends it.
+    The page runs the bundle's sample and compares, times runs and kernels, shows the shaders, and accepts pictures for
+    image models. It is served on 127.0.0.1 and contacts no other host. Ctrl-C ends it.
 
     [bold]Example[/bold]
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def keep_model(target: Path, model: Path) -> None:
-    """Refuse to write a result over the model that it comes from."""
+    """Raise :class:`InputError` if a result would overwrite the model that it is computed from."""
     if target.exists() and model.exists() and target.samefile(model):
         raise InputError(f"'{target}' is the model itself", hint="name another file")
 

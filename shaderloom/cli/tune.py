@@ -39,18 +39,20 @@ def command(
     shapes: ShapeOption = None,
     dynamic: DynamicOption = None,
     budget: Annotated[
-        float, typer.Option("--budget", metavar="SECONDS", help="Stop after so long; what was found until then stays.")
+        float, typer.Option("--budget", metavar="SECONDS", help="Time limit; results until then are stored.")
     ] = 60.0,
     candidates: Annotated[
-        int, typer.Option("--candidates", min=1, help="How many of the cost model's best are measured for a problem.")
+        int, typer.Option("--candidates", min=1, help="Number of the cost model's best to measure for each problem.")
     ] = 8,
-    again: Annotated[bool, typer.Option("--again", help="Also measure what the database has already.")] = False,
+    again: Annotated[
+        bool, typer.Option("--again", help="Also measure problems that the database already has.")
+    ] = False,
     forms: Annotated[
         bool, typer.Option("--forms/--no-forms", help="Also try other forms of the graph: Winograd, split products.")
     ] = True,
     database: Annotated[
         Path | None,
-        typer.Option("--database", metavar="FILE.json", help="Keep results there instead of in the user's database."),
+        typer.Option("--database", metavar="FILE.json", help="Store results there instead of in the user's database."),
     ] = None,
     options: OptionOption = None,
     f16: HalfOption = False,

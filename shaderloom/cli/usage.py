@@ -1,4 +1,4 @@
-"""The group of commands: a wrong command line is one line on standard error and exit status 2, as every other error."""
+"""The command group: a wrong command line is one line on standard error and exit status 2, like every other error."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ INTERRUPTED = 130
 
 
 class Commands(TyperGroup):
-    """A group that ends the process itself, whatever happened."""
+    """A group that terminates the process itself in every case."""
 
     def main(
         self,

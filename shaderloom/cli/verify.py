@@ -15,7 +15,7 @@ def command(
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
-    """Check a bundle: the hashes of all files, and that its samples give on this device what they should.
+    """Check a bundle: the hashes of all files, and that its samples reproduce on this device.
 
     The exit status is 1 if anything differs.
 

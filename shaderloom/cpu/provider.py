@@ -1,6 +1,6 @@
 """The cpu provider: a whole model on the host, by onnxruntime where it is installed, else by onnx's evaluator.
 
-It serves sessions that have no device; parts of a model that a device cannot run are segments (:mod:`.segment`).
+It serves sessions without a device; parts of a model that a device cannot run are segments (:mod:`.segment`).
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 
 class CpuEngine:
-    """Runs one model on the host.  The package behind it is loaded with the first use of :attr:`implementation`.
+    """Runs one model on the host.  Its package is imported on first use of :attr:`implementation`.
 
-    Exactly one of ``path`` and ``data`` is given.  ``options`` are session options of onnxruntime.  The model runs
+    Pass exactly one of ``path`` and ``data``.  ``options`` are session options of onnxruntime.  The model runs as a
     whole where onnxruntime can load it, else node by node (:mod:`.segment`).
     """
 
@@ -125,7 +125,7 @@ class CpuEngine:
         try:
             inferred = onnx.shape_inference.infer_shapes(proto).graph
             types.update((value.name, value.type) for value in (*inferred.value_info, *inferred.output))
-        except Exception:  # of a model that it does not understand; types of values tell enough then
+        except Exception:  # inference fails on an unknown model; types of values suffice then
             pass
         return CpuSegment(
             SegmentSource(
@@ -189,7 +189,7 @@ def _port(info: Any) -> HeaderPort:
     tensor = info.type.tensor_type
     try:
         dtype = from_onnx(tensor.elem_type).name if tensor.elem_type else None
-    except UnsupportedError:  # float8 and the like: onnx knows what they are
+    except UnsupportedError:  # float8 and the like, which onnx converts
         dtype = None
     if not tensor.HasField("shape"):
         return HeaderPort(info.name, dtype, None)

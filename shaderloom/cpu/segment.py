@@ -1,5 +1,5 @@
-"""A part of a model on the host: by onnxruntime if it can load it, else node by node, each by onnxruntime or by onnx's
-reference evaluator.
+"""Run a part of a model on the host: by onnxruntime if it can load it, else node by node, each by onnxruntime or by
+onnx's reference evaluator.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..runtime.plan.errors import InputError, UnsupportedError
 
 @dataclass(frozen=True)
 class SegmentSource:
-    """Nodes in topological order, with everything that they refer to."""
+    """Nodes in topological order, with all initializers and functions that they refer to."""
 
     nodes: Sequence[onnx.NodeProto]
     initializers: Mapping[str, onnx.TensorProto]
@@ -28,7 +28,7 @@ class SegmentSource:
     ir_version: int
     functions: Sequence[onnx.FunctionProto] = ()
     sparse: Mapping[str, onnx.SparseTensorProto] = field(default_factory=dict)
-    #: types of values where the value itself does not tell (an empty sequence)
+    #: types of values that are ambiguous by themselves (an empty sequence)
     types: Mapping[str, onnx.TypeProto] = field(default_factory=dict)
 
     def model(self, inputs: Mapping[str, onnx.TypeProto]) -> onnx.ModelProto:
@@ -77,7 +77,7 @@ class SegmentSource:
 
 
 class CpuSegment:
-    """Runs a :class:`SegmentSource`.  Sessions are made for the types of the inputs that come, and kept."""
+    """Runs a :class:`SegmentSource`.  Sessions are created for each combination of input types, and cached."""
 
     name = "node by node"
 
@@ -142,7 +142,7 @@ class CpuSegment:
 
 
 class _OneByOne:
-    """Each node by itself."""
+    """Runs each node in isolation."""
 
     def __init__(self, source: SegmentSource, options: Mapping[str, Any]) -> None:
         self._parts = [CpuSegment(source.single(position), options) for position in range(len(source.nodes))]
@@ -167,7 +167,7 @@ class _OneByOne:
         return {name: here[name] for name in outputs}
 
 
-#: Parts of names of types whose tensors onnxruntime's Python interface cannot give
+#: Parts of names of types whose tensors onnxruntime's Python interface cannot return
 _WITHOUT_NUMPY = ("float8", "float4", "int4", "int2", "bfloat16")
 
 
@@ -208,7 +208,7 @@ class OnnxRuntime:
         try:
             return dict(zip(outputs, self._session.run(list(outputs), dict(feeds))))
         except Exception as error:
-            # Some kernels say only when they run that they lack a type or an attribute.
+            # Some kernels report a missing type or attribute only when they run.
             if (
                 type(error).__name__ == "NotImplemented"
                 and self._segment is not None

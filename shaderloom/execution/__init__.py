@@ -1,1 +1,1 @@
-"""Plans that are ready on a device, and programs of several plans."""
+"""Plans that are loaded on a device, and programs of several plans."""

@@ -1,4 +1,4 @@
-"""What the plans of a program reach: in full precision, on the inputs of a run, in every step of its loops."""
+"""Magnitudes that a program's plans reach in full precision, on the inputs of a run, over every step of its loops."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from .steps import Observer, PlanStep
 
 
 class RangeObserver(Observer):
-    """Collects the largest magnitude of what the kernels of all plans write, by ONNX node.
+    """Collects the largest magnitude that the kernels of all plans write, by ONNX node.
 
-    See :func:`~.calibration.measure`.  ``pool`` has the weights of the program that is looked at.
+    See :func:`~.calibration.measure`.  ``pool`` has the weights of the observed program.
     """
 
     def __init__(self, pool: WeightPool) -> None:

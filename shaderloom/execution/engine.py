@@ -1,8 +1,8 @@
-"""A model on one device: plans that are kept ready, and the program of those that take several steps.
+"""A model on one device: plans that are kept loaded, and the program of a model that takes several steps.
 
-A model is a program.  Where it is a single plan for the shapes at hand, the program is that one step: a new shape gets
-a new plan, a seen one reuses it.  Where the compiler refuses that, the steps are decided on while they run
-(:mod:`.program`).  :meth:`WgpuEngine._as_one_plan` is the one place that tells which.
+A model is a program.  Where it is a single plan for the current shapes, the program is that one step: a new shape gets
+a new plan, a known one reuses its plan.  Where the compiler refuses that, the steps are chosen while they run
+(:mod:`.program`).  Only :meth:`WgpuEngine._as_one_plan` decides between the two.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: Concrete input shapes that are remembered with their plan, or as those of a program of several steps
+#: Number of concrete input shapes cached with their plan, or as those of a program of several steps
 SEEN_SHAPES = 256
 
 #: Names and concrete shapes of the inputs, in the order of the feeds
@@ -66,12 +66,12 @@ class Ready:
 
 
 class WgpuEngine:
-    """Runs a source of plans on one device.  Thread-safe.
+    """Runs the plans of a source on one device.  Thread-safe.
 
-    ``plans`` are kept ready; the least recently used goes, its weights stay.  ``checked`` keeps bounds checks of
-    shaders that this process has made, None only those on software drivers; all others keep them anyway.
-    ``cpu_options`` are the session options of the provider cpu, to which nodes go that the compiler refuses; None:
-    there is none.  ``poison`` is for tests of kernels (see :class:`Executor`).
+    ``plans`` are kept loaded; the least recently used is evicted, its weights stay.  ``checked`` keeps bounds checks of
+    shaders that this process has generated, None only those on software drivers; all other shaders keep them anyway.
+    ``cpu_options`` are the session options of the provider cpu, which runs the nodes that the compiler refuses; None
+    disables it.  ``poison`` is for tests of kernels (see :class:`Executor`).
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class WgpuEngine:
         self.stats = SessionStats()
         self.last: Ready | None = None  #: the plan that ran last
         self._always_in_steps = source.header.refused > 0
-        self.ran_steps = self._always_in_steps  #: the run that began last takes several steps, or every run does
+        self.ran_steps = self._always_in_steps  #: the latest run takes several steps, or every run does
         self._limit = plans
         self._ready: OrderedDict[ShapeKey, Ready] = OrderedDict()
         self._seen: dict[Shapes, Ready] = {}
@@ -101,7 +101,7 @@ class WgpuEngine:
         self._program: Program | None = None
         self._lock = threading.RLock()
         self._closed = False
-        self._assumed = False  #: the calibration rests on made-up inputs
+        self._assumed = False  #: the calibration is based on random inputs
 
         def attach(device: Device) -> DeviceResources:
             keep_checks = device.profile.kind == "cpu" if checked is None else checked
@@ -135,7 +135,7 @@ class WgpuEngine:
             try:
                 results = ready.executor.run(feeds, targets)
             except ClosedError:
-                # Another thread's new shape may have evicted this plan in between; it is made again then.
+                # Another thread's new shape may have evicted this plan in between; it is rebuilt then.
                 if self._closed or self._ready.get(ready.key) is ready:
                     raise
                 continue
@@ -144,7 +144,9 @@ class WgpuEngine:
             return results
 
     def again(self, feeds: Mapping[str, Any], targets: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Repeat the last run if it had these very tensors in and out, which were checked then; None if not."""
+        """Repeat the last run if it had these very tensors as inputs and outputs, which were checked then; return None
+        if not.
+        """
         ready = self.last
         if ready is None or self._assumed or self.ran_steps:
             return None
@@ -158,20 +160,22 @@ class WgpuEngine:
         return results
 
     def profile(self, feeds: Mapping[str, Feed]) -> list[tuple[Plan, Profile]]:
-        """Run once; the plans that ran, in order, with the time of every call.  A loop gives one entry a step."""
+        """Run once and return the executed plans, in order, with the time of every call.  A loop adds one entry per
+        step.
+        """
         measured: list[tuple[Plan, Profile]] = []
         self._record(feeds, {}, RunRecord(measured=measured))
         return measured
 
     def observe(self, feeds: Mapping[str, Feed], observer: Observer) -> dict[str, Any]:
-        """Run once and let ``observer`` look; gives the outputs, on the host."""
+        """Run once under ``observer`` and return the outputs, on the host."""
         return self._record(feeds, self._all_outputs(), RunRecord(observer=observer))
 
     def _all_outputs(self) -> dict[str, Target]:
         return {port.name: "cpu" for port in self.source.header.outputs}
 
     def _record(self, feeds: Mapping[str, Feed], targets: Mapping[str, Target], record: RunRecord) -> dict[str, Any]:
-        """Run step by step, one or several, with a record of what is done."""
+        """Run the model, in one or several steps, and record what is executed."""
         shapes = {name: feed.shape for name, feed in feeds.items()}
         ready = self._as_one_plan(self._find, shapes, feeds)
         if ready is None:
@@ -196,7 +200,8 @@ class WgpuEngine:
     def _as_one_plan(
         self, get: Callable[[Any, Any], T], shapes: Mapping[str, tuple[int, ...]], feeds: Mapping[str, Feed] | None
     ) -> T | None:
-        """Return what ``get`` gives of the plan for these shapes; None where the model is a program of several steps.
+        """Return the result of ``get`` for the plan of these shapes; None where the model is a program of several
+        steps.
 
         Raises what the compiler raises where several steps would not help either.
         """
@@ -228,7 +233,7 @@ class WgpuEngine:
 
     @property
     def program(self) -> Program:
-        """The program of several steps; made when first asked for."""
+        """The program of several steps; created on first access."""
         from .program import Program
 
         with self._lock:
@@ -240,13 +245,13 @@ class WgpuEngine:
             return self._program
 
     def plans(self) -> list[Plan]:
-        """Return the plans of the last run: one, or those of the program that are ready, in the order of last use."""
+        """Return the plans of the last run: one, or the program's loaded plans in the order of last use."""
         if self.ran_steps:
             return self.program.plans()
         return [] if self.last is None else [self.last.compiled.plan]
 
     def placement(self) -> list[Placement]:
-        """Return where each node of the model ran last, or would for the declared shapes, and why.
+        """Return where each node of the model last ran, or would run for the declared shapes, and why.
 
         Raises :class:`InputError` before the first run of a model that does not declare all sizes, and
         :class:`UnsupportedError` for a bundle.
@@ -266,7 +271,9 @@ class WgpuEngine:
     # -- plans by shape key --------------------------------------------------------------------------------------------
 
     def shapes(self, shapes: Mapping[str, Sequence[int]] | None) -> dict[str, tuple[int, ...]]:
-        """Return ``shapes``, or those that the model declares for None; raises :class:`InputError` if it does not."""
+        """Return ``shapes``, or for None the declared ones; raise :class:`InputError` if the model does not declare
+        them.
+        """
         if shapes is None:
             shapes = self.source.default_shapes()
         if shapes is None:
@@ -276,16 +283,16 @@ class WgpuEngine:
         return {name: tuple(shape) for name, shape in shapes.items()}
 
     def select(self, shapes: Mapping[str, Sequence[int]] | None) -> Ready:
-        """Return the plan for ``shapes``; None: the one that ran last, or the one for the declared shapes."""
+        """Return the plan for ``shapes``; for None the one that ran last, or the one for the declared shapes."""
         if shapes is None and self.last is not None:
             return self.last
         return self.ready(self.shapes(shapes))
 
     def ready(self, shapes: Mapping[str, Sequence[int]], feeds: Mapping[str, Feed] | None = None) -> Ready:
-        """Return the plan for these shapes with its executor: the one that is there, or a new one.
+        """Return the plan for these shapes with its executor: the loaded one, or a new one.
 
-        A new one in half precision is calibrated with ``feeds``; without them it is with random inputs until the first
-        run.  Raises the compiler's refusals for a model that is no single plan.
+        A new plan in half precision is calibrated with ``feeds``; without them with random inputs until the first run.
+        Raises the compiler's refusals for a model that is no single plan.
         """
         key = shape_key(self.source.header, shapes, self.source.dynamic)
         with self._lock:
@@ -300,10 +307,10 @@ class WgpuEngine:
             return ready
 
     def _find(self, shapes: dict[str, tuple[int, ...]], feeds: Mapping[str, Feed]) -> Ready:
-        """Return the plan for a run; shapes that were seen are not checked again.  See :meth:`ready`."""
+        """Return the plan for a run, as :meth:`ready` does, without checking known shapes again."""
         quick = tuple(shapes.items())
         with self._lock:
-            if self._assumed:  # a plan that rests on made-up inputs; now there are real ones
+            if self._assumed:  # the plan is based on random inputs; now there are real ones
                 self.calibrate(feeds)
             ready = self._seen.get(quick)
             if ready is None:
@@ -321,7 +328,7 @@ class WgpuEngine:
 
     def _make(self, key: ShapeKey, shapes: Mapping[str, tuple[int, ...]], feeds: Mapping[str, Feed] | None) -> Ready:
         compiled = self._compile(key, shapes, feeds)
-        while len(self._ready) >= self._limit:  # before the new one takes memory
+        while len(self._ready) >= self._limit:  # before the new one allocates memory
             self._drop(self._ready.popitem(last=False)[1])
             self.stats.evictions += 1
         start = time.perf_counter()
@@ -357,9 +364,9 @@ class WgpuEngine:
     # -- half precision ------------------------------------------------------------------------------------------------
 
     def calibrate(self, feeds: Mapping[str, Feed]) -> None:
-        """Look at what a run with ``feeds`` reaches; plans that now need other types are made again when asked for.
+        """Record the magnitudes of a run with ``feeds``; plans that now need other types are rebuilt on their next use.
 
-        Raises :class:`InputError` where plans do not depend on it.
+        Raises :class:`InputError` where plans do not depend on calibration.
         """
         calibration = self._calibration
         with self._lock:
@@ -381,19 +388,19 @@ class WgpuEngine:
         calibration = None if self.model is None else self.model.calibration
         if calibration is None:
             raise InputError(
-                "the session has no precision to calibrate", hint="SessionOptions.precision = 'float16' asks for it"
+                "the session has no precision to calibrate", hint="set SessionOptions.precision = 'float16'"
             )
         return calibration
 
     def _take_in(self, magnitudes: Mapping[str, float], *, assumed: bool) -> None:
-        """Add what a run reached; ``assumed``: its inputs were made up."""
+        """Add the magnitudes of a run; ``assumed``: its inputs were random."""
         self._calibration.add(magnitudes, assumed=assumed)
         self._assumed = self._assumed or assumed
 
     def _measure_plan(
         self, shapes: Mapping[str, tuple[int, ...]], feeds: Mapping[str, Feed] | None
     ) -> dict[str, float]:
-        """Run the plan in full precision once, with random inputs if there are no ``feeds``; see :func:`measure`."""
+        """Run the plan in full precision once, on random inputs without ``feeds``, and return its magnitudes."""
         assert self.model is not None, "plans depend on a calibration"
         key = shape_key(self.source.header, shapes, self.source.dynamic)
         plan = self.model.compile_reference(key, shapes, self.device.profile).plan
@@ -401,14 +408,14 @@ class WgpuEngine:
             arrays = random_feeds(self.source.header, shapes)
         else:
             arrays = {name: feed.numpy() if isinstance(feed, Tensor) else feed for name, feed in feeds.items()}
-        pool = self.resources.weights()  # of no use to the plans that follow
+        pool = self.resources.weights()  # later plans do not use it
         try:
             return measure(self.device, plan, pool, arrays)
         finally:
             pool.close()
 
     def _measure_steps(self, feeds: Mapping[str, Feed]) -> dict[str, float]:
-        """Run the program in full precision once; its weights are on the device while it runs."""
+        """Run the program in full precision once and return its magnitudes; its weights are freed afterwards."""
         from .program import Program
 
         assert self.model is not None, "plans depend on a calibration"
@@ -425,7 +432,7 @@ class WgpuEngine:
     # -- the end -------------------------------------------------------------------------------------------------------
 
     def recover(self, device: Device) -> None:
-        """Start again on another device: plans and weights of the old one are forgotten."""
+        """Restart on another device and discard plans and weights of the old one."""
         self._close_program()
         with self._lock:
             if self._closed:
@@ -434,7 +441,7 @@ class WgpuEngine:
             self.resources = self._attach(device)
 
     def close(self) -> None:
-        """Free everything on the device.  Closing twice is fine."""
+        """Free everything on the device.  Closing twice has no effect."""
         self._close_program()
         with self._lock:
             if not self._closed:
@@ -443,7 +450,7 @@ class WgpuEngine:
                 self.source.close()
 
     def _close_program(self) -> None:
-        """Wait for a program that runs, without the lock: it may take it for a calibration."""
+        """Wait for a running program, without the lock, which it may need for a calibration."""
         with self._lock:
             program, self._program = self._program, None
         if program is not None:

@@ -1,4 +1,4 @@
-"""Where the plans of a session come from."""
+"""The source of a session's plans."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class PlanSource(Protocol):
-    """What a session runs: an ONNX model with the compiler behind it, or a bundle."""
+    """The source of a session's plans: an ONNX model with its compiler, or a bundle."""
 
     @property
     def header(self) -> ModelHeader: ...
@@ -30,16 +30,16 @@ class PlanSource(Protocol):
 
     @property
     def sources(self) -> ReadSource:
-        """Gives the bytes of the weights."""
+        """Reads the bytes of the weights."""
         ...
 
     @property
     def progress(self) -> Progress:
-        """Called with what takes long: reading, compiling, loading weights."""
+        """Called during long operations: reading, compiling, loading weights."""
         ...
 
     def default_shapes(self) -> Mapping[str, tuple[int, ...]] | None:
-        """Input shapes that need not be given; None if some sizes must be."""
+        """Return the declared input shapes; None if some sizes are not static."""
         ...
 
     def compile(self, key: ShapeKey, shapes: Mapping[str, tuple[int, ...]], profile: DeviceProfile) -> Compiled:

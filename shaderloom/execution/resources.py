@@ -1,4 +1,4 @@
-"""What the plans of one session share on a device."""
+"""Resources that the plans of one session share on a device."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .plan_source import PlanSource
 
 @dataclass
 class KeyStats:
-    """What one shape key cost.  Milliseconds."""
+    """Costs of one shape key, in milliseconds."""
 
     compile_ms: float  #: from the shapes to the plan, read from the disk or compiled
     from_disk: bool
@@ -27,25 +27,25 @@ class KeyStats:
 
 @dataclass
 class SessionStats:
-    """Counts since the session was made.  ``keys`` is by shape key as text; an evicted key keeps its row."""
+    """Counts since the session was created.  ``keys`` is by shape key as text; an evicted key keeps its row."""
 
     hits: int = 0
     misses: int = 0
-    disk_hits: int = 0  #: misses that the disk cache served
+    disk_hits: int = 0  #: misses served by the disk cache
     evictions: int = 0
     compile_ms: float = 0.0  #: of all keys
     last_key: str = ""
     last_run_ms: float = 0.0
     keys: dict[str, KeyStats] = field(default_factory=dict)
-    #: of the last run of a program of several steps: kinds of its steps, and values that went between providers
+    #: of the last run of a program of several steps: kinds of its steps, and values that crossed providers
     steps: list[str] = field(default_factory=list)
     crossings: list[Any] = field(default_factory=list)
 
 
 class DeviceResources:
-    """A device with the weights, the staging memory and the account of one session.
+    """A device with the weights, the staging memory and the statistics of one session.
 
-    ``checked`` keeps bounds checks of shaders that this process has made.  ``poison`` makes executors overwrite
+    ``checked`` keeps bounds checks of shaders that this process has generated.  ``poison`` makes executors overwrite
     activations before each run (see :class:`Executor`).
     """
 
@@ -76,13 +76,13 @@ class DeviceResources:
         )
 
     def weights(self) -> WeightPool:
-        """Return a pool of weights for plans that do not stay; its owner closes it."""
+        """Return a weight pool for temporary plans; the caller closes it."""
         return WeightPool(self.device, self._source.sources, self.account, caps=self._source.caps)
 
     def executor(self, compiled: Compiled, pool: WeightPool | None = None) -> Executor:
         """Return an executor of a new plan, counted in the statistics.
 
-        With a ``pool`` of its own for weights it is not counted: it runs for a calibration, or to be looked at.
+        With a weight ``pool`` of its own it is not counted: it runs for a calibration, or for observation.
         """
         executor = Executor(
             self.device,

@@ -1,6 +1,6 @@
-"""The steps of a program: what one is, the record of a run, and the step that is one plan.
+"""Interface of a program's steps, the record of a run, and the step that is one plan.
 
-Nothing here leads to the compiler: programs of one step run without it.
+Nothing here imports the compiler: programs of one step run without it.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 
 #: Values by qualified name
 Env = dict[str, RuntimeValue]
-#: Makes a plan again, with its graph, and with further passes disabled; without any it is the plan that runs
+#: Recompiles a plan, with its graph, and with further passes disabled; without any it equals the plan that runs
 Recompile = Callable[[Collection[str]], "Lowering"]
 
 
 class Observer:
-    """Looks at a run, which takes the same steps as without.  ``around`` are the steps of the loops that are running.
+    """Observes a run without changing its steps.  ``around`` are the step numbers of the enclosing loops.
 
-    Values are as the program has them: bringing one to the host by :meth:`RuntimeValue.read` would change what the run
-    does next.
+    Values are passed as the program has them: bringing one to the host by :meth:`RuntimeValue.read` would change what
+    the run does next.
     """
 
     def before_plan(self, step: PlanStep, feeds: dict[str, Any], around: tuple[int, ...]) -> None:
@@ -47,17 +47,17 @@ class Observer:
 
 @dataclass
 class RunRecord:
-    """What one run did."""
+    """Record of one run."""
 
-    steps: list[str] = field(default_factory=list)  #: kinds of the steps that did work
+    steps: list[str] = field(default_factory=list)  #: kinds of the executed steps
     crossings: list[Crossing] = field(default_factory=list)
-    #: plans that ran, in order, with the times of their calls, of a run that is measured; None: it is not
+    #: executed plans, in order, with the times of their calls, of a measured run; None otherwise
     measured: list[tuple[Plan, Profile]] | None = None
     observer: Observer | None = None
-    around: tuple[int, ...] = ()  #: the steps, from 0, of the loops that are running, the outermost first
+    around: tuple[int, ...] = ()  #: the step numbers, from 0, of the enclosing loops, the outermost first
 
     def start_again(self) -> None:
-        """Forget what was done: the run begins anew."""
+        """Discard the record: the run restarts."""
         self.steps.clear()
         self.crossings.clear()
         self.around = ()
@@ -74,7 +74,7 @@ class Step(Protocol):
 
 
 def read(env: Env, name: str, record: RunRecord) -> Any:
-    """Return a value on the host; a crossing if the device computed it."""
+    """Return a value on the host; record a crossing if the device computed it."""
     value = env[name]
     if not value.on_host and value.maker == "wgpu":
         assert value.tensor is not None, "a value is on the host or on the device"
@@ -84,19 +84,19 @@ def read(env: Env, name: str, record: RunRecord) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class SizeInput:
-    """An input that tells a symbol's size: an element of a value that is compiled in."""
+    """An input that carries a symbol's size: an element of a value that is compiled in."""
 
     value: str
     element: int
     symbol: Symbol
 
     def feed(self, value: np.ndarray) -> np.ndarray:
-        """Return an array of as many rows as the element says, without elements."""
+        """Return an array with the element's value as its number of rows, without elements."""
         return np.empty((int(value.reshape(-1)[self.element]), 0), np.uint8)
 
 
 class PlanStep:
-    """One plan.  ``outputs`` says where each output goes; None leaves it to the caller of the run."""
+    """One plan.  ``outputs`` gives the qualified name of each output; None leaves it to the caller of the run."""
 
     def __init__(
         self,
@@ -148,7 +148,7 @@ class PlanStep:
         if size_input is not None:
             return size_input.feed(env[size_input.value].read())
         held = env[name]
-        if not self.works:  # what it gives was known when it was compiled; inputs are not looked at
+        if not self.works:  # its results were known at compile time; inputs are not read
             return held.tensor or held.host
         if held.tensor is None and held.maker == "cpu":
             record.crossings.append(Crossing(name, "wgpu", held.host.nbytes))

@@ -1,4 +1,4 @@
-"""Values on their way from step to step: on the device, on the host, or both."""
+"""Values that cross between steps: on the device, on the host, or both."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ class Crossing:
 class RuntimeValue:
     """A value of a run.
 
-    ``maker`` is the provider that computed it, "caller" for what was fed, "compiler" for constants.
+    ``maker`` is the provider that computed it, "caller" for inputs, "compiler" for constants.
 
-    ``tensor`` is where it is on the device, ``host`` where it is on the host: an array, or what else ONNX has (a list
-    for a sequence, None for an optional value that is absent).
+    ``tensor`` is its tensor on the device, ``host`` its value on the host: an array, or another ONNX value (a list for
+    a sequence, None for an absent optional value).
     """
 
     __slots__ = ("_on_host", "_uses", "host", "maker", "tensor")
@@ -66,7 +66,7 @@ class RuntimeValue:
         return self.host.shape if isinstance(self.host, np.ndarray) else ()
 
     def read(self) -> Any:
-        """Return the value on the host; waits for the device if it is not there."""
+        """Return the value on the host; wait for the device if it is only there."""
         if not self._on_host:
             assert self.tensor is not None, "a value is somewhere"
             self.host = self.tensor.numpy()
@@ -74,7 +74,9 @@ class RuntimeValue:
         return self.host
 
     def feed(self, device: Device) -> Tensor | np.ndarray:
-        """Return what an executor reads: the tensor, or an array, which stays on the device from its second read on."""
+        """Return the operand for an executor: the tensor, or an array, which stays on the device from its second read
+        on.
+        """
         if self.tensor is not None:
             return self.tensor
         self._uses += 1
@@ -84,7 +86,7 @@ class RuntimeValue:
         return self.host
 
     def describe(self, known: bool) -> tuple[Any, ...]:
-        """Return what decides how a step on the value is compiled: its elements if they are to be ``known``."""
+        """Return the facts that determine how a step on the value is compiled, its elements included if ``known``."""
         dtype = self.dtype
         if dtype is None:
             return (type_text(self.host),)
@@ -106,7 +108,7 @@ def array_type(value: Any) -> DType | None:
 
 
 def type_text(value: Any) -> str:
-    """Return the kind of a value on the host, for people and as part of keys."""
+    """Return the kind of a value on the host as text, for people and as part of keys."""
     if isinstance(value, np.ndarray):
         kind = "string" if value.dtype == object or value.dtype.kind in "US" else value.dtype.name
         return f"a tensor of {kind} of rank {value.ndim}"

@@ -1,1 +1,1 @@
-"""What a person looks at: graphs after each pass, kernels, programs, reports, reproductions."""
+"""Views of the compiler's work: graphs after each pass, kernels, programs, reports, reproductions."""

@@ -1,6 +1,6 @@
-"""Compile a model and keep the graph that every pass left: for ``inspect --stage``, ``--after`` and ``--dump``.
+"""Compile a model and record the graph after every pass: for ``inspect --stage``, ``--after`` and ``--dump``.
 
-Stages that people choose from are few; each is the graph after a pass.  Equal models, shapes, profiles and options give
+The stages offered to users are few; each is the graph after a pass.  Equal models, shapes, profiles and options give
 equal texts in any process.
 """
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class GraphText:
-    """A graph as text, and the pass that left it."""
+    """A graph as text, and the pass that produced it."""
 
     after: str
     text: str
@@ -34,7 +34,7 @@ class GraphText:
 
 @dataclass
 class PassTrace:
-    """What one compilation left behind, pass by pass; ``plan`` is None if it stopped earlier."""
+    """The record of one compilation, pass by pass; ``plan`` is None if it stopped earlier."""
 
     graphs: list[GraphText] = field(default_factory=list)
     reports: list[PassReport] = field(default_factory=list)  #: what each pass did
@@ -61,9 +61,9 @@ class PassTrace:
 def trace_passes(
     model: Model, shapes: Mapping[str, Sequence[int]], profile: DeviceProfile, *, until: str | None = None
 ) -> PassTrace:
-    """Compile ``model`` for these input shapes, up to the pass ``until``, and keep every graph.
+    """Compile ``model`` for these input shapes, up to the pass ``until``, and record every graph.
 
-    No disk cache is asked.  Raises the errors of the compiler, and :class:`InputError` if there is no such pass.
+    The disk cache is not used.  Raises the errors of the compiler, and :class:`InputError` if there is no such pass.
     """
     from ..compiler.driver import compile_unit
     from ..compiler.passes.pipeline import LOWERED, PIPELINE

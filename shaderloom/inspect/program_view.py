@@ -1,4 +1,4 @@
-"""The program of a model, seen from outside: placement, steps, and the plans of its stages."""
+"""An external view of a model's program: placement, steps, and the plans of its stages."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .target import Subject, model_facts
 
 @dataclass(frozen=True)
 class ProgramView:
-    """What one run on given inputs shows.  ``plans`` are those of its stages, in the order in which they ran last."""
+    """The observations of one run on given inputs.  ``plans`` are those of its stages, in the order of last use."""
 
     placements: tuple[Placement, ...]
     steps: tuple[str, ...]
@@ -28,7 +28,7 @@ class ProgramView:
     plans: tuple[Plan, ...]
     profile: DeviceProfile
     facts: dict[str, Any]
-    #: of a model in half precision: a row for each plan, with what stays float32 and why
+    #: for a half-precision model: a row for each plan, with what stays float32 and why
     precision: tuple[dict[str, Any], ...] = ()
 
     def to_json(self) -> dict[str, Any]:
@@ -42,7 +42,7 @@ class ProgramView:
         }
 
     def largest(self) -> Subject:
-        """Return the stage with most calls, for a report.
+        """Return the stage with the most calls, for a report.
 
         Raises :class:`UnsupportedError` if nothing runs on the device.
         """
@@ -80,7 +80,7 @@ def view_of(path: Path, make_feeds: Callable[[InferenceSession], Mapping[str, An
         )
 
 
-#: Why float32 values at the border of a plan stay so
+#: Reason why float32 values at the interface of a plan stay float32
 _OUTPUT = "an output of the model: it keeps its type"
 _CROSSING = "it goes to another stage: there values keep the type that the model declares"
 
@@ -88,7 +88,7 @@ _CROSSING = "it goes to another stage: there values keep the type that the model
 def _precision(plan: Plan, whole: Mapping[str, str], results: Collection[str]) -> dict[str, Any]:
     """Return what is float16 in a plan and what stays float32, and why; ``results`` are the model's outputs.
 
-    The plan's notes, with the values that leave the plan; ``why`` explains a plan that is float32 as a whole.
+    Extends the plan's notes by the values that leave the plan; ``why`` explains a plan that is entirely float32.
     """
     notes = plan.notes.precision
     if notes is None:

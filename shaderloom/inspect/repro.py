@@ -1,9 +1,8 @@
-"""One kernel of a model as a script that runs on its own: for bug reports and for tuning.
+"""One kernel of a model as a standalone script: for bug reports and for tuning.
 
-A run is followed to the stage, the step of loops around it and the call that are meant.
-The script has the shader, the operands that the kernel had in a run (packed), the result that it gave, and the ONNX
-nodes that it computes.  It needs numpy and wgpu, not this project.  It compares with the recorded result and times the
-kernel: change the shader in it and run it again.
+A run is followed to the selected stage, loop step and call.  The script contains the shader, the kernel's operands in a
+run (packed), its result, and the ONNX nodes that it computes.  It needs numpy and wgpu, not this project.  It compares
+with the recorded result and times the kernel: change the shader in it and run it again.
 """
 
 from __future__ import annotations
@@ -30,16 +29,17 @@ from ..runtime.plan.errors import InputError, LimitError
 from ..runtime.plan.plan import DeviceStep, Plan, Port, uniform_values
 from .report.annotate import annotated, comments, plain, tensor_text
 
-#: Bytes that the operands of a script may have: it is meant to be sent to somebody
+#: Largest size in bytes of a script's operands: it must fit into a bug report
 LARGEST = 64 << 20
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """Which call is meant.  At least one of ``kernel``, ``call`` and ``node`` is given.
+    """Selects a call.  Set at least one of ``kernel``, ``call`` and ``node``.
 
-    ``stage`` counts plans from 1 in the order in which they run first, as ``check`` and ``profile`` do; None is the
-    first that has the kernel or the node.  ``steps`` are the steps of the loops around, from 0; None is the first time.
+    ``stage`` counts plans from 1 in the order in which they first run, as ``check`` and ``profile`` do; None is the
+    first that has the kernel or the node.  ``steps`` are the steps of the enclosing loops, from 0; None is the first
+    execution.
     """
 
     kernel: str | None = None
@@ -50,13 +50,13 @@ class Wanted:
 
     @property
     def is_number(self) -> bool:
-        """Return whether it counts calls or kernels of one plan."""
+        """Return whether the selection is a number of a call or kernel within one plan."""
         return self.call is not None or (self.kernel is not None and self.kernel.isdigit())
 
     def find(self, plan: Plan, *, is_whole: bool) -> int | None:
-        """Return the call of a plan, None if it is not there.
+        """Return the number of the selected call in a plan, None if the plan has no such call.
 
-        Raises :class:`InputError` where no other plan can have it: of the only one, or of the stage that is named.
+        Raises :class:`InputError` where no other plan can have it: for the only plan, or for the selected stage.
         """
         if self.node is not None:
             return _find_node(plan, self.node)
@@ -70,7 +70,7 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Cut:
-    """A script, and what it is of: a call of a plan, which is one ``stage``, in ``steps`` of the loops around.
+    """A script and its origin: a call of a plan, which is one ``stage``, in ``steps`` of the enclosing loops.
 
     ``stage`` is None for a model that is one plan.
     """
@@ -87,7 +87,7 @@ class Cut:
 
 
 def cut(engine: WgpuEngine, feeds: Mapping[str, Any], wanted: Wanted, *, title: str) -> Cut:
-    """Run a model and write the call that is ``wanted`` as a script.
+    """Run a model and write the selected call as a script.
 
     Raises :class:`InputError` if there is none, with the reason: where a node runs instead, which stages there are.
     """
@@ -136,7 +136,7 @@ class _Cutter(Observer):
         self.cut = Cut(text, plan, None if is_whole else stage, call, around)
 
     def nothing(self) -> InputError:
-        """Return why no call is of that kind."""
+        """Build the error that explains why no call matches."""
         wanted, stages = self._wanted, list(self._ran.values())
         if not stages:
             return InputError("no kernel runs on these inputs", hint="inspect --stage placement says where nodes are")
@@ -148,7 +148,7 @@ class _Cutter(Observer):
             text = ", ".join(".".join(map(str, steps)) for steps in listed[:8]) + (", ..." if len(listed) > 8 else "")
             given = ".".join(map(str, wanted.steps))
             return InputError(
-                f"nothing of that kind runs in step {given} of a loop on these inputs",
+                f"no matching kernel runs in step {given} of a loop on these inputs",
                 hint=f"steps that run kernels: {text}" if text else "no loop runs step by step there",
             )
         what = f"the node '{wanted.node}'" if wanted.node is not None else f"the kernel '{wanted.kernel}'"
@@ -161,7 +161,7 @@ def _around(steps: Sequence[int]) -> str:
 
 
 def _no_kernel(node: str, placements: Sequence[Placement]) -> InputError:
-    """Return why a node has no kernel that could be cut out."""
+    """Build the error that explains why a node has no kernel to extract."""
     matching = [row for row in placements if row.node == node or row.node.endswith(f"/{node}")]
     if not matching:
         return InputError(
@@ -175,7 +175,7 @@ def _no_kernel(node: str, placements: Sequence[Placement]) -> InputError:
         )
     if row.provider == "wgpu":
         return InputError(
-            f"'{row.node}' runs on wgpu in parts that go by other names, or only moves elements in another's kernel",
+            f"'{row.node}' runs on wgpu in parts that have other names, or only moves elements in another's kernel",
             hint="profile names the kernels of every stage",
         )
     where = "runs on the cpu" if row.provider == "cpu" else "is computed without a kernel of a run"
@@ -183,9 +183,9 @@ def _no_kernel(node: str, placements: Sequence[Placement]) -> InputError:
 
 
 def _find_call(plan: Plan, kernel: str | None, call: int | None) -> int:
-    """Return the number of the call that is meant: ``call`` itself, or the first of a kernel.
+    """Return the number of the selected call: ``call`` itself, or the first of a kernel.
 
-    Raises :class:`InputError` if there is none, or neither is given.
+    Raises :class:`InputError` if there is none, or neither is passed.
     """
     if call is not None:
         if not 0 <= call < len(plan.calls):
@@ -211,9 +211,9 @@ def _find_node(plan: Plan, node: str) -> int | None:
 def make_script(
     device: Device, plan: Plan, pool: WeightPool, feeds: Mapping[str, np.ndarray], number: int, *, title: str
 ) -> str:
-    """Return the script of call ``number``, with what it read and wrote in a run on these inputs.
+    """Return the script of call ``number``, with its operands and result in a run on these inputs.
 
-    Raises :class:`LimitError` if the operands are too large to be put into a script.
+    Raises :class:`LimitError` if the operands are too large for a script.
     """
     from ..plans.profiling import symbol_values
 
@@ -280,7 +280,7 @@ def _packed(data: np.ndarray) -> list[str]:
 
 
 def _output_dtype(name: str) -> str:
-    """Return a numpy type to compare in; words where numpy has no such type."""
+    """Return the numpy dtype of the comparison; that of 32-bit words where numpy has no such type."""
     return name if name in np.sctypeDict else "uint16" if name == "bfloat16" else "uint32"
 
 
@@ -308,7 +308,7 @@ def _record(
 
 
 def _recording(plan: Plan, number: int) -> Plan:
-    """Return ``plan`` up to one call, with copies of all that it binds before it, and of its result after it."""
+    """Return ``plan`` up to one call, with copies of all its bindings before it, and of its result after it."""
     call = plan.calls[number]
     copies, outputs = [], []
     for position, item in enumerate(call.ranges):

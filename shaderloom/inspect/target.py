@@ -30,7 +30,7 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 @dataclass(frozen=True)
 class Subject:
-    """``profile`` is what the plan was compiled for; ``placements`` are the model's nodes (of a bundle: none)."""
+    """A plan to inspect.  ``profile`` is its device profile; ``placements`` are the model's nodes (bundle: none)."""
 
     plan: Plan
     profile: DeviceProfile
@@ -44,7 +44,7 @@ class Subject:
 
 
 def model_subject(model: Model, shapes: Shapes, profile: DeviceProfile) -> Subject:
-    """Compile a model, or take its plan from the disk cache."""
+    """Compile a model, or load its plan from the disk cache, for inspection."""
     from ..model.feeds import shape_key
 
     key = shape_key(model.header, shapes, model.dynamic)

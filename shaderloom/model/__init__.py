@@ -1,1 +1,1 @@
-"""A model without a device: its header, inputs, cached plans, and the compiler behind them."""
+"""A model without a device: its header, inputs, cached plans, and its compiler."""

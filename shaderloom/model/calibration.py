@@ -22,19 +22,19 @@ if TYPE_CHECKING:
 
 
 class Calibration:
-    """Largest magnitudes by ONNX node (as text), over all runs that were looked at."""
+    """Largest magnitudes by ONNX node (as text), over all observed runs."""
 
     def __init__(self) -> None:
         self.reached: dict[str, float] = {}
-        self.is_new = True  #: nothing was looked at yet
-        self._assumed: dict[str, float] = {}  #: from made-up inputs: forgotten when real ones come
+        self.is_new = True  #: nothing was measured yet
+        self._assumed: dict[str, float] = {}  #: from random inputs: discarded when real ones arrive
 
     def covers(self, nodes: Iterable[str]) -> bool:
         """Return whether a magnitude is recorded for every node."""
         return all(node in self.reached or node in self._assumed for node in nodes)
 
     def add(self, found: Mapping[str, float], *, assumed: bool = False) -> None:
-        """Take in what a run has reached.  ``assumed``: its inputs were made up."""
+        """Merge the magnitudes of a run.  ``assumed``: its inputs were random."""
         self.is_new = False
         kept = self._assumed if assumed else self.reached
         for node, magnitude in found.items():
@@ -56,7 +56,7 @@ def magnitude(array: np.ndarray) -> float:
 
 
 def measure(device: Device, plan: Plan, pool: WeightPool, feeds: Mapping[str, np.ndarray]) -> dict[str, float]:
-    """Run a float32 plan and give the largest magnitude of what its calls write, by ONNX node."""
+    """Run a float32 plan and return the largest magnitude that its calls write, by ONNX node."""
     calls = [number for number in range(len(plan.calls)) if plan.facts.result(number).dtype == "float32"]
     found: dict[str, float] = {}
     for seen in observe(device, plan, pool, feeds, calls):

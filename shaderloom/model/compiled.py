@@ -1,4 +1,4 @@
-"""A plan as its source gives it, and how those who wait for it are told."""
+"""A plan as its source returns it, and the progress callback of those who wait for it."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from dataclasses import dataclass
 
 from ..runtime.plan.plan import Plan
 
-#: Told what is being done, how much of it is done, and how much there is (0: not known)
+#: Called with the current stage, the amount done, and the total (0: unknown)
 Progress = Callable[[str, int, int], None]
 
 
 def ignore_progress(what: str, done: int, total: int) -> None:
-    """Report progress to nobody."""
+    """Ignore progress."""
 
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """A plan, where it came from, and how long it took to get in milliseconds.
+    """A plan, its origin, and the milliseconds it took to obtain.
 
     ``from_disk``: this process has not generated the shaders, so they keep their bounds checks.
     """

@@ -17,7 +17,7 @@ from .header import HeaderPort, ModelHeader
 
 #: Dynamic dimensions as a caller declares them: name -> ``(low, high)`` or ``(low, high, step)``
 Dynamic = Mapping[str, Sequence[int]]
-#: The same, checked
+#: Validated ranges by name of the dimension
 Ranges = Mapping[str, SizeRange]
 
 

@@ -23,7 +23,9 @@ _ONNX_TYPE_NAMES = {"float32": "float", "float64": "double"}
 
 @dataclass(frozen=True)
 class NodeArg:
-    """An input or output as onnxruntime describes it: ``type`` like ``tensor(float)``, sizes number, name or None."""
+    """An input or output as onnxruntime describes it: ``type`` like ``tensor(float)``, dimensions as number, name or
+    None.
+    """
 
     name: str
     type: str
@@ -32,7 +34,7 @@ class NodeArg:
 
 @dataclass(frozen=True)
 class ModelMetadata:
-    """What the file says about itself."""
+    """Metadata that the model file declares."""
 
     producer_name: str = ""
     domain: str = ""
@@ -70,7 +72,7 @@ class ModelHeader:
     metadata: ModelMetadata
     nodes: int
     files: Mapping[str, FileState]  #: by path relative to the model's folder; "" is the model itself
-    refused: int = 0  #: nodes, inputs and constants that no device can have
+    refused: int = 0  #: number of nodes, inputs and constants that no device supports
 
     @cached_property
     def feedable(self) -> dict[str, HeaderPort]:

@@ -1,4 +1,4 @@
-"""A model and its plans: identity, header, disk cache, and the compiler behind them.  Needs no device.
+"""A model and its plans: identity, header, disk cache, and compiler.  Needs no device.
 
 The ONNX file is parsed only when a plan is neither in the session nor on the disk.
 """
@@ -57,7 +57,7 @@ class Tune(Protocol):
         options: Mapping[str, Any],
         progress: Progress,
     ) -> bool:
-        """Return whether anything was measured.  Raises :class:`ShaderloomError` if tuning fails."""
+        """Tune the model; return whether anything was measured.  Raises :class:`ShaderloomError` if tuning fails."""
         ...
 
 
@@ -107,12 +107,12 @@ class Model:
         self.sources = SourceFiles(self.path, self.data, self.header.files, external_data_loader)
 
     def as_model(self) -> Model:
-        """Return the model itself: its plans are compiled from it."""
+        """Return the model itself, from which its plans are compiled."""
         return self
 
     @property
     def imported(self) -> ImportedModel:
-        """The parsed model; parsed when first asked for."""
+        """The parsed model; parsed on first access."""
         if self._imported is None:
             from ..compiler.frontend import load_model
 
@@ -156,8 +156,8 @@ class Model:
         )
 
     def compilation(self, profile: DeviceProfile, options: Mapping[str, Any] | None = None) -> Compilation:
-        """Return the context of one compilation for a device, with what is measured now; ``options`` default to those
-        of the model.
+        """Return the context of one compilation for a device, with the current measurements; ``options`` default to
+        those of the model.
 
         Raises :class:`InputError` for bad options.
         """
@@ -170,9 +170,9 @@ class Model:
         )
 
     def unit(self, shapes: Mapping[str, Sequence[int]]) -> CompilationUnit:
-        """Return what is compiled for the input ``shapes``; parses the model.
+        """Return the unit to compile for the input ``shapes``; parses the model.
 
-        Raises :class:`InputError` for shapes that the model does not take.
+        Raises :class:`InputError` for shapes that the model does not accept.
         """
         from ..compiler.binding.shape_binding import bind_shapes
         from ..compiler.driver import model_unit
@@ -180,7 +180,7 @@ class Model:
         return model_unit(self.imported, bind_shapes(self.imported, shapes, self.dynamic))
 
     def _measure(self, shapes: Mapping[str, tuple[int, ...]], profile: DeviceProfile) -> bool:
-        """Measure what a plan for these shapes is asked; whether that found anything.  What goes wrong is told."""
+        """Tune the problems of a plan for shapes; return whether anything was measured.  Failures are reported."""
         if self._loader is not None or has_foreign_operators() or not profile.adapter:
             notify("this model cannot be tuned: another process could not read or compile it", once="tune foreign")
             return False
@@ -204,14 +204,14 @@ class Model:
 
     @property
     def compiler_options(self) -> dict[str, Any]:
-        """The options with what calibration has found so far."""
+        """The compiler options, with the magnitudes that calibration has recorded so far."""
         if self._calibration is None:
             return self.options
         return {**self.options, "reached": self._calibration.option()}
 
     @property
     def calibration(self) -> Calibration | None:
-        """Of a model in half precision, unless the options say what its values reach."""
+        """The calibration of a model in half precision; None if the options already state its magnitudes."""
         return self._calibration
 
     def calibrate_on_host(
@@ -265,7 +265,7 @@ class Model:
         return self._find_or_compile(f"compiling for {key}", entries, lambda: self.unit(shapes), compilation)
 
     def compile_stage(self, stage: Mapping[str, Any], unit: CompilationUnit, compilation: Compilation) -> Compiled:
-        """Return the plan of the stage that ``stage``, JSON values, tells from every other one of the model."""
+        """Return the plan of the stage that ``stage``, JSON values, identifies among those of the model."""
         entries = {**self._plan_entries(ShapeKey(()), compilation), "stage": stage}
         return self._find_or_compile("compiling a stage", entries, lambda: unit, compilation)
 
@@ -322,7 +322,7 @@ class Model:
         return header
 
     def _plan_entries(self, key: ShapeKey, compilation: Compilation) -> dict[str, Any]:
-        """Return what a plan depends on besides measurements, as JSON values."""
+        """Return everything that determines a plan, except measurements, as JSON values."""
         files = {
             name: [state.size, state.modified_ns, state.inode] for name, state in sorted(self.header.files.items())
         }
@@ -392,7 +392,7 @@ def has_foreign_operators() -> bool:
     Their code is not part of :func:`compiler_version`, so plans that use them are not cached on the disk.
     """
     registry = sys.modules.get("shaderloom.compiler.ops.registry")
-    if registry is None:  # nobody has registered anything yet
+    if registry is None:  # the registry is not loaded yet
         return False
     own = "shaderloom."
     return any(not definition.infer.__module__.startswith(own) for definition in registry.registry.all())

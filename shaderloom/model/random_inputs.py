@@ -21,7 +21,7 @@ _NUMPY_NAMES = {"float": "float32", "double": "float64"}
 
 
 def random_array(port: NodeArg, shape: tuple[int, ...], generator: np.random.Generator) -> np.ndarray:
-    """Normal floats; integers and bools 0 and 1, which are valid indices and masks almost everywhere."""
+    """Return normal floats; integers and bools 0 and 1, which are valid indices and masks almost everywhere."""
     if math.prod(shape) > MOST_ELEMENTS:
         raise InputError(f"random values for {math.prod(shape):,} elements are too many", tensor=port.name)
     name = port.type.removeprefix("tensor(").removesuffix(")")

@@ -1,7 +1,7 @@
 """Descriptions of plans as JSON values: for ``inspect``, for ``session.report`` and for tests.
 
-What can be read off the plan is derived here; what only the compiler knows (nodes, placement, memory without planning,
-reasons) comes from the plan's facts and notes.
+Whatever follows from the plan is derived here; facts of the compiler (nodes, placement, unplanned memory, remarks) come
+from the plan's facts and notes.
 """
 
 from __future__ import annotations
@@ -156,9 +156,10 @@ def describe_groups(lowering: Lowering) -> dict[str, Any]:
 
 
 def find_kernels(plan: Plan, choice: str | None) -> list[Kernel]:
-    """Return the kernels that ``choice`` names: a position in the list of :func:`describe_plan`, or a prefix of a key.
+    """Return the kernels that ``choice`` selects: a position in the list of :func:`describe_plan`, or a prefix of a
+    key.
 
-    None chooses all kernels of the run, in order of first use.  Gives an empty list if nothing matches.
+    None selects all kernels of the run, in order of first use.  Returns an empty list if nothing matches.
     """
     kernels: Mapping[str, Kernel] = {kernel.key: kernel for kernel in plan.kernels}
     order = dict.fromkeys(call.kernel for call in plan.calls)

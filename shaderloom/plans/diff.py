@@ -14,17 +14,17 @@ from typing import Any
 
 Description = Mapping[str, Any]
 
-#: What tells calls of two plans apart from each other: the ONNX nodes, and a count where several calls have the same
+#: Identity of a call in two plans: the ONNX nodes, and a count where several calls have the same
 Identity = tuple[tuple[str, ...], int]
 
-#: Fields of a kernel's description that people want to see change, besides its text
+#: Fields of a kernel's description whose changes are shown, besides its text
 KERNEL_FIELDS = ("template", "config", "workgroup", "workgroup_bytes", "bindings", "features")
 CALL_FIELDS = ("grid", "flops", "bytes", "ranges")
 
 
 @dataclass(frozen=True)
 class ChangedCall:
-    """A call of the same ONNX nodes in both plans that differs; positions and kernels before and after."""
+    """A call of the same ONNX nodes that differs between the plans; positions and kernels before and after."""
 
     origins: tuple[str, ...]
     before: int
@@ -41,7 +41,7 @@ class ChangedCall:
 
 @dataclass(frozen=True)
 class PlanDifference:
-    """``added`` and ``removed``: descriptions of calls with their positions; ``facts``: other fields that differ."""
+    """``added`` and ``removed``: descriptions of calls with their positions; ``facts``: other differing fields."""
 
     added: list[tuple[int, Description]] = field(default_factory=list)
     removed: list[tuple[int, Description]] = field(default_factory=list)

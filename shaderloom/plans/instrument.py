@@ -1,7 +1,7 @@
-"""Look at every tensor that a plan's kernels write, without changing what they do.
+"""Observe every tensor that a plan's kernels write, without changing their behaviour.
 
-:func:`observed` puts a copy after each call that is looked at: the plan keeps its kernels, its memory and its in-place
-sharing, and has more outputs.  :func:`observe` runs such plans and gives the tensors in logical order.
+:func:`observed` inserts a copy after each observed call: the plan keeps its kernels, its memory and its in-place
+sharing, and has more outputs.  :func:`observe` runs such plans and yields the tensors in logical order.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ..runtime.device.device import Device
     from ..runtime.execution.weight_pool import WeightPool
 
-#: Bytes that the copies of one run may take; more tensors are looked at in several runs
+#: Largest size in bytes of the copies in one run; more tensors are observed in several runs
 COPIED_BYTES = 256 << 20
 
 _COPY = """
@@ -46,7 +46,7 @@ _COPY_KERNEL = Kernel(
 
 @dataclass(frozen=True)
 class Observation:
-    """What a call wrote: ``array`` in logical order, and the facts of its tensor.
+    """The result of a call: ``array`` in logical order, and the facts of its tensor.
 
     ``further`` holds the same for the other results of a call that has several.
     """
@@ -100,7 +100,7 @@ def copy_call(source: Range, output: str) -> KernelCall:
 
 
 def observed(plan: Plan, calls: Sequence[int]) -> Plan:
-    """Return ``plan`` up to the last of ``calls``, with what each of them writes as outputs ``call N`` and so on."""
+    """Return ``plan`` up to the last of ``calls``, with the results of each of them as outputs ``call N`` and so on."""
     wanted = set(calls)
     listed: list[KernelCall] = []
     outputs = []
@@ -127,7 +127,7 @@ def observe(
     feeds: Mapping[str, np.ndarray],
     calls: Sequence[int],
 ) -> Iterator[Observation]:
-    """Run the plan and give what each of ``calls`` wrote, in order; memory is poisoned before each run."""
+    """Run the plan and yield the results of each of ``calls``, in order; memory is poisoned before each run."""
     from ..runtime.execution.executor import Executor
     from .profiling import symbol_values
 
@@ -144,7 +144,7 @@ def observe(
 
 
 def _parts(plan: Plan, calls: Sequence[int], symbols: Mapping[str, int]) -> Iterator[list[int]]:
-    """Yield the calls in runs whose copies fit; those with an empty grid write nothing."""
+    """Yield groups of calls whose copies fit into one run; calls with an empty grid write nothing."""
     part: list[int] = []
     total = 0
     for number in sorted(set(calls)):

@@ -1,4 +1,4 @@
-"""Where each ONNX node of a model runs, and why."""
+"""Placement of each ONNX node of a model: its provider, and the reason."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ Placed = Mapping[tuple[str, int], tuple[Origin, str, str, str]]
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """One ONNX node.
+    """The placement of one ONNX node.
 
-    ``node`` is its path in the file: the name, or operator and position where it has none, behind the graph that it is
-    in if that is not the main graph.  ``provider`` is "wgpu", "cpu", or "folded" for what compilation evaluated away.
+    ``node`` is its path in the file: the name, or operator and position where it has none, prefixed by its nested graph
+    if it is not in the main graph.  ``provider`` is "wgpu", "cpu", or "folded" for what compilation evaluated away.
     ``reason`` is empty for a node that runs on wgpu like any other.
     """
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CallProfile:
-    """One call of a plan with its time.  ``roofline`` is the share of what the device could reach, 1 at best."""
+    """One call of a plan with its time.  ``roofline`` is the share of the device's peak, 1 at best."""
 
     position: int
     kernel: str
@@ -64,7 +64,7 @@ class CallProfile:
 
 @dataclass(frozen=True)
 class PlanProfile:
-    """All calls that ran, in order; ``method`` as in :class:`~.timing.Profile`."""
+    """All executed calls, in order; ``method`` as in :class:`~.timing.Profile`."""
 
     method: str
     runs: int
@@ -76,7 +76,7 @@ class PlanProfile:
 
     @property
     def by_time(self) -> list[CallProfile]:
-        """The slowest first."""
+        """The calls, slowest first."""
         return sorted(self.calls, key=lambda call: (-call.nanoseconds, call.position))
 
     def by_template(self) -> list[tuple[str, int, int]]:

@@ -1,4 +1,4 @@
-"""Serves bundles, the browser runner and a page on this machine alone; no page asks anything of another host.
+"""Serves bundles, the browser runner and a page on this machine only; no page contacts another host.
 
-``site.py`` answers requests; ``files.py`` says what there is to serve.
+``site.py`` answers requests; ``files.py`` lists the resources.
 """

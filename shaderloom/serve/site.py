@@ -17,7 +17,7 @@ HOST = "127.0.0.1"
 BLOCK = 1 << 20
 _NAMES = frozenset({HOST, "localhost"})
 _HEADERS = {
-    # Nothing but this server may be asked, by scripts, styles, pictures or forms.
+    # Scripts, styles, pictures and forms may contact this server only.
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
     "img-src 'self' blob: data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     "Cache-Control": "no-store",
@@ -29,14 +29,14 @@ _HEADERS = {
 
 @dataclass(frozen=True)
 class Resource:
-    """``read`` gives the bytes when they are asked for; an error of Shaderloom's is answered with status 500."""
+    """``read`` returns the bytes on request; an error of Shaderloom's is answered with status 500."""
 
     content_type: str
     read: Callable[[], bytes | memoryview]
 
 
 class Site:
-    """Serves ``resources`` by path (``/manifest.json``) until it is closed.  ``port`` 0 takes any that is free."""
+    """Serves ``resources`` by path (``/manifest.json``) until it is closed.  ``port`` 0 takes any free port."""
 
     def __init__(self, resources: Mapping[str, Resource], port: int = 0) -> None:
         handler = type("Handler", (_Handler,), {"resources": dict(resources)})
@@ -54,7 +54,7 @@ class Site:
         return f"http://{HOST}:{self._server.server_port}/"
 
     def wait(self) -> None:
-        """Return when the server has ended; a KeyboardInterrupt gets through."""
+        """Block until the server has ended; a KeyboardInterrupt propagates."""
         while self._thread.is_alive():
             self._thread.join(1)
 
@@ -84,7 +84,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(with_body=False)
 
     def _answer(self, *, with_body: bool) -> None:
-        # A page of another site could reach this server through a name of its own; then the name shows here.
+        # DNS rebinding: a page of another site could reach this server through its own host name.
         if urlsplit("//" + self.headers.get("Host", "")).hostname not in _NAMES:
             self._tell(HTTPStatus.MISDIRECTED_REQUEST, "this server answers to localhost only")
             return
@@ -114,7 +114,7 @@ class _Handler(BaseHTTPRequestHandler):
             if with_body:
                 for start in range(0, body.nbytes, BLOCK):
                     self.wfile.write(body[start : start + BLOCK])
-        except ConnectionError:  # the page went away
+        except ConnectionError:  # the page closed the connection
             self.close_connection = True
 
     def log_message(self, format: str, *arguments: object) -> None:

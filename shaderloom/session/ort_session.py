@@ -1,4 +1,4 @@
-"""The methods of onnxruntime's ``InferenceSession`` that follow from a session's ``run`` and the model's header."""
+"""Methods of onnxruntime's ``InferenceSession`` that are built on a session's ``run`` and the model's header."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..runtime.plan.errors import ClosedError
 
 
 class OrtSession(ABC):
-    """What onnxruntime's programs call, under its names; documented in ``docs/guide/onnxruntime-api.md``."""
+    """Methods under onnxruntime's names, documented in ``docs/guide/onnxruntime-api.md``."""
 
     _header: ModelHeader
     _providers: tuple[str, ...]
@@ -74,7 +74,7 @@ class OrtSession(ABC):
         return IOBinding(self)
 
     def run_with_iobinding(self, iobinding: IOBinding, run_options: RunOptions | None = None) -> None:
-        """Run with what is bound; the results are in the binding."""
+        """Run with the bound inputs and outputs; the results are in the binding."""
         iobinding.run(run_options)
 
     def get_inputs(self) -> list[NodeArg]:
@@ -98,5 +98,5 @@ class OrtSession(ABC):
         return list(self._providers)
 
     def get_session_options(self) -> SessionOptions:
-        """Return the options that the session was made with."""
+        """Return the options that the session was created with."""
         return self._session_options

@@ -1,4 +1,4 @@
-"""Providers at work: what the first cannot run goes to the next, and says so."""
+"""The providers of a session: what the first cannot run falls back to the next, with a notice."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _DEVICE_OPTIONS = {
 
 
 class ProviderChain:
-    """The providers of one session, of which at least one is there.
+    """The providers of one session, at least one.
 
     Nodes that wgpu refuses run on cpu as segments of its program, if the session has that provider; a model runs on cpu
-    as a whole where that comes first, or is alone.
+    as a whole where that comes first, or is the only one.
     """
 
     def __init__(
@@ -66,7 +66,9 @@ class ProviderChain:
         return results
 
     def again(self, feeds: Mapping[str, Any], targets: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Repeat the last run if it had these very tensors in and out, which were checked then; None if not."""
+        """Repeat the last run if it had these very tensors as inputs and outputs, which were checked then; return None
+        if not.
+        """
         if self._engine is None or self._providers[0] == "cpu":
             return None
         return self._engine.again(feeds, targets)
@@ -77,7 +79,7 @@ class ProviderChain:
                 engine.close()
 
     def _tell_segments(self, engine: WgpuEngine) -> None:
-        """Say which nodes run on cpu, once."""
+        """Report which nodes run on cpu, once."""
         on_cpu = [f"{entry[0]}: {entry[3]}" for entry in engine.program.placed() if entry[2] == "cpu"]
         if on_cpu:
             more = f", and {len(on_cpu) - 3} more" if len(on_cpu) > 3 else ""
@@ -107,7 +109,7 @@ class ProviderChain:
 
 
 def open_chosen(device: Any, options: Mapping[str, Any], severity: int) -> Device:
-    """Open the device that the arguments and the provider's options ask for."""
+    """Open the device that the arguments and the provider's options select."""
     arguments: dict[str, Any] = {}
     for name, value in options.items():
         if name in _DEVICE_OPTIONS:

@@ -1,4 +1,4 @@
-"""The session: a model with the providers that run it, under onnxruntime's names and with what they do not have."""
+"""The session: a model with its providers, under onnxruntime's names and with additions of this project."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class InferenceSession(OrtSession):
         options: Mapping[str, Any] | None = None,
         progress: Progress | None = None,
     ) -> None:
-        from ..model.model import (  # leads to the compiler, which sessions of bundles do without
+        from ..model.model import (  # imports the compiler, which sessions of bundles do not need
             Model,
             locate,
             refuse_foreign,
@@ -329,7 +329,7 @@ class InferenceSession(OrtSession):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    # Inside
+    # Internals
 
     @property
     def _wgpu(self) -> WgpuEngine:
@@ -358,7 +358,7 @@ def _fill(name: str, array: np.ndarray, result: np.ndarray) -> np.ndarray:
 
 
 def _tuning(seconds: float) -> Tune | None:
-    """Return what measures configurations for at most ``seconds`` a shape; None, without loading the tuner, for 0."""
+    """Return a tuner with a budget of ``seconds`` a shape; for 0 None, without importing the tuner."""
     if not seconds:
         return None
     from ..tuner.parent import within

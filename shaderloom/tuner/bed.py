@@ -22,21 +22,22 @@ from ..runtime.plan.dtypes import DType
 from ..runtime.plan.errors import LimitError
 from ..runtime.plan.plan import Kernel, KernelCall, Range, Symbol, uniform_values
 
-#: Bytes of the operands of a kernel that is measured
+#: Largest size in bytes of the operands of a measured kernel
 MOST_BYTES = 2 << 30
-#: Bytes of weights through which repeated runs go: in a network they do not stay in a GPU's cache either
+#: Bytes of weights that repeated runs cycle through: in a network they do not stay in a GPU's cache either
 _COLD_BYTES, _MOST_COPIES = 96 << 20, 12
 #: Random values that are repeated
 _PATTERN = 1 << 20
 
-#: Largest difference of results that is rounding, in relation to the largest result
+#: Largest difference that counts as rounding, relative to the largest result
 TOLERANCES = {"float32": 2e-4, "float16": 1e-2, "bfloat16": 4e-2}
 
 
 class Bed:
-    """Operands of one problem, shared by its candidates: buffers with random values, and room for the result.
+    """Benchmark memory of one problem, shared by its candidates: operands with random values, and buffers for the
+    results.
 
-    Floats are normal; whole numbers are small, as indices are, and bytes are any.  ``symbols`` are values of the
+    Floats are normal; integers are small, as indices are, and bytes are arbitrary.  ``symbols`` are values of the
     declared dynamic dimensions.  Raises :class:`LimitError` for operands that take too much memory.
     """
 
@@ -123,7 +124,7 @@ class Bed:
 
 
 class Candidate:
-    """A kernel on a bed.  ``dispatches`` differ in the copies of weights that they read."""
+    """A compiled kernel with bound operands.  ``dispatches`` differ in the copies of weights that they read."""
 
     def __init__(self, bed: Bed, built: Built, kernel: Kernel, binder: Binder) -> None:
         self.bed = bed

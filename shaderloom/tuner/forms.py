@@ -1,9 +1,9 @@
-"""Choices of the graph: whether to transform a convolution, into how many parts to split a product.
+"""Tune choices of the graph: whether to transform a convolution, into how many parts to split a product.
 
-Such a choice changes which calls there are, so whole plans are run: one for each rank of candidates, in which every
-problem takes its candidate of that rank.  Problems do not touch each other: the calls that compute a problem's ONNX
-nodes have its time.  What was chosen is taken if the plan that has it all gives the outputs of the first plan, and
-takes less time as a whole.
+Such a choice changes the set of calls, so whole plans are run: one for each rank of candidates, in which every problem
+takes its candidate of that rank.  Problems are independent: each is charged the time of the calls that compute its ONNX
+nodes.  The choices are accepted if the plan that has all of them gives the outputs of the first plan, and takes less
+time as a whole.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from .search import LEAST_GAIN
 from .timer import Timer
 
 ROUNDS = 3
-#: Runs of a whole model with and without what was chosen
+#: Runs of a whole model with and without the chosen forms
 _WHOLE_RUNS = 9
-#: Largest difference of an output, in relation to its largest value, between forms of one model
+#: Largest difference of an output, relative to its largest value, between forms of one model
 TOLERANCE = 1e-3
 
 Compile = Callable[[Choices], Plan]
@@ -38,7 +38,7 @@ Feeds = Mapping[str, np.ndarray]
 
 @dataclass
 class FormOutcome:
-    """Entries by key, and what was refused."""
+    """Entries by key, and the refused candidates."""
 
     entries: dict[str, Entry]
     refused: dict[str, list[Refusal]]
@@ -56,9 +56,7 @@ def search_forms(
     announce: Callable[[Mapping[str, EncodedCandidate]], None],
     in_time: Callable[[], bool],
 ) -> FormOutcome:
-    """Measure the candidates of ``questions``, all of one family; ranks for which the time does not suffice are left
-    out.
-    """
+    """Measure the candidates of ``questions``, all of one family; ranks that exceed the time budget are skipped."""
     plan = compile_with(Choices(known))
     times = {0: _costs(device, timer, plan, pool, feeds, questions)}
     chosen: list[dict[str, EncodedCandidate]] = [
@@ -156,7 +154,7 @@ def _wrong(outputs: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarray]
     for name, array in outputs.items():
         other = expected[name]
         if array.dtype.kind not in "fc":
-            continue  # whole numbers are thresholds of what the floats are
+            continue  # integers derive from thresholds of floats
         if not np.array_equal(np.isfinite(array), np.isfinite(other)):
             return f"other elements of the output '{name}' are finite"
         finite = np.isfinite(array)

@@ -1,4 +1,4 @@
-"""Tuning a model: starts the process that measures, keeps its results, and starts it again after a bad candidate."""
+"""Tune a model: start the measuring process, store its results, and restart it after a bad candidate."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from ..runtime.plan.errors import DeviceError, InputError, ShaderloomError
 from .db.database import VARIABLE, Database, DeviceTable, Entry, Refusal, user_path
 from .worker import MARK, Job
 
-#: Seconds that tuning takes at the most unless somebody says otherwise
+#: Default time budget of tuning in seconds
 BUDGET = 60.0
 CANDIDATES = 8
-#: Seconds after the budget in which the process must answer; one candidate may take long to compile
+#: Seconds after the budget within which the process must answer; one candidate may take long to compile
 _PATIENCE = 120.0
-#: How often a process is started again after a candidate ended it
+#: Number of restarts of the process after a candidate ended it
 _MOST_RESTARTS = 20
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A problem that was measured: in how many calls of a run it is, and what was found."""
+    """A measured problem: the number of its calls in a run, and the result."""
 
     problem: str
     calls: int
@@ -50,7 +50,7 @@ class Row:
 
 @dataclass
 class Tuned:
-    """What tuning a model found.  ``left`` problems were not reached in time; ``present`` had been measured before."""
+    """The result of tuning a model.  ``left`` problems were not reached in time; ``present`` were measured before."""
 
     adapter: str = ""
     driver: str = ""
@@ -91,10 +91,10 @@ def tune(
     path: Path | None = None,
     progress: Progress | None = None,
 ) -> Tuned:
-    """Measure the configurations of a model's kernels on a device and keep what is found in the database.
+    """Measure the configurations of a model's kernels on a device and store the results in the database.
 
-    ``adapter`` and ``driver`` name the device as its profile does.  Problems that the database has are left alone,
-    unless ``again``.  ``path`` is the database, None the user's.  An interrupt keeps what was found until then.
+    ``adapter`` and ``driver`` name the device as its profile does.  Problems that the database already has are skipped,
+    unless ``again``.  ``path`` is the database, None the user's.  An interrupt keeps the results so far.
 
     Raises :class:`InputError` for a database that cannot be used, and the errors of the compiler for the model.
     """
@@ -129,7 +129,7 @@ def tune(
 
 
 def within(budget: float) -> Tune:
-    """Return what tunes a model for at most ``budget`` seconds a shape."""
+    """Return a function that tunes a model within ``budget`` seconds a shape."""
 
     def measure(model: str | os.PathLike[str] | bytes, shapes: Mapping[str, Sequence[int]], **settings: Any) -> bool:
         return bool(tune(model, shapes, budget=budget, **settings).rows)
@@ -138,7 +138,7 @@ def within(budget: float) -> Tune:
 
 
 def _keep(path: Path, found: DeviceTable) -> None:
-    """Add results to the file as it is now: another process may have added some meanwhile."""
+    """Merge results into the current file: another process may have added some meanwhile."""
     if not found.problems and not found.refused:
         return
     database = Database.read(path)
@@ -151,7 +151,7 @@ def _keep(path: Path, found: DeviceTable) -> None:
 
 
 class _Run:
-    """The processes of one tuning."""
+    """The processes of one tuning run."""
 
     def __init__(self, job: Job, result: Tuned, found: DeviceTable, start: float, progress: Progress) -> None:
         self.job, self.result, self.found, self.progress = job, result, found, progress
@@ -181,10 +181,10 @@ class _Run:
         self.job.refused.setdefault(key, []).append(refusal.choice)
 
     def _process(self) -> str:
-        """Run one process to its end; gives how it ended."""
+        """Run one process to its end; return how it ended."""
         environment = dict(os.environ)
         environment["PYTHONPATH"] = os.pathsep.join(entry for entry in sys.path if entry)
-        environment["MESA_SHADER_CACHE_DISABLE"] = "true"  # what compiling costs is measured
+        environment["MESA_SHADER_CACHE_DISABLE"] = "true"  # compile time is measured
         environment.setdefault("XDG_RUNTIME_DIR", tempfile.gettempdir())
         process = subprocess.Popen(
             [sys.executable, "-m", "shaderloom.tuner.worker"],
@@ -208,7 +208,7 @@ class _Run:
                 process.stdin.write(self.job.to_text())
                 process.stdin.close()
             except BrokenPipeError:
-                pass  # its end tells why
+                pass  # its exit status gives the reason
             while True:
                 try:
                     line = lines.get(timeout=max(self.end - time.monotonic(), 0.0) + _PATIENCE)

@@ -1,12 +1,12 @@
-"""Measuring the candidates of one task, and the decision.
+"""Measure the candidates of one task, and decide.
 
-Every candidate is compiled, run over memory that was NaN, and compared with the first, which the cost model chose; what
-differs by more than rounding is refused.  Then all are timed in turns, the clearly slow ones only once, and medians
-count.  The best replaces the first only if it is faster by :data:`LEAST_GAIN`, and is so again when both are measured
-anew.
+Every candidate is compiled, run over memory filled with NaN, and compared with the first, which the cost model chose;
+one that differs by more than rounding is refused.  Then all are timed in turns, the clearly slow ones only once, and
+medians count.  The best replaces the first only if it is faster by :data:`LEAST_GAIN`, and is so again when both are
+measured anew.
 
 On software drivers compiling a shader takes longer than many runs of it, so there the objective is the time of
-:attr:`~.Target.repaid_runs` runs and of compiling once.
+:attr:`~.Target.repaid_runs` runs and of one compilation.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from .bed import Bed, Candidate
 from .db.database import Entry, Refusal
 from .timer import Timer
 
-LEAST_GAIN = 0.05  #: part of the time that must be saved
+LEAST_GAIN = 0.05  #: share of the time that must be saved
 ROUNDS = 3
-_HOPELESS = 1.5  #: times the best so far, after which a candidate is not measured again
+_HOPELESS = 1.5  #: multiple of the best time so far beyond which a candidate is not measured again
 
-#: Told before a candidate is compiled: if it ends the process, this is the culprit
+#: Called before a candidate is compiled, which identifies it if it ends the process
 Announce = Callable[[EncodedCandidate], None]
 
 
 @dataclass
 class Contender:
-    """A candidate that gives right results; nanoseconds of runs, and of compiling it."""
+    """A candidate with correct results; nanoseconds of runs, and of compiling it."""
 
     choice: EncodedCandidate
     candidate: Candidate
@@ -56,7 +56,7 @@ class Contender:
 
 @dataclass
 class Outcome:
-    """What came out for a problem, and what was refused on the way.  Without an entry nothing could be measured."""
+    """The result for a problem, and the candidates refused.  Without an entry nothing could be measured."""
 
     entry: Entry | None
     refused: list[Refusal]
@@ -74,11 +74,11 @@ def search(
     calls: int = 1,
     refused: Sequence[EncodedCandidate] = (),
 ) -> Outcome:
-    """Measure ``candidates``, of which the first is the cost model's choice; those in ``refused`` are left out.
+    """Measure ``candidates``, of which the first is the cost model's choice; those in ``refused`` are skipped.
 
-    A run of the model has so many ``calls`` of the kernel.
+    ``calls`` is the number of calls of the kernel in a run of the model.
 
-    Raises :class:`DeviceLost`; every other error of a candidate is its own.
+    Raises :class:`DeviceLost`; every other error refuses only its candidate.
     """
     outcome = Outcome(None, [])
     first = encode(candidates[0])
@@ -121,7 +121,7 @@ def search(
 
 
 def _prepare(timer: Timer, bed: Bed, built: Built, choice: EncodedCandidate, calls: int) -> Contender:
-    """Compile: at the latest the first run does."""
+    """Compile a candidate and time its first runs: compilation is complete only after the first."""
     start = time.process_time_ns() if timer.software else time.perf_counter_ns()
     candidate = bed.candidate(built, checked=timer.software)
     if not candidate.dispatches:

@@ -1,4 +1,4 @@
-"""The kernels of a model whose configuration is a choice: one task for each problem, the most expensive first."""
+"""The tunable kernels of a model: one task for each problem with several candidates, the most expensive first."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from ..runtime.plan.dimension import evaluate
 from ..runtime.plan.facts import TUNED
 from ..runtime.plan.plan import Symbol
 
-#: Operations that take as long as moving one byte, roughly, on any device
+#: Operations that take roughly as long as moving one byte, on any device
 _OPERATIONS_A_BYTE = 8
 
 
 @dataclass
 class Task:
-    """A problem: a group that has it, the answer at hand, and in how many calls of a run it appears."""
+    """A problem: one of its groups, its current configuration, and the number of its calls in a run."""
 
     decision: Decision
     group: Group
@@ -88,7 +88,7 @@ def shortlist(candidates: Sequence[Any], count: int) -> list[Any]:
     chosen: list[Any] = []
     seen: set[object] = set()
     for candidate in candidates:
-        # how threads of register tiles lie matters less than how many results each has
+        # the arrangement of register tile threads matters less than the number of results of each
         alike = isinstance(candidate, gemm_tiles.RegisterTile)
         kind = (candidate.rows, candidate.columns) if alike else repr(candidate)
         if kind not in seen:

@@ -14,10 +14,10 @@ from ..runtime.device.device import Device
 from ..runtime.execution.dispatch import Dispatch, encode
 from ..runtime.memory.buffers import COPY_DST, COPY_SRC, MAP_READ, QUERY_RESOLVE
 
-#: Nanoseconds that one measurement should last, so that starting it and the clock's steps do not count
+#: Duration in nanoseconds of one measurement, long enough to make its overhead and the clock's resolution negligible
 _GPU_NS, _CPU_NS = 2_000_000, 20_000_000
 _MOST_REPEATS = 500
-#: Seconds of work after which a GPU has its full clock: at first, and after it waited for a compiler
+#: Seconds of work until a GPU reaches its full clock: at first, and after a pause for compilation
 _COLD_SECONDS, _WARM_SECONDS = 1.5, 0.03
 
 
@@ -31,7 +31,9 @@ class Timer:
     def __init__(self, device: Device) -> None:
         self.device = device
         self.software = device.profile.kind == "cpu"
-        self.repaid_runs = target_of(device.profile).repaid_runs  #: within which compiling must pay; 0: it is free
+        self.repaid_runs = target_of(
+            device.profile
+        ).repaid_runs  #: number of runs within which compiling must pay off; 0: it is free
         stamps = "timestamp-query" in device.profile.features
         self.method = "cpu" if self.software else "timestamps" if stamps else "wall"
         self._cores = os.cpu_count() or 1
@@ -66,7 +68,7 @@ class Timer:
         return max(self.once(many) - self._empty, 1.0) / repeats
 
     def warm_up(self, dispatches: Sequence[Dispatch]) -> None:
-        """Keep a GPU busy, which at rest takes a while to raise its clock: long at first, then shortly."""
+        """Keep a GPU busy until it has raised its clock: long at first, then briefly."""
         end = time.perf_counter() + (0.0 if self.software else _WARM_SECONDS if self._is_warm else _COLD_SECONDS)
         self._is_warm = True
         while time.perf_counter() < end:

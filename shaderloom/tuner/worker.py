@@ -1,8 +1,8 @@
-"""The process that measures: a bad candidate may end it, not the program that tunes.
+"""The measuring process, isolated because a bad candidate may terminate it.
 
-It reads one JSON object, the :class:`Job`, from standard input and writes one line a message to standard output, after
-:data:`MARK`: ``trying`` before each candidate, ``entry`` and ``refused`` as results come, ``progress``, and ``done`` or
-``error`` at the end.  What libraries print has no mark.
+It reads one JSON object, the :class:`Job`, from standard input and writes one line per message to standard output,
+after :data:`MARK`: ``trying`` before each candidate, ``entry`` and ``refused`` as results come, ``progress``, and
+``done`` or ``error`` at the end.  Lines that libraries print have no mark.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from .timer import Timer
 
 MARK = "@shaderloom-tuning "
 
-#: What a process that lost its device ends with
+#: Exit status of a process that lost its device
 LOST = 3
 
 
 @dataclass
 class Job:
-    """What to tune.  ``known`` are answers that stand: {key: choice}; ``refused`` candidates that must not be tried."""
+    """What to tune.  ``known`` are settled answers: {key: choice}; ``refused`` are candidates not to try again."""
 
     model: str
     shapes: dict[str, list[int]]
@@ -134,7 +134,7 @@ class Worker:
         while self._in_time():
             choices = Choices(self.known)
             self._lower(choices)
-            # a problem of which a form failed is left as it is
+            # a problem with a failed form keeps its configuration
             done = {*self.job.known, *self.job.refused, *measured}
             questions = [
                 decision
@@ -177,7 +177,7 @@ class Worker:
         return time.monotonic() < self.end
 
     def _lower(self, choices: Choices) -> Lowering:
-        """Compile up to the groups of kernels, asking ``choices``."""
+        """Compile up to the groups of kernels, with ``choices`` answering decisions."""
         return compile_unit(self.unit, replace(self.compilation, choices=choices), until=LOWERED)
 
 

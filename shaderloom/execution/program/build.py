@@ -1,4 +1,4 @@
-"""Which step comes next: decided once for a state and the values that are there, and kept (:mod:`.step_cache`)."""
+"""Choose the next step: decided once for a state and its current values, and cached (:mod:`.step_cache`)."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ KNOWN_ELEMENTS = DEFAULT_LIMITS.fold_elements
 
 
 class ProgramBuilder:
-    """Makes the steps of one model's program on one device.  ``cpu_options`` None: there is no cpu provider."""
+    """Builds the steps of one model's program on one device.  With ``cpu_options`` None there is no cpu provider."""
 
     def __init__(self, context: ProgramContext, cpu_options: Mapping[str, Any] | None) -> None:
         self._context = context
@@ -54,10 +54,10 @@ class ProgramBuilder:
         self._loops: dict[tuple[PendingNode, frozenset[str]], LoopStep] = {}
 
     def build(self, state: State, env: Env, general: GeneralisedShape | None = None) -> tuple[Step, State]:
-        """Return the next step from here and the state behind it.
+        """Return the next step from ``state`` and the state after it.
 
-        A plan is one for all sizes that are ``general``, should that be possible.  Raises the refusals that no later
-        step and no other provider can mend.
+        A plan is shared by all sizes that are ``general`` where possible.  Raises the refusals that no later step and
+        no other provider can resolve.
         """
         aliases = [
             item
@@ -160,12 +160,12 @@ class ProgramBuilder:
     ) -> tuple[Step, State] | None:
         """Return a plan for all sizes that are ``general``.
 
-        None unless it goes as far as what was ``reached`` for the sizes at hand, and leaves the same behind.
+        Returns None unless it covers what was ``reached`` for the current sizes, and leaves the same nodes pending.
         """
         operands = {name: general.operand(name, operand) for name, operand in reached.operands.items()}
         size_inputs = general.size_inputs(operands)
         if size_inputs.keys() & reached.values.keys():
-            return None  # of all names a model has taken these
+            return None  # the model already uses these names
         operands.update((name, size_operand(size_input.symbol)) for name, size_input in size_inputs.items())
         again = partial(self._advance_from, state, operands, dict(refused), set(waiting))
         try:
@@ -184,7 +184,7 @@ class ProgramBuilder:
         symbols: tuple[Symbol, ...] = (),
         size_inputs: Mapping[str, SizeInput] | None = None,
     ) -> tuple[Step, State]:
-        """Return the stage as a step; ``again`` gives what was ``reached`` once more: compiling changes the graph."""
+        """Return the stage as a step; ``again`` recomputes what was ``reached``, since compiling mutates the graph."""
         pending = tuple(reached.pending)
         made = {name for item in reached.done for name in item.outputs if name}
         results = set(state.block.outputs)
@@ -219,7 +219,7 @@ class ProgramBuilder:
 
     @staticmethod
     def _host_alone(name: str, readers: Sequence[PendingNode], reached: Advance) -> bool:
-        """Return whether all that read a value read it on the host."""
+        """Return whether all readers of a value read it on the host."""
         return all(
             item in reached.refused or (item in reached.loops and item.node.op == "Loop" and name in item.inputs[:2])
             for item in readers
@@ -232,7 +232,7 @@ class ProgramBuilder:
         refused: dict[PendingNode, ShaderloomError],
         waiting: set[PendingNode],
     ) -> None:
-        """Record which node the compiler refused after its shapes were known: it must not be tried again."""
+        """Record the node that the compiler refused after its shapes were known, so that it is not tried again."""
         origin = error.origin
         guilty = [item for item in reached.done if origin is not None and computes(item, origin)]
         if isinstance(error, NotKnownError) and guilty and not waiting.issuperset(guilty):
@@ -262,7 +262,7 @@ class ProgramBuilder:
                     self._context.place(item, "cpu", reason.reason)
                 return CpuStep(segment, inputs, next(iter(chosen.values()))), state.block.state(left, state.known)
         stuck = ", ".join(str(item.origin) for item in pending[:5])
-        raise InternalError(f"no provider can go on with {stuck}")
+        raise InternalError(f"no provider can run {stuck}")
 
     def _is_there(self, name: str, env: Env) -> bool:
         return name in env or self._context.is_constant(name)
@@ -277,9 +277,9 @@ class ProgramBuilder:
 
 
 def _is_same_stage(reached: Advance, wide: Advance) -> bool:
-    """Return whether a stage of open sizes has the nodes of the one for the sizes at hand, and leaves the same behind.
+    """Return whether a stage of open sizes has the nodes of the one for the current sizes, and leaves the same pending.
 
-    No elements that were known may have become open.
+    No known elements may have become open.
     """
     if (reached.done, reached.pending, reached.wanted, reached.loops) != (
         wide.done,

@@ -1,4 +1,4 @@
-"""What the parts of one program share."""
+"""State shared by the parts of one program."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class RunBlock(Protocol):
 class ProgramContext:
     """The model, the device, the names in scope, and what was learned while stages were compiled.
 
-    ``run_block`` is how loops run their bodies.
-    With a ``pool`` of weights the program is one in full precision whatever the model's precision is.
+    ``run_block`` runs the bodies of loops.  With a ``pool`` of weights the program runs in full precision whatever the
+    model's precision is.
     """
 
     source: Model
@@ -73,11 +73,11 @@ class ProgramContext:
         return RuntimeValue(numpy_helper.to_array(self.imported.restore(foreign)), "compiler")
 
     def add_constant(self, name: str, array: np.ndarray) -> None:
-        """Add a constant that no file has."""
+        """Add a constant that is not stored in any file."""
         self.scope.constants[name] = InlineSource(array)
 
     def open_branch(self, item: PendingNode, taken: bool) -> list[PendingNode]:
-        """Return the nodes of a branch, and one for each output of the If; the same ones each time."""
+        """Return the nodes of a branch, and one for each output of the If; the same objects each time."""
         key = (item, taken)
         if key not in self._branches:
             side = "then_branch" if taken else "else_branch"

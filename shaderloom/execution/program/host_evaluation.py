@@ -1,4 +1,4 @@
-"""Conditions and counts that follow from small integers on the host, computed there without the device."""
+"""Conditions and counts computed on the host from small integers, without the device."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..values import RuntimeValue
 from .context import ProgramContext
 from .state import operand_of
 
-#: The host computes from values of at most so many elements, by at most so many nodes
+#: Limits of evaluation on the host: elements of a value, and nodes
 FOLDED_ELEMENTS, FOLDED_NODES = 64, 32
 
 
@@ -25,7 +25,7 @@ class HostEvaluator:
         self._context = context
 
     def evaluate(self, nodes: Sequence[PendingNode], names: Sequence[str], env: Env) -> dict[str, np.ndarray] | None:
-        """Return the values of ``names``, which ``nodes`` compute; None where no rule of folding gives them."""
+        """Return the values of ``names``, which ``nodes`` compute; None where a node has no folding rule for them."""
         context = self._context
         reads = {name for item in nodes for name in item.reads if name in env}
         result = advance(
@@ -47,7 +47,9 @@ class HostEvaluator:
         return values
 
     def foldable(self, wanted: Sequence[str], reached: Advance, env: Env) -> tuple[list[PendingNode], list[str]]:
-        """Return which of the ``wanted`` names the host can compute now, behind the nodes that do, in order."""
+        """Return the nodes that the host can run now to compute some of the ``wanted`` names, in order, and those
+        names.
+        """
         nodes: set[PendingNode] = set()
         names: list[str] = []
         for name in wanted:
@@ -59,9 +61,9 @@ class HostEvaluator:
 
 
 def _small_ancestors(name: str, reached: Advance, env: Env) -> list[PendingNode]:
-    """Return the nodes that a value comes from, if there are few and all that they read is small and on the host.
+    """Return the backward slice of a value if it is short and reads only small values on the host.
 
-    Integers and bools only: floats would be rounded otherwise than on the device.
+    Integers and bools only: floats would be rounded differently than on the device.
     """
     needed, nodes = {name}, []
     for item in reversed(reached.done):

@@ -1,4 +1,4 @@
-"""Walks a program of several steps: from state to state, each time by the step that fits the values that are there."""
+"""Run a program of several steps: from state to state, each time by the step that matches the current values."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from .stage_compiler import NotSeen
 from .state import Block, State
 from .step_cache import NextStep, StepCache
 
-#: Plans of stages that are kept ready for each plan that a session keeps
+#: Plans of stages that stay loaded for each plan that a session keeps
 STAGES = 8
 
 
 class Program:
     """The program of one model on one device, where it is no single plan.
 
-    Runs of several threads take turns from the first step to the last: each decides by values that it has read back.
+    Runs of several threads are serialised from the first step to the last: each depends on values that it reads back.
     """
 
     def __init__(
@@ -55,15 +55,15 @@ class Program:
         self._resources = resources
         self._calibrate = calibrate
         self._builder = ProgramBuilder(self.context, cpu_options)
-        self._reached: Any = None  #: what plans in half precision rest on
+        self._reached: Any = None  #: the magnitudes on which plans in half precision depend
         self._cache = StepCache(plans * STAGES)
-        #: in half precision plans rest on what was reached with the sizes at hand
+        #: in half precision plans depend on magnitudes measured at the current sizes
         self._generalises = not source.half and source.options.get("open_sizes", True)
         self._lock = threading.RLock()
 
     @property
     def whole(self) -> Mapping[str, str]:
-        """Plans, by key, that are float32 as a whole in half precision, and why."""
+        """Half-precision plans, by key, that are entirely float32, and the reason."""
         return self._builder.stages.whole
 
     def run(self, feeds: Mapping[str, Any], targets: Mapping[str, Target], record: RunRecord) -> dict[str, Any]:
@@ -87,7 +87,7 @@ class Program:
                     self._builder.stages.settled = False
 
     def _forget_steps(self) -> None:
-        """Forget the plans that rest on another calibration."""
+        """Discard the plans that depend on another calibration."""
         reached = self._source.compiler_options.get("reached")
         if self._reached != reached:
             self._cache.close()
@@ -122,7 +122,7 @@ class Program:
         return {name: env[name] if name in env else self.context.constant(name) for name in block.outputs}
 
     def _step(self, state: State, key: Key, env: Env) -> NextStep:
-        """Return the step that fits the values: one for them, one for a range of their sizes, or a new one."""
+        """Return the step that matches the values: one for them, one for a range of their sizes, or a new one."""
         found = self._cache.find(state, key)
         general_key = state.sizes.general_key(key) if found is None else None
         if general_key is not None:
@@ -141,7 +141,7 @@ class Program:
         return found
 
     def _deliver(self, name: str, held: RuntimeValue, target: Target) -> Any:
-        """Return a result where the caller wants it."""
+        """Return a result at the location that the caller selected."""
         if isinstance(target, Tensor):
             if held.tensor is not target:
                 target.update(held.read())
@@ -156,7 +156,7 @@ class Program:
         return Tensor.from_numpy(held.read(), self._resources.device)
 
     def plans(self) -> list[Plan]:
-        """Return the plans of stages that are ready, in the order in which they ran last."""
+        """Return the loaded plans of stages, in the order of last use."""
         return [step.executor.plan for step in self._cache.plans()]
 
     # -- reports -----------------------------------------------------------------------------------------------------

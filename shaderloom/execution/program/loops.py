@@ -1,7 +1,7 @@
 """Loop and Scan, step by step: the body is a block of the program, compiled once for the shapes of its values.
 
-Carried tensors stay on the device.  The condition is read back after each step, unless the body passes on the one that
-it was given; the number of the step is an input of the body.
+Carried tensors stay on the device.  The condition is read back after each step, unless the body passes its own
+condition input through; the number of the step is an input of the body.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from ..values import Crossing, RuntimeValue
 from .context import ProgramContext
 from .state import Block
 
-#: Numbers of steps whose stacking a loop keeps
+#: Trip counts for which a loop caches the plan that stacks outputs
 STACKINGS = 32
 
 
 class LoopStep:
-    """One Loop or Scan."""
+    """The step that runs one Loop or Scan."""
 
     def __init__(self, item: PendingNode, context: ProgramContext, control: frozenset[str] = frozenset()) -> None:
         """Prepare the body's block; ``control`` are the node outputs on which later control decisions depend."""
@@ -216,12 +216,12 @@ class LoopStep:
         dims = [dim if isinstance(dim, int) else 0 for dim in port.dims or ()]
         dims.insert(axis % (len(dims) + 1), 0)
         if port.dtype is None:
-            raise UnsupportedError(f"without any step the type of '{port.name}' is not known", origin=self.item.origin)
+            raise UnsupportedError(f"the type of '{port.name}' is unknown when no step runs", origin=self.item.origin)
         return RuntimeValue(np.zeros(dims, interface_dtype(port.dtype)), "compiler")
 
 
 class _ScanForm:
-    """How a Scan reads its sequences: one Gather each in front of the body."""
+    """Slicing of the sequences of a Scan: one Gather each ahead of the body."""
 
     def __init__(self, step: LoopStep) -> None:
         item, attributes = step.item, step.item.node.attributes

@@ -1,4 +1,4 @@
-"""What a refusal is of, and one error for several."""
+"""Match refusals to nodes, and combine several into one error."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ...runtime.plan.errors import Origin, ShaderloomError, merge_refusals
 
 
 def computes(item: PendingNode, origin: Origin) -> bool:
-    """Return whether a node of the file is ``item``, or inside of one of its graphs."""
+    """Return whether the node at ``origin`` is ``item``, or inside one of its graphs."""
     own = item.origin
     inside = f"{own.graph}/{own.name or f'{own.op}_{own.index}'}."
     return own == origin or origin.graph.startswith(inside)

@@ -1,4 +1,4 @@
-"""Segments of a program for the cpu provider: which nodes go together, and the model that they are."""
+"""Segments of a program for the cpu provider: which nodes are grouped, and the model that they form."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .state import file_reads
 
 
 class SegmentMaker:
-    """Makes the segments of one model."""
+    """Builds the segments of one model."""
 
     def __init__(self, model: ImportedModel, scope: ProgramScope, options: Mapping[str, Any]) -> None:
         self._model = model
@@ -29,7 +29,7 @@ class SegmentMaker:
 
     @property
     def types(self) -> Mapping[str, onnx.TypeProto]:
-        """Types of the values of the main graph, as far as inference finds them."""
+        """Types of the values of the main graph, as far as inference provides them."""
         if self._types is None:
             self._types = _inferred_types(self._model.proto) if self._model.proto is not None else {}
         return self._types
@@ -37,7 +37,7 @@ class SegmentMaker:
     def choose(
         self, pending: Sequence[PendingNode], refused: Mapping[PendingNode, ShaderloomError], present: Collection[str]
     ) -> dict[PendingNode, ShaderloomError]:
-        """Return the refused nodes that can run now, and those behind them that no device could run either."""
+        """Return the refused nodes that can run now, and those after them that no device could run either."""
         chosen: dict[PendingNode, ShaderloomError] = {}
         here = set(present)
         made: set[str] = set()
@@ -55,7 +55,7 @@ class SegmentMaker:
         return name in self._scope.constants or name in self._scope.foreign
 
     def _of_the_host(self, item: PendingNode, made: Collection[str]) -> ShaderloomError | None:
-        """Return why the node runs on the host: it reads what no device holds, by the types of values to come."""
+        """Return why the node runs on the host, by the types of future values that no device can hold; else None."""
         for name in item.reads:
             kind = self.types.get(name) if name in made else None
             if kind is not None and not _on_device(kind):
@@ -127,7 +127,7 @@ def _inferred_types(proto: onnx.ModelProto) -> dict[str, onnx.TypeProto]:
     types = {value.name: value.type for value in proto.graph.input}
     try:
         graph = onnx.shape_inference.infer_shapes(proto).graph
-    except Exception:  # of a model that it does not understand: values tell their types themselves
+    except Exception:  # inference fails on an unknown model: types are taken from the values
         return types
     types.update((value.name, value.type) for value in (*graph.value_info, *graph.output))
     return types

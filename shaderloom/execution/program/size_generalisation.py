@@ -1,13 +1,13 @@
-"""Sizes that stay open: a stage whose inputs come in ever new sizes is compiled once for a range of them.
+"""Dynamic shapes inferred at run time: a stage whose input sizes keep changing is compiled once for a range of them.
 
-What a loop appends to, and how much was found in data, has another size each time.  A state remembers the sizes that it
-was compiled for: those of axes, and integers that are compiled in, such as the number of elements that are not zero.
-When the third one comes, the sizes that differ become dimensions of a plan, as if they had been declared dynamic.
-Sizes that have always differed by the same number share one: what a loop carries, and a mask that is one longer, still
-fit together.
+A tensor that a loop appends to, and one whose size depends on data, has another size each time.  A state remembers the
+sizes that it was compiled for: those of axes, and integers that are compiled in, such as the number of non-zero
+elements.  At the third different size, the sizes that differ become dimensions of a plan, as if they had been declared
+dynamic.  Sizes whose differences are constant share one symbol: a loop-carried tensor and a mask that is one longer
+still match.
 
-A plan learns its dimensions from the shapes of its inputs.  One that only a compiled-in integer tells gets an input of
-its own, a *size input*: a tensor of that many rows, without elements.
+A plan derives its dimensions from the shapes of its inputs.  One that only a compiled-in integer determines gets an
+input of its own, a *size input*: a tensor of that many rows, without elements.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ from ...runtime.plan.dtypes import UINT8
 from ...runtime.plan.plan import Symbol
 from ..steps import SizeInput
 
-#: What decides how a step is compiled: for each value its name and :meth:`~.execution.values.RuntimeValue.describe`
+#: Cache key of a step: for each value its name and :meth:`~.execution.values.RuntimeValue.describe`
 Key = tuple[tuple[str, tuple[Any, ...]], ...]
-#: Name of a value, and one of its axes; of a value that is compiled in one of its elements
+#: Name of a value, and one of its axes; for a compiled-in value one of its elements
 Place = tuple[str, int]
 Sizes = Mapping[str, tuple[int, ...]]
 
-#: The number of different sizes that opens an axis, and how many are remembered
+#: The number of different sizes that opens an axis, and the number remembered
 OPENS, REMEMBERED = 3, 8
-#: Open sizes begin here: 0 and 1 are special everywhere, and get plans of their own
+#: Smallest open size: 0 and 1 are special everywhere, and get plans of their own
 LOW = 2
 #: The least upper bound of open sizes; larger ones are powers of two
 LEAST_HIGH = 64
-#: Integers above it, or more of them than that, are no sizes
+#: Largest integer, and largest number of integers, that are taken for sizes
 LARGEST, MOST_ELEMENTS = 1 << 24, 8
 
 
 @dataclass(frozen=True, slots=True)
 class SymbolicSize:
-    """A size that is that of ``symbol`` and ``offset`` more."""
+    """A size equal to ``symbol`` plus ``offset``."""
 
     symbol: Symbol
     offset: int
@@ -56,7 +56,7 @@ class SymbolicSize:
 
 @dataclass(frozen=True)
 class GeneralisedShape:
-    """The sizes of a state's values that are open, and their ranges."""
+    """The open sizes of a state's values, and their ranges."""
 
     sizes: Mapping[Place, SymbolicSize]
 
@@ -95,7 +95,7 @@ class GeneralisedShape:
         return replace(operand, known=elements.reshape(operand.known.shape))
 
     def size_inputs(self, operands: Mapping[str, Operand]) -> dict[str, SizeInput]:
-        """Return inputs, by name, for the symbols that no axis of the operands is as large as."""
+        """Return inputs, by name, for the symbols that no axis of the operands determines."""
         exact = {place: size.symbol for place, size in self.sizes.items() if not size.offset}
         told = {symbol for (name, _), symbol in exact.items() if operands[name].known is None}
         return {
@@ -105,22 +105,24 @@ class GeneralisedShape:
 
 @dataclass
 class SizeHistory:
-    """The sizes that a state was compiled for, and what is open."""
+    """The sizes that a state was compiled for, and those that are open."""
 
-    #: for each plan what tells its key from others but sizes, and its sizes
+    #: for each plan the digest of its key without sizes, and its sizes
     plans: list[tuple[bytes, Sizes]] = field(default_factory=list)
     general: GeneralisedShape | None = None
-    #: whether integers that are compiled in may be sizes; not if no plan of open sizes could be had with them
+    #: whether compiled-in integers may be sizes; not after a plan of open sizes failed with them
     elements: bool = True
-    #: a plan of open sizes could not be had: each size is compiled on its own
+    #: no plan of open sizes is possible: each size is compiled on its own
     closed: bool = False
 
     def general_key(self, key: Key) -> Key | None:
-        """Return the key of the plan of open sizes that serves ``key``, if there may be one."""
+        """Return the key of the plan of open sizes that covers ``key``, if there may be one."""
         return None if self.general is None else self.general.key(key)
 
     def generalise(self, key: Key) -> GeneralisedShape | None:
-        """Return what to open, so that one plan serves ``key`` and those like it; None if that is early, or useless."""
+        """Return the sizes to open, so that one plan covers ``key`` and those like it; None if that is premature or
+        useless.
+        """
         if self.closed:
             return None
         frame, now = _frame(key, self.elements), _sizes(key, self.elements)
@@ -146,11 +148,11 @@ class SizeHistory:
         return GeneralisedShape(found) if found else None
 
     def note(self, key: Key, general: GeneralisedShape | None, succeeded: bool) -> None:
-        """Record that a plan was made for ``key``: for all sizes that are ``general``, or else for its own."""
+        """Record that a plan was compiled for ``key``: for all sizes that are ``general``, or else for its own."""
         if general is not None and succeeded:
             self.general = general
         elif general is not None and any(name not in _sizes(key, False) for name, _ in general.sizes):
-            self.elements, self.plans = False, []  # without them, perhaps
+            self.elements, self.plans = False, []  # perhaps possible without them
         elif general is not None:
             self.closed = True
         self.plans = [*self.plans[1 - REMEMBERED :], (_frame(key, self.elements), _sizes(key, self.elements))]
@@ -179,12 +181,12 @@ def _sizes(key: Key, elements: bool = True) -> dict[str, tuple[int, ...]]:
 
 
 def _kind(described: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return what a value has besides sizes."""
+    """Return the description of a value without its sizes."""
     return (described[0], len(described[1])) if len(described) == 2 else (*described[:2], "compiled in")
 
 
 def _frame(key: Key, elements: bool) -> bytes:
-    """Return a digest of all that a key has but sizes."""
+    """Return a digest of everything in a key except sizes."""
     sized = _sizes(key, elements)
     digest = hashlib.sha256()
     for name, described in key:

@@ -1,4 +1,4 @@
-"""From how far a graph could be compiled to the plan of a stage."""
+"""Compile the compilable prefix of a graph into the plan of a stage."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from ..steps import Recompile
 from .context import ProgramContext
 from .state import State
 
-#: Why a stage of a model in half precision is float32 as a whole
+#: Reason why a stage of a half-precision model is entirely float32
 NOT_SEEN = "the run in full precision that was looked at took other branches or sizes, so what it reaches is not known"
 
 
 class NotSeen(Exception):
-    """A stage in half precision has nodes that no calibration has seen."""
+    """Raised for a half-precision stage with nodes that no calibration covers."""
 
 
 class StageCompiler:
-    """Compiles the stages of one program, or takes their plans from the disk."""
+    """Compiles the stages of one program, or loads their plans from the disk cache."""
 
     def __init__(self, context: ProgramContext) -> None:
         self._context = context
-        self.settled = False  #: nodes that no calibration has seen stay in full precision
-        self.whole: dict[str, str] = {}  #: plans that are float32 as a whole in half precision, and why
+        self.settled = False  #: nodes that no calibration covers stay in full precision
+        self.whole: dict[str, str] = {}  #: half-precision plans that are entirely float32, and the reason
 
     def compile(
         self,
@@ -43,10 +43,10 @@ class StageCompiler:
         again: Callable[[], Advance],
         symbols: tuple[Symbol, ...],
     ) -> tuple[Compiled, Recompile]:
-        """Return the plan of a stage with these ``outputs``, and what makes it again.
+        """Return the plan of a stage with these ``outputs``, and a function that recompiles it.
 
-        ``again`` gives what was ``reached`` once more: compiling changes the graph.  In half precision the plan rests
-        on what a run in full precision has reached; raises :class:`NotSeen` if none took the stage's nodes.
+        ``again`` recomputes what was ``reached``, since compiling mutates the graph.  In half precision the plan
+        depends on the magnitudes of a run in full precision; raises :class:`NotSeen` if none covers the stage's nodes.
         """
         context = self._context
         source, profile = context.source, context.resources.device.profile
@@ -77,7 +77,7 @@ class StageCompiler:
         if calibration is not None and not calibration.covers(precision.measured):
             if not self.settled:
                 raise NotSeen
-            # chance, or a provider's rounding, has decided otherwise in the run that was looked at
+            # randomness, or a provider's rounding, took another path in the calibration run
             graph = again().finish(list(outputs))
             compiled, recompile = make(source.reference_options)
             self.whole[compiled.plan.key] = NOT_SEEN
@@ -89,7 +89,7 @@ class StageCompiler:
 def _entries(
     state: State, reached: Advance, outputs: Mapping[str, str | None], symbols: tuple[Symbol, ...]
 ) -> dict[str, Any]:
-    """Return what tells the plan of this stage from every other plan of the model."""
+    """Return the cache entries that identify the plan of this stage among all plans of the model."""
     digest = hashlib.sha256()
     for name, operand in sorted(reached.operands.items()):
         digest.update(f"{name}\0{operand.dtype}\0{list(operand.shape)}\0".encode())

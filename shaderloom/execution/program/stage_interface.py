@@ -1,7 +1,8 @@
-"""What the stages of a program in half precision must know of each other.
+"""Precision constraints on values that cross the stages of a program in half precision.
 
-Values cross from stage to stage as the model declares them, so float32 ones are not rounded there.  Inside a stage they
-may be: what decides about later stages, positions, and masks that a constant sends beyond the range must be known.
+Values cross from stage to stage in the types that the model declares, so float32 ones are not rounded there.  Inside a
+stage they may be rounded: a stage must know the values that control later stages, positions, and masks that a constant
+pushes beyond the range of float16.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ class InterfaceFacts:
         self._overflowing: dict[str, tuple[bool, bool]] = {}
 
     def learn(self, facts: PrecisionFacts) -> None:
-        """Add what a plan states about its outputs."""
+        """Add a plan's facts about its outputs."""
         self._integral.update(facts.positions)
         self._overflowing.update(facts.overflowing)
 
     def add_aliases(self, pairs: Iterable[tuple[str, str]]) -> None:
-        """Let each second name be another one of the value that has the first."""
+        """Declare each second name an alias of the first."""
         for source, target in pairs:
             if source in self._integral:
                 self._integral.add(target)
@@ -41,7 +42,7 @@ class InterfaceFacts:
         pending: Sequence[PendingNode],
         control: Collection[str],
     ) -> InterfaceConstraints:
-        """Return what a stage must know: ``pending`` are the nodes behind it, ``control`` names decide in any case."""
+        """Return the constraints of a stage: ``pending`` are the nodes after it, ``control`` names are always exact."""
         return InterfaceConstraints(
             control=frozenset(deciding_names(pending, control).intersection(outputs)),
             exact=frozenset(names_behind_integers(pending).intersection(outputs)),

@@ -1,4 +1,4 @@
-"""Blocks of a program, the states between its steps, and values as the compiler sees them there."""
+"""Blocks of a program, the states between its steps, and the compiler's view of their values."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from .size_generalisation import SizeHistory
 
 @dataclass(eq=False)
 class State:
-    """A position in a block: the nodes that still have to run, and the values whose elements are compiled in.
+    """A position in a block: the nodes that have yet to run, and the values whose elements are compiled in.
 
-    ``live`` are the names that those nodes, or the outputs of the block, read.  The next step depends on what the
-    values are then (:mod:`.step_cache`); ``sizes`` are those that the state was compiled for.
+    ``live`` are the names that those nodes, or the outputs of the block, read.  The next step depends on the values at
+    that point (:mod:`.step_cache`); ``sizes`` are those that the state was compiled for.
     """
 
     block: Block
@@ -35,8 +35,8 @@ class State:
 class Block:
     """A graph as a program: the main graph, or the body of a loop.
 
-    ``control`` are the outputs that the steps of a loop, or what follows it, are decided by.  ``states`` are those that
-    a step or a run holds.
+    ``control`` are the outputs that determine the steps of a loop, or what follows it.  ``states`` are those that a
+    step or a run references.
     """
 
     name: str
@@ -75,7 +75,7 @@ def file_reads(item: PendingNode) -> list[str]:
 
 
 def operand_of(value: RuntimeValue, known: bool) -> Operand:
-    """Return a value for the compiler, with its elements if they are ``known``."""
+    """Return the compiler's view of a value, with its elements if they are ``known``."""
     dtype = value.dtype
     if dtype is None:
         return Operand(_host_type(value.host), value.shape, what=type_text(value.host))
@@ -83,7 +83,7 @@ def operand_of(value: RuntimeValue, known: bool) -> Operand:
 
 
 def _host_type(value: Any) -> DType | None:
-    """Return the element type of an array that the compiler knows and no device holds: its shape may be asked for."""
+    """Return the element type of an array that the compiler knows and no device holds: its shape may be queried."""
     if not isinstance(value, np.ndarray):
         return None
     if value.dtype == object or value.dtype.kind in "US":

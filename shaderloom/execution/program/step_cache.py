@@ -1,4 +1,4 @@
-"""The steps that a program keeps, by state and by what the values were: bounded, the least recently used goes."""
+"""Cache of a program's steps, by state and by a description of the values: bounded, least recently used out first."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from ..steps import PlanStep, Step
 from .state import State
 
-#: Steps kept for each plan that is kept, and bytes of the elements that tell steps from each other
+#: Steps cached per cached plan, and bytes of the elements in keys
 STEPS = 8
 KEY_BYTES = 64 << 20
 
@@ -19,7 +19,7 @@ NextStep = tuple[Step, State]
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A step, the state behind it, and the bytes of elements in its key."""
+    """A step, the state after it, and the bytes of elements in its key."""
 
     step: NextStep
     bytes: int
@@ -28,7 +28,7 @@ class Entry:
 class StepCache:
     """Steps by (state, key).  At most ``plans`` of them are plans, and at most :data:`STEPS` times as many in all.
 
-    The newest step always stays.  A step that goes is closed; whoever comes to its state again makes it again.
+    The newest step always stays.  An evicted step is closed, and rebuilt when its state is reached again.
     """
 
     def __init__(self, plans: int, *, key_bytes: int = KEY_BYTES) -> None:
@@ -38,7 +38,7 @@ class StepCache:
         self._entries: OrderedDict[tuple[State, Any], Entry] = OrderedDict()
         self._count = 0  #: of plans
         self._held = 0  #: bytes in keys
-        self.evicted = 0  #: plans that went
+        self.evicted = 0  #: evicted plans
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -56,7 +56,7 @@ class StepCache:
         return entry.step
 
     def keep(self, state: State, key: Any, step: NextStep) -> None:
-        """Keep a new step; older ones go until all limits hold."""
+        """Store a new step and evict older ones until all limits hold."""
         entry = Entry(step, sum(_element_bytes(part) for part in key))
         self._entries[state, key] = entry
         self._held += entry.bytes

@@ -1,4 +1,4 @@
-"""The steps of a program that are no plans: a segment on the cpu provider, and a few actions on the host."""
+"""Steps of a program other than plans: a segment on the cpu provider, and a few actions on the host."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .host_evaluation import HostEvaluator
 
 
 class CpuStep:
-    """One segment on the host.  ``refusal`` is why it is there."""
+    """One segment on the host.  ``refusal`` is the reason."""
 
     def __init__(self, segment: CpuSegment, inputs: tuple[str, ...], refusal: ShaderloomError) -> None:
         self.segment = segment
@@ -49,7 +49,7 @@ class ReadElements:
 
 @dataclass(frozen=True, slots=True)
 class Alias:
-    """Give a value another name: what leaves a branch.  Nothing is copied."""
+    """Give a value another name, such as an output of a branch.  Nothing is copied."""
 
     source: str
     target: str
@@ -62,7 +62,7 @@ class Alias:
 class Fold:
     """Compute conditions and counts from small integers that are on the host.
 
-    Raises :class:`InternalError` if the nodes' rules of folding fail for values of the kinds that they were chosen for.
+    Raises :class:`InternalError` if the nodes' folding rules fail for values of the kinds that they were chosen for.
     """
 
     nodes: tuple[PendingNode, ...]
@@ -79,7 +79,7 @@ HostAction = ReadElements | Alias | Fold
 
 
 class HostStep:
-    """Moves values without the device or another provider.  Without actions it only leads to the next state."""
+    """Moves values without the device or another provider.  Without actions it only changes the state."""
 
     def __init__(self, actions: Sequence[HostAction], evaluator: HostEvaluator) -> None:
         self.actions = tuple(actions)

@@ -1,5 +1,5 @@
-"""The report of ``inspect --html``: one file that needs neither a network nor this project to be read.
+"""The report of ``inspect --html``: one file that is readable without a network and without this project.
 
-``data`` collects what is shown as JSON values, ``placement`` places the graph, ``annotate`` writes the comments of
-shaders, ``page`` puts the parts together.  The page itself is HTML, CSS and JavaScript in this folder.
+``data`` collects the content as JSON values, ``placement`` lays out the graph, ``annotate`` writes the comments of
+shaders, ``page`` assembles the parts.  The page itself is HTML, CSS and JavaScript in this folder.
 """

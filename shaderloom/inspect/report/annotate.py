@@ -13,7 +13,7 @@ from ...runtime.plan.facts import TensorFacts
 from ...runtime.plan.notes import CallNotes
 from ...runtime.plan.plan import Plan
 
-#: (line before which it stands, comment)
+#: (line that it precedes, comment)
 Comment = tuple[int, str]
 
 _BINDING = re.compile(r"@binding\((\d+)\) var<(storage|uniform)")
@@ -43,7 +43,7 @@ def comments(plan: Plan, number: int) -> list[Comment]:
 
 
 def plain(text: str) -> str:
-    """Text of a model as one line that cannot end a comment or a string of the language around it."""
+    """Return text of a model as one line that cannot end a comment or a string of the surrounding language."""
     printable = "".join(letter if letter.isprintable() else "?" for letter in text)
     return printable.replace("\\", "/").replace('"""', "'''")
 
@@ -83,9 +83,10 @@ def _read(body: Sequence[str], operands: Sequence[TensorFacts]) -> list[str]:
 
 
 def parts_of(notes: CallNotes) -> tuple[list[str], list[str], list[str]]:
-    """ONNX nodes of the prologue, the anchor and the epilogue, each in one part.
+    """Return the ONNX nodes of the prologue, the anchor and the epilogue, each in one part only.
 
-    A node may have left IR nodes in several, as a product with a view of its operand: the anchor has it then.
+    A node may have IR nodes in several parts, such as a product with a view of its operand: it is then listed with the
+    anchor.
     """
     anchor = list(notes.anchor)
     epilogue = [node for node in notes.epilogue if node not in anchor]

@@ -1,4 +1,4 @@
-"""What the report shows, as JSON values: kernels, calls with their neighbours, tensors, memory, and the placed graph.
+"""Content of the report as JSON values: kernels, calls with their neighbours, tensors, memory, and the laid-out graph.
 
 Sizes of declared dynamic dimensions are their upper bounds.  Equal subjects give equal values, profiles apart.
 """
@@ -165,7 +165,7 @@ class _Collector:
         return row
 
     def _alternatives(self, notes: CallNotes) -> list[dict[str, Any]]:
-        """Return the configurations that the call's kernel could have had."""
+        """Return the candidate configurations of the call's kernel."""
         return [
             {"config": item.config, "cost": item.cost} | ({"chosen": True} if item.chosen else {})
             for item in self.notes.alternatives.get(notes.decision or "", ())

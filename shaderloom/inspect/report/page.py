@@ -1,6 +1,7 @@
-"""The page: template, style and scripts of this folder, with the data inside as base64 of gzip.
+"""The page: template, style and scripts of this folder, with the data embedded as base64 of gzip.
 
-Equal data give equal bytes: gzip is told no time.  Nothing is loaded from anywhere; a content security policy says so.
+Equal data give equal bytes: gzip headers carry no time.  Nothing is loaded from elsewhere, which a content security
+policy enforces.
 """
 
 from __future__ import annotations

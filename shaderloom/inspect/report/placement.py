@@ -11,7 +11,7 @@ Edge = tuple[int, int]
 
 GAP = 28.0  #: between neighbours in a layer
 LAYER_GAP = 46.0  #: between layers
-#: Towards the middle: without it every branch would shift what follows, and deep graphs would lean
+#: Pull towards the middle: without it every branch would shift what follows, and deep graphs would lean
 PULL = 0.85
 _SWEEPS = 6
 
@@ -86,7 +86,7 @@ def _arrange(
     sizes: Sequence[tuple[float, float]],
     neighbours: Sequence[Sequence[int]],
 ) -> None:
-    """Put every box of a row as near to the mean of its neighbours as the others let it."""
+    """Move every box of a row as near to the mean of its neighbours as the other boxes allow."""
     wanted = {
         node: PULL * sum(centre[other] for other in neighbours[node]) / len(neighbours[node])
         if neighbours[node]
@@ -94,7 +94,7 @@ def _arrange(
         for node in row
     }
     row.sort(key=lambda node: (wanted[node], node))
-    # Boxes that would overlap form a block, which stands where its members want it in the mean.
+    # Boxes that would overlap form a block, placed at the mean of the preferred positions of its members.
     blocks: list[tuple[list[int], float, float]] = []  # members, width, left edge
     for node in row:
         members, width, left = [node], sizes[node][0], wanted[node] - sizes[node][0] / 2

@@ -40,7 +40,9 @@ MOST_BYTES, MOST_PROBLEMS, MOST_DEVICES, LONGEST_TEXT, MOST_FIELDS = 32 << 20, 1
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What was measured for a problem; ``choice`` may be what the model takes too.  ``compile_ns`` is of ``choice``."""
+    """The measurement of a problem; ``choice`` may equal the cost model's choice.  ``compile_ns`` is that of
+    ``choice``.
+    """
 
     choice: EncodedCandidate
     ns: float
@@ -50,7 +52,7 @@ class Entry:
 
     @property
     def gain(self) -> float:
-        """How many times as fast as the model's choice."""
+        """Speed-up over the cost model's choice."""
         return self.analytic_ns / self.ns if self.ns else 1.0
 
     def to_json(self) -> dict[str, Any]:
@@ -75,7 +77,7 @@ class Refusal:
 class DeviceTable:
     """Results on one driver version of the ``adapters``, which are names of one kind of card.
 
-    ``method`` says what the times are: ``timestamps``, ``wall``, or ``cpu`` for processor time.
+    ``method`` is how times were measured: ``timestamps``, ``wall``, or ``cpu`` for processor time.
     """
 
     adapters: tuple[str, ...]
@@ -98,7 +100,7 @@ class DeviceTable:
 
 
 class Database:
-    """Tables of devices.  Reading and writing a file; nothing here asks what device there is."""
+    """Tables of devices, and their file.  Nothing here queries the devices of this machine."""
 
     def __init__(self, tables: Iterable[DeviceTable] = ()) -> None:
         self.tables = list(tables)
@@ -163,7 +165,7 @@ class Database:
             ) from error
 
     def write(self, path: Path) -> None:
-        """Replace the file in one step.  Raises :class:`InputError` if that is not possible."""
+        """Replace the file atomically.  Raises :class:`InputError` if that fails."""
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".part")
@@ -198,7 +200,7 @@ def user_path() -> Path | None:
 
 
 def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no number of JSON")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def _text(item: Reader) -> str:

@@ -42,7 +42,7 @@ def shipped() -> Database:
 class Knowledge:
     """Measurements for one process: the shipped ones and those of the file ``path`` (None: neither).
 
-    The file is read once; a file that cannot be used is said once, and the shipped ones serve.
+    The file is read once; an unusable file is reported once, and the shipped ones are used.
     """
 
     def __init__(self, path: Path | None) -> None:
@@ -64,13 +64,13 @@ class Knowledge:
         return self._user
 
     def reload(self) -> None:
-        """Read the file again when it is needed next."""
+        """Read the file again on next use."""
         self._user = None
 
     def for_device(self, profile: DeviceProfile) -> dict[str, TuningRecord]:
         """Return tuning records by key of problem.
 
-        Those of the user count for one driver version.  Another version of the same card's driver gets the shipped
+        The user's records apply to one driver version only.  Another version of the same card's driver gets the shipped
         ones, which are of some version: better than none, and replaced by the first tuning.
         """
         if self.path is None or not profile.adapter:
