@@ -1,4 +1,4 @@
-"""Bytes of a bundle's files, each given out only after the hash of its chunk was checked.
+"""Verified reads of a bundle's files: bytes are returned only after the hash of their chunk was checked.
 
 Every failure is a :class:`BundleError` that names the file.
 """

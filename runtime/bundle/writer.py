@@ -36,8 +36,8 @@ _ENTRY_BYTES = 256
 class BundleWriter:
     """Collects a bundle; use it in ``with``: without :meth:`finish` nothing is left.
 
-    ``as_zip`` packs one file.  ``weights_file_bytes`` bounds a file of weights (tests use small ones).  ``progress`` is
-    told the file that is written, bytes done and bytes in all.
+    ``as_zip`` packs one file.  ``weights_file_bytes`` bounds a file of weights (tests use small ones).  ``progress``
+    gets the file that is written, bytes done and bytes in all.
     """
 
     def __init__(

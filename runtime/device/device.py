@@ -84,7 +84,7 @@ def list_adapters() -> list[AdapterDescription]:
 
 
 def choose_adapter(
-    choice: str | int | None, found: list[AdapterDescription], power_preference: str | None = None
+    choice: str | int | None, adapters: list[AdapterDescription], power_preference: str | None = None
 ) -> AdapterDescription:
     """Return the adapter that ``choice`` names: an index, or part of its name.
 
@@ -92,19 +92,19 @@ def choose_adapter(
 
     Raises :class:`DeviceError` if there is none.
     """
-    if not found:
+    if not adapters:
         raise DeviceError("no Vulkan, Metal or Direct3D 12 adapter was found", hint=_NO_ADAPTER_HINT)
     if choice is None or choice == "":
         if power_preference == "low-power":
-            return next((adapter for adapter in found if adapter.kind == "integrated"), found[0])
-        return found[0]
+            return next((adapter for adapter in adapters if adapter.kind == "integrated"), adapters[0])
+        return adapters[0]
     text = str(choice)
     if text.isdigit():
-        matching = [adapter for adapter in found if adapter.index == int(text)]
+        matching = [adapter for adapter in adapters if adapter.index == int(text)]
     else:
-        matching = [adapter for adapter in found if text.lower() in f"{adapter.identity} {adapter.backend}".lower()]
+        matching = [adapter for adapter in adapters if text.lower() in f"{adapter.identity} {adapter.backend}".lower()]
     if not matching:
-        names = "; ".join(f"{adapter.index}: {adapter.identity}" for adapter in found)
+        names = "; ".join(f"{adapter.index}: {adapter.identity}" for adapter in adapters)
         raise DeviceError(f"no adapter matches '{text}'", hint=f"adapters by index: {names}")
     return matching[0]
 
@@ -119,7 +119,7 @@ class Pipeline:
 
 
 class PipelineHolder:
-    """A weakly referenced home of a pipeline: it lives as long as an executor that uses it."""
+    """A weakly referenced holder of a pipeline: it lives as long as an executor that uses it."""
 
     __slots__ = ("__weakref__", "pipeline")
 
@@ -139,7 +139,7 @@ class Device:
         self.profile = profile
         self.name = name
         self.queue = gpu.queue
-        self.lost = False  #: true once an operation reported the loss; such a device is never handed out again
+        self.lost = False  #: true once an operation reported the loss; such a device is never returned again
         self._pipelines: weakref.WeakValueDictionary[str, PipelineHolder] = weakref.WeakValueDictionary()
         self._lock = threading.Lock()
         self._probe_layout: Any = None

@@ -1,4 +1,4 @@
-"""How many threads run in lockstep: WebGPU tells only a range, so a shader is asked."""
+"""Measurement of the subgroup size by a shader: WebGPU reports only a range."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one run reads and writes outside the memory of its executor: the caller's arrays and tensors.
+"""Binding of a run to memory outside its executor: the caller's arrays and tensors.
 
 A tensor is bound in place of the plan's own input or output buffer where WebGPU allows it; else it is copied on the
 device, in the run's own submission.  The rules:

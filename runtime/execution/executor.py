@@ -43,7 +43,7 @@ KEPT_SYMBOLS = 32
 
 @dataclass(slots=True)
 class _Sizes:
-    """What follows from the symbol values."""
+    """Sizes that follow from the values of the symbols."""
 
     symbols: dict[str, int]
     inputs: dict[str, PortSize]

@@ -1,4 +1,4 @@
-"""What one submission does, its commands, and commands that are encoded ahead.
+"""Recordings of submissions, their command buffers, and command buffers that are encoded ahead.
 
 A command buffer can be submitted once, so replaying a plan means encoding it again, at several microseconds a call.  A
 caller who runs a model in a loop mostly repeats a run exactly: the same dispatches, the same copies.  Then the commands

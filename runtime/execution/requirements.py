@@ -1,4 +1,4 @@
-"""What a plan needs of a device, in the terms of its limits and features."""
+"""Limits and features of a device that a plan requires."""
 
 from __future__ import annotations
 

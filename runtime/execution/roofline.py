@@ -1,4 +1,4 @@
-"""What a device can reach: bytes moved and arithmetic done a second, each measured by a kernel that does little else.
+"""Peak rates of a device: bytes and floating-point operations a second, each measured by a kernel of little else.
 
 The two numbers are the device's *roofline* (Williams, Waterman, Patterson, 2009): a kernel of ``flops`` operations on
 ``bytes`` bytes takes at least ``max(flops / peak flops, bytes / peak bytes)`` seconds.

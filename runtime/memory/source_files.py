@@ -21,7 +21,7 @@ from .data_loader import DataLoader
 
 @dataclass(frozen=True, slots=True)
 class FileState:
-    """What tells one state of a file from another without reading it."""
+    """Metadata that distinguishes versions of a file without reading it."""
 
     size: int
     modified_ns: int

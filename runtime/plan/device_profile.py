@@ -1,4 +1,4 @@
-"""What the compiler may know about a device: features, limits and identity, as plain data."""
+"""Device profiles: features, limits and identity, the only data about a device that the compiler reads."""
 
 from __future__ import annotations
 

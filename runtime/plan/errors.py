@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where an IR node came from: one node of the ONNX file.
+    """Origin of an IR node: one node of the ONNX file.
 
     ``graph`` is the path of (sub)graphs from the main graph down, e.g. ``"main"`` or ``"main/If_3.then_branch"``;
     ``index`` is the node's position in that graph's node list.  ``domain`` and ``opset``, which the importer knows, are
@@ -120,9 +120,9 @@ def close_to(name: str, other: str) -> bool:
     return likeness(name, other) >= 0.6
 
 
-def nearest_first(name: str, known: Iterable[str]) -> list[str]:
+def nearest_first(name: str, candidates: Iterable[str]) -> list[str]:
     """Return names by their similarity to another one, then in alphabetical order."""
-    return sorted(known, key=lambda other: (-likeness(name, other), other))
+    return sorted(candidates, key=lambda other: (-likeness(name, other), other))
 
 
 class ModelError(ShaderloomError):

@@ -100,7 +100,7 @@ class DecisionFacts:
 
 @dataclass(frozen=True, slots=True)
 class PrecisionFacts:
-    """What half-precision storage rests on, and what the stages that read the outputs must know of them."""
+    """Assumptions of half-precision storage, and precision constraints for the stages that read the outputs."""
 
     measured: tuple[str, ...]  #: ONNX nodes whose results are float16 because a run showed that they fit
     positions: tuple[str, ...] = ()  #: floating-point outputs that are computed from integers alone

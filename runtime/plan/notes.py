@@ -56,7 +56,7 @@ class KeptValue:
 
 @dataclass(frozen=True, slots=True)
 class PrecisionNotes:
-    """What half-precision storage did: the type, the number of values stored in it, and those that stay float32."""
+    """Result of half-precision storage: the type, the number of values stored in it, and those that stay float32."""
 
     stored: str
     activations: int

@@ -15,13 +15,13 @@ class SizeRange(NamedTuple):
     step: int = 1
 
     @classmethod
-    def of(cls, given: Any) -> SizeRange:
+    def of(cls, bounds: Any) -> SizeRange:
         """Create a range from ``(low, high)`` or ``(low, high, step)``, where ``high`` is any bound of the sizes.
 
         Raises :class:`ValueError` for anything else, and for a range without a size.
         """
         try:
-            low, high, *steps = map(index, given)
+            low, high, *steps = map(index, bounds)
             (step,) = steps or (1,)
         except (TypeError, ValueError):
             raise ValueError("is not (low, high) or (low, high, step)") from None
@@ -47,13 +47,13 @@ class SizeRange(NamedTuple):
         return [self.low, self.high] if self.step == 1 else list(self)
 
 
-def read_ranges(given: Mapping[str, Any]) -> dict[str, SizeRange]:
+def read_ranges(dynamic: Mapping[str, Any]) -> dict[str, SizeRange]:
     """Return ranges by dimension.
 
     Raises :class:`ValueError` that names the dimension.
     """
     ranges = {}
-    for name, bounds in given.items():
+    for name, bounds in dynamic.items():
         try:
             ranges[name] = SizeRange.of(bounds)
         except ValueError:
