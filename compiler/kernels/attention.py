@@ -42,7 +42,7 @@ from .draft import Built, Draft
 from .family import KernelFamily, Overflow, Reuse, register_family
 from .geometry import lanes_of, unflatten
 from .groups import Region, Scores
-from .loop_trips import most, within
+from .loop_trips import filter_by_trips, upper_bound
 
 VECTOR = "vec4<f32>"
 
@@ -63,7 +63,7 @@ def _build(context: GroupContext) -> Built:
         y=context.group.output.dtype.name,
     )
     sizes = (batch, m, n, hooks.key_size, hooks.value_size)
-    tiles = within(context.target, attention_tiles.attention_tiles(context.target, *sizes), hooks.rounds)
+    tiles = filter_by_trips(context.target, attention_tiles.attention_tiles(context.target, *sizes), hooks.rounds)
     tile = context.choose(key, tiles)
     vectors = hooks.key_vectors, hooks.value_vectors
     dims = {"m": hooks.m_size, "n": hooks.n_size, "chunk": ix.ceildiv(hooks.n_size, hooks.parts)}
@@ -79,7 +79,7 @@ def _build(context: GroupContext) -> Built:
                 grid=(hooks.m_size, hooks.batch_size, hooks.parts),
                 workgroup_bytes=tile.workgroup_bytes(*vectors),
                 rounds=hooks.rounds(tile),
-                calls=2 * most(hooks.n_size),
+                calls=2 * upper_bound(hooks.n_size),
                 flops=flops,
                 parameters=hooks.parameters,
             )
@@ -95,7 +95,7 @@ def _build(context: GroupContext) -> Built:
             grid=(ix.ceildiv(hooks.m_size, tile.block), hooks.batch_size, 1),
             workgroup_bytes=tile.workgroup_bytes(*vectors),
             rounds=hooks.rounds(tile),
-            calls=2 * most(hooks.n_size),
+            calls=2 * upper_bound(hooks.n_size),
             flops=flops,
             parameters=hooks.parameters,
         )
@@ -141,7 +141,7 @@ class Hooks:
 
     def rounds(self, tile: attention_tiles.AttentionTile) -> int:
         """Return the trip count of a thread's loops."""
-        keys = most(ix.ceildiv(self.n_size, self.parts))
+        keys = upper_bound(ix.ceildiv(self.n_size, self.parts))
         if isinstance(tile, TileAttention):
             copies = (tile.block + 2 * -(-keys // tile.keys) * tile.keys) * max(self.key_vectors, self.value_vectors)
             return copies // tile.threads + -(-keys // tile.keys) * (3 + self.key_vectors + 2 * tile.keys)

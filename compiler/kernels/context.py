@@ -1,4 +1,4 @@
-"""What a kernel family sees of its group: operands, results, choices, and how its draft becomes a kernel.
+"""Context in which a kernel family builds a group: operands, results, choices, and the kernel of its draft.
 
 A family's hooks are functions of index variables of its own.  :meth:`.OperandReader.read` gives the expression of an
 operand's element at logical coordinates, :meth:`.ResultWriter.stores` pushes the anchor's result through the epilogue
@@ -76,7 +76,7 @@ class GroupContext:
             *(Operand(name, "read_write", output.dtype.name) for name, output in outputs.items()),
         )
         check_limits(draft, self.group, len(bindings), self.target)
-        check_trips(draft, self.group, loop_trips.of_hooks(hooks), self.target)
+        check_trips(draft, self.group, loop_trips.hook_trips(hooks), self.target)
         spec = KernelSpec(
             draft.template,
             draft.config,

@@ -1,4 +1,4 @@
-"""What a family says about its kernel (:class:`Draft`), and the kernel once its tensors are bound (:class:`Built`)."""
+"""A family's description of its kernel (:class:`Draft`), and the kernel with its tensors bound (:class:`Built`)."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ Overflow = tuple[bool, bool]
 
 
 class Reuse(IntEnum):
-    """How often a kernel computes an element of an inlined operand again."""
+    """Frequency of recomputation: how often a kernel computes an element of an inlined operand again."""
 
     ONCE = 0  #: about once for each result
     FEW = 1  #: a few times, or many times beside the loads of a whole column of weights

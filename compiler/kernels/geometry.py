@@ -1,4 +1,4 @@
-"""How threads and workgroups cover the elements of a kernel."""
+"""Mapping of threads and workgroups to the elements of a kernel."""
 
 from __future__ import annotations
 

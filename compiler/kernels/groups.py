@@ -1,4 +1,4 @@
-"""What one kernel computes: a :class:`Group` of nodes, grown from the anchor of a :class:`Region`."""
+"""Groups: the nodes that one kernel computes (:class:`Group`), grown from the anchor of a :class:`Region`."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""How many rounds the loops of one thread make.
+"""Upper bounds of the trip counts of one thread's loops.
 
-Some drivers leave the loops of a thread, without an error, after ``Target.max_loop_trips`` rounds: results are wrong
-then.  So every kernel states an upper bound when it is built (:meth:`~.context.GroupContext.built`
-asks for it and refuses what is too long), and families that have forms with fewer rounds take them (:func:`within`).
+Some drivers leave the loops of a thread, without an error, after ``Target.max_loop_trips`` trips: results are wrong
+then.  So every kernel states an upper bound when it is built (:meth:`~.context.GroupContext.built` checks it against
+the limit), and families that have forms with fewer trips choose them (:func:`filter_by_trips`).
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _LOOPS = {"div": (0, 64), "mod": (0, 64), "fmod": (0, 64), "pow": (32, 64)}
 Choice = TypeVar("Choice")
 
 
-def most(size: Dim) -> int:
+def upper_bound(size: Dim) -> int:
     """Return the largest value of a dimension, at least 0."""
     return max(ix.bounds(size)[1], 0)
 
 
-def within(target: Target, candidates: Sequence[Choice], rounds: Callable[[Choice], int]) -> list[Choice]:
+def filter_by_trips(target: Target, candidates: Sequence[Choice], rounds: Callable[[Choice], int]) -> list[Choice]:
     """Return the candidates whose trip counts the target allows, or all candidates if it allows none of them."""
     limit = target.max_loop_trips
     if limit is None:
@@ -36,7 +36,7 @@ def within(target: Target, candidates: Sequence[Choice], rounds: Callable[[Choic
     return [each for each in candidates if rounds(each) <= limit] or list(candidates)
 
 
-def of_hooks(hooks: Iterable[Hook]) -> int:
+def hook_trips(hooks: Iterable[Hook]) -> int:
     """Return the trip counts inside one call of each hook: 64-bit divisions and integer powers have loops."""
     return sum(_of_hook(hook) for hook in hooks)
 

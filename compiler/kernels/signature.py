@@ -1,9 +1,9 @@
-"""What of a group decides its kernel: networks repeat their blocks, and equal groups need one kernel built.
+"""Signatures of groups: networks repeat their blocks, and groups of equal signature share one kernel.
 
 Two groups of one plan with equal signatures get equal specs, with operands at the same places among the group's values.
 A signature holds all that a family may look at: operators, attributes, the order in which values are read, and for each
-value its shape, storage, what is known of it, and whether it lies in memory.  Names, ids and origins are left out, and
-so are the contents of weights: operators look at integers, and at a few numbers like the scales of Resize.
+value its shape, storage, its constant elements, and whether it is materialised.  Names, ids and origins are left out,
+and so are the contents of weights: operators look at integers, and at a few numbers like the scales of Resize.
 """
 
 from __future__ import annotations

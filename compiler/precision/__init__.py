@@ -1,1 +1,1 @@
-"""Which values in memory may be float16 (``precision="float16"``)."""
+"""Selection of the values that are stored as float16 (``precision="float16"``)."""

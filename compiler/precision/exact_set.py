@@ -20,7 +20,7 @@ _EXACT = "positions and integers are exact"
 
 @dataclass(frozen=True)
 class InterfaceConstraints:
-    """What a stage of a program must know of the other stages, by the names of its inputs and outputs."""
+    """Precision constraints that other stages of a program impose, by names of inputs and outputs."""
 
     control: frozenset[str] = frozenset()  #: outputs that decisions depend on
     exact: frozenset[str] = frozenset()  #: outputs that become integers

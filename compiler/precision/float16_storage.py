@@ -43,7 +43,7 @@ _VECTOR = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class HalfStorage:
-    """What :func:`store_halves` did."""
+    """Facts and notes about the result of :func:`store_halves`."""
 
     facts: PrecisionFacts
     notes: PrecisionNotes

@@ -1,4 +1,4 @@
-"""Whether the kernel of a group stays the same when its result is stored in another type."""
+"""Test whether the kernel of a group is unchanged when its result is stored in another type."""
 
 from __future__ import annotations
 

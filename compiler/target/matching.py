@@ -1,4 +1,4 @@
-"""Which family a device is of: the one place that looks at names and kinds of adapters."""
+"""Matching of devices to families: the only module that reads names and kinds of adapters."""
 
 from __future__ import annotations
 

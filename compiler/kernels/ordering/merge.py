@@ -25,7 +25,7 @@ from ..draft import Built, Draft
 from ..family import KernelFamily, Reuse, register_family
 from ..geometry import linear_grid, unflatten
 from ..groups import Region
-from ..loop_trips import most
+from ..loop_trips import upper_bound
 from ..rows.rows import rows_along
 from .rank import precedes
 
@@ -57,11 +57,12 @@ def _build(context: GroupContext) -> Built:
         parts = keys.shape[attributes.key_axis]
         of_key.insert(attributes.key_axis, ix.coordinate("part", parts))
     searches = (2 * attributes.run).bit_length() + 1
-    rounds = searches * (most(parts) + 1)
+    rounds = searches * (upper_bound(parts) + 1)
     limit = context.target.max_loop_trips
     if limit is not None and rounds > limit:  # another provider may run the node
         raise UnsupportedError(
-            f"slices of {most(parts):,} elements are sorted; the loops of a software driver end after {limit:,} rounds",
+            f"slices of {upper_bound(parts):,} elements are sorted; "
+            f"the loops of a software driver end after {limit:,} rounds",
             origin=node.origin,
         )
     value = context.operands.read(keys, of_key)

@@ -25,7 +25,7 @@ from ..draft import Built, Draft
 from ..family import KernelFamily, Reuse, register_family
 from ..geometry import linear_grid, unflatten
 from ..groups import Region
-from ..loop_trips import most
+from ..loop_trips import upper_bound
 from ..rows.rows import rows_along
 
 
@@ -79,7 +79,7 @@ def _build(context: GroupContext) -> Built:
             dims={"threads": threads, "columns": rows.columns, "k": attributes.k},
             workgroup=(config.workgroup, 1, 1),
             grid=linear_grid(threads, config.workgroup, context.target),
-            rounds=most(rows.columns if attributes.run is None else attributes.run),
+            rounds=upper_bound(rows.columns if attributes.run is None else attributes.run),
             flops=ix.multiply(threads, ix.multiply(rows.columns, 2)),
             parameters={"row_names": names, "run": attributes.run},
         )

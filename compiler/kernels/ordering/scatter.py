@@ -25,7 +25,7 @@ from ..context import GroupContext
 from ..draft import Built, Draft
 from ..family import KernelFamily, register_family
 from ..geometry import linear_grid, unflatten
-from ..loop_trips import most, within
+from ..loop_trips import filter_by_trips, upper_bound
 
 _COMBINE = {"add": "add", "mul": "mul", "max": "max", "min": "min"}
 
@@ -70,8 +70,8 @@ def _build(context: GroupContext) -> Built:
             context.results.stores(where, ex.register("value", data.dtype.compute)),
         ),
     ]
-    (config, *_) = within(
-        context.target, [ScatterConfig(), ScatterConfig(unroll=16)], lambda each: -(-most(steps) // each.unroll)
+    (config, *_) = filter_by_trips(
+        context.target, [ScatterConfig(), ScatterConfig(unroll=16)], lambda each: -(-upper_bound(steps) // each.unroll)
     )
     return context.built(
         Draft(
@@ -81,8 +81,8 @@ def _build(context: GroupContext) -> Built:
             dims={"threads": threads, "steps": steps},
             workgroup=(config.workgroup, 1, 1),
             grid=linear_grid(threads, config.workgroup, context.target),
-            rounds=-(-most(steps) // config.unroll),
-            calls=most(steps),
+            rounds=-(-upper_bound(steps) // config.unroll),
+            calls=upper_bound(steps),
             flops=ix.add(ix.multiply(threads, steps), updates.elements),
             parameters={"names": names},
         )

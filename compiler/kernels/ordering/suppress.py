@@ -1,4 +1,4 @@
-"""Which boxes are chosen, in order of scores: a workgroup for each batch and class.
+"""Kernel of non-maximum suppression in order of scores: a workgroup for each batch and class.
 
 A block of boxes at a time, one a thread.  Each thread compares its box with those that were chosen before, which are
 bits in workgroup memory, and with those in front of it in the block; then one thread decides the block from these bits.

@@ -73,7 +73,7 @@ def product_of(context: GroupContext) -> Product:
 
 
 class ConvolutionFamily(ProductFamily):
-    """What convolutions and transposed ones share."""
+    """Base of convolutions and transposed convolutions."""
 
     def output_layout(self, node: Node) -> Layout:
         return channels_last(node.output.rank)

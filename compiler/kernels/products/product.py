@@ -33,7 +33,7 @@ from ..context import GroupContext
 from ..draft import Built, Draft
 from ..family import KernelFamily
 from ..geometry import lanes_of, linear_grid, unflatten
-from ..loop_trips import most, within
+from ..loop_trips import filter_by_trips, upper_bound
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ def column(vectors: Dim, size: Dim, name: str = "n") -> Dim:
 
 
 class ProductFamily(KernelFamily):
-    """What the families of products share: threads hold vectors of four neighbouring results."""
+    """Base of the product families: threads hold vectors of four neighbouring results."""
 
     vector_results = True
     stores_packed = True
@@ -177,9 +177,9 @@ class Hooks:
 
     def rounds(self, tile: gemm_tiles.Tile) -> int:
         """Return the trip count of a thread's loops."""
-        steps = most(self.steps)
+        steps = upper_bound(self.steps)
         if isinstance(tile, gemm_tiles.SharedTile):
-            return -(-most(self.product.k) // tile.block_k)
+            return -(-upper_bound(self.product.k) // tile.block_k)
         if isinstance(tile, gemm_tiles.SplitTile):
             return -(-steps // (tile.parts * self.unroll(tile))) + tile.parts.bit_length()
         return steps + (tile.rows if isinstance(tile, gemm_tiles.SubgroupTile) else 0)
@@ -205,7 +205,9 @@ def build_product(context: GroupContext, product: Product) -> Built:
         return build_elements(context, product.k, product.terms, product.flops)
     tiles = gemm_tiles.ranked(product.problem, context.target)
     if any(hooks.rounds(tile) > (context.target.max_loop_trips or math.inf) for tile in tiles):
-        tiles = within(context.target, [*tiles, *gemm_tiles.split_tiles(product.problem, context.target)], hooks.rounds)
+        tiles = filter_by_trips(
+            context.target, [*tiles, *gemm_tiles.split_tiles(product.problem, context.target)], hooks.rounds
+        )
     tile = context.choose(hooks.key, tiles, cost=lambda tile: gemm_tiles.score(product.problem, tile, context.target))
     if isinstance(tile, gemm_tiles.SharedTile):
         return _shared(context, hooks, tile)
@@ -228,7 +230,7 @@ def _register(context: GroupContext, hooks: Hooks, tile: gemm_tiles.RegisterTile
             workgroup=(tile.across, tile.down, 1),
             grid=(ix.ceildiv(across, tile.across), ix.ceildiv(down, tile.down), product.batch),
             rounds=hooks.rounds(tile),
-            calls=LANES * most(hooks.steps),
+            calls=LANES * upper_bound(hooks.steps),
             flops=product.flops,
             parameters={
                 **hooks.parameters,
@@ -251,7 +253,7 @@ def _subgroup(context: GroupContext, hooks: Hooks, tile: gemm_tiles.SubgroupTile
             workgroup=(tile.subgroup, 1, 1),
             grid=(ix.ceildiv(hooks.vectors, tile.columns), ix.ceildiv(product.m, rows), product.batch),
             rounds=hooks.rounds(tile),
-            calls=LANES * most(hooks.steps),
+            calls=LANES * upper_bound(hooks.steps),
             flops=product.flops,
             parameters={
                 **hooks.parameters,
@@ -275,7 +277,7 @@ def _shared(context: GroupContext, hooks: Hooks, tile: gemm_tiles.SharedTile) ->
             grid=(ix.ceildiv(product.n, tile.block_n), ix.ceildiv(product.m, tile.block_m), product.batch),
             workgroup_bytes=tile.workgroup_bytes,
             rounds=hooks.rounds(tile),
-            calls=LANES * most(hooks.steps),
+            calls=LANES * upper_bound(hooks.steps),
             flops=product.flops,
             parameters={
                 **hooks.parameters,
@@ -304,7 +306,7 @@ def _split(context: GroupContext, hooks: Hooks, tile: gemm_tiles.SplitTile) -> B
             grid=(ix.ceildiv(hooks.vectors, tile.across), ix.ceildiv(product.m, tile.rows), product.batch),
             workgroup_bytes=tile.workgroup_bytes,
             rounds=hooks.rounds(tile),
-            calls=LANES * most(hooks.steps),
+            calls=LANES * upper_bound(hooks.steps),
             flops=product.flops,
             parameters={
                 **hooks.parameters,
@@ -353,7 +355,7 @@ def build_elements(
             dims={"threads": threads, "k": k},
             workgroup=(tile.workgroup, 1, 1),
             grid=linear_grid(threads, tile.workgroup, context.target),
-            rounds=most(k),
+            rounds=upper_bound(k),
             flops=flops,
             parameters={"type": sum_type},
         )

@@ -24,7 +24,7 @@ from ..context import GroupContext
 from ..draft import Built, Draft
 from ..family import KernelFamily, register_family
 from ..geometry import linear_grid
-from ..loop_trips import within
+from ..loop_trips import filter_by_trips
 from .reduce import share
 from .rows import rows_along
 
@@ -52,7 +52,7 @@ def _build(context: GroupContext) -> Built:
     rows = rows_along(context, operand, attributes.axis)
     many, long = (max(ix.bounds(size)[1], 1) for size in (rows.rows, rows.columns))
     shared = share(context.target, many, long, rows.columns_are_contiguous)
-    (shared, *_) = within(context.target, [shared, (1, 64), (1, 256)], lambda each: -(-long // each[1]))
+    (shared, *_) = filter_by_trips(context.target, [shared, (1, 64), (1, 256)], lambda each: -(-long // each[1]))
     config = ArgReduceConfig(*shared)
     where = rows.coordinates()
     value = context.operands.read(operand, where)

@@ -41,7 +41,7 @@ from ..draft import Built, Draft
 from ..family import KernelFamily, Overflow, Reuse, extremum_overflow, register_family
 from ..geometry import lanes_of, linear_grid, unflatten
 from ..groups import Region
-from ..loop_trips import most, within
+from ..loop_trips import filter_by_trips, upper_bound
 from ..results import Phase
 from .register_reuse import Kept, RowProgram, keep_shared
 from .rows import Rows, exit_to_domain, memory_order
@@ -99,7 +99,7 @@ class KeptShape:
 
 @dataclass(frozen=True, slots=True)
 class PhaseShape:
-    """What a template knows of a phase: WGSL types of a partial result and of the register, and how to finish it."""
+    """A phase as a template sees it: WGSL types of a partial result and of the register, and how to finish it."""
 
     name: str
     partial: str
@@ -112,7 +112,7 @@ class PhaseShape:
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """How threads walk the domain: its rows, and the lanes along rows and along columns."""
+    """The iteration of threads over the domain: its rows, and the lanes along rows and along columns."""
 
     rows: Rows
     row_lanes: int
@@ -162,7 +162,7 @@ def _build(context: GroupContext) -> Built:
             workgroup=(size, 1, 1),
             grid=linear_grid(ix.ceildiv(threads, config.rows), 1, context.target),
             rounds=_rounds(config, columns, len(phases), 0 if stores_row else 1),
-            calls=-(-most(columns) // config.strips),
+            calls=-(-upper_bound(columns) // config.strips),
             workgroup_bytes=0 if serial else parts,
             flops=ix.multiply(ix.product(region.domain), work),
             parameters={
@@ -194,7 +194,7 @@ def _choose(context: GroupContext, walk: Walk, phases: Sequence[Phase], store: S
         loads=len(ex.loads(store.value)),
     )
     shape = (threads, columns, rows.columns_are_contiguous, walk.row_lanes, walk.column_lanes)
-    possible = within(
+    possible = filter_by_trips(
         context.target,
         configurations(context.target, *shape),
         lambda each: _rounds(each, columns, len(phases), 0 if stores_row else 1),
@@ -228,7 +228,7 @@ def _walk(context: GroupContext) -> tuple[list[Phase], Store, Walk]:
 
 def _rounds(config: ReduceConfig, columns: Dim, phases: int, stores: int) -> int:
     """Return the trip count of a thread that walks its columns once for each phase, and ``stores`` times for stores."""
-    steps = -(-most(columns) // config.strips)
+    steps = -(-upper_bound(columns) // config.strips)
     blocks = -(-steps // config.block) if config.block else 1
     return phases * (steps // config.partials + blocks * (config.partials + 1)) + stores * steps
 
@@ -483,7 +483,7 @@ def _build_words(context: GroupContext, rows: Rows, row_lanes: int, column_lanes
             workgroup=(config.rows, 1, 1),
             grid=linear_grid(words, config.rows, context.target),
             rounds=LANES * _rounds(config, columns, len(phases), 0),
-            calls=LANES * most(columns),
+            calls=LANES * upper_bound(columns),
             flops=ix.multiply(ix.product(region.domain), _work(phases, store, context.results.exit_is_row)),
             parameters={"phases": _shapes(context, program, 1, column_lanes), "row_names": _row_names(rows)},
         )

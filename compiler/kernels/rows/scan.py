@@ -22,7 +22,7 @@ from ..context import GroupContext
 from ..draft import Built, Draft
 from ..family import KernelFamily, register_family
 from ..geometry import linear_grid
-from ..loop_trips import within
+from ..loop_trips import filter_by_trips
 from .rows import rows_along
 
 _COMBINE = {"sum": "add", "prod": "mul"}
@@ -57,7 +57,7 @@ def _build(context: GroupContext) -> Built:
     names = tuple(f"row_{i}" for i in range(len(rows.row_axes)))
     many, long = (max(ix.bounds(size)[1], 1) for size in (rows.rows, rows.columns))
     config = ScanConfig(1, 64) if long > _LONG and many < 1024 else ScanConfig(64, 1)
-    (config, *_) = within(
+    (config, *_) = filter_by_trips(
         context.target, [config, ScanConfig(1, 64), ScanConfig(1, 256)], lambda each: _rounds(each, long)
     )
     wgsl_type = WGSL_TYPES[value.dtype]
