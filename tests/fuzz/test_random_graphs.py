@@ -132,6 +132,7 @@ def test_programs_on_devices(adapter: str, examples: int) -> None:
     assert examples < PROGRAMS or min(used[each] for each in ("If", "Loop", "Scan", "other decisions")) > 2
 
 
+@pytest.mark.slow
 def test_control_flow_of_the_reference_is_that_of_onnxruntime() -> None:
     """What :mod:`.control` computes for nodes with bodies, beside a runtime that others wrote."""
     onnxruntime = pytest.importorskip("onnxruntime")

@@ -40,6 +40,7 @@ def model_of(case: Case, dtype: type, *, open_batch: bool = False) -> tuple[Mode
     return model, {"x": (generator.standard_normal(shape) * 0.1).astype(dtype)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 @pytest.mark.parametrize("name", CASES)
 def test_more_terms_than_a_loop_may_have(each_device, name: str, dtype: type) -> None:

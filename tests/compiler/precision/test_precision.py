@@ -59,6 +59,7 @@ def session(model: object, device: object, **options: object) -> shaderloom.Infe
     return shaderloom.InferenceSession(model, half(), device=device, cache=False, options={"verify": True}, **options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_models_in_half_precision(name: str, device) -> None:
     path, feeds = MODELS[name]()

@@ -192,6 +192,7 @@ def test_sizes(size, each_device):
     distinct(each_device, generator.integers(0, 3, (size, 4)).astype(np.float32), axis=0, sorted=0)
 
 
+@pytest.mark.slow
 def test_many_elements(device):
     """More than the scan and the ranks take in one piece."""
     distinct(device, np.random.default_rng(0).integers(0, 5000, (70_000,)), sorted=0)
