@@ -1,4 +1,4 @@
-"""Scan and Loop with a number of steps that is known at compile time: every step's body stands in the graph in turn.
+"""Unroll Scan and Loop whose trip count is known at compile time: the graph contains the body once for each step.
 
 A step is a copy of the body, so fusion and folding see through it; what depends on the step number alone folds away.
 """

@@ -54,7 +54,7 @@ def bind_shapes(
 
     Inputs with a default need not be fed; one that is fed becomes an input of the graph.  A name in ``dynamic`` stays
     symbolic.  Raises :class:`InputError` for an unknown or missing input, a wrong rank, a wrong size, a name that
-    stands for two sizes, or a size that is not in the declared range.
+    is bound to two sizes, or a size that is not in the declared range.
     """
     try:
         ranges = read_ranges(dynamic or {})
@@ -246,7 +246,7 @@ class Scope:
 
 
 class Specialiser:
-    """Runs nodes in order, each into the same flat graph; what it refuses is told at the end, all at once."""
+    """Runs nodes in order, each into the same flat graph, and reports all refused nodes together at the end."""
 
     def __init__(self, builder: GraphBuilder) -> None:
         self.builder = builder

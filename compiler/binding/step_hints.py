@@ -1,4 +1,4 @@
-"""Which steps would make declared ranges of sizes compile, for the remedy of an error.
+"""Suggest steps with which declared ranges of sizes would compile, for the remedy of an error.
 
 Networks that halve a picture some times and double it again as often fit together for some multiples of a power of two
 only; splits into patches are alike.

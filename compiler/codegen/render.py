@@ -118,7 +118,7 @@ def render(spec: KernelSpec) -> Kernel:
     return Kernel(key, spec.template, wgsl, spec.workgroup, bindings, features, spec.workgroup_bytes, config)
 
 
-#: What stands in a template's text for what differs among the kernels that share it
+#: Placeholders in a template's text for the parts that differ among the kernels that share it
 _PLACE_OF_DECLARATIONS, _PLACE_OF_SIZE = "@@declarations@@", re.compile("@@size:([^@]+)@@")
 
 

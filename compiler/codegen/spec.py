@@ -1,4 +1,4 @@
-"""What a kernel is before it becomes text: :class:`KernelSpec`.
+"""The description of a kernel before it is rendered as text: :class:`KernelSpec`.
 
 A kernel is a template with *hooks*: WGSL functions that load the template's operands and store its results.  Hooks are
 where fusion lives: ``load_a`` may dequantise, mask or gather; ``store`` adds a bias, applies an activation and writes

@@ -1,4 +1,4 @@
-"""What an ONNX file says, checked and typed, before any shape is known.
+"""The imported model: an ONNX file, validated and typed, before any shape is known.
 
 An :class:`ImportedModel` is immutable and made once per session; specialising it for input shapes never changes it.
 Nodes are in topological order and in the newest form of their operator.  Constants are sources: nothing large is read.
@@ -85,7 +85,7 @@ class ImportedGraph:
 
 @dataclass(frozen=True, slots=True)
 class ModelMetadata:
-    """What the file says about itself."""
+    """Metadata of the model file."""
 
     producer_name: str = ""
     producer_version: str = ""

@@ -1,4 +1,4 @@
-"""What the ONNX standard says about an operator at an opset: its version, and how many operands it takes."""
+"""Operator schemas of the ONNX standard: an operator's version at an opset, and its number of operands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What fusion gives: the groups, and why neighbours that are apart are apart."""
+"""The result of fusion: groups, and a remark for each pair of neighbours that was not fused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What inlining costs a kernel: how many elements it computes, and how deep its index arithmetic nests.
+"""The cost of inlining to a kernel: the elements it computes, and the nesting depth of its index arithmetic.
 
 A node that several inlined nodes read at different coordinates is computed once for each of them, and what it reads as
 often, so that a chain of ``x = Gather(x, x)`` doubles with every node.  A *place* is one coordinate tuple at which a
@@ -68,7 +68,7 @@ class Places:
 
 
 class InliningCost:
-    """Where each kernel computes the nodes that it inlines."""
+    """The places at which each kernel computes the nodes that it inlines."""
 
     def __init__(self, partition: Partition) -> None:
         self._partition = partition

@@ -1,4 +1,4 @@
-"""What fusion has decided so far, and what its steps ask of a graph."""
+"""The fusion decisions so far, and the facts about a graph that fusion's steps query."""
 
 from __future__ import annotations
 

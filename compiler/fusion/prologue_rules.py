@@ -16,7 +16,7 @@ from .rule import FusionRule
 
 #: Work of an inlined prologue, in simple operations, that a consumer may repeat
 LIGHT_WORK = 8
-#: The same where each repetition stands beside the loads of a whole column of weights: a product of few rows
+#: The same where each repetition comes with the loads of a whole column of weights: a product of few rows
 ROW_WORK = 24
 #: Work that several consumers may repeat each
 SHARED_WORK = 2
@@ -82,7 +82,7 @@ class Inlining:
 
     @cached_property
     def reuse(self) -> Reuse:
-        """How often the kernel that repeats most computes an element."""
+        """The degree of recomputation in the kernel that repeats the value most."""
         return max(self.kernels.values(), default=Reuse.ONCE)
 
     @property

@@ -1,4 +1,4 @@
-"""Where the bytes of constants lie: the implementations of :class:`~.graph.Source`.
+"""Storage of constants: the implementations of :class:`~.graph.Source`.
 
 A source is a promise of an array.  Weights are never read while a model is imported: a :class:`FileSource` names a
 range of a file, a :class:`BytesSource` a view into bytes that the caller holds.  Only small constants are inline.
@@ -176,7 +176,7 @@ class BytesSource:
 
 @dataclass(frozen=True, slots=True)
 class FileIdentity:
-    """What tells one state of a file from another without reading it."""
+    """Distinguishes versions of a file without reading its content."""
 
     path: str
     size: int

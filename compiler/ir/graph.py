@@ -29,7 +29,7 @@ Shape = tuple[Dim, ...]
 
 
 class Source(Protocol):
-    """Where the bytes of a constant lie: inline, or a range of a model or data file (read only when asked)."""
+    """The storage of a constant's bytes: inline, or a range of a model or data file (read only when asked)."""
 
     @property
     def key(self) -> str:

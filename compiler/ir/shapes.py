@@ -1,4 +1,4 @@
-"""What shape a tensor may have at most, whatever a device holds: the host must be able to hold its like."""
+"""Device-independent limits of tensor shapes: the host must be able to allocate a tensor of that shape."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ _COMMUTATIVE = frozenset({"Add", "Mul", "And", "Or", "Xor", "BitwiseAnd", "Bitwi
 
 
 def eliminate_common_subexpressions(graph: Graph) -> int:
-    """Merge equal nodes and equal constants; return how many another one stands for now."""
+    """Merge equal nodes and equal constants; return how many were replaced."""
     merged = _merge_constants(graph)
     outputs = {id(value) for value in graph.outputs}
     first: dict[Hashable, Node] = {}

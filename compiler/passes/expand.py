@@ -18,7 +18,7 @@ MAX_DEPTH = 32
 def expand(graph: Graph, limits: Limits = DEFAULT_LIMITS) -> int:
     """Run every ``OpDef.expand`` in ``graph`` and in the bodies of its nodes; return the number of nodes replaced.
 
-    A decomposition stands where its node stood, so the order of nodes stays topological; its nodes have the origins of
+    A decomposition takes its node's position, so the order of nodes stays topological; its nodes have the origins of
     the node that they replace.
     """
     pending = deque((node, 0) for node in graph.nodes)
@@ -53,7 +53,7 @@ def expand(graph: Graph, limits: Limits = DEFAULT_LIMITS) -> int:
 def _replace(graph: Graph, node: Node, results: list[Value]) -> None:
     """Let readers of ``node`` read ``results``, and let go of its operands.
 
-    Results of trailing outputs that nobody reads may be left out.
+    Results of trailing outputs without readers may be omitted.
     """
     for old, new in zip(node.outputs, results):
         if old.dtype != new.dtype or not _same_shape(old, new):

@@ -1,4 +1,4 @@
-"""What is compiled to one plan, and its state on the way there."""
+"""The unit of compilation to one plan, and its state between passes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..precision.float16_storage import HalfStorage
 
 @dataclass(frozen=True)
 class CompilationUnit:
-    """What becomes one plan: a model with the shapes of its inputs, or a stage of a program."""
+    """The source of one plan: a model with the shapes of its inputs, or a stage of a program."""
 
     specialise: Callable[[Limits], Graph]  #: returns the graph with every size known; passes change it
     nodes: Sequence[ImportedNode] = ()  #: that the graph is made from

@@ -4,7 +4,7 @@ Queries, keys and values are three products of one tensor, gates and their partn
 activation once, fills a GPU better and is one call; its parts are slices, which consumers read in place.  Constant
 addends of the columns join the same way, so that they stay in the product's kernel.
 
-What would be lost is the rest of the epilogues: arithmetic behind a part moves to whoever reads it.  So products join
+What would be lost is the rest of the epilogues: arithmetic behind a part moves to its consumer.  So products join
 where views alone follow each of them, or where two of them meet again (gated units: one product and one elementwise
 kernel in place of two products).  Whether they do depends on no size of the activation: plans for different shapes
 share the joined weight.

@@ -1,4 +1,4 @@
-"""Where the values of a run lie: the buffer and the range of each."""
+"""The memory of a run's values: the buffer and the range of each."""
 
 from __future__ import annotations
 

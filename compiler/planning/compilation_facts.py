@@ -1,4 +1,4 @@
-"""What a plan records of its compilation: how each ONNX node is computed, and why neighbours are kernels apart."""
+"""The compilation record of a plan: how each ONNX node is computed, and why neighbours are separate kernels."""
 
 from __future__ import annotations
 

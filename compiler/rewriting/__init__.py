@@ -1,1 +1,1 @@
-"""How graphs are built and rewritten: the typed builder and declarative rules."""
+"""Construction and rewriting of graphs: the typed builder and declarative rules."""

@@ -62,7 +62,7 @@ def _mentions_index(attribute: Any) -> bool:
 
 
 class Facts:
-    """What rules ask about the graph beyond a node's own neighbourhood."""
+    """Facts about the graph beyond a node's own neighbourhood, for rules."""
 
     def __init__(self, graph: Graph, limits: Limits = DEFAULT_LIMITS) -> None:
         self.limits = limits

@@ -1,8 +1,8 @@
-"""Which values decide: what they are says how large tensors become, which elements are chosen, or which nodes run.
+"""Backward slice from control decisions: values that determine shapes, selected elements, or the nodes that run.
 
 In half precision a program must take the decisions of the float32 one, so neither what decides is rounded nor anything
-that it is computed from (:mod:`.float16_storage`).  Found on names, for nodes that may not be imported yet: a nested
-graph is looked at as the file has it.  What cannot be told counts as deciding.
+that it is computed from (:mod:`.float16_storage`).  The analysis works on names, because nodes may not be imported yet:
+nested graphs are read in the form of the file.  It is conservative: an undetermined value counts as deciding.
 """
 
 from __future__ import annotations

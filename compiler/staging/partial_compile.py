@@ -4,14 +4,14 @@ A *program* is a list of :class:`PendingNode`.  :func:`advance` runs the special
 the values at hand.  A node waits when
 
 * it needs the elements of a value while compiling (a shape, a count, a condition) and they are not known yet: the value
-  is *wanted*, and once somebody has read it the node can go on;
-* it is a Loop or Scan that cannot be written out: somebody runs it step by step;
-* the compiler *refuses* it: another provider runs it, or nobody;
+  is *wanted*, and once it has been read the node can proceed;
+* it is a Loop or Scan that cannot be unrolled: the program runs it step by step;
+* the compiler *refuses* it: only another provider may run it;
 * it reads what a waiting node computes.
 
-An If whose condition is known is replaced by the nodes of the branch that is taken; nobody looks at the other one.
+An If whose condition is known is replaced by the nodes of the branch that is taken; the other one is never inspected.
 
-Values go by the qualified names of :mod:`.program_graph`.
+Values are identified by the qualified names of :mod:`.program_graph`.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Operand:
 
 @dataclass
 class Advance:
-    """How far :func:`advance` came.  ``pending`` are the nodes that wait, in order."""
+    """The result of :func:`advance`; ``pending`` are the nodes that wait, in order."""
 
     graph: Graph
     operands: Mapping[str, Operand]
@@ -118,7 +118,7 @@ def advance(
 
     ``refused`` and ``waiting`` are nodes that turned out to be so after an earlier attempt.  ``parts`` keeps what nodes
     were split into: they are the same nodes then whenever that happens.  Raises errors that no other provider and no
-    later stage can mend.
+    later stage can resolve.
     """
     kept = {} if parts is None else parts
     return _Advancing(name, operands, constants, limits, open_branch, refused, waiting, kept).run(nodes)
@@ -331,7 +331,7 @@ def _forget_frames(error: ShaderloomError) -> ShaderloomError:
 
 
 class _Names(Scope):
-    """What the body of a Loop or Scan sees of the program around it."""
+    """The scope of the enclosing program as visible in the body of a Loop or Scan."""
 
     def __init__(self, scope: ProgramScope, lookup: Callable[[str], Value]) -> None:
         super().__init__(scope.graph, None)

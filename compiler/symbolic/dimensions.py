@@ -39,7 +39,7 @@ def dimension_variable(name: str, low: int, step: int = 1) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Dimension:
-    """What the name of a variable says of a dimension: its sizes are ``step * variable + offset``."""
+    """A dimension, decoded from the name of its variable: its sizes are ``step * variable + offset``."""
 
     name: str
     step: int = 1

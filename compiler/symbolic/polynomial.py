@@ -643,7 +643,7 @@ def text(value: Dim) -> str:
 def transform(value: Dim, replace: Callable[[Atom], Dim | None], memo: dict[Atom, Dim] | None = None) -> Dim:
     """Rebuild ``value`` bottom-up; ``replace`` may give another index for an atom (None keeps it).
 
-    ``memo`` keeps what became of each atom, for further calls with the same ``replace``.
+    ``memo`` caches the replacement of each atom, for further calls with the same ``replace``.
     """
     if not isinstance(value, Index):
         return value

@@ -1,4 +1,4 @@
-"""Where Winograd's filtering pays, and with which tiles."""
+"""Cost model of Winograd convolution: whether it pays, and with which tiles."""
 
 from __future__ import annotations
 
