@@ -1,6 +1,6 @@
 """The public names: each is documented, and is in the reference of the API.
 
-Covers: shaderloom/__init__.py, docs/reference/.
+Covers: shaderloom/__init__.py, docs/reference/, tools/cli_reference.py.
 """
 
 import inspect
@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import shaderloom
+from tools.cli_reference import cli_reference
 
 REFERENCE = Path(__file__).resolve().parents[2] / "docs" / "reference"
 NAMES = [name for name in shaderloom.__all__ if not name.startswith("__")]
@@ -52,3 +53,12 @@ def test_the_reference_has_every_public_name_once():
     text = "\n".join(path.read_text(encoding="utf-8") for path in sorted(REFERENCE.glob("*.rst")))
     listed = re.findall(r"^\.\. auto(?:class|function|exception):: shaderloom\.(\w+)$", text, re.MULTILINE)
     assert sorted(listed) == sorted(NAMES)
+
+
+def test_every_option_of_every_command_says_what_it_is():
+    text = cli_reference()
+    sections = dict(re.findall(r"^## (shaderloom [\w ]+)\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL))
+    assert {"shaderloom run", "shaderloom serve", "shaderloom cache clear"} <= set(sections)
+    assert "| `--dynamic` `NAME=LOW:HIGH[:STEP]` |" in sections["shaderloom run"]
+    assert "\nshaderloom run resnet50.onnx\n" in sections["shaderloom run"]
+    assert re.findall(r"^.*\|  \|$", text, re.MULTILINE) == []
