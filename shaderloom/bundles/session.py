@@ -133,12 +133,12 @@ def check_device(manifest: Manifest, device: Device) -> None:
 
 def model_header(manifest: Manifest) -> ModelHeader:
     """Build the model header from the manifest."""
-    told = {name: value for name, value in manifest.model.items() if name in ModelMetadata.__dataclass_fields__}
+    metadata = {name: value for name, value in manifest.model.items() if name in ModelMetadata.__dataclass_fields__}
     return ModelHeader(
         inputs=tuple(map(_port, manifest.inputs)),
         overridable=tuple(map(_port, manifest.overridable)),
         outputs=tuple(map(_port, manifest.outputs)),
-        metadata=ModelMetadata(**told),
+        metadata=ModelMetadata(**metadata),
         nodes=manifest.nodes,
         files={},
     )

@@ -113,7 +113,7 @@ class Diagnostician:
                 continue
             found.add(number)
             for operand in facts.calls[number].reads:
-                if operand in writers and self.check.where(facts.tensors[operand]) not in self.good:
+                if operand in writers and self.check.onnx_tensor(facts.tensors[operand]) not in self.good:
                     pending.append(writers[operand])
         return sorted(found)
 
@@ -224,7 +224,7 @@ class Diagnostician:
         calls = list(wanted.values())
         for found in observe(self.check.device, plan, self.check.pool, self.check.feeds, calls):
             for tensor, array in found.results:
-                key = self.check.where(tensor)
+                key = self.check.onnx_tensor(tensor)
                 if key is None or key not in wanted or not self.expected.knows(key[1], key[0]):
                     continue
                 if not self.expected.compare(key[1], array, key[0]).is_close:

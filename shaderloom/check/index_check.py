@@ -177,9 +177,9 @@ class IndexCheck:
         if name in graph.constants:
             return None if name in self._feeds else graph.constants[name]
         home = self._source.home(graph.name, name)
-        if home is None or name not in home.given or (home.outer is None and name in self._feeds):
+        if home is None or name not in home.sources or (home.outer is None and name in self._feeds):
             return None
-        return home.given[name]
+        return home.sources[name]
 
     def _operand(self, name: str, graph: ImportedGraph, place: Place, is_static: bool) -> Value | None:
         """Return an operand with its shape, and its elements if ``is_static``; its dtype is a placeholder."""

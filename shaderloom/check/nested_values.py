@@ -94,7 +94,7 @@ class NestedValues:
         home = self._model.home(place.graph, name)
         if home is None:
             raise KeyError(name)
-        constant = home.given.get(name)
+        constant = home.sources.get(name)
         if constant is not None and name not in self._feeds:
             return constant
         if home.outer is None:
@@ -136,7 +136,7 @@ class NestedValues:
         seen = {name: self._value(around, name) for name in visible}
         constants = {name: value for name, value in seen.items() if isinstance(value, Constant)}
         given = {**{name: value for name, value in seen.items() if name not in constants}, **inputs}
-        constants.update((name, value) for name, value in graph.given.items() if value is not None)
+        constants.update((name, value) for name, value in graph.sources.items() if value is not None)
         types = {name: type_of(value) for name, value in given.items()}
         key = (graph.path, *((name, kind.SerializeToString()) for name, kind in types.items()))
         if key not in self._runs:

@@ -44,7 +44,7 @@ class OnnxGraph:
         return {name: index for index, node in enumerate(self.proto.node) for name in node.output if name}
 
     @cached_property
-    def given(self) -> dict[str, Constant | None]:
+    def sources(self) -> dict[str, Constant | None]:
         """Names that no node computes: initializers with their message, and inputs."""
         found: dict[str, Constant | None] = {port.name: None for port in self.proto.input}
         found.update((tensor.name, tensor) for tensor in self.proto.initializer)
@@ -56,7 +56,7 @@ class OnnxGraph:
         """Names that its nodes, or its outputs, may capture from the enclosing graphs."""
         read = dict.fromkeys(name for node in self.proto.node for name in names_read(node))
         read.update(dict.fromkeys(port.name for port in self.proto.output))
-        return [name for name in read if name not in self.producers and name not in self.given]
+        return [name for name in read if name not in self.producers and name not in self.sources]
 
 
 class OnnxModel:
@@ -126,7 +126,7 @@ class OnnxModel:
     def home(self, path: str, name: str) -> OnnxGraph | None:
         """Return the graph that defines a name visible in the graph ``path``, or None."""
         graph: OnnxGraph | None = self.graphs[path]
-        while graph is not None and name not in graph.producers and name not in graph.given:
+        while graph is not None and name not in graph.producers and name not in graph.sources:
             graph = None if graph.outer is None else self.graphs[graph.outer]
         return graph
 

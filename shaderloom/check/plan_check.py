@@ -94,7 +94,7 @@ class PlanCheck:
 
     # -- tensors of the model ------------------------------------------------------------------------------------------
 
-    def where(self, tensor: TensorFacts) -> tuple[Place, str] | None:
+    def onnx_tensor(self, tensor: TensorFacts) -> tuple[Place, str] | None:
         """Return the graph and the name of the ONNX tensor that a plan's tensor corresponds to, None if no node
         computes it.
         """
@@ -109,7 +109,7 @@ class PlanCheck:
         found: dict[tuple[Place, str], int] = {}
         for number in range(len(plan.calls)):
             for row in plan.facts.results(number):
-                key = self.where(row)
+                key = self.onnx_tensor(row)
                 if key is not None:
                     found.setdefault(key, number)
         return found
@@ -132,7 +132,7 @@ class PlanCheck:
             self.expected.progress("comparing tensors", found.call, total)
             observed[found.call] = found
             for tensor, array in found.results:
-                key = self.where(tensor)
+                key = self.onnx_tensor(tensor)
                 if key is not None and key not in finished and self.expected.knows(key[1], key[0]):
                     finished.add(key)
                     rows.append(self.row(key[1], array, found.call, key[0]))
@@ -157,7 +157,7 @@ class PlanCheck:
             if any(not_finite(self.feeds[row.name]) for row in self._inputs(operands)):
                 continue
             row, call = observation.tensor, plan.calls[number]
-            key = self.where(row)
+            key = self.onnx_tensor(row)
             known = None if key is None else self.expected.value(key[1], key[0])
             watches.append(
                 Watch(

@@ -147,26 +147,26 @@ class RunChecker(Observer):
             if not row.difference.is_close:
                 self._add(row)
                 if self._result.diagnosis is None:
-                    text = "it is not what the step before, or what stands before the loop, has given"
+                    text = "it differs from the result of the step before, or from the initial value of the loop"
                     self._result.diagnosis = _unknown(row, text)
 
-    def after_step(self, step: Step, made: Mapping[str, RuntimeValue], around: tuple[int, ...]) -> None:
+    def after_step(self, step: Step, results: Mapping[str, RuntimeValue], around: tuple[int, ...]) -> None:
         found: dict[_Key, str] = {}
-        for name in made:
+        for name in results:
             key = self._key(name, around)
             if key is not None:
                 found[key] = name
         self._expected.expect_all(found)
         looked = self._looked if self._looked is not None and self._looked[0] is step else None
         for key, name in found.items():
-            array = _array(made[name])
+            array = _array(results[name])
             if array is None or not self._expected.knows(key[1], key[0]):
                 continue
             call = None if looked is None else writer_of(looked[1].plan, name)
             if looked is not None and call is not None:
                 row = looked[1].row(key[1], array, call, key[0])
             else:
-                row = self._compare(key, array, _maker(step, made[name]))
+                row = self._compare(key, array, _maker(step, results[name]))
             kept = self._rows.get(key)
             if kept is not None and (not kept.difference.is_close or row.difference.is_close):
                 continue
@@ -215,7 +215,7 @@ class RunChecker(Observer):
     def _not_a_kernel(self, step: Step, row: Row, *, was_right: bool) -> Diagnosis:
         """Return the cause of a difference in a value that no kernel computed."""
         if was_right:
-            return _unknown(row, "its kernel was right in a run of its stage that was looked at, and wrong in the next")
+            return _unknown(row, "its kernel was right in the observed run of its stage, and wrong in the next")
         if isinstance(step, CpuStep):
             found = _unknown(row, f"the cpu provider runs the node: {step.refusal.reason}")
             found.kind = "cpu"
@@ -227,11 +227,13 @@ class RunChecker(Observer):
             return _unknown(
                 row, "every step of the loop is right that was compared: its results are put together wrongly"
             )
-        return _unknown(row, "no kernel has made it: it was computed while compiling, on the host, or is another value")
+        return _unknown(
+            row, "no kernel computed it: it was folded at compile time, computed on the host, or is another value"
+        )
 
     def _elsewhere(self, row: Row) -> Diagnosis:
         """Return a diagnosis for an output that differs although nothing differed in the observed run."""
-        return _unknown(row, "in the run that was looked at, all values were right: results change from run to run")
+        return _unknown(row, "in the observed run all values were right: results change from run to run")
 
 
 class Arrays(Mapping[str, np.ndarray]):
@@ -278,8 +280,8 @@ class _FirstRun(Observer):
                 if found is not None and found[0] == "main":
                     self.names[found[1]] = None
 
-    def after_step(self, step: Step, made: Mapping[str, RuntimeValue], around: tuple[int, ...]) -> None:
-        for name in made:
+    def after_step(self, step: Step, results: Mapping[str, RuntimeValue], around: tuple[int, ...]) -> None:
+        for name in results:
             key = self._checker._key(name, around)
             if key is None or key[0] != MAIN:
                 continue

@@ -50,7 +50,7 @@ def _operands(expected: Expectations, place: Place, node: onnx.NodeProto) -> tup
         where = None if home is None else expected.source.place_of(home.path, place.steps)
         if home is None or where is None:
             return None
-        constant = home.given.get(name)
+        constant = home.sources.get(name)
         if home.outer is None and name in expected.feeds:
             values[name] = expected.feeds[name]
         elif constant is not None:

@@ -33,7 +33,7 @@ def command(
     from ..serve.files import bundle_resources, page_resources, runner_resources, text_resource
     from ..serve.site import Site
 
-    Bundle(bundle).close()  # a bundle that is damaged at first sight is told of here rather than on the page
+    Bundle(bundle).close()  # a visibly damaged bundle is reported here rather than on the page
     files = open_files(bundle)
     resources = {
         **page_resources(),

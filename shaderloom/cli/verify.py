@@ -53,8 +53,8 @@ def command(
         )
     else:
         for result in results:
-            told = result.reason or f"agrees ({result.error:.2g} of its largest magnitude)"
-            typer.echo(f"{result.sample}: output '{result.output}' {told}")
+            verdict = result.reason or f"agrees ({result.error:.2g} of its largest magnitude)"
+            typer.echo(f"{result.sample}: output '{result.output}' {verdict}")
         samples = (
             f"{count_text(len(manifest.samples), 'sample')} run on {name}" if manifest.samples else "no samples to run"
         )

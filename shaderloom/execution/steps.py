@@ -41,7 +41,7 @@ class Observer:
     def before_iteration(self, inputs: Mapping[str, RuntimeValue], around: tuple[int, ...]) -> None:
         """Receive the ``inputs`` of a loop body, by qualified name, before each step."""
 
-    def after_step(self, step: Step, made: Mapping[str, RuntimeValue], around: tuple[int, ...]) -> None:
+    def after_step(self, step: Step, results: Mapping[str, RuntimeValue], around: tuple[int, ...]) -> None:
         """Receive the new values of a step, by qualified name, after it ran."""
 
 

@@ -81,19 +81,19 @@ class ModelHeader:
 
     @classmethod
     def of(cls, model: ImportedModel) -> ModelHeader:
-        told = model.metadata
+        metadata = model.metadata
         return cls(
             inputs=tuple(_port(port) for port in model.inputs),
             overridable=tuple(_port(port) for port in model.overridable),
             outputs=tuple(_port(port) for port in model.outputs),
             metadata=ModelMetadata(
-                told.producer_name,
-                told.domain,
-                told.description,
-                told.graph_name,
-                told.graph_description,
-                told.version,
-                dict(told.custom_metadata_map),
+                metadata.producer_name,
+                metadata.domain,
+                metadata.description,
+                metadata.graph_name,
+                metadata.graph_description,
+                metadata.version,
+                dict(metadata.custom_metadata_map),
             ),
             nodes=model.nodes_in_file,
             files={

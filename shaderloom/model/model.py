@@ -81,7 +81,7 @@ class Model:
         """Open a model.  ``options`` are passed to the compiler and must be JSON values; they are part of cache keys.
 
         ``dimensions`` fixes named dimensions of the inputs, by name and by denotation.  With an
-        ``external_data_loader`` nothing is kept on the disk: nobody knows whether the data is still the same.  With
+        ``external_data_loader`` nothing is kept on the disk: whether the data has changed is unknowable.  With
         ``keep_refused`` nodes that the compiler cannot read are left to another provider.  ``tune`` measures the
         configurations of each new shape (see docs/guide/tuning.md).
 

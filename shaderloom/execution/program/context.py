@@ -82,7 +82,7 @@ class ProgramContext:
         if key not in self._branches:
             side = "then_branch" if taken else "else_branch"
             self._branches[key] = branch_nodes(item, taken)
-            self.place(item, "folded", f"the condition is known when its stage is compiled: {side} stands in its place")
+            self.place(item, "folded", f"the condition is known when its stage is compiled: {side} replaces it")
         return self._branches[key]
 
     def place(self, item: PendingNode, provider: str, reason: str) -> None:

@@ -113,8 +113,8 @@ class Program:
             held_before = {} if record.observer is None else dict(env)
             step.run(env, targets, record)
             if record.observer is not None:
-                made = {name: held for name, held in env.items() if held_before.get(name) is not held}
-                record.observer.after_step(step, made, record.around)
+                results = {name: held for name, held in env.items() if held_before.get(name) is not held}
+                record.observer.after_step(step, results, record.around)
             state = following
             live = set(state.live)
             for name in [name for name in env if name not in live]:

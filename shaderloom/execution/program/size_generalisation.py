@@ -97,9 +97,11 @@ class GeneralisedShape:
     def size_inputs(self, operands: Mapping[str, Operand]) -> dict[str, SizeInput]:
         """Return inputs, by name, for the symbols that no axis of the operands determines."""
         exact = {place: size.symbol for place, size in self.sizes.items() if not size.offset}
-        told = {symbol for (name, _), symbol in exact.items() if operands[name].known is None}
+        determined = {symbol for (name, _), symbol in exact.items() if operands[name].known is None}
         return {
-            f"rows of {symbol.name}": SizeInput(*place, symbol) for place, symbol in exact.items() if symbol not in told
+            f"rows of {symbol.name}": SizeInput(*place, symbol)
+            for place, symbol in exact.items()
+            if symbol not in determined
         }
 
 
