@@ -76,6 +76,22 @@ def test_templates_are_found_as_resources():
     assert all(file.name.endswith(".wgsl.j2") and file.read_text(encoding="utf-8").strip() for file in files)
 
 
+def documents():
+    """The pages of the repository."""
+    return sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "bench").rglob("*.md")])
+
+
+def test_prose_is_wrapped():
+    """Lines of pages that people write, but for tables and code, have at most 120 columns."""
+    long = []
+    for document in documents():
+        text = document.read_text(encoding="utf-8")
+        prose = re.sub(r"^```.*?^```$|^    .*?$", "", text, flags=re.MULTILINE | re.DOTALL)
+        if "; do not edit." not in text:
+            long += [(document.name, line) for line in prose.splitlines() if len(line) > 120 and line[0] != "|"]
+    assert long == []
+
+
 def test_documents_name_files_that_exist():
     """Files of the project in code quotes, and the targets of links."""
     folders = (*FOLDERS, "tests", "docs", "bench", "examples", "tools")
@@ -84,8 +100,7 @@ def test_documents_name_files_that_exist():
     known = {f"/{path.relative_to(ROOT).as_posix()}" for path in paths}
     named = re.compile(r"`((?:[\w*.-]+/)*[\w*-]+\.(?:py|j2|toml|css)|(?:[\w-]+/)+)`")
     missing = []
-    documents = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "bench").rglob("*.md")]
-    for document in sorted(documents):
+    for document in documents():
         text = document.read_text(encoding="utf-8")
         for name in named.findall(text):
             source = name.removeprefix("shaderloom/") or name  # as it is named in an installed package
