@@ -1,0 +1,37 @@
+"""Docstrings of functions say what the function does, in the imperative."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+
+#: First words of docstrings that name a thing, or ask about one, instead of saying what a function does
+NO_VERBS = frozenset(
+    "the a an whether what which where how when why of for as from to in on with without all every each any no one two "
+    "both same only not it its this that these those there if because positions names elements numbers values shapes "
+    "rows columns inputs outputs everything nothing something".split()
+)
+
+
+def test_functions_are_described_in_the_imperative() -> None:
+    """ "Return ...", "Fold ...": properties and special methods apart."""
+    wrong = []
+    for folder in ("compiler", "runtime", "shaderloom"):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            if any(parent.is_symlink() for parent in path.parents):
+                continue
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) or _is_property(node):
+                    continue
+                text = ast.get_docstring(node) or ""
+                first = text.split(maxsplit=1)[0].strip(".,:;").lower() if text else ""
+                if first in NO_VERBS or first.startswith("`"):
+                    wrong.append(f"{path.relative_to(ROOT)}:{node.lineno} {node.name}: {text.splitlines()[0]}")
+    assert wrong == []
+
+
+def _is_property(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    names = {getattr(decorator, "id", getattr(decorator, "attr", "")) for decorator in node.decorator_list}
+    return bool(names & {"property", "cached_property", "setter"})
