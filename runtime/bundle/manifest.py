@@ -51,7 +51,8 @@ class Part:
 class PlanRecord:
     """``shapes`` has the inputs that must be fed: numbers, or names of dynamic dimensions.
 
-    ``software`` is the key of the same plan with kernels for adapters that compute on the CPU; None if there is none.
+    ``software`` is the key of the same plan with kernels for adapters that compute on the CPU, its own where it suits
+    them; None if there is none.
     """
 
     key: str

@@ -99,7 +99,7 @@ class BundleWriter:
 
     def add_plan(self, plan: Plan, shapes: Mapping[str, Sequence[int | str]], software: Plan | None = None) -> None:
         """Write a plan whose weights were added, and its shaders; ``software`` is the same for adapters on the CPU."""
-        for each in (plan,) if software is None else (plan, software):
+        for each in (plan,) if software is None or software.key == plan.key else (plan, software):
             for kernel in each.kernels:
                 if shader_file(kernel.key) not in self._files:
                     self._write(shader_file(kernel.key), [kernel.wgsl.encode()])

@@ -73,9 +73,9 @@ def compile_bundle(
 
     ``shapes`` has the input shapes of each shape key; inputs that one does not name keep the shape that the model
     declares.  ``target`` is one of :data:`TARGETS`.  ``software`` adds to each plan one with kernels for adapters that
-    compute on the CPU, which runners take there; by default for the target ``web``.  ``sample`` runs the model
-    for each key on ``device``, with ``sample_inputs`` where their shapes fit, else random ones, and keeps inputs and
-    outputs.
+    compute on the CPU, which runners take there; by default for the targets ``web`` and ``native``.  ``sample`` runs
+    the model for each key on ``device``, with ``sample_inputs`` where their shapes fit, else random ones, and keeps
+    inputs and outputs.
 
     ``precision="float16"`` stores weights and tensors as halves where they fit: what they reach is found with numpy, on
     the same inputs (see docs/guide/precision.md).
@@ -87,7 +87,7 @@ def compile_bundle(
     report = progress or (lambda what, done, total: None)
     compiled_for = _profile(target, device)
     if software is None:
-        software = target == "web"
+        software = target in ("web", "native")
     chosen = {**(options or {}), **({} if precision == "float32" else {"precision": precision})}
     opened = Model(model, dynamic=dynamic, cache=False, options=chosen, progress=progress)
     try:
@@ -107,16 +107,12 @@ def compile_bundle(
                 report(f"compiling for {variant.key}", 0, 0)
                 plan = _compile(opened, variant, compiled_for, writer)
                 plans.append(plan)
-                other = None
-                if software:
+                other = plan if compiled_for.kind == "cpu" else None
+                if software and other is None:
                     report(f"compiling for {variant.key} on software adapters", 0, 0)
-                    on_cpu = replace(compiled_for, kind="cpu")
-                    other = _compile(opened, variant, on_cpu, writer)
-                if other is not None and other.key != plan.key:
+                    other = _compile(opened, variant, replace(compiled_for, kind="cpu"), writer)
                     alternatives.append(other)
-                    writer.add_plan(plan, variant.key.to_json(), other)
-                else:
-                    writer.add_plan(plan, variant.key.to_json())
+                writer.add_plan(plan, variant.key.to_json(), other)
             if sample:
                 _add_samples(opened, variants, plans, writer, feeds, device, report)
             return writer.finish(**_facts(opened, [*plans, *alternatives], compiled_for, target))

@@ -105,6 +105,12 @@ class BundlePlans:
             known = "; ".join(map(str, self._records))
             raise InputError(f"the bundle was not compiled for {key}", hint=f"it was for {known}")
         if profile.kind == "cpu":
+            if record.software is None:
+                raise DeviceError(
+                    f"the bundle's plan was compiled for GPUs, and {profile.adapter} computes on the CPU: "
+                    "its driver may end long loops early",
+                    hint="compile it again with --software, or open it on a GPU",
+                )
             record = record.for_software()
         return Compiled(self._bundle.plan(record), True, (time.perf_counter() - start) * 1e3)
 

@@ -48,7 +48,8 @@ def command(
         bool | None,
         typer.Option(
             "--software/--no-software",
-            help="Add kernels for adapters that compute on the CPU, as in a browser without a GPU. Default: for web.",
+            help="Add kernels for adapters that compute on the CPU, as in a browser without a GPU. "
+            "Default: for web and native.",
         ),
     ] = None,
     f16: HalfOption = False,

@@ -289,9 +289,12 @@ def test_software_adapters_have_plans_of_their_own(tmp_path):
             assert (plan.inputs, plan.outputs) == (software.inputs, software.outputs)
             assert not any(kernel.workgroup_bytes for kernel in software.kernels)
         assert set(other.manifest.files) < set(bundle.manifest.files)
-    assert product_bundle(tmp_path / "native", 64, target="native").name == "native"
-    with Bundle(tmp_path / "native") as bundle:
-        assert bundle.manifest.plans[0].software is None
+    with Bundle(product_bundle(tmp_path / "native", 64, target="native")) as bundle:
+        (record,) = bundle.manifest.plans
+        assert record.software not in (None, record.key)
+    with Bundle(product_bundle(tmp_path / "cpu", 64, target="web-software")) as bundle:
+        (record,) = bundle.manifest.plans
+        assert record.software == record.key, "the plan is for such adapters"
 
 
 # -- weights on the host ----------------------------------------------------------------------------------------------

@@ -50,6 +50,18 @@ def test_the_kind_of_the_adapter_chooses_the_kernels(tmp_path, kind):
         assert chosen.key == (record.software if kind == "cpu" else record.key)
 
 
+def test_plans_for_gpus_alone_are_refused_on_software_adapters(tmp_path):
+    """Their loops may be longer than a software driver runs them, and it says nothing."""
+    with Bundle(product_bundle(tmp_path / "b", 64, target="native", software=False)) as bundle:
+        source = BundlePlans(bundle, Caps())
+        shapes = {"x": (64, 64)}
+        key = shape_key(source.header, shapes, {})
+        assert source.compile(key, shapes, replace(WEB, kind="discrete")).plan.key == bundle.manifest.plans[0].key
+        with pytest.raises(shaderloom.DeviceError, match="compiled for GPUs") as caught:
+            source.compile(key, shapes, replace(WEB, kind="cpu", adapter="llvmpipe"))
+        assert "--software" in str(caught.value)
+
+
 @pytest.mark.parametrize("target", ["web", "web-software"])
 @pytest.mark.parametrize("as_zip", [False, True], ids=["folder", "zip"])
 def test_results_are_those_of_the_reference(web_device, tmp_path, as_zip, target):
