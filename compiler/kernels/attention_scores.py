@@ -17,8 +17,8 @@ from ..symbolic import expr as ex
 from ..symbolic import polynomial as ix
 from ..symbolic.expr import Expr
 from ..symbolic.polynomial import Dim
+from .family import family_of
 from .groups import Scores
-from .products.gemm import GEMM
 
 #: Nodes between a product and the softmax that are looked at
 SEARCHED = 64
@@ -58,8 +58,8 @@ def _products(anchor: Node, operators: Registry) -> list[tuple[Node, set[Node]]]
         if node in seen:
             continue
         seen.add(node)
-        definition = operators.of(node)
-        if definition.family == GEMM.name:
+        definition, family = operators.of(node), family_of(node)
+        if family is not None and family.gives_scores:
             found.append(node)
         elif definition.is_map:
             operands = [value.producer for value in definition.data_inputs(node)]

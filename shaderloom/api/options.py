@@ -208,7 +208,7 @@ def _size(size: int) -> int:
     return int(size)
 
 
-@dataclass
+@dataclass(slots=True)
 class RunOptions:
     """Options of one run.
 

@@ -85,7 +85,7 @@ def initialise_providers(
         if len(failures) == 1:
             raise failures[0][1]
         reasons = "; ".join(f"'{name}': {error}" for name, error in failures)
-        raise DeviceError(f"none of the providers can be had: {reasons}") from failures[0][1]
+        raise DeviceError(f"none of the providers is available: {reasons}") from failures[0][1]
     for name, reason in failures:
         notify(f"provider '{name}' is dropped: {reason}", severity=severity, stacklevel=4)
     return tuple(ready)

@@ -44,6 +44,7 @@ class Gemm(ProductFamily):
     """``loom.MatMul``."""
 
     name = "gemm"
+    gives_scores = True
 
     def reuse(self, region: Region, user: Node, operand: Value) -> Reuse:
         """Return ``FEW`` for A with few rows, which are computed again beside the loads of a column of weights."""

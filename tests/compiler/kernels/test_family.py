@@ -57,11 +57,11 @@ def test_nobody_tests_the_name_of_a_family():
                 continue
             sides = (node.left, *node.comparators)
             names = [side for side in sides if isinstance(side, ast.Attribute | ast.Name)]
-            if any((side.attr if isinstance(side, ast.Attribute) else side.id) == "family" for side in names) and any(
-                isinstance(inner, ast.Constant) and isinstance(inner.value, str)
-                for side in sides
-                for inner in ast.walk(side)
-            ):
+            asks = any((side.attr if isinstance(side, ast.Attribute) else side.id) == "family" for side in names)
+            inner = [part for side in sides for part in ast.walk(side)]
+            by_text = any(isinstance(part, ast.Constant) and isinstance(part.value, str) for part in inner)
+            by_name = any(isinstance(part, ast.Attribute) and part.attr == "name" for part in inner)
+            if asks and (by_text or by_name):
                 found.append(f"{path.relative_to(COMPILER)}:{node.lineno}")
     assert found == []
 

@@ -153,7 +153,10 @@ def test_option_names_are_those_of_onnxruntime():
 def test_run_option_names_are_those_of_onnxruntime():
     names = {name for name in dir(onnxruntime.RunOptions()) if not name.startswith("_")}
     absent = {"add_active_adapter", "training_mode"}
-    assert {name for name in names - absent if not hasattr(shaderloom.RunOptions(), name)} == set()
+    ours = shaderloom.RunOptions()
+    assert {name for name in names - absent if not hasattr(ours, name)} == set()
+    with pytest.raises(AttributeError, match="terminat"):
+        ours.terminat = True
 
 
 def test_session_and_binding_names_are_those_of_onnxruntime(session, model):
