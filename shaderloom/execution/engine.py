@@ -125,7 +125,7 @@ class WgpuEngine:
 
     def run(self, feeds: Mapping[str, Feed], targets: Mapping[str, Target]) -> dict[str, Any]:
         """Return outputs by name; see :meth:`Executor.run`."""
-        shapes = {name: feed.shape for name, feed in feeds.items()}
+        shapes = self._shapes_of(feeds)
         while True:
             ready = self._as_one_plan(self._find, shapes, feeds)
             if ready is None:
@@ -176,7 +176,7 @@ class WgpuEngine:
 
     def _record(self, feeds: Mapping[str, Feed], targets: Mapping[str, Target], record: RunRecord) -> dict[str, Any]:
         """Run the model, in one or several steps, and record what is executed."""
-        shapes = {name: feed.shape for name, feed in feeds.items()}
+        shapes = self._shapes_of(feeds)
         ready = self._as_one_plan(self._find, shapes, feeds)
         if ready is None:
             return self._run_steps(feeds, targets, record)
@@ -194,6 +194,10 @@ class WgpuEngine:
 
         assert self.model is not None, "plans of a bundle are not made again"
         return compile_unit(self.model.unit(shapes), self.model.compilation(self.device.profile).without(disabled))
+
+    def _shapes_of(self, feeds: Mapping[str, Feed]) -> dict[str, tuple[int, ...]]:
+        """Return the shapes that choose a plan; none for a program of several steps, whose feeds may be sequences."""
+        return {} if self._always_in_steps else {name: feed.shape for name, feed in feeds.items()}
 
     # -- one step or several -------------------------------------------------------------------------------------------
 
