@@ -12,6 +12,7 @@ import typer
 
 from ..version import __version__
 from . import cache, check, compile, devices, inspect, profile, repro, run, serve, tune, verify
+from .common import refused_by_system
 from .usage import INTERRUPTED, Commands
 
 app = typer.Typer(
@@ -60,11 +61,23 @@ def main() -> None:
     if sys.platform == "linux":
         os.environ.setdefault("XDG_RUNTIME_DIR", tempfile.gettempdir())
     warnings.showwarning = _print_warning  # type: ignore[assignment]  # its other parameters are not needed
+    status: Any = 0
     try:
         app()
+    except SystemExit as ended:
+        status = ended.code
     except KeyboardInterrupt:  # while the command line was still being read
         typer.echo("error: interrupted", err=True)
-        sys.exit(INTERRUPTED)
+        status = INTERRUPTED
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python writes again while it ends
+        if not status and not isinstance(error, BrokenPipeError):  # the reader has closed the pipe
+            typer.echo(f"error: {refused_by_system(error)}", err=True)
+        status = status or 1
+    if status:
+        sys.exit(status)
 
 
 def _print_warning(message: Warning | str, *_: Any) -> None:
