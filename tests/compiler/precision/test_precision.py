@@ -267,7 +267,7 @@ def test_on_gpus_masked_attention_leaves_what_follows_in_half_precision() -> Non
         model.close()
     assert not [row for row in plan.notes.precision.kept if "constant beyond" in row.why]
     full = full_plan(path, feeds, NATIVE)
-    assert plan.notes.memory.lower_bound_bytes < full.notes.memory.lower_bound_bytes
+    assert plan.notes.memory.planned_bytes < 0.84 * full.notes.memory.planned_bytes
     assert len(plan.calls) == len(full.calls)
     # the partial sums of products that were split are no tensors of the file; every other activation is a half
     intermediate = [row for row in plan.notes.precision.kept if "no tensor of the file" in row.why]
