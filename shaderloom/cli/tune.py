@@ -82,7 +82,7 @@ def command(
     from ..model.header import ModelHeader
     from ..model.model import Model
     from ..runtime.device.device import open_device
-    from ..tuner.db.known import driver_of
+    from ..tuner.db.device_records import driver_of
     from ..tuner.parent import tune
 
     sizes, ranges = parse_shapes(shapes), parse_dynamic(dynamic)

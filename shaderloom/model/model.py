@@ -29,7 +29,7 @@ from ..runtime.plan.device_profile import DeviceProfile
 from ..runtime.plan.dtypes import check_precision
 from ..runtime.plan.errors import InputError, ModelError, ShaderloomError, UnsupportedError, merge_refusals
 from ..runtime.plan.plan import Plan
-from ..tuner.db.known import Knowledge, driver_of
+from ..tuner.db.device_records import DeviceRecords, driver_of
 from .calibration import Calibration
 from .compiled import Compiled, Progress, ignore_progress
 from .feeds import Dynamic, Ranges, ShapeKey, canonical_dynamic, override_dimensions, read_dynamic, static_shapes
@@ -97,7 +97,7 @@ class Model:
         self._keep_refused = keep_refused
         self._tune = tune
         self._tuned: set[ShapeKey] = set()
-        self._knowledge = Knowledge.of_user()
+        self._knowledge = DeviceRecords.of_user()
         self.progress = progress or ignore_progress
         self._imported: ImportedModel | None = None
         self._identity = self._identify()

@@ -22,7 +22,7 @@ from ..runtime.execution.executor import Executor
 from ..runtime.execution.weight_pool import WeightPool
 from ..runtime.plan.facts import TUNED
 from ..runtime.plan.plan import Plan
-from .db.database import Entry, Refusal
+from .db.database import Refusal, TuningEntry
 from .search import LEAST_GAIN
 from .timer import Timer
 
@@ -40,7 +40,7 @@ Feeds = Mapping[str, np.ndarray]
 class FormOutcome:
     """Entries by key, and the refused candidates."""
 
-    entries: dict[str, Entry]
+    entries: dict[str, TuningEntry]
     refused: dict[str, list[Refusal]]
 
 
@@ -48,7 +48,7 @@ def search_forms(
     device: Device,
     timer: Timer,
     questions: Sequence[Decision],
-    known: Mapping[str, TuningRecord],
+    records: Mapping[str, TuningRecord],
     compile_with: Compile,
     pool: WeightPool,
     feeds: Feeds,
@@ -57,7 +57,7 @@ def search_forms(
     in_time: Callable[[], bool],
 ) -> FormOutcome:
     """Measure the candidates of ``questions``, all of one family; ranks that exceed the time budget are skipped."""
-    plan = compile_with(Choices(known))
+    plan = compile_with(Choices(records))
     times = {0: _costs(device, timer, plan, pool, feeds, questions)}
     chosen: list[dict[str, EncodedCandidate]] = [
         {decision.key: encode(decision.candidates[0]) for decision in questions}
@@ -69,7 +69,7 @@ def search_forms(
             decision.key: encode(decision.candidates[rank]) for decision in questions if rank < len(decision.candidates)
         }
         announce(forced)
-        choices = Choices({**known, **_known(forced)})
+        choices = Choices({**records, **_records(forced)})
         times[rank] = _costs(device, timer, compile_with(choices), pool, feeds, questions)
         chosen.append(forced)
     best: dict[str, int] = {}
@@ -85,7 +85,7 @@ def search_forms(
     taken = {key: chosen[rank][key] for key, rank in best.items() if rank}
     if taken:
         announce(taken)
-        other = compile_with(Choices({**known, **_known(taken)}))
+        other = compile_with(Choices({**records, **_records(taken)}))
         with _executor(device, plan, pool) as before, _executor(device, other, pool) as after:
             wrong = _wrong(after.run(feeds), before.run(feeds))
             is_faster = _is_faster(timer, after, before, feeds)
@@ -94,11 +94,11 @@ def search_forms(
         if wrong is not None or not is_faster:
             best = dict.fromkeys(best, 0)
     for key, rank in best.items():
-        outcome.entries[key] = Entry(chosen[rank][key], times[rank][key], chosen[0][key], times[0][key])
+        outcome.entries[key] = TuningEntry(chosen[rank][key], times[rank][key], chosen[0][key], times[0][key])
     return outcome
 
 
-def _known(forced: Mapping[str, EncodedCandidate]) -> dict[str, TuningRecord]:
+def _records(forced: Mapping[str, EncodedCandidate]) -> dict[str, TuningRecord]:
     return {key: TuningRecord(choice, TUNED, 0.0, 0.0) for key, choice in forced.items()}
 
 

@@ -20,8 +20,8 @@ from ..compiler.tuning.config_choice import EncodedCandidate
 from ..model.compiled import Progress
 from ..model.model import Tune
 from ..runtime.plan.errors import DeviceError, InputError, ShaderloomError
-from .db.database import VARIABLE, Database, DeviceTable, Entry, Refusal, user_path
-from .worker import MARK, Job
+from .db.database import VARIABLE, Database, DeviceTable, Refusal, TuningEntry, user_path
+from .worker import MARK, TuningJob
 
 #: Default time budget of tuning in seconds
 BUDGET = 60.0
@@ -33,12 +33,12 @@ _MOST_RESTARTS = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TunedProblem:
     """A measured problem: the number of its calls in a run, and the result."""
 
     problem: str
     calls: int
-    entry: Entry
+    entry: TuningEntry
 
     @property
     def is_changed(self) -> bool:
@@ -55,7 +55,7 @@ class Tuned:
     adapter: str = ""
     driver: str = ""
     method: str = ""
-    rows: list[Row] = field(default_factory=list)
+    rows: list[TunedProblem] = field(default_factory=list)
     refused: list[tuple[str, Refusal]] = field(default_factory=list)
     present: int = 0
     left: int = 0
@@ -105,10 +105,10 @@ def tune(
         raise InputError("tuning needs a budget of some seconds and at least one candidate")
     table = Database.read(path).find(adapter, driver) or DeviceTable((adapter,), driver)
     result = Tuned(adapter, driver)
-    found = DeviceTable((adapter,), driver)
+    measured = DeviceTable((adapter,), driver)
     start = time.monotonic()
     with _model_file(model) as file:
-        job = Job(
+        job = TuningJob(
             str(file),
             {name: list(map(int, shape)) for name, shape in shapes.items()},
             {name: list(bounds) for name, bounds in (dynamic or {}).items()},
@@ -121,10 +121,10 @@ def tune(
             {key: [dict(item.choice) for item in items] for key, items in table.refused.items()},
         )
         try:
-            _Run(job, result, found, start, progress or (lambda what, done, total: None)).go()
+            _Run(job, result, measured, start, progress or (lambda what, done, total: None)).go()
         finally:
             result.seconds = time.monotonic() - start
-            _keep(path, found)
+            _keep(path, measured)
     return result
 
 
@@ -137,15 +137,15 @@ def within(budget: float) -> Tune:
     return measure
 
 
-def _keep(path: Path, found: DeviceTable) -> None:
+def _keep(path: Path, measured: DeviceTable) -> None:
     """Merge results into the current file: another process may have added some meanwhile."""
-    if not found.problems and not found.refused:
+    if not measured.problems and not measured.refused:
         return
     database = Database.read(path)
-    table = database.table(found.adapters[0], found.driver)
-    table.method = found.method
-    table.problems.update(found.problems)
-    for key, items in found.refused.items():
+    table = database.table(measured.adapters[0], measured.driver)
+    table.method = measured.method
+    table.problems.update(measured.problems)
+    for key, items in measured.refused.items():
         table.refused.setdefault(key, []).extend(items)
     database.write(path)
 
@@ -153,11 +153,11 @@ def _keep(path: Path, found: DeviceTable) -> None:
 class _Run:
     """The processes of one tuning run."""
 
-    def __init__(self, job: Job, result: Tuned, found: DeviceTable, start: float, progress: Progress) -> None:
-        self.job, self.result, self.found, self.progress = job, result, found, progress
+    def __init__(self, job: TuningJob, result: Tuned, table: DeviceTable, start: float, progress: Progress) -> None:
+        self.job, self.result, self.table, self.progress = job, result, table, progress
         self.end = start + job.budget
         self.calls: dict[str, int] = {}
-        self.before = set(job.known)
+        self.before = set(job.measured)
         self.trying: dict[str, EncodedCandidate] = {}
         self.finished = False
         self.total = 0
@@ -173,10 +173,12 @@ class _Run:
             for key, choice in self.trying.items():
                 self._refuse(key, Refusal(choice, ended))
             self.job.budget = max(self.end - time.monotonic(), 0.0)
-        self.result.rows = [Row(key, self.calls.get(key, 1), entry) for key, entry in self.found.problems.items()]
+        self.result.rows = [
+            TunedProblem(key, self.calls.get(key, 1), entry) for key, entry in self.table.problems.items()
+        ]
 
     def _refuse(self, key: str, refusal: Refusal) -> None:
-        self.found.refused.setdefault(key, []).append(refusal)
+        self.table.refused.setdefault(key, []).append(refusal)
         self.result.refused.append((key, refusal))
         self.job.refused.setdefault(key, []).append(refusal.choice)
 
@@ -234,7 +236,7 @@ class _Run:
     def _hear(self, message: Mapping[str, Any]) -> None:
         kind = message["kind"]
         if kind == "device":
-            self.found.method = self.result.method = message["method"]
+            self.table.method = self.result.method = message["method"]
         elif kind == "tasks":
             self.calls.update(message["calls"])
             self.result.present = sum(key in self.before for key in self.calls)
@@ -248,10 +250,10 @@ class _Run:
             self._refuse(message["problem"], Refusal(message["choice"], message["why"]))
         elif kind == "entry":
             row = message["entry"]
-            self.found.problems[message["problem"]] = Entry(
+            self.table.problems[message["problem"]] = TuningEntry(
                 row["choice"], row["ns"], row["analytic"], row["analytic_ns"], row["compile_ns"]
             )
-            self.job.known[message["problem"]] = row["choice"]
+            self.job.measured[message["problem"]] = row["choice"]
         elif kind == "error":
             raise ShaderloomError(message["text"])
         elif kind == "done":

@@ -22,8 +22,8 @@ from ..compiler.tuning.config_choice import EncodedCandidate, encode
 from ..runtime.device.device import Device
 from ..runtime.plan.errors import DeviceLost, ShaderloomError
 from ..runtime.plan.plan import Symbol
-from .bed import Bed, Candidate
-from .db.database import Entry, Refusal
+from .db.database import Refusal, TuningEntry
+from .kernel_benchmark import Candidate, KernelBenchmark
 from .timer import Timer
 
 LEAST_GAIN = 0.05  #: share of the time that must be saved
@@ -58,7 +58,7 @@ class Contender:
 class Outcome:
     """The result for a problem, and the candidates refused.  Without an entry nothing could be measured."""
 
-    entry: Entry | None
+    entry: TuningEntry | None
     refused: list[Refusal]
     measured: int = 0
 
@@ -84,7 +84,7 @@ def search(
     first = encode(candidates[0])
     if first in refused:
         return outcome
-    bed: Bed | None = None
+    benchmark: KernelBenchmark | None = None
     try:
         contenders: list[Contender] = []
         expected: list[Any] = []
@@ -95,8 +95,8 @@ def search(
             announce(choice)
             try:
                 built = build(item)
-                bed = bed or Bed(device, built, symbols)
-                contender = _prepare(timer, bed, built, choice, calls)
+                benchmark = benchmark or KernelBenchmark(device, built, symbols)
+                contender = _prepare(timer, benchmark, built, choice, calls)
                 results = contender.candidate.results(timer.once)
             except DeviceLost:
                 raise
@@ -116,14 +116,14 @@ def search(
         outcome.entry = _decide(timer, contenders)
         return outcome
     finally:
-        if bed is not None and not device.lost:
-            bed.close()
+        if benchmark is not None and not device.lost:
+            benchmark.close()
 
 
-def _prepare(timer: Timer, bed: Bed, built: Built, choice: EncodedCandidate, calls: int) -> Contender:
+def _prepare(timer: Timer, benchmark: KernelBenchmark, built: Built, choice: EncodedCandidate, calls: int) -> Contender:
     """Compile a candidate and time its first runs: compilation is complete only after the first."""
     start = time.process_time_ns() if timer.software else time.perf_counter_ns()
-    candidate = bed.candidate(built, checked=timer.software)
+    candidate = benchmark.candidate(built, checked=timer.software)
     if not candidate.dispatches:
         raise ShaderloomError("it has no workgroups")
     created = (time.process_time_ns() if timer.software else time.perf_counter_ns()) - start
@@ -132,7 +132,7 @@ def _prepare(timer: Timer, bed: Bed, built: Built, choice: EncodedCandidate, cal
     return Contender(choice, candidate, max(created + first - again, 0.0), again, calls)
 
 
-def _decide(timer: Timer, contenders: Sequence[Contender]) -> Entry:
+def _decide(timer: Timer, contenders: Sequence[Contender]) -> TuningEntry:
     first = contenders[0]
     timer.warm_up(first.candidate.dispatches)
     _measure(timer, contenders, ROUNDS)
@@ -145,7 +145,7 @@ def _decide(timer: Timer, contenders: Sequence[Contender]) -> Entry:
             best = first
     else:
         best = first
-    return Entry(best.choice, best.ns, first.choice, first.ns, best.compile_ns if timer.software else 0.0)
+    return TuningEntry(best.choice, best.ns, first.choice, first.ns, best.compile_ns if timer.software else 0.0)
 
 
 def _saves(timer: Timer, one: Contender, other: Contender) -> bool:

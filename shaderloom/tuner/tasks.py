@@ -38,8 +38,8 @@ class Task:
         return self.decision.key
 
 
-class Builder:
-    """Builds kernels of one lowered graph with chosen configurations."""
+class KernelBuilder:
+    """Build kernels of one lowered graph with chosen configurations."""
 
     def __init__(self, lowered: Lowering, compilation: Compilation, symbols: Mapping[Symbol, int]) -> None:
         self.lowered = lowered
@@ -56,27 +56,27 @@ class Builder:
 
     def with_choice(self, task: Task, candidate: Any) -> Built:
         """Build the kernel of a task with one of its candidates."""
-        known = TuningRecord(encode(candidate), TUNED, 0.0, 0.0)
-        return self.build(task.group, Choices({task.key: known}))
+        record = TuningRecord(encode(candidate), TUNED, 0.0, 0.0)
+        return self.build(task.group, Choices({task.key: record}))
 
-    def tasks(self, known: Mapping[str, TuningRecord]) -> list[Task]:
+    def tasks(self, records: Mapping[str, TuningRecord]) -> list[Task]:
         """Return all problems with more than one candidate."""
-        found: dict[str, Task] = {}
+        tasks: dict[str, Task] = {}
         for group in self.lowered.fusion.groups:
             if group.constant:
                 continue
-            choices = Choices(known)
+            choices = Choices(records)
             built = self.build(group, choices)
             for decision in built.decisions:
                 if len(decision.candidates) < 2:
                     continue
                 work = self._work(built)
-                if decision.key in found:
-                    found[decision.key].calls += 1
-                    found[decision.key].work += work
+                if decision.key in tasks:
+                    tasks[decision.key].calls += 1
+                    tasks[decision.key].work += work
                 else:
-                    found[decision.key] = Task(decision, group, 1, work)
-        return sorted(found.values(), key=lambda task: (-task.work, task.key))
+                    tasks[decision.key] = Task(decision, group, 1, work)
+        return sorted(tasks.values(), key=lambda task: (-task.work, task.key))
 
     def _work(self, built: Built) -> float:
         moved = sum(evaluate(serialise(stored_bytes(value)), self.sizes) for value in built.operands)

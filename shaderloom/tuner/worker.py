@@ -1,8 +1,8 @@
 """The measuring process, isolated because a bad candidate may terminate it.
 
-It reads one JSON object, the :class:`Job`, from standard input and writes one line per message to standard output,
-after :data:`MARK`: ``trying`` before each candidate, ``entry`` and ``refused`` as results come, ``progress``, and
-``done`` or ``error`` at the end.  Lines that libraries print have no mark.
+It reads one JSON object, the :class:`TuningJob`, from standard input and writes one line per message to standard
+output, after :data:`MARK`: ``trying`` before each candidate, ``entry`` and ``refused`` as results come, ``progress``,
+and ``done`` or ``error`` at the end.  Lines that libraries print have no mark.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from ..runtime.execution.weight_pool import WeightPool
 from ..runtime.plan.caps import Caps, MemoryAccount
 from ..runtime.plan.errors import DeviceLost, ShaderloomError
 from ..runtime.plan.facts import TUNED
-from .db.database import Entry
-from .db.known import Knowledge, driver_of
+from .db.database import TuningEntry
+from .db.device_records import DeviceRecords, driver_of
 from .forms import search_forms
 from .search import search
-from .tasks import Builder, Task, shortlist
+from .tasks import KernelBuilder, Task, shortlist
 from .timer import Timer
 
 MARK = "@shaderloom-tuning "
@@ -41,8 +41,10 @@ LOST = 3
 
 
 @dataclass
-class Job:
-    """What to tune.  ``known`` are settled answers: {key: choice}; ``refused`` are candidates not to try again."""
+class TuningJob:
+    """What to tune.  ``measured`` has the choice of each problem that is not measured again; ``refused`` are candidates
+    not to try again.
+    """
 
     model: str
     shapes: dict[str, list[int]]
@@ -52,7 +54,7 @@ class Job:
     budget: float = 60.0
     candidates: int = 8
     forms: bool = True
-    known: dict[str, EncodedCandidate] = field(default_factory=dict)
+    measured: dict[str, EncodedCandidate] = field(default_factory=dict)
     refused: dict[str, list[EncodedCandidate]] = field(default_factory=dict)
     shipped: bool = True
 
@@ -64,8 +66,8 @@ def say(kind: str, **facts: Any) -> None:
     print(MARK + json.dumps({"kind": kind, **facts}), flush=True)
 
 
-class Worker:
-    def __init__(self, job: Job) -> None:
+class TuningWorker:
+    def __init__(self, job: TuningJob) -> None:
         self.job = job
         self.end = time.monotonic() + job.budget
         self.device = open_device(job.device or None)
@@ -84,8 +86,8 @@ class Worker:
         bound = bind_shapes(self.model.imported, self.shapes, self.model.dynamic)
         self.unit = model_unit(self.model.imported, bound)
         self.symbols = {symbol: bound.sizes[symbol.name] for symbol in bound.symbols}
-        self.known = dict(Knowledge.of_user().for_device(profile)) if job.shipped else {}
-        self.known.update((key, TuningRecord(choice, TUNED, 0.0, 0.0)) for key, choice in job.known.items())
+        self.records = dict(DeviceRecords.of_user().for_device(profile)) if job.shipped else {}
+        self.records.update((key, TuningRecord(choice, TUNED, 0.0, 0.0)) for key, choice in job.measured.items())
 
     def run(self) -> None:
         say(
@@ -96,10 +98,10 @@ class Worker:
         )
         if self.job.forms:
             self._forms()
-        builder = Builder(self._lower(Choices(self.known)), self.compilation, self.symbols)
-        tasks = builder.tasks(self.known)
+        builder = KernelBuilder(self._lower(Choices(self.records)), self.compilation, self.symbols)
+        tasks = builder.tasks(self.records)
         say("tasks", calls={task.key: task.calls for task in tasks})
-        open_tasks = [task for task in tasks if task.key not in self.job.known]
+        open_tasks = [task for task in tasks if task.key not in self.job.measured]
         for number, task in enumerate(open_tasks):
             if not self._in_time():
                 say("done", left=len(open_tasks) - number)
@@ -108,7 +110,7 @@ class Worker:
             self._task(builder, task)
         say("done", left=0)
 
-    def _task(self, builder: Builder, task: Task) -> None:
+    def _task(self, builder: KernelBuilder, task: Task) -> None:
         outcome = search(
             self.device,
             self.timer,
@@ -121,7 +123,7 @@ class Worker:
         )
         self._report({task.key: outcome.entry} if outcome.entry else {}, {task.key: outcome.refused})
 
-    def _report(self, entries: Mapping[str, Entry], refused: Mapping[str, Sequence[Any]]) -> None:
+    def _report(self, entries: Mapping[str, TuningEntry], refused: Mapping[str, Sequence[Any]]) -> None:
         for key, items in refused.items():
             for item in items:
                 say("refused", problem=key, choice=dict(item.choice), why=item.why)
@@ -132,10 +134,10 @@ class Worker:
         """Tune choices of the passes, family by family: each choice determines which decisions come up next."""
         measured: set[str] = set()
         while self._in_time():
-            choices = Choices(self.known)
+            choices = Choices(self.records)
             self._lower(choices)
             # a problem with a failed form keeps its configuration
-            done = {*self.job.known, *self.job.refused, *measured}
+            done = {*self.job.measured, *self.job.refused, *measured}
             questions = [
                 decision
                 for decision in choices.decisions.values()
@@ -157,7 +159,7 @@ class Worker:
                 self.device,
                 self.timer,
                 questions,
-                self.known,
+                self.records,
                 lambda chosen: compile_unit(self.unit, replace(self.compilation, choices=chosen)).plan,
                 pool,
                 random_feeds(self.model.header, self.shapes),
@@ -168,7 +170,7 @@ class Worker:
             if not self.device.lost:
                 pool.close()
         self._report(outcome.entries, outcome.refused)
-        self.known.update(
+        self.records.update(
             (key, TuningRecord(entry.choice, TUNED, entry.ns, entry.analytic_ns))
             for key, entry in outcome.entries.items()
         )
@@ -182,9 +184,9 @@ class Worker:
 
 
 def main() -> None:
-    job = Job(**json.loads(sys.stdin.read()))
+    job = TuningJob(**json.loads(sys.stdin.read()))
     try:
-        Worker(job).run()
+        TuningWorker(job).run()
     except DeviceLost as error:
         print(error, file=sys.stderr)
         sys.stdout.flush()

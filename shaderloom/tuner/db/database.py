@@ -39,7 +39,7 @@ MOST_BYTES, MOST_PROBLEMS, MOST_DEVICES, LONGEST_TEXT, MOST_FIELDS = 32 << 20, 1
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class TuningEntry:
     """The measurement of a problem; ``choice`` may equal the cost model's choice.  ``compile_ns`` is that of
     ``choice``.
     """
@@ -83,7 +83,7 @@ class DeviceTable:
     adapters: tuple[str, ...]
     driver: str
     method: str = ""
-    problems: dict[str, Entry] = field(default_factory=dict)
+    problems: dict[str, TuningEntry] = field(default_factory=dict)
     refused: dict[str, list[Refusal]] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
@@ -228,10 +228,10 @@ def _choice(item: Reader) -> dict[str, Any]:
     return dict(fields)
 
 
-def _read_entry(item: Reader) -> Entry:
+def _read_entry(item: Reader) -> TuningEntry:
     if len(item.where) > 2 * LONGEST_TEXT:
         raise ValueError(f"a key of a problem is longer than {LONGEST_TEXT} characters")
-    return Entry(
+    return TuningEntry(
         _choice(item.get("choice")),
         _time(item.get("ns")),
         _choice(item.get("analytic")),

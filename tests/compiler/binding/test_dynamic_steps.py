@@ -27,8 +27,8 @@ from shaderloom.compiler.target import target_of
 from shaderloom.runtime.plan.dimension import evaluate
 from shaderloom.runtime.plan.errors import BundleError, InputError, ShapeError
 from shaderloom.runtime.plan.size_range import SizeRange
-from shaderloom.tuner.bed import Bed
-from shaderloom.tuner.tasks import Builder, shortlist
+from shaderloom.tuner.kernel_benchmark import KernelBenchmark
+from shaderloom.tuner.tasks import KernelBuilder, shortlist
 
 from ...support.bundles import change_manifest, feeds, seal, small_bundle
 from ...support.cases import difference, run_onnxruntime
@@ -361,19 +361,19 @@ def test_candidates_are_measured_with_the_sizes_of_the_run(device) -> None:
     bound = bind_shapes(load_model(model), {"x0": (1, 2, 12, 20)}, {"H": (4, 64, 4), "W": (8, 64, 4)})
     compilation = Compilation(target_of(device.profile))
     lowered = compile_unit(model_unit(load_model(model), bound), compilation, until=LOWERED)
-    builder = Builder(lowered, compilation, {symbol: bound.sizes[symbol.name] for symbol in bound.symbols})
+    builder = KernelBuilder(lowered, compilation, {symbol: bound.sizes[symbol.name] for symbol in bound.symbols})
     task = builder.tasks({})[0]
     built = [builder.with_choice(task, candidate) for candidate in shortlist(task.decision.candidates, 2)]
-    bed = Bed(device, built[0], builder.symbols)
+    benchmark = KernelBenchmark(device, built[0], builder.symbols)
     try:
         results = []
         for each in built:
-            candidate = bed.candidate(each, checked=True)
+            candidate = benchmark.candidate(each, checked=True)
             results.append(candidate.results(lambda dispatches: _submit(device, dispatches)))
             assert candidate.difference(results[-1], results[0]) is None
             assert not np.isnan(results[-1][0].view(np.float32)).any()
     finally:
-        bed.close()
+        benchmark.close()
 
 
 def _submit(device, dispatches) -> None:

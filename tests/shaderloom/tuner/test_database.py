@@ -9,11 +9,11 @@ import pytest
 from shaderloom.runtime.plan.device_profile import WEB, DeviceProfile
 from shaderloom.runtime.plan.errors import InputError
 from shaderloom.runtime.plan.facts import SHIPPED, TUNED
-from shaderloom.tuner.db import known
-from shaderloom.tuner.db.database import VARIABLE, Database, DeviceTable, Entry, Refusal, user_path
-from shaderloom.tuner.db.known import Knowledge, card, driver_of, shipped
+from shaderloom.tuner.db import device_records
+from shaderloom.tuner.db.database import VARIABLE, Database, DeviceTable, Refusal, TuningEntry, user_path
+from shaderloom.tuner.db.device_records import DeviceRecords, card, driver_of, shipped
 
-ENTRY = Entry({"form": "RegisterTile", "rows": 4}, 100.0, {"form": "RegisterTile", "rows": 8}, 150.0, 7.0)
+ENTRY = TuningEntry({"form": "RegisterTile", "rows": 4}, 100.0, {"form": "RegisterTile", "rows": 8}, 150.0, 7.0)
 NAME, DRIVER = "llvmpipe (LLVM 15.0.6, 256 bits)", "Mesa 22.3.6 (LLVM 15.0.6)"
 LAVAPIPE = DeviceProfile(kind="cpu", driver=f"{NAME} {DRIVER}", adapter=NAME)
 
@@ -102,7 +102,7 @@ def test_a_session_goes_on_without_a_malformed_database(tmp_path):
     file = tmp_path / "tuning.json"
     file.write_text("{")
     with pytest.warns(UserWarning, match="not a database"):
-        assert Knowledge(file).for_device(LAVAPIPE) == known._records(shipped_table(NAME), SHIPPED)
+        assert DeviceRecords(file).for_device(LAVAPIPE) == device_records._records(shipped_table(NAME), SHIPPED)
 
 
 def shipped_table(adapter: str) -> DeviceTable:
@@ -111,24 +111,24 @@ def shipped_table(adapter: str) -> DeviceTable:
 
 
 def test_the_users_measurements_come_first_and_other_drivers_get_the_shipped_ones(tmp_path, monkeypatch):
-    other = Entry({"rows": 2}, 1.0, {"rows": 3}, 2.0)
+    other = TuningEntry({"rows": 2}, 1.0, {"rows": 3}, 2.0)
     mine = Database([DeviceTable((NAME,), DRIVER, "cpu", {"gemm m=1": ENTRY})])
     theirs = Database([DeviceTable((NAME,), "Mesa 20", "cpu", {"gemm m=1": other, "gemm m=3": other})])
-    monkeypatch.setattr(known, "shipped", lambda: theirs)
+    monkeypatch.setattr(device_records, "shipped", lambda: theirs)
     file = tmp_path / "tuning.json"
     mine.write(file)
-    found = Knowledge(file).for_device(LAVAPIPE)
+    found = DeviceRecords(file).for_device(LAVAPIPE)
     assert [(key, value.source, value.candidate) for key, value in found.items()] == [
         ("gemm m=1", TUNED, ENTRY.choice),
         ("gemm m=3", SHIPPED, other.choice),
     ]
     newer = "llvmpipe (LLVM 17.0.1, 256 bits)"
     updated = DeviceProfile(kind="cpu", driver=f"{newer} Mesa 24", adapter=newer)
-    assert {value.source for value in Knowledge(file).for_device(updated).values()} == {SHIPPED}
+    assert {value.source for value in DeviceRecords(file).for_device(updated).values()} == {SHIPPED}
     wider = "llvmpipe (LLVM 15.0.6, 512 bits)"  # other vectors: another machine as far as tiles go
-    assert Knowledge(file).for_device(DeviceProfile(kind="cpu", driver=wider, adapter=wider)) == {}
-    assert Knowledge(file).for_device(WEB) == {}, "a profile of no adapter has no measurements"
-    assert Knowledge(None).for_device(LAVAPIPE) == {}
+    assert DeviceRecords(file).for_device(DeviceProfile(kind="cpu", driver=wider, adapter=wider)) == {}
+    assert DeviceRecords(file).for_device(WEB) == {}, "a profile of no adapter has no measurements"
+    assert DeviceRecords(None).for_device(LAVAPIPE) == {}
 
 
 def test_an_identity_is_a_name_and_a_driver():

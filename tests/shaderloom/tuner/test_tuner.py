@@ -21,10 +21,10 @@ from shaderloom.model.model import Model
 from shaderloom.runtime.plan.errors import DeviceError, InputError
 from shaderloom.tuner import parent
 from shaderloom.tuner.db.database import Database
-from shaderloom.tuner.db.known import driver_of
+from shaderloom.tuner.db.device_records import driver_of
 from shaderloom.tuner.parent import tune
 from shaderloom.tuner.search import search
-from shaderloom.tuner.tasks import Builder, shortlist
+from shaderloom.tuner.tasks import KernelBuilder, shortlist
 from shaderloom.tuner.timer import Timer
 
 from ...compiler.tuning.test_config_choice import model, numbers
@@ -57,8 +57,8 @@ def tuned(device, database, **options):
     return tune(model(), SHAPES, adapter=profile.adapter, driver=driver_of(profile), **settings)
 
 
-def builder(device) -> Builder:
-    return Builder(lower_model(model(), SHAPES, device.profile), Compilation(target_of(device.profile)), {})
+def builder(device) -> KernelBuilder:
+    return KernelBuilder(lower_model(model(), SHAPES, device.profile), Compilation(target_of(device.profile)), {})
 
 
 @pytest.mark.slow
@@ -206,7 +206,7 @@ def test_plans_on_the_disk_follow_the_database(device, database, tmp_path):
     assert compile_again().from_disk
     made = builder(device)
     task = next(task for task in made.tasks({}) if task.key.startswith("gemm"))
-    entry = parent.Entry(encode(task.decision.candidates[-1]), 1.0, task.decision.candidate, 2.0)
+    entry = parent.TuningEntry(encode(task.decision.candidates[-1]), 1.0, task.decision.candidate, 2.0)
     stored = Database()
     stored.table(device.profile.adapter, driver_of(device.profile)).problems.update(
         {task.key: entry, "gemm of another model": entry}

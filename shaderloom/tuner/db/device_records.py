@@ -39,7 +39,7 @@ def shipped() -> Database:
     return Database(tables)
 
 
-class Knowledge:
+class DeviceRecords:
     """Measurements for one process: the shipped ones and those of the file ``path`` (None: neither).
 
     The file is read once; an unusable file is reported once, and the shipped ones are used.
@@ -50,7 +50,7 @@ class Knowledge:
         self._user: Database | None = None
 
     @classmethod
-    def of_user(cls) -> Knowledge:
+    def of_user(cls) -> DeviceRecords:
         return cls(user_path())
 
     @property

@@ -33,7 +33,7 @@ _PATTERN = 1 << 20
 TOLERANCES = {"float32": 2e-4, "float16": 1e-2, "bfloat16": 4e-2}
 
 
-class Bed:
+class KernelBenchmark:
     """Benchmark memory of one problem, shared by its candidates: operands with random values, and buffers for the
     results.
 
@@ -126,41 +126,41 @@ class Bed:
 class Candidate:
     """A compiled kernel with bound operands.  ``dispatches`` differ in the copies of weights that they read."""
 
-    def __init__(self, bed: Bed, built: Built, kernel: Kernel, binder: Binder) -> None:
-        self.bed = bed
-        order = {value: place for place, value in enumerate(bed._values)}
-        copies = max(len(bed._buffers[value]) for value in built.operands)
+    def __init__(self, benchmark: KernelBenchmark, built: Built, kernel: Kernel, binder: Binder) -> None:
+        self.benchmark = benchmark
+        order = {value: place for place, value in enumerate(benchmark._values)}
+        copies = max(len(benchmark._buffers[value]) for value in built.operands)
         self.dispatches: list[Dispatch] = []
         for number in range(copies):
-            ranges = [Range(f"{order[value]}", 0, bed._sizes[value]) for value in built.operands]
+            ranges = [Range(f"{order[value]}", 0, benchmark._sizes[value]) for value in built.operands]
             if len(kernel.bindings) > len(ranges):
-                ranges.append(Range("symbols", 0, bed._uniform.size))
+                ranges.append(Range("symbols", 0, benchmark._uniform.size))
             grid = built.spec.grid
             call = KernelCall(
                 kernel.key,
                 tuple(ranges),
                 (serialise(grid[0]), serialise(grid[1]), serialise(grid[2])),
             )
-            dispatch = binder.dispatch(call, bed.sizes, partial(self._resolve, number))
+            dispatch = binder.dispatch(call, benchmark.sizes, partial(self._resolve, number))
             if dispatch is not None:
                 self.dispatches.append(dispatch)
         self._binder = binder
 
     def _resolve(self, number: int, name: str) -> tuple[Any, int]:
         if name == "symbols":
-            return self.bed._uniform, 0
-        buffers = self.bed._buffers[self.bed._values[int(name)]]
+            return self.benchmark._uniform, 0
+        buffers = self.benchmark._buffers[self.benchmark._values[int(name)]]
         return buffers[number % len(buffers)], 0
 
     def results(self, run: Any) -> list[np.ndarray]:
         """Dispatch once by ``run``, over memory filled with NaN, and return the bytes of each result."""
-        self.bed._poison()
+        self.benchmark._poison()
         run(self.dispatches[:1])
-        return self.bed._read()
+        return self.benchmark._read()
 
     def difference(self, results: list[np.ndarray], expected: list[np.ndarray]) -> str | None:
         """Return what differs between results, as text, or None."""
-        for value, mine, other in zip(self.bed._outputs, results, expected, strict=True):
+        for value, mine, other in zip(self.benchmark._outputs, results, expected, strict=True):
             found = _difference(value.dtype, mine, other)
             if found is not None:
                 return found
