@@ -6,6 +6,7 @@ import threading
 import warnings
 
 from .log import NOTICES
+from .runtime.plan.errors import printable
 
 _told: set[str] = set()
 _lock = threading.Lock()
@@ -23,6 +24,7 @@ def notify(message: str, *, once: str = "", severity: int = WARNING, stacklevel:
             if once in _told:
                 return
             _told.add(once)
+    message = printable(message)  # it is printed by whatever shows warnings
     NOTICES.info("%s", message)
     warnings.warn(message, UserWarning, stacklevel=stacklevel + 1)
 

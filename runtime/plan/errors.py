@@ -52,6 +52,11 @@ def printable(text: str) -> str:
     return line if line.isprintable() else "".join(each if each.isprintable() else ascii(each)[1:-1] for each in line)
 
 
+def printable_lines(text: str) -> str:
+    """Return ``text`` with its lines and tabs, all else that is not printable escaped as :func:`printable` does."""
+    return "\n".join("\t".join(map(printable, line.split("\t"))) for line in text.split("\n"))
+
+
 class ShaderloomError(Exception):
     """Base class of all errors of this package.
 

@@ -23,6 +23,7 @@ from typing import Any, ClassVar
 
 from .codec import decode, digest, encode
 from .dimension import DimExpr, dim_text, evaluate, shape_text
+from .errors import printable_lines
 from .facts import PlanFacts, TensorKind
 from .format import FORMAT, check_format
 from .notes import PlanNotes
@@ -246,7 +247,7 @@ class Plan:
             f"arenas {len(self.arenas)} ({arenas:,} bytes{' at most' if high else ''}), "
             f"weights {len(self.weights)} ({weights:,} bytes, {transforms} transformed)"
         )
-        return "\n".join(lines)
+        return printable_lines("\n".join(lines))
 
     def _tensors_of(self, number: int) -> str:
         """Return the results and the operands of a call as text."""

@@ -13,6 +13,7 @@ import typer
 from ..version import __version__
 from . import cache, check, compile, devices, inspect, profile, repro, run, serve, tune, verify
 from .common import refused_by_system
+from .terminal import echo
 from .usage import INTERRUPTED, Commands
 
 app = typer.Typer(
@@ -29,7 +30,7 @@ app = typer.Typer(
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"shaderloom {__version__}")
+        echo(f"shaderloom {__version__}")
         raise typer.Exit
 
 
@@ -67,14 +68,14 @@ def main() -> None:
     except SystemExit as ended:
         status = ended.code
     except KeyboardInterrupt:  # while the command line was still being read
-        typer.echo("error: interrupted", err=True)
+        echo("error: interrupted", err=True)
         status = INTERRUPTED
     try:
         sys.stdout.flush()
     except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python writes again while it ends
         if not status and not isinstance(error, BrokenPipeError):  # the reader has closed the pipe
-            typer.echo(f"error: {refused_by_system(error)}", err=True)
+            echo(f"error: {refused_by_system(error)}", err=True)
         status = status or 1
     if status:
         sys.exit(status)
@@ -82,4 +83,4 @@ def main() -> None:
 
 def _print_warning(message: Warning | str, *_: Any) -> None:
     """Print a warning on one line, formatted like an error; its source location means nothing to a user."""
-    typer.echo("warning: " + " ".join(str(message).split()), err=True)
+    echo("warning: " + " ".join(str(message).split()), err=True)

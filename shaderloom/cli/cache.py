@@ -6,6 +6,7 @@ import typer
 
 from .common import format_bytes, print_json, readable_errors
 from .options import DebugOption, JsonOption
+from .terminal import echo
 
 app = typer.Typer(help="Look at the disk cache of compiled plans, or empty it.", no_args_is_help=True)
 
@@ -21,14 +22,14 @@ def info(as_json: JsonOption = False, debug: DebugOption = False) -> None:
         if as_json:
             print_json({"folder": None, "entries": 0, "size": 0, "limit": 0})
         else:
-            typer.echo("the disk cache is off")
+            echo("the disk cache is off")
         return
     state = cache.info()
     if as_json:
         print_json({"folder": str(state.folder), "entries": state.entries, "size": state.size, "limit": state.limit})
     else:
-        typer.echo(f"{state.folder}")
-        typer.echo(f"{state.entries} entries, {format_bytes(state.size)} of at most {format_bytes(state.limit)}")
+        echo(f"{state.folder}")
+        echo(f"{state.entries} entries, {format_bytes(state.size)} of at most {format_bytes(state.limit)}")
 
 
 @app.command("clear")
@@ -39,4 +40,4 @@ def clear(debug: DebugOption = False) -> None:
 
     cache = open_cache()
     removed = cache.clear() if cache is not None else 0
-    typer.echo(f"{removed} entries removed")
+    echo(f"{removed} entries removed")

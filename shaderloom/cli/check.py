@@ -9,16 +9,7 @@ import typer
 
 from ..check.tensor_path import MAIN, Place
 from ..runtime.plan.errors import InputError
-from .common import (
-    parse_dynamic,
-    parse_options,
-    parse_pairs,
-    parse_shapes,
-    print_json,
-    progress,
-    readable_errors,
-    with_precision,
-)
+from .common import parse_dynamic, parse_options, parse_pairs, parse_shapes, print_json, readable_errors, with_precision
 from .options import (
     DebugOption,
     DeviceOption,
@@ -32,6 +23,7 @@ from .options import (
     ShapeOption,
 )
 from .session import make_feeds, open_with_cpu
+from .terminal import echo, progress
 
 if TYPE_CHECKING:
     from ..check.diagnosis import Diagnosis
@@ -238,42 +230,40 @@ def _row_json(row: Row) -> dict[str, Any]:
 
 def _print(result: CheckResult, per_node: bool) -> None:
     shown = result.rows if per_node else [row for row in result.rows if row.tensor in result.outputs]
-    typer.echo(f"{'':2} {'error':>9} {'allowed':>9} {'call':>5}  tensor")
+    echo(f"{'':2} {'error':>9} {'allowed':>9} {'call':>5}  tensor")
     for row in shown:
         mark = "ok" if row.difference.is_close else "!!"
         call = (row.maker or "-") if row.call is None else _call(row.call, row.stage)
-        typer.echo(
+        echo(
             f"{mark} {row.difference.error:9.2e} {row.difference.tolerance:9.2e} {call:>5}  "
             f"{row.tensor}{_at(row.place)}"
         )
     errors = any(fault.is_error for fault in result.indices)
     for name in result.skipped:
         why = ", or it is computed from an index that is out of range" if errors else ""
-        typer.echo(f"-- {'':25}  {name}: {result.against} does not have it{why}")
+        echo(f"-- {'':25}  {name}: {result.against} does not have it{why}")
     for graph, reason in result.unknown.items():
-        typer.echo(f"-- {'':25}  the tensors of {graph} are not compared: {reason}")
+        echo(f"-- {'':25}  the tensors of {graph} are not compared: {reason}")
     for fault in result.indices:
-        typer.echo(f"index out of range{'' if fault.is_error else ' (no error)'}: {fault}{_at(fault.place)}")
+        echo(f"index out of range{'' if fault.is_error else ' (no error)'}: {fault}{_at(fault.place)}")
     for watch in result.watches:
         known = {None: "", True: "; so has the reference", False: "; the reference has none"}[watch.expected]
-        typer.echo(
-            f"not finite: call {_call(watch.call, watch.stage)}, kernel {watch.kernel} makes {watch.what}{known}"
-        )
-        typer.echo(f"      tensor '{watch.tensor}'{_at(watch.place)}: {', '.join(watch.origins)}")
+        echo(f"not finite: call {_call(watch.call, watch.stage)}, kernel {watch.kernel} makes {watch.what}{known}")
+        echo(f"      tensor '{watch.tensor}'{_at(watch.place)}: {', '.join(watch.origins)}")
     if result.stages is not None:
-        typer.echo(
+        echo(
             f"the model runs in stages: {result.stages} plans"
             + (f", {result.on_cpu} nodes on the cpu" if result.on_cpu else "")
             + (" (a call is STAGE.CALL)" if result.stages else "")
         )
     count = len(result.rows)
     if result.is_blind:
-        typer.echo(f"nothing was compared: {result.against} has no tensor of the model")
+        echo(f"nothing was compared: {result.against} has no tensor of the model")
         return
     if not result.differing:
-        typer.echo(f"{count} tensors agree with {result.against} on {result.device}")
+        echo(f"{count} tensors agree with {result.against} on {result.device}")
         return
-    typer.echo(f"{len(result.differing)} of {count} tensors differ from {result.against} on {result.device}")
+    echo(f"{len(result.differing)} of {count} tensors differ from {result.against} on {result.device}")
     _print_diagnosis(result)
 
 
@@ -289,26 +279,24 @@ def _at(place: Place) -> str:
 def _print_diagnosis(result: CheckResult) -> None:
     diagnosis = result.diagnosis
     assert diagnosis is not None, "a result that differs has one"
-    typer.echo(f"\nfirst difference: tensor '{diagnosis.tensor}'")
+    echo(f"\nfirst difference: tensor '{diagnosis.tensor}'")
     if diagnosis.place != MAIN:
-        typer.echo(f"  graph:     {diagnosis.place}")
+        echo(f"  graph:     {diagnosis.place}")
     if diagnosis.stage is not None:
-        typer.echo(f"  stage:     {diagnosis.stage} of {result.stages}")
+        echo(f"  stage:     {diagnosis.stage} of {result.stages}")
     if diagnosis.call is not None:
-        typer.echo(f"  kernel:    call {_call(diagnosis.call, diagnosis.stage)}, {diagnosis.kernel}")
-    typer.echo(f"  ONNX node: {diagnosis.node}")
+        echo(f"  kernel:    call {_call(diagnosis.call, diagnosis.stage)}, {diagnosis.kernel}")
+    echo(f"  ONNX node: {diagnosis.node}")
     if diagnosis.pass_name:
-        typer.echo(f"  pass:      {diagnosis.pass_name}")
+        echo(f"  pass:      {diagnosis.pass_name}")
     for finding in diagnosis.findings:
-        typer.echo(f"  - {finding}")
+        echo(f"  - {finding}")
     if diagnosis.call is not None and diagnosis.kind in ("kernel", "operator", "rounding"):
         step = f" --step {','.join(map(str, diagnosis.place.steps))}" if diagnosis.place.steps else ""
-        typer.echo(
-            f"  - shaderloom repro with --call {_call(diagnosis.call, diagnosis.stage)}{step} cuts the kernel out"
-        )
+        echo(f"  - shaderloom repro with --call {_call(diagnosis.call, diagnosis.stage)}{step} cuts the kernel out")
     worst = diagnosis.worst
     if worst is not None:
         if worst.reason:
-            typer.echo(f"  {worst.reason}")
+            echo(f"  {worst.reason}")
         for item in worst.worst:
-            typer.echo(f"  at {list(item.index)}: {item.got!r}, expected {item.expected!r}")
+            echo(f"  at {list(item.index)}: {item.got!r}, expected {item.expected!r}")

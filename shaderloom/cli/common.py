@@ -1,20 +1,19 @@
-"""Helpers of the commands: parsing of NAME=VALUE, readable errors, progress."""
+"""Helpers of the commands: parsing of NAME=VALUE, readable errors, formats."""
 
 from __future__ import annotations
 
 import functools
 import json
 import re
-import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import typer
 
 from ..runtime.plan.errors import InputError, ShaderloomError
+from .terminal import echo, echo_json
 
 
 def readable_errors(command: Callable[..., None]) -> Callable[..., None]:
@@ -28,14 +27,14 @@ def readable_errors(command: Callable[..., None]) -> Callable[..., None]:
             raise
         except Exception as error:  # any error: the user gets one line
             if kwargs.get("debug"):
-                traceback.print_exc()
+                echo(traceback.format_exc(), err=True, newline=False)
             if isinstance(error, ShaderloomError):
                 message = str(error)
             elif isinstance(error, OSError):
                 message = refused_by_system(error)
             else:
                 message = f"internal error: {type(error).__name__}: {error} [--debug shows where; please report it]"
-            typer.echo("error: " + " ".join(message.split()), err=True)
+            echo("error: " + " ".join(message.split()), err=True)
             raise typer.Exit(1) from None
 
     return wrapper
@@ -111,26 +110,7 @@ def with_precision(options: dict[str, Any], f16: bool) -> dict[str, Any]:
 
 def print_json(value: Mapping[str, Any] | Sequence[Any]) -> None:
     """Print deterministic JSON on standard output."""
-    typer.echo(json.dumps(value, indent=2, sort_keys=True, allow_nan=False))
-
-
-@contextmanager
-def progress(quiet: bool = False) -> Iterator[Callable[[str, int, int], None]]:
-    """Yield a progress reporter that draws on standard error if that is a terminal, and else does nothing."""
-    if quiet or not sys.stderr.isatty():
-        yield lambda what, done, total: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("starting", total=None)
-
-        def report(what: str, done: int, total: int) -> None:
-            bar.update(task, description=what, completed=done, total=total or None)
-
-        yield report
+    echo_json(json.dumps(value, indent=2, sort_keys=True, allow_nan=False))
 
 
 def count_text(count: int, noun: str) -> str:

@@ -16,11 +16,11 @@ from .common import (
     parse_pairs,
     parse_shapes,
     print_json,
-    progress,
     readable_errors,
     unreadable,
 )
 from .options import DebugOption, DeviceOption, DynamicOption, HalfOption, JsonOption, ModelArgument
+from .terminal import echo, progress
 
 
 @readable_errors
@@ -113,7 +113,7 @@ def command(
     if as_json:
         print_json(summary)
         return
-    typer.echo(
+    echo(
         f"{output}: {count_text(len(manifest.plans), 'plan')}, {count_text(summary['shaders'], 'shader')}, "
         f"{count_text(summary['weights'], 'weight')} "
         f"({format_bytes(summary['weight_bytes'])}), {format_bytes(summary['bytes'])} in all"

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import typer
-
 from .common import format_bytes, print_json, readable_errors
 from .options import DebugOption, JsonOption
+from .terminal import echo
 
 
 @readable_errors
@@ -46,11 +45,11 @@ def command(as_json: JsonOption = False, debug: DebugOption = False) -> None:
     choose_adapter(None, found)  # an empty list is an error that says what to install
     for adapter in found:
         memory = format_bytes(adapter.limits["max-compute-workgroup-storage-size"])
-        typer.echo(f"{adapter.index}: {adapter.name}")
-        typer.echo(f"   {adapter.kind}, {adapter.backend}{', ' if adapter.driver else ''}{adapter.driver}")
-        typer.echo(f"   target: {target(adapter)}")
-        typer.echo(f"   features: {', '.join(adapter.features) or 'none'}")
-        typer.echo(
+        echo(f"{adapter.index}: {adapter.name}")
+        echo(f"   {adapter.kind}, {adapter.backend}{', ' if adapter.driver else ''}{adapter.driver}")
+        echo(f"   target: {target(adapter)}")
+        echo(f"   features: {', '.join(adapter.features) or 'none'}")
+        echo(
             f"   largest buffer {format_bytes(adapter.limits['max-buffer-size'])}, "
             f"largest binding {format_bytes(adapter.limits['max-storage-buffer-binding-size'])}, "
             f"workgroup memory {memory}"

@@ -12,16 +12,7 @@ import typer
 
 from ..runtime.plan.errors import DeviceError, DeviceLimitError, InputError, NotKnownError, UnsupportedError
 from . import inspect_output as output
-from .common import (
-    parse_dynamic,
-    parse_options,
-    parse_pairs,
-    parse_shapes,
-    print_json,
-    progress,
-    readable_errors,
-    with_precision,
-)
+from .common import parse_dynamic, parse_options, parse_pairs, parse_shapes, print_json, readable_errors, with_precision
 from .options import (
     CacheOption,
     DebugOption,
@@ -35,6 +26,7 @@ from .options import (
     OptionOption,
     ShapeOption,
 )
+from .terminal import echo, progress
 
 if TYPE_CHECKING:
     from ..inspect.program_view import ProgramView
@@ -157,7 +149,7 @@ def command(
             keep_model(html, model)
             opening.write_html(html, model, chosen, measure)
             if not as_json:
-                typer.echo(f"wrote {html}")
+                echo(f"wrote {html}")
             return
         if dump is not None or after is not None or stage in GRAPH_STAGES:
             opened, sizes = opening.model(model, chosen)
@@ -288,7 +280,7 @@ def show_dump(
     if as_json:
         print_json([str(path) for path in written])
     else:
-        typer.echo(f"{len(written)} files in {folder}")
+        echo(f"{len(written)} files in {folder}")
 
 
 def show_graph(
@@ -364,5 +356,5 @@ def choose_profile(device: str | None, web: bool) -> DeviceProfile:
     except DeviceError as error:
         if device is not None:
             raise
-        typer.echo(f"note: {error.reason}; compiling for WebGPU's default limits", err=True)
+        echo(f"note: {error.reason}; compiling for WebGPU's default limits", err=True)
         return WEB

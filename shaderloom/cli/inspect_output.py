@@ -7,12 +7,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-import typer
-
 from ..plans.placement import count_placements
 from ..runtime.plan.dimension import dim_text
 from ..runtime.plan.errors import InputError
 from .common import format_bytes, print_json
+from .terminal import echo
 
 if TYPE_CHECKING:
     from ..compiler.compilation import PassReport
@@ -31,7 +30,7 @@ def print_graph(graph: GraphText, rewrites: list[dict[str, Any]], as_json: bool)
     if as_json:
         print_json({"stage": graph.after, "text": graph.text.splitlines(), "rewrites": rewrites})
     else:
-        typer.echo(graph.text)
+        echo(graph.text)
 
 
 def print_passes(reports: Sequence[PassReport], required: Collection[str], as_json: bool) -> None:
@@ -39,10 +38,10 @@ def print_passes(reports: Sequence[PassReport], required: Collection[str], as_js
     if as_json:
         print_json([{**asdict(report), "optional": report.name not in required} for report in reports])
         return
-    typer.echo(f"{'':30}{'changes':>8} {'nodes':>8} {'ms':>9}")
+    echo(f"{'':30}{'changes':>8} {'nodes':>8} {'ms':>9}")
     for report in reports:
         mark = "" if report.name in required else "  may be disabled"
-        typer.echo(f"{report.name:30}{report.changes:8} {report.nodes:8} {report.milliseconds:9.2f}{mark}")
+        echo(f"{report.name:30}{report.changes:8} {report.nodes:8} {report.milliseconds:9.2f}{mark}")
 
 
 def print_groups(facts: dict[str, Any], as_json: bool) -> None:
@@ -51,13 +50,13 @@ def print_groups(facts: dict[str, Any], as_json: bool) -> None:
         return
     for group in facts["groups"]:
         once = ", once, for weights" if group["when"] == "weights" else ""
-        typer.echo(f"{group['index']:4}  {group['family']}{once}: {' '.join(group['operators'])} -> {group['output']}")
+        echo(f"{group['index']:4}  {group['family']}{once}: {' '.join(group['operators'])} -> {group['output']}")
         for origin in group["origins"]:
-            typer.echo(f"        {origin}")
+            echo(f"        {origin}")
     if facts["not_fused"]:
-        typer.echo("\nnot fused:")
+        echo("\nnot fused:")
     for row in facts["not_fused"]:
-        typer.echo(f"  {row['producer']} with {row['consumer']}: {row['why']}")
+        echo(f"  {row['producer']} with {row['consumer']}: {row['why']}")
 
 
 def print_wgsl(plan: Plan, choice: str | None, as_json: bool) -> None:
@@ -73,9 +72,9 @@ def print_wgsl(plan: Plan, choice: str | None, as_json: bool) -> None:
         return
     first = {call.kernel: number for number, (call, _) in reversed(list(enumerate(zip(plan.calls, plan.facts.calls))))}
     for kernel in found:
-        typer.echo(f"// kernel {kernel.id}, template {kernel.template}, workgroup {kernel.workgroup}")
+        echo(f"// kernel {kernel.id}, template {kernel.template}, workgroup {kernel.workgroup}")
         number = first.get(kernel.key)
-        typer.echo(kernel.wgsl if number is None else annotated(kernel.wgsl, comments(plan, number)))
+        echo(kernel.wgsl if number is None else annotated(kernel.wgsl, comments(plan, number)))
 
 
 def print_plan(subject: Subject, choice: str | None, as_json: bool) -> None:
@@ -94,17 +93,17 @@ def print_plan(subject: Subject, choice: str | None, as_json: bool) -> None:
     numbers = {row["id"]: index for index, row in enumerate(facts["kernels"])}
     templates = {row["id"]: row["template"] for row in facts["kernels"]}
     decisions = {row["id"]: row.get("decision") for row in facts["kernels"]}
-    typer.echo(f"{'call':>5} {'kernel':>6}  {'id':12}  {'template':17}  grid")
+    echo(f"{'call':>5} {'kernel':>6}  {'id':12}  {'template':17}  grid")
     for index, row in enumerate(facts["call_list"]):
         identity = row["kernel"]
         grid = " ".join(dim_text(size) for size in row["grid"])
-        typer.echo(f"{index:5} {numbers[identity]:6}  {identity:12}  {templates[identity]:17}  {grid}")
-        typer.echo(f"      {', '.join(row['origins'])}")
+        echo(f"{index:5} {numbers[identity]:6}  {identity:12}  {templates[identity]:17}  {grid}")
+        echo(f"      {', '.join(row['origins'])}")
         if decisions[identity] is not None:
-            typer.echo(f"      {decision_text(decisions[identity])}")
-    typer.echo()
+            echo(f"      {decision_text(decisions[identity])}")
+    echo()
     for line in summary(facts):
-        typer.echo(line)
+        echo(line)
 
 
 def print_placement(view: ProgramView, as_json: bool) -> None:
@@ -115,38 +114,38 @@ def print_placement(view: ProgramView, as_json: bool) -> None:
     width = max([len(row.node) for row in view.placements], default=4)
     for row in view.placements:
         operator = f"{row.domain}.{row.op_type}" if row.domain else row.op_type
-        typer.echo(f"{row.provider:6}  {row.node:{min(width, 48)}}  {operator:20}  {row.reason}".rstrip())
-    typer.echo(f"\n{count_placements(view.placements)}")
+        echo(f"{row.provider:6}  {row.node:{min(width, 48)}}  {operator:20}  {row.reason}".rstrip())
+    echo(f"\n{count_placements(view.placements)}")
     if view.steps:
-        typer.echo(f"a run takes {len(view.steps)} steps: {', '.join(view.steps)}")
+        echo(f"a run takes {len(view.steps)} steps: {', '.join(view.steps)}")
     for crossing in view.crossings:
-        typer.echo(f"  '{crossing.tensor}' goes to {crossing.to}: {format_bytes(crossing.bytes)}")
+        echo(f"  '{crossing.tensor}' goes to {crossing.to}: {format_bytes(crossing.bytes)}")
     for number, facts in enumerate(view.precision, 1):
         lines = [f"float32 as a whole: {facts['why']}"] if "why" in facts else _precision(facts)
-        typer.echo(f"stage {number}: " if len(view.precision) > 1 else "", nl=False)
-        typer.echo("\n".join(lines))
+        echo(f"stage {number}: " if len(view.precision) > 1 else "", newline=False)
+        echo("\n".join(lines))
 
 
 def print_difference(difference: PlanDifference) -> None:
     """Print calls removed, added and changed, and the shader lines that differ; nothing if the plans are equal."""
     for sign, rows in (("-", difference.removed), ("+", difference.added)):
         for position, call in rows:
-            typer.echo(f"{sign} call {position}, kernel {call['kernel']}: {', '.join(call['origins'])}")
+            echo(f"{sign} call {position}, kernel {call['kernel']}: {', '.join(call['origins'])}")
     shown: set[tuple[str, str]] = set()
     for changed in difference.changed:
         kernels = changed.kernel_before
         if changed.is_kernel_changed:
             kernels = f"{changed.kernel_before} -> {changed.kernel_after}"
-        typer.echo(f"~ call {changed.after}, kernel {kernels}: {', '.join(changed.origins)}")
+        echo(f"~ call {changed.after}, kernel {kernels}: {', '.join(changed.origins)}")
         for name, (before, after) in changed.fields.items():
             if name not in ("ranges", "bindings"):
-                typer.echo(f"    {name}: {before} -> {after}")
+                echo(f"    {name}: {before} -> {after}")
         pair = (changed.kernel_before, changed.kernel_after)
         if changed.text and pair not in shown:
-            typer.echo("\n".join(f"    {line}" for line in changed.text))
+            echo("\n".join(f"    {line}" for line in changed.text))
         shown.add(pair)
     for name, (before, after) in difference.facts.items():
-        typer.echo(f"~ {name}: {before} -> {after}")
+        echo(f"~ {name}: {before} -> {after}")
 
 
 def summary(facts: dict[str, Any]) -> list[str]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..runtime.plan.errors import UnsupportedError
-from .common import parse_dynamic, parse_pairs, parse_shapes, print_json, progress, readable_errors, unwritable
+from .common import parse_dynamic, parse_pairs, parse_shapes, print_json, readable_errors, unwritable
 from .options import (
     CacheOption,
     DebugOption,
@@ -24,6 +24,7 @@ from .options import (
     ShapeOption,
 )
 from .session import keep_model, make_feeds, open_session
+from .terminal import echo, progress
 
 if TYPE_CHECKING:
     from ..plans.profiling import PlanProfile
@@ -107,32 +108,30 @@ def command(
 
 
 def _print(result: PlanProfile, roofline: Roofline, device: str, top: int) -> None:
-    typer.echo(
-        f"{'call':>5} {'ms':>10} {'share':>6} {'GFLOP/s':>9} {'GB/s':>8} {'of roof':>7}  {'kernel':12}  template"
-    )
+    echo(f"{'call':>5} {'ms':>10} {'share':>6} {'GFLOP/s':>9} {'GB/s':>8} {'of roof':>7}  {'kernel':12}  template")
     for call in result.by_time[:top]:
         reached = "-" if call.roofline is None else f"{call.roofline:.0%}"
-        typer.echo(
+        echo(
             f"{call.position:5} {call.nanoseconds / 1e6:10.3f} {call.share:6.1%} {call.flops_per_second / 1e9:9.2f} "
             f"{call.bytes_per_second / 1e9:8.2f} {reached:>7}  {call.kernel}  {call.template}"
         )
         stage = "" if call.stage is None else f"stage {call.stage}: "
         times = "" if call.steps == 1 else f" ({call.steps} times)"
-        typer.echo(f"      {stage}{', '.join(call.origins)}{times}")
+        echo(f"      {stage}{', '.join(call.origins)}{times}")
     if len(result.calls) > top:
-        typer.echo(f"      {len(result.calls) - top} faster calls are not shown (--top)")
-    typer.echo()
+        echo(f"      {len(result.calls) - top} faster calls are not shown (--top)")
+    echo()
     for template, count, time in result.by_template():
-        typer.echo(f"{template}: {count} calls, {time / 1e6:.2f} ms, {time / max(result.nanoseconds, 1):.0%}")
+        echo(f"{template}: {count} calls, {time / 1e6:.2f} ms, {time / max(result.nanoseconds, 1):.0%}")
     how = (
         "by the device's timestamps"
         if result.method == "timestamps"
         else "by wall time around single calls, as the device has no timestamps: about 0.1 ms too long each"
     )
-    typer.echo(
+    echo(
         f"{len(result.calls)} calls, {result.nanoseconds / 1e6:.2f} ms in all, medians of {result.runs} runs "
         f"measured {how}"
     )
-    typer.echo(
+    echo(
         f"{device} reaches {roofline.flops_per_second / 1e9:.1f} GFLOP/s and {roofline.bytes_per_second / 1e9:.1f} GB/s"
     )

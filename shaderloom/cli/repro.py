@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from ..runtime.plan.errors import InputError
-from .common import parse_dynamic, parse_options, parse_pairs, parse_shapes, progress, readable_errors, unwritable
+from .common import parse_dynamic, parse_options, parse_pairs, parse_shapes, readable_errors, unwritable
 from .options import (
     CacheOption,
     DebugOption,
@@ -22,6 +22,7 @@ from .options import (
     ShapeOption,
 )
 from .session import keep_model, make_feeds, open_with_cpu
+from .terminal import echo, progress
 
 
 @readable_errors
@@ -84,7 +85,7 @@ def command(
         output.write_text(found.text, encoding="utf-8")
     except OSError as error:
         raise unwritable(output, error) from error
-    typer.echo(f"wrote {output}: {found}")
+    echo(f"wrote {output}: {found}")
 
 
 def parse_call(text: str | None) -> tuple[int | None, int | None]:

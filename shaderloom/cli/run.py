@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..runtime.plan.errors import ShapeError, UnsupportedError
-from .common import parse_dynamic, parse_pairs, parse_shapes, print_json, progress, readable_errors, unwritable
+from .common import parse_dynamic, parse_pairs, parse_shapes, print_json, readable_errors, unwritable
 from .options import (
     CacheOption,
     DebugOption,
@@ -26,6 +26,7 @@ from .options import (
     ShapeOption,
 )
 from .session import keep_model, make_feeds, open_session
+from .terminal import echo, print_table, progress
 
 if TYPE_CHECKING:
     import numpy as np
@@ -148,20 +149,14 @@ def _describe(name: str, array: np.ndarray) -> dict[str, Any]:
 
 
 def _print(summary: dict[str, Any]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table()
-    for title in ("output", "type", "shape", "min", "max", "mean"):
-        table.add_column(title)
+    rows = []
     for row in summary["outputs"]:
         numbers = ["-" if row[key] is None else f"{row[key]:.6g}" for key in ("min", "max", "mean")]
-        table.add_row(row["name"], row["dtype"], "x".join(map(str, row["shape"])) or "scalar", *numbers)
-    console = Console()
-    console.print(table)
+        rows.append([row["name"], row["dtype"], "x".join(map(str, row["shape"])) or "scalar", *numbers])
+    print_table(("output", "type", "shape", "min", "max", "mean"), rows)
     for row in summary["outputs"]:
         if row["not_finite"]:
-            console.print(f"{row['name']}: {row['not_finite']} of {math.prod(row['shape'])} elements are not finite")
+            echo(f"{row['name']}: {row['not_finite']} of {math.prod(row['shape'])} elements are not finite")
     run = f"{summary['run_ms']:.2f} ms a run on {summary['device']}"
     if summary["prepare_ms"] is None:
         text = (
@@ -174,4 +169,4 @@ def _print(summary: dict[str, Any]) -> None:
             f"{summary['calls']} calls, {run}; plan {source} in {summary['compile_ms']:.0f} ms, "
             f"device prepared in {summary['prepare_ms']:.0f} ms"
         )
-    console.print(text, highlight=False)
+    echo(text)

@@ -8,6 +8,7 @@ import typer
 
 from .common import readable_errors
 from .options import BundleArgument, DebugOption
+from .terminal import echo
 
 
 @readable_errors
@@ -43,12 +44,12 @@ def command(
     }
     try:
         with Site(resources, port) as site:
-            typer.echo(f"{bundle.name} is at {site.url} (Ctrl-C ends)")
+            echo(f"{bundle.name} is at {site.url} (Ctrl-C ends)")
             if open_browser:
                 typer.launch(site.url)
             try:
                 site.wait()
             except KeyboardInterrupt:
-                typer.echo("")
+                echo()
     finally:
         files.close()

@@ -8,16 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..runtime.plan.errors import InputError
-from .common import (
-    count_text,
-    parse_dynamic,
-    parse_options,
-    parse_shapes,
-    print_json,
-    progress,
-    readable_errors,
-    with_precision,
-)
+from .common import count_text, parse_dynamic, parse_options, parse_shapes, print_json, readable_errors, with_precision
 from .options import (
     DebugOption,
     DeviceOption,
@@ -28,6 +19,7 @@ from .options import (
     OptionOption,
     ShapeOption,
 )
+from .terminal import echo, progress
 
 if TYPE_CHECKING:
     from ..tuner.parent import Tuned
@@ -142,27 +134,25 @@ def _print(result: Tuned) -> None:
         key=lambda row: -row.calls * (row.entry.analytic_ns - row.entry.ns),
     )
     if changed:
-        typer.echo(f"{'calls':>5} {'before ms':>10} {'after ms':>10} {'gain':>6}  problem")
+        echo(f"{'calls':>5} {'before ms':>10} {'after ms':>10} {'gain':>6}  problem")
     for row in changed:
         entry = row.entry
-        typer.echo(
-            f"{row.calls:5} {entry.analytic_ns / 1e6:10.3f} {entry.ns / 1e6:10.3f} {entry.gain:5.2f}x  {row.problem}"
-        )
-        typer.echo(f"      {describe(entry.analytic)} -> {describe(entry.choice)}")
+        echo(f"{row.calls:5} {entry.analytic_ns / 1e6:10.3f} {entry.ns / 1e6:10.3f} {entry.gain:5.2f}x  {row.problem}")
+        echo(f"      {describe(entry.analytic)} -> {describe(entry.choice)}")
     for problem, refusal in result.refused:
-        typer.echo(f"refused: {describe(refusal.choice)} for {problem}: {refusal.why}")
+        echo(f"refused: {describe(refusal.choice)} for {problem}: {refusal.why}")
     if changed or result.refused:
-        typer.echo()
+        echo()
     before = sum(row.calls * row.entry.analytic_ns for row in result.rows) / 1e6
     after = sum(row.calls * row.entry.ns for row in result.rows) / 1e6
     how = {"cpu": "processor time", "timestamps": "the device's timestamps", "wall": "the clock"}[
         result.method or "wall"
     ]
-    typer.echo(
+    echo(
         f"{count_text(len(result.rows), 'problem')} measured by {how}, {len(changed)} changed: "
         f"{before:.2f} -> {after:.2f} ms a run; {result.present} known before; {result.seconds:.0f} s"
     )
     if result.method == "cpu" and changed:
-        typer.echo("on a software driver a slower kernel may be better: compiling counts as much as 300 runs")
+        echo("on a software driver a slower kernel may be better: compiling counts as much as 300 runs")
     if result.left:
-        typer.echo(f"{count_text(result.left, 'problem')} not reached: run the command again, or with more --budget")
+        echo(f"{count_text(result.left, 'problem')} not reached: run the command again, or with more --budget")

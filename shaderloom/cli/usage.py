@@ -10,6 +10,7 @@ import typer
 from typer.core import TyperGroup
 
 from .common import refused_by_system
+from .terminal import echo
 
 #: What the parser raises.  typer may carry the library that defines it inside, so it is found by what is public.
 UsageError: Any = typer.BadParameter.__mro__[1]
@@ -37,22 +38,22 @@ class Commands(TyperGroup):
         except UsageError as error:
             _refuse(error)
         except OSError as error:  # of a text of the parser's own, which no command guards
-            typer.echo(f"error: {refused_by_system(error)}", err=True)
+            echo(f"error: {refused_by_system(error)}", err=True)
             status = 1
         except (typer.Abort, KeyboardInterrupt):
             status = INTERRUPTED
         if status == INTERRUPTED:
-            typer.echo("error: interrupted", err=True)
+            echo("error: interrupted", err=True)
         sys.exit(status if isinstance(status, int) else 0)
 
 
 def _refuse(error: Any) -> NoReturn:
     message = error.format_message().strip()
     if "\n" in message:  # no command at all: the help
-        typer.echo(message, err=True)
+        echo(message, err=True)
     else:
         context = getattr(error, "ctx", None)
         path = context.command_path if context is not None else "shaderloom"
         reason = message[:1].lower() + message[1:].rstrip(".").replace("Value error, ", "")
-        typer.echo(f"error: usage: {reason} [{path} --help]", err=True)
+        echo(f"error: usage: {reason} [{path} --help]", err=True)
     sys.exit(error.exit_code)

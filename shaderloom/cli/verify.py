@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import typer
 
-from .common import count_text, print_json, progress, readable_errors
+from .common import count_text, print_json, readable_errors
 from .options import BundleArgument, DebugOption, DeviceOption, JsonOption
+from .terminal import echo, progress
 
 
 @readable_errors
@@ -54,10 +55,10 @@ def command(
     else:
         for result in results:
             verdict = result.reason or f"agrees ({result.error:.2g} of its largest magnitude)"
-            typer.echo(f"{result.sample}: output '{result.output}' {verdict}")
+            echo(f"{result.sample}: output '{result.output}' {verdict}")
         samples = (
             f"{count_text(len(manifest.samples), 'sample')} run on {name}" if manifest.samples else "no samples to run"
         )
-        typer.echo(f"{len(manifest.files) + 2} files are intact; {samples}")
+        echo(f"{len(manifest.files) + 2} files are intact; {samples}")
     if failed:
         raise typer.Exit(1)

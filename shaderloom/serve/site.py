@@ -85,10 +85,14 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self, *, with_body: bool) -> None:
         # DNS rebinding: a page of another site could reach this server through its own host name.
-        if urlsplit("//" + self.headers.get("Host", "")).hostname not in _NAMES:
+        try:
+            host, path = urlsplit("//" + self.headers.get("Host", "")).hostname, unquote(urlsplit(self.path).path)
+        except ValueError:  # an address that is none
+            self._tell(HTTPStatus.BAD_REQUEST, "the request names no address")
+            return
+        if host not in _NAMES:
             self._tell(HTTPStatus.MISDIRECTED_REQUEST, "this server answers to localhost only")
             return
-        path = unquote(urlsplit(self.path).path)
         resource = self.resources.get(path + "index.html" if path.endswith("/") else path)
         if resource is None:
             self._tell(HTTPStatus.NOT_FOUND, "there is no such file")

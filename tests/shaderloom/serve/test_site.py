@@ -94,6 +94,13 @@ def test_other_hosts_and_methods_are_refused(site):
     assert int(headers["Content-Length"]) > 0
 
 
+@pytest.mark.parametrize("host", ["[", "[::1", "]", "[x]:80", "a[b]"])
+def test_hosts_that_are_none_are_answered(site, host, capfd):
+    assert ask(site, "/", host=host)[0] in (400, 421)
+    assert ask(site, "http://[/")[0] == 400
+    assert capfd.readouterr() == ("", "")
+
+
 @pytest.mark.parametrize("as_zip", [False, True], ids=["folder", "zip"])
 def test_bundles_are_served_byte_for_byte(folder, tmp_path, as_zip):
     path = small_bundle(tmp_path / "b.zip", 5, as_zip=True) if as_zip else folder
