@@ -1,5 +1,6 @@
 """The operators, one :class:`~.registry.OpDef` each: ai.onnx in :mod:`.onnx`, com.microsoft in :mod:`.microsoft`, the
-compiler's own in :mod:`.internal`; :mod:`.math` has the arithmetic that several share.
+compiler's own in :mod:`.internal`; :mod:`.math` has what several share, and defines none.  Each imports only those
+before it of math, internal, onnx, microsoft; by name, a decomposition builds nodes of any.
 
 Importing this package imports every module of the three, which fills the registry; an interrupted import is
 completed by the next lookup in the registry.

@@ -76,6 +76,24 @@ def broadcast_shapes(node: Node, shapes: Sequence[Shape]) -> Shape:
     return tuple(result)
 
 
+def product_shape(node: Node, left: Shape, right: Shape) -> Shape:
+    """Return the shape of numpy.matmul: a rank-1 operand gets an axis of size 1, which the result lacks."""
+    require(bool(left) and bool(right), node, "a matrix product needs operands of rank at least 1")
+    rows = left if len(left) > 1 else (1, *left)
+    columns = right if len(right) > 1 else (*right, 1)
+    if not ix.equal(rows[-1], columns[-2]):
+        raise ShapeError(
+            f"{describe_shape(left)} times {describe_shape(right)}: the inner sizes differ",
+            origin=node.origin,
+        )
+    shape = [*broadcast_shapes(node, [rows[:-2], columns[:-2]]), rows[-2], columns[-1]]
+    if len(right) == 1:
+        shape.pop(-1)
+    if len(left) == 1:
+        shape.pop(-1 if len(right) == 1 else -2)
+    return tuple(shape)
+
+
 def describe_shape(shape: Shape) -> str:
     return f"({', '.join(ix.text(size) for size in shape)})"
 

@@ -15,7 +15,7 @@ from ...codegen.spec import Hook
 from ...codegen.types import WGSL_TYPES
 from ...ir.coordinates import Sizes
 from ...ir.graph import Node
-from ...ops.onnx.indexing import run_time_index
+from ...ops.math.positions import run_time_index
 from ...ops.onnx.scatter import scatter_array
 from ...symbolic import expr as ex
 from ...symbolic import polynomial as ix

@@ -1,1 +1,1 @@
-"""Operators of the domain ``loom``, which no model file contains: the targets of expansions."""
+"""Operators of the domain ``loom`` that serve several others: no model file contains them, expansions build them."""

@@ -23,8 +23,7 @@ from ...symbolic.expr import Expr
 from ...symbolic.lanes import LANES
 from ...symbolic.polynomial import Dim
 from .. import checks
-from ..checks import FLOATS
-from ..onnx.matmul import product_shape
+from ..checks import FLOATS, product_shape
 from ..registry import Inferred, Read, register
 
 #: The lowest finite number: the highest score of no keys

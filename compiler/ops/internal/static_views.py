@@ -16,8 +16,7 @@ from ...symbolic import polynomial as ix
 from ...symbolic.expr import Expr
 from ...symbolic.polynomial import Dim
 from .. import checks
-from ..math.regroup import reindex
-from ..onnx.views import broadcast_coordinates
+from ..math.regroup import broadcast_coordinates, reindex
 from ..registry import Inferred, Read, register
 
 

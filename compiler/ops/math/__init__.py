@@ -1,1 +1,3 @@
-"""Arithmetic that several operators share: windows, positions, attention, number codes, Winograd."""
+"""What several operators share: arithmetic (windows, positions, number codes), and decompositions (reductions, softmax,
+attention) that name the nodes which they build. Defines no operator.
+"""

@@ -1,12 +1,58 @@
-"""The activation functions that recurrent layers name, with their parameters."""
+"""Activation functions, computed in f32.  Formulas are those of the ONNX operator specification."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from ...symbolic import expr as ex
 from ...symbolic.expr import Expr
-from ..onnx.activations import number, sigmoid, softplus
+
+
+def number(value: float) -> Expr:
+    return ex.const(value, "f32")
+
+
+def exponential(value: Expr) -> Expr:
+    return ex.unary("exp", value)
+
+
+def sigmoid(value: Expr) -> Expr:
+    """Return 1 / (1 + exp(-x)): the exponential overflows to infinity for very negative x, which gives 0."""
+    return number(1.0) / (number(1.0) + exponential(-value))
+
+
+def softplus(value: Expr) -> Expr:
+    """Return log(1 + exp(x)) as max(x, 0) + log(1 + exp(-|x|)), which never overflows."""
+    tail = ex.unary("log1p", exponential(-ex.unary("abs", value)))
+    return ex.binary("max", value, number(0.0)) + tail
+
+
+def gelu(value: Expr) -> Expr:
+    """Return 0.5 x (1 + erf(x / sqrt 2)), as 0.5 x erfc(-x / sqrt 2): the sum would cancel for negative x."""
+    return number(0.5) * value * ex.unary("erfc", value * number(-math.sqrt(0.5)))
+
+
+def gelu_tanh(value: Expr) -> Expr:
+    """Approximate Gelu by 0.5 x (1 + tanh(u)), u = sqrt(2 / pi) (x + 0.044715 x^3), as x / (1 + exp(-2 u))."""
+    inner = number(-2.0 * math.sqrt(2.0 / math.pi)) * (value + number(0.044715) * value * value * value)
+    return value / (number(1.0) + exponential(inner))
+
+
+def mish(value: Expr) -> Expr:
+    """x tanh(log(1 + exp(x))).  With e = exp(-|x|) it is x n / (n + d), n = 1 + 2 e, d = 2 e^2 for positive x, and
+    n = e (e + 2), d = 2 for negative: nothing overflows or cancels."""
+    power = exponential(-ex.unary("abs", value))
+    negative = below(value, 0.0)
+    part = ex.select(negative, power * (power + number(2.0)), number(1.0) + number(2.0) * power)
+    return value * (part / (part + ex.select(negative, number(2.0), number(2.0) * power * power)))
+
+
+def below(value: Expr, limit: float) -> Expr:
+    return ex.compare("lt", value, number(limit))
+
+
+# -- by the names of recurrent layers --------------------------------------------------------------------------------
 
 #: Defaults of alpha and beta; None: the function does not have it
 DEFAULTS: dict[str, tuple[float | None, float | None]] = {
@@ -25,7 +71,7 @@ DEFAULTS: dict[str, tuple[float | None, float | None]] = {
 
 
 def _where_negative(value: Expr, negative: Expr) -> Expr:
-    return ex.select(ex.compare("lt", value, number(0.0)), negative, value)
+    return ex.select(below(value, 0.0), negative, value)
 
 
 _FUNCTIONS: dict[str, Callable[[Expr, Expr, Expr], Expr]] = {

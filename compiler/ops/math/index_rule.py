@@ -2,7 +2,7 @@
 
 An index is in range from ``-size`` to ``size - 1``, or from 0 where an operator does not count from the end.  An
 index known at compile time and out of range is an error; the kernels clamp indices of run time
-(:func:`~.indexing.run_time_index`), so :func:`find_wrong` is the check for values of a run.
+(:func:`~.positions.run_time_index`), so :func:`find_wrong` is the check for values of a run.
 """
 
 from __future__ import annotations

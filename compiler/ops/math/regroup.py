@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from ...ir.graph import Shape
 from ...symbolic import polynomial as ix
 from ...symbolic.polynomial import Dim
+from .. import checks
 
 Axes = list[int]
 
@@ -55,3 +56,9 @@ def reindex(coordinates: Sequence[Dim], source: Shape, target: Shape) -> tuple[D
             number = ix.floordiv(number, target[axis])
         result[target_axes[0]] = number
     return tuple(result)
+
+
+def broadcast_coordinates(shape: Shape, coordinates: Sequence[Dim]) -> list[Dim]:
+    """Map coordinates in a broadcast tensor to coordinates in the tensor of ``shape`` that it was broadcast from."""
+    trailing = coordinates[len(coordinates) - len(shape) :]
+    return [0 if checks.is_size(size, 1) else coordinate for size, coordinate in zip(shape, trailing)]

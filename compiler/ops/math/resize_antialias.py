@@ -10,8 +10,8 @@ import numpy as np
 from ....runtime.plan.dtypes import FLOAT32
 from ...ir.graph import Node, Value
 from ...symbolic import polynomial as ix
-from ..onnx.normalization import in_type
 from ..registry import Builder
+from .nodes import in_type
 from .resize_positions import Axis, positions
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from ...symbolic import polynomial as ix
 from ...symbolic.polynomial import Dim
 from .. import checks
-from ..internal.sampling import RationalMap, RealMap
+from .axis_maps import RationalMap, RealMap
 
 _TIE = 1e-6  #: a position this close to the middle between two elements is in the middle
 _NUMERATOR_LIMIT = 1 << 30  #: of positions: they are signed 32-bit integers, with room for sums

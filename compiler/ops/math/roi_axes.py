@@ -13,8 +13,8 @@ from ...ir.graph import Node
 from ...symbolic import expr as ex
 from ...symbolic.expr import Expr
 from ...symbolic.polynomial import Dim
-from ..onnx.activations import number
 from ..registry import Inferred
+from .activation_functions import number
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +25,21 @@ class RoiAxisAttributes:
     bins: int
     size: Dim
     scale: float
+
+
+@dataclass(frozen=True, slots=True)
+class RoiAxisSamplesAttributes(RoiAxisAttributes):
+    """``kind``, for every element of the axis and every bin:
+
+    ``mean``      what the element counts in a mean of the samples
+    ``largest``   the largest weight that it has in a sample, -1 where no sample is near
+    ``smallest``  the smallest one
+    ``outside``   1 where the bin has a sample outside of the axis, or none at all; one number for all elements
+    """
+
+    kind: str
+    shift: float
+    at_least_one: bool  #: regions are at least one pixel in size
 
 
 def infer_axis(dtype: DType) -> Callable[[Node], Inferred]:

@@ -16,8 +16,8 @@ from ...symbolic.polynomial import Dim
 from .. import checks
 from ..checks import FLOATS
 from ..internal.key_cache import append_keys
-from ..math.attention_core import attend, attended_keys, join_heads, part, split_heads, view
-from ..onnx.normalization import in_type
+from ..math.attention_core import attend, attended_keys, join_heads, split_heads
+from ..math.nodes import in_type, part, view
 from ..registry import Builder, Inferred, register
 
 _INT32 = frozenset({"int32"})

@@ -19,7 +19,7 @@ from ...symbolic.expr import Expr
 from ...symbolic.polynomial import Dim
 from .. import checks
 from ..checks import FLOATS
-from ..onnx.normalization import in_type
+from ..math.nodes import in_type
 from ..onnx.quantize import dequantize
 from ..registry import Builder, Indices, Inferred, Read, register
 

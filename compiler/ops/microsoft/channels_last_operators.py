@@ -17,8 +17,8 @@ from ...symbolic import polynomial as ix
 from .. import checks
 from ..checks import FLOATS
 from ..math.channels_last import channels_first, channels_last, first_shape, last_shape, seen_first
+from ..math.nodes import in_type
 from ..onnx.convolution import ConvAttributes
-from ..onnx.normalization import in_type
 from ..onnx.pooling import MaxPoolAttributes, explicit
 from ..registry import Builder, Inferred, register, registry
 from .fused import FusedConvAttributes, infer_fused_conv

@@ -16,7 +16,7 @@ from ...ir.graph import Node, Value
 from ...symbolic import polynomial as ix
 from .. import checks
 from ..checks import FLOATS
-from ..onnx.normalization import in_type
+from ..math.nodes import in_type
 from ..registry import Builder, Inferred, register
 
 _UINT8 = frozenset({"uint8"})

@@ -12,8 +12,8 @@ from ...ir.graph import Node, Value
 from ...symbolic import polynomial as ix
 from .. import checks
 from ..checks import FLOATS
-from ..internal.reduction import reduce
-from ..math.attention_core import part
+from ..math.nodes import part
+from ..math.reductions import reduce
 from ..onnx.quantize import BYTES, dequantize
 from ..registry import Builder, Indices, Inferred, register
 

@@ -10,9 +10,9 @@ from ....runtime.plan.errors import UnsupportedError
 from ...ir.graph import Node, Value
 from ...symbolic import polynomial as ix
 from .. import checks
-from ..checks import FLOATS
+from ..checks import FLOATS, product_shape
 from ..onnx.convolution import ConvAttributes, add_bias, convolution, infer_convolution
-from ..onnx.matmul import GemmAttributes, infer_gemm, product_shape
+from ..onnx.matmul import GemmAttributes, infer_gemm
 from ..registry import Builder, Inferred, register
 
 #: Activation -> names of its parameters, in the order of ``activation_params``

@@ -19,8 +19,8 @@ from ...symbolic.polynomial import Dim
 from .. import checks
 from ..checks import FLOATS, INDICES
 from ..internal.key_cache import append_keys
-from ..math.attention_core import Attended, attend, attended_keys, join_heads, part, rotate, split_heads, view
-from ..onnx.normalization import in_type
+from ..math.attention_core import Attended, attend, attended_keys, join_heads, rotate, split_heads
+from ..math.nodes import in_type, part, view
 from ..registry import Builder, Inferred, register
 from .attention import integer, scale_of
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ...ir.graph import Node, Value
 from ...symbolic import polynomial as ix
 from .. import checks
-from ..internal.reduction import mean, reduced_shape
+from ..math.reductions import mean, reduced_shape
 from ..onnx.quantize import BYTES, dequantize, quantize
 from ..registry import Builder, Inferred, register
 

@@ -9,7 +9,7 @@ import numpy as np
 from ....runtime.plan.dtypes import FLOAT32
 from ...ir.graph import Node, Value
 from .. import checks
-from ..math.attention_core import view
+from ..math.nodes import view
 from ..onnx.quantize import BYTES, centred, dequantize, dynamic_parameters, quantize
 from ..onnx.recurrent import Layer, LSTMAttributes, infer_layer, input_rows, layer_of, run_layer
 from ..registry import Builder, Inferred, register

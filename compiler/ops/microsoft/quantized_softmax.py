@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from ...ir.graph import Node, Value
 from .. import checks
+from ..math.softmax import softmax
 from ..onnx.quantize import BYTES
-from ..onnx.softmax import softmax
 from ..registry import Builder, Inferred, register
 from .quantized_elementwise import quantised_operand, quantised_result
 

@@ -12,8 +12,8 @@ from ...ir.graph import Node, Value
 from ...symbolic import polynomial as ix
 from .. import checks
 from ..checks import FLOATS
-from ..internal.reduction import reduce
 from ..math.attention_core import split_heads
+from ..math.reductions import reduce
 from ..registry import Builder, Inferred, register
 
 _INT64 = frozenset({"int64"})

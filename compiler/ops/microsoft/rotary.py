@@ -12,8 +12,8 @@ from ...symbolic import polynomial as ix
 from ...symbolic.polynomial import Dim
 from .. import checks
 from ..checks import FLOATS, INDICES
-from ..math.attention_core import join_heads, rotate, split_heads, view
-from ..onnx.normalization import in_type
+from ..math.attention_core import join_heads, rotate, split_heads
+from ..math.nodes import in_type, view
 from ..registry import Builder, Indices, Inferred, register
 
 

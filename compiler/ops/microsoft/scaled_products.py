@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ....runtime.plan.dtypes import FLOAT32
 from ...ir.graph import Node, Value
-from ..onnx.matmul import product_shape
+from ..checks import product_shape
 from ..onnx.quantize import BYTES, dynamic_parameters, quantize
 from ..onnx.quantized_products import check_left, check_right, integer_product, of_rows
 from ..registry import Builder, Inferred, register

@@ -11,10 +11,11 @@ from ...symbolic import polynomial as ix
 from ...symbolic.expr import Expr
 from .. import checks
 from ..checks import FLOATS, same_as_input
-from ..internal.reduction import mean, reduced_shape
-from ..onnx.activations import gelu, gelu_tanh, number, sigmoid
+from ..math.activation_functions import gelu, gelu_tanh, number, sigmoid
+from ..math.nodes import in_type
+from ..math.reductions import mean, reduced_shape
 from ..onnx.elementwise import define
-from ..onnx.normalization import deviations, in_type, inverse_deviation, scaled
+from ..onnx.normalization import deviations, inverse_deviation, scaled
 from ..registry import Builder, Infer, Inferred, register
 
 

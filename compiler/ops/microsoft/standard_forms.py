@@ -14,7 +14,7 @@ import numpy as np
 from ...ir.graph import Node, Value
 from .. import checks
 from ..checks import FLOATS
-from ..internal.reduction import reduce
+from ..math.reductions import reduce
 from ..onnx.grid_sample import modern_modes
 from ..registry import Builder, Inferred, register, registry
 

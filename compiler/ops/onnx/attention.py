@@ -15,8 +15,8 @@ from ...symbolic.polynomial import Dim
 from .. import checks
 from ..checks import FLOATS
 from ..math.attention_core import attend, attended_keys, join_heads, rotate, split_heads
+from ..math.nodes import in_type
 from ..registry import Builder, Indices, Inferred, register
-from .normalization import in_type
 
 # -- Attention -------------------------------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from ...symbolic.expr import Expr
 from ...symbolic.polynomial import Dim
 from .. import checks
 from ..checks import FLOATS
-from ..internal.reduction import reduce
+from ..math.reductions import reduce
 from ..math.windows import per_axis, resolve_pads, window_count
 from ..registry import Builder, Inferred, Read, register
 

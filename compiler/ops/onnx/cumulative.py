@@ -11,8 +11,8 @@ from ....runtime.plan.dtypes import FLOAT32
 from ...ir.graph import Node, Value
 from ...symbolic import polynomial as ix
 from .. import checks
+from ..math.nodes import in_type
 from ..registry import Builder, Inferred, register
-from .normalization import in_type
 
 _WIDE = frozenset({"float32", "int32", "uint32", "int64", "uint64"})
 _TYPES = _WIDE | {"float16", "bfloat16"}

@@ -14,13 +14,12 @@ from ...symbolic.expr import Expr
 from ...symbolic.polynomial import Dim
 from .. import checks
 from ..checks import FLOATS
-from ..math.attention_core import view
+from ..math.activation_functions import number
+from ..math.nodes import in_type, view
 from ..math.positions import as_float, clamped_coordinate, extent, within
 from ..math.windows import per_axis, resolve_pads, window_count
 from ..registry import Builder, Inferred, Read, register
-from .activations import number
 from .convolution import add_bias
-from .normalization import in_type
 
 
 @dataclass(frozen=True, slots=True)

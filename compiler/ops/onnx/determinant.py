@@ -12,9 +12,8 @@ from ...ir.graph import Node, Value
 from ...symbolic import polynomial as ix
 from .. import checks
 from ..checks import FLOATS
-from ..math.attention_core import part, view
+from ..math.nodes import in_type, part, view
 from ..registry import Builder, Inferred, register
-from .normalization import in_type
 
 #: Largest matrix: elimination is written out column by column
 MAX_SIZE = 32

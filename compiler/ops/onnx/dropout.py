@@ -10,8 +10,8 @@ import numpy as np
 from ....runtime.plan import dtypes
 from ...ir.graph import Node, Value
 from ..checks import FLOATS, static_elements
+from ..math.nodes import in_type
 from ..registry import Builder, Inferred, RawNode, register
-from .normalization import in_type
 
 
 @dataclass(frozen=True, slots=True)

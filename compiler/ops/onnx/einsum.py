@@ -17,7 +17,7 @@ from ...symbolic.expr import Expr
 from ...symbolic.polynomial import Dim
 from .. import checks
 from ..checks import NUMERIC
-from ..internal.reduction import reduce
+from ..math.reductions import reduce
 from ..registry import Builder, Inferred, Read, register
 
 Labels = tuple[str, ...]  #: of axes; those of an ellipsis are ".0", ".1", ... counted from the last one

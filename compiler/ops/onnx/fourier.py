@@ -20,9 +20,8 @@ from ...symbolic.expr import Expr
 from ...symbolic.polynomial import Dim
 from .. import checks
 from ..checks import FLOATS
-from ..math.attention_core import part, view
+from ..math.nodes import in_type, part, view
 from ..registry import Builder, Inferred, RawNode, Read, register
-from .normalization import in_type
 
 #: Longest signal that one matrix transforms
 DIRECT = 256

@@ -13,8 +13,8 @@ from ...symbolic.expr import Expr
 from ...symbolic.polynomial import Dim
 from .. import checks
 from ..checks import FLOATS
+from ..math.activation_functions import number
 from ..registry import Inferred, RawNode, Read, register
-from .activations import number
 
 #: Keys' parameter of the cubic convolution
 _CUBIC = -0.75

@@ -17,27 +17,8 @@ from ...symbolic import polynomial as ix
 from ...symbolic.expr import Expr
 from ...symbolic.polynomial import Dim
 from .. import checks
+from ..math.positions import run_time_index
 from ..registry import Indices, Inferred, Read, register
-
-
-def run_time_index(value: Expr, size: Dim) -> Dim:
-    """Convert the element ``value`` of an indices tensor to a coordinate of an axis of ``size``.
-
-    Negative indices count from the end; one that is then out of range is clamped.  Of 64-bit indices the low 32 bits
-    are used.
-    """
-    number = ex.cast(value, "i32")
-    zero = ex.const(0, "i32")
-    if number.op == "const":
-        known = ex.coordinate(ix.add(size, number.payload)) if number.payload < 0 else number
-        if known.op == "coordinate":
-            return known.payload
-        number = known
-    else:
-        number = ex.select(ex.compare("lt", number, zero), number + ex.coordinate(size), number)
-    last = ix.add(size, -1)
-    clamped = ex.binary("min", ex.binary("max", number, zero), ex.coordinate(last))
-    return ex.as_index(clamped, 0, max(ix.bounds(last)[1], 0))
 
 
 def _read_index(node: Node, read: Read, coordinates: Sequence[Dim], size: Dim) -> Dim:

@@ -8,30 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from ....runtime.plan.dtypes import FLOAT32
-from ....runtime.plan.errors import ShapeError
-from ...ir.graph import Node, Shape, Value
+from ...ir.graph import Node, Value
 from ...symbolic import polynomial as ix
 from .. import checks
-from ..checks import NUMERIC
+from ..checks import NUMERIC, product_shape
 from ..registry import Builder, Inferred, register
-
-
-def product_shape(node: Node, left: Shape, right: Shape) -> Shape:
-    """Return the shape of numpy.matmul: a rank-1 operand gets an axis of size 1, which the result lacks."""
-    checks.require(bool(left) and bool(right), node, "a matrix product needs operands of rank at least 1")
-    rows = left if len(left) > 1 else (1, *left)
-    columns = right if len(right) > 1 else (*right, 1)
-    if not ix.equal(rows[-1], columns[-2]):
-        raise ShapeError(
-            f"{checks.describe_shape(left)} times {checks.describe_shape(right)}: the inner sizes differ",
-            origin=node.origin,
-        )
-    shape = [*checks.broadcast_shapes(node, [rows[:-2], columns[:-2]]), rows[-2], columns[-1]]
-    if len(right) == 1:
-        shape.pop(-1)
-    if len(left) == 1:
-        shape.pop(-1 if len(right) == 1 else -2)
-    return tuple(shape)
 
 
 def _infer_matmul(node: Node) -> Inferred:

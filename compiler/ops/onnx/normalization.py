@@ -18,15 +18,11 @@ from ...symbolic import polynomial as ix
 from ...symbolic.polynomial import Dim
 from .. import checks
 from ..checks import FLOATS, same_as_input
-from ..internal.reduction import mean, reduced_shape
+from ..math.nodes import in_type
+from ..math.reductions import mean, reduced_shape
 from ..registry import Builder, Inferred, RawNode, register
 
 # -- parts -----------------------------------------------------------------------------------------------------------
-
-
-def in_type(builder: Builder, value: Value, dtype: DType) -> Value:
-    """Cast ``value`` to ``dtype``; a half that is not stored is not rounded."""
-    return value if value.dtype is dtype else builder.op("Cast", value, to=dtype.onnx, rounds=0)
 
 
 def along_axis_1(builder: Builder, vector: Value, rank: int) -> Value:

@@ -11,9 +11,10 @@ from ....runtime.plan.dtypes import FLOAT32
 from ...ir.graph import Node, Value
 from .. import checks
 from ..checks import FLOATS, same_as_input
-from ..internal.reduction import power_norm, reduce
+from ..math.nodes import in_type
+from ..math.reductions import power_norm, reduce
 from ..registry import Builder, Inferred, register
-from .normalization import channel_axis, deviations, in_type
+from .normalization import channel_axis, deviations
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,8 +22,8 @@ from ...symbolic.polynomial import Dim
 from .. import checks
 from ..checks import FLOATS
 from ..folding import elementwise_fold
-from ..internal.reduction import reduce
 from ..math.codes import code_of, number_of, rounded
+from ..math.reductions import reduce
 from ..registry import Builder, Inferred, Read, register
 
 #: Types that hold quantised numbers; products of them accumulate in int32

@@ -14,10 +14,10 @@ from ....runtime.plan.dtypes import FLOAT32, INT32
 from ...ir.graph import Node, Value
 from ...symbolic import polynomial as ix
 from .. import checks
+from ..checks import product_shape
+from ..math.nodes import in_type
 from ..registry import Builder, Inferred, register
 from .convolution import ConvAttributes, add_bias, convolution, infer_convolution
-from .matmul import product_shape
-from .normalization import in_type
 from .quantize import BYTES, centred, quantize
 
 _SCALES = frozenset({"float32", "float16", "bfloat16"})

@@ -22,9 +22,9 @@ from ...symbolic.expr import Expr
 from ...symbolic.polynomial import Dim
 from .. import checks
 from ..checks import FLOATS
+from ..math.activation_functions import number
+from ..math.nodes import in_type
 from ..registry import Builder, Inferred, Read, register
-from .activations import number
-from .normalization import in_type
 
 _OUTPUTS = frozenset({"float32", "float16", "bfloat16"})
 _STEP = 0x9E3779B9  #: 2^32 over the golden ratio: keeps streams apart

@@ -22,8 +22,8 @@ from ...symbolic.polynomial import Dim
 from .. import checks
 from ..checks import FLOATS
 from ..math.activation_functions import DEFAULTS, activation
+from ..math.nodes import in_type
 from ..registry import Builder, Inferred, register
-from .normalization import in_type
 
 _DIRECTIONS = ("forward", "reverse", "bidirectional")
 GATES = {"rnn": 1, "gru": 3, "lstm": 4}

@@ -13,17 +13,8 @@ from ...ir.graph import Node, Value
 from ...symbolic.polynomial import Undecidable
 from .. import checks
 from ..checks import ANY, FLOATS, NUMERIC, attribute_to_input
-from ..internal.reduction import (
-    ArgReduceAttributes,
-    ReduceAttributes,
-    arg_reduce_array,
-    fold_reduce,
-    mean,
-    power_norm,
-    reduce,
-    reduce_array,
-    reduced_shape,
-)
+from ..internal.reduction import ArgReduceAttributes, ReduceAttributes, arg_reduce_array, fold_reduce, reduce_array
+from ..math.reductions import mean, power_norm, reduce, reduced_shape
 from ..registry import Builder, Inferred, register
 
 # -- ONNX reductions -------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from ...ir.graph import Node, Shape, Value
 from ...symbolic import polynomial as ix
 from ...symbolic.polynomial import Dim
 from .. import checks
-from ..internal.sampling import AxisMap, RealMap
+from ..math.axis_maps import AxisMap, RealMap
 from ..math.resize_antialias import resample
 from ..math.resize_positions import (
     Axis,

@@ -16,13 +16,13 @@ from ...symbolic.expr import Expr
 from ...symbolic.polynomial import Dim
 from .. import checks
 from ..checks import FLOATS
-from ..internal.reduction import mean, reduce
+from ..math.activation_functions import number
+from ..math.nodes import in_type
 from ..math.positions import as_float, clamped_coordinate, extent, within
-from ..math.roi_axes import span
-from ..math.roi_samples import RoiAxisSamplesAttributes, adaptive_largest, adaptive_mean
+from ..math.reductions import mean, reduce
+from ..math.roi_axes import RoiAxisSamplesAttributes, span
+from ..math.roi_samples import adaptive_largest, adaptive_mean
 from ..registry import Builder, Indices, Inferred, RawNode, Read, register
-from .activations import number
-from .normalization import in_type
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,11 +18,11 @@ from ...symbolic.expr import Expr
 from ...symbolic.polynomial import Dim
 from .. import checks
 from ..checks import FLOATS
-from ..internal.reduction import reduce
-from ..math.attention_core import part, view
+from ..math.activation_functions import number
+from ..math.nodes import part, view
+from ..math.reductions import reduce
 from ..math.roi_axes import RoiAxisAttributes, ends, infer_axis
 from ..registry import Builder, Inferred, Read, register
-from .activations import number
 
 
 @dataclass(frozen=True, slots=True)

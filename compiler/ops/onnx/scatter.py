@@ -16,8 +16,8 @@ from ...ir.graph import Node, Value
 from ...symbolic import polynomial as ix
 from ...symbolic.polynomial import Dim
 from .. import checks
+from ..math.nodes import in_type
 from ..registry import Builder, Indices, Inferred, register
-from .normalization import in_type
 
 _WIDE = frozenset({"float32", "int32", "uint32", "int64", "uint64"})
 _REDUCTIONS = ("none", "add", "mul", "max", "min")

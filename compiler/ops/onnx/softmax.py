@@ -10,7 +10,8 @@ import numpy as np
 from ...ir.graph import Node, Value
 from .. import checks
 from ..checks import FLOATS, same_as_input
-from ..internal.reduction import reduce
+from ..math.reductions import reduce
+from ..math.softmax import shifted, softmax
 from ..registry import Builder, Inferred, RawNode, register
 
 
@@ -40,32 +41,13 @@ def _infer(node: Node) -> Inferred:
     return same_as_input()(node)
 
 
-def _shifted(builder: Builder, value: Value, axes: Sequence[int]) -> Value:
-    """Subtract the largest number of each row from ``value``: exponentials of the result do not overflow.
-
-    A row with a NaN needs no largest element that is NaN: the NaN itself propagates to the sum.
-    """
-    return builder.op("Sub", value, reduce(builder, value, "max_number", axes))
-
-
-def weighted(builder: Builder, powers: Value, total: Value) -> Value:
-    """Build ``powers / total``, for totals of 1 and more, with one division for all powers of a total."""
-    return builder.op("Mul", powers, builder.op("Reciprocal", total))
-
-
-def softmax(builder: Builder, value: Value, axes: Sequence[int]) -> Value:
-    """Build exp(x - max(x)) / sum(exp(x - max(x))) along ``axes``."""
-    powers = builder.op("Exp", _shifted(builder, value, axes))
-    return weighted(builder, powers, reduce(builder, powers, "sum", axes))
-
-
 def _softmax(builder: Builder, node: Node) -> Sequence[Value]:
     return [softmax(builder, node.operand(0), _axes(node))]
 
 
 def _log_softmax(builder: Builder, node: Node) -> Sequence[Value]:
     axes = _axes(node)
-    difference = _shifted(builder, node.operand(0), axes)
+    difference = shifted(builder, node.operand(0), axes)
     total = reduce(builder, builder.op("Exp", difference), "sum", axes)
     return [builder.op("Sub", difference, builder.op("Log", total))]
 

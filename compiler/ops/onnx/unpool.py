@@ -12,7 +12,7 @@ from ...symbolic import polynomial as ix
 from ...symbolic.polynomial import Dim
 from .. import checks
 from ..checks import FLOATS
-from ..math.attention_core import view
+from ..math.nodes import view
 from ..math.windows import per_axis
 from ..registry import Builder, Indices, Inferred, register
 from .scatter import scatter

@@ -18,7 +18,7 @@ from ...symbolic import polynomial as ix
 from ...symbolic.expr import Expr
 from ...symbolic.polynomial import Dim
 from .. import checks
-from ..math.regroup import reindex
+from ..math.regroup import broadcast_coordinates, reindex
 from ..registry import Inferred, Read, register
 
 # -- changes of shape ------------------------------------------------------------------------------------------------
@@ -213,12 +213,6 @@ def _infer_expand(node: Node) -> Inferred:
     value = node.operand(0)
     wanted = tuple(checks.static_dims(node, 1, "the shape of Expand"))
     return [(value.dtype, checks.broadcast_shapes(node, [value.shape, wanted]))]
-
-
-def broadcast_coordinates(shape: Shape, coordinates: Sequence[Dim]) -> list[Dim]:
-    """Map coordinates in a broadcast tensor to coordinates in the tensor of ``shape`` that it was broadcast from."""
-    trailing = coordinates[len(coordinates) - len(shape) :]
-    return [0 if checks.is_size(size, 1) else coordinate for size, coordinate in zip(shape, trailing)]
 
 
 def _read_expanded(node: Node, coordinates: Sequence[Dim], read: Read) -> Expr:

@@ -1,0 +1,66 @@
+"""``loom.AttendedKeys``: which keys a query attends, from positions and lengths."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ....runtime.plan.dtypes import BOOL
+from ...ir.graph import Node
+from ...symbolic import expr as ex
+from ...symbolic import polynomial as ix
+from ...symbolic.expr import Expr
+from ...symbolic.polynomial import Dim
+from ..registry import Inferred, Read, register
+
+
+@dataclass(frozen=True, slots=True)
+class AttendedKeysAttributes:
+    """The result is [batch, 1, queries, keys].
+
+    Query ``i`` is at position ``offset + i``, where the offset is an element of operand 0, if there is one.  It
+    attends key ``j`` if the key is below the length (operand 1), at most ``before`` positions before it and ``after``
+    behind it; -1 is no bound.
+    """
+
+    batch: Dim
+    queries: Dim
+    keys: Dim
+    offset: Dim = 0
+    before: int = -1
+    after: int = -1
+
+
+def _infer_attended(node: Node) -> Inferred:
+    attributes: AttendedKeysAttributes = node.attributes
+    return [(BOOL, (attributes.batch, 1, attributes.queries, attributes.keys))]
+
+
+def _read_attended(node: Node, coordinates: Sequence[Dim], read: Read) -> Expr:
+    attributes: AttendedKeysAttributes = node.attributes
+    batch, _, query, key = coordinates
+    if node.optional(0) is None:
+        position = ex.coordinate(ix.add(attributes.offset, query))
+    else:
+        position = ex.cast(read(0, [batch]), "i32") + ex.coordinate(query)
+    result = ex.const(True, "bool")
+    if attributes.after >= 0:
+        last = position + ex.const(attributes.after, "i32")
+        result = ex.binary("and", result, ex.compare("le", ex.coordinate(key), last))
+    if attributes.before >= 0:
+        first = position - ex.const(attributes.before, "i32")
+        result = ex.binary("and", result, ex.compare("ge", ex.coordinate(key), first))
+    if node.optional(1) is not None:
+        length = ex.cast(read(1, [batch]), "i32")
+        result = ex.binary("and", result, ex.compare("lt", ex.coordinate(key), length))
+    return result
+
+
+register(
+    name="AttendedKeys",
+    domain="loom",
+    infer=_infer_attended,
+    attributes=AttendedKeysAttributes,
+    gather=_read_attended,
+    reads=2,
+)
