@@ -36,11 +36,11 @@ def modules():
             yield ".".join((package, *parts)), path
 
 
-def imports_of(name: str, path: Path, *, lazy: bool, for_types: bool = False):
-    """Dotted names that a module imports: with ``lazy`` also inside functions, with ``for_types`` also for checkers."""
+def imports_of(name: str, path: Path, *, for_types: bool):
+    """Dotted names that a module imports, inside functions too; with ``for_types`` those for type checkers too."""
     package = name if path.name == "__init__.py" else name.rpartition(".")[0]
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    for node in _statements(tree, lazy, for_types):
+    for node in _statements(tree, for_types):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -50,22 +50,12 @@ def imports_of(name: str, path: Path, *, lazy: bool, for_types: bool = False):
             yield from (f"{target}.{alias.name}" for alias in node.names)
 
 
-def _statements(tree: ast.AST, lazy: bool, for_types: bool):
+def _statements(tree: ast.AST, for_types: bool):
     for node in ast.iter_child_nodes(tree):
         if not for_types and isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
             continue
-        if not lazy and isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            continue
         yield node
-        yield from _statements(node, lazy, for_types)
-
-
-def folder_of(path: Path) -> str:
-    """The room of a module: a folder below one of the four packages (a database of the tuner's is one of its own)."""
-    parts = path.relative_to(ROOT).parts
-    if parts[:3] == ("shaderloom", "tuner", "db"):
-        return "/".join(parts[:3])
-    return "/".join(parts[:2])
+        yield from _statements(node, for_types)
 
 
 def is_within(name: str, package: str) -> bool:
@@ -74,7 +64,7 @@ def is_within(name: str, package: str) -> bool:
 
 @pytest.mark.parametrize(("name", "path"), [pytest.param(*item, id=item[0]) for item in modules()])
 def test_imports_run_one_way(name, path):
-    imported = set(imports_of(name, path, lazy=True))
+    imported = set(imports_of(name, path, for_types=False))
     if is_within(name, "shaderloom.runtime"):
         assert not {other for other in imported if other.split(".")[0] in HEAVY}
         assert not {other for other in imported if is_within(other, "shaderloom.compiler")}
@@ -91,17 +81,34 @@ def test_imports_run_one_way(name, path):
         assert "wgpu" not in {other.split(".")[0] for other in imported}
 
 
-def test_folders_have_an_order():
-    """No circle of imports between folders, those inside functions and those for type checkers included."""
+def parted(source: Path, target: Path) -> tuple[str, str, str]:
+    """Return the innermost folder that has both modules, and its two entries in which they are."""
+    left, right = (path.relative_to(ROOT).with_suffix("").parts for path in (source, target))
+    depth = next(depth for depth, entries in enumerate(zip(left, right)) if entries[0] != entries[1])
+    return "/".join(left[:depth]), left[depth], right[depth]
+
+
+def test_what_a_folder_has_is_in_an_order():
+    """No circle of imports between the modules and folders that any folder has, so none between modules at all.
+
+    Imports inside functions and those for type checkers count.
+    """
     names = dict(modules())
-    graph = networkx.DiGraph()
+    graphs: dict[str, networkx.DiGraph] = {}
     for name, path in names.items():
         if name == "shaderloom":  # the public names, each loaded when it is first used
             continue
-        for other in imports_of(name, path, lazy=True, for_types=True):
-            if other in names and folder_of(names[other]) != folder_of(path):
-                graph.add_edge(folder_of(path), folder_of(names[other]))
-    assert [sorted(group) for group in networkx.strongly_connected_components(graph) if len(group) > 1] == []
+        found = {other for other in imports_of(name, path, for_types=True) if other in names}
+        # ``from .package import module`` names both; a package's own file does not depend on its modules by that
+        packages = {other for other in found if any(is_within(deeper, other) for deeper in found - {other})}
+        for other in found - packages - {name}:
+            folder, source, target = parted(path, names[other])
+            graphs.setdefault(folder, networkx.DiGraph()).add_edge(source, target)
+    circles = {
+        folder: [sorted(group) for group in networkx.strongly_connected_components(graph) if len(group) > 1]
+        for folder, graph in graphs.items()
+    }
+    assert {folder: groups for folder, groups in circles.items() if groups} == {}
 
 
 def test_folders_are_small_and_say_their_job():
@@ -112,17 +119,6 @@ def test_folders_are_small_and_say_their_job():
     assert large <= {"compiler/ops/onnx"}  # a file for each family of the standard's operators
     silent = [folder for folder in folders if not ast.get_docstring(ast.parse((folder / "__init__.py").read_text()))]
     assert silent == []
-
-
-def test_no_module_imports_itself_through_others():
-    names = dict(modules())
-    graph = networkx.DiGraph()
-    for name, path in names.items():
-        found = {other for other in imports_of(name, path, lazy=False, for_types=True) if other in names}
-        # ``from .package import module`` names both; a package's own file does not depend on its modules by that
-        packages = {other for other in found if any(deeper.startswith(other + ".") for deeper in found)}
-        graph.add_edges_from((name, other) for other in found - packages - {name})
-    assert [sorted(group) for group in networkx.strongly_connected_components(graph) if len(group) > 1] == []
 
 
 def loaded_after(statement: str) -> set[str]:

@@ -42,8 +42,6 @@ WIDTH, HEIGHT, GAP_X, GAP_Y = 142, 30, 14, 34
 def folder_of(path: Path) -> str:
     """Return the folder of a module as the pictures name it: two levels, files at the top of a package apart."""
     parts = path.relative_to(ROOT).parts
-    if parts[:3] == ("shaderloom", "tuner", "db"):
-        return "shaderloom/tuner/db"
     return "/".join(parts[:2]) if len(parts) > 2 else parts[0]
 
 

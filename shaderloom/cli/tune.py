@@ -71,10 +71,10 @@ def command(
 
       shaderloom tune decoder.onnx --device nvidia --candidates 16 --json
     """
+    from ..measurements.device_records import driver_of
     from ..model.header import ModelHeader
     from ..model.model import Model
     from ..runtime.device.device import open_device
-    from ..tuner.db.device_records import driver_of
     from ..tuner.parent import tune
 
     sizes, ranges = parse_shapes(shapes), parse_dynamic(dynamic)

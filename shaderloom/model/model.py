@@ -20,6 +20,7 @@ from ..compiler.options import DEFAULT_LIMITS, CompileOptions, Limits
 from ..compiler.target import target_of
 from ..compiler.tuning.config_choice import Choices
 from ..log import COMPILE
+from ..measurements.device_records import DeviceRecords, driver_of
 from ..notices import notify
 from ..runtime.bundle.files import is_bundle
 from ..runtime.memory.data_loader import DataLoader, load_whole
@@ -29,7 +30,6 @@ from ..runtime.plan.device_profile import DeviceProfile
 from ..runtime.plan.dtypes import check_precision
 from ..runtime.plan.errors import InputError, ModelError, ShaderloomError, UnsupportedError, merge_refusals
 from ..runtime.plan.plan import Plan
-from ..tuner.db.device_records import DeviceRecords, driver_of
 from .calibration import Calibration
 from .compiled import Compiled, Progress, ignore_progress
 from .feeds import Dynamic, Ranges, ShapeKey, canonical_dynamic, override_dimensions, read_dynamic, static_shapes

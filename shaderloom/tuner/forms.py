@@ -16,13 +16,13 @@ from functools import partial
 import numpy as np
 
 from ..compiler.tuning.config_choice import Choices, Decision, EncodedCandidate, TuningRecord, encode
+from ..measurements.database import Refusal, TuningEntry
 from ..runtime.device.device import Device
 from ..runtime.execution.dispatch import Dispatch
 from ..runtime.execution.executor import Executor
 from ..runtime.execution.weight_pool import WeightPool
 from ..runtime.plan.facts import TUNED
 from ..runtime.plan.plan import Plan
-from .db.database import Refusal, TuningEntry
 from .search import LEAST_GAIN
 from .timer import Timer
 

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from ..compiler.tuning.config_choice import EncodedCandidate
+from ..measurements.database import VARIABLE, Database, DeviceTable, Refusal, TuningEntry, user_path
 from ..model.compiled import Progress
 from ..model.model import Tune
 from ..runtime.plan.errors import DeviceError, InputError, ShaderloomError
-from .db.database import VARIABLE, Database, DeviceTable, Refusal, TuningEntry, user_path
 from .worker import MARK, TuningJob
 
 #: Default time budget of tuning in seconds

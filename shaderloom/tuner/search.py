@@ -19,10 +19,10 @@ from typing import Any
 
 from ..compiler.kernels.draft import Built
 from ..compiler.tuning.config_choice import EncodedCandidate, encode
+from ..measurements.database import Refusal, TuningEntry
 from ..runtime.device.device import Device
 from ..runtime.plan.errors import DeviceLost, ShaderloomError
 from ..runtime.plan.plan import Symbol
-from .db.database import Refusal, TuningEntry
 from .kernel_benchmark import Candidate, KernelBenchmark
 from .timer import Timer
 

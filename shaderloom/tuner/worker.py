@@ -20,6 +20,8 @@ from ..compiler.driver import compile_unit, model_unit
 from ..compiler.passes.lowering import Lowering
 from ..compiler.passes.pipeline import LOWERED
 from ..compiler.tuning.config_choice import Choices, Decision, EncodedCandidate, TuningRecord
+from ..measurements.database import TuningEntry
+from ..measurements.device_records import DeviceRecords, driver_of
 from ..model.model import Model
 from ..model.random_inputs import random_feeds
 from ..runtime.device.device import open_device
@@ -27,8 +29,6 @@ from ..runtime.execution.weight_pool import WeightPool
 from ..runtime.plan.caps import Caps, MemoryAccount
 from ..runtime.plan.errors import DeviceLost, ShaderloomError
 from ..runtime.plan.facts import TUNED
-from .db.database import TuningEntry
-from .db.device_records import DeviceRecords, driver_of
 from .forms import search_forms
 from .search import search
 from .tasks import KernelBuilder, Task, shortlist

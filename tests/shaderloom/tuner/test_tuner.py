@@ -16,12 +16,12 @@ from shaderloom.cli import app
 from shaderloom.compiler.compilation import Compilation
 from shaderloom.compiler.target import target_of
 from shaderloom.compiler.tuning.config_choice import encode
+from shaderloom.measurements.database import Database
+from shaderloom.measurements.device_records import driver_of
 from shaderloom.model.feeds import shape_key
 from shaderloom.model.model import Model
 from shaderloom.runtime.plan.errors import DeviceError, InputError
 from shaderloom.tuner import parent
-from shaderloom.tuner.db.database import Database
-from shaderloom.tuner.db.device_records import driver_of
 from shaderloom.tuner.parent import tune
 from shaderloom.tuner.search import search
 from shaderloom.tuner.tasks import KernelBuilder, shortlist

@@ -6,12 +6,12 @@ import json
 
 import pytest
 
+from shaderloom.measurements import device_records
+from shaderloom.measurements.database import VARIABLE, Database, DeviceTable, Refusal, TuningEntry, user_path
+from shaderloom.measurements.device_records import DeviceRecords, card, driver_of, shipped
 from shaderloom.runtime.plan.device_profile import WEB, DeviceProfile
 from shaderloom.runtime.plan.errors import InputError
 from shaderloom.runtime.plan.facts import SHIPPED, TUNED
-from shaderloom.tuner.db import device_records
-from shaderloom.tuner.db.database import VARIABLE, Database, DeviceTable, Refusal, TuningEntry, user_path
-from shaderloom.tuner.db.device_records import DeviceRecords, card, driver_of, shipped
 
 ENTRY = TuningEntry({"form": "RegisterTile", "rows": 4}, 100.0, {"form": "RegisterTile", "rows": 8}, 150.0, 7.0)
 NAME, DRIVER = "llvmpipe (LLVM 15.0.6, 256 bits)", "Mesa 22.3.6 (LLVM 15.0.6)"
@@ -92,7 +92,7 @@ def test_bytes_that_are_no_text_and_too_many_bytes_are_refused(tmp_path, monkeyp
     file.write_bytes(b"\xff\xfe")
     with pytest.raises(InputError):
         Database.read(file)
-    monkeypatch.setattr("shaderloom.tuner.db.database.MOST_BYTES", 10)
+    monkeypatch.setattr("shaderloom.measurements.database.MOST_BYTES", 10)
     database().write(file)
     with pytest.raises(InputError, match="more than 10 bytes"):
         Database.read(file)

@@ -7,11 +7,11 @@ import importlib.resources
 import re
 from pathlib import Path
 
-from ...compiler.tuning.config_choice import TuningRecord
-from ...notices import notify
-from ...runtime.plan.device_profile import DeviceProfile
-from ...runtime.plan.errors import InputError
-from ...runtime.plan.facts import SHIPPED, TUNED
+from ..compiler.tuning.config_choice import TuningRecord
+from ..notices import notify
+from ..runtime.plan.device_profile import DeviceProfile
+from ..runtime.plan.errors import InputError
+from ..runtime.plan.facts import SHIPPED, TUNED
 from .database import Database, DeviceTable, user_path
 
 #: Part of an adapter's name that says with which library the driver was built

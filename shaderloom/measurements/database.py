@@ -24,10 +24,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ...cache import FOLDER_VARIABLE
-from ...compiler.tuning.config_choice import EncodedCandidate
-from ...runtime.plan.errors import InputError
-from ...runtime.plan.json_reader import Reader
+from ..cache import FOLDER_VARIABLE
+from ..compiler.tuning.config_choice import EncodedCandidate
+from ..runtime.plan.errors import InputError
+from ..runtime.plan.json_reader import Reader
 
 #: Environment variable with the user's database, or ``off`` for neither it nor the defaults
 VARIABLE = "SHADERLOOM_TUNING"

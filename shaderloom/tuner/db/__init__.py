@@ -1,1 +1,0 @@
-"""Measured configurations by device: the shipped ones and the user's own."""
