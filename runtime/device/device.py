@@ -8,6 +8,7 @@ import os
 import threading
 import weakref
 from collections.abc import Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
@@ -141,6 +142,7 @@ class Device:
         self.queue = gpu.queue
         self.lost = False  #: true once an operation reported the loss; such a device is never returned again
         self._pipelines: weakref.WeakValueDictionary[str, PipelineHolder] = weakref.WeakValueDictionary()
+        self._pending: dict[str, Future[PipelineHolder]] = {}  #: pipelines that a thread is creating
         self._lock = threading.Lock()
         self._probe_layout: Any = None
         self.own = False  #: whether it was requested here, with these arguments of :func:`open_device`
@@ -165,7 +167,7 @@ class Device:
         profile = _profile(gpu, description, features, limits)
         return cls(gpu, profile, description.identity)
 
-    def twin(self) -> Device:
+    def sibling(self) -> Device:
         """Request another device of the same adapter with the same features and limits, for the caller alone.
 
         Raises :class:`DeviceError` if the adapter gives none.
@@ -220,7 +222,10 @@ class Device:
             return self.gpu.create_shader_module(code=wgsl, label=label)
 
     def pipeline(self, kernel: Kernel, *, checked: bool, max_wgsl_bytes: int) -> PipelineHolder:
-        """Return the pipeline of a kernel, created once for equal text and bindings while a caller holds it."""
+        """Return the pipeline of a kernel, created once for equal text and bindings while a caller holds it.
+
+        Threads may ask for pipelines at the same time; those that ask for the same one wait for the first.
+        """
         label = f"kernel {kernel.id} ({kernel.template})"
         wgsl_guard.check_size(kernel.wgsl, max_wgsl_bytes, label)  # also of one that a session with another cap made
         accesses = ",".join(binding.access for binding in kernel.bindings)
@@ -228,8 +233,27 @@ class Device:
         key = hashlib.sha256(identity.encode()).hexdigest()
         with self._lock:
             holder = self._pipelines.get(key)
-        if holder is not None:
-            return holder
+            if holder is not None:
+                return holder
+            pending = self._pending.get(key)
+            if pending is None:
+                mine = self._pending[key] = Future()
+        if pending is not None:
+            return pending.result()
+        try:
+            holder = PipelineHolder(self._create_pipeline(kernel, checked, max_wgsl_bytes, label))
+        except BaseException as error:
+            with self._lock:
+                del self._pending[key]
+            mine.set_exception(error)
+            raise
+        with self._lock:
+            self._pipelines[key] = holder
+            del self._pending[key]
+        mine.set_result(holder)
+        return holder
+
+    def _create_pipeline(self, kernel: Kernel, checked: bool, max_wgsl_bytes: int, label: str) -> Pipeline:
         self._require(kernel)
         module = self.create_module(kernel.wgsl, checked=checked, label=label, max_bytes=max_wgsl_bytes)
         with self.guarded(f"creating the pipeline of {label}"):
@@ -244,9 +268,7 @@ class Device:
                 layout=self.gpu.create_pipeline_layout(bind_group_layouts=[layout]),
                 compute={"module": module, "entry_point": "main"},
             )
-        holder = PipelineHolder(Pipeline(pipeline, layout, pipeline._internal))
-        with self._lock:
-            return self._pipelines.setdefault(key, holder)
+        return Pipeline(pipeline, layout, pipeline._internal)
 
     def _require(self, kernel: Kernel) -> None:
         """Check what wgpu does not: features by name, workgroup memory, and the size of a workgroup."""

@@ -16,8 +16,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ..device import native
-from ..device.compile_ahead import CompileAhead
 from ..device.device import Device
+from ..device.pipeline_compiler import PipelineCompiler
 from ..memory.buffers import COPY_DST, TENSOR, UNIFORM, OwnedBuffer, StagingPool, as_bytes, grown, write
 from ..memory.storage import OutputPool
 from ..plan.caps import Caps, MemoryAccount
@@ -57,6 +57,7 @@ class Executor:
     ``pool`` is shared between the executors of a session.  ``checked`` keeps the shaders' bounds checks.
     ``use_native`` None chooses the direct path where wgpu-native has its functions.  ``poison`` overwrites activations
     and outputs before each run with bytes of 0xFF (NaN, or -1): what a kernel fails to write then shows.
+    ``progress`` is called while shaders are compiled, with those that are and their number.
     """
 
     def __init__(
@@ -71,6 +72,7 @@ class Executor:
         checked: bool = True,
         use_native: bool | None = None,
         poison: bool = False,
+        progress: Callable[[int, int], None] | None = None,
     ) -> None:
         self.device = device
         self.plan = plan
@@ -96,23 +98,21 @@ class Executor:
         self._steady: SteadyRun | None = None
         self._lock = threading.RLock()
         self._closed = False
-        called = dict.fromkeys(call.kernel for call in self._calls)
-        ahead = CompileAhead(
-            device,
-            [kernel for kernel in plan.kernels if kernel.key in called],
-            checked=checked,
-            max_wgsl_bytes=caps.wgsl_bytes,
-        )
+        called = {call.kernel for call in self._calls}
+        called.update(call.kernel for weight in pool.missing(plan) for call in weight.calls)
+        compiler = PipelineCompiler(device, checked=checked, max_wgsl_bytes=caps.wgsl_bytes, progress=progress)
         try:
-            ahead.start()
+            for kernel in plan.kernels:
+                if kernel.key in called:
+                    compiler.add(kernel)
             pool.prepare(plan, checked=checked, use_native=self._use_native)
-            for call in self._calls:  # compile shaders now: the first run must not
+            compiler.finish()  # shaders are compiled now: the first run must not
+            for call in self._calls:
                 self._binder.pipeline(call)
-            ahead.finish()
             if not plan.symbols:
                 self._allocate_arenas(self._sizes_of(()))
         except BaseException:
-            ahead.stop()
+            compiler.stop()
             self.close()
             raise
 

@@ -63,12 +63,16 @@ class WeightPool:
         except KeyError:
             raise InternalError(f"weight '{key}' was not prepared") from None
 
+    def missing(self, plan: Plan) -> list[Weight]:
+        """Return the weights of the plan that the pool does not have."""
+        return [weight for weight in plan.weights if weight.key not in self._weights]
+
     def prepare(self, plan: Plan, *, checked: bool = True, use_native: bool = True) -> None:
         """Make every weight of the plan that is not there yet.  ``checked`` keeps bounds checks of the transforms."""
         with self._lock:
             if self._closed:
                 raise ClosedError("the weight pool is closed")
-            missing = [weight for weight in plan.weights if weight.key not in self._weights]
+            missing = self.missing(plan)
             if missing:
                 _Preparation(self, plan, missing, checked, use_native).run()
 

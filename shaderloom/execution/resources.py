@@ -94,6 +94,7 @@ class DeviceResources:
             checked=self._checked or compiled.from_disk,
             use_native=self._use_native,
             poison=self._poison,
+            progress=partial(self._source.progress, "compiling shaders"),
         )
         if pool is None:
             self.stats.misses += 1

@@ -1,0 +1,195 @@
+"""Compiling the pipelines of a plan on several threads, beside the upload of its weights.
+
+Most drivers compile a shader when its pipeline is created, on the thread that asks for it: threads that ask for
+different pipelines of one device use several cores.
+
+lavapipe translates a pipeline to machine code in the thread that executes its first dispatch, so the kernels of a plan
+would be compiled one after the other on one core.  But Mesa's cache on the disk knows a shader by its text, not by its
+device: what a second device of the adapter has compiled, the first one loads in milliseconds.  And a dispatch of no
+workgroups compiles all the same, reads nothing and writes nothing.  There each thread also has a *sibling* of the
+device, on which it dispatches its kernels empty.
+
+Results never depend on it: what a thread could not compile is compiled, or refused, where it is first needed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import heapq
+import os
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from ..plan.errors import ShaderloomError
+from ..plan.plan import Kernel
+from . import native
+from .device import Device, PipelineHolder
+
+#: Parts of the names of adapters whose driver compiles when a kernel is first dispatched
+_LATE_COMPILERS = ("llvmpipe",)
+#: Bytes of WGSL from which the start of siblings, about 20 ms each, pays
+_WORTH_BYTES = 100_000
+#: Largest number of threads that compile: an H200's driver gains little from more
+_MAX_THREADS = 8
+#: Bytes of a binding of an empty dispatch: as many as a binding may have to be larger than one element
+_BINDING_BYTES = 4096
+_STORAGE, _UNIFORM = 0x80, 0x40
+#: Seconds between two looks at the progress, which is also how soon a signal is handled
+_SLICE = 0.05
+#: Seconds that :meth:`PipelineCompiler.stop` waits for a driver in the middle of a kernel
+_PATIENCE = 0.5
+
+
+def cores() -> int:
+    """Return the number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def compiles_late(device: Device) -> bool:
+    """Return whether the driver compiles at the first dispatch, and shares what it compiled through a disk cache."""
+    if os.environ.get("MESA_SHADER_CACHE_DISABLE", "").lower() in ("1", "true", "yes"):
+        return False
+    return native.AVAILABLE and any(part in device.name.lower() for part in _LATE_COMPILERS)
+
+
+class PipelineCompiler:
+    """Creates the pipelines of the kernels that :meth:`add` gives it, the longest first, on threads of its own.
+
+    It holds the pipelines for as long as it lives.  ``checked`` keeps bounds checks (see :meth:`Device.create_module`);
+    ``progress`` is called in the thread that calls :meth:`finish`, with the pipelines created and their number.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        *,
+        checked: bool,
+        max_wgsl_bytes: int,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> None:
+        self._device = device
+        self._checked = checked
+        self._max_wgsl_bytes = max_wgsl_bytes
+        self._progress = progress
+        self._late = compiles_late(device)
+        self._queue: list[tuple[int, int, Kernel]] = []  #: a heap, the longest text first
+        self._keys: set[str] = set()
+        self._bytes = 0
+        self._holders: list[PipelineHolder] = []
+        self._threads: list[threading.Thread] = []
+        self._lock = threading.Condition()
+        self._done = 0
+        self._finishing = False
+        self.on_siblings = 0  #: kernels that were compiled on siblings of the device
+
+    def add(self, kernel: Kernel) -> None:
+        """Compile ``kernel`` soon; one that was added before is ignored."""
+        with self._lock:
+            if kernel.key in self._keys:
+                return
+            self._keys.add(kernel.key)
+            heapq.heappush(self._queue, (-len(kernel.wgsl), len(self._keys), kernel))
+            self._bytes += len(kernel.wgsl)
+            if not self._late or self._bytes >= _WORTH_BYTES:
+                self._start_threads()
+            self._lock.notify()
+
+    def finish(self) -> None:
+        """Wait until every kernel is compiled; where no thread was worth its start they are left to their first use."""
+        with self._lock:
+            self._finishing = True
+            self._lock.notify_all()
+        for thread in self._threads:
+            while thread.is_alive():
+                thread.join(_SLICE)
+                if self._progress is not None:
+                    self._progress(self._done, len(self._keys))
+
+    def stop(self) -> None:
+        """Start no further kernel; a driver in the middle of one is waited for a moment and then left to itself."""
+        with self._lock:
+            self._queue.clear()
+            self._finishing = True
+            self._lock.notify_all()
+        end = time.monotonic() + _PATIENCE
+        for thread in self._threads:
+            thread.join(max(end - time.monotonic(), 0.0))
+
+    def _start_threads(self) -> None:
+        while len(self._threads) < min(len(self._queue), cores(), _MAX_THREADS):
+            name = f"shaderloom-compile-{len(self._threads)}"
+            thread = threading.Thread(target=self._work, name=name, daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def _next(self) -> Kernel | None:
+        """Return the longest kernel that is left; None when no more will come."""
+        with self._lock:
+            while not self._queue:
+                if self._finishing:
+                    return None
+                self._lock.wait()
+            return heapq.heappop(self._queue)[-1]
+
+    def _work(self) -> None:
+        with contextlib.ExitStack() as stack:
+            empty = None
+            if self._late:
+                with contextlib.suppress(ShaderloomError):  # without a sibling the kernels are left to their first use
+                    sibling = self._device.sibling()
+                    stack.callback(sibling.gpu.destroy)
+                    empty = stack.enter_context(_EmptyDispatches(sibling))
+            while (kernel := self._next()) is not None:
+                with contextlib.suppress(ShaderloomError):  # raised again where the kernel is first needed
+                    holder = self._pipeline(self._device, kernel)
+                    self._holders.append(holder)
+                    if empty is not None:
+                        empty.dispatch(kernel, self._pipeline(empty.device, kernel))
+                        self.on_siblings += 1
+                self._done += 1
+
+    def _pipeline(self, device: Device, kernel: Kernel) -> PipelineHolder:
+        return device.pipeline(kernel, checked=self._checked, max_wgsl_bytes=self._max_wgsl_bytes)
+
+
+class _EmptyDispatches:
+    """Dispatches of no workgroups on one device, which make its driver compile; it owns the buffers that they bind."""
+
+    def __init__(self, device: Device) -> None:
+        self.device = device
+        self._buffers: dict[tuple[int, bool], Any] = {}
+
+    def __enter__(self) -> _EmptyDispatches:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for buffer in self._buffers.values():
+            buffer.destroy()
+
+    def dispatch(self, kernel: Kernel, holder: PipelineHolder) -> None:
+        """Dispatch ``kernel`` over an empty grid and wait for it."""
+        device = self.device
+        entries = [
+            {"binding": index, "resource": self._resource(index, binding.access == "uniform")}
+            for index, binding in enumerate(kernel.bindings)
+        ]
+        what = f"compiling kernel {kernel.id} ahead"
+        with device.guarded(what):
+            group = device.gpu.create_bind_group(layout=holder.pipeline.layout, entries=entries)
+            encoder = device.gpu.create_command_encoder()
+            compute_pass = encoder.begin_compute_pass()
+            compute_pass.set_pipeline(holder.pipeline.pipeline)
+            compute_pass.set_bind_group(0, group)
+            compute_pass.dispatch_workgroups(0, 0, 0)
+            compute_pass.end()
+            commands = encoder.finish()
+        device.wait(device.submit([commands], what))
+
+    def _resource(self, index: int, uniform: bool) -> dict[str, Any]:
+        buffer = self._buffers.get((index, uniform))
+        if buffer is None:
+            usage = _UNIFORM if uniform else _STORAGE
+            buffer = self._buffers[index, uniform] = self.device.create_buffer(_BINDING_BYTES, usage, "compile")
+        return {"buffer": buffer, "offset": 0, "size": _BINDING_BYTES}

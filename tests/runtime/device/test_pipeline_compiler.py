@@ -1,0 +1,224 @@
+"""Pipelines compiled on several threads: every kernel once, siblings of a device, errors, and that results stay."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from shaderloom.runtime.device import pipeline_compiler
+from shaderloom.runtime.device.pipeline_compiler import PipelineCompiler, compiles_late
+from shaderloom.runtime.execution.executor import Executor
+from shaderloom.runtime.execution.weight_pool import WeightPool
+from shaderloom.runtime.plan.caps import MemoryAccount
+from shaderloom.runtime.plan.errors import DeviceError
+
+from ...support.plans import dynamic_plan, two_step_plan
+
+BIAS = np.arange(10, dtype=np.float32)
+X = np.random.default_rng(2).random(100, np.float32)
+
+
+@pytest.fixture
+def three_threads(monkeypatch):
+    """Three cores, and siblings beside a late compiler however short the kernels."""
+    monkeypatch.delenv("MESA_SHADER_CACHE_DISABLE", raising=False)
+    monkeypatch.setattr(pipeline_compiler, "cores", lambda: 3)
+    monkeypatch.setattr(pipeline_compiler, "_WORTH_BYTES", 0)
+
+
+def kernels(count: int, note: str):
+    """Return ``count`` kernels of one body whose texts, and keys, differ."""
+    first = two_step_plan().kernels[0]
+    return [
+        dataclasses.replace(first, key=f"{note}{number:03}", wgsl=f"{first.wgsl}\n// {note} {number}")
+        for number in range(count)
+    ]
+
+
+def compiler(device, **options):
+    return PipelineCompiler(device, checked=True, max_wgsl_bytes=1 << 20, **options)
+
+
+def test_only_a_driver_that_compiles_late_gets_siblings(each_device, monkeypatch):
+    monkeypatch.delenv("MESA_SHADER_CACHE_DISABLE", raising=False)
+    assert compiles_late(each_device) == ("llvmpipe" in each_device.name.lower())
+    monkeypatch.setenv("MESA_SHADER_CACHE_DISABLE", "true")
+    assert not compiles_late(each_device), "what a sibling compiled would not reach the device"
+
+
+def test_short_kernels_are_left_to_their_first_dispatch_where_siblings_cost_more(each_device, monkeypatch):
+    monkeypatch.setattr(pipeline_compiler, "cores", lambda: 3)
+    ahead = compiler(each_device)
+    for item in kernels(3, "short"):
+        ahead.add(item)
+    assert bool(ahead._threads) == (not compiles_late(each_device))
+    ahead.finish()
+
+
+def test_every_kernel_is_compiled_once(each_device, three_threads, monkeypatch):
+    created = []
+    create = type(each_device)._create_pipeline
+
+    def record(device, kernel, *rest):
+        if device is each_device:
+            created.append(kernel.key)
+        return create(device, kernel, *rest)
+
+    monkeypatch.setattr(type(each_device), "_create_pipeline", record)
+    items = kernels(12, "once")
+    seen = []
+    ahead = compiler(each_device, progress=lambda done, total: seen.append((done, total)))
+    for item in items + items:
+        ahead.add(item)
+    ahead.finish()
+    assert sorted(created) == sorted(item.key for item in items)
+    assert seen[-1] == (12, 12)
+    assert ahead.on_siblings == (12 if compiles_late(each_device) else 0)
+    for item in items:
+        each_device.pipeline(item, checked=True, max_wgsl_bytes=1 << 20)
+    assert len(created) == 12, "the pipelines are held until their user takes them"
+
+
+def test_threads_that_need_one_pipeline_share_it(each_device, monkeypatch):
+    entered, release = threading.Event(), threading.Event()
+    create = type(each_device)._create_pipeline
+    calls = []
+
+    def slow(device, kernel, *rest):
+        calls.append(kernel.key)
+        entered.set()
+        release.wait(10)
+        return create(device, kernel, *rest)
+
+    monkeypatch.setattr(type(each_device), "_create_pipeline", slow)
+    (item,) = kernels(1, "shared")
+    holders = []
+    threads = [
+        threading.Thread(
+            target=lambda: holders.append(each_device.pipeline(item, checked=True, max_wgsl_bytes=1 << 20))
+        )
+        for _ in range(3)
+    ]
+    for thread in threads:
+        thread.start()
+    assert entered.wait(10)
+    release.set()
+    for thread in threads:
+        thread.join()
+    assert len(calls) == 1 and len(holders) == 3 and len(set(map(id, holders))) == 1
+
+
+@pytest.mark.parametrize("make", [two_step_plan, dynamic_plan])
+def test_results_stay(each_device, three_threads, make, monkeypatch):
+    def outputs():
+        pool = WeightPool(each_device, lambda reference: BIAS, MemoryAccount(1 << 30))
+        with Executor(each_device, make(), pool, poison=True) as executor:
+            feeds = {port.name: X if make is two_step_plan else X[:99].reshape(-1, 3) for port in executor.plan.inputs}
+            result = executor.run(feeds)
+        pool.close()
+        return result
+
+    together = outputs()
+    monkeypatch.setattr(pipeline_compiler, "_MAX_THREADS", 0)
+    alone = outputs()
+    assert together.keys() == alone.keys()
+    for name, value in alone.items():
+        assert np.isfinite(value).all()
+        np.testing.assert_array_equal(together[name], value)
+
+
+def test_a_device_without_a_sibling_compiles_alone(each_device, three_threads, monkeypatch):
+    def refuse(self):
+        raise DeviceError("no second device")
+
+    monkeypatch.setattr(type(each_device), "sibling", refuse)
+    ahead = compiler(each_device)
+    for item in kernels(3, "alone"):
+        ahead.add(item)
+    ahead.finish()
+    assert ahead.on_siblings == 0 and ahead._done == 3
+
+
+def test_a_kernel_that_does_not_compile_is_the_device_s_error(each_device, three_threads):
+    plan = two_step_plan()
+    broken = dataclasses.replace(plan, kernels=tuple(dataclasses.replace(k, wgsl="fn main(") for k in plan.kernels))
+    pool = WeightPool(each_device, lambda reference: BIAS, MemoryAccount(1 << 30))
+    for _ in range(2):  # a failure is not remembered as a pipeline that somebody is creating
+        with pytest.raises(DeviceError, match="compiling the shader"):
+            Executor(each_device, broken, pool)
+    pool.close()
+
+
+def test_stopping_leaves_the_rest(each_device, three_threads):
+    ahead = compiler(each_device)
+    items = kernels(50, "stop")
+    for item in items:
+        ahead.add(item)
+    ahead.stop()
+    assert not ahead._queue and not any(thread.is_alive() for thread in ahead._threads)
+    assert ahead._done < len(items)
+
+
+_INTERRUPTED = """
+    import signal, sys, threading, time
+    from shaderloom.runtime.device import pipeline_compiler
+    from shaderloom.runtime.device.device import Device, open_device
+    from tests.runtime.device.test_pipeline_compiler import compiler, kernels
+
+    device, create = open_device(), Device._create_pipeline
+    pipeline_compiler._WORTH_BYTES = 0
+
+    def slow(*arguments):
+        time.sleep(4)
+        return create(*arguments)
+
+    Device._create_pipeline = slow
+    ahead = compiler(device)
+    for item in kernels(4, "interrupted"):
+        ahead.add(item)
+    signal.setitimer(signal.ITIMER_REAL, 0.5)
+    signal.signal(signal.SIGALRM, signal.default_int_handler)
+    start = time.monotonic()
+    try:
+        ahead.finish()
+    except KeyboardInterrupt:
+        ahead.stop()
+        print("stopped after", time.monotonic() - start, flush=True)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="signals of POSIX systems")
+def test_an_interrupt_does_not_wait_for_the_driver(each_device):
+    start = time.monotonic()
+    environment = {**os.environ, "SHADERLOOM_ADAPTER": each_device.name, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(_INTERRUPTED)],
+        capture_output=True,
+        text=True,
+        env=environment,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("stopped after")
+    assert float(done.stdout.split()[-1]) < 3.5, "half a second, a moment's patience, and a busy machine"
+    assert time.monotonic() - start < 60
+
+
+def test_a_sibling_has_the_same_features_and_limits(each_device):
+    sibling = each_device.sibling()
+    try:
+        assert sibling.gpu is not each_device.gpu
+        assert set(sibling.gpu.features) == set(each_device.gpu.features)
+        assert all(sibling.gpu.limits[name] == each_device.gpu.limits[name] for name in each_device.profile.limits)
+    finally:
+        sibling.gpu.destroy()
