@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from shaderloom.cli.inspect_html import write_report
-from shaderloom.inspect.target import model_subject
+from shaderloom.inspect.inspected_plan import inspect_model
 from shaderloom.model.model import Model
 from shaderloom.session.session import InferenceSession
 from tests.web.chromium import Chromium, Page, find_chromium
@@ -66,8 +66,8 @@ def make_report(name: str, folder: Path) -> Path:
     with InferenceSession(model.locate(), cache=False) as session:
         opened = Model(model.locate(), cache=False)
         shapes = {port: array.shape for port, array in feeds.items()}
-        subject = model_subject(opened, shapes, session.device.profile)
-        named = replace(subject, facts={**subject.facts, "name": f"{name}.onnx"})  # not as the cache calls the file
+        inspected = inspect_model(opened, shapes, session.device.profile)
+        named = replace(inspected, facts={**inspected.facts, "name": f"{name}.onnx"})  # not as the cache calls the file
         write_report(target, named, session, feeds)
     print(f"wrote {target}, {target.stat().st_size / 1e3:.0f} kB")
     return target

@@ -29,8 +29,8 @@ from .options import (
 from .terminal import echo, progress
 
 if TYPE_CHECKING:
+    from ..inspect.inspected_plan import InspectedPlan
     from ..inspect.program_view import ProgramView
-    from ..inspect.target import Subject
     from ..model.compiled import Progress
     from ..model.model import Model
     from ..runtime.plan.device_profile import DeviceProfile
@@ -160,7 +160,7 @@ def command(
         elif stage is Stage.placement:
             output.print_placement(opening.view(model, chosen), as_json)
         else:
-            show_plan(opening.subject(model, chosen), stage, kernel, as_json)
+            show_plan(opening.inspected(model, chosen), stage, kernel, as_json)
 
 
 @dataclass
@@ -181,7 +181,7 @@ class Opening:
 
     def model(self, path: Path, options: dict[str, Any]) -> tuple[Model, dict[str, tuple[int, ...]]]:
         """Open a model and return it with its input shapes; raise :class:`InputError` for a bundle."""
-        from ..inspect.target import looks_like_bundle
+        from ..inspect.inspected_plan import looks_like_bundle
         from ..model.model import Model
 
         if looks_like_bundle(path):
@@ -189,16 +189,16 @@ class Opening:
         opened = Model(path, dynamic=self.dynamic, cache=self.cache, options=options, progress=self.progress)
         return opened, input_shapes(opened, self.shapes)
 
-    def subject(self, path: Path, options: dict[str, Any]) -> Subject:
+    def inspected(self, path: Path, options: dict[str, Any]) -> InspectedPlan:
         """Compile the model, or select the bundle's plan, for inspection."""
-        from ..inspect.target import bundle_subject, looks_like_bundle, model_subject
+        from ..inspect.inspected_plan import inspect_bundle, inspect_model, looks_like_bundle
 
         if looks_like_bundle(path):
             self.check_bundle_options(options)
-            return bundle_subject(path, self.shapes)
+            return inspect_bundle(path, self.shapes)
         opened, sizes = self.model(path, options)
         try:
-            return model_subject(opened, sizes, self.profile)
+            return inspect_model(opened, sizes, self.profile)
         except _IN_STEPS as error:
             error.hint = (
                 f"{error.hint}; " if error.hint else ""
@@ -207,8 +207,8 @@ class Opening:
 
     def view(self, path: Path, options: dict[str, Any]) -> ProgramView:
         """Return where the nodes of a model run; a model of several plans runs once, on random inputs by default."""
+        from ..inspect.inspected_plan import looks_like_bundle
         from ..inspect.program_view import view_of
-        from ..inspect.target import looks_like_bundle
         from ..runtime.device.device import open_device
         from .session import make_feeds
 
@@ -235,14 +235,14 @@ class Opening:
 
         if not measure:
             try:
-                subject = self.subject(path, options)
+                inspected = self.inspected(path, options)
             except _IN_STEPS:
                 if self.web:
                     raise
-                subject = self.view(path, options).largest()
-            write_report(target, subject)
+                inspected = self.view(path, options).largest()
+            write_report(target, inspected)
             return
-        from ..inspect.target import bundle_subject, looks_like_bundle
+        from ..inspect.inspected_plan import inspect_bundle, looks_like_bundle
         from ..session.session import InferenceSession
         from .session import make_feeds
 
@@ -253,22 +253,22 @@ class Opening:
 
             self.check_bundle_options(options)
             session: InferenceSession = load_bundle(path, device=self.device)
-            subject = bundle_subject(path, self.shapes, session.device.profile.kind)
+            inspected = inspect_bundle(path, self.shapes, session.device.profile.kind)
         else:
-            subject = self.subject(path, options)
+            inspected = self.inspected(path, options)
             session = InferenceSession(
                 path, device=self.device, dynamic=self.dynamic, cache=self.cache, options=options
             )
         with session:
-            write_report(target, subject, session, make_feeds(session, self.values, self.shapes, 0))
+            write_report(target, inspected, session, make_feeds(session, self.values, self.shapes, 0))
 
     def describe(self, path: Path, options: dict[str, Any]) -> dict[str, Any]:
         """Return the description of a model's or a bundle's plan, or the one stored in a JSON file."""
-        from ..inspect.target import read_description
+        from ..inspect.inspected_plan import read_description
 
         if path.suffix == ".json":
             return read_description(path)
-        return self.subject(path, options).describe()
+        return self.inspected(path, options).describe()
 
 
 def show_dump(
@@ -307,11 +307,11 @@ def show_graph(
     output.print_graph(graph, [] if graph.after == "specialise" else trace.rewrites, as_json)
 
 
-def show_plan(subject: Subject, stage: Stage, kernel: str | None, as_json: bool) -> None:
+def show_plan(inspected: InspectedPlan, stage: Stage, kernel: str | None, as_json: bool) -> None:
     if stage is Stage.wgsl:
-        output.print_wgsl(subject.plan, kernel, as_json)
+        output.print_wgsl(inspected.plan, kernel, as_json)
     else:
-        output.print_plan(subject, kernel, as_json)
+        output.print_plan(inspected, kernel, as_json)
 
 
 def show_difference(before: dict[str, Any], after: dict[str, Any], as_json: bool) -> None:

@@ -10,14 +10,17 @@ from ..runtime.plan.errors import InputError
 from .common import unwritable
 
 if TYPE_CHECKING:
-    from ..inspect.target import Subject
+    from ..inspect.inspected_plan import InspectedPlan
     from ..session.session import InferenceSession
 
 
 def write_report(
-    path: Path, subject: Subject, session: InferenceSession | None = None, feeds: Mapping[str, Any] | None = None
+    path: Path,
+    inspected: InspectedPlan,
+    session: InferenceSession | None = None,
+    feeds: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write the report of ``subject``; with a session its calls are timed on these inputs.
+    """Write the report of ``inspected``; with a session its calls are timed on these inputs.
 
     Raises :class:`InputError` if the file cannot be written or the session runs another plan.
     """
@@ -26,16 +29,16 @@ def write_report(
     from ..runtime.execution.roofline import measure_roofline
 
     if session is None:
-        text = render_report(subject)
+        text = render_report(inspected)
     else:
         feeds = feeds or {}
-        if session.plan_for(feeds).key != subject.plan.key:
+        if session.plan_for(feeds).key != inspected.plan.key:
             raise InputError("the session runs another plan than the one that is inspected", hint="leave --profile out")
         session.run(None, feeds)  # the first run includes one-time costs
         profiles = [session.profile(feeds) for _ in range(3)]
         roofline = measure_roofline(session.device)
-        result = summarise(session.plan_for(feeds), profiles, symbol_values(subject.plan, feeds), roofline)
-        text = render_report(subject, device=session.device.name, profile=result, roofline=roofline)
+        result = summarise(session.plan_for(feeds), profiles, symbol_values(inspected.plan, feeds), roofline)
+        text = render_report(inspected, device=session.device.name, profile=result, roofline=roofline)
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:

@@ -15,9 +15,9 @@ from .terminal import echo
 
 if TYPE_CHECKING:
     from ..compiler.compilation import PassReport
+    from ..inspect.inspected_plan import InspectedPlan
     from ..inspect.pass_trace import GraphText
     from ..inspect.program_view import ProgramView
-    from ..inspect.target import Subject
     from ..plans.diff import PlanDifference
     from ..runtime.plan.plan import Plan
 
@@ -77,12 +77,12 @@ def print_wgsl(plan: Plan, choice: str | None, as_json: bool) -> None:
         echo(kernel.wgsl if number is None else annotated(kernel.wgsl, comments(plan, number)))
 
 
-def print_plan(subject: Subject, choice: str | None, as_json: bool) -> None:
+def print_plan(inspected: InspectedPlan, choice: str | None, as_json: bool) -> None:
     from ..plans.describe import find_kernels
 
-    facts = subject.describe()
+    facts = inspected.describe()
     if choice is not None:
-        chosen = {kernel.id for kernel in find_kernels(subject.plan, choice)}
+        chosen = {kernel.id for kernel in find_kernels(inspected.plan, choice)}
         if not chosen:
             raise InputError(f"the plan has no kernel '{choice}'", hint="--stage plan lists them")
         facts["kernels"] = [row for row in facts["kernels"] if row["id"] in chosen]

@@ -15,7 +15,7 @@ from ..runtime.plan.device_profile import DeviceProfile
 from ..runtime.plan.errors import UnsupportedError
 from ..runtime.plan.plan import Plan
 from ..session.session import InferenceSession
-from .target import Subject, model_facts
+from .inspected_plan import InspectedPlan, model_facts
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class ProgramView:
             **({"precision": list(self.precision)} if self.precision else {}),
         }
 
-    def largest(self) -> Subject:
+    def largest(self) -> InspectedPlan:
         """Return the stage with the most calls, for a report.
 
         Raises :class:`UnsupportedError` if nothing runs on the device.
@@ -50,7 +50,7 @@ class ProgramView:
             raise UnsupportedError("no node of the model runs on the device", hint="--stage placement says why")
         plan = max(self.plans, key=lambda plan: len(plan.calls))
         name = f"{self.facts['name']}, stage {self.plans.index(plan) + 1} of {len(self.plans)}"
-        return Subject(plan, self.profile, {**self.facts, "name": name, "plan_key": plan.key}, self.placements)
+        return InspectedPlan(plan, self.profile, {**self.facts, "name": name, "plan_key": plan.key}, self.placements)
 
 
 def view_of(path: Path, make_feeds: Callable[[InferenceSession], Mapping[str, Any]], **options: Any) -> ProgramView:

@@ -1,6 +1,6 @@
 """Content of the report as JSON values: kernels, calls with their neighbours, tensors, memory, and the laid-out graph.
 
-Sizes of declared dynamic dimensions are their upper bounds.  Equal subjects give equal values, profiles apart.
+Sizes of declared dynamic dimensions are their upper bounds.  Equal plans give equal values, profiles apart.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ...runtime.plan.dimension import dim_text, evaluate, shape_text
 from ...runtime.plan.facts import TensorFacts, TensorKind
 from ...runtime.plan.notes import CallNotes
 from ...runtime.plan.plan import Kernel, KernelCall, Plan
-from ..target import Subject
+from ..inspected_plan import InspectedPlan
 from .annotate import comments, parts_of
 from .placement import place
 
@@ -28,10 +28,10 @@ _PORT_SIZE = (170.0, 26.0)
 
 
 def report_data(
-    subject: Subject, profile: PlanProfile | None = None, roofline: Roofline | None = None
+    inspected: InspectedPlan, profile: PlanProfile | None = None, roofline: Roofline | None = None
 ) -> dict[str, Any]:
     """Return all data of the page except the shaders' texts, which :func:`report_texts` returns."""
-    return _Collector(subject, profile, roofline).collect()
+    return _Collector(inspected, profile, roofline).collect()
 
 
 def report_texts(plan: Plan) -> dict[str, Any]:
@@ -50,9 +50,9 @@ def _kernel_order(plan: Plan) -> list[Kernel]:
 
 
 class _Collector:
-    def __init__(self, subject: Subject, profile: PlanProfile | None, roofline: Roofline | None) -> None:
-        self.subject = subject
-        self.plan = plan = subject.plan
+    def __init__(self, inspected: InspectedPlan, profile: PlanProfile | None, roofline: Roofline | None) -> None:
+        self.inspected = inspected
+        self.plan = plan = inspected.plan
         self.profile, self.roofline = profile, roofline
         measured = () if profile is None else profile.calls
         self.times = {call.position: (call.nanoseconds, call.roofline) for call in measured}
@@ -72,7 +72,7 @@ class _Collector:
     def collect(self) -> dict[str, Any]:
         calls = [self._call(number) for number in range(len(self.calls))]
         return {
-            "subject": self.subject.facts,
+            "subject": self.inspected.facts,
             "dynamic": {symbol.name: symbol.range.to_json() for symbol in self.plan.symbols},
             "summary": self._summary(calls),
             "profile": self._profile(),

@@ -15,7 +15,7 @@ from typing import Any
 from ...plans.placement import count_placements
 from ...plans.profiling import PlanProfile
 from ...runtime.execution.roofline import Roofline
-from ..target import Subject
+from ..inspected_plan import InspectedPlan
 from .data import report_data, report_texts
 
 #: In the order in which they use each other
@@ -23,7 +23,7 @@ SCRIPTS = ("base.js", "wgsl.js", "list.js", "graph.js", "details.js", "memory.js
 
 
 def render_report(
-    subject: Subject,
+    inspected: InspectedPlan,
     *,
     device: str = "",
     profile: PlanProfile | None = None,
@@ -32,7 +32,7 @@ def render_report(
     """Render the report as one HTML document.  ``device`` is the name of the adapter, if there is one."""
     import jinja2
 
-    data = report_data(subject, profile, roofline)
+    data = report_data(inspected, profile, roofline)
     folder = resources.files(__package__)
 
     def text(name: str) -> str:
@@ -44,18 +44,18 @@ def render_report(
     safe = environment.filters["safe"]
     script = "\n".join(text(name) for name in SCRIPTS)
     return environment.from_string(text("page.html.j2")).render(
-        subject=subject.facts,
+        facts=inspected.facts,
         summary=data["summary"],
         flops=_scaled(data["summary"]["flops"], ("FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP")),
         time="" if profile is None else _scaled(profile.nanoseconds, ("ns", "µs", "ms", "s")),
         device=device,
-        identity=_identity(subject, device),
-        placements=subject.placements,
-        placed=count_placements(subject.placements),
+        identity=_identity(inspected, device),
+        placements=inspected.placements,
+        placed=count_placements(inspected.placements),
         style=safe(text("style.css")),
         script=safe(f'"use strict";\n{script}'),
         data=_packed(data),
-        texts=_packed(report_texts(subject.plan)),
+        texts=_packed(report_texts(inspected.plan)),
     )
 
 
@@ -64,9 +64,9 @@ def _packed(value: Any) -> str:
     return base64.b64encode(gzip.compress(content, 9, mtime=0)).decode("ascii")
 
 
-def _identity(subject: Subject, device: str) -> list[tuple[str, str]]:
+def _identity(inspected: InspectedPlan, device: str) -> list[tuple[str, str]]:
     """Return the rows, label and value, that identify the report."""
-    facts = subject.facts
+    facts = inspected.facts
     profile = facts["profile"]
     rows = [(facts["kind"], facts["name"]), ("sha256", facts["sha256"]), ("plan key", facts["plan_key"])]
     rows += [(f"input {name}", "x".join(map(str, dims)) or "scalar") for name, dims in facts["shape_key"].items()]

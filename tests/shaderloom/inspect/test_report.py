@@ -16,11 +16,11 @@ from typer.testing import CliRunner
 
 from bench.graphs import transformer
 from shaderloom.cli import app
+from shaderloom.inspect.inspected_plan import inspect_model
 from shaderloom.inspect.report.annotate import annotated, comments
 from shaderloom.inspect.report.data import portability, report_data
 from shaderloom.inspect.report.page import render_report
 from shaderloom.inspect.report.placement import place
-from shaderloom.inspect.target import model_subject
 from shaderloom.model.model import Model
 from shaderloom.plans.profiling import summarise
 from shaderloom.runtime.execution.roofline import Roofline
@@ -33,22 +33,22 @@ from ..check.test_check import NETWORK, build
 SHAPES = {"x": (1, 4, 8, 8)}
 
 
-def subject_of(text: str = NETWORK, **options):
-    return model_subject(Model(build(text), cache=False, options=options), SHAPES, WEB)
+def inspected_model(text: str = NETWORK, **options):
+    return inspect_model(Model(build(text), cache=False, options=options), SHAPES, WEB)
 
 
-def profiled(subject):
-    calls = subject.plan.calls
+def profiled(inspected):
+    calls = inspected.plan.calls
     times = tuple(CallTime(call.kernel[:12], call.label, 1000 * (n + 1), call) for n, call in enumerate(calls))
     roofline = Roofline(1e9, 1e9, "timestamps")
-    return summarise(subject.plan, [Profile("timestamps", times)], {}, roofline), roofline
+    return summarise(inspected.plan, [Profile("timestamps", times)], {}, roofline), roofline
 
 
 # -- what it says ------------------------------------------------------------------------------------------------------
 
 
 def test_calls_and_their_neighbours():
-    data = report_data(subject_of())
+    data = report_data(inspected_model())
     assert json.loads(json.dumps(data, allow_nan=False)) == data
     first = data["calls"][0]
     assert first["anchor"] == ["Conv (main node 0)"]
@@ -64,7 +64,7 @@ def test_calls_and_their_neighbours():
 
 
 def test_memory_blocks_do_not_overlap_in_time_and_place():
-    data = report_data(subject_of(disabled_passes=["fuse"]))
+    data = report_data(inspected_model(disabled_passes=["fuse"]))
     blocks = data["memory"]["blocks"]
     overwritten = {call["in_place"] for call in data["calls"]}
     for one in blocks:
@@ -78,9 +78,9 @@ def test_memory_blocks_do_not_overlap_in_time_and_place():
 
 
 def test_profiles_are_shown():
-    subject = subject_of()
-    result, roofline = profiled(subject)
-    data = report_data(subject, result, roofline)
+    inspected = inspected_model()
+    result, roofline = profiled(inspected)
+    data = report_data(inspected, result, roofline)
     assert data["calls"][1]["ns"] == 2000
     assert data["calls"][0]["roofline"] == pytest.approx(
         max(data["calls"][0]["flops"], data["calls"][0]["bytes"]) / 1000
@@ -90,8 +90,8 @@ def test_profiles_are_shown():
 
 def test_alternatives_have_costs():
     text = "p (float[64,48] x) => (float[64,64] y) <float[48,64] w> { y = MatMul (x, w) }"
-    subject = model_subject(Model(build(text), cache=False), {"x": (64, 48)}, WEB)
-    (call,) = report_data(subject)["calls"]
+    inspected = inspect_model(Model(build(text), cache=False), {"x": (64, 48)}, WEB)
+    (call,) = report_data(inspected)["calls"]
     costs = [item["cost"] for item in call["alternatives"]]
     assert len(costs) >= 2 and costs[0] == 1 and costs == sorted(costs)
     assert [bool(item.get("chosen")) for item in call["alternatives"]] == [True, *[False] * (len(costs) - 1)]
@@ -99,14 +99,14 @@ def test_alternatives_have_costs():
 
 def test_a_kernel_without_a_choice_has_no_alternatives():
     text = "p (float[64,48] x) => (float[64,48] y) { y = Relu (x) }"
-    subject = model_subject(Model(build(text), cache=False), {"x": (64, 48)}, WEB)
-    (call,) = report_data(subject)["calls"]
+    inspected = inspect_model(Model(build(text), cache=False), {"x": (64, 48)}, WEB)
+    (call,) = report_data(inspected)["calls"]
     assert call["alternatives"] == [] and call["decision"] is None
 
 
 def test_comments_name_nodes_and_tensors():
-    subject = subject_of()
-    plan = subject.plan
+    inspected = inspected_model()
+    plan = inspected.plan
     wgsl = next(kernel.wgsl for kernel in plan.kernels if kernel.key == plan.calls[0].kernel)
     text = annotated(wgsl, comments(plan, 0))
     assert "// x: float32 1x4x8x8, NCHW, input\n@group(0) @binding(0)" in text
@@ -119,7 +119,7 @@ def test_comments_name_nodes_and_tensors():
 
 
 def test_portability():
-    kernel = subject_of().plan.kernels[0]
+    kernel = inspected_model().plan.kernels[0]
     assert portability(kernel) == []
     large = replace(kernel, workgroup=(512, 1, 1), workgroup_bytes=20000, features=("subgroup",))
     assert portability(large) == [
@@ -179,8 +179,8 @@ def unpack(html: str, name: str):
 
 
 def test_equal_subjects_give_equal_bytes():
-    html = render_report(subject_of())
-    assert render_report(subject_of()) == html
+    html = render_report(inspected_model())
+    assert render_report(inspected_model()) == html
     assert "http://" not in html and "https://" not in html
     assert "src=" not in html and "@import" not in html
     assert len(unpack(html, "texts")["wgsl"]) == len(unpack(html, "data")["kernels"])
@@ -190,7 +190,7 @@ def test_names_are_text_and_no_markup():
     evil = "</script><img src=x onerror=alert(1)>"
     model = build(NETWORK)
     model.graph.node[0].name = evil
-    html = render_report(model_subject(Model(model, cache=False), SHAPES, WEB))
+    html = render_report(inspect_model(Model(model, cache=False), SHAPES, WEB))
     assert evil not in html
     assert any(evil in origin for origin in unpack(html, "data")["calls"][0]["origins"])
 
@@ -198,8 +198,8 @@ def test_names_are_text_and_no_markup():
 def test_dynamic_dimensions_are_shown():
     text = "d (float[N,32] x) => (float[N,32] y) { a = Relu (x) b = Softmax (a) y = Mul (b, x) }"
     for declared, shown in (((1, 9), [1, 9]), ((1, 11, 3), [1, 10, 3])):
-        subject = model_subject(Model(build(text), cache=False, dynamic={"N": declared}), {"x": (4, 32)}, WEB)
-        data = report_data(subject)
+        inspected = inspect_model(Model(build(text), cache=False, dynamic={"N": declared}), {"x": (4, 32)}, WEB)
+        data = report_data(inspected)
         assert data["dynamic"] == {"N": shown}
         assert data["tensors"][0]["shape"] == "Nx32"
         assert "symbols" in [name for name, *_ in data["kernels"][0]["bindings"]]
@@ -253,9 +253,9 @@ def assert_quiet(page) -> None:
 
 @pytest.fixture
 def page(browser, tmp_path):
-    subject = subject_of()
-    result, roofline = profiled(subject)
-    html = render_report(subject, device="a device", profile=result, roofline=roofline)
+    inspected = inspected_model()
+    result, roofline = profiled(inspected)
+    html = render_report(inspected, device="a device", profile=result, roofline=roofline)
     with open_report(browser, tmp_path / "report.html", html) as opened:
         yield opened
         assert_quiet(opened)
@@ -347,7 +347,7 @@ COUNT_DRAWING = """(() => {
 
 def test_two_thousand_nodes(browser, tmp_path):
     model = Model(transformer(2000).SerializeToString(), cache=False, options={"disabled_passes": ["fuse"]})
-    html = render_report(model_subject(model, model.default_shapes(), WEB))
+    html = render_report(inspect_model(model, model.default_shapes(), WEB))
     assert len(html) < 5_000_000
     with open_report(browser, tmp_path / "large.html", html) as page:
         count = page.evaluate("window.report.data.calls.length")

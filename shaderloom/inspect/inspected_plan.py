@@ -1,4 +1,4 @@
-"""The target of ``inspect``: a plan from a model or a bundle, with the facts that identify it.
+"""What ``inspect`` shows: a plan from a model or a bundle, with the facts that identify it.
 
 ``facts`` are JSON values that are the same in every run: name, kind, digest, shapes, device profile, options, versions.
 """
@@ -29,7 +29,7 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 
 @dataclass(frozen=True)
-class Subject:
+class InspectedPlan:
     """A plan to inspect.  ``profile`` is its device profile; ``placements`` are the model's nodes (bundle: none)."""
 
     plan: Plan
@@ -43,7 +43,7 @@ class Subject:
         return {"subject": self.facts, **describe_plan(self.plan, text=True), **nodes}
 
 
-def model_subject(model: Model, shapes: Shapes, profile: DeviceProfile) -> Subject:
+def inspect_model(model: Model, shapes: Shapes, profile: DeviceProfile) -> InspectedPlan:
     """Compile a model, or load its plan from the disk cache, for inspection."""
     from ..model.feeds import shape_key
 
@@ -52,7 +52,7 @@ def model_subject(model: Model, shapes: Shapes, profile: DeviceProfile) -> Subje
         model.calibrate_on_host(shapes, profile)
     plan = model.compile(key, shapes, profile).plan
     placements = of_plan(model.imported, plan)
-    return Subject(plan, profile, model_facts(model, key.to_json(), plan, profile), tuple(placements))
+    return InspectedPlan(plan, profile, model_facts(model, key.to_json(), plan, profile), tuple(placements))
 
 
 def model_facts(model: Model, shape_key: Mapping[str, Any], plan: Plan, profile: DeviceProfile) -> dict[str, Any]:
@@ -69,7 +69,7 @@ def model_facts(model: Model, shape_key: Mapping[str, Any], plan: Plan, profile:
     }
 
 
-def bundle_subject(path: Path, shapes: Shapes, kind: str = "unknown") -> Subject:
+def inspect_bundle(path: Path, shapes: Shapes, kind: str = "unknown") -> InspectedPlan:
     """Select one of a bundle's plans: that for ``shapes``, or the first, with the choices for an adapter of this
     ``kind``.
 
@@ -101,7 +101,7 @@ def bundle_subject(path: Path, shapes: Shapes, kind: str = "unknown") -> Subject
             "profile": profile.to_json(),
             "versions": dict(manifest.producer),
         }
-        return Subject(plan, profile, facts)
+        return InspectedPlan(plan, profile, facts)
 
 
 def read_description(path: Path) -> dict[str, Any]:
