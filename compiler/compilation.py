@@ -56,4 +56,4 @@ class Compilation:
 
     def without(self, passes: Iterable[str]) -> Compilation:
         """Return the context of another compilation, with ``passes`` disabled besides those that are."""
-        return replace(self, options=self.options.without(passes), choices=self.choices.again())
+        return replace(self, options=self.options.without(passes), choices=self.choices.without_decisions())

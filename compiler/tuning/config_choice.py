@@ -131,7 +131,7 @@ class Choices:
             cost=cost,
         )
 
-    def again(self) -> Choices:
+    def without_decisions(self) -> Choices:
         """Return the same measurements without a decision yet, for another compilation."""
         return Choices(self._records)
 

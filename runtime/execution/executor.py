@@ -32,7 +32,7 @@ from .dispatch import Binder, BufferCopy, Dispatch
 from .pending import PendingRun, Readback
 from .ports import Feed, PortSize, bind_symbols, port_sizes
 from .recording import Recording, Replay
-from .repeat import SteadyRun
+from .repeat import RepeatedRun
 from .weight_pool import WeightPool
 
 Measured = TypeVar("Measured")
@@ -95,7 +95,7 @@ class Executor:
             device, plan, self._output_pool, lambda size, name: OwnedBuffer(device, self._account, size, TENSOR, name)
         )
         self._replay = Replay(device, use_native=self._use_native)
-        self._steady: SteadyRun | None = None
+        self._repeated: RepeatedRun | None = None
         self._lock = threading.RLock()
         self._closed = False
         called = {call.kernel for call in self._calls}
@@ -145,9 +145,9 @@ class Executor:
             outputs = [port.name for port in self.plan.outputs]
         targets = outputs if isinstance(outputs, Mapping) else dict.fromkeys(outputs, "cpu")
         with self._lock:
-            steady = self._steady
-            if steady is not None and steady.is_same(feeds, targets):
-                return self._submit_again(steady, targets)
+            repeated = self._repeated
+            if repeated is not None and repeated.is_same(feeds, targets):
+                return self._submit_repeated(repeated, targets)
             values, sizes = self._bind(feeds)
             attachment = self._attacher.attach(feeds, targets, sizes.inputs, sizes.outputs)
             try:
@@ -170,29 +170,29 @@ class Executor:
         dispatches: list[Dispatch],
     ) -> None:
         """Record the run for repetition if it only submits: nothing is written, copied or read back."""
-        self._steady = None
+        self._repeated = None
         bound = len(attachment.spans) == len(feeds) + len(targets)
         if bound and dispatches and not self.plan.symbols and not self._poison and not attachment.copies_out:
-            self._steady = SteadyRun.of(feeds, targets, Recording((), dispatches, ()), self._forget)
+            self._repeated = RepeatedRun.of(feeds, targets, Recording((), dispatches, ()), self._forget)
 
-    def run_again(self, feeds: Mapping[str, Any], targets: Mapping[str, Any]) -> dict[str, Any] | None:
+    def try_replay(self, feeds: Mapping[str, Any], targets: Mapping[str, Any]) -> dict[str, Any] | None:
         """Return the results if the last run can be repeated for exactly these tensors (:mod:`.repeat`), else None."""
         with self._lock:
-            steady = self._steady
-            if steady is None or not steady.is_same(feeds, targets):
+            repeated = self._repeated
+            if repeated is None or not repeated.is_same(feeds, targets):
                 return None
-            pending = self._submit_again(steady, targets)
+            pending = self._submit_repeated(repeated, targets)
         return pending.wait()
 
     def _forget(self, _: Any) -> None:
         """Drop the repeated run: a buffer was collected.  Called in any thread, therefore a single assignment only."""
-        self._steady = None
+        self._repeated = None
 
-    def _submit_again(self, steady: SteadyRun, targets: Mapping[str, Target]) -> PendingRun:
+    def _submit_repeated(self, repeated: RepeatedRun, targets: Mapping[str, Target]) -> PendingRun:
         if self._closed:
             raise ClosedError("the executor is closed")
-        with steady.pinned():
-            submission = self._replay.submit(steady.recording, steady.buffers())
+        with repeated.pinned():
+            submission = self._replay.submit(repeated.recording, repeated.buffers())
         return PendingRun(self.device, targets, submission=submission)
 
     def profile(self, feeds: Mapping[str, Feed]) -> timing.Profile:
@@ -223,7 +223,7 @@ class Executor:
             if self._closed:
                 return
             self._closed = True
-            self._steady = None
+            self._repeated = None
             self._replay.clear()
             self._groups.clear()
             for buffer in self._buffers.values():
@@ -280,7 +280,7 @@ class Executor:
             return present
         if present is not None:
             size = grown(size, present.size, self.device.profile.limit("max-buffer-size"))
-            self._steady = None
+            self._repeated = None
             self._replay.clear()
             self._groups.clear()
             del self._buffers[name]

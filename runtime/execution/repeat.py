@@ -1,4 +1,4 @@
-"""A run that was, with tensors of the device in and out: the same tensors again need no more than a submission."""
+"""Cached submission for repeated runs with identical bindings: tensors of the device in and out."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from .recording import Recording
 
 
 @dataclass(frozen=True, slots=True)
-class SteadyRun:
+class RepeatedRun:
     """Weak references to the tensors of a run, and the commands that it submitted.
 
-    A tensor has one shape, type and storage for life, so the same tensors are bound the same way.  Memory that a caller
-    made and may destroy is asked for at every run, and is no part of this.
+    The shape, type and storage of a tensor never change, so the same tensors are bound the same way.  Memory that the
+    caller owns and may destroy is looked up at every run, and is no part of this.
     """
 
     tensors: dict[str, weakref.ref[Tensor]]  #: of inputs, then of outputs, each by the name in the model
@@ -30,8 +30,8 @@ class SteadyRun:
     @classmethod
     def of(
         cls, feeds: Mapping[str, Any], targets: Mapping[str, Any], recording: Recording, forget: Callable[[Any], None]
-    ) -> SteadyRun | None:
-        """Return the run for repetition, or None unless all values are tensors on the device in memory of their own.
+    ) -> RepeatedRun | None:
+        """Return the run for replay, or None unless all values are tensors on the device in memory of their own.
 
         ``forget`` is called when the buffer of one is collected.
         """

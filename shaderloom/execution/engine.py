@@ -143,15 +143,13 @@ class WgpuEngine:
             ready.stats.runs += 1
             return results
 
-    def again(self, feeds: Mapping[str, Any], targets: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Repeat the last run if it had these very tensors as inputs and outputs, which were checked then; return None
-        if not.
-        """
+    def try_replay(self, feeds: Mapping[str, Any], targets: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Replay the last run if its inputs and outputs were these tensors, checked then; return None otherwise."""
         ready = self.last
         if ready is None or self._assumed or self.ran_steps:
             return None
         start = time.perf_counter()
-        results = ready.executor.run_again(feeds, targets)
+        results = ready.executor.try_replay(feeds, targets)
         if results is not None:
             stats = self.stats
             stats.hits += 1

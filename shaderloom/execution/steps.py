@@ -56,7 +56,7 @@ class RunRecord:
     observer: Observer | None = None
     around: tuple[int, ...] = ()  #: the step numbers, from 0, of the enclosing loops, the outermost first
 
-    def start_again(self) -> None:
+    def restart(self) -> None:
         """Discard the record: the run restarts."""
         self.steps.clear()
         self.crossings.clear()

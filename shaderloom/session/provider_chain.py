@@ -65,13 +65,11 @@ class ProviderChain:
             self._tell_segments(engine)
         return results
 
-    def again(self, feeds: Mapping[str, Any], targets: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Repeat the last run if it had these very tensors as inputs and outputs, which were checked then; return None
-        if not.
-        """
+    def try_replay(self, feeds: Mapping[str, Any], targets: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Replay the last run if its inputs and outputs were these tensors, checked then; return None otherwise."""
         if self._engine is None or self._providers[0] == "cpu":
             return None
-        return self._engine.again(feeds, targets)
+        return self._engine.try_replay(feeds, targets)
 
     def close(self) -> None:
         for engine in (self._engine, self._cpu):

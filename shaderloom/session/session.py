@@ -199,9 +199,9 @@ class InferenceSession(OrtSession):
         names = self._output_names if output_names is None else list(output_names)
         given = isinstance(outputs, dict) and isinstance(input_feed, dict)
         if given and outputs and run_options is None and not self._closed and list(outputs) == names:
-            again = self._chain.again(input_feed, outputs)
-            if again is not None:
-                return [again[name] for name in names]
+            replayed = self._chain.try_replay(input_feed, outputs)
+            if replayed is not None:
+                return [replayed[name] for name in names]
         locations = self._locations
         targets: dict[str, Any] = {}
         for name in names:

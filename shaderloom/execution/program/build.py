@@ -92,8 +92,8 @@ class ProgramBuilder:
                     if step is not None:
                         return step
                 try:
-                    again = partial(self._advance_from, state, reached.operands, dict(refused), set(waiting))
-                    return self._device_step(state, reached, again)
+                    recompute = partial(self._advance_from, state, reached.operands, dict(refused), set(waiting))
+                    return self._device_step(state, reached, recompute)
                 except REFUSALS as error:
                     self._sort_out(error, reached, refused, waiting)
                     continue
@@ -167,12 +167,12 @@ class ProgramBuilder:
         if size_inputs.keys() & reached.values.keys():
             return None  # the model already uses these names
         operands.update((name, size_operand(size_input.symbol)) for name, size_input in size_inputs.items())
-        again = partial(self._advance_from, state, operands, dict(refused), set(waiting))
+        recompute = partial(self._advance_from, state, operands, dict(refused), set(waiting))
         try:
-            wide = again()
+            wide = recompute()
             if not _is_same_stage(reached, wide):
                 return None
-            return self._device_step(state, wide, again, general.symbols, size_inputs)
+            return self._device_step(state, wide, recompute, general.symbols, size_inputs)
         except (LimitError, ShapeError, UnsupportedError, Undecidable):  # too large, or not the same for all the sizes
             return None
 
@@ -180,11 +180,12 @@ class ProgramBuilder:
         self,
         state: State,
         reached: Advance,
-        again: Callable[[], Advance],
+        recompute: Callable[[], Advance],
         symbols: tuple[Symbol, ...] = (),
         size_inputs: Mapping[str, SizeInput] | None = None,
     ) -> tuple[Step, State]:
-        """Return the stage as a step; ``again`` recomputes what was ``reached``, since compiling mutates the graph."""
+        """Return the stage as a step; ``recompute`` recomputes what was ``reached``, since compiling mutates the graph.
+        """
         pending = tuple(reached.pending)
         made = {name for item in reached.done for name in item.outputs if name}
         results = set(state.block.outputs)
@@ -210,7 +211,7 @@ class ProgramBuilder:
             for item in reached.done:
                 self._context.place(item, *PROVIDERS[NodePlacement.FOLDED])
             return self._host_step(), following
-        compiled, recompile = self.stages.compile(state, reached, outputs, again, symbols)
+        compiled, recompile = self.stages.compile(state, reached, outputs, recompute, symbols)
         resources = self._context.resources
         executor = resources.executor(compiled, self._context.pool)
         for item, placement in zip(reached.done, compiled.plan.facts.nodes):

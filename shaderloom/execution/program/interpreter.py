@@ -79,7 +79,7 @@ class Program:
             except NotSeen:
                 self._calibrate(feeds)
                 self._forget_steps()
-                record.start_again()
+                record.restart()
                 self._builder.stages.settled = True
                 try:
                     return self._walk(feeds, targets, record)

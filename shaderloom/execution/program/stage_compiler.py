@@ -40,12 +40,12 @@ class StageCompiler:
         state: State,
         reached: Advance,
         outputs: Mapping[str, str | None],
-        again: Callable[[], Advance],
+        recompute: Callable[[], Advance],
         symbols: tuple[Symbol, ...],
     ) -> tuple[Compiled, Recompile]:
         """Return the plan of a stage with these ``outputs``, and a function that recompiles it.
 
-        ``again`` recomputes what was ``reached``, since compiling mutates the graph.  In half precision the plan
+        ``recompute`` recomputes what was ``reached``, since compiling mutates the graph.  In half precision the plan
         depends on the magnitudes of a run in full precision; raises :class:`NotSeen` if none covers the stage's nodes.
         """
         context = self._context
@@ -61,7 +61,7 @@ class StageCompiler:
             compilation = replace(source.compilation(profile, options), limits=context.limits)
             stage = {**entries, "interface": interface.to_json()} if interface is not None else entries
             compiled = source.compile_stage(stage, unit, compilation)
-            fresh = replace(unit, specialise=lambda _: again().finish(list(outputs)))
+            fresh = replace(unit, specialise=lambda _: recompute().finish(list(outputs)))
             return compiled, lambda disabled: compile_unit(fresh, compilation.without(disabled))
 
         if not context.half:
@@ -78,7 +78,7 @@ class StageCompiler:
             if not self.settled:
                 raise NotSeen
             # randomness, or a provider's rounding, took another path in the calibration run
-            graph = again().finish(list(outputs))
+            graph = recompute().finish(list(outputs))
             compiled, recompile = make(source.reference_options)
             self.whole[compiled.plan.key] = NOT_SEEN
             return compiled, recompile

@@ -73,7 +73,7 @@ def test_commands_that_wait_go_with_the_session(session):
     gc.collect()
 
 
-def test_a_steady_run_needs_no_more_than_its_submission(session, device, monkeypatch):
+def test_a_repeated_run_needs_no_more_than_its_submission(session, device, monkeypatch):
     x, y = (shaderloom.Tensor.from_numpy(array(seed), device) for seed in (0, 1))
     session.run(["y"], {"x": x}, outputs={"y": y})
     attached = []
@@ -91,7 +91,7 @@ def test_a_steady_run_needs_no_more_than_its_submission(session, device, monkeyp
     np.testing.assert_allclose(session.run(None, {"x": array(6)})[0], np.exp(array(6)), rtol=1e-5)
 
 
-def test_a_steady_run_is_not_checked_again(session, device, monkeypatch):
+def test_a_repeated_run_is_not_checked_again(session, device, monkeypatch):
     """The same tensors were checked in the run before; whatever else is given is checked as ever."""
     x, y = (shaderloom.Tensor.from_numpy(array(seed), device) for seed in (0, 1))
     wrong = shaderloom.Tensor.from_numpy(array(0).astype(np.float16), device)
@@ -120,7 +120,7 @@ def test_a_steady_run_is_not_checked_again(session, device, monkeypatch):
         session.run(["y"], {"x": x}, outputs={"y": y})
 
 
-def test_a_steady_run_is_not_repeated_with_a_disposed_tensor(session, device):
+def test_a_repeated_run_is_not_repeated_with_a_disposed_tensor(session, device):
     x, y = (shaderloom.Tensor.from_numpy(array(seed), device) for seed in (0, 1))
     for _ in range(3):
         session.run(["y"], {"x": x}, outputs={"y": y})
