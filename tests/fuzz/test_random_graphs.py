@@ -10,8 +10,8 @@ What runs where, and what it costs (processor time of one core, measured with a 
 * some on the second adapter, some with declared dynamic dimensions, one plan for two sizes, and some with inputs that
   are found in data.
 
-Each example draws a *twin*: an optional pass off, or all of them.  ``./dev soak`` takes other examples every time, and
-many more.  How examples are made is in ``tests/fuzz/drawing``.
+Each example draws a *variant*: an optional pass off, or all of them.  ``./dev soak`` takes other examples every time,
+and many more.  How examples are made is in ``tests/fuzz/drawing``.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from ..conftest import open_adapter
 from ..support.effort import SOAK
 from ..support.running import compile_for, run_plan
 from ..support.sessions import plans_of
-from .drawing.examine import LOWERING, REWRITING, TWINS, compare, interpret, run_on_device, run_program
+from .drawing.examine import LOWERING, REWRITING, VARIANTS, compare, interpret, run_on_device, run_program
 from .drawing.exclusions import EXCLUDED
 from .drawing.forms import NARROW, OLDEST, Form, drawn_definitions, form_of
 from .drawing.graphs import RandomGraph, random_graphs, seeded_graph
@@ -61,11 +61,11 @@ def test_graphs_on_the_host() -> None:
 
     @profile(HOST)
     @given(random_graphs(), st.sampled_from(list(REWRITING)))
-    def check(graph: RandomGraph, twin: str) -> None:
+    def check(graph: RandomGraph, variant: str) -> None:
         note(onnx.printer.to_text(graph.model()))
-        results = interpret(graph, REWRITING[twin])
+        results = interpret(graph, REWRITING[variant])
         if results is not None:  # stages are for devices
-            used[twin] += 1
+            used[variant] += 1
             types.update(dtype_of(array) for array in (*graph.feeds.values(), *results))
             compare(graph.outputs, results)
 
@@ -78,21 +78,24 @@ def test_graphs_on_the_host() -> None:
 @pytest.mark.slow
 @pytest.mark.device
 @pytest.mark.parametrize(
-    ("adapter", "examples", "twins"),
+    ("adapter", "examples", "variants"),
     [
         pytest.param("llvmpipe", FIRST // 2, list(REWRITING), id="llvmpipe"),
-        *(pytest.param("llvmpipe", FIRST // 2 // len(LOWERING), [twin], id=f"llvmpipe, {twin}") for twin in LOWERING),
-        pytest.param("SwiftShader", SECOND, list(TWINS), id="SwiftShader"),
+        *(
+            pytest.param("llvmpipe", FIRST // 2 // len(LOWERING), [variant], id=f"llvmpipe, {variant}")
+            for variant in LOWERING
+        ),
+        pytest.param("SwiftShader", SECOND, list(VARIANTS), id="SwiftShader"),
     ],
 )
-def test_graphs_on_devices(adapter: str, examples: int, twins: list[str]) -> None:
+def test_graphs_on_devices(adapter: str, examples: int, variants: list[str]) -> None:
     device = open_adapter(adapter)
 
     @profile(examples)
-    @given(random_graphs(), st.sampled_from(twins))
-    def check(graph: RandomGraph, twin: str) -> None:
+    @given(random_graphs(), st.sampled_from(variants))
+    def check(graph: RandomGraph, variant: str) -> None:
         note(onnx.printer.to_text(graph.model()))
-        compare(graph.outputs, run_on_device(graph, device, TWINS[twin]))
+        compare(graph.outputs, run_on_device(graph, device, VARIANTS[variant]))
 
     check()
 

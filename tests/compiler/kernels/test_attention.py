@@ -248,7 +248,8 @@ def test_most_attention_operators_become_one_kernel():
     assert len(apart) <= 0.3 * len(CASES), apart
 
 
-# -- twins and reasons -----------------------------------------------------------------------------------------------
+# -- variants and reasons
+# -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("queries", [1, 7])

@@ -1,8 +1,8 @@
 """Evaluating a random graph with the project, in one of several ways, and comparing it with what the oracle knows.
 
-A *twin* is a way to run the same model: with a part of the compiler off, or on the second adapter.  All must agree with
-the reference.  The numpy interpreter runs the lowered graph (import, specialisation, expansion and rewriting are those
-of a plan); fusion, layouts, memory and WGSL are only in what a device runs.
+A *variant* is a way to run the same model: with a part of the compiler off, or on the second adapter.  All must agree
+with the reference.  The numpy interpreter runs the lowered graph (import, specialisation, expansion and rewriting are
+those of a plan); fusion, layouts, memory and WGSL are only in what a device runs.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ Results = list[np.ndarray]
 #: passes whose result the interpreter sees, and those that only a device sees
 _SEEN = [name for name in PIPELINE.optional if PIPELINE.position(name) < PIPELINE.position("operand-limit")]
 _UNSEEN = [name for name in PIPELINE.optional if name not in _SEEN]
-#: twins that change what the interpreter sees as well: name -> options of the compiler
+#: variants that change what the interpreter sees as well: name -> options of the compiler
 REWRITING: dict[str, dict[str, Any]] = {
     "as it is": {},
     **{f"{name} off": {"disabled_passes": (name,)} for name in _SEEN},
     "every rewrite off": {"disabled_passes": tuple(_SEEN)},
 }
-#: twins that only a device sees
+#: variants that only a device sees
 LOWERING: dict[str, dict[str, Any]] = {
     **{f"{name} off": {"disabled_passes": (name,)} for name in _UNSEEN},
     "every pass off": {"disabled_passes": PIPELINE.optional},
 }
-TWINS = {**REWRITING, **LOWERING}
+VARIANTS = {**REWRITING, **LOWERING}
 
 
 def interpret(graph: RandomGraph, options: dict[str, Any]) -> Results | None:

@@ -1,4 +1,4 @@
-"""Metamorphic twins: the same model with a switch thrown gives the same numbers.
+"""Metamorphic variants: the same model with a switch thrown gives the same numbers.
 
 Switches that change no arithmetic (in-place memory, the executor's path, the cache, unchecked shaders) must agree to
 the bit; the others to within rounding.  The graphs at the end are the awkward ones: many operands, long chains, outputs
@@ -45,7 +45,7 @@ def make(
 
     graph = helper.make_graph(
         list(nodes),
-        "twins",
+        "variants",
         [port(name, array) for name, array in feeds.items()],
         [onnx.ValueInfoProto(name=name) for name in outputs],
         [numpy_helper.from_array(array, name) for name, array in (constants or {}).items()],
