@@ -23,9 +23,9 @@ from ..compiler.frontend.topology import names_read
 from ..plans.instrument import Observation, observe
 from ..runtime.plan.dtypes import FLOAT16_LARGEST
 from .comparison import Difference, compare, not_finite
-from .plan_check import PlanCheck, Row, kernel_text
+from .graph_instance import MAIN_GRAPH, GraphInstance
+from .plan_check import ComparedTensor, PlanCheck, kernel_text
 from .second_opinion import second_opinion
-from .tensor_path import MAIN, Place
 
 if TYPE_CHECKING:
     from ..compiler.ir.graph import Value
@@ -41,7 +41,7 @@ class Diagnosis:
     """The cause of a difference.  ``kind``: ``kernel``, ``pass``, ``operator``, ``overflow``, ``rounding``,
     ``reference``, ``cpu``, or ``unknown``.
 
-    ``node`` is the ONNX node to look at first; ``place`` and ``stage`` locate it in a model of several stages.
+    ``node`` is the ONNX node to look at first; ``instance`` and ``stage`` locate it in a model of several stages.
     """
 
     kind: str
@@ -53,7 +53,7 @@ class Diagnosis:
     pass_name: str = ""
     findings: list[str] = field(default_factory=list)  #: findings, in order
     worst: Difference | None = None
-    place: Place = MAIN
+    instance: GraphInstance = MAIN_GRAPH
     stage: int | None = None
 
 
@@ -64,7 +64,7 @@ class Diagnostician:
     """
 
     def __init__(
-        self, check: PlanCheck, good: Collection[tuple[Place, str]], observed: Mapping[int, Observation]
+        self, check: PlanCheck, good: Collection[tuple[GraphInstance, str]], observed: Mapping[int, Observation]
     ) -> None:
         self.check = check
         self.expected = check.expected
@@ -74,15 +74,15 @@ class Diagnostician:
         self.observed = observed
         self._steps = check.steps  #: steps of the enclosing loops
 
-    def run(self, first: Row) -> Diagnosis:
+    def run(self, first: ComparedTensor) -> Diagnosis:
         """Return the cause of ``first``, the first differing tensor of the run, which a call has written."""
         assert first.call is not None, "a kernel has made it"
-        self._steps = max(first.place.steps, self.check.steps, key=len)
+        self._steps = max(first.instance.steps, self.check.steps, key=len)
         result = self._look(first, first.call)
-        result.place, result.stage = first.place, first.stage
+        result.instance, result.stage = first.instance, first.stage
         return result
 
-    def _look(self, first: Row, call: int) -> Diagnosis:
+    def _look(self, first: ComparedTensor, call: int) -> Diagnosis:
         suspects = self._suspects(call)
         overflow = self._overflow(first)
         if overflow is not None:
@@ -119,7 +119,7 @@ class Diagnostician:
 
     # -- the range of float16 ---------------------------------------------------------------------------------------
 
-    def _overflow(self, first: Row) -> Diagnosis | None:
+    def _overflow(self, first: ComparedTensor) -> Diagnosis | None:
         """Report infinite float16 values where the reference has finite ones beyond the range of float16, else None."""
         assert first.call is not None
         found = self.observed.get(first.call)
@@ -127,8 +127,8 @@ class Diagnostician:
             return None
         tensors = self._tensors(self._between(first))
         self.expected.expect_all(tensors)
-        for place, name in tensors:
-            largest = self.expected.largest(name, place)
+        for instance, name in tensors:
+            largest = self.expected.largest(name, instance)
             if largest is None or largest <= FLOAT16_LARGEST:
                 continue
             call = self.plan.calls[first.call]
@@ -137,7 +137,7 @@ class Diagnostician:
                 first.tensor,
                 first.call,
                 first.kernel,
-                self.source.maker(name, place.graph),
+                self.source.maker(name, instance.graph),
                 call.origins,
                 worst=first.difference,
             )
@@ -148,7 +148,7 @@ class Diagnostician:
             return result
         return None
 
-    def _rounding(self, number: int, first: Row, difference: Difference, noise: float) -> Diagnosis:
+    def _rounding(self, number: int, first: ComparedTensor, difference: Difference, noise: float) -> Diagnosis:
         """Report a kernel that amplifies rounding, as any other order of its additions would do too."""
         plan = self.plan
         result = Diagnosis(
@@ -168,7 +168,7 @@ class Diagnostician:
 
     # -- a kernel ---------------------------------------------------------------------------------------------------
 
-    def _kernel_fault(self, number: int, first: Row, difference: Difference) -> Diagnosis:
+    def _kernel_fault(self, number: int, first: ComparedTensor, difference: Difference) -> Diagnosis:
         plan = self.plan
         anchor = plan.notes.calls[number].anchor
         result = Diagnosis(
@@ -187,8 +187,8 @@ class Diagnostician:
         if wrong is None:
             result.findings.append("with fusion off every ONNX tensor of the group is right: look at the fused kernel")
         else:
-            (place, tensor), kernel, _ = wrong
-            result.node = self.source.maker(tensor, place.graph)
+            (instance, tensor), kernel, _ = wrong
+            result.node = self.source.maker(tensor, instance.graph)
             result.findings.append(f"with fusion off it is tensor '{tensor}' that differs first, in kernel {kernel}")
         return result
 
@@ -202,18 +202,18 @@ class Diagnostician:
             if self.source.node_text(index, path) in wanted
         ]
 
-    def _tensors(self, nodes: Iterable[tuple[str, int]]) -> list[tuple[Place, str]]:
+    def _tensors(self, nodes: Iterable[tuple[str, int]]) -> list[tuple[GraphInstance, str]]:
         """Return the output tensors of nodes, at the loop steps under diagnosis."""
         found = []
         for path, index in nodes:
-            place = self.source.place_of(path, self._steps)
-            if place is not None:
-                found += [(place, name) for name in self.source.graphs[path].proto.node[index].output if name]
+            instance = self.source.instance_of(path, self._steps)
+            if instance is not None:
+                found += [(instance, name) for name in self.source.graphs[path].proto.node[index].output if name]
         return found
 
     def _first_wrong(
-        self, tensors: Sequence[tuple[Place, str]], *disabled: str
-    ) -> tuple[tuple[Place, str], str, np.ndarray] | None:
+        self, tensors: Sequence[tuple[GraphInstance, str]], *disabled: str
+    ) -> tuple[tuple[GraphInstance, str], str, np.ndarray] | None:
         """Return the first of ``tensors``, in execution order, that differs with passes ``disabled``, its kernel and
         its elements; None if all agree.
         """
@@ -231,14 +231,14 @@ class Diagnostician:
                     return key, kernel_text(plan, found.call), array
         return None
 
-    def _is_right(self, key: tuple[Place, str], *disabled: str) -> bool:
+    def _is_right(self, key: tuple[GraphInstance, str], *disabled: str) -> bool:
         """Return whether a tensor is comparable with passes ``disabled``, and agrees."""
         compared = self.check.comparable(self.check.compile(*disabled).plan)
         return key in compared and self._first_wrong([key], *disabled) is None
 
     # -- a pass, or an operator ---------------------------------------------------------------------------------------
 
-    def _graph_fault(self, first: Row, checked: int) -> Diagnosis:
+    def _graph_fault(self, first: ComparedTensor, checked: int) -> Diagnosis:
         from ..compiler.passes.pipeline import PIPELINE
 
         assert first.call is not None
@@ -265,7 +265,7 @@ class Diagnostician:
             result.findings.append(f"no kernel computes {', '.join(lost)}")
         return result
 
-    def _blame_operator(self, result: Diagnosis, first: Row, between: Sequence[tuple[str, int]]) -> None:
+    def _blame_operator(self, result: Diagnosis, first: ComparedTensor, between: Sequence[tuple[str, int]]) -> None:
         from ..compiler.passes.pipeline import PIPELINE
 
         disabled = PIPELINE.optional
@@ -276,10 +276,10 @@ class Diagnostician:
         if wrong is None:
             result.findings.append("with all optional passes off the tensor is right: several passes together")
             return
-        (place, tensor), _, array = wrong
-        result.node = self.source.maker(tensor, place.graph)
+        (instance, tensor), _, array = wrong
+        result.node = self.source.maker(tensor, instance.graph)
         found = f"with all optional passes off tensor '{tensor}' differs first"
-        other = second_opinion(self.expected, place, tensor)
+        other = second_opinion(self.expected, instance, tensor)
         if other is not None and compare(array, other).is_close:
             result.kind = "reference"
             result.findings.append(
@@ -290,17 +290,17 @@ class Diagnostician:
             result.kind = "operator"
             result.findings.append(f"{found}: look at the operator's definition")
 
-    def _between(self, first: Row) -> list[tuple[str, int]]:
+    def _between(self, first: ComparedTensor) -> list[tuple[str, int]]:
         """Return the ONNX nodes between the last correct tensors and a wrong one, outer graphs first, in order."""
         found: set[tuple[str, int]] = set()
-        pending = [(first.place.graph, first.tensor)]
+        pending = [(first.instance.graph, first.tensor)]
         while pending:
             path, name = pending.pop()
             home = self.source.home(path, name)
             index = None if home is None else home.producers.get(name)
             if home is None or index is None or (home.path, index) in found:
                 continue
-            if (self.source.place_of(home.path, first.place.steps), name) in self.good and name != first.tensor:
+            if (self.source.instance_of(home.path, first.instance.steps), name) in self.good and name != first.tensor:
                 continue
             found.add((home.path, index))
             pending.extend((home.path, read) for read in names_read(home.proto.node[index]))

@@ -9,9 +9,9 @@ import numpy as np
 from ..model.compiled import Progress
 from ..runtime.plan.errors import UnsupportedError
 from .comparison import Difference, compare
+from .graph_instance import MAIN_GRAPH, GraphInstance
 from .onnx_model import OnnxModel
 from .references import Reference
-from .tensor_path import MAIN, Place
 
 
 class Expectations:
@@ -36,9 +36,9 @@ class Expectations:
         #: nested graphs that the reference cannot run by themselves, and why
         self.unknown: dict[str, str] = {}
         self._undefined: set[str] = set()  #: names of the main graph for which no reference has a value
-        self._expected: dict[Place, dict[str, np.ndarray]] = {MAIN: {}}
-        self._spread: dict[Place, dict[str, np.ndarray]] = {MAIN: {}}
-        self._asked: dict[Place, set[str]] = {MAIN: set()}
+        self._expected: dict[GraphInstance, dict[str, np.ndarray]] = {MAIN_GRAPH: {}}
+        self._spread: dict[GraphInstance, dict[str, np.ndarray]] = {MAIN_GRAPH: {}}
+        self._asked: dict[GraphInstance, set[str]] = {MAIN_GRAPH: set()}
 
     def leave_out(self, nodes: Collection[int]) -> None:
         """Exclude what these nodes of the main graph compute, and all that depends on it: their indices are out of
@@ -46,32 +46,32 @@ class Expectations:
         """
         self._undefined = self.source.descendants(nodes)
 
-    def expect(self, names: Iterable[str], place: Place = MAIN) -> None:
+    def expect(self, names: Iterable[str], instance: GraphInstance = MAIN_GRAPH) -> None:
         """Request tensors from the reference, all at once."""
-        asked = self._asked.setdefault(place, set())
-        expected, spread = self._expected.setdefault(place, {}), self._spread.setdefault(place, {})
+        asked = self._asked.setdefault(instance, set())
+        expected, spread = self._expected.setdefault(instance, {}), self._spread.setdefault(instance, {})
         missing = [name for name in dict.fromkeys(names) if name not in asked]
-        if place == MAIN:
+        if instance == MAIN_GRAPH:
             missing = [name for name in missing if name not in self._undefined]
         if not missing:
             return
         self.progress(f"computing the reference with {self.reference.name}", 0, 0)
         asked.update(missing)
         try:
-            expected.update(self.reference.tensors(self.feeds, missing, place))
-            spread.update(self.reference.spread(self.feeds, missing, place))
+            expected.update(self.reference.tensors(self.feeds, missing, instance))
+            spread.update(self.reference.spread(self.feeds, missing, instance))
         except UnsupportedError as error:
-            if place == MAIN:
+            if instance == MAIN_GRAPH:
                 raise
-            self.unknown.setdefault(place.graph, error.reason)
+            self.unknown.setdefault(instance.graph, error.reason)
 
-    def expect_all(self, keys: Iterable[tuple[Place, str]]) -> None:
+    def expect_all(self, keys: Iterable[tuple[GraphInstance, str]]) -> None:
         """Request tensors of several graphs or loop steps."""
-        by_place: dict[Place, list[str]] = {}
-        for place, name in keys:
-            by_place.setdefault(place, []).append(name)
-        for place, names in by_place.items():
-            self.expect(names, place)
+        by_instance: dict[GraphInstance, list[str]] = {}
+        for instance, name in keys:
+            by_instance.setdefault(instance, []).append(name)
+        for instance, names in by_instance.items():
+            self.expect(names, instance)
 
     def turn_to(self, steps: tuple[int, ...]) -> None:
         """Discard the tensors of loop bodies in other steps."""
@@ -79,21 +79,21 @@ class Expectations:
             for other in [other for other in kept if any(a != b for a, b in zip(other.steps, steps))]:
                 del kept[other]
 
-    def knows(self, name: str, place: Place = MAIN) -> bool:
-        return name in self._expected.get(place, {})
+    def knows(self, name: str, instance: GraphInstance = MAIN_GRAPH) -> bool:
+        return name in self._expected.get(instance, {})
 
-    def value(self, name: str, place: Place = MAIN) -> np.ndarray | None:
+    def value(self, name: str, instance: GraphInstance = MAIN_GRAPH) -> np.ndarray | None:
         """Return the expected tensor, or None if the reference does not provide it or was not asked for it."""
-        return self._expected.get(place, {}).get(name)
+        return self._expected.get(instance, {}).get(name)
 
-    def largest(self, name: str, place: Place = MAIN) -> float | None:
+    def largest(self, name: str, instance: GraphInstance = MAIN_GRAPH) -> float | None:
         """Return the largest finite magnitude of an expected tensor, or None if it is unavailable or not numeric."""
-        expected = self.value(name, place)
+        expected = self.value(name, instance)
         if expected is None or expected.dtype.kind not in "fiu":
             return None
         return float(np.abs(expected[np.isfinite(expected)].astype(np.float64)).max(initial=0.0))
 
-    def compare(self, name: str, array: np.ndarray, place: Place = MAIN) -> Difference:
+    def compare(self, name: str, array: np.ndarray, instance: GraphInstance = MAIN_GRAPH) -> Difference:
         """Compare a tensor with its expected value, which must be available."""
-        other = self._spread.get(place, {}).get(name)
-        return compare(array, self._expected[place][name], tolerance=self.tolerance, other=other)
+        other = self._spread.get(instance, {}).get(name)
+        return compare(array, self._expected[instance][name], tolerance=self.tolerance, other=other)

@@ -23,28 +23,28 @@ from ..compiler.ops.registry import Indices
 from ..compiler.symbolic import polynomial as ix
 from ..runtime.plan.dtypes import FLOAT32
 from ..runtime.plan.errors import ShaderloomError, UnsupportedError
+from .graph_instance import MAIN_GRAPH, GraphInstance
 from .onnx_model import OnnxModel
 from .references import Reference
-from .tensor_path import MAIN, Place
 
 
 @dataclass(frozen=True)
 class IndexFault:
-    """Out-of-range indices in operand ``position`` of a node; ``place`` is their first occurrence."""
+    """Out-of-range indices in operand ``position`` of a node; ``instance`` is their first occurrence."""
 
     node: str
     position: int
     tensor: str
-    place: Place
+    instance: GraphInstance
     wrong: WrongIndices
     elements: int  #: of the operand
     is_error: bool  #: opset of the model; some operators depend on it
     outside: str  #: what kernels do with such an index
-    places: int = 1  #: steps of loops in which it happens
+    occurrences: int = 1  #: steps of loops in which it happens
 
     def __str__(self) -> str:
         wrong = self.wrong
-        steps = f", in {self.places} steps" if self.places > 1 else ""
+        steps = f", in {self.occurrences} steps" if self.occurrences > 1 else ""
         return (
             f"{self.node}, input {self.position} '{self.tensor}' at {list(wrong.position)}: {wrong.value}, allowed are "
             f"{wrong.low} to {wrong.high}; {wrong.count} of {self.elements} are out of range{steps}; {self.outside}"
@@ -58,13 +58,13 @@ class IndexCheck:
         self, model: ImportedModel, source: OnnxModel, reference: Reference, feeds: Mapping[str, np.ndarray]
     ) -> None:
         self._model, self._source, self._reference, self._feeds = model, source, reference, feeds
-        self._arrays: dict[Place, dict[str, np.ndarray]] = {MAIN: {}}
+        self._arrays: dict[GraphInstance, dict[str, np.ndarray]] = {MAIN_GRAPH: {}}
         self._faults: dict[tuple[str, int, int], IndexFault] = {}
         self._undefined: set[int] = set()
 
     def run(self) -> list[IndexFault]:
         """Run the check and return the faults by node, in the order of detection."""
-        self._look(self._model.graph, MAIN)
+        self._look(self._model.graph, MAIN_GRAPH)
         return list(self._faults.values())
 
     @property
@@ -72,16 +72,16 @@ class IndexCheck:
         """Nodes of the main graph whose results no reference has: they, or their bodies, read such an index."""
         return self._undefined
 
-    def _look(self, graph: ImportedGraph, place: Place) -> None:
+    def _look(self, graph: ImportedGraph, instance: GraphInstance) -> None:
         own = [node for node in graph.nodes if self._rules(node, graph)]
-        self._ask_together([name for node in own for name in node.inputs], place)
+        self._ask_together([name for node in own for name in node.inputs], instance)
         for node in graph.nodes:
-            if place == MAIN and self._undefined and self._is_behind(node):
+            if instance == MAIN_GRAPH and self._undefined and self._is_behind(node):
                 continue
             for rule in self._rules(node, graph):
-                self._check(node, rule, graph, place)
-            for inner, there in self._bodies(node, graph, place):
-                self._look(inner, there)
+                self._check(node, rule, graph, instance)
+            for inner, inner_instance in self._bodies(node, graph, instance):
+                self._look(inner, inner_instance)
 
     def _rules(self, node: ImportedNode, graph: ImportedGraph) -> list[Indices]:
         """Return the index operands of a node whose values are computed at run time."""
@@ -97,15 +97,17 @@ class IndexCheck:
     def _is_behind(self, node: ImportedNode) -> bool:
         return bool(self._source.ancestors([name for name in node.inputs if name]) & self._undefined)
 
-    def _check(self, node: ImportedNode, rule: Indices, graph: ImportedGraph, place: Place) -> None:
+    def _check(self, node: ImportedNode, rule: Indices, graph: ImportedGraph, instance: GraphInstance) -> None:
         assert node.definition is not None, "it has a rule"
         name = node.inputs[rule.position]
-        indices = self._value(name, place)
+        indices = self._value(name, instance)
         if indices is None or indices.dtype.kind not in "iuf":
             return
         operands: list[Value | None] = []
         for position, operand in enumerate(node.inputs):
-            value = self._operand(operand, graph, place, position in node.definition.static_inputs) if operand else None
+            value = (
+                self._operand(operand, graph, instance, position in node.definition.static_inputs) if operand else None
+            )
             operands.append(value)
         probe = Node(0, node.op, node.domain, operands, node.attributes, (node.origin,))
         try:
@@ -118,10 +120,10 @@ class IndexCheck:
         key = node.origin.graph, node.origin.index, rule.position
         kept = self._faults.get(key)
         if kept is not None:
-            self._faults[key] = replace(kept, places=kept.places + (kept.place != place))
+            self._faults[key] = replace(kept, occurrences=kept.occurrences + (kept.instance != instance))
             return
         self._faults[key] = IndexFault(
-            str(node.origin), rule.position, name, place, wrong, indices.size, rule.is_error, rule.outside
+            str(node.origin), rule.position, name, instance, wrong, indices.size, rule.is_error, rule.outside
         )
         if rule.is_error:
             self._undefined.add(self._in_main(node))
@@ -137,31 +139,33 @@ class IndexCheck:
 
     # -- nested graphs -----------------------------------------------------------------------------------------------
 
-    def _bodies(self, node: ImportedNode, graph: ImportedGraph, place: Place) -> Iterator[tuple[ImportedGraph, Place]]:
+    def _bodies(
+        self, node: ImportedNode, graph: ImportedGraph, instance: GraphInstance
+    ) -> Iterator[tuple[ImportedGraph, GraphInstance]]:
         """Iterate over the nested graphs of a node that contain indices, with each path at which the reference runs
         them.
         """
         if node.definition is not None or not node.blocks or node.refusal is not None:
             return
         if node.op == "If":
-            condition = self._value(node.inputs[0], place) if node.inputs else None
+            condition = self._value(node.inputs[0], instance) if node.inputs else None
             if condition is None or condition.size != 1:
                 return
             side = "then_branch" if condition.reshape(-1)[0] else "else_branch"
             inner = _imported(node, side)
             if inner is not None and self._has_rules(inner):
-                yield inner, Place(inner.name, place.steps)
+                yield inner, GraphInstance(inner.name, instance.steps)
             return
         inner = _imported(node, "body")
         step = 0
         while inner is not None and self._has_rules(inner):
-            there = Place(inner.name, (*place.steps, step))
+            inner_instance = GraphInstance(inner.name, (*instance.steps, step))
             try:
-                if not self._reference.reaches(self._feeds, there):
+                if not self._reference.reaches(self._feeds, inner_instance):
                     return
             except UnsupportedError:  # the step before it read an index that is out of range
                 return
-            yield inner, there
+            yield inner, inner_instance
             step += 1
 
     def _has_rules(self, graph: ImportedGraph) -> bool:
@@ -181,7 +185,7 @@ class IndexCheck:
             return None
         return home.sources[name]
 
-    def _operand(self, name: str, graph: ImportedGraph, place: Place, is_static: bool) -> Value | None:
+    def _operand(self, name: str, graph: ImportedGraph, instance: GraphInstance, is_static: bool) -> Value | None:
         """Return an operand with its shape, and its elements if ``is_static``; its dtype is a placeholder."""
         constant = self._constant(name, graph)
         if isinstance(constant, onnx.SparseTensorProto):
@@ -195,35 +199,35 @@ class IndexCheck:
             value = Value(0, name, FLOAT32, tuple(constant.shape))
             value.known = constant.read() if is_static else None
             return value
-        array = self._value(name, place)
+        array = self._value(name, instance)
         if array is None:
             return None
         value = Value(0, name, FLOAT32, array.shape)
         value.known = array if is_static else None
         return value
 
-    def _ask_together(self, names: Collection[str], place: Place) -> None:
+    def _ask_together(self, names: Collection[str], instance: GraphInstance) -> None:
         """Request all tensors in one run of the reference; if it refuses, :meth:`_value` requests them one by one."""
-        made = self._source.graphs[place.graph].producers
+        made = self._source.graphs[instance.graph].producers
         wanted = [name for name in dict.fromkeys(names) if name in made]
         if not wanted:
             return
-        for other in [other for other in self._arrays if other not in (MAIN, place)]:
+        for other in [other for other in self._arrays if other not in (MAIN_GRAPH, instance)]:
             del self._arrays[other]
         with suppress(UnsupportedError):
-            self._arrays.setdefault(place, {}).update(self._reference.tensors(self._feeds, wanted, place))
+            self._arrays.setdefault(instance, {}).update(self._reference.tensors(self._feeds, wanted, instance))
 
-    def _value(self, name: str, place: Place) -> np.ndarray | None:
-        home = self._source.home(place.graph, name)
+    def _value(self, name: str, instance: GraphInstance) -> np.ndarray | None:
+        home = self._source.home(instance.graph, name)
         if home is None:
             return None
         if home.outer is None and name in self._feeds:
             return self._feeds[name]
-        there = Place(home.path, place.steps[: home.loops])
-        kept = self._arrays.setdefault(there, {})
+        owner = GraphInstance(home.path, instance.steps[: home.loops])
+        kept = self._arrays.setdefault(owner, {})
         if name not in kept:
             try:
-                kept.update(self._reference.tensors(self._feeds, [name], there))
+                kept.update(self._reference.tensors(self._feeds, [name], owner))
             except UnsupportedError:  # it is computed from an index that is out of range
                 return None
         return kept.get(name)

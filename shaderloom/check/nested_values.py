@@ -17,8 +17,8 @@ from onnx import numpy_helper
 from ..compiler.frontend.topology import names_read
 from ..cpu.segment import type_of
 from ..runtime.plan.errors import UnsupportedError
+from .graph_instance import GraphInstance
 from .onnx_model import Constant, OnnxGraph, OnnxModel
-from .tensor_path import Place
 
 #: Runs an opened model; returns the outputs in its order
 Run = Callable[[Mapping[str, Any]], Sequence[Any]]
@@ -38,21 +38,21 @@ class NestedValues:
         self._open = open_model
         self._outside: dict[str, Any] | None = None
         self._runs: dict[tuple[Any, ...], tuple[Run, list[str]]] = {}
-        self._branches: dict[str, tuple[Place, dict[str, Any]]] = {}
+        self._branches: dict[str, tuple[GraphInstance, dict[str, Any]]] = {}
         self._loops: dict[str, _Steps] = {}
 
-    def tensors(self, place: Place) -> dict[str, Any] | None:
+    def tensors(self, instance: GraphInstance) -> dict[str, Any] | None:
         """Return all tensors of a nested graph, inputs included; None if the reference runs fewer steps."""
-        graph = self._model.graphs[place.graph]
+        graph = self._model.graphs[instance.graph]
         if graph.is_step:
-            return self._step(graph, place)
+            return self._step(graph, instance)
         kept = self._branches.get(graph.path)
-        if kept is None or kept[0] != place:
-            kept = self._branches[graph.path] = place, self._run(graph, place, {})
+        if kept is None or kept[0] != instance:
+            kept = self._branches[graph.path] = instance, self._run(graph, instance, {})
         return kept[1]
 
-    def _step(self, graph: OnnxGraph, place: Place) -> dict[str, Any] | None:
-        outer, step = place.steps[:-1], place.steps[-1]
+    def _step(self, graph: OnnxGraph, instance: GraphInstance) -> dict[str, Any] | None:
+        outer, step = instance.steps[:-1], instance.steps[-1]
         steps = self._loops.get(graph.path)
         if steps is None or steps.outer != outer or steps.number > step:
             steps = self._loops[graph.path] = self._first(graph, outer)
@@ -63,7 +63,7 @@ class NestedValues:
 
     def _first(self, graph: OnnxGraph, outer: tuple[int, ...]) -> _Steps:
         assert graph.outer is not None, "it is the body of a node"
-        around = Place(graph.outer, outer)
+        around = GraphInstance(graph.outer, outer)
         node = self._model.graphs[graph.outer].proto.node[graph.index]
         operands = [self._array(self._value(around, name)) if name else None for name in node.input]
         return _Steps(node, operands, outer)
@@ -74,14 +74,14 @@ class NestedValues:
         if given is None or len(given) != len(graph.proto.input):
             return False
         steps.number += 1
-        place = Place(graph.path, (*steps.outer, steps.number))
+        instance = GraphInstance(graph.path, (*steps.outer, steps.number))
         inputs = dict(zip((port.name for port in graph.proto.input), given))
-        steps.values = self._run(graph, place, inputs)
+        steps.values = self._run(graph, instance, inputs)
         if any(port.name in graph.producers and port.name not in steps.values for port in graph.proto.output):
             steps.going = False  # one of its nodes refuses its operands: no later step has values
             return True
         results = [
-            self._array(steps.values[port.name] if port.name in steps.values else self._value(place, port.name))
+            self._array(steps.values[port.name] if port.name in steps.values else self._value(instance, port.name))
             for port in graph.proto.output
         ]
         steps.take(results)
@@ -89,9 +89,9 @@ class NestedValues:
 
     # -- values around -----------------------------------------------------------------------------------------------
 
-    def _value(self, place: Place, name: str) -> Any:
+    def _value(self, instance: GraphInstance, name: str) -> Any:
         """Return a value that is visible to the nodes of a graph; a constant of the model as its message."""
-        home = self._model.home(place.graph, name)
+        home = self._model.home(instance.graph, name)
         if home is None:
             raise KeyError(name)
         constant = home.sources.get(name)
@@ -99,7 +99,7 @@ class NestedValues:
             return constant
         if home.outer is None:
             return self._feeds[name] if name in self._feeds else self._of_main(name)
-        values = self.tensors(Place(home.path, place.steps[: home.loops]))
+        values = self.tensors(GraphInstance(home.path, instance.steps[: home.loops]))
         assert values is not None, "a step is inside of one that was run"
         return values[name]
 
@@ -128,10 +128,10 @@ class NestedValues:
 
     # -- bodies ------------------------------------------------------------------------------------------------------
 
-    def _run(self, graph: OnnxGraph, place: Place, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    def _run(self, graph: OnnxGraph, instance: GraphInstance, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """Run a graph once and return its tensors, inputs included."""
         assert graph.outer is not None, "the main graph is no body"
-        around = Place(graph.outer, place.steps[: self._model.graphs[graph.outer].loops])
+        around = GraphInstance(graph.outer, instance.steps[: self._model.graphs[graph.outer].loops])
         visible = [name for name in graph.captured if self._model.home(graph.outer, name) is not None]
         seen = {name: self._value(around, name) for name in visible}
         constants = {name: value for name, value in seen.items() if isinstance(value, Constant)}

@@ -18,7 +18,7 @@ from ..compiler.frontend.schemas import read_opsets
 from ..compiler.frontend.topology import names_read
 from ..model.model import check_is_file
 from ..runtime.plan.errors import ModelError, Origin
-from .tensor_path import Place
+from .graph_instance import GraphInstance
 
 Constant = onnx.TensorProto | onnx.SparseTensorProto
 
@@ -130,10 +130,10 @@ class OnnxModel:
             graph = None if graph.outer is None else self.graphs[graph.outer]
         return graph
 
-    def place_of(self, path: str, steps: tuple[int, ...]) -> Place | None:
-        """Return the tensor path of a graph at these loop steps; None if more loops enclose it."""
+    def instance_of(self, path: str, steps: tuple[int, ...]) -> GraphInstance | None:
+        """Return the instance of a graph at these loop steps; None if more loops enclose it."""
         loops = self.graphs[path].loops
-        return Place(path, steps[:loops]) if loops <= len(steps) else None
+        return GraphInstance(path, steps[:loops]) if loops <= len(steps) else None
 
     def node_text(self, index: int, path: str = "main") -> str:
         """Format a node as errors and plans do."""

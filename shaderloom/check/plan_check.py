@@ -18,14 +18,14 @@ from ..runtime.plan.facts import TensorFacts, TensorKind
 from ..runtime.plan.plan import KernelCall, Plan
 from .comparison import Difference, NotFinite, not_finite
 from .expectations import Expectations
-from .tensor_path import MAIN, Place
+from .graph_instance import MAIN_GRAPH, GraphInstance
 
 if TYPE_CHECKING:
     from ..compiler.passes.lowering import Lowering
 
 
 @dataclass(frozen=True)
-class Row:
+class ComparedTensor:
     """One compared tensor.  ``call`` is None where no kernel of the run computes it."""
 
     tensor: str
@@ -33,34 +33,34 @@ class Row:
     call: int | None
     kernel: str
     difference: Difference
-    place: Place = MAIN
+    instance: GraphInstance = MAIN_GRAPH
     stage: int | None = None  #: of a model in stages: which of its plans, from 1
     maker: str = ""  #: its producer, where that is not a kernel
 
     @property
-    def key(self) -> tuple[Place, str]:
-        return self.place, self.tensor
+    def key(self) -> tuple[GraphInstance, str]:
+        return self.instance, self.tensor
 
 
 @dataclass(frozen=True)
-class Watch:
+class NonFiniteResult:
     """A kernel that turns finite operands into non-finite results; ``expected``: the reference has them too."""
 
     call: int
     kernel: str
     tensor: str
     dtype: str
-    found: NotFinite
+    counts: NotFinite
     origins: tuple[str, ...]
     expected: bool | None  #: None if the reference does not know the tensor
-    place: Place = MAIN
+    instance: GraphInstance = MAIN_GRAPH
     stage: int | None = None
 
     @property
     def what(self) -> str:
-        if self.dtype == "float16" and self.found.infinite:
-            return f"{self.found} elements: beyond 65504, the largest float16 number"
-        return f"{self.found} elements"
+        if self.dtype == "float16" and self.counts.infinite:
+            return f"{self.counts} elements: beyond 65504, the largest float16 number"
+        return f"{self.counts} elements"
 
 
 class PlanCheck:
@@ -94,19 +94,19 @@ class PlanCheck:
 
     # -- tensors of the model ------------------------------------------------------------------------------------------
 
-    def onnx_tensor(self, tensor: TensorFacts) -> tuple[Place, str] | None:
+    def onnx_tensor(self, tensor: TensorFacts) -> tuple[GraphInstance, str] | None:
         """Return the graph and the name of the ONNX tensor that a plan's tensor corresponds to, None if no node
         computes it.
         """
         source = self.expected.source
         found = source.locate(tensor.graph, tensor.name)
         steps = (*self.steps, *tensor.steps)
-        place = None if found is None else source.place_of(found[0], steps)
-        return None if place is None or found is None else (place, found[1])
+        instance = None if found is None else source.instance_of(found[0], steps)
+        return None if instance is None or found is None else (instance, found[1])
 
-    def comparable(self, plan: Plan) -> dict[tuple[Place, str], int]:
+    def comparable(self, plan: Plan) -> dict[tuple[GraphInstance, str], int]:
         """Return ONNX tensors, and the call that writes each, in the order of the run."""
-        found: dict[tuple[Place, str], int] = {}
+        found: dict[tuple[GraphInstance, str], int] = {}
         for number in range(len(plan.calls)):
             for row in plan.facts.results(number):
                 key = self.onnx_tensor(row)
@@ -114,15 +114,19 @@ class PlanCheck:
                     found.setdefault(key, number)
         return found
 
-    def row(self, name: str, array: np.ndarray, call: int | None, place: Place = MAIN) -> Row:
+    def row(
+        self, name: str, array: np.ndarray, call: int | None, instance: GraphInstance = MAIN_GRAPH
+    ) -> ComparedTensor:
         """Compare a tensor with the reference."""
         kernel = "" if call is None else kernel_text(self.plan, call)
-        node = self.expected.source.maker(name, place.graph)
-        return Row(name, node, call, kernel, self.expected.compare(name, array, place), place, self.stage)
+        node = self.expected.source.maker(name, instance.graph)
+        return ComparedTensor(
+            name, node, call, kernel, self.expected.compare(name, array, instance), instance, self.stage
+        )
 
     # -- inside of the plan --------------------------------------------------------------------------------------------
 
-    def inside(self) -> tuple[list[Row], dict[int, Observation]]:
+    def inside(self) -> tuple[list[ComparedTensor], dict[int, Observation]]:
         """Run the plan and compare every comparable tensor that its calls write."""
         self.expected.turn_to(self.steps)
         self.expected.expect_all(self.comparable(self.plan))
@@ -138,12 +142,12 @@ class PlanCheck:
                     rows.append(self.row(key[1], array, found.call, key[0]))
         return rows, observed
 
-    def watch(self, observed: Mapping[int, Observation]) -> list[Watch]:
+    def non_finite_results(self, observed: Mapping[int, Observation]) -> list[NonFiniteResult]:
         """Return the calls that turn finite operands into non-finite results."""
         plan = self.plan
         found: dict[int, NotFinite] = {}
         writers: dict[int, int] = {}  # tensor -> the call that writes it
-        watches = []
+        non_finite = []
         for number, observation in observed.items():
             call_facts = plan.facts.calls[number]
             operands = call_facts.reads
@@ -159,8 +163,8 @@ class PlanCheck:
             row, call = observation.tensor, plan.calls[number]
             key = self.onnx_tensor(row)
             known = None if key is None else self.expected.value(key[1], key[0])
-            watches.append(
-                Watch(
+            non_finite.append(
+                NonFiniteResult(
                     number,
                     kernel_text(plan, number),
                     row.name if key is None else key[1],
@@ -168,11 +172,11 @@ class PlanCheck:
                     here,
                     call.origins,
                     None if known is None else not_finite(known) is not None,
-                    MAIN if key is None else key[0],
+                    MAIN_GRAPH if key is None else key[0],
                     self.stage,
                 )
             )
-        return watches
+        return non_finite
 
     def _inputs(self, operands: Iterable[int]) -> Iterable[TensorFacts]:
         tensors = (self.plan.facts.tensors[operand] for operand in operands)

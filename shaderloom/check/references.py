@@ -1,7 +1,7 @@
 """Expected tensors of a model: computed by another runtime, or read from a file.
 
 A :class:`Reference` provides tensors by their ONNX names, also those inside the graph, and those of branches and of
-single steps of loops at their :class:`~.tensor_path.Place`.
+single steps of loops by their :class:`~.graph_instance.GraphInstance`.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from ..runtime.plan.errors import InputError, UnsupportedError
+from .graph_instance import MAIN_GRAPH, GraphInstance
 from .onnx_model import OnnxModel
-from .tensor_path import MAIN, Place
 
 if TYPE_CHECKING:
     from .nested_values import NestedValues
@@ -30,18 +30,18 @@ class Reference(Protocol):
 
     name: str
 
-    def tensors(self, feeds: Feeds, names: Collection[str], place: Place = MAIN) -> Tensors:
+    def tensors(self, feeds: Feeds, names: Collection[str], instance: GraphInstance = MAIN_GRAPH) -> Tensors:
         """Return those of the tensors ``names`` that the reference can provide for these inputs."""
         ...
 
-    def spread(self, feeds: Feeds, names: Collection[str], place: Place = MAIN) -> Tensors:
+    def spread(self, feeds: Feeds, names: Collection[str], instance: GraphInstance = MAIN_GRAPH) -> Tensors:
         """Return the tensors ``names`` from another correct way to compute them; {} if there is none.
 
         The difference between the two shows the effect of rounding alone on the model for these inputs.
         """
         ...
 
-    def reaches(self, feeds: Feeds, place: Place) -> bool:
+    def reaches(self, feeds: Feeds, instance: GraphInstance) -> bool:
         """Return whether the reference runs a nested graph, and a loop up to that step."""
         ...
 
@@ -55,14 +55,14 @@ class _Running(ABC):
         self._model = model
         self._nested: dict[bool, tuple[Feeds, NestedValues]] = {}
 
-    def reaches(self, feeds: Feeds, place: Place) -> bool:
-        return place == MAIN or self._nested_tensors(feeds, place, optimised=False) is not None
+    def reaches(self, feeds: Feeds, instance: GraphInstance) -> bool:
+        return instance == MAIN_GRAPH or self._nested_tensors(feeds, instance, optimised=False) is not None
 
-    def _nested_tensors(self, feeds: Feeds, place: Place, optimised: bool) -> dict[str, Any] | None:
+    def _nested_tensors(self, feeds: Feeds, instance: GraphInstance, optimised: bool) -> dict[str, Any] | None:
         try:
-            return self._inside(feeds, optimised).tensors(place)
+            return self._inside(feeds, optimised).tensors(instance)
         except KeyError as error:  # a captured value that the reference does not provide
-            raise UnsupportedError(f"{self.name} has no value of {error}, which the graph {place} reads") from error
+            raise UnsupportedError(f"{self.name} has no value of {error}, which the graph {instance} reads") from error
 
     @abstractmethod
     def _open(self, proto: Any, optimised: bool) -> Callable[[Mapping[str, Any]], list[Any]]:
@@ -70,11 +70,11 @@ class _Running(ABC):
         :class:`UnsupportedError`.
         """
 
-    def _tensors(self, feeds: Feeds, names: Collection[str], place: Place, optimised: bool) -> Tensors:
-        if place == MAIN:
+    def _tensors(self, feeds: Feeds, names: Collection[str], instance: GraphInstance, optimised: bool) -> Tensors:
+        if instance == MAIN_GRAPH:
             found = self._main(feeds, names, optimised)
         else:
-            found = self._nested_tensors(feeds, place, optimised) or {}
+            found = self._nested_tensors(feeds, instance, optimised) or {}
         return {name: found[name] for name in names if isinstance(found.get(name), np.ndarray)}
 
     def _main(self, feeds: Feeds, names: Collection[str], optimised: bool) -> dict[str, Any]:
@@ -115,11 +115,11 @@ class OnnxRuntimeReference(_Running):
             ) from error
         self._runtime = onnxruntime
 
-    def tensors(self, feeds: Feeds, names: Collection[str], place: Place = MAIN) -> Tensors:
-        return self._tensors(feeds, names, place, optimised=False)
+    def tensors(self, feeds: Feeds, names: Collection[str], instance: GraphInstance = MAIN_GRAPH) -> Tensors:
+        return self._tensors(feeds, names, instance, optimised=False)
 
-    def spread(self, feeds: Feeds, names: Collection[str], place: Place = MAIN) -> Tensors:
-        return self._tensors(feeds, names, place, optimised=True)
+    def spread(self, feeds: Feeds, names: Collection[str], instance: GraphInstance = MAIN_GRAPH) -> Tensors:
+        return self._tensors(feeds, names, instance, optimised=True)
 
     def _open(self, proto: Any, optimised: bool) -> Callable[[Mapping[str, Any]], list[Any]]:
         level = self._runtime.GraphOptimizationLevel
@@ -156,10 +156,10 @@ class EvaluatorReference(_Running):
 
     name = "onnx reference"
 
-    def tensors(self, feeds: Feeds, names: Collection[str], place: Place = MAIN) -> Tensors:
-        return self._tensors(feeds, names, place, optimised=False)
+    def tensors(self, feeds: Feeds, names: Collection[str], instance: GraphInstance = MAIN_GRAPH) -> Tensors:
+        return self._tensors(feeds, names, instance, optimised=False)
 
-    def spread(self, feeds: Feeds, names: Collection[str], place: Place = MAIN) -> Tensors:
+    def spread(self, feeds: Feeds, names: Collection[str], instance: GraphInstance = MAIN_GRAPH) -> Tensors:
         return {}
 
     def run(self, proto: Any, feeds: Feeds) -> dict[str, Any]:
@@ -207,13 +207,13 @@ class FileReference:
         except (ValueError, zipfile.BadZipFile, AttributeError) as error:
             raise InputError(f"cannot read '{path}': {error}", hint="it must be a .npz file") from error
 
-    def tensors(self, feeds: Feeds, names: Collection[str], place: Place = MAIN) -> Tensors:
-        return {name: self.arrays[name] for name in names if place == MAIN and name in self.arrays}
+    def tensors(self, feeds: Feeds, names: Collection[str], instance: GraphInstance = MAIN_GRAPH) -> Tensors:
+        return {name: self.arrays[name] for name in names if instance == MAIN_GRAPH and name in self.arrays}
 
-    def reaches(self, feeds: Feeds, place: Place) -> bool:
-        return place == MAIN
+    def reaches(self, feeds: Feeds, instance: GraphInstance) -> bool:
+        return instance == MAIN_GRAPH
 
-    def spread(self, feeds: Feeds, names: Collection[str], place: Place = MAIN) -> Tensors:
+    def spread(self, feeds: Feeds, names: Collection[str], instance: GraphInstance = MAIN_GRAPH) -> Tensors:
         return {}
 
 

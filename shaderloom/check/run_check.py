@@ -23,11 +23,11 @@ from ..runtime.memory.tensor import Tensor
 from ..runtime.plan.errors import LimitError, ShapeError, UnsupportedError
 from .diagnosis import Diagnosis, Diagnostician
 from .expectations import Expectations
+from .graph_instance import MAIN_GRAPH, GraphInstance
 from .index_check import IndexFault
-from .plan_check import PlanCheck, Row, Watch, kernel_text
-from .tensor_path import MAIN, Place
+from .plan_check import ComparedTensor, NonFiniteResult, PlanCheck, kernel_text
 
-_Key = tuple[Place, str]
+_Key = tuple[GraphInstance, str]
 
 
 @dataclass
@@ -36,19 +36,19 @@ class CheckResult:
 
     against: str
     device: str
-    rows: list[Row] = field(default_factory=list)
+    rows: list[ComparedTensor] = field(default_factory=list)
     outputs: tuple[str, ...] = ()
     skipped: list[str] = field(default_factory=list)  #: outputs that the reference does not know
     #: nested graphs whose tensors the reference does not know, and why
     unknown: dict[str, str] = field(default_factory=dict)
     indices: list[IndexFault] = field(default_factory=list)  #: that are out of range
-    watches: list[Watch] = field(default_factory=list)
+    non_finite: list[NonFiniteResult] = field(default_factory=list)
     diagnosis: Diagnosis | None = None
     stages: int | None = None  #: plans of a model in stages; None for a single plan
     on_cpu: int = 0  #: nodes that the cpu provider ran
 
     @property
-    def differing(self) -> list[Row]:
+    def differing(self) -> list[ComparedTensor]:
         return [row for row in self.rows if not row.difference.is_close]
 
     @property
@@ -77,7 +77,7 @@ class RunChecker(Observer):
         self._source = expected.source
         self._feeds = feeds
         self._result = result
-        self._rows: dict[_Key, Row] = {}
+        self._rows: dict[_Key, ComparedTensor] = {}
         self._stages: dict[str, int] = {}  #: numbers of plans by key
         self._looked: tuple[PlanStep, PlanCheck, dict[int, Observation]] | None = None  #: at the plan that runs
 
@@ -128,7 +128,7 @@ class RunChecker(Observer):
         self._looked = step, check, observed
         for row in rows:
             self._add(row)
-        self._result.watches += check.watch(observed)
+        self._result.non_finite += check.non_finite_results(observed)
         first = next((row for row in rows if not row.difference.is_close), None)
         if first is not None and self._result.diagnosis is None:
             self._diagnose(check, first, observed)
@@ -138,7 +138,7 @@ class RunChecker(Observer):
         self._expected.turn_to(around)
         for name, held in inputs.items():
             path, own = self._source.carried[name]
-            key = Place(path, around), own
+            key = GraphInstance(path, around), own
             self._expected.expect([own], key[0])
             array = _array(held)
             if array is None or not self._expected.knows(own, key[0]):
@@ -185,15 +185,21 @@ class RunChecker(Observer):
             return None
         path, own = found
         graph = self._source.graphs[path]
-        place = self._source.place_of(path, around)
-        return None if place is None or graph.proto.node[graph.producers[own]].op_type == "Constant" else (place, own)
+        instance = self._source.instance_of(path, around)
+        return (
+            None
+            if instance is None or graph.proto.node[graph.producers[own]].op_type == "Constant"
+            else (instance, own)
+        )
 
-    def _compare(self, key: _Key, array: np.ndarray, maker: str = "") -> Row:
-        place, name = key
-        difference = self._expected.compare(name, array, place)
-        return Row(name, self._source.maker(name, place.graph), None, "", difference, place, None, maker)
+    def _compare(self, key: _Key, array: np.ndarray, maker: str = "") -> ComparedTensor:
+        instance, name = key
+        difference = self._expected.compare(name, array, instance)
+        return ComparedTensor(
+            name, self._source.maker(name, instance.graph), None, "", difference, instance, None, maker
+        )
 
-    def _add(self, row: Row) -> None:
+    def _add(self, row: ComparedTensor) -> None:
         """Store a row; of two for one tensor the first differing one is kept, at the position of the first."""
         kept = self._rows.get(row.key)
         if kept is None:
@@ -203,7 +209,7 @@ class RunChecker(Observer):
 
     # -- causes ----------------------------------------------------------------------------------------------------
 
-    def _diagnose(self, check: PlanCheck, first: Row, observed: Mapping[int, Observation]) -> None:
+    def _diagnose(self, check: PlanCheck, first: ComparedTensor, observed: Mapping[int, Observation]) -> None:
         good = {key for key, row in self._rows.items() if row.difference.is_close}
         try:
             self._result.diagnosis = Diagnostician(check, good, observed).run(first)
@@ -212,7 +218,7 @@ class RunChecker(Observer):
             origins = check.plan.calls[first.call].origins if first.call is not None else ()
             self._result.diagnosis = _unknown(first, text, origins)
 
-    def _not_a_kernel(self, step: Step, row: Row, *, was_right: bool) -> Diagnosis:
+    def _not_a_kernel(self, step: Step, row: ComparedTensor, *, was_right: bool) -> Diagnosis:
         """Return the cause of a difference in a value that no kernel computed."""
         if was_right:
             return _unknown(row, "its kernel was right in the observed run of its stage, and wrong in the next")
@@ -231,7 +237,7 @@ class RunChecker(Observer):
             row, "no kernel computed it: it was folded at compile time, computed on the host, or is another value"
         )
 
-    def _elsewhere(self, row: Row) -> Diagnosis:
+    def _elsewhere(self, row: ComparedTensor) -> Diagnosis:
         """Return a diagnosis for an output that differs although nothing differed in the observed run."""
         return _unknown(row, "in the observed run all values were right: results change from run to run")
 
@@ -263,9 +269,9 @@ class _FirstRun(Observer):
         self._writers: dict[str, tuple[PlanStep, int]] = {}  #: of tensors of the main graph
         self._checker = checker
 
-    def row(self, output: str, array: np.ndarray) -> Row:
+    def row(self, output: str, array: np.ndarray) -> ComparedTensor:
         """Compare an output of the model; the row names the call that wrote it."""
-        row = self._checker._compare((MAIN, output), array)
+        row = self._checker._compare((MAIN_GRAPH, output), array)
         if output not in self._writers:
             return row
         step, call = self._writers[output]
@@ -283,7 +289,7 @@ class _FirstRun(Observer):
     def after_step(self, step: Step, results: Mapping[str, RuntimeValue], around: tuple[int, ...]) -> None:
         for name in results:
             key = self._checker._key(name, around)
-            if key is None or key[0] != MAIN:
+            if key is None or key[0] != MAIN_GRAPH:
                 continue
             self.names[key[1]] = None
             call = writer_of(step.executor.plan, name) if isinstance(step, PlanStep) else None
@@ -306,7 +312,7 @@ def _maker(step: Step, held: RuntimeValue) -> str:
     return "host" if held.maker == "compiler" else ""
 
 
-def _unknown(row: Row, text: str, origins: tuple[str, ...] = ()) -> Diagnosis:
+def _unknown(row: ComparedTensor, text: str, origins: tuple[str, ...] = ()) -> Diagnosis:
     return Diagnosis(
         "unknown",
         row.tensor,
@@ -316,6 +322,6 @@ def _unknown(row: Row, text: str, origins: tuple[str, ...] = ()) -> Diagnosis:
         origins,
         findings=[text],
         worst=row.difference,
-        place=row.place,
+        instance=row.instance,
         stage=row.stage,
     )

@@ -13,22 +13,22 @@ from ..compiler.frontend.topology import names_read
 from ..cpu.segment import type_of
 from ..runtime.plan.errors import UnsupportedError
 from .expectations import Expectations
+from .graph_instance import GraphInstance
 from .onnx_model import Constant
 from .references import EvaluatorReference, Tensors
-from .tensor_path import Place
 
 
-def second_opinion(expected: Expectations, place: Place, tensor: str) -> np.ndarray | None:
+def second_opinion(expected: Expectations, instance: GraphInstance, tensor: str) -> np.ndarray | None:
     """Recompute a tensor by onnx's evaluator, from the operands that the reference has.
 
     Returns None if the evaluator is itself the reference or does not run the node, or if an operand is unknown.
     """
-    graph = expected.source.graphs[place.graph]
+    graph = expected.source.graphs[instance.graph]
     index = graph.producers.get(tensor)
     if index is None or isinstance(expected.reference, EvaluatorReference):
         return None
     node = graph.proto.node[index]
-    operands = _operands(expected, place, node)
+    operands = _operands(expected, instance, node)
     if operands is None:
         return None
     values, constants = operands
@@ -41,13 +41,15 @@ def second_opinion(expected: Expectations, place: Place, tensor: str) -> np.ndar
     return result if isinstance(result, np.ndarray) else None
 
 
-def _operands(expected: Expectations, place: Place, node: onnx.NodeProto) -> tuple[Tensors, dict[str, Constant]] | None:
+def _operands(
+    expected: Expectations, instance: GraphInstance, node: onnx.NodeProto
+) -> tuple[Tensors, dict[str, Constant]] | None:
     """Return a node's operands: tensors of the reference, and constants of the model; None if one is unknown."""
     values: Tensors = {}
     constants: dict[str, Constant] = {}
     for name in dict.fromkeys(names_read(node)):
-        home = expected.source.home(place.graph, name)
-        where = None if home is None else expected.source.place_of(home.path, place.steps)
+        home = expected.source.home(instance.graph, name)
+        where = None if home is None else expected.source.instance_of(home.path, instance.steps)
         if home is None or where is None:
             return None
         constant = home.sources.get(name)

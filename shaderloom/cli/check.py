@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..check.tensor_path import MAIN, Place
+from ..check.graph_instance import MAIN_GRAPH, GraphInstance
 from ..runtime.plan.errors import InputError
 from .common import parse_dynamic, parse_options, parse_pairs, parse_shapes, print_json, readable_errors, with_precision
 from .options import (
@@ -28,7 +28,7 @@ from .terminal import echo, progress
 if TYPE_CHECKING:
     from ..check.diagnosis import Diagnosis
     from ..check.index_check import IndexFault
-    from ..check.plan_check import Row, Watch
+    from ..check.plan_check import ComparedTensor, NonFiniteResult
     from ..check.run_check import CheckResult
 
 
@@ -153,21 +153,21 @@ def to_json(result: CheckResult) -> dict[str, Any]:
         "indices": [_fault_json(fault) for fault in result.indices],
         "not_finite": [
             {
-                **_where(watch),
-                "call": watch.call,
-                "kernel": watch.kernel,
-                "tensor": watch.tensor,
-                "what": watch.what,
-                "origins": list(watch.origins),
-                "expected": watch.expected,
+                **_location(item),
+                "call": item.call,
+                "kernel": item.kernel,
+                "tensor": item.tensor,
+                "what": item.what,
+                "origins": list(item.origins),
+                "expected": item.expected,
             }
-            for watch in result.watches
+            for item in result.non_finite
         ],
         "diagnosis": None
         if diagnosis is None
         else {
             "kind": diagnosis.kind,
-            **_where(diagnosis),
+            **_location(diagnosis),
             "tensor": diagnosis.tensor,
             "call": diagnosis.call,
             "kernel": diagnosis.kernel,
@@ -180,9 +180,9 @@ def to_json(result: CheckResult) -> dict[str, Any]:
 
 
 def _fault_json(fault: IndexFault) -> dict[str, Any]:
-    wrong, place = fault.wrong, fault.place
+    wrong, instance = fault.wrong, fault.instance
     return {
-        **({} if place == MAIN else {"graph": place.graph, "steps": list(place.steps)}),
+        **({} if instance == MAIN_GRAPH else {"graph": instance.graph, "steps": list(instance.steps)}),
         "node": fault.node,
         "input": fault.position,
         "tensor": fault.tensor,
@@ -200,19 +200,19 @@ def _finite(number: Any) -> Any:
     return number if not isinstance(number, float) or number - number == 0 else None
 
 
-def _where(item: Row | Watch | Diagnosis) -> dict[str, Any]:
+def _location(item: ComparedTensor | NonFiniteResult | Diagnosis) -> dict[str, Any]:
     """Return the plan's number (from 1) in a model of several stages, and the nested graph with its loop steps (from
     0).
     """
-    place = item.place
+    instance = item.instance
     facts: dict[str, Any] = {} if item.stage is None else {"stage": item.stage}
-    return facts if place == MAIN else {**facts, "graph": place.graph, "steps": list(place.steps)}
+    return facts if instance == MAIN_GRAPH else {**facts, "graph": instance.graph, "steps": list(instance.steps)}
 
 
-def _row_json(row: Row) -> dict[str, Any]:
+def _row_json(row: ComparedTensor) -> dict[str, Any]:
     difference = row.difference
     return {
-        **_where(row),
+        **_location(row),
         "tensor": row.tensor,
         "node": row.node,
         "call": row.call,
@@ -236,7 +236,7 @@ def _print(result: CheckResult, per_node: bool) -> None:
         call = (row.maker or "-") if row.call is None else _call(row.call, row.stage)
         echo(
             f"{mark} {row.difference.error:9.2e} {row.difference.tolerance:9.2e} {call:>5}  "
-            f"{row.tensor}{_at(row.place)}"
+            f"{row.tensor}{_at(row.instance)}"
         )
     errors = any(fault.is_error for fault in result.indices)
     for name in result.skipped:
@@ -245,11 +245,11 @@ def _print(result: CheckResult, per_node: bool) -> None:
     for graph, reason in result.unknown.items():
         echo(f"-- {'':25}  the tensors of {graph} are not compared: {reason}")
     for fault in result.indices:
-        echo(f"index out of range{'' if fault.is_error else ' (no error)'}: {fault}{_at(fault.place)}")
-    for watch in result.watches:
-        known = {None: "", True: "; so has the reference", False: "; the reference has none"}[watch.expected]
-        echo(f"not finite: call {_call(watch.call, watch.stage)}, kernel {watch.kernel} makes {watch.what}{known}")
-        echo(f"      tensor '{watch.tensor}'{_at(watch.place)}: {', '.join(watch.origins)}")
+        echo(f"index out of range{'' if fault.is_error else ' (no error)'}: {fault}{_at(fault.instance)}")
+    for item in result.non_finite:
+        known = {None: "", True: "; so has the reference", False: "; the reference has none"}[item.expected]
+        echo(f"not finite: call {_call(item.call, item.stage)}, kernel {item.kernel} makes {item.what}{known}")
+        echo(f"      tensor '{item.tensor}'{_at(item.instance)}: {', '.join(item.origins)}")
     if result.stages is not None:
         echo(
             f"the model runs in stages: {result.stages} plans"
@@ -271,17 +271,17 @@ def _call(call: int, stage: int | None) -> str:
     return str(call) if stage is None else f"{stage}.{call}"
 
 
-def _at(place: Place) -> str:
+def _at(instance: GraphInstance) -> str:
     """Format the path of a tensor in a nested graph; "" for the main graph."""
-    return "" if place == MAIN else f"  ({place})"
+    return "" if instance == MAIN_GRAPH else f"  ({instance})"
 
 
 def _print_diagnosis(result: CheckResult) -> None:
     diagnosis = result.diagnosis
     assert diagnosis is not None, "a result that differs has one"
     echo(f"\nfirst difference: tensor '{diagnosis.tensor}'")
-    if diagnosis.place != MAIN:
-        echo(f"  graph:     {diagnosis.place}")
+    if diagnosis.instance != MAIN_GRAPH:
+        echo(f"  graph:     {diagnosis.instance}")
     if diagnosis.stage is not None:
         echo(f"  stage:     {diagnosis.stage} of {result.stages}")
     if diagnosis.call is not None:
@@ -292,7 +292,7 @@ def _print_diagnosis(result: CheckResult) -> None:
     for finding in diagnosis.findings:
         echo(f"  - {finding}")
     if diagnosis.call is not None and diagnosis.kind in ("kernel", "operator", "rounding"):
-        step = f" --step {','.join(map(str, diagnosis.place.steps))}" if diagnosis.place.steps else ""
+        step = f" --step {','.join(map(str, diagnosis.instance.steps))}" if diagnosis.instance.steps else ""
         echo(f"  - shaderloom repro with --call {_call(diagnosis.call, diagnosis.stage)}{step} cuts the kernel out")
     worst = diagnosis.worst
     if worst is not None:

@@ -133,7 +133,7 @@ def test_right_models_agree(check, text, against):
     result = check(text, against)
     assert result.is_close
     assert result.diagnosis is None
-    assert result.watches == []
+    assert result.non_finite == []
 
 
 def test_every_materialised_onnx_tensor_is_compared(check):
@@ -264,11 +264,11 @@ def test_a_half_float_overflow(check, tmp_path):
     np.savez(tmp_path / "expected.npz", big=big, e=square, l=last, y=np.maximum(last, 0))
     result = check(HALF, str(tmp_path / "expected.npz"), {"x": x, "w": w})
     assert not result.is_close
-    watch = result.watches[0]
-    assert "65504" in watch.what and watch.expected is False
-    assert watch.tensor == "e", "it is computed in the kernel of the first product"
+    item = result.non_finite[0]
+    assert "65504" in item.what and item.expected is False
+    assert item.tensor == "e", "it is computed in the kernel of the first product"
     diagnosis = result.diagnosis
-    assert (diagnosis.kind, diagnosis.tensor, diagnosis.kernel) == ("overflow", "e", watch.kernel)
+    assert (diagnosis.kind, diagnosis.tensor, diagnosis.kernel) == ("overflow", "e", item.kernel)
     assert diagnosis.node == "Mul (main node 1)"
     assert set(diagnosis.origins) == {"MatMul (main node 0)", "Mul (main node 1)"}
 
@@ -297,12 +297,12 @@ def test_an_overflow_of_a_float32_model_in_half_precision(check, device, tmp_pat
     with Checker(model, source, reference, device, feeds, calibration=small) as checker:
         result = checker.run(per_node=True)
     assert not result.is_close
-    watch = result.watches[0]
-    assert (watch.tensor, watch.dtype, watch.expected) == ("b", "float16", False)
-    assert "65504" in watch.what
-    assert set(watch.origins) == {"MatMul (main node 0)", "Exp (main node 1)"}
+    item = result.non_finite[0]
+    assert (item.tensor, item.dtype, item.expected) == ("b", "float16", False)
+    assert "65504" in item.what
+    assert set(item.origins) == {"MatMul (main node 0)", "Exp (main node 1)"}
     diagnosis = result.diagnosis
-    assert (diagnosis.kind, diagnosis.tensor, diagnosis.kernel) == ("overflow", "b", watch.kernel)
+    assert (diagnosis.kind, diagnosis.tensor, diagnosis.kernel) == ("overflow", "b", item.kernel)
     assert diagnosis.node == "Exp (main node 1)"
 
 
@@ -310,12 +310,12 @@ def test_not_a_number_that_the_reference_has_too(check):
     feeds = {"x": np.where(np.arange(16384).reshape(2, 8192) == 9000, np.nan, 1.0).astype(np.float32)}
     result = check(ROWS, feeds=feeds)
     assert result.is_close
-    assert result.watches == [], "the input has it already"
+    assert result.non_finite == [], "the input has it already"
     logarithm = "log (float[4] x) => (float[4] y) { y = Log (x) }"
     result = check(logarithm, feeds={"x": np.array([1, 0, -1, 2], np.float32)})
     assert result.is_close
-    (watch,) = result.watches
-    assert (str(watch.found), watch.expected) == ("1 NaN and 1 infinite", True)
+    (item,) = result.non_finite
+    assert (str(item.counts), item.expected) == ("1 NaN and 1 infinite", True)
 
 
 def test_rounding_that_the_model_magnifies(check):

@@ -12,10 +12,10 @@ from onnx import helper
 from typer.testing import CliRunner
 
 from shaderloom.check.check import Checker
+from shaderloom.check.graph_instance import GraphInstance
 from shaderloom.check.onnx_model import OnnxModel
 from shaderloom.check.references import open_reference
 from shaderloom.check.run_check import CheckResult
-from shaderloom.check.tensor_path import Place
 from shaderloom.cli import app
 from shaderloom.compiler.ops.registry import registry
 from shaderloom.model.model import Model
@@ -135,7 +135,7 @@ def test_the_step_of_a_loop(check, against) -> None:
     result = check(build(LOOP), {"x": X, "n": np.array(6)}, against)
     (fault,) = result.indices
     assert fault.node == "Gather (main/Loop_0.body node 1)"
-    assert (fault.tensor, fault.place, fault.wrong.value) == ("i", Place("main/Loop_0.body", (4,)), 4)
+    assert (fault.tensor, fault.instance, fault.wrong.value) == ("i", GraphInstance("main/Loop_0.body", (4,)), 4)
     assert result.skipped == ["y"]
     assert check(build(LOOP), {"x": X, "n": np.array(4)}, against).is_close
 

@@ -12,9 +12,9 @@ import pytest
 from typer.testing import CliRunner
 
 from shaderloom.check.check import Checker
+from shaderloom.check.graph_instance import MAIN_GRAPH, GraphInstance
 from shaderloom.check.onnx_model import OnnxModel
 from shaderloom.check.references import open_reference
-from shaderloom.check.tensor_path import MAIN, Place
 from shaderloom.cli import app
 from shaderloom.compiler.ops.registry import registry
 from shaderloom.cpu.segment import CpuSegment
@@ -141,7 +141,7 @@ def check(device, tmp_path):
 
 
 def tensors(result) -> list[tuple[str, str]]:
-    return [(str(row.place), row.tensor) for row in result.rows]
+    return [(str(row.instance), row.tensor) for row in result.rows]
 
 
 # -- right models ------------------------------------------------------------------------------------------------------
@@ -164,7 +164,7 @@ def test_every_stage_is_compared(check):
     made = {row.tensor: row for row in result.rows}
     assert {"z", "g", "y"} <= made.keys()
     assert made["z"].stage == 1 and made["y"].stage > made["z"].stage
-    assert all(row.place == MAIN for row in result.rows)
+    assert all(row.instance == MAIN_GRAPH for row in result.rows)
     assert made["y"].node == "Softmax (main node 7)"
 
 
@@ -181,11 +181,11 @@ def test_the_outputs_alone(check):
 
 def test_every_step_of_a_loop_is_compared(check):
     result = check("loop")
-    steps = [row.place.steps for row in result.rows if row.tensor == "next"]
+    steps = [row.instance.steps for row in result.rows if row.tensor == "next"]
     assert steps == [(step,) for step in range(len(steps))] and len(steps) >= 3
     row = next(row for row in result.rows if row.tensor == "row")
     assert row.node == "Neg (main/Loop_1.body node 3)"
-    assert str(row.place) == "main/Loop_1.body, step 0"
+    assert str(row.instance) == "main/Loop_1.body, step 0"
     made = tensors(result)
     assert made.index(("main/Loop_1.body, step 1", "next")) < made.index(("main", "all"))
 
@@ -196,15 +196,15 @@ def test_the_branch_that_is_taken_is_compared(check):
     for feeds in ({"x": x}, {"x": -x}):
         result = check("branch", feeds=feeds)
         assert result.is_close
-        sides |= {row.place.graph for row in result.rows} - {"main"}
+        sides |= {row.instance.graph for row in result.rows} - {"main"}
     assert sides == {"main/If_3.then_branch", "main/If_3.else_branch"}
 
 
 def test_branches_in_steps(check):
-    places = {row.place for row in check("inside").rows}
-    assert {place.steps for place in places if ".then_branch" in place.graph or ".else_branch" in place.graph} == {
-        (step,) for step in range(4)
-    }
+    instances = {row.instance for row in check("inside").rows}
+    assert {
+        instance.steps for instance in instances if ".then_branch" in instance.graph or ".else_branch" in instance.graph
+    } == {(step,) for step in range(4)}
 
 
 def test_what_the_cpu_made_is_compared(check):
@@ -228,13 +228,13 @@ def test_the_steps_of_a_loop_that_is_written_out(check, monkeypatch):
     monkeypatch.setitem(MODELS, "written out", (WRITTEN_OUT, {"x": numbers(5, 7)}))
     result = check("written out")
     assert result.is_close and result.stages is None, "it is one plan"
-    assert [row.place.steps for row in result.rows if row.tensor == "s"] == [(0,), (1,), (2,)]
+    assert [row.instance.steps for row in result.rows if row.tensor == "s"] == [(0,), (1,), (2,)]
     definition = registry.get("Neg", "")
     wrong = replace(definition, element=registry.get("Abs", "").element)
     monkeypatch.setattr(registry, "of", lambda node, of=registry.of: wrong if node.op == "Neg" else of(node))
     diagnosis = check("written out", disabled_passes=["fuse"]).diagnosis
     assert (diagnosis.kind, diagnosis.node) == ("operator", "Neg (main/Loop_1.body node 3)")
-    assert diagnosis.place == Place("main/Loop_1.body", (0,))
+    assert diagnosis.instance == GraphInstance("main/Loop_1.body", (0,))
 
 
 # -- planted faults ----------------------------------------------------------------------------------------------------
@@ -266,7 +266,7 @@ def test_a_fault_in_the_body_of_a_loop(check, monkeypatch):
     result = check("loop", per_node=False)
     diagnosis = result.diagnosis
     assert (diagnosis.kind, diagnosis.node) == ("operator", "Neg (main/Loop_1.body node 3)")
-    assert (diagnosis.tensor, diagnosis.place) == ("row", Place("main/Loop_1.body", (0,)))
+    assert (diagnosis.tensor, diagnosis.instance) == ("row", GraphInstance("main/Loop_1.body", (0,)))
     assert diagnosis.worst.worst
 
 
@@ -275,7 +275,7 @@ def test_a_pass_that_drops_a_node_of_a_body(check, monkeypatch):
     diagnosis = check("loop").diagnosis
     assert (diagnosis.kind, diagnosis.pass_name) == ("pass", "drop")
     assert diagnosis.node == "Sigmoid (main/Loop_1.body node 1)"
-    assert diagnosis.place.steps == (0,)
+    assert diagnosis.instance.steps == (0,)
 
 
 def test_a_fault_from_a_step_on(check, monkeypatch):
@@ -290,7 +290,7 @@ def test_a_fault_from_a_step_on(check, monkeypatch):
 
     monkeypatch.setattr(LoopStep, "_body", spoilt)
     diagnosis = check("loop").diagnosis
-    assert (diagnosis.tensor, diagnosis.place) == ("v", Place("main/Loop_1.body", (2,)))
+    assert (diagnosis.tensor, diagnosis.instance) == ("v", GraphInstance("main/Loop_1.body", (2,)))
     assert (diagnosis.kind, diagnosis.node) == ("unknown", "Loop (main node 1)")
     assert "the step before" in diagnosis.findings[0]
 

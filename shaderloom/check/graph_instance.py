@@ -1,4 +1,4 @@
-"""Location of a tensor in a run: names in nested graphs are not unique, and one graph may run many times."""
+"""One execution of a graph: names in nested graphs are not unique, and one graph may run many times."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """One execution of a graph of the model.
+class GraphInstance:
+    """An execution of a graph of the model.
 
     ``graph`` is its path in origins; ``steps`` has the step, from 0, of each enclosing Loop and Scan, the outermost
     first.
@@ -20,4 +20,4 @@ class Place:
         return self.graph if not self.steps else f"{self.graph}, step {', '.join(map(str, self.steps))}"
 
 
-MAIN = Place()
+MAIN_GRAPH = GraphInstance()
