@@ -39,7 +39,7 @@ from .attention_scores import find_scores, product_coordinates
 from .config_key import extent
 from .context import GroupContext
 from .draft import Built, Draft
-from .family import KernelFamily, Overflow, Reuse, register_family
+from .family import KernelFamily, OverflowFlags, Reuse, register_family
 from .geometry import lanes_of, unflatten
 from .groups import Region, Scores
 from .loop_trips import filter_by_trips, upper_bound
@@ -276,7 +276,7 @@ class Attention(KernelFamily):
     def why_exact(self, anchor: Node) -> str | None:
         return "the scores of a part of an attention are exact" if anchor.attributes.parts > 1 else None
 
-    def overflow(self, node: Node, operands: Sequence[Overflow]) -> Overflow:
+    def overflow(self, node: Node, operands: Sequence[OverflowFlags]) -> OverflowFlags:
         """Return the overflow of the values: results are means of them, whatever the scores are."""
         return operands[1]
 

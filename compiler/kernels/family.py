@@ -25,7 +25,7 @@ from .draft import Built
 from .groups import Region, Scores
 
 #: Whether constants may carry a value (far below, far above) the range of a narrower type
-Overflow = tuple[bool, bool]
+OverflowFlags = tuple[bool, bool]
 
 
 class Reuse(IntEnum):
@@ -107,7 +107,7 @@ class KernelFamily(ABC):
         """Return why the results must keep their full precision in memory; None if they need not."""
         return None
 
-    def overflow(self, node: Node, operands: Sequence[Overflow]) -> Overflow:
+    def overflow(self, node: Node, operands: Sequence[OverflowFlags]) -> OverflowFlags:
         """Return in which directions the results may leave a range that the present ``operands`` leave."""
         far = any(low or high for low, high in operands)
         return far, far
@@ -161,7 +161,7 @@ def by_position(node: Node, operands: Sequence[np.ndarray]) -> list[np.ndarray |
     return [None if value is None else next(present) for value in node.inputs]
 
 
-def extremum_overflow(kind: str, operand: Overflow) -> Overflow:
+def extremum_overflow(kind: str, operand: OverflowFlags) -> OverflowFlags:
     """Return the overflow of a reduction: an extremum of ordinary elements too lies beyond on its own side alone."""
     low, high = operand
     if kind not in ("max", "max_number", "min"):

@@ -27,7 +27,7 @@ from ..symbolic.lanes import LANES
 from ..symbolic.polynomial import Dim
 from .context import GroupContext
 from .draft import Built, Draft
-from .family import KernelFamily, Overflow, Reuse, extremum_overflow, register_family
+from .family import KernelFamily, OverflowFlags, Reuse, extremum_overflow, register_family
 from .geometry import lanes_of, linear_grid, unflatten
 from .groups import Region
 from .rows.rows import exit_to_domain, memory_order
@@ -273,7 +273,7 @@ class Window(KernelFamily):
     def output_layout(self, node: Node) -> Layout:
         return channels_last(node.outputs[0].rank)
 
-    def overflow(self, node: Node, operands: Sequence[Overflow]) -> Overflow:
+    def overflow(self, node: Node, operands: Sequence[OverflowFlags]) -> OverflowFlags:
         return extremum_overflow(node.attributes.kind, operands[0])
 
     def reference(self, node: Node, operands: Sequence[np.ndarray], sizes: Sizes) -> np.ndarray:

@@ -133,8 +133,8 @@ def _allocate_offsets(tensors: Sequence[LiveRange], outputs: Sequence[LiveRange]
     together = _alive_together(everything)
     free: list[set[int]] = [set() for _ in everything]
     best: Allocation | None = None
-    for conflicts, rooms in ((_conflicts(everything), 0), (free, 0), (free, len(outputs))):
-        allocation = _smallest(everything, len(tensors), alignment, together, conflicts, rooms)
+    for conflicts, shared_outputs in ((_conflicts(everything), 0), (free, 0), (free, len(outputs))):
+        allocation = _smallest(everything, len(tensors), alignment, together, conflicts, shared_outputs)
         if best is None or allocation.bytes < best.bytes:
             best = allocation
         if best.bytes <= allowed:
@@ -149,12 +149,12 @@ def _smallest(
     alignment: int,
     together: Sequence[Sequence[int]],
     conflicts: Sequence[set[int]],
-    rooms: int,
+    shared_outputs: int,
 ) -> Allocation:
     """Return the smallest of several greedy allocations of the first ``count`` blocks, roughly the largest first.
 
-    The rest are outputs; buffers of the first ``rooms`` of them may hold others.  Chance is seeded: plans are
-    repeatable.
+    The rest are outputs; buffers of the first ``shared_outputs`` of them may hold other tensors.  Chance is seeded:
+    plans are repeatable.
     """
     tensors = everything[:count]
     sizes = [-(-ix.number(tensor.size) // alignment) * alignment for tensor in tensors]
@@ -162,11 +162,11 @@ def _smallest(
     generator = random.Random(0)
     best: Allocation | None = None
     total = sum(sizes) + 1
-    bound = lower_bound(everything) - sum(extents[count:]) if rooms else lower_bound(tensors)
+    bound = lower_bound(everything) - sum(extents[count:]) if shared_outputs else lower_bound(tensors)
     for attempt in range(max(min(_TRIES, _COMPARISONS // max(count, 1) ** 2), 1)):
         weights = [size * generator.uniform(0.3, 1.0) if attempt else size for size in sizes]
         order = sorted(range(count), key=lambda number: (-weights[number], tensors[number].first, number))
-        allocation = _place_in_order(extents, together, conflicts, order, rooms, total)
+        allocation = _place_in_order(extents, together, conflicts, order, shared_outputs, total)
         if allocation is not None:
             best, total = allocation, allocation.bytes
         if total <= bound:
@@ -180,17 +180,17 @@ def _place_in_order(
     together: Sequence[Sequence[int]],
     conflicts: Sequence[set[int]],
     order: Sequence[int],
-    rooms: int,
+    shared_outputs: int,
     limit: int,
 ) -> Allocation | None:
     """Put each block where the arenas grow least, then at the lowest offset; None once they take ``limit`` bytes.
 
-    Buffers are numbered: those of the first ``rooms`` outputs, which do not grow, then the arenas.
+    Buffers are numbered: those of the first ``shared_outputs`` outputs, which do not grow, then the arenas.
     """
     count = len(order)
     place: list[tuple[int, int] | None] = [None] * len(extents)
-    place[count : count + rooms] = [(room, 0) for room in range(rooms)]
-    peaks: list[int] = list(extents[count : count + rooms])
+    place[count : count + shared_outputs] = [(buffer, 0) for buffer in range(shared_outputs)]
+    peaks: list[int] = list(extents[count : count + shared_outputs])
     total = 0
     for number in order:
         extent = extents[number]
@@ -205,7 +205,7 @@ def _place_in_order(
                 continue
             offset = _lowest_gap(taken[buffer], extent) if buffer in taken else 0
             growth = max(offset + extent - peaks[buffer], 0)
-            if growth and buffer < rooms:
+            if growth and buffer < shared_outputs:
                 continue
             if best is None or (growth, offset) < (best[0], best[2]):
                 best = (growth, buffer, offset)
@@ -218,8 +218,13 @@ def _place_in_order(
             return None
         place[number] = (buffer, offset)
         peaks[buffer] += growth
-    buffers: list[Buffer] = [*map(OutputBuffer, range(rooms)), *map(ArenaBuffer, range(len(peaks) - rooms))]
-    return Allocation(list(peaks[rooms:]), [(buffers[spot[0]], spot[1]) for spot in place[:count] if spot is not None])
+    buffers: list[Buffer] = [
+        *map(OutputBuffer, range(shared_outputs)),
+        *map(ArenaBuffer, range(len(peaks) - shared_outputs)),
+    ]
+    return Allocation(
+        list(peaks[shared_outputs:]), [(buffers[spot[0]], spot[1]) for spot in place[:count] if spot is not None]
+    )
 
 
 def _lowest_gap(taken: list[tuple[int, int]], extent: int) -> int:

@@ -10,7 +10,7 @@ from ...runtime.plan.dtypes import FLOAT32
 from ..fusion import constant_values
 from ..ir.dataflow import operands, reachable
 from ..ir.graph import Graph, Value
-from ..kernels.family import Overflow, family_of
+from ..kernels.family import OverflowFlags, family_of
 from ..ops.registry import registry
 
 #: Reason of values that control flow, sizes or selections depend on
@@ -26,7 +26,7 @@ class InterfaceConstraints:
     exact: frozenset[str] = frozenset()  #: outputs that become integers
     integral: frozenset[str] = frozenset()  #: inputs that were computed from integers
     #: inputs that constants beyond the range of float16 may reach
-    overflowing: Mapping[str, Overflow] = field(default_factory=dict)
+    overflowing: Mapping[str, OverflowFlags] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         return {

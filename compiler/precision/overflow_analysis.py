@@ -11,13 +11,13 @@ from collections.abc import Callable, Mapping
 
 from ...runtime.plan.dtypes import FLOAT32
 from ..ir.graph import Graph, Node, Value
-from ..kernels.family import Overflow, family_of
+from ..kernels.family import OverflowFlags, family_of
 from ..ops.registry import registry
 from ..symbolic import expr as ex
 from ..symbolic.expr import Expr
 from .constant_ranges import ValueRange, source_range
 
-IN_RANGE: Overflow = (False, False)
+IN_RANGE: OverflowFlags = (False, False)
 
 #: functions whose results lie in the range for every argument, or follow a divisor or an angle
 _BOUNDED = frozenset("sign sin cos tan asin acos atan tanh erf not isnan isinf log asinh acosh atanh".split())
@@ -26,13 +26,13 @@ _SAME = frozenset("floor ceil round trunc cast fmod".split())
 
 
 def overflowing_values(
-    graph: Graph, limit: float, inputs: Mapping[Value, Overflow] | None = None
-) -> dict[Value, Overflow]:
+    graph: Graph, limit: float, inputs: Mapping[Value, OverflowFlags] | None = None
+) -> dict[Value, OverflowFlags]:
     """Return the float32 values that a constant may carry beyond ``limit``, in a sorted graph.
 
     ``inputs`` of the graph may lie there, too.
     """
-    flagged: dict[Value, Overflow] = dict(inputs or {})
+    flagged: dict[Value, OverflowFlags] = dict(inputs or {})
     for value in graph.constants:
         if value.dtype is FLOAT32 and value.constant is not None and value.elements != 0:
             flags = _of_range(source_range(value.constant), limit)
@@ -45,11 +45,11 @@ def overflowing_values(
     return flagged
 
 
-def _of_range(values: ValueRange, limit: float) -> Overflow:
+def _of_range(values: ValueRange, limit: float) -> OverflowFlags:
     return values.low < -limit, values.high > limit
 
 
-def _of_node(node: Node, flagged: Mapping[Value, Overflow], limit: float) -> Overflow:
+def _of_node(node: Node, flagged: Mapping[Value, OverflowFlags], limit: float) -> OverflowFlags:
     definition = registry.of(node)
     if not node.outputs or node.outputs[0].dtype is not FLOAT32:
         return IN_RANGE
@@ -67,10 +67,10 @@ def _of_node(node: Node, flagged: Mapping[Value, Overflow], limit: float) -> Ove
     return _anywhere(tuple(operands)) if family is None else family.overflow(node, operands)
 
 
-def expression_overflow(value: Expr, registers: Mapping[str, Overflow], limit: float) -> Overflow:
+def expression_overflow(value: Expr, registers: Mapping[str, OverflowFlags], limit: float) -> OverflowFlags:
     """Return whether the value of an expression may be out of range, given which of its registers may be."""
 
-    def visit(node: Expr, args: tuple[Overflow, ...]) -> Overflow:
+    def visit(node: Expr, args: tuple[OverflowFlags, ...]) -> OverflowFlags:
         if node.op == "const":
             number = float(node.payload)
             return (-float("inf") < number < -limit, limit < number < float("inf"))
@@ -98,16 +98,16 @@ def _choice(node: Expr) -> str:
     return ""
 
 
-def _anywhere(args: tuple[Overflow, ...]) -> Overflow:
+def _anywhere(args: tuple[OverflowFlags, ...]) -> OverflowFlags:
     flagged = any(low or high for low, high in args)
     return flagged, flagged
 
 
-def _either(args: tuple[Overflow, ...]) -> Overflow:
+def _either(args: tuple[OverflowFlags, ...]) -> OverflowFlags:
     return any(low for low, _ in args), any(high for _, high in args)
 
 
-_RULES: dict[str, Callable[[tuple[Overflow, ...]], Overflow]] = {
+_RULES: dict[str, Callable[[tuple[OverflowFlags, ...]], OverflowFlags]] = {
     "add": _either,
     "sub": lambda args: (args[0][0] or args[1][1], args[0][1] or args[1][0]),
     "neg": lambda args: (args[0][1], args[0][0]),

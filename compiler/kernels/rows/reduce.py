@@ -38,7 +38,7 @@ from ...tuning.config_choice import problem_key
 from ..config_key import extent, loaded_types
 from ..context import GroupContext
 from ..draft import Built, Draft
-from ..family import KernelFamily, Overflow, Reuse, extremum_overflow, register_family
+from ..family import KernelFamily, OverflowFlags, Reuse, extremum_overflow, register_family
 from ..geometry import lanes_of, linear_grid, unflatten
 from ..groups import Region
 from ..loop_trips import filter_by_trips, upper_bound
@@ -511,7 +511,7 @@ class Reduce(KernelFamily):
         """Return ``ONCE`` for a single reduction; further phases read each element again."""
         return Reuse.ONCE if len(region.reductions) == 1 and region.exit.producer is region.anchor else Reuse.MANY
 
-    def overflow(self, node: Node, operands: Sequence[Overflow]) -> Overflow:
+    def overflow(self, node: Node, operands: Sequence[OverflowFlags]) -> OverflowFlags:
         return extremum_overflow(node.attributes.kind, operands[0])
 
     def reference(self, node: Node, operands: Sequence[np.ndarray], sizes: Sizes) -> np.ndarray:

@@ -184,8 +184,7 @@ class ProgramBuilder:
         symbols: tuple[Symbol, ...] = (),
         size_inputs: Mapping[str, SizeInput] | None = None,
     ) -> tuple[Step, State]:
-        """Return the stage as a step; ``recompute`` recomputes what was ``reached``, since compiling mutates the graph.
-        """
+        """Return the stage as a step; ``recompute`` gives what was ``reached`` again: compiling mutates the graph."""
         pending = tuple(reached.pending)
         made = {name for item in reached.done for name in item.outputs if name}
         results = set(state.block.outputs)

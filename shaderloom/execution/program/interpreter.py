@@ -21,7 +21,7 @@ from ..values import RuntimeValue
 from .build import ProgramBuilder
 from .context import ProgramContext
 from .size_generalisation import Key
-from .stage_compiler import NotSeen
+from .stage_compiler import Uncalibrated
 from .state import Block, State
 from .step_cache import NextStep, StepCache
 
@@ -76,15 +76,15 @@ class Program:
             self._forget_steps()
             try:
                 return self._walk(feeds, targets, record)
-            except NotSeen:
+            except Uncalibrated:
                 self._calibrate(feeds)
                 self._forget_steps()
                 record.restart()
-                self._builder.stages.settled = True
+                self._builder.stages.allows_uncalibrated = True
                 try:
                     return self._walk(feeds, targets, record)
                 finally:
-                    self._builder.stages.settled = False
+                    self._builder.stages.allows_uncalibrated = False
 
     def _forget_steps(self) -> None:
         """Discard the plans that depend on another calibration."""

@@ -29,7 +29,7 @@ from ..steps import SizeInput
 #: Cache key of a step: for each value its name and :meth:`~.execution.values.RuntimeValue.describe`
 Key = tuple[tuple[str, tuple[Any, ...]], ...]
 #: Name of a value, and one of its axes; for a compiled-in value one of its elements
-Place = tuple[str, int]
+ValueAxis = tuple[str, int]
 Sizes = Mapping[str, tuple[int, ...]]
 
 #: The number of different sizes that opens an axis, and the number remembered
@@ -58,7 +58,7 @@ class SymbolicSize:
 class GeneralisedShape:
     """The open sizes of a state's values, and their ranges."""
 
-    sizes: Mapping[Place, SymbolicSize]
+    sizes: Mapping[ValueAxis, SymbolicSize]
 
     @property
     def symbols(self) -> tuple[Symbol, ...]:
@@ -131,13 +131,13 @@ class SizeHistory:
         history = [sizes for other, sizes in self.plans if other == frame]
         if len(history) < OPENS - 1:
             return None
-        groups: dict[tuple[int, ...], list[Place]] = {}
+        groups: dict[tuple[int, ...], list[ValueAxis]] = {}
         for name, sizes in now.items():
             for position, size in enumerate(sizes):
                 differences = tuple(other[name][position] - size for other in history)
                 if any(differences):
                     groups.setdefault(differences, []).append((name, position))
-        found: dict[Place, SymbolicSize] = {}
+        found: dict[ValueAxis, SymbolicSize] = {}
         for differences, members in groups.items():
             here = {(name, position): now[name][position] for name, position in members}
             first = min(members, key=lambda member: here[member])

@@ -20,10 +20,12 @@ from .context import ProgramContext
 from .state import State
 
 #: Reason why a stage of a half-precision model is entirely float32
-NOT_SEEN = "the run in full precision that was looked at took other branches or sizes, so what it reaches is not known"
+UNCALIBRATED = (
+    "the run in full precision that was looked at took other branches or sizes, so what it reaches is not known"
+)
 
 
-class NotSeen(Exception):
+class Uncalibrated(Exception):
     """Raised for a half-precision stage with nodes that no calibration covers."""
 
 
@@ -32,7 +34,7 @@ class StageCompiler:
 
     def __init__(self, context: ProgramContext) -> None:
         self._context = context
-        self.settled = False  #: nodes that no calibration covers stay in full precision
+        self.allows_uncalibrated = False  #: nodes that no calibration covers stay in full precision
         self.whole: dict[str, str] = {}  #: half-precision plans that are entirely float32, and the reason
 
     def compile(
@@ -46,7 +48,8 @@ class StageCompiler:
         """Return the plan of a stage with these ``outputs``, and a function that recompiles it.
 
         ``recompute`` recomputes what was ``reached``, since compiling mutates the graph.  In half precision the plan
-        depends on the magnitudes of a run in full precision; raises :class:`NotSeen` if none covers the stage's nodes.
+        depends on the magnitudes of a run in full precision; raises :class:`Uncalibrated` if none covers the
+        stage's nodes.
         """
         context = self._context
         source, profile = context.source, context.resources.device.profile
@@ -75,12 +78,12 @@ class StageCompiler:
         assert precision is not None, "the plan is in half precision"
         calibration = source.calibration
         if calibration is not None and not calibration.covers(precision.measured):
-            if not self.settled:
-                raise NotSeen
+            if not self.allows_uncalibrated:
+                raise Uncalibrated
             # randomness, or a provider's rounding, took another path in the calibration run
             graph = recompute().finish(list(outputs))
             compiled, recompile = make(source.reference_options)
-            self.whole[compiled.plan.key] = NOT_SEEN
+            self.whole[compiled.plan.key] = UNCALIBRATED
             return compiled, recompile
         context.interface.learn(precision)
         return compiled, recompile

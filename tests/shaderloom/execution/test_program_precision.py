@@ -17,7 +17,7 @@ from shaderloom.compiler.frontend import load_model
 from shaderloom.compiler.precision.exact_set import CONTROL
 from shaderloom.compiler.staging.control_dependence import deciding_names
 from shaderloom.compiler.staging.program_graph import ProgramScope
-from shaderloom.execution.program.stage_compiler import NOT_SEEN
+from shaderloom.execution.program.stage_compiler import UNCALIBRATED
 from shaderloom.model.calibration import Calibration
 from tests.support.comparison import reference, relative_error
 
@@ -428,4 +428,4 @@ def test_inspect_says_why_values_stay_in_full_precision(device, tmp_path, monkey
 def test_inspect_says_why_a_stage_is_in_full_precision(device, tmp_path, monkeypatch):
     """As if every run took other branches than the one that was looked at."""
     monkeypatch.setattr(Calibration, "covers", lambda self, nodes: False)
-    assert f"float32 as a whole: {NOT_SEEN}" in look(device, tmp_path, monkeypatch, "--f16")
+    assert f"float32 as a whole: {UNCALIBRATED}" in look(device, tmp_path, monkeypatch, "--f16")
