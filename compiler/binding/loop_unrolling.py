@@ -218,9 +218,13 @@ def unroll_loop(
 
 
 def _known(node: ImportedNode, value: Value, what: str) -> int:
-    if value.known is None or value.known.size != 1 or isinstance(value.known.reshape(-1)[0], ix.Index):
+    if (
+        value.static_value is None
+        or value.static_value.size != 1
+        or isinstance(value.static_value.reshape(-1)[0], ix.Index)
+    ):
         raise NotKnownError(
             f"{what} of {node.op} is computed from elements of the model's inputs; it must be known at compile time",
             origin=node.origin,
         )
-    return int(value.known.reshape(-1)[0])
+    return int(value.static_value.reshape(-1)[0])

@@ -184,7 +184,7 @@ def _specialise(model: ImportedModel, shapes: Mapping[str, Shape], limits: Limit
             assert port.dtype is not None  # the frontend refuses an input without a type
             value = scope.values[port.name] = graph.add_input(port.name, port.dtype, shapes[port.name])
             if is_empty(value.shape):
-                value.known = empty_array(value.shape, value.dtype)
+                value.static_value = empty_array(value.shape, value.dtype)
     names = {port.name for port in model.graph.inputs}
     unknown = names - scope.values.keys() - model.graph.constants.keys()
     refused: list[ShaderloomError] = []
@@ -317,11 +317,11 @@ class Specialiser:
     def _branch(self, node: ImportedNode, inputs: Sequence[Value | None], scope: Scope) -> Sequence[Value]:
         """Inline the branch of an ``If`` that is taken; the other branch is never inspected."""
         condition = inputs[0]
-        if condition is None or condition.known is None or condition.known.size != 1:
+        if condition is None or condition.static_value is None or condition.static_value.size != 1:
             raise NotKnownError(
                 "the condition of If is computed from elements of the model's inputs; it must be known at compile time"
             )
-        side = "then_branch" if condition.known.reshape(-1)[0] else "else_branch"
+        side = "then_branch" if condition.static_value.reshape(-1)[0] else "else_branch"
         block = node.blocks.get(side)
         if block is None:
             raise ModelError(f"If needs the attribute '{side}'")

@@ -44,7 +44,7 @@ def _to_split_off(partition: Partition, inlined: list[Node]) -> Node | None:
     for node in inlined:
         cone: dict[Value, None] = {}
         for value in partition.operators.of(node).data_inputs(node):
-            if value.known is not None and value.known.size <= 1:
+            if value.static_value is not None and value.static_value.size <= 1:
                 continue
             if value.producer is None or value in partition.materialise:
                 cone[value] = None

@@ -107,4 +107,4 @@ def constant_values(graph: Graph) -> set[Value]:
 
 def is_literal(value: Value) -> bool:
     """Return whether kernels embed the value in their text (one known element), or never read it (empty)."""
-    return (value.known is not None and value.known.size <= 1) or value.elements == 0
+    return (value.static_value is not None and value.static_value.size <= 1) or value.elements == 0

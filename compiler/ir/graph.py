@@ -48,7 +48,7 @@ class Value:
         "constant",
         "dtype",
         "id",
-        "known",
+        "static_value",
         "layout",
         "name",
         "output_index",
@@ -71,7 +71,7 @@ class Value:
         self.uses: dict[tuple[Node, int], None] = {}  #: in order of first use; a set, as one value may have many
         self.constant: Source | None = None
         #: elements known at compile time as an object array of int | Index | float | bool (small tensors only)
-        self.known: np.ndarray | None = None
+        self.static_value: np.ndarray | None = None
 
     @property
     def rank(self) -> int:

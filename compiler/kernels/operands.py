@@ -93,9 +93,9 @@ class OperandReader:
         """Return the element as a literal or a symbol if it is known at compile time, else None."""
         if value.elements == 0:  # never read: a guard excludes it (an empty part of a Concat)
             return ex.const(0, value.dtype.compute)
-        if value.known is None or value.known.size > 1:
+        if value.static_value is None or value.static_value.size > 1:
             return None
-        element = value.known.reshape(-1)[0]
+        element = value.static_value.reshape(-1)[0]
         dtype = value.dtype.compute
         if isinstance(element, ix.Index):
             return ex.of_dim(element, dtype)

@@ -69,9 +69,11 @@ def signature(group: Group, materialised: Mapping[Value, Group]) -> Signature | 
 
 def _value_key(value: Value, materialised: Mapping[Value, Group]) -> Hashable:
     known: Hashable = None
-    if value.known is not None and (value.known.size <= PARAMETERS or value.dtype.compute not in ("f32", "f64")):
+    if value.static_value is not None and (
+        value.static_value.size <= PARAMETERS or value.dtype.compute not in ("f32", "f64")
+    ):
         # the text of a number tells what compares equal; symbolic sizes are compared themselves
-        known = tuple(element if isinstance(element, Index) else repr(element) for element in value.known.flat)
+        known = tuple(element if isinstance(element, Index) else repr(element) for element in value.static_value.flat)
     return (
         value.shape,
         value.dtype.name,

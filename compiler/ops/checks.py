@@ -134,9 +134,9 @@ def static_elements(node: Node, value: Value, what: str) -> np.ndarray:
 
     Raise :class:`NotKnownError` if they are computed, and :class:`LimitError` if there are too many.
     """
-    if value.known is None:
+    if value.static_value is None:
         raise _not_known(node, value, what)
-    return value.known
+    return value.static_value
 
 
 def _not_known(node: Node, value: Value | None, what: str) -> LimitError | NotKnownError:
@@ -202,9 +202,9 @@ def require_same_type(node: Node, values: Sequence[Value]) -> None:
 def known_integers(node: Node, position: int) -> list[Dim] | None:
     """Return the elements of an integer input, in order; None when it is omitted or not known at compile time."""
     value = node.optional(position)
-    if value is None or value.known is None:
+    if value is None or value.static_value is None:
         return None
-    return [element if isinstance(element, ix.Index) else int(element) for element in value.known.reshape(-1)]
+    return [element if isinstance(element, ix.Index) else int(element) for element in value.static_value.reshape(-1)]
 
 
 def static_dims(node: Node, position: int, what: str) -> list[Dim]:

@@ -72,8 +72,8 @@ def _merge_constants(graph: Graph) -> int:
     outputs = {id(value) for value in graph.outputs}
     for value in graph.constants:
         content: Hashable = id(value.constant)
-        if value.known is not None and value.known.dtype != object:
-            content = value.known.tobytes()
+        if value.static_value is not None and value.static_value.dtype != object:
+            content = value.static_value.tobytes()
         kept = first.setdefault((value.dtype.name, value.shape, content), value)
         if kept is not value and id(value) not in outputs:
             kept.name = kept.name or value.name

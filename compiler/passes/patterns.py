@@ -20,9 +20,9 @@ def made_by(value: Value | None, *operators: str) -> Node | None:
 
 def known_numbers(value: Value | None) -> np.ndarray | None:
     """Return the elements of a constant if the compiler has read them, else None."""
-    if value is None or value.known is None or value.known.dtype == object:
+    if value is None or value.static_value is None or value.static_value.dtype == object:
         return None
-    return value.known
+    return value.static_value
 
 
 def is_filled_with(value: Value | None, number: float) -> bool:

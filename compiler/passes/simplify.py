@@ -159,7 +159,7 @@ def _check_division(match: Match, facts: Facts) -> str | None:
 
     The reciprocal of a power of two is exact; both must be far from the ends of the smallest float range.
     """
-    number = float(match["divisor"].known.reshape(-1)[0])
+    number = float(match["divisor"].static_value.reshape(-1)[0])
     if not math.isfinite(number) or abs(math.frexp(number)[0]) != 0.5:
         return "the reciprocal of the divisor is not exact"
     return None if 2.0**-13 <= abs(number) <= 2.0**13 else "the reciprocal of the divisor may be subnormal"
@@ -167,8 +167,8 @@ def _check_division(match: Match, facts: Facts) -> str | None:
 
 def _multiply_instead(builder: GraphBuilder, match: Match) -> Value:
     divisor: Value = match["divisor"]
-    assert divisor.known is not None
-    factor = builder.constant((1.0 / divisor.known.astype(np.float64)).astype(np.float32))
+    assert divisor.static_value is not None
+    factor = builder.constant((1.0 / divisor.static_value.astype(np.float64)).astype(np.float32))
     if divisor.dtype is not dtypes.FLOAT32:
         factor = builder.op("Cast", factor, to=divisor.dtype.onnx)
     return builder.op("Mul", match["value"], factor)

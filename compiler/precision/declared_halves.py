@@ -72,8 +72,8 @@ def _widen(value: Value) -> None:
     value.storage, value.dtype = value.dtype, FLOAT32
     if value.constant is not None:
         value.constant = WidenedSource(value.constant)
-        if value.known is not None:
-            value.known = value.constant.read()
+        if value.static_value is not None:
+            value.static_value = value.constant.read()
 
 
 def _cast_operands(builder: GraphBuilder, graph: Graph, node: Node) -> None:

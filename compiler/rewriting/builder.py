@@ -8,7 +8,7 @@ Every node of a graph is made here, by the specialiser, by decompositions and by
 * a node whose results are all known and free of dynamic dimensions is not made at all: its results are constants;
 * tensors without elements are known, so that none reaches a kernel;
 * a result that is known but mentions dynamic dimensions is the output of an internal ``Dimensions`` node.  Consumers
-  that need the value at compile time take it from ``Value.known``, others read the node like any other.
+  that need the value at compile time take it from ``Value.static_value``, others read the node like any other.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class GraphBuilder:
             source = InlineSource(source.read(), source.dtype)
         value = self.graph.add_constant(name, source.dtype, shape, source)
         if math.prod(shape) <= self.limits.fold_elements:
-            value.known = source.read()
+            value.static_value = source.read()
         return value
 
     def emit(
@@ -182,7 +182,7 @@ class GraphBuilder:
             if value is None:
                 continue
             if position in definition.static_inputs:
-                if value.known is None and not self._read_static(value):
+                if value.static_value is None and not self._read_static(value):
                     raise NotKnownError(
                         f"input {position} of {definition.name} must be known at compile time, but it is computed from "
                         "the elements of the model's inputs",
@@ -203,7 +203,7 @@ class GraphBuilder:
         """Make the elements of a constant known that was too large to be read before."""
         if value.constant is None:
             return False
-        value.known = value.constant.read()
+        value.static_value = value.constant.read()
         return True
 
     # -- folding ---------------------------------------------------------------------------------------------------
@@ -213,7 +213,7 @@ class GraphBuilder:
         if inferred and all(is_empty(shape) for _, shape in inferred):
             return [empty_array(shape, dtype) for dtype, shape in inferred]
         if definition.fold_shapes is None and (
-            definition.fold is None or any(value is not None and value.known is None for value in node.inputs)
+            definition.fold is None or any(value is not None and value.static_value is None for value in node.inputs)
         ):
             return None
         nothing = bool(node.inputs) and all(value is None or is_empty(value.shape) for value in node.inputs)
@@ -227,7 +227,7 @@ class GraphBuilder:
             results = definition.fold_shapes(node)
         else:
             assert definition.fold is not None
-            operands = [value if value is None else value.known for value in node.inputs]
+            operands = [value if value is None else value.static_value for value in node.inputs]
             symbolic = any(array is not None and _has_index(array) for array in operands)
             try:
                 with np.errstate(all="ignore"):
@@ -261,7 +261,7 @@ class GraphBuilder:
         attributes = DimensionsAttributes(tuple(array.reshape(-1)), array.shape, dtype)
         outputs = [(name, dtype, array.shape)]
         value = self.graph.add_node("Dimensions", (), attributes, outputs, domain="loom", origins=self.origins).output
-        value.known = array
+        value.static_value = array
         return value
 
 
@@ -278,8 +278,8 @@ def is_empty(shape: Shape) -> bool:
 def _symbols(value: Value) -> set[str]:
     """Return the names of the dynamic dimensions in the shape, or in the known elements, of ``value``."""
     found = set().union(*map(ix.variables, value.shape))
-    if value.known is not None and value.known.dtype == object:
-        found |= set().union(*map(ix.variables, value.known.flat))
+    if value.static_value is not None and value.static_value.dtype == object:
+        found |= set().union(*map(ix.variables, value.static_value.flat))
     return {declared.name for declared in map(declared_dimension, found) if declared is not None}
 
 

@@ -51,12 +51,12 @@ READABLE = 1 << 20
 class Operand:
     """A value that is there when a stage begins.  ``dtype`` None: the compiler cannot read it (a sequence).
 
-    ``known`` are its elements if they are compiled in; an array of objects if some are symbolic.
+    ``static_value`` are its elements if they are compiled in; an array of objects if some are symbolic.
     """
 
     dtype: DType | None
     shape: Shape
-    known: np.ndarray | None = None
+    static_value: np.ndarray | None = None
     what: str = "a tensor"  #: for messages
 
 
@@ -154,19 +154,23 @@ class _Advancing:
         graph = self.result.graph
         if operand.dtype is None:
             return None
-        if operand.known is not None:
-            if operand.known.dtype == object:
-                elements = tuple(operand.known.reshape(-1))
+        if operand.static_value is not None:
+            if operand.static_value.dtype == object:
+                elements = tuple(operand.static_value.reshape(-1))
                 return self.builder.op(
-                    "Dimensions", domain="loom", elements=elements, shape=operand.known.shape, dtype=operand.dtype
+                    "Dimensions",
+                    domain="loom",
+                    elements=elements,
+                    shape=operand.static_value.shape,
+                    dtype=operand.dtype,
                 )
-            value = self.builder.add_constant(name, InlineSource(operand.known, operand.dtype))
+            value = self.builder.add_constant(name, InlineSource(operand.static_value, operand.dtype))
             assert value.constant is not None
-            value.known = value.constant.read()
+            value.static_value = value.constant.read()
             return value
         value = graph.add_input(name, operand.dtype, operand.shape)
         if is_empty(value.shape):
-            value.known = empty_array(value.shape, value.dtype)
+            value.static_value = empty_array(value.shape, value.dtype)
         return value
 
     def run(self, nodes: Sequence[PendingNode]) -> Advance:
@@ -216,17 +220,17 @@ class _Advancing:
         value = self._lookup(name) if name else None
         if value is None:
             raise ModelError("If needs a condition", origin=item.origin)
-        if value.known is None and value.constant is not None:
-            value.known = value.constant.read()
-        if value.known is None:
+        if value.static_value is None and value.constant is not None:
+            value.static_value = value.constant.read()
+        if value.static_value is None:
             self.result.wanted.add(name)
             self.result.unknown[item] = NotKnownError(
                 "the condition of If is computed from elements of the model's inputs", origin=item.origin
             )
             return None
-        if value.known.size != 1:
+        if value.static_value.size != 1:
             raise ShapeError("the condition of If is not one element", origin=item.origin)
-        return bool(value.known.reshape(-1)[0])
+        return bool(value.static_value.reshape(-1)[0])
 
     def _apply(self, item: PendingNode) -> None:
         if item.node.refusal is not None:
@@ -314,7 +318,7 @@ class _Advancing:
         unknown = {
             position: name
             for position, name in enumerate(item.inputs)
-            if name and self.result.values[name].known is None
+            if name and self.result.values[name].static_value is None
         }
         definition = item.node.definition
         always = definition.static_inputs if definition is not None else ()

@@ -193,17 +193,17 @@ class IndexCheck:
         if isinstance(constant, onnx.TensorProto):
             array = numpy_helper.to_array(constant, str(self._source.path.absolute().parent)) if is_static else None
             value = Value(0, name, FLOAT32, tuple(constant.dims))
-            value.known = array
+            value.static_value = array
             return value
         if constant is not None:
             value = Value(0, name, FLOAT32, tuple(constant.shape))
-            value.known = constant.read() if is_static else None
+            value.static_value = constant.read() if is_static else None
             return value
         array = self._value(name, instance)
         if array is None:
             return None
         value = Value(0, name, FLOAT32, array.shape)
-        value.known = array if is_static else None
+        value.static_value = array if is_static else None
         return value
 
     def _ask_together(self, names: Collection[str], instance: GraphInstance) -> None:

@@ -85,12 +85,14 @@ class RuntimeValue:
             return self.tensor
         return self.host
 
-    def describe(self, known: bool) -> tuple[Any, ...]:
-        """Return the facts that determine how a step on the value is compiled, its elements included if ``known``."""
+    def describe(self, static: bool) -> tuple[Any, ...]:
+        """Return the facts that determine how a step on the value is compiled, its elements included if it is
+        ``static``.
+        """
         dtype = self.dtype
         if dtype is None:
             return (type_text(self.host),)
-        if known:
+        if static:
             array = self.read()
             return (dtype.name, array.shape, array.tobytes())
         return (dtype.name, self.shape)

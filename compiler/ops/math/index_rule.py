@@ -35,7 +35,7 @@ def check_known_indices(node: Node, rule: Indices, *, every_size: bool = False) 
     With ``every_size`` for those that are out of range for one of them, or may be: they may be symbolic, too.
     """
     operand = node.optional(rule.position)
-    known = None if operand is None else operand.known
+    known = None if operand is None else operand.static_value
     if known is None or known.size == 0:
         return
     sizes = rule.sizes(node)

@@ -23,7 +23,7 @@ from ..registry import Indices, Inferred, Read, register
 
 def _read_index(node: Node, read: Read, coordinates: Sequence[Dim], size: Dim) -> Dim:
     """Return the index at ``coordinates`` of input 1; a single index known at compile time needs no read."""
-    known = node.operand(1).known
+    known = node.operand(1).static_value
     if known is not None and known.size == 1:
         element = known.reshape(-1)[0]
         if isinstance(element, ix.Index):

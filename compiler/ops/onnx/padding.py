@@ -109,8 +109,8 @@ def _fill(node: Node, read: Read) -> Expr:
     value = node.optional(2)
     if value is None:
         return checks.literal(0, node.output.dtype)
-    if value.known is not None and not checks.is_symbolic(value.known):
-        number = value.known.reshape(-1)[0]
+    if value.static_value is not None and not checks.is_symbolic(value.static_value):
+        number = value.static_value.reshape(-1)[0]
         return checks.literal(number.item() if value.dtype.name != "bfloat16" else float(number), value.dtype)
     return read(2, [0] * value.rank)
 

@@ -350,6 +350,6 @@ register(
 def centred(builder: Builder, value: Value, zero_point: Value | None) -> Value:
     """Build ``value - zero_point`` in int32, the operand of integer products."""
     wide = builder.op("Cast", value, to=INT32.onnx)
-    if zero_point is None or (zero_point.known is not None and not zero_point.known.any()):
+    if zero_point is None or (zero_point.static_value is not None and not zero_point.static_value.any()):
         return wide
     return builder.op("Sub", wide, builder.op("Cast", zero_point, to=INT32.onnx))

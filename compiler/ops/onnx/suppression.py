@@ -172,7 +172,7 @@ def _most(builder: Builder, node: Node, size: int) -> tuple[Value, int]:
     """Build the limit of boxes per class, [1] int32, and return it with its upper bound at compile time."""
     most = _given(node, 3)
     assert most is not None, "without it nothing is chosen"
-    known = size if most.known is None else min(int(most.known.reshape(-1)[0]), size)
+    known = size if most.static_value is None else min(int(most.static_value.reshape(-1)[0]), size)
     bounded = builder.op("Min", most, builder.scalar(size, most))
     return builder.op("Cast", builder.op("Reshape", bounded, builder.constant(np.array([1]))), to=INT32.onnx), known
 
@@ -234,7 +234,11 @@ def _found(node: Node) -> np.ndarray:
     fits = boxes.shape[0] == scores.shape[0] and boxes.shape[1] == scores.shape[2]
     checks.require(fits, node, "boxes are [batches, boxes, 4], scores [batches, classes, boxes]")
     most = _given(node, 2)
-    if most is None or scores.elements == 0 or (most.known is not None and int(most.known.reshape(-1)[0]) <= 0):
+    if (
+        most is None
+        or scores.elements == 0
+        or (most.static_value is not None and int(most.static_value.reshape(-1)[0]) <= 0)
+    ):
         return np.zeros((0, 3), np.int64)
     required = [
         checks.static_elements(node, node.operand(number), what)

@@ -66,7 +66,7 @@ class ProgramBuilder:
         ]
         if aliases:
             left = tuple(item for item in state.pending if item not in aliases)
-            known = state.known | {item.outputs[0] for item in aliases if item.inputs[0] in state.known}
+            known = state.static_names | {item.outputs[0] for item in aliases if item.inputs[0] in state.static_names}
             pairs = tuple((item.inputs[0], item.outputs[0]) for item in aliases)
             self._context.interface.add_aliases(pairs)
             return self._host_step(*(Alias(*pair) for pair in pairs)), state.block.state(left, known)
@@ -78,10 +78,10 @@ class ProgramBuilder:
                 self._context.place(item, "wgpu", "in stages: how many elements it gives is counted first")
             if reached.refused and self._segments is None:
                 raise refusal_of(reached.refused, self._context.imported if state.block is self.main else None)
-            here = tuple(sorted(name for name in reached.wanted if name in env and name not in state.known))
+            here = tuple(sorted(name for name in reached.wanted if name in env and name not in state.static_names))
             if here:
                 return self._host_step(*map(ReadElements, here)), state.block.state(
-                    state.pending, state.known | set(here)
+                    state.pending, state.static_names | set(here)
                 )
             folded = self._fold_step(state, reached, env)
             if folded is not None:
@@ -106,7 +106,7 @@ class ProgramBuilder:
         refused: dict[PendingNode, ShaderloomError],
         waiting: set[PendingNode],
     ) -> Advance:
-        operands = {name: operand_of(env[name], name in state.known) for name in state.live if name in env}
+        operands = {name: operand_of(env[name], name in state.static_names) for name in state.live if name in env}
         return self._advance_from(state, operands, refused, waiting)
 
     def _advance_from(
@@ -146,7 +146,9 @@ class ProgramBuilder:
         )
         for item in nodes:
             self._context.place(item, "folded", "computed on the host from small inputs of a run")
-        return self._host_step(Fold(tuple(nodes), tuple(names))), state.block.state(left, state.known | set(names))
+        return self._host_step(Fold(tuple(nodes), tuple(names))), state.block.state(
+            left, state.static_names | set(names)
+        )
 
     # -- the device --------------------------------------------------------------------------------------------------
 
@@ -193,9 +195,9 @@ class ProgramBuilder:
             for name in reads_of(item):
                 read.setdefault(name, []).append(item)
         outputs: dict[str, str | None] = {}
-        known = set(state.known)
+        known = set(state.static_names)
         for name in sorted(made & (results | set(read))):
-            value = reached.values[name].known
+            value = reached.values[name].static_value
             if value is not None and value.dtype != object and value.size <= KNOWN_ELEMENTS:
                 known.add(name)
                 outputs[name] = "cpu"
@@ -250,7 +252,7 @@ class ProgramBuilder:
         for item in pending:
             if item in reached.loops and all(self._is_there(name, env) for name in item.reads):
                 left = tuple(other for other in pending if other is not item)
-                return self._loop(item, left, state.block), state.block.state(left, state.known)
+                return self._loop(item, left, state.block), state.block.state(left, state.static_names)
         if self._segments is not None:
             chosen = self._segments.choose(pending, reached.refused, env)
             if chosen:
@@ -260,7 +262,9 @@ class ProgramBuilder:
                 segment, inputs = self._segments.make(list(chosen), outputs)
                 for item, reason in chosen.items():
                     self._context.place(item, "cpu", reason.reason)
-                return CpuStep(segment, inputs, next(iter(chosen.values()))), state.block.state(left, state.known)
+                return CpuStep(segment, inputs, next(iter(chosen.values()))), state.block.state(
+                    left, state.static_names
+                )
         stuck = ", ".join(str(item.origin) for item in pending[:5])
         raise InternalError(f"no provider can run {stuck}")
 
@@ -292,8 +296,8 @@ def _is_same_stage(reached: Advance, wide: Advance) -> bool:
         return False
     read = {name for item in reached.pending for name in reads_of(item)}
     made = read & reached.values.keys() - reached.operands.keys()
-    return all(reached.values[name].known is None or _is_known(wide.values[name]) for name in made)
+    return all(reached.values[name].static_value is None or _is_known(wide.values[name]) for name in made)
 
 
 def _is_known(value: Value) -> bool:
-    return value.known is not None and value.known.dtype != object
+    return value.static_value is not None and value.static_value.dtype != object

@@ -41,9 +41,9 @@ class HostEvaluator:
         values: dict[str, np.ndarray] = {}
         for name in names:
             value = result.values.get(name)
-            if value is None or value.known is None or value.known.dtype == object:
+            if value is None or value.static_value is None or value.static_value.dtype == object:
                 return None
-            values[name] = to_border(value.known, value.dtype)
+            values[name] = to_border(value.static_value, value.dtype)
         return values
 
     def foldable(self, wanted: Sequence[str], reached: Advance, env: Env) -> tuple[list[PendingNode], list[str]]:

@@ -108,7 +108,7 @@ class Program:
         """Run a block and return its outputs by name."""
         state = block.state(block.nodes, frozenset())
         while state.pending:
-            key = tuple((name, env[name].describe(name in state.known)) for name in state.live if name in env)
+            key = tuple((name, env[name].describe(name in state.static_names)) for name in state.live if name in env)
             step, following = self._step(state, key, env)
             held_before = {} if record.observer is None else dict(env)
             step.run(env, targets, record)

@@ -85,19 +85,19 @@ class GeneralisedShape:
 
     def operand(self, name: str, operand: Operand) -> Operand:
         """Return the value for the compiler, with its open sizes as symbols."""
-        if operand.known is None:
+        if operand.static_value is None:
             sizes = tuple(map(ix.number, operand.shape))
             return replace(operand, shape=tuple(map(_dim, self._replaced(name, sizes))))
-        if not any((name, element) in self.sizes for element in range(min(operand.known.size, MOST_ELEMENTS))):
+        if not any((name, element) in self.sizes for element in range(min(operand.static_value.size, MOST_ELEMENTS))):
             return operand
-        elements = np.empty(operand.known.size, object)
-        elements[:] = [_dim(size) for size in self._replaced(name, operand.known.reshape(-1).tolist())]
-        return replace(operand, known=elements.reshape(operand.known.shape))
+        elements = np.empty(operand.static_value.size, object)
+        elements[:] = [_dim(size) for size in self._replaced(name, operand.static_value.reshape(-1).tolist())]
+        return replace(operand, static_value=elements.reshape(operand.static_value.shape))
 
     def size_inputs(self, operands: Mapping[str, Operand]) -> dict[str, SizeInput]:
         """Return inputs, by name, for the symbols that no axis of the operands determines."""
         exact = {place: size.symbol for place, size in self.sizes.items() if not size.offset}
-        determined = {symbol for (name, _), symbol in exact.items() if operands[name].known is None}
+        determined = {symbol for (name, _), symbol in exact.items() if operands[name].static_value is None}
         return {
             f"rows of {symbol.name}": SizeInput(*place, symbol)
             for place, symbol in exact.items()

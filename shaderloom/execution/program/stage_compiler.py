@@ -96,10 +96,10 @@ def _entries(
     digest = hashlib.sha256()
     for name, operand in sorted(reached.operands.items()):
         digest.update(f"{name}\0{operand.dtype}\0{list(operand.shape)}\0".encode())
-        if operand.known is not None and operand.known.dtype == object:
-            digest.update(f"{operand.known.tolist()}".encode())
-        elif operand.known is not None:
-            digest.update(np.ascontiguousarray(operand.known).tobytes())
+        if operand.static_value is not None and operand.static_value.dtype == object:
+            digest.update(f"{operand.static_value.tolist()}".encode())
+        elif operand.static_value is not None:
+            digest.update(np.ascontiguousarray(operand.static_value).tobytes())
     nodes = [[item.scope.prefix, item.origin.index, item.node.op, item.made] for item in reached.done]
     return {
         "block": state.block.name,

@@ -26,7 +26,7 @@ class State:
 
     block: Block
     pending: tuple[PendingNode, ...]
-    known: frozenset[str]
+    static_names: frozenset[str]
     live: tuple[str, ...]
     sizes: SizeHistory = field(default_factory=SizeHistory)
 
@@ -47,14 +47,14 @@ class Block:
         default_factory=WeakValueDictionary
     )
 
-    def state(self, pending: tuple[PendingNode, ...], known: frozenset[str]) -> State:
-        """Return the one state of these nodes and known values."""
+    def state(self, pending: tuple[PendingNode, ...], static_names: frozenset[str]) -> State:
+        """Return the one state of these nodes and static values."""
         read = {name for item in pending for name in reads_of(item)} | set(self.outputs)
-        live_known = frozenset(name for name in known if name in read)
-        key = (tuple(map(id, pending)), live_known)
+        live_static = frozenset(name for name in static_names if name in read)
+        key = (tuple(map(id, pending)), live_static)
         state = self.states.get(key)
         if state is None:
-            state = self.states[key] = State(self, pending, live_known, tuple(sorted(read)))
+            state = self.states[key] = State(self, pending, live_static, tuple(sorted(read)))
         return state
 
 
@@ -74,12 +74,12 @@ def file_reads(item: PendingNode) -> list[str]:
     return [name for name in dict.fromkeys((*own, *item.captured)) if name is not None]
 
 
-def operand_of(value: RuntimeValue, known: bool) -> Operand:
-    """Return the compiler's view of a value, with its elements if they are ``known``."""
+def operand_of(value: RuntimeValue, static: bool) -> Operand:
+    """Return the compiler's view of a value, with its elements if it is ``static``."""
     dtype = value.dtype
     if dtype is None:
         return Operand(_host_type(value.host), value.shape, what=type_text(value.host))
-    return Operand(dtype, value.shape, value.read() if known else None)
+    return Operand(dtype, value.shape, value.read() if static else None)
 
 
 def _host_type(value: Any) -> DType | None:

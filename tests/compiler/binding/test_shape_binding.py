@@ -127,8 +127,8 @@ def test_shape_arithmetic_folds():
     graph = _specialise(FLATTEN, {"x": (2, 3, 4)})
     assert _ops(graph) == ["Reshape"]
     assert graph.outputs[0].shape == (6, 4)
-    assert graph.nodes[0].inputs[1].known.tolist() == [6, 4]
-    assert graph.nodes[0].inputs[1].known.dtype == np.int64
+    assert graph.nodes[0].inputs[1].static_value.tolist() == [6, 4]
+    assert graph.nodes[0].inputs[1].static_value.dtype == np.int64
 
 
 def test_symbolic_shape_arithmetic_folds_to_indices():
@@ -149,7 +149,7 @@ def test_a_dimension_used_as_data_is_a_node():
     np.testing.assert_allclose(found, np.full(5, 0.2), rtol=1e-6)
     concrete = _specialise(text, {"x": (5,)})
     assert _ops(concrete) == ["Div"]
-    assert concrete.nodes[0].inputs[1].known.tolist() == [5.0]
+    assert concrete.nodes[0].inputs[1].static_value.tolist() == [5.0]
 
 
 def test_a_symbolic_shape_as_an_output():
@@ -167,11 +167,11 @@ def test_small_constants_fold_and_large_ones_stay():
     text = "g (float[1] x) => (float[N] y) { t = Mul(w, w)  y = Add(x, t) }"
     small = _specialise(text, {"x": (1,)}, w=np.full(8, 3, np.float32))
     assert _ops(small) == ["Add"]
-    assert small.nodes[0].inputs[1].known.tolist() == [9.0] * 8
+    assert small.nodes[0].inputs[1].static_value.tolist() == [9.0] * 8
     assert small.nodes[0].inputs[1].constant.read().dtype == np.float32
     large = _specialise(text, {"x": (1,)}, w=np.ones(20_000, np.float32))
     assert _ops(large) == ["Mul", "Add"]
-    assert large.nodes[0].inputs[0].known is None
+    assert large.nodes[0].inputs[0].static_value is None
     capped = _specialise(text, {"x": (1,)}, limits=Limits(fold_elements=4), w=np.full(8, 3, np.float32))
     assert _ops(capped) == ["Mul", "Add"]
 
@@ -185,8 +185,8 @@ def test_folded_integers_wrap_like_the_device():
 def test_not_a_number_and_infinity_fold_as_they_are():
     text = "g () => (float[2] y) { y = Add(w, w) }"
     graph = _specialise(text, {}, w=np.array([np.nan, np.inf], np.float32))
-    assert np.isnan(graph.outputs[0].known[0])
-    assert graph.outputs[0].known[1] == np.inf
+    assert np.isnan(graph.outputs[0].static_value[0])
+    assert graph.outputs[0].static_value[1] == np.inf
 
 
 def test_outputs_may_be_inputs_and_constants():
@@ -306,7 +306,7 @@ def test_a_scalar_has_the_type_of_its_model():
     builder = GraphBuilder(graph)
     for dtype in (FLOAT32, INT64, BOOL):
         value = builder.scalar(1, graph.add_input("x", dtype, (2,)))
-        assert (value.dtype, value.shape, value.known.item()) == (dtype, (), 1)
+        assert (value.dtype, value.shape, value.static_value.item()) == (dtype, (), 1)
 
 
 def test_expand_leaves_only_lowered_operators_with_their_origins():

@@ -224,9 +224,13 @@ def test_integers_that_are_compiled_in_are_sizes() -> None:
     assert general.key(counted(30, -1, a=(7,), b=(30,))) is None
     assert general.key(counted(30, -2, a=(7,), b=(31,))) != general_key
     count = general.operand("n", Operand(INT64, (2,), np.array([12, -1])))
-    assert count.known is not None and count.known[1] == -1 and ix.bounds(count.known[0]) == (2, LEAST_HIGH)
+    assert (
+        count.static_value is not None
+        and count.static_value[1] == -1
+        and ix.bounds(count.static_value[0]) == (2, LEAST_HIGH)
+    )
     axis = general.operand("b", Operand(FLOAT32, (13,)))
-    assert ix.equal(axis.shape[0], ix.add(count.known[0], 1))
+    assert ix.equal(axis.shape[0], ix.add(count.static_value[0], 1))
     (size_input,) = general.size_inputs({"n": count, "b": axis}).values()
     assert size_input.feed(np.array([30, -1])).shape == (30, 0), "an axis that is one longer does not tell it"
     both = SizeHistory()
