@@ -1,12 +1,25 @@
-"""Magnitudes that a program's plans reach in full precision, on the inputs of a run, over every step of its loops."""
+"""Calibration of a model in half precision: magnitudes that its tensors reach in runs in full precision."""
 
 from __future__ import annotations
 
-from typing import Any
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
-from ..model.calibration import measure
+from ..model.calibration import Calibration, measure
+from ..model.compiled import Compiled
+from ..model.feeds import ShapeKey, shape_key
+from ..model.random_inputs import random_feeds
+from ..runtime.execution.ports import Feed
 from ..runtime.execution.weight_pool import WeightPool
-from .steps import Observer, PlanStep
+from ..runtime.memory.tensor import Tensor
+from .resources import DeviceResources
+from .steps import Observer, PlanStep, RunRecord
+
+if TYPE_CHECKING:
+    from ..model.model import Model
+    from ..runtime.execution.attachment import Target
 
 
 class RangeObserver(Observer):
@@ -22,3 +35,77 @@ class RangeObserver(Observer):
     def before_plan(self, step: PlanStep, feeds: dict[str, Any], around: tuple[int, ...]) -> None:
         for node, magnitude in measure(step.device, step.executor.plan, self._pool, feeds).items():
             self.magnitudes[node] = max(self.magnitudes.get(node, 0.0), magnitude)
+
+
+class Calibrator:
+    """Measures the magnitudes that a model's plans depend on, and compiles plans by them.
+
+    Not thread-safe: the engine's lock guards it.
+    """
+
+    def __init__(self, model: Model, calibration: Calibration, resources: DeviceResources) -> None:
+        self.is_assumed = False  #: a plan is based on random inputs, until a run has real ones
+        self._model = model
+        self._calibration = calibration
+        self._resources = resources
+
+    def compile(
+        self, key: ShapeKey, shapes: Mapping[str, tuple[int, ...]], feeds: Mapping[str, Feed] | None
+    ) -> Compiled:
+        """Return the plan of a key by the magnitudes recorded so far; what they do not cover is measured first."""
+        start = time.perf_counter()
+        if self._calibration.is_new:
+            self._record(self.measure_plan(shapes, feeds), assumed=feeds is None)
+        compiled = self._model.compile(key, shapes, self._resources.device.profile)
+        precision = compiled.plan.facts.precision
+        assert precision is not None, "the plan is in half precision"
+        if not self._calibration.covers(precision.measured):
+            self._record(self.measure_plan(shapes, feeds), assumed=feeds is None)
+            compiled = self._model.compile(key, shapes, self._resources.device.profile)
+        return replace(compiled, milliseconds=(time.perf_counter() - start) * 1e3)
+
+    def renew(self, measure_run: Callable[[], Mapping[str, float]]) -> bool:
+        """Record the magnitudes of a run on real inputs and forget those of random ones.
+
+        Return whether plans that were compiled before may need other types.
+        """
+        before = self._calibration.option()
+        self.is_assumed = False
+        self._calibration.forget_assumed()
+        self._record(measure_run(), assumed=False)
+        return self._calibration.option() != before
+
+    def _record(self, magnitudes: Mapping[str, float], *, assumed: bool) -> None:
+        """Add the magnitudes of a run; ``assumed``: its inputs were random."""
+        self._calibration.add(magnitudes, assumed=assumed)
+        self.is_assumed = self.is_assumed or assumed
+
+    def measure_plan(self, shapes: Mapping[str, tuple[int, ...]], feeds: Mapping[str, Feed] | None) -> dict[str, float]:
+        """Run the plan in full precision once, on random inputs without ``feeds``, and return its magnitudes."""
+        key = shape_key(self._model.header, shapes, self._model.dynamic)
+        device = self._resources.device
+        plan = self._model.compile_reference(key, shapes, device.profile).plan
+        if feeds is None:
+            arrays = random_feeds(self._model.header, shapes)
+        else:
+            arrays = {name: feed.numpy() if isinstance(feed, Tensor) else feed for name, feed in feeds.items()}
+        pool = self._resources.weights()  # later plans do not use it
+        try:
+            return measure(device, plan, pool, arrays)
+        finally:
+            pool.close()
+
+    def measure_steps(self, feeds: Mapping[str, Feed], cpu_options: Mapping[str, Any] | None) -> dict[str, float]:
+        """Run the program in full precision once and return its magnitudes; its weights are freed afterwards."""
+        from .program import Program
+
+        pool = self._resources.weights()
+        reference = Program(self._model, self._resources, cpu_options, pool=pool)
+        ranges = RangeObserver(pool)
+        try:
+            outputs: dict[str, Target] = {port.name: "cpu" for port in self._model.header.outputs}
+            reference.run(feeds, outputs, RunRecord(observer=ranges))
+        finally:
+            reference.close()
+            pool.close()
+        return ranges.magnitudes

@@ -1,42 +1,32 @@
 """A model on one device: plans that are kept loaded, and the program of a model that takes several steps.
 
 A model is a program.  Where it is a single plan for the current shapes, the program is that one step: a new shape gets
-a new plan, a known one reuses its plan.  Where the compiler refuses that, the steps are chosen while they run
-(:mod:`.program`).  Only :meth:`WgpuEngine._as_one_plan` decides between the two.
+a new plan, a known one reuses its plan (:mod:`.loaded_plans`).  Where the compiler refuses that, the steps are chosen
+while they run (:mod:`.program`).  :mod:`.one_plan` decides between the two; :mod:`.calibrate` measures what plans in
+half precision depend on.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ..model.calibration import Calibration, measure
-from ..model.compiled import Compiled
-from ..model.feeds import ShapeKey, shape_key
-from ..model.random_inputs import random_feeds
+from ..model.feeds import shape_key
 from ..plans.placement import Placement, of_plan
 from ..runtime.device.device import Device
 from ..runtime.execution.attachment import Target
-from ..runtime.execution.executor import Executor
 from ..runtime.execution.ports import Feed
 from ..runtime.execution.timing import Profile
-from ..runtime.memory.tensor import Tensor
-from ..runtime.plan.errors import (
-    REFUSALS,
-    ClosedError,
-    InputError,
-    NotKnownError,
-    UnsupportedError,
-)
+from ..runtime.plan.errors import ClosedError, InputError, UnsupportedError
 from ..runtime.plan.plan import Plan
-from .calibrate import RangeObserver
+from .calibrate import Calibrator
+from .loaded_plans import LoadedPlans, Ready
+from .one_plan import OnePlanDecision
 from .plan_source import PlanSource
-from .resources import DeviceResources, KeyStats, SessionStats
+from .resources import DeviceResources
 from .steps import Env, Observer, PlanStep, RunRecord
 from .values import RuntimeValue
 
@@ -47,31 +37,13 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: Number of concrete input shapes cached with their plan, or as those of a program of several steps
-SEEN_SHAPES = 256
-
-#: Names and concrete shapes of the inputs, in the order of the feeds
-Shapes = tuple[tuple[str, tuple[int, ...]], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Ready:
-    """A plan with its executor."""
-
-    key: ShapeKey
-    text: str  #: the key as text
-    compiled: Compiled
-    executor: Executor
-    stats: KeyStats
-
 
 class WgpuEngine:
     """Runs the plans of a source on one device.  Thread-safe.
 
-    ``plans`` are kept loaded; the least recently used is evicted, its weights stay.  ``checked`` keeps bounds checks of
-    shaders that this process has generated, None only those on software drivers; all other shaders keep them anyway.
-    ``cpu_options`` are the session options of the provider cpu, which runs the nodes that the compiler refuses; None
-    disables it.  ``poison`` is for tests of kernels (see :class:`Executor`).
+    ``plans`` are kept loaded; the least recently used is evicted, its weights stay.  ``cpu_options`` are the session
+    options of the provider cpu, which runs the nodes that the compiler refuses; None disables it.  The other options
+    are those of :class:`DeviceResources`.
     """
 
     def __init__(
@@ -85,41 +57,35 @@ class WgpuEngine:
         cpu_options: Mapping[str, Any] | None = None,
         poison: bool = False,
     ) -> None:
-        if plans < 1:
-            raise InputError(f"a session keeps at least one plan, not {plans}")
         self.source = source
         self.model: Model | None = source.as_model()
         self.cpu_options = cpu_options
-        self.stats = SessionStats()
-        self.last: Ready | None = None  #: the plan that ran last
-        self._always_in_steps = source.header.refused > 0
-        self.ran_steps = self._always_in_steps  #: the latest run takes several steps, or every run does
+        self.resources = DeviceResources(source, device, checked=checked, use_native=use_native, poison=poison)
+        self.stats = self.resources.stats
+        self._decision = OnePlanDecision(source)
+        self._plans = LoadedPlans(self.resources, plans)
+        calibration = None if self.model is None else self.model.calibration
+        self._calibrator: Calibrator | None = None  #: None where plans do not depend on magnitudes
+        if self.model is not None and calibration is not None:
+            self._calibrator = Calibrator(self.model, calibration, self.resources)
+        self.ran_steps = self._decision.never  #: the latest run takes several steps, or every run does
         self._limit = plans
-        self._ready: OrderedDict[ShapeKey, Ready] = OrderedDict()
-        self._seen: dict[Shapes, Ready] = {}
-        self._in_steps: set[Shapes] = set()  #: input shapes for which the model is no single plan
         self._program: Program | None = None
         self._lock = threading.RLock()
         self._closed = False
-        self._assumed = False  #: the calibration is based on random inputs
-
-        def attach(device: Device) -> DeviceResources:
-            keep_checks = device.profile.kind == "cpu" if checked is None else checked
-            return DeviceResources(
-                source,
-                device,
-                self.stats,
-                checked=keep_checks,
-                use_native=use_native,
-                poison=poison,
-            )
-
-        self._attach = attach
-        self.resources = attach(device)
 
     @property
     def device(self) -> Device:
         return self.resources.device
+
+    @property
+    def last(self) -> Ready | None:
+        """The plan that was used last."""
+        return self._plans.last
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClosedError("the session is closed")
 
     # -- runs --------------------------------------------------------------------------------------------------------
 
@@ -130,23 +96,29 @@ class WgpuEngine:
             ready = self._as_one_plan(self._find, shapes, feeds)
             if ready is None:
                 return self._run_steps(feeds, targets, RunRecord())
-            self.ran_steps = False
             start = time.perf_counter()
             try:
                 results = ready.executor.run(feeds, targets)
             except ClosedError:
                 # Another thread's new shape may have evicted this plan in between; it is rebuilt then.
-                if self._closed or self._ready.get(ready.key) is ready:
+                if self._closed or ready in self._plans:
                     raise
                 continue
-            self.stats.last_run_ms = (time.perf_counter() - start) * 1e3
+            calls = len(ready.compiled.plan.calls)
+            self._note_run(start, RunRecord(["wgpu"] if calls else [], calls))
+            self.ran_steps = False
             ready.stats.runs += 1
             return results
+
+    def _note_run(self, start: float, record: RunRecord) -> None:
+        stats = self.stats
+        stats.last_run_ms = (time.perf_counter() - start) * 1e3
+        stats.steps, stats.calls, stats.crossings = record.steps, record.calls, record.crossings
 
     def try_replay(self, feeds: Mapping[str, Any], targets: Mapping[str, Any]) -> dict[str, Any] | None:
         """Replay the last run if its inputs and outputs were these tensors, checked then; return None otherwise."""
         ready = self.last
-        if ready is None or self._assumed or self.ran_steps:
+        if ready is None or self.ran_steps or self._is_assumed:
             return None
         start = time.perf_counter()
         results = ready.executor.try_replay(feeds, targets)
@@ -195,42 +167,22 @@ class WgpuEngine:
 
     def _shapes_of(self, feeds: Mapping[str, Feed]) -> dict[str, tuple[int, ...]]:
         """Return the shapes that choose a plan; none for a program of several steps, whose feeds may be sequences."""
-        return {} if self._always_in_steps else {name: feed.shape for name, feed in feeds.items()}
+        return {} if self._decision.never else {name: feed.shape for name, feed in feeds.items()}
 
     # -- one step or several -------------------------------------------------------------------------------------------
 
     def _as_one_plan(
         self, get: Callable[[Any, Any], T], shapes: Mapping[str, tuple[int, ...]], feeds: Mapping[str, Feed] | None
     ) -> T | None:
-        """Return the result of ``get`` for the plan of these shapes; None where the model is a program of several
-        steps.
-
-        Raises what the compiler raises where several steps would not help either.
-        """
-        if self._always_in_steps:
-            return None
-        key = tuple(shapes.items()) if self._in_steps else None
-        if key in self._in_steps:
-            return None
-        try:
-            return get(shapes, feeds)
-        except REFUSALS as error:
-            helps = self.cpu_options is not None or isinstance(error, (NotKnownError, UnsupportedError))
-            if self.model is None or not helps:
-                raise
-        if len(self._in_steps) >= SEEN_SHAPES:
-            self._in_steps.clear()
-        self._in_steps.add(tuple(shapes.items()))
-        return None
+        """Return the result of ``get`` for the plan of these shapes; None for a program of several steps."""
+        return self._decision.attempt(get, shapes, feeds, has_cpu=self.cpu_options is not None)
 
     def _run_steps(self, feeds: Mapping[str, Feed], targets: Mapping[str, Target], record: RunRecord) -> dict[str, Any]:
-        if self._closed:
-            raise ClosedError("the session is closed")
+        self._check_open()
         self.ran_steps = True
         start = time.perf_counter()
         results = self.program.run(feeds, targets, record)
-        self.stats.last_run_ms = (time.perf_counter() - start) * 1e3
-        self.stats.steps, self.stats.crossings = record.steps, record.crossings
+        self._note_run(start, record)
         return results
 
     @property
@@ -290,6 +242,10 @@ class WgpuEngine:
             return self.last
         return self.ready(self.shapes(shapes))
 
+    def prepare(self, shapes: Mapping[str, Sequence[int]] | None) -> bool:
+        """Compile the plan for ``shapes``, or the declared ones; return False for a program of several steps."""
+        return self._as_one_plan(self.ready, self.shapes(shapes), None) is not None
+
     def ready(self, shapes: Mapping[str, Sequence[int]], feeds: Mapping[str, Feed] | None = None) -> Ready:
         """Return the plan for these shapes with its executor: the loaded one, or a new one.
 
@@ -298,138 +254,55 @@ class WgpuEngine:
         """
         key = shape_key(self.source.header, shapes, self.source.dynamic)
         with self._lock:
-            if self._closed:
-                raise ClosedError("the session is closed")
-            ready = self._ready.get(key)
+            self._check_open()
+            ready = self._plans.find(key)
             if ready is None:
-                ready = self._make(key, {name: tuple(shape) for name, shape in shapes.items()}, feeds)
-                self.stats.last_key, self.last = ready.text, ready
-            else:
-                self._use(ready)
+                sizes = {name: tuple(shape) for name, shape in shapes.items()}
+                if self._calibrator is None:
+                    compiled = self.source.compile(key, sizes, self.device.profile)
+                else:
+                    compiled = self._calibrator.compile(key, sizes, feeds)
+                ready = self._plans.load(key, compiled)
             return ready
 
     def _find(self, shapes: dict[str, tuple[int, ...]], feeds: Mapping[str, Feed]) -> Ready:
         """Return the plan for a run, as :meth:`ready` does, without checking known shapes again."""
         quick = tuple(shapes.items())
         with self._lock:
-            if self._assumed:  # the plan is based on random inputs; now there are real ones
+            if self._is_assumed:  # the plan is based on random inputs; now there are real ones
                 self.calibrate(feeds)
-            ready = self._seen.get(quick)
+            ready = self._plans.find_seen(quick)
             if ready is None:
-                ready = self._seen[quick] = self.ready(shapes, feeds)
-                if len(self._seen) > SEEN_SHAPES:
-                    del self._seen[next(iter(self._seen))]
-                return ready
-            self._use(ready)
+                ready = self.ready(shapes, feeds)
+                self._plans.note(quick, ready)
             return ready
 
-    def _use(self, ready: Ready) -> None:
-        self.stats.hits += 1
-        self._ready.move_to_end(ready.key)
-        self.stats.last_key, self.last = ready.text, ready
-
-    def _make(self, key: ShapeKey, shapes: Mapping[str, tuple[int, ...]], feeds: Mapping[str, Feed] | None) -> Ready:
-        compiled = self._compile(key, shapes, feeds)
-        while len(self._ready) >= self._limit:  # before the new one allocates memory
-            self._drop(self._ready.popitem(last=False)[1])
-            self.stats.evictions += 1
-        start = time.perf_counter()
-        executor = self.resources.executor(compiled)
-        prepare_ms = (time.perf_counter() - start) * 1e3
-        stats = KeyStats(compiled.milliseconds, compiled.from_disk, prepare_ms)
-        self.stats.keys[str(key)] = stats
-        self._ready[key] = ready = Ready(key, str(key), compiled, executor, stats)
-        return ready
-
-    def _compile(
-        self, key: ShapeKey, shapes: Mapping[str, tuple[int, ...]], feeds: Mapping[str, Feed] | None
-    ) -> Compiled:
-        calibration = None if self.model is None else self.model.calibration
-        if calibration is None:
-            return self.source.compile(key, shapes, self.device.profile)
-        start = time.perf_counter()
-        if calibration.is_new:
-            self._take_in(self._measure_plan(shapes, feeds), assumed=feeds is None)
-        compiled = self.source.compile(key, shapes, self.device.profile)
-        precision = compiled.plan.facts.precision
-        assert precision is not None, "the plan is in half precision"
-        if not calibration.covers(precision.measured):
-            self._take_in(self._measure_plan(shapes, feeds), assumed=feeds is None)
-            compiled = self.source.compile(key, shapes, self.device.profile)
-        return replace(compiled, milliseconds=(time.perf_counter() - start) * 1e3)
-
-    def _drop(self, ready: Ready) -> None:
-        for shapes in [shapes for shapes, other in self._seen.items() if other is ready]:
-            del self._seen[shapes]
-        ready.executor.close()
-
     # -- half precision ------------------------------------------------------------------------------------------------
+
+    @property
+    def _is_assumed(self) -> bool:
+        return self._calibrator is not None and self._calibrator.is_assumed
 
     def calibrate(self, feeds: Mapping[str, Feed]) -> None:
         """Record the magnitudes of a run with ``feeds``; plans that now need other types are rebuilt on their next use.
 
         Raises :class:`InputError` where plans do not depend on calibration.
         """
-        calibration = self._calibration
-        with self._lock:
-            if self._closed:
-                raise ClosedError("the session is closed")
-            before = calibration.option()
-            self._assumed = False
-            calibration.forget_assumed()
-            shapes = {name: tuple(feed.shape) for name, feed in feeds.items()}
-            magnitudes = self._as_one_plan(self._measure_plan, shapes, feeds)
-            self._take_in(self._measure_steps(feeds) if magnitudes is None else magnitudes, assumed=False)
-            if calibration.option() != before:
-                while self._ready:
-                    self._drop(self._ready.popitem()[1])
-                self.last = None
-
-    @property
-    def _calibration(self) -> Calibration:
-        calibration = None if self.model is None else self.model.calibration
-        if calibration is None:
+        calibrator = self._calibrator
+        if calibrator is None:
             raise InputError(
                 "the session has no precision to calibrate", hint="set SessionOptions.precision = 'float16'"
             )
-        return calibration
+        shapes = {name: tuple(feed.shape) for name, feed in feeds.items()}
 
-    def _take_in(self, magnitudes: Mapping[str, float], *, assumed: bool) -> None:
-        """Add the magnitudes of a run; ``assumed``: its inputs were random."""
-        self._calibration.add(magnitudes, assumed=assumed)
-        self._assumed = self._assumed or assumed
+        def measure_run() -> dict[str, float]:
+            magnitudes = self._as_one_plan(calibrator.measure_plan, shapes, feeds)
+            return calibrator.measure_steps(feeds, self.cpu_options) if magnitudes is None else magnitudes
 
-    def _measure_plan(
-        self, shapes: Mapping[str, tuple[int, ...]], feeds: Mapping[str, Feed] | None
-    ) -> dict[str, float]:
-        """Run the plan in full precision once, on random inputs without ``feeds``, and return its magnitudes."""
-        assert self.model is not None, "plans depend on a calibration"
-        key = shape_key(self.source.header, shapes, self.source.dynamic)
-        plan = self.model.compile_reference(key, shapes, self.device.profile).plan
-        if feeds is None:
-            arrays = random_feeds(self.source.header, shapes)
-        else:
-            arrays = {name: feed.numpy() if isinstance(feed, Tensor) else feed for name, feed in feeds.items()}
-        pool = self.resources.weights()  # later plans do not use it
-        try:
-            return measure(self.device, plan, pool, arrays)
-        finally:
-            pool.close()
-
-    def _measure_steps(self, feeds: Mapping[str, Feed]) -> dict[str, float]:
-        """Run the program in full precision once and return its magnitudes; its weights are freed afterwards."""
-        from .program import Program
-
-        assert self.model is not None, "plans depend on a calibration"
-        pool = self.resources.weights()
-        reference = Program(self.model, self.resources, self.cpu_options, pool=pool)
-        ranges = RangeObserver(pool)
-        try:
-            reference.run(feeds, self._all_outputs(), RunRecord(observer=ranges))
-        finally:
-            reference.close()
-            pool.close()
-        return ranges.magnitudes
+        with self._lock:
+            self._check_open()
+            if calibrator.renew(measure_run):
+                self._plans.clear()
 
     # -- the end -------------------------------------------------------------------------------------------------------
 
@@ -437,10 +310,9 @@ class WgpuEngine:
         """Restart on another device and discard plans and weights of the old one."""
         self._close_program()
         with self._lock:
-            if self._closed:
-                raise ClosedError("the session is closed")
-            self._release()
-            self.resources = self._attach(device)
+            self._check_open()
+            self._plans.clear()
+            self.resources.move_to(device)
 
     def close(self) -> None:
         """Free everything on the device.  Closing twice has no effect."""
@@ -448,7 +320,8 @@ class WgpuEngine:
         with self._lock:
             if not self._closed:
                 self._closed = True
-                self._release()
+                self._plans.clear()
+                self.resources.close()
                 self.source.close()
 
     def _close_program(self) -> None:
@@ -457,11 +330,3 @@ class WgpuEngine:
             program, self._program = self._program, None
         if program is not None:
             program.close()
-
-    def _release(self) -> None:
-        for ready in self._ready.values():
-            ready.executor.close()
-        self._ready.clear()
-        self._seen.clear()
-        self.last = None
-        self.resources.close()

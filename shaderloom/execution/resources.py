@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -33,47 +34,62 @@ class SessionStats:
     misses: int = 0
     disk_hits: int = 0  #: misses served by the disk cache
     evictions: int = 0
-    compile_ms: float = 0.0  #: of all keys
+    compile_ms: float = 0.0  #: of all plans
+    prepare_ms: float = 0.0  #: of all plans
     last_key: str = ""
     last_run_ms: float = 0.0
     keys: dict[str, KeyStats] = field(default_factory=dict)
-    #: of the last run of a program of several steps: kinds of its steps, and values that crossed providers
+    #: of the last run: kinds of its steps, calls on the device, and values that crossed providers
     steps: list[str] = field(default_factory=list)
+    calls: int = 0
     crossings: list[Any] = field(default_factory=list)
 
 
 class DeviceResources:
     """A device with the weights, the staging memory and the statistics of one session.
 
-    ``checked`` keeps bounds checks of shaders that this process has generated.  ``poison`` makes executors overwrite
-    activations before each run (see :class:`Executor`).
+    ``checked`` keeps bounds checks of shaders that this process has generated, None only those on software drivers; all
+    other shaders keep them anyway.  ``poison`` makes executors overwrite activations before each run (see
+    :class:`Executor`).
     """
+
+    device: Device
+    account: MemoryAccount
+    staging: StagingPool
+    pool: WeightPool
 
     def __init__(
         self,
         source: PlanSource,
         device: Device,
-        stats: SessionStats,
         *,
-        checked: bool,
-        use_native: bool | None,
-        poison: bool,
+        checked: bool | None = None,
+        use_native: bool | None = None,
+        poison: bool = False,
     ) -> None:
-        self.device = device
-        self.stats = stats
-        self.account = MemoryAccount(source.caps.device_memory)
-        self.staging = StagingPool(device, self.account)
+        self.stats = SessionStats()
         self._source = source
         self._checked = checked
         self._use_native = use_native
         self._poison = poison
+        self._attach(device)
+
+    def _attach(self, device: Device) -> None:
+        self.device = device
+        self.account = MemoryAccount(self._source.caps.device_memory)
+        self.staging = StagingPool(device, self.account)
         self.pool = WeightPool(
             device,
-            source.sources,
+            self._source.sources,
             self.account,
-            caps=source.caps,
-            progress=partial(source.progress, "loading weights"),
+            caps=self._source.caps,
+            progress=partial(self._source.progress, "loading weights"),
         )
+
+    def move_to(self, device: Device) -> None:
+        """Free what is on the device, and start again on another one."""
+        self.close()
+        self._attach(device)
 
     def weights(self) -> WeightPool:
         """Return a weight pool for temporary plans; the caller closes it."""
@@ -84,6 +100,8 @@ class DeviceResources:
 
         With a weight ``pool`` of its own it is not counted: it runs for a calibration, or for observation.
         """
+        checked = self.device.profile.kind == "cpu" if self._checked is None else self._checked
+        start = time.perf_counter()
         executor = Executor(
             self.device,
             compiled.plan,
@@ -91,7 +109,7 @@ class DeviceResources:
             caps=self._source.caps,
             account=self.account,
             staging=self.staging,
-            checked=self._checked or compiled.from_disk,
+            checked=checked or compiled.from_disk,
             use_native=self._use_native,
             poison=self._poison,
             progress=partial(self._source.progress, "compiling shaders"),
@@ -100,6 +118,7 @@ class DeviceResources:
             self.stats.misses += 1
             self.stats.disk_hits += compiled.from_disk
             self.stats.compile_ms += compiled.milliseconds
+            self.stats.prepare_ms += (time.perf_counter() - start) * 1e3
         return executor
 
     def close(self) -> None:

@@ -50,6 +50,7 @@ class RunRecord:
     """Record of one run."""
 
     steps: list[str] = field(default_factory=list)  #: kinds of the executed steps
+    calls: int = 0  #: executed calls on the device
     crossings: list[Crossing] = field(default_factory=list)
     #: executed plans, in order, with the times of their calls, of a measured run; None otherwise
     measured: list[tuple[Plan, Profile]] | None = None
@@ -59,6 +60,7 @@ class RunRecord:
     def restart(self) -> None:
         """Discard the record: the run restarts."""
         self.steps.clear()
+        self.calls = 0
         self.crossings.clear()
         self.around = ()
         if self.measured is not None:
@@ -142,6 +144,7 @@ class PlanStep:
         env.update(aliased)
         if self.works:
             record.steps.append("wgpu")
+            record.calls += len(self.executor.plan.calls)
 
     def _feed(self, name: str, env: Env, record: RunRecord) -> Any:
         size_input = self.size_inputs.get(name)

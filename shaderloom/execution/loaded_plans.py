@@ -1,0 +1,90 @@
+"""Plans that stay loaded on the device of a session, by shape key."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+
+from ..model.compiled import Compiled
+from ..model.feeds import ShapeKey
+from ..runtime.execution.executor import Executor
+from ..runtime.plan.errors import InputError
+from .one_plan import SEEN_SHAPES, Shapes
+from .resources import DeviceResources, KeyStats
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """A plan with its executor."""
+
+    key: ShapeKey
+    text: str  #: the key as text
+    compiled: Compiled
+    executor: Executor
+    stats: KeyStats
+
+
+class LoadedPlans:
+    """Plans with their executors; the least recently used is evicted, its weights stay.
+
+    A run finds its plan by its concrete shapes, which were checked when they were new, without computing a key.  Not
+    thread-safe: the engine's lock guards it.
+    """
+
+    def __init__(self, resources: DeviceResources, limit: int) -> None:
+        if limit < 1:
+            raise InputError(f"a session keeps at least one plan, not {limit}")
+        self.last: Ready | None = None  #: the plan that was used last
+        self._resources = resources
+        self._stats = resources.stats
+        self._limit = limit
+        self._ready: OrderedDict[ShapeKey, Ready] = OrderedDict()
+        self._seen: dict[Shapes, Ready] = {}
+
+    def __contains__(self, ready: Ready) -> bool:
+        return self._ready.get(ready.key) is ready
+
+    def find(self, key: ShapeKey) -> Ready | None:
+        """Return the plan of a key for its next use, None if it is not loaded."""
+        return self._use(self._ready.get(key))
+
+    def find_seen(self, shapes: Shapes) -> Ready | None:
+        """Return the plan that was noted for these shapes, for its next use; None if there is none."""
+        return self._use(self._seen.get(shapes))
+
+    def _use(self, ready: Ready | None) -> Ready | None:
+        if ready is not None:
+            self._stats.hits += 1
+            self._ready.move_to_end(ready.key)
+            self._stats.last_key, self.last = ready.text, ready
+        return ready
+
+    def note(self, shapes: Shapes, ready: Ready) -> None:
+        """Note the plan of concrete shapes for :meth:`find_seen`."""
+        self._seen[shapes] = ready
+        if len(self._seen) > SEEN_SHAPES:
+            del self._seen[next(iter(self._seen))]
+
+    def load(self, key: ShapeKey, compiled: Compiled) -> Ready:
+        """Load a new plan on the device; evict others beyond the limit."""
+        while len(self._ready) >= self._limit:  # before the new one allocates memory
+            self._drop(self._ready.popitem(last=False)[1])
+            self._stats.evictions += 1
+        prepared = self._stats.prepare_ms
+        executor = self._resources.executor(compiled)
+        stats = KeyStats(compiled.milliseconds, compiled.from_disk, self._stats.prepare_ms - prepared)
+        self._stats.keys[str(key)] = stats
+        self._ready[key] = ready = Ready(key, str(key), compiled, executor, stats)
+        self._stats.last_key, self.last = ready.text, ready
+        return ready
+
+    def _drop(self, ready: Ready) -> None:
+        for shapes in [shapes for shapes, other in self._seen.items() if other is ready]:
+            del self._seen[shapes]
+        ready.executor.close()
+
+    def clear(self) -> None:
+        """Drop all plans."""
+        while self._ready:
+            self._drop(self._ready.popitem()[1])
+        self.last = None
