@@ -81,7 +81,7 @@ class ShaderloomBackend(Backend):
         try:
             with cls._session(model, device, kwargs) as session:
                 if session.get_providers() == ["wgpu"] and session.default_shapes():
-                    session.prepare()
+                    return session.prepare()
         except ShaderloomError:
             return False
         return True

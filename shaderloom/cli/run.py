@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..runtime.plan.errors import ShapeError, UnsupportedError
 from .common import parse_dynamic, parse_pairs, parse_shapes, print_json, readable_errors, unwritable
 from .options import (
     CacheOption,
@@ -69,53 +68,33 @@ def command(
         if f16:
             session.calibrate(feeds)
         names = [port.name for port in session.get_outputs()]
-        start = time.perf_counter()
-        try:
-            session.prepare({name: array.shape for name, array in feeds.items()})
-            is_one_plan = True
-        except (ShapeError, UnsupportedError):
-            # In stages, or partly on the host: the first run compiles it, or says what is wrong.
-            session.run(names, feeds)
-            is_one_plan = False
-        first_ms = (time.perf_counter() - start) * 1e3
+        if not session.prepare({name: array.shape for name, array in feeds.items()}):
+            session.run(names, feeds)  # several steps are compiled by the first run, which depends on the inputs
         times = []
         for index in range(repeat):
             report(f"run {index + 1} of {repeat}", index, repeat)
             start = time.perf_counter()
             results = session.run(names, feeds)
             times.append((time.perf_counter() - start) * 1e3)
-        facts = session.report() if is_one_plan else _facts_of_stages(session, feeds, first_ms)
+        device_name, stats = session.device.name, session.stats
     if output is not None:
         keep_model(output, model)
         _save(output, dict(zip(names, results)))
     summary = {
-        "device": facts["device"],
+        "device": device_name,
         "inputs": [_describe(name, array) for name, array in feeds.items()],
         "outputs": [_describe(name, array) for name, array in zip(names, results)],
-        "compile_ms": facts["compile_ms"],
-        "from_disk": facts["from_disk"],
-        "prepare_ms": facts["prepare_ms"],
-        "stages": facts.get("stages", 1),
+        "compile_ms": stats.compile_ms,
+        "from_disk": stats.misses == stats.disk_hits,
+        "prepare_ms": stats.prepare_ms,
+        "stages": stats.steps.count("wgpu"),
         "run_ms": sorted(times)[len(times) // 2],
-        "calls": facts["calls"],
+        "calls": stats.calls,
     }
     if as_json:
         print_json(summary)
     else:
         _print(summary)
-
-
-def _facts_of_stages(session: Any, feeds: dict[str, np.ndarray], first_ms: float) -> dict[str, Any]:
-    """Return the session's report for a model of several plans; compiling them is part of the first run."""
-    profiles = [profile for _, profile in session.profile_stages(feeds)]
-    return {
-        "device": session.device.name,
-        "compile_ms": first_ms,
-        "from_disk": False,
-        "prepare_ms": None,
-        "stages": len(profiles),
-        "calls": sum(len(profile.calls) for profile in profiles),
-    }
 
 
 def _save(path: Path, results: dict[str, np.ndarray]) -> None:
@@ -157,16 +136,11 @@ def _print(summary: dict[str, Any]) -> None:
     for row in summary["outputs"]:
         if row["not_finite"]:
             echo(f"{row['name']}: {row['not_finite']} of {math.prod(row['shape'])} elements are not finite")
-    run = f"{summary['run_ms']:.2f} ms a run on {summary['device']}"
-    if summary["prepare_ms"] is None:
-        text = (
-            f"{summary['calls']} calls in {summary['stages']} stages, {run}; "
-            f"compiled during a first run of {summary['compile_ms']:.0f} ms"
-        )
-    else:
-        source = "from the disk cache" if summary["from_disk"] else "compiled"
-        text = (
-            f"{summary['calls']} calls, {run}; plan {source} in {summary['compile_ms']:.0f} ms, "
-            f"device prepared in {summary['prepare_ms']:.0f} ms"
-        )
+    stages = "" if summary["stages"] < 2 else f" in {summary['stages']} stages"
+    plans = "plan" if summary["stages"] < 2 else "plans"
+    source = "from the disk cache" if summary["from_disk"] else "compiled"
+    text = (
+        f"{summary['calls']} calls{stages}, {summary['run_ms']:.2f} ms a run on {summary['device']}; "
+        f"{plans} {source} in {summary['compile_ms']:.0f} ms, device prepared in {summary['prepare_ms']:.0f} ms"
+    )
     echo(text)

@@ -258,9 +258,13 @@ class InferenceSession(OrtSession):
         """Return the shape of each input as the model declares it; an empty dict if a size is not declared."""
         return dict(self._wgpu.source.default_shapes() or {})
 
-    def prepare(self, shapes: Mapping[str, Sequence[int]] | None = None) -> None:
-        """Compile for these input shapes ahead of the first run; None takes the shapes that the model declares."""
-        self._wgpu.ready(self._wgpu.shapes(shapes))
+    def prepare(self, shapes: Mapping[str, Sequence[int]] | None = None) -> bool:
+        """Compile for these input shapes ahead of the first run; None takes the shapes that the model declares.
+
+        Return whether all of the model is compiled: False for one that runs in several steps, which its first run
+        compiles, as they depend on its inputs.
+        """
+        return self._wgpu.prepare(shapes)
 
     def calibrate(self, input_feed: Mapping[str, Any]) -> None:
         """Measure the range of tensors on these inputs too, and keep in float32 what exceeds half precision.
