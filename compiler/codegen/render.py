@@ -93,11 +93,6 @@ def render(spec: KernelSpec) -> Kernel:
     wgsl = _PLACE_OF_SIZE.sub(lambda place: sizes.index(dims[place[1]]), body)
     # The helpers that a kernel needs are known only once everything else is rendered.
     wgsl = wgsl.replace(_PLACE_OF_DECLARATIONS, _declarations(spec, wide, paired, functions, hooks))
-    if len(wgsl) > MAX_WGSL_CHARACTERS:
-        raise DeviceLimitError(
-            f"a {spec.template} kernel has {len(wgsl):,} characters, more than {MAX_WGSL_CHARACTERS:,}",
-            hint="turn fusion off for this model, or raise the cap",
-        )
     bindings = tuple(
         Binding(operand.name, operand.access, element_type(operand, operand.name in wide, operand.name in paired))
         for operand in spec.operands
@@ -105,6 +100,19 @@ def render(spec: KernelSpec) -> Kernel:
     if functions.symbols:
         bindings += (Binding("symbols", "uniform", "Symbols"),)
     features = tuple(name for name in spec.features if name != LONG_WORDS or paired)
+    return _kernel(spec, wgsl, bindings, features)
+
+
+def _kernel(spec: KernelSpec, wgsl: str, bindings: tuple[Binding, ...], features: tuple[str, ...]) -> Kernel:
+    """Return the kernel with its key, a digest of all that its pipeline depends on.
+
+    Raises :class:`DeviceLimitError` for a text that no runner takes.
+    """
+    if len(wgsl) > MAX_WGSL_CHARACTERS:
+        raise DeviceLimitError(
+            f"a {spec.template} kernel has {len(wgsl):,} characters, more than {MAX_WGSL_CHARACTERS:,}",
+            hint="turn fusion off for this model, or raise the cap",
+        )
     config = tuple(sorted(asdict(spec.config).items()))
     identity: dict[str, Any] = {
         "template": spec.template,

@@ -103,11 +103,7 @@ class InferenceSession(OrtSession):
         options: Mapping[str, Any] | None = None,
         progress: Progress | None = None,
     ) -> None:
-        from ..model.model import (  # imports the compiler, which sessions of bundles do not need
-            Model,
-            locate,
-            refuse_foreign,
-        )
+        from ..model.model import Model, locate  # imports the compiler, which sessions of bundles do not need
 
         settings = sess_options or SessionOptions()
         severity = settings.log_severity_level
@@ -136,15 +132,21 @@ class InferenceSession(OrtSession):
             self._cpu = CpuEngine(path, data, settings.onnxruntime_options())
 
         ready = initialise_providers(wanted, {"wgpu": make_wgpu, "cpu": make_cpu}, severity=severity)
-        if self._engine is not None:
-            header = self._engine.source.header
-            if header.refused and self._cpu is None and self._engine.model is not None:
-                refuse_foreign(self._engine.model.imported)
-        else:
-            assert self._cpu is not None, "one provider is ready"
-            header = self._cpu.header(settings.free_dimensions, settings.free_denotations)
+        header = self._read_header(settings)
         settings.report_without_effect(ready)
         self._complete(header, ready, settings, preferred_output_location)
+
+    def _read_header(self, settings: SessionOptions) -> ModelHeader:
+        """Return the model's header; raise :class:`UnsupportedError` if no provider of the session can read a node."""
+        if self._engine is None:
+            assert self._cpu is not None, "one provider is ready"
+            return self._cpu.header(settings.free_dimensions, settings.free_denotations)
+        header, model = self._engine.source.header, self._engine.model
+        if header.refused and self._cpu is None and model is not None:
+            from ..model.model import refuse_foreign
+
+            refuse_foreign(model.imported)
+        return header
 
     def _open(
         self,
