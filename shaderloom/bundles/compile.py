@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..model.compiled import Progress
-from ..model.feeds import Dynamic, ShapeKey, shape_key
+from ..model.feeds import Dynamic, ShapeKey, complete_shapes, shape_key
 from ..model.header import HeaderPort, ModelHeader
 from ..model.model import Model
 from ..model.random_inputs import random_array
@@ -135,28 +135,14 @@ def _profile(target: str, device: Any) -> DeviceProfile:
 
 
 def _variants(model: Model, shapes: Sequence[Shapes]) -> list[_Variant]:
-    declared = {port.name: shape for port in model.header.inputs if (shape := _declared_shape(port)) is not None}
     variants: list[_Variant] = []
     for given in shapes or ({},):
-        complete = {**declared, **{name: tuple(sizes) for name, sizes in given.items()}}
-        for port in model.header.inputs:
-            if port.name not in complete:
-                raise InputError(
-                    "the model does not declare all sizes of the input as numbers",
-                    tensor=port.name,
-                    hint=f"give its shape: --shape {port.name}=...",
-                )
+        complete = complete_shapes(model.header, given)
         key = shape_key(model.header, complete, model.dynamic)
         if any(key == other.key for other in variants):
             raise InputError(f"the shapes {key} are listed twice", hint="give them once")
         variants.append(_Variant(key, complete))
     return variants
-
-
-def _declared_shape(port: HeaderPort) -> tuple[int, ...] | None:
-    """Return the port's declared shape if it is static, else None."""
-    sizes = tuple(dim for dim in port.dims or () if isinstance(dim, int))
-    return sizes if port.dims is not None and len(sizes) == len(port.dims) else None
 
 
 def _compile(model: Model, variant: _Variant, profile: DeviceProfile, writer: BundleWriter) -> Plan:

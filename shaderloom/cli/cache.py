@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import typer
 
-from .common import format_bytes, print_json, readable_errors
-from .options import DebugOption, JsonOption
+from .command import as_command
+from .common import format_bytes, print_json
+from .options import JsonOption
 from .terminal import echo
 
 app = typer.Typer(help="Look at the disk cache of compiled plans, or empty it.", no_args_is_help=True)
 
 
 @app.command("info")
-@readable_errors
-def info(as_json: JsonOption = False, debug: DebugOption = False) -> None:
+@as_command
+def info(as_json: JsonOption = False) -> None:
     """Show the cache folder and its size. SHADERLOOM_CACHE names another folder, or 'off'."""
     from ..cache import open_cache
 
@@ -33,8 +34,8 @@ def info(as_json: JsonOption = False, debug: DebugOption = False) -> None:
 
 
 @app.command("clear")
-@readable_errors
-def clear(debug: DebugOption = False) -> None:
+@as_command
+def clear() -> None:
     """Remove every entry. Plans are recompiled when they are needed."""
     from ..cache import open_cache
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -9,19 +10,9 @@ import typer
 
 from ..check.graph_instance import MAIN_GRAPH, GraphInstance
 from ..runtime.plan.errors import InputError
-from .common import parse_dynamic, parse_options, parse_pairs, parse_shapes, print_json, readable_errors, with_precision
-from .options import (
-    DebugOption,
-    DeviceOption,
-    DynamicOption,
-    HalfOption,
-    InputOption,
-    JsonOption,
-    ModelArgument,
-    OptionOption,
-    SeedOption,
-    ShapeOption,
-)
+from .command import as_command
+from .common import print_json
+from .options import CompilerOptions, DeviceOption, InputOptions, JsonOption, ModelArgument, OptionGroup
 from .session import make_feeds, open_with_cpu
 from .terminal import echo, progress
 
@@ -32,9 +23,10 @@ if TYPE_CHECKING:
     from ..check.run_check import CheckResult
 
 
-@readable_errors
-def command(
-    model: ModelArgument,
+@dataclass(frozen=True, kw_only=True)
+class CheckOptions(OptionGroup):
+    """What is compared, with what, and how closely."""
+
     against: Annotated[
         str,
         typer.Option(
@@ -42,17 +34,10 @@ def command(
             metavar="onnxruntime|reference|FILE.npz",
             help="Reference to compare with: onnxruntime, onnx's reference evaluator, or tensors by name.",
         ),
-    ] = "onnxruntime",
+    ] = "onnxruntime"
     per_node: Annotated[
         bool, typer.Option("--per-node", help="Compare every ONNX tensor that a kernel writes, not only the outputs.")
-    ] = False,
-    inputs: InputOption = None,
-    inputs_file: Annotated[
-        Path | None, typer.Option("--inputs", metavar="FILE.npz", help="Values of several inputs by name.")
-    ] = None,
-    shapes: ShapeOption = None,
-    dynamic: DynamicOption = None,
-    seed: SeedOption = 0,
+    ] = False
     tolerance: Annotated[
         float | None,
         typer.Option(
@@ -61,10 +46,10 @@ def command(
             help="Largest error over largest magnitude of a tensor. Default: 1e-4 for float32, 4e-3 for float16, 2e-2 "
             "with --f16, and four times the change by the reference's own optimisations.",
         ),
-    ] = None,
-    options: OptionOption = None,
-    f16: HalfOption = False,
-    device: DeviceOption = None,
+    ] = None
+    inputs_file: Annotated[
+        Path | None, typer.Option("--inputs", metavar="FILE.npz", help="Values of several inputs by name.")
+    ] = None
     calibration: Annotated[
         Path | None,
         typer.Option(
@@ -72,9 +57,18 @@ def command(
             metavar="FILE.npz",
             help="With --f16: calibrate on these inputs what stays float32, instead of on those that are checked.",
         ),
-    ] = None,
+    ] = None
+
+
+@as_command
+def command(
+    model: ModelArgument,
+    *,
+    check: CheckOptions,
+    inputs: InputOptions,
+    compiler: CompilerOptions,
+    device: DeviceOption = None,
     as_json: JsonOption = False,
-    debug: DebugOption = False,
 ) -> None:
     """Compare a model's results with a reference. The exit status is 1 if they differ.
 
@@ -92,7 +86,7 @@ def command(
 
       shaderloom check model.onnx --against expected.npz
     """
-    if calibration is not None and not f16:
+    if check.calibration is not None and not compiler.f16:
         raise InputError("--calibration is for half precision", hint="add --f16")
     from ..check.check import Checker
     from ..check.onnx_model import OnnxModel
@@ -101,30 +95,27 @@ def command(
 
     with progress(quiet=as_json) as report:
         source = OnnxModel(model)
-        reference = open_reference(against, source)
-        sizes = parse_dynamic(dynamic)
-        with open_with_cpu(model, device=device, dynamic=sizes, cache=False) as session:
-            values = parse_pairs(inputs, "--input")
-            given = _read_inputs(inputs_file)
-            shapes_given = {**parse_shapes(shapes), **{name: array.shape for name, array in given.items()}}
-            feeds = {**make_feeds(session, values, shapes_given, seed), **given}
+        reference = open_reference(check.against, source)
+        with open_with_cpu(model, device=device, dynamic=inputs.dynamic, cache=False) as session:
+            feeds = make_feeds(session, inputs, _read_inputs(check.inputs_file))
             chosen = session.device
-        chosen_options = with_precision(parse_options(options), f16)
-        opened = Model(model, dynamic=sizes, cache=False, options=chosen_options, keep_refused=True, progress=report)
+        opened = Model(
+            model, dynamic=inputs.dynamic, cache=False, options=compiler.chosen, keep_refused=True, progress=report
+        )
         with Checker(
             opened,
             source,
             reference,
             chosen,
             feeds,
-            tolerance=tolerance,
-            calibration=_read_inputs(calibration) or None,
+            tolerance=check.tolerance,
+            calibration=_read_inputs(check.calibration) or None,
         ) as checker:
-            result = checker.run(per_node=per_node)
+            result = checker.run(per_node=check.per_node)
     if as_json:
         print_json(to_json(result))
     else:
-        _print(result, per_node)
+        _print(result, check.per_node)
     if not result.is_close:
         raise typer.Exit(1)
 

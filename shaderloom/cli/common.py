@@ -2,42 +2,14 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import re
-import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import typer
-
-from ..runtime.plan.errors import InputError, ShaderloomError
-from .terminal import echo, echo_json
-
-
-def readable_errors(command: Callable[..., None]) -> Callable[..., None]:
-    """Turn errors into one line on standard error and exit status 1; with ``debug`` the traceback comes first."""
-
-    @functools.wraps(command)
-    def wrapper(*args: Any, **kwargs: Any) -> None:
-        try:
-            command(*args, **kwargs)
-        except (typer.Exit, typer.Abort, typer.BadParameter, BrokenPipeError):  # the reader has closed the pipe
-            raise
-        except Exception as error:  # any error: the user gets one line
-            if kwargs.get("debug"):
-                echo(traceback.format_exc(), err=True, newline=False)
-            if isinstance(error, ShaderloomError):
-                message = str(error)
-            elif isinstance(error, OSError):
-                message = refused_by_system(error)
-            else:
-                message = f"internal error: {type(error).__name__}: {error} [--debug shows where; please report it]"
-            echo("error: " + " ".join(message.split()), err=True)
-            raise typer.Exit(1) from None
-
-    return wrapper
+from ..runtime.plan.errors import InputError
+from .terminal import echo_json
 
 
 def refused_by_system(error: OSError) -> str:
@@ -101,11 +73,6 @@ def parse_options(texts: Sequence[str] | None) -> dict[str, Any]:
         except ValueError:
             options[name] = value
     return options
-
-
-def with_precision(options: dict[str, Any], f16: bool) -> dict[str, Any]:
-    """Return the compiler options with the effect of ``--f16`` added."""
-    return {**options, "precision": "float16"} if f16 else options
 
 
 def print_json(value: Mapping[str, Any] | Sequence[Any]) -> None:

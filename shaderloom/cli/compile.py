@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ..runtime.plan.errors import InputError
+from .command import as_command
 from .common import (
     count_text,
     format_bytes,
@@ -16,19 +18,47 @@ from .common import (
     parse_pairs,
     parse_shapes,
     print_json,
-    readable_errors,
     unreadable,
 )
-from .options import DebugOption, DeviceOption, DynamicOption, HalfOption, JsonOption, ModelArgument
+from .options import DeviceOption, DynamicOption, HalfOption, JsonOption, ModelArgument, OptionGroup
 from .terminal import echo, progress
 
+if TYPE_CHECKING:
+    from ..runtime.bundle.manifest import Manifest
 
-@readable_errors
+
+@dataclass(frozen=True, kw_only=True)
+class BundleOptions(OptionGroup):
+    """What a bundle is for, and its form."""
+
+    target: Annotated[
+        str,
+        typer.Option(
+            "--target", metavar="web|web-software|native|this-device", help="Devices that the bundle must run on."
+        ),
+    ] = "web"
+    software: Annotated[
+        bool | None,
+        typer.Option(
+            "--software/--no-software",
+            help="Add kernels for adapters that compute on the CPU, as in a browser without a GPU. "
+            "Default: for web and native.",
+        ),
+    ] = None
+    as_zip: Annotated[bool, typer.Option("--zip", help="Write one file instead of a folder.")] = False
+    sample: Annotated[
+        bool, typer.Option("--sample", help="Run on this machine and store inputs and outputs as a self-test.")
+    ] = False
+
+
+@as_command
 def command(
     model: ModelArgument,
     output: Annotated[
         Path, typer.Option("-o", "--output", metavar="NAME.shaderbundle", help="Where to write the bundle.")
     ],
+    *,
+    bundle: BundleOptions,
     shapes: Annotated[
         list[str] | None,
         typer.Option(
@@ -38,25 +68,7 @@ def command(
         ),
     ] = None,
     dynamic: DynamicOption = None,
-    target: Annotated[
-        str,
-        typer.Option(
-            "--target", metavar="web|web-software|native|this-device", help="Devices that the bundle must run on."
-        ),
-    ] = "web",
-    software: Annotated[
-        bool | None,
-        typer.Option(
-            "--software/--no-software",
-            help="Add kernels for adapters that compute on the CPU, as in a browser without a GPU. "
-            "Default: for web and native.",
-        ),
-    ] = None,
     f16: HalfOption = False,
-    as_zip: Annotated[bool, typer.Option("--zip", help="Write one file instead of a folder.")] = False,
-    sample: Annotated[
-        bool, typer.Option("--sample", help="Run on this machine and store inputs and outputs as a self-test.")
-    ] = False,
     inputs: Annotated[
         list[str] | None,
         typer.Option(
@@ -65,7 +77,6 @@ def command(
     ] = None,
     device: DeviceOption = None,
     as_json: JsonOption = False,
-    debug: DebugOption = False,
 ) -> None:
     """Compile a model to a bundle that runs without the compiler, from Python and in a browser.
 
@@ -79,7 +90,7 @@ def command(
 
       shaderloom compile bert.onnx -o bert.shaderbundle --shape ids=1x128 --dynamic sequence=1:512
     """
-    if inputs and not (sample or f16):
+    if inputs and not (bundle.sample or f16):
         raise InputError("--input is for samples and for the ranges of half precision", hint="add --sample or --f16")
     from ..bundles.compile import compile_bundle
 
@@ -89,16 +100,25 @@ def command(
             output,
             shapes=split_shapes(shapes),
             dynamic=parse_dynamic(dynamic),
-            target=target,
-            software=software,
-            as_zip=as_zip,
-            sample=sample,
             sample_inputs=_read_inputs(parse_pairs(inputs, "--input")),
             device=device,
             precision="float16" if f16 else "float32",
             progress=report,
+            **asdict(bundle),
         )
-    summary: dict[str, Any] = {
+    summary = _summary(output, manifest)
+    if as_json:
+        print_json(summary)
+        return
+    echo(
+        f"{output}: {count_text(len(manifest.plans), 'plan')}, {count_text(summary['shaders'], 'shader')}, "
+        f"{count_text(summary['weights'], 'weight')} "
+        f"({format_bytes(summary['weight_bytes'])}), {format_bytes(summary['bytes'])} in all"
+    )
+
+
+def _summary(output: Path, manifest: Manifest) -> dict[str, Any]:
+    return {
         "path": str(output),
         "target": manifest.target,
         "plans": [{name: list(dims) for name, dims in plan.shapes.items()} for plan in manifest.plans],
@@ -110,14 +130,6 @@ def command(
         "features": list(manifest.features),
         "limits": dict(manifest.limits),
     }
-    if as_json:
-        print_json(summary)
-        return
-    echo(
-        f"{output}: {count_text(len(manifest.plans), 'plan')}, {count_text(summary['shaders'], 'shader')}, "
-        f"{count_text(summary['weights'], 'weight')} "
-        f"({format_bytes(summary['weight_bytes'])}), {format_bytes(summary['bytes'])} in all"
-    )
 
 
 def split_shapes(texts: Sequence[str] | None) -> list[dict[str, tuple[int, ...]]]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from .common import format_bytes, print_json, readable_errors
-from .options import DebugOption, JsonOption
+from .command import as_command
+from .common import format_bytes, print_json
+from .options import JsonOption
 from .terminal import echo
 
 
-@readable_errors
-def command(as_json: JsonOption = False, debug: DebugOption = False) -> None:
+@as_command
+def command(as_json: JsonOption = False) -> None:
     """List the adapters, best first; the first is used unless --device or SHADERLOOM_ADAPTER says otherwise.
 
     [bold]Examples[/bold]

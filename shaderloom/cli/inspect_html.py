@@ -25,19 +25,20 @@ def write_report(
     Raises :class:`InputError` if the file cannot be written or the session runs another plan.
     """
     from ..inspect.report.page import render_report
-    from ..plans.profiling import summarise, symbol_values
+    from ..plans.profiling import summarise_stages
     from ..runtime.execution.roofline import measure_roofline
 
     if session is None:
         text = render_report(inspected)
     else:
         feeds = feeds or {}
-        if session.plan_for(feeds).key != inspected.plan.key:
-            raise InputError("the session runs another plan than the one that is inspected", hint="leave --profile out")
         session.run(None, feeds)  # the first run includes one-time costs
-        profiles = [session.profile(feeds) for _ in range(3)]
+        key = inspected.plan.key
+        runs = [[run for run in session.profile_stages(feeds) if run[0].key == key] for _ in range(3)]
+        if not all(runs):
+            raise InputError("the session runs another plan than the one that is inspected", hint="leave --profile out")
         roofline = measure_roofline(session.device)
-        result = summarise(session.plan_for(feeds), profiles, symbol_values(inspected.plan, feeds), roofline)
+        result = summarise_stages(runs, roofline)
         text = render_report(inspected, device=session.device.name, profile=result, roofline=roofline)
     try:
         path.write_text(text, encoding="utf-8")

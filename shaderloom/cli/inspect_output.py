@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ..plans.placement import count_placements
 from ..runtime.plan.dimension import dim_text
 from ..runtime.plan.errors import InputError
-from .common import format_bytes, print_json
+from .common import count_text, format_bytes, print_json
 from .terminal import echo
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def print_placement(view: ProgramView, as_json: bool) -> None:
         echo(f"{row.provider:6}  {row.node:{min(width, 48)}}  {operator:20}  {row.reason}".rstrip())
     echo(f"\n{count_placements(view.placements)}")
     if view.steps:
-        echo(f"a run takes {len(view.steps)} steps: {', '.join(view.steps)}")
+        echo(f"a run takes {count_text(len(view.steps), 'step')}: {', '.join(view.steps)}")
     for crossing in view.crossings:
         echo(f"  '{crossing.tensor}' goes to {crossing.to}: {format_bytes(crossing.bytes)}")
     for number, facts in enumerate(view.precision, 1):

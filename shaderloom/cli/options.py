@@ -1,39 +1,30 @@
 """Arguments and options that several commands share: one name, one value, one explanation each.
 
-A command's parameters are in the order of its help: the model, the command's own options, inputs and their shapes,
+What belongs together is an :class:`OptionGroup`, which a command takes as one parameter and which parses its texts.  A
+command's parameters are in the order of its help: the model, the command's own options, inputs and their shapes,
 options of the compiler, the device, the cache, and the output format.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+
+from .common import parse_dynamic, parse_options, parse_pairs, parse_shapes
 
 ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX file.")]
 ModelOrBundleArgument = Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX file, or a shader bundle.")]
 BundleArgument = Annotated[Path, typer.Argument(metavar="BUNDLE", help="A shader bundle: a folder or a zip.")]
 
-InputOption = Annotated[
-    list[str] | None,
-    typer.Option("--input", metavar="NAME=FILE.npy|random", help="Value of an input; repeat for more inputs."),
-]
-ShapeOption = Annotated[
-    list[str] | None,
-    typer.Option("--shape", metavar="NAME=1x3x224x224", help="Shape of an input; repeat for more inputs."),
-]
 DynamicOption = Annotated[
     list[str] | None,
     typer.Option("--dynamic", metavar="NAME=LOW:HIGH[:STEP]", help="Keep a named dimension symbolic; repeatable."),
 ]
-SeedOption = Annotated[int, typer.Option("--seed", help="Seed of random inputs.")]
 RepeatOption = Annotated[int, typer.Option("--repeat", min=1, help="Number of runs; medians are shown.")]
 
-OptionOption = Annotated[
-    list[str] | None,
-    typer.Option("--option", metavar="NAME=JSON", help="Option of the compiler, like verify=true; repeatable."),
-]
 HalfOption = Annotated[
     bool, typer.Option("--f16", help="Store weights and activations in half precision where they fit.")
 ]
@@ -50,3 +41,61 @@ DeviceOption = Annotated[
 CacheOption = Annotated[bool, typer.Option("--cache/--no-cache", help="Use the disk cache of compiled plans.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON to standard output and nothing else.")]
 DebugOption = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptionGroup:
+    """Base of the groups: each field is an option with its default."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShapeOptions(OptionGroup):
+    """Shapes of the inputs, and ranges of dimensions that stay symbolic."""
+
+    shape_texts: Annotated[
+        list[str] | None,
+        typer.Option("--shape", metavar="NAME=1x3x224x224", help="Shape of an input; repeat for more inputs."),
+    ] = None
+    dynamic_texts: DynamicOption = None
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        return parse_shapes(self.shape_texts)
+
+    @property
+    def dynamic(self) -> dict[str, tuple[int, ...]]:
+        return parse_dynamic(self.dynamic_texts)
+
+
+@dataclass(frozen=True, kw_only=True)
+class InputOptions(ShapeOptions):
+    """Inputs of a run: their shapes, and their values or a seed."""
+
+    value_texts: Annotated[
+        list[str] | None,
+        typer.Option("--input", metavar="NAME=FILE.npy|random", help="Value of an input; repeat for more inputs."),
+    ] = None
+    seed: Annotated[int, typer.Option("--seed", help="Seed of random inputs.")] = 0
+
+    @property
+    def values(self) -> dict[str, str]:
+        return parse_pairs(self.value_texts, "--input")
+
+
+OptionTexts = Annotated[
+    list[str] | None,
+    typer.Option("--option", metavar="NAME=JSON", help="Option of the compiler, like verify=true; repeatable."),
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompilerOptions(OptionGroup):
+    """Options of the compiler by name, and the precision."""
+
+    option_texts: OptionTexts = None
+    f16: HalfOption = False
+
+    @property
+    def chosen(self) -> dict[str, Any]:
+        options = parse_options(self.option_texts)
+        return {**options, "precision": "float16"} if self.f16 else options

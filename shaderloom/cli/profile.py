@@ -9,19 +9,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..runtime.plan.errors import UnsupportedError
-from .common import parse_dynamic, parse_pairs, parse_shapes, print_json, readable_errors, unwritable
+from .command import as_command
+from .common import print_json, unwritable
 from .options import (
     CacheOption,
-    DebugOption,
     DeviceOption,
-    DynamicOption,
     HalfOption,
-    InputOption,
+    InputOptions,
     JsonOption,
     ModelOrBundleArgument,
     RepeatOption,
-    SeedOption,
-    ShapeOption,
 )
 from .session import keep_model, make_feeds, open_session
 from .terminal import echo, progress
@@ -31,24 +28,21 @@ if TYPE_CHECKING:
     from ..runtime.execution.roofline import Roofline
 
 
-@readable_errors
+@as_command
 def command(
     model: ModelOrBundleArgument,
-    inputs: InputOption = None,
-    shapes: ShapeOption = None,
-    dynamic: DynamicOption = None,
-    seed: SeedOption = 0,
+    *,
     repeat: RepeatOption = 5,
     top: Annotated[int, typer.Option("--top", min=1, help="Rows of the table.")] = 30,
     trace: Annotated[
         Path | None,
         typer.Option("--trace", metavar="FILE.json", help="Write a trace that Perfetto and Chrome open."),
     ] = None,
+    inputs: InputOptions,
     f16: HalfOption = False,
     device: DeviceOption = None,
     cache: CacheOption = True,
     as_json: JsonOption = False,
-    debug: DebugOption = False,
 ) -> None:
     """Measure every kernel of a model on the device, and show the slowest first with its ONNX nodes.
 
@@ -68,11 +62,9 @@ def command(
 
     with (
         progress(quiet=as_json) as report,
-        open_session(
-            model, device=device, dynamic=parse_dynamic(dynamic), cache=cache, progress=report, f16=f16
-        ) as session,
+        open_session(model, device=device, dynamic=inputs.dynamic, cache=cache, progress=report, f16=f16) as session,
     ):
-        feeds = make_feeds(session, parse_pairs(inputs, "--input"), parse_shapes(shapes), seed)
+        feeds = make_feeds(session, inputs)
         session.run(None, feeds)  # the first run includes one-time costs
         runs = []
         for number in range(repeat):

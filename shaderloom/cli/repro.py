@@ -8,26 +8,17 @@ from typing import Annotated
 import typer
 
 from ..runtime.plan.errors import InputError
-from .common import parse_dynamic, parse_options, parse_pairs, parse_shapes, readable_errors, unwritable
-from .options import (
-    CacheOption,
-    DebugOption,
-    DeviceOption,
-    DynamicOption,
-    InputOption,
-    KernelOption,
-    ModelArgument,
-    OptionOption,
-    SeedOption,
-    ShapeOption,
-)
+from .command import as_command
+from .common import parse_options, unwritable
+from .options import CacheOption, DeviceOption, InputOptions, KernelOption, ModelArgument, OptionTexts
 from .session import keep_model, make_feeds, open_with_cpu
 from .terminal import echo, progress
 
 
-@readable_errors
+@as_command
 def command(
     model: ModelArgument,
+    *,
     output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE.py", help="Where to write the script.")],
     kernel: KernelOption = None,
     call: Annotated[
@@ -44,14 +35,10 @@ def command(
         str | None,
         typer.Option("--step", metavar="N[,N]", help="Step of the enclosing loops, from 0. Default: the first."),
     ] = None,
-    inputs: InputOption = None,
-    shapes: ShapeOption = None,
-    dynamic: DynamicOption = None,
-    seed: SeedOption = 0,
-    options: OptionOption = None,
+    inputs: InputOptions,
+    options: OptionTexts = None,
     device: DeviceOption = None,
     cache: CacheOption = True,
-    debug: DebugOption = False,
 ) -> None:
     """Write one kernel with its inputs and its result as a Python script that needs numpy and wgpu alone.
 
@@ -76,9 +63,9 @@ def command(
     if number is None and kernel is None and node is None:
         raise InputError("which kernel?", hint="give --kernel, --call or --node; inspect, profile and check name them")
     with progress() as report:
-        sizes, chosen = parse_dynamic(dynamic), parse_options(options)
-        with open_with_cpu(model, device=device, dynamic=sizes, cache=cache, options=chosen) as session:
-            feeds = make_feeds(session, parse_pairs(inputs, "--input"), parse_shapes(shapes), seed)
+        chosen = parse_options(options)
+        with open_with_cpu(model, device=device, dynamic=inputs.dynamic, cache=cache, options=chosen) as session:
+            feeds = make_feeds(session, inputs)
             report("running to the kernel", 0, 0)
             found = cut(session._wgpu, feeds, Wanted(kernel, number, node, stage, steps), title=model.name)
     try:

@@ -10,19 +10,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .common import parse_dynamic, parse_pairs, parse_shapes, print_json, readable_errors, unwritable
+from .command import as_command
+from .common import print_json, unwritable
 from .options import (
     CacheOption,
-    DebugOption,
     DeviceOption,
-    DynamicOption,
     HalfOption,
-    InputOption,
+    InputOptions,
     JsonOption,
     ModelOrBundleArgument,
     RepeatOption,
-    SeedOption,
-    ShapeOption,
 )
 from .session import keep_model, make_feeds, open_session
 from .terminal import echo, print_table, progress
@@ -31,22 +28,19 @@ if TYPE_CHECKING:
     import numpy as np
 
 
-@readable_errors
+@as_command
 def command(
     model: ModelOrBundleArgument,
-    inputs: InputOption = None,
-    shapes: ShapeOption = None,
-    dynamic: DynamicOption = None,
+    *,
     output: Annotated[
         Path | None, typer.Option("--output", metavar="OUT.npz", help="Write the outputs to this file.")
     ] = None,
-    seed: SeedOption = 0,
     repeat: RepeatOption = 1,
+    inputs: InputOptions,
     f16: HalfOption = False,
     device: DeviceOption = None,
     cache: CacheOption = True,
     as_json: JsonOption = False,
-    debug: DebugOption = False,
 ) -> None:
     """Run a model or a bundle on the GPU. Inputs that are not given are random: normal floats, integers 0 and 1.
 
@@ -60,11 +54,9 @@ def command(
     """
     with (
         progress(quiet=as_json) as report,
-        open_session(
-            model, device=device, dynamic=parse_dynamic(dynamic), cache=cache, progress=report, f16=f16
-        ) as session,
+        open_session(model, device=device, dynamic=inputs.dynamic, cache=cache, progress=report, f16=f16) as session,
     ):
-        feeds = make_feeds(session, parse_pairs(inputs, "--input"), parse_shapes(shapes), seed)
+        feeds = make_feeds(session, inputs)
         if f16:
             session.calibrate(feeds)
         names = [port.name for port in session.get_outputs()]

@@ -6,19 +6,18 @@ from typing import Annotated
 
 import typer
 
-from .common import readable_errors
-from .options import BundleArgument, DebugOption
+from .command import as_command
+from .options import BundleArgument
 from .terminal import echo
 
 
-@readable_errors
+@as_command
 def command(
     bundle: BundleArgument,
     port: Annotated[
         int, typer.Option("--port", min=0, max=65535, help="Port on 127.0.0.1; 0 takes a free one.")
     ] = 8000,
     open_browser: Annotated[bool, typer.Option("--open", help="Open the page in the default browser.")] = False,
-    debug: DebugOption = False,
 ) -> None:
     """Serve a bundle on this machine with a page that runs it.
 

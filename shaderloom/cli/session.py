@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..runtime.plan.errors import InputError
-from .common import unreadable, with_precision
+from .common import unreadable
+from .options import InputOptions
 
 if TYPE_CHECKING:
     import numpy as np
@@ -45,7 +47,12 @@ def open_session(
     from ..session.session import InferenceSession
 
     return InferenceSession(
-        model, device=device, dynamic=dynamic, cache=cache, progress=progress, options=with_precision({}, f16)
+        model,
+        device=device,
+        dynamic=dynamic,
+        cache=cache,
+        progress=progress,
+        options={"precision": "float16"} if f16 else {},
     )
 
 
@@ -58,18 +65,20 @@ def open_with_cpu(model: Path, *, device: str | None, **options: Any) -> Inferen
 
 
 def make_feeds(
-    session: InferenceSession, values: dict[str, str], shapes: dict[str, tuple[int, ...]], seed: int
+    session: InferenceSession, inputs: InputOptions, arrays: Mapping[str, np.ndarray] | None = None
 ) -> dict[str, Any]:
-    """Build an array for every input: from its file, or random."""
+    """Build an array for every input: one of ``arrays``, that of its file, or a random one."""
     import numpy as np
 
+    arrays = arrays or {}
+    values, shapes = inputs.values, {**inputs.shapes, **{name: array.shape for name, array in arrays.items()}}
     ports = {port.name: port for port in session.get_inputs()}
     optional = {port.name: port for port in session.get_overridable_initializers()}
     for name in (*values, *shapes):
         if name not in ports and name not in optional:
             raise InputError(f"the model has no input '{name}'", hint=f"its inputs are {', '.join(ports) or 'none'}")
     defaults = session.default_shapes()
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(inputs.seed)
     feeds = {}
     for name, port in {**ports, **{name: optional[name] for name in values if name in optional}}.items():
         value = values.get(name, "random")
@@ -88,7 +97,7 @@ def make_feeds(
                 tensor=name,
                 hint="leave --shape out",
             )
-    return feeds
+    return {**feeds, **arrays}
 
 
 def _random(port: NodeArg, shape: tuple[int, ...] | None, generator: np.random.Generator) -> np.ndarray:

@@ -7,29 +7,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..runtime.plan.errors import InputError
-from .common import count_text, parse_dynamic, parse_options, parse_shapes, print_json, readable_errors, with_precision
-from .options import (
-    DebugOption,
-    DeviceOption,
-    DynamicOption,
-    HalfOption,
-    JsonOption,
-    ModelArgument,
-    OptionOption,
-    ShapeOption,
-)
+from .command import as_command
+from .common import count_text, print_json
+from .options import CompilerOptions, DeviceOption, JsonOption, ModelArgument, ShapeOptions
 from .terminal import echo, progress
 
 if TYPE_CHECKING:
     from ..tuner.parent import Tuned
 
 
-@readable_errors
+@as_command
 def command(
     model: ModelArgument,
-    shapes: ShapeOption = None,
-    dynamic: DynamicOption = None,
+    *,
     budget: Annotated[
         float, typer.Option("--budget", metavar="SECONDS", help="Time limit; results until then are stored.")
     ] = 60.0,
@@ -46,11 +36,10 @@ def command(
         Path | None,
         typer.Option("--database", metavar="FILE.json", help="Store results there instead of in the user's database."),
     ] = None,
-    options: OptionOption = None,
-    f16: HalfOption = False,
+    inputs: ShapeOptions,
+    compiler: CompilerOptions,
     device: DeviceOption = None,
     as_json: JsonOption = False,
-    debug: DebugOption = False,
 ) -> None:
     """Measure configurations of a model's kernels on this device, and keep the best for every later compilation.
 
@@ -72,35 +61,25 @@ def command(
       shaderloom tune decoder.onnx --device nvidia --candidates 16 --json
     """
     from ..measurements.device_records import driver_of
-    from ..model.header import ModelHeader
+    from ..model.feeds import complete_shapes
     from ..model.model import Model
     from ..runtime.device.device import open_device
     from ..tuner.parent import tune
 
-    sizes, ranges = parse_shapes(shapes), parse_dynamic(dynamic)
-    chosen = with_precision(parse_options(options), f16)
-    opened_device = open_device(device)
-    opened = Model(model, dynamic=ranges, cache=False, options=chosen)
+    profile = open_device(device).profile
+    opened = Model(model, dynamic=inputs.dynamic, cache=False, options=compiler.chosen)
     try:
-        header: ModelHeader = opened.header
-        complete = {**_declared(header), **sizes}
-        for port in header.inputs:
-            if port.name not in complete:
-                raise InputError(
-                    "the model does not declare all sizes of the input as numbers",
-                    tensor=port.name,
-                    hint=f"give its shape: --shape {port.name}=...",
-                )
+        shapes = complete_shapes(opened.header, inputs.shapes)
     finally:
         opened.close()
     with progress(quiet=as_json) as report:
         result = tune(
             model,
-            complete,
-            adapter=opened_device.profile.adapter,
-            driver=driver_of(opened_device.profile),
-            dynamic=ranges,
-            options=chosen,
+            shapes,
+            adapter=profile.adapter,
+            driver=driver_of(profile),
+            dynamic=inputs.dynamic,
+            options=compiler.chosen,
             budget=budget,
             candidates=candidates,
             again=again,
@@ -112,18 +91,6 @@ def command(
         print_json(result.to_json())
     else:
         _print(result)
-
-
-def _declared(header: object) -> dict[str, tuple[int, ...]]:
-    from ..model.header import ModelHeader
-
-    assert isinstance(header, ModelHeader)
-    found = {}
-    for port in header.inputs:
-        sizes = tuple(dim for dim in port.dims or () if isinstance(dim, int))
-        if port.dims is not None and len(sizes) == len(port.dims):
-            found[port.name] = sizes
-    return found
 
 
 def _print(result: Tuned) -> None:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import typer
 
-from .common import count_text, print_json, readable_errors
-from .options import BundleArgument, DebugOption, DeviceOption, JsonOption
+from .command import as_command
+from .common import count_text, print_json
+from .options import BundleArgument, DeviceOption, JsonOption
 from .terminal import echo, progress
 
 
-@readable_errors
+@as_command
 def command(
     bundle: BundleArgument,
     device: DeviceOption = None,
     as_json: JsonOption = False,
-    debug: DebugOption = False,
 ) -> None:
     """Check a bundle: the hashes of all files, and that its samples reproduce on this device.
 

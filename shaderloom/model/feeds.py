@@ -246,12 +246,33 @@ def override_dimensions(
 
 def static_shapes(header: ModelHeader) -> dict[str, tuple[int, ...]] | None:
     """Return the input shapes if the model declares all of them as numbers, else None."""
-    shapes: dict[str, tuple[int, ...]] = {}
+    shapes = _declared_shapes(header)
+    return shapes if len(shapes) == len(header.inputs) else None
+
+
+def complete_shapes(header: ModelHeader, shapes: Mapping[str, Sequence[int]]) -> dict[str, tuple[int, ...]]:
+    """Return ``shapes`` with those that the model declares for the other inputs.
+
+    Raises :class:`InputError` for an input whose sizes it does not declare as numbers.
+    """
+    complete = {**_declared_shapes(header), **{name: tuple(shape) for name, shape in shapes.items()}}
     for port in header.inputs:
-        if port.dims is None or not all(isinstance(dim, int) for dim in port.dims):
-            return None
-        shapes[port.name] = tuple(dim for dim in port.dims if isinstance(dim, int))
-    return shapes
+        if port.name not in complete:
+            raise InputError(
+                "the model does not declare all sizes of the input as numbers",
+                tensor=port.name,
+                hint=f"give its shape: --shape {port.name}=...",
+            )
+    return complete
+
+
+def _declared_shapes(header: ModelHeader) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of the inputs that have static ones."""
+    return {
+        port.name: tuple(dim for dim in port.dims if isinstance(dim, int))
+        for port in header.inputs
+        if port.dims is not None and all(isinstance(dim, int) for dim in port.dims)
+    }
 
 
 def canonical_dynamic(dynamic: Ranges) -> dict[str, list[int]]:

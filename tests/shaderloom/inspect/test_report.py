@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import gzip
 import io
 import itertools
 import json
@@ -27,6 +26,7 @@ from shaderloom.runtime.execution.roofline import Roofline
 from shaderloom.runtime.execution.timing import CallTime, Profile
 from shaderloom.runtime.plan.device_profile import WEB
 
+from ...support.reports import unpack
 from ...web.chromium import Chromium, find_chromium
 from ..check.test_check import NETWORK, build
 
@@ -171,11 +171,6 @@ def test_deep_graphs_do_not_lean():
 
 
 # -- the file ----------------------------------------------------------------------------------------------------------
-
-
-def unpack(html: str, name: str):
-    packed = re.search(rf'id="{name}">([^<]+)<', html)[1]
-    return json.loads(gzip.decompress(base64.b64decode(packed)))
 
 
 def test_equal_subjects_give_equal_bytes():

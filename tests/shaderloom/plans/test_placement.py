@@ -17,6 +17,8 @@ import shaderloom
 from shaderloom.plans.placement import Placement
 from shaderloom.runtime.plan.errors import InputError, LimitError, UnsupportedError
 
+from ...support.reports import unpack
+
 pytestmark = pytest.mark.usefixtures("quiet_providers")
 
 HEADER = '<ir_version: 8, opset_import: ["" : 18, "ai.onnx.ml" : 3]>'
@@ -334,6 +336,20 @@ def test_inspect_prints_placements(device, inspect):
     assert found["steps"] == ["wgpu", "cpu", "wgpu"]
     assert len(found["stages"]) == 2
     assert [row["tensor"] for row in found["crossings"]] == ["a", "e"]
+
+
+def test_inspect_shows_the_largest_plan_of_several_steps(device, inspect, tmp_path):
+    """What is asked of a single plan is answered by the stage with the most calls."""
+    found = json.loads(inspect(DOUBLE, "--json"))
+    assert found["subject"]["name"] in ("model.onnx, stage 1 of 2", "model.onnx, stage 2 of 2")
+    stages = json.loads(inspect(DOUBLE, "--stage", "placement", "--json"))["stages"]
+    assert found["calls"] == max(stage["calls"] for stage in stages)
+    assert "fn main" in inspect(DOUBLE, "--stage", "wgsl")
+    (tmp_path / "before.json").write_text(json.dumps(found), encoding="utf-8")
+    assert inspect(DOUBLE, "--diff", str(tmp_path / "before.json")) == ""
+    inspect(DOUBLE, "--html", str(tmp_path / "report.html"), "--profile")
+    report = unpack((tmp_path / "report.html").read_text(encoding="utf-8"), "data")
+    assert len(report["calls"]) == found["calls"] and all(call["ns"] > 0 for call in report["calls"])
 
 
 def test_inspect_of_the_inputs_that_are_given(device, inspect, tmp_path):
