@@ -16,6 +16,8 @@ from ..plan.device_profile import KNOWN_FEATURES, WEB_LIMITS, DeviceProfile
 from ..plan.errors import DeviceError, DeviceLost, InputError, LimitError
 from ..plan.plan import Kernel
 from . import native, wgsl_guard
+from .forking import note_use, refuse_forked_process
+from .loss import gate_of, tells_loss
 from .subgroups import measure_subgroup_size
 
 #: wgpu backends that have compute with WebGPU's guarantees; OpenGL does not
@@ -65,7 +67,7 @@ def _enumerate() -> list[tuple[AdapterDescription, Any]]:
     """Return the usable adapters, best first; the index counts in this order."""
     import wgpu  # needs a graphics library of the system: imported when a device is wanted, not before
 
-    _use_gpu()
+    note_use()
     try:
         adapters = wgpu.gpu.enumerate_adapters_sync()
     except Exception as error:  # wgpu raises RuntimeError and OSError of several kinds here
@@ -131,8 +133,7 @@ class PipelineHolder:
 class Device:
     """A wgpu device with its profile.  Share one; get it from :func:`open_device` or :meth:`from_wgpu`.
 
-    ``gpu`` is the ``wgpu.GPUDevice``, ``profile`` has its kind, features and limits, ``name`` is the adapter's, and
-    ``lost`` becomes true once an operation has reported the loss.
+    ``gpu`` is the ``wgpu.GPUDevice``, ``profile`` has its kind, features and limits, and ``name`` is the adapter's.
     """
 
     def __init__(self, gpu: Any, profile: DeviceProfile, name: str) -> None:
@@ -140,7 +141,7 @@ class Device:
         self.profile = profile
         self.name = name
         self.queue = gpu.queue
-        self.lost = False  #: true once an operation reported the loss; such a device is never returned again
+        self._gate = gate_of(gpu)
         self._pipelines: weakref.WeakValueDictionary[str, PipelineHolder] = weakref.WeakValueDictionary()
         self._pending: dict[str, Future[PipelineHolder]] = {}  #: pipelines that a thread is creating
         self._lock = threading.Lock()
@@ -160,7 +161,7 @@ class Device:
 
     @classmethod
     def _wrap(cls, gpu: Any) -> Device:
-        _use_gpu()
+        note_use()
         description = _describe(0, gpu.adapter)
         features = frozenset(feature for feature in KNOWN_FEATURES if feature in gpu.features)
         limits = {name: int(gpu.limits.get(name, default)) for name, default in WEB_LIMITS.items()}
@@ -186,14 +187,14 @@ class Device:
         """Turn wgpu's errors in the block into :class:`DeviceError` (or :class:`DeviceLost`) about ``what``."""
         return _Guard(self, what)
 
+    @property
+    def lost(self) -> bool:
+        """Whether the device was destroyed, or an operation reported its loss; it is never returned again then."""
+        return self._gate.lost
+
     def check_lost(self) -> bool:
         """Ask the device whether it is lost: errors after a loss do not always name it."""
-        if not self.lost:
-            try:
-                self.gpu.create_buffer(size=16, usage=0x8).destroy()
-            except Exception as error:  # wgpu raises GPUError and RuntimeError here
-                self.lost = _tells_loss(error)
-        return self.lost
+        return self._gate.check()
 
     def create_buffer(self, size: int, usage: int, label: str) -> Any:
         """Create a buffer of ``size`` > 0 bytes, a multiple of 4; ``usage`` is WebGPU's bits.
@@ -302,16 +303,29 @@ class Device:
 
     def submit(self, command_buffers: list[Any], what: str) -> int | None:
         """Submit command buffers; return a number for :meth:`wait` where wgpu-native numbers submissions, else None."""
-        with self.guarded(what):
+        with self.guarded(what), self._gate.turn:
+            self._gate.require()
             if native.AVAILABLE:
                 return native.submit(self.queue, command_buffers)
             self.queue.submit(command_buffers)
             return None
 
     def submit_recorded(self, recorded: Any, what: str) -> int:
-        """Submit what wgpu-native has recorded; return a number for :meth:`wait`."""
-        with self.guarded(what):
-            return native.submit_recorded(self.queue, recorded)
+        """Submit and release what wgpu-native has recorded; return a number for :meth:`wait`."""
+        try:
+            with self.guarded(what), self._gate.turn:
+                self._gate.require()
+                return native.submit_recorded(self.queue, recorded)
+        finally:
+            native.release_recorded(recorded)
+
+    def begin_reading(self) -> None:
+        """Keep the device from being destroyed until :meth:`end_reading`; raise :class:`DeviceLost` if it is lost."""
+        with self.guarded("reading a result"):
+            self._gate.begin_reading()
+
+    def end_reading(self) -> None:
+        self._gate.end_reading()
 
     @property
     def spins(self) -> bool:
@@ -320,6 +334,7 @@ class Device:
 
     def wait(self, submission: int | None = None) -> None:
         """Block until a submission has finished, or without its number everything submitted so far."""
+        refuse_forked_process()
         if native.AVAILABLE:
             native.wait(self.gpu, submission, spin=self.spins)
         else:
@@ -327,11 +342,6 @@ class Device:
             with self.guarded("waiting"):
                 marker.map_sync("READ")
             marker.destroy()
-
-
-def _tells_loss(error: BaseException) -> bool:
-    text = str(error).lower()
-    return "device is lost" in text or "device lost" in text
 
 
 class _Guard:
@@ -354,12 +364,12 @@ class _Guard:
         if not isinstance(error, (wgpu.GPUError, RuntimeError, AttributeError)):
             return
         device = self._device
-        lost = _tells_loss(error) or device.check_lost()
+        lost = tells_loss(error) or device.check_lost()
         if isinstance(error, AttributeError) and not lost:
             return  # else wgpu-py has no poller any more, because its device was destroyed
         message = _first_line(error)
         if lost:
-            device.lost = True
+            device._gate.lost = True
             raise DeviceLost(f"the device was lost while {self._what}: {message}") from error
         raise DeviceError(f"{self._what} failed: {message}") from error
 
@@ -377,25 +387,6 @@ def _first_line(error: BaseException) -> str:
 #: wrappers of the callers' devices by identity; a wrapper keeps its device, so an identity is not used twice meanwhile
 _wrapped: weakref.WeakValueDictionary[int, Device] = weakref.WeakValueDictionary()
 _wrapped_lock = threading.Lock()
-
-#: the process that has used the GPU first; a forked child has copies of its handles but not of the driver's threads
-_first_process = 0
-
-
-def refuse_forked_process() -> None:
-    """Raise :class:`DeviceError` in a child forked after its parent used a GPU: there every wait is for ever."""
-    if _first_process and os.getpid() != _first_process:
-        raise DeviceError(
-            "this process was forked from one that had used the GPU",
-            hint="start processes with multiprocessing's 'spawn'",
-        )
-
-
-def _use_gpu() -> None:
-    global _first_process
-    refuse_forked_process()
-    _first_process = os.getpid()
-
 
 _shared: dict[tuple[int, str, str, str], Device] = {}
 _shared_lock = threading.Lock()

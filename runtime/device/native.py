@@ -142,18 +142,12 @@ def submit(queue: Any, command_buffers: Sequence[Any]) -> int:
 
 
 def submit_recorded(queue: Any, recorded: Any) -> int:
-    """Submit a command buffer of :func:`record`, release it, and return a number to wait for.
-
-    Raises wgpu's errors.
-    """
-    try:
-        return _submit(queue, [recorded])
-    finally:
-        lib.wgpuCommandBufferRelease(recorded)
+    """Submit a command buffer of :func:`record`, and return a number to wait for.  Raises wgpu's errors."""
+    return _submit(queue, [recorded])
 
 
 def release_recorded(recorded: Any) -> None:
-    """Release a command buffer of :func:`record` without submitting it."""
+    """Release a command buffer of :func:`record`."""
     lib.wgpuCommandBufferRelease(recorded)
 
 
@@ -165,8 +159,8 @@ def _submit(queue: Any, handles: Sequence[Any]) -> int:
 _kept: set[Any] = set()
 
 
-def map_read(device: Any, buffer: Any, size: int, submission: int | None, *, spin: bool = False) -> memoryview:
-    """Map the first ``size`` bytes of a buffer once a submission has finished (None: all); valid until :func:`unmap`.
+def map_read(device: Any, buffer: Any, size: int, submission: int | None, *, spin: bool = False) -> None:
+    """Map the first ``size`` bytes of a buffer once a submission has finished (None: all), until :func:`unmap`.
 
     wgpu-native calls back inside :func:`wait`.  An interrupt from the keyboard would be raised in a callback written in
     Python, swallowed there, and the caller would wait for ever.  So the callback is a built-in function, which executes
@@ -193,12 +187,16 @@ def map_read(device: Any, buffer: Any, size: int, submission: int | None, *, spi
     _kept.discard(callback)
     if status != lib.WGPUMapAsyncStatus_Success:
         raise RuntimeError(f"the buffer was not mapped (status {status})")
+
+
+def mapped(buffer: Any, size: int) -> memoryview:
+    """Return the first ``size`` bytes of a mapped buffer; the process ends if the buffer was destroyed."""
     address = libf.wgpuBufferGetMappedRange(buffer._internal, 0, size)
     return memoryview(ffi.buffer(address, size)).toreadonly()
 
 
 def unmap(buffer: Any) -> None:
-    """End a :func:`map_read`; views of the memory must not be used any more."""
+    """End a :func:`map_read`; views of :func:`mapped` must not be used any more."""
     libf.wgpuBufferUnmap(buffer._internal)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..device.device import Device
-from ..memory.buffers import OwnedBuffer, StagingPool, map_for_reading, unmap
+from ..memory.buffers import OwnedBuffer, StagingPool, mapped
 from ..plan.dtypes import BY_NAME, interface_dtype
 from .ports import PortSize
 
@@ -54,13 +54,11 @@ class PendingRun:
         assert self._pool is not None, "staging memory comes from a pool"
         last = self._readbacks[-1]
         try:
-            view = map_for_reading(self._device, staging, last.offset + last.size.border, self._submission)
-            for item in self._readbacks:
-                size = item.size
-                array = np.frombuffer(view, interface_dtype(BY_NAME[size.dtype]), size.elements, item.offset)
-                self._results[item.output] = array.reshape(size.shape).copy()
-            del view
-            unmap(staging)
+            with mapped(self._device, staging.gpu, last.offset + last.size.border, self._submission) as view:
+                for item in self._readbacks:
+                    size = item.size
+                    array = np.frombuffer(view, interface_dtype(BY_NAME[size.dtype]), size.elements, item.offset)
+                    self._results[item.output] = array.reshape(size.shape).copy()
         except BaseException:
             staging.destroy()  # it may be mapped or about to be: never lend it again
             raise

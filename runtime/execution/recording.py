@@ -14,6 +14,7 @@ from typing import Any
 
 from ..device import native
 from ..device.device import Device
+from ..device.forking import is_forked
 from .dispatch import BufferCopy, Dispatch, encode
 
 
@@ -33,7 +34,7 @@ class Commands:
         return self._device.submit([recorded], "submitting a run")
 
     def __del__(self) -> None:
-        if self._is_native and self._recorded is not None:
+        if self._is_native and self._recorded is not None and not is_forked():
             native.release_recorded(self._recorded)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..device import native
 from ..device.device import Device
-from ..memory.buffers import COPY_DST, COPY_SRC, MAP_READ, QUERY_RESOLVE
+from ..memory.buffers import COPY_DST, COPY_SRC, MAP_READ, QUERY_RESOLVE, mapped
 from ..plan.plan import KernelCall
 from .dispatch import Dispatch, encode
 
@@ -88,10 +88,9 @@ def _timestamps(device: Device, dispatches: Sequence[Dispatch], period: float, u
             compute_pass.end()
         encoder.resolve_query_set(queries, 0, count, resolved, 0)
         encoder.copy_buffer_to_buffer(resolved, 0, staging, 0, count * 8)
-        device.queue.submit([encoder.finish()])
-        staging.map_sync("READ")
-        ticks = np.frombuffer(staging.read_mapped(), np.uint64).astype(np.int64).reshape(-1, 2)
-        staging.unmap()
+        device.submit([encoder.finish()], "measuring a run")
+        with mapped(device, staging, count * 8) as view:
+            ticks = np.frombuffer(view, np.uint64).astype(np.int64).reshape(-1, 2)
         resolved.destroy()
         staging.destroy()
     return [max(round(int(end - begin) * period), 0) for begin, end in ticks]

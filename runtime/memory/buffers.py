@@ -10,6 +10,7 @@ import numpy as np
 
 from ..device import native
 from ..device.device import Device
+from ..device.forking import is_forked
 from ..plan.caps import MemoryAccount
 
 # Buffer usages of the WebGPU specification.
@@ -44,7 +45,8 @@ class OwnedBuffer:
     def destroy(self) -> None:
         """Destroy the buffer.  The caller must not submit work that uses the buffer afterwards."""
         if self.gpu is not None:
-            self.gpu.destroy()
+            if not is_forked():
+                self.gpu.destroy()
             self.gpu = None
             self._account.release(self.size)
 
@@ -129,19 +131,46 @@ class StagingPool:
             self._free.clear()
 
 
-def map_for_reading(device: Device, buffer: OwnedBuffer, size: int, submission: int | None = None) -> memoryview:
-    """Wait for a submission (None: for all) and map the first ``size`` bytes; valid until :func:`unmap`."""
-    with device.guarded("mapping a result"):
+class mapped:
+    """The first ``size`` bytes of a buffer in a block, once a submission has finished (None: all), for reading.
+
+    The device is not destroyed meanwhile.  No generator, whose cost every run would pay.
+    """
+
+    __slots__ = ("_buffer", "_device", "_size", "_submission")
+
+    def __init__(self, device: Device, buffer: Any, size: int, submission: int | None = None) -> None:
+        self._device = device
+        self._buffer = buffer
+        self._size = size
+        self._submission = submission
+
+    def __enter__(self) -> memoryview:
+        device, buffer, size = self._device, self._buffer, self._size
+        with device.guarded("mapping a result"):
+            if native.AVAILABLE:
+                native.map_read(device.gpu, buffer, size, self._submission, spin=device.spins)
+            else:
+                buffer.map_async("READ_NOSYNC", 0, size).sync_wait()
+            return read_range(device, buffer, size)
+
+    def __exit__(self, *_: object) -> None:
+        self._device.end_reading()
+        with self._device.guarded("unmapping a result"):
+            if native.AVAILABLE:
+                native.unmap(self._buffer)
+            else:
+                self._buffer.unmap()
+
+
+def read_range(device: Device, buffer: Any, size: int) -> memoryview:
+    """Return the first ``size`` bytes of a mapped buffer, for reading until ``device.end_reading()``."""
+    device.begin_reading()
+    try:
         if native.AVAILABLE:
-            return native.map_read(device.gpu, buffer.gpu, size, submission, spin=device.spins)
-        buffer.gpu.map_async("READ_NOSYNC", 0, size).sync_wait()
-        view: memoryview = buffer.gpu.read_mapped(0, size, copy=False)
+            return native.mapped(buffer, size)
+        view: memoryview = buffer.read_mapped(0, size, copy=False)
         return view
-
-
-def unmap(buffer: OwnedBuffer) -> None:
-    """End :func:`map_for_reading`."""
-    if native.AVAILABLE:
-        native.unmap(buffer.gpu)
-    else:
-        buffer.gpu.unmap()
+    except BaseException:
+        device.end_reading()
+        raise

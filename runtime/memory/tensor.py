@@ -16,7 +16,7 @@ from ..device.device import Device, open_device
 from ..plan.caps import Caps, MemoryAccount
 from ..plan.dtypes import BY_NAME, DType, from_numpy, interface_dtype, padded_bytes
 from ..plan.errors import ClosedError, InputError, UnsupportedError
-from .buffers import COPY_DST, COPY_SRC, MAP_READ, STORAGE, TENSOR, OwnedBuffer, as_bytes, map_for_reading, write
+from .buffers import COPY_DST, COPY_SRC, MAP_READ, STORAGE, TENSOR, OwnedBuffer, as_bytes, mapped, read_range, write
 from .storage import Storage, pinned
 
 #: DLPack's number of the host's memory
@@ -163,8 +163,8 @@ class Tensor:
             return np.empty(self._shape, self.dtype)
         staging = self._download()
         try:
-            view = map_for_reading(self._device, staging, staging.size)
-            return self._read(view)
+            with mapped(self._device, staging.gpu, staging.size) as view:
+                return self._read(view)
         finally:
             staging.destroy()
 
@@ -177,8 +177,11 @@ class Tensor:
         try:
             with self._device.guarded("reading a tensor"):
                 await staging.gpu.map_async("READ_NOSYNC", 0, staging.size)
-                view = staging.gpu.read_mapped(0, staging.size, copy=False)
-            return self._read(view)
+            view = read_range(self._device, staging.gpu, staging.size)
+            try:
+                return self._read(view)
+            finally:
+                self._device.end_reading()
         finally:
             staging.destroy()
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ..model.feeds import shape_key
 from ..plans.placement import Placement, of_plan
 from ..runtime.device.device import Device
+from ..runtime.device.forking import is_forked, refuse_forked_process
 from ..runtime.execution.attachment import Target
 from ..runtime.execution.ports import Feed
 from ..runtime.execution.timing import Profile
@@ -91,6 +92,7 @@ class WgpuEngine:
 
     def run(self, feeds: Mapping[str, Feed], targets: Mapping[str, Target]) -> dict[str, Any]:
         """Return outputs by name; see :meth:`Executor.run`."""
+        refuse_forked_process()  # before a lock that another thread may have held when the process was forked
         shapes = self._shapes_of(feeds)
         while True:
             ready = self._as_one_plan(self._find, shapes, feeds)
@@ -315,7 +317,9 @@ class WgpuEngine:
             self.resources.move_to(device)
 
     def close(self) -> None:
-        """Free everything on the device.  Closing twice has no effect."""
+        """Free everything on the device.  Closing twice has no effect, nor has closing in a forked child."""
+        if is_forked():
+            return
         self._close_program()
         with self._lock:
             if not self._closed:

@@ -12,7 +12,7 @@ from ..compiler.target import target_of
 from ..runtime.device import native
 from ..runtime.device.device import Device
 from ..runtime.execution.dispatch import Dispatch, encode
-from ..runtime.memory.buffers import COPY_DST, COPY_SRC, MAP_READ, QUERY_RESOLVE
+from ..runtime.memory.buffers import COPY_DST, COPY_SRC, MAP_READ, QUERY_RESOLVE, mapped
 
 #: Duration in nanoseconds of one measurement, long enough to make its overhead and the clock's resolution negligible
 _GPU_NS, _CPU_NS = 2_000_000, 20_000_000
@@ -118,10 +118,9 @@ class Timer:
             compute_pass.end()
             encoder.resolve_query_set(queries, 0, 2, resolved, 0)
             encoder.copy_buffer_to_buffer(resolved, 0, staging, 0, 16)
-            device.queue.submit([encoder.finish()])
-            staging.map_sync("READ")
-            begin, end = np.frombuffer(staging.read_mapped(), np.uint64).tolist()
-            staging.unmap()
+            device.submit([encoder.finish()], "measuring")
+            with mapped(device, staging, 16) as view:
+                begin, end = np.frombuffer(view, np.uint64).tolist()
             resolved.destroy()
             staging.destroy()
         return max(float(end - begin) * period, 0.0)

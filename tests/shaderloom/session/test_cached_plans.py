@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
-import subprocess
-import sys
 from dataclasses import replace
 
 import numpy as np
@@ -18,7 +15,6 @@ import shaderloom
 from shaderloom.compiler.ops.registry import registry
 from shaderloom.runtime.device.device import Device
 
-from ...support.patience import PATIENCE
 from ...support.sessions import engine_of
 
 MIXED = """
@@ -275,32 +271,3 @@ def test_the_cap_on_loop_iterations(device):
     ):
         session.run(None, feeds)
     assert "loop_iterations" in str(caught.value)
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
-def test_a_forked_process_is_told_at_once():
-    program = """
-import os
-import numpy as np
-import onnx
-import shaderloom
-
-ports = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [3]) for name in "xy"]
-node = onnx.helper.make_node("Relu", ["x"], ["y"])
-model = onnx.helper.make_model(onnx.helper.make_graph([node], "g", ports[:1], ports[1:]))
-feeds = {"x": np.ones(3, np.float32)}
-session = shaderloom.InferenceSession(model, cache=False)
-session.run(None, feeds)
-child = os.fork()
-if not child:
-    told = 0
-    for attempt in (lambda: session.run(None, feeds), lambda: shaderloom.InferenceSession(model, cache=False)):
-        try:
-            attempt()
-        except shaderloom.DeviceError as error:
-            told += "spawn" in str(error)
-    os._exit(told)
-print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-"""
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE)
-    assert done.stdout.strip() == "2", done.stderr
