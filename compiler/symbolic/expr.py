@@ -30,6 +30,7 @@ from weakref import WeakValueDictionary
 from ...runtime.plan.errors import ShapeError
 from . import polynomial as ix
 from .polynomial import Dim
+from .terms import shortened
 
 UNARY = frozenset(
     "neg abs sign exp expm1 log log1p sqrt sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh "
@@ -474,12 +475,12 @@ def describe(value: Expr) -> str:
             return f"{node.payload!r}:{node.dtype}"
         if node.op == "load":
             where = ", ".join(ix.text(axis) for axis in node.payload.coordinates)
-            return ix.shortened(f"{node.payload.operand}[{where}]")
+            return shortened(f"{node.payload.operand}[{where}]")
         if node.op == "coordinate":
             return f"({ix.text(node.payload)})"
         if node.op == "register":
             return str(node.payload)
         name = f"{node.op}<{node.dtype}>" if node.op in ("cast", "bitcast") else node.op
-        return ix.shortened(f"{name}({', '.join(args)})")
+        return shortened(f"{name}({', '.join(args)})")
 
     return fold(value, visit)

@@ -19,6 +19,7 @@ from shaderloom.compiler.symbolic import polynomial as ix
 from shaderloom.compiler.symbolic.dimensions import dimension
 from shaderloom.compiler.symbolic.evaluate import NUMPY_TYPES, apply, convert, evaluate_expr
 from shaderloom.compiler.symbolic.expr import Expr, Load
+from shaderloom.compiler.symbolic.terms import KEY_LENGTH
 from shaderloom.runtime.plan.errors import ShapeError
 
 Tree = tuple[Any, ...]  #: ("const", 3), ("register", name), (operator, type of the result, arguments...)
@@ -261,7 +262,7 @@ def test_long_chains_do_not_recurse() -> None:
     for _ in range(20_000):
         value = value + ex.const(1.0, "f32")
     assert evaluate_expr(value, registers={"x": np.float32(0)}) == 20_000
-    assert len(ex.describe(value)) < 2 * ix.KEY_LENGTH
+    assert len(ex.describe(value)) < 2 * KEY_LENGTH
 
 
 def test_shared_parts_cost_nothing() -> None:
@@ -274,7 +275,7 @@ def test_shared_parts_cost_nothing() -> None:
     assert ix.variables(here) == ix.variables(where) == {"x"}
     assert len(ix.atoms(here)) < 400 and len(ix.atoms(where)) < 400
     assert len(ix.opaque_payloads(where)) == 40
-    assert max(len(atom.key) for index in (here, where) for atom in ix.atoms(index)) < 2 * ix.KEY_LENGTH
+    assert max(len(atom.key) for index in (here, where) for atom in ix.atoms(index)) < 2 * KEY_LENGTH
 
     number = 123
     for _ in range(40):
