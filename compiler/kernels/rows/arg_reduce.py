@@ -25,7 +25,7 @@ from ..draft import Built, Draft
 from ..family import KernelFamily, register_family
 from ..geometry import linear_grid
 from ..loop_trips import filter_by_trips
-from .reduce import share
+from .reduce_config import share
 from .rows import rows_along
 
 

@@ -150,3 +150,26 @@ def rows_along(context: GroupContext, operand: Value, axis: int) -> Rows:
     """Return the domain of ``operand`` with ``axis`` as columns, in memory order."""
     trial = context.operands.read(operand, domain_variables(operand.shape))
     return Rows.split(operand.shape, (axis,), memory_order([trial], operand.shape))
+
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """The iteration of threads over the domain: its rows, and the lanes along rows and along columns."""
+
+    rows: Rows
+    row_lanes: int
+    column_lanes: int
+
+    @property
+    def lanes(self) -> int:
+        return max(self.row_lanes, self.column_lanes)
+
+    @property
+    def threads(self) -> Dim:
+        """Rows, or groups of rows."""
+        return ix.product(self.rows.row_sizes(self.row_lanes)) if self.rows.row_axes else 1
+
+    @property
+    def columns(self) -> Dim:
+        """Steps along a row."""
+        return ix.ceildiv(self.rows.columns, self.column_lanes)

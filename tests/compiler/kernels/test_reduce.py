@@ -7,7 +7,7 @@ import pytest
 from onnx import helper
 
 from shaderloom.compiler.kernels.rows.arg_reduce import ArgReduceConfig
-from shaderloom.compiler.kernels.rows.reduce import ReduceConfig, choose
+from shaderloom.compiler.kernels.rows.reduce_config import ReduceConfig, configurations
 from shaderloom.compiler.ops.internal.reduction import ArgReduceAttributes, arg_reduce_array
 from shaderloom.compiler.target import WEB_TARGET, target_of
 from shaderloom.runtime.plan.device_profile import WEB, DeviceProfile
@@ -368,14 +368,14 @@ def test_illegal_configurations_are_refused():
 def test_configurations_stay_within_web_limits(profile, contiguous):
     for rows in (1, 5, 64, 4096, 1 << 20):
         for columns in (0, 1, 7, 49, 197, 3136, 1 << 20):
-            config = choose(target_of(profile), rows, columns, contiguous, 1, 1)
+            config = configurations(target_of(profile), rows, columns, contiguous, 1, 1)[0]
             assert config.rows * config.strips <= 256
 
 
 def test_few_long_rows_are_shared():
-    assert choose(WEB_TARGET, 1, 1 << 20, True, 1, 4).strips == 256
-    assert choose(target_of(CPU), 1, 1 << 20, True, 1, 4).strips == 64
-    assert choose(target_of(CPU), 4096, 768, True, 1, 4).variant == "serial"
+    assert configurations(WEB_TARGET, 1, 1 << 20, True, 1, 4)[0].strips == 256
+    assert configurations(target_of(CPU), 1, 1 << 20, True, 1, 4)[0].strips == 64
+    assert configurations(target_of(CPU), 4096, 768, True, 1, 4)[0].variant == "serial"
 
 
 @pytest.mark.parametrize(

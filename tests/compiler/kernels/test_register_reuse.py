@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from onnx import helper
 
-from shaderloom.compiler.kernels.rows.reduce import share
+from shaderloom.compiler.kernels.rows.reduce_config import share
 from shaderloom.compiler.target import target_of
 from shaderloom.runtime.plan.device_profile import WEB
 

@@ -1,0 +1,136 @@
+"""The phases of a row program in a kernel: their hooks, and what its template needs to know of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ....runtime.plan.dtypes import DType
+from ...codegen.spec import Hook, Store
+from ...codegen.types import WGSL_TYPES
+from ...ops.checks import wrap
+from ...ops.internal.reduction import identity
+from ...symbolic import expr as ex
+from ...symbolic.expr import Expr
+from ...symbolic.lanes import LANES
+from ..context import GroupContext
+from ..results import Phase
+from .register_reuse import Kept, RowProgram
+from .rows import Rows, Walk
+
+_COMBINE = {"sum": "add", "prod": "mul", "max": "max", "min": "min", "max_number": "max_number"}
+
+
+@dataclass(frozen=True, slots=True)
+class KeptShape:
+    """A value in registers as a template sees it: its name and WGSL type, and the others that it is computed from."""
+
+    name: str
+    type: str
+    uses: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseShape:
+    """A phase as a template sees it: WGSL types of a partial result and of the register, and how to finish it."""
+
+    name: str
+    partial: str
+    type: str
+    element: str  #: compute type, names its workgroup array
+    wraps: bool
+    kept: tuple[KeptShape, ...] = ()  #: what this phase computes and keeps for later ones
+    uses: tuple[str, ...] = ()  #: kept values that an element of this phase is made of
+
+
+def row_names(rows: Rows) -> tuple[str, ...]:
+    return tuple(f"row_{i}" for i in range(len(rows.row_axes)))
+
+
+def register_types(phases: list[Phase], row_lanes: int) -> tuple[tuple[str, str], ...]:
+    return tuple((phase.name, _type(phase.value.dtype, row_lanes)) for phase in phases)
+
+
+def kept_types(kept: Iterable[Kept], lanes: int) -> tuple[tuple[str, str], ...]:
+    return tuple((item.name, _type(item.value.dtype, lanes)) for item in kept)
+
+
+def _type(compute: str, lanes: int) -> str:
+    return f"vec4<{WGSL_TYPES[compute]}>" if lanes == LANES else WGSL_TYPES[compute]
+
+
+def phase_hooks(context: GroupContext, program: RowProgram, walk: Walk) -> list[Hook]:
+    """Return the hooks of each phase.
+
+    They are: values for later phases, an element, the combination of partial results, the initial value, and the last
+    step if the type wraps.
+    """
+    types = register_types(program.phases, walk.row_lanes)
+    where = (*row_names(walk.rows), "column")
+    hooks = []
+    for number, phase in enumerate(program.phases):
+        dtype = _dtype(context, number)
+        start = ex.const(identity(phase.kind, dtype), phase.value.dtype)
+        for kept in program.kept_by(number):
+            registers = (*types[:number], *kept_types(program.used(kept.value), walk.lanes))
+            hooks.append(Hook(f"keep_{kept.name}", where, walk.lanes, registers, kept.value))
+        registers = (*types[:number], *kept_types(program.used(phase.value), walk.lanes))
+        hooks.append(Hook(f"phase_{phase.name}", where, walk.lanes, registers, phase.value))
+        hooks.append(Hook(f"initial_{phase.name}", (), 1, (), start))
+        hooks += _combine_hooks(phase.name, _COMBINE[phase.kind], phase.value.dtype, walk)
+        if _wraps(phase, dtype):
+            last = wrap(ex.register("value", phase.value.dtype), dtype)
+            hooks.append(Hook(f"finish_{phase.name}", (), walk.row_lanes, (("value", types[number][1]),), last))
+    return hooks
+
+
+def _combine_hooks(name: str, operation: str, compute: str, walk: Walk) -> list[Hook]:
+    """Return the hooks ``combine_NAME`` of two partial results and ``join_NAME`` of four lanes along a row."""
+    result = ex.binary(operation, ex.register("left", compute), ex.register("right", compute))
+    both = tuple((side, _type(compute, walk.lanes)) for side in ("left", "right"))
+    hooks = [Hook(f"combine_{name}", (), walk.lanes, both, result)]
+    if walk.column_lanes == LANES:
+        both = tuple((side, _type(compute, 1)) for side in ("left", "right"))
+        hooks.append(Hook(f"join_{name}", (), 1, both, result))
+    return hooks
+
+
+def _dtype(context: GroupContext, number: int) -> DType:
+    region = context.group.region
+    assert region is not None
+    return region.reductions[number].operand(0).dtype
+
+
+def _wraps(phase: Phase, dtype: DType) -> bool:
+    return phase.kind in ("sum", "prod") and dtype.is_integer and dtype.bits < 32
+
+
+def phase_shapes(context: GroupContext, program: RowProgram, walk: Walk) -> tuple[PhaseShape, ...]:
+    """Return what the templates need to know of each phase."""
+
+    def names(value: Expr) -> tuple[str, ...]:
+        return tuple(kept.name for kept in program.used(value))
+
+    return tuple(
+        PhaseShape(
+            phase.name,
+            _type(phase.value.dtype, walk.lanes),
+            _type(phase.value.dtype, walk.row_lanes),
+            phase.value.dtype,
+            _wraps(phase, _dtype(context, number)),
+            tuple(
+                KeptShape(kept.name, _type(kept.value.dtype, walk.lanes), names(kept.value))
+                for kept in program.kept_by(number)
+            ),
+            names(phase.value),
+        )
+        for number, phase in enumerate(program.phases)
+    )
+
+
+def operations(phases: list[Phase], store: Store, stores_row: bool) -> int:
+    """Return the operations per element of the domain."""
+    values: list[Expr] = [phase.value for phase in phases]
+    if not stores_row:
+        values.append(store.value)
+    return len(phases) + sum(1 for value in values for node in ex.walk(value) if node.args)
