@@ -92,7 +92,7 @@ def compile_bundle(
     opened = Model(model, dynamic=dynamic, cache=False, options=chosen, progress=progress)
     try:
         destination = Path(path)
-        if opened.path is not None and destination.absolute() == opened.path:
+        if destination.absolute() == opened.file.path:
             raise InputError("the bundle would replace the model", hint="choose another name")
         variants = _variants(opened, shapes)
         feeds = _sample_feeds(opened, variants, sample_inputs or {}) if sample or opened.calibration else []
@@ -211,10 +211,14 @@ def _add_samples(
     """Run the model in full precision and store its inputs and outputs as samples."""
     from ..session.session import InferenceSession
 
-    given = model.path if model.path is not None else model.data
     tolerance = TOLERANCE if model.calibration is None else HALF_TOLERANCE
     with InferenceSession(
-        given, device=device, dynamic=model.dynamic, cache=False, options=model.full_precision, progress=report
+        model.file.content,
+        device=device,
+        dynamic=model.dynamic,
+        cache=False,
+        options=model.full_precision,
+        progress=report,
     ) as session:
         names = [port.name for port in session.get_outputs()]
         for variant, plan, feeds in zip(variants, plans, inputs, strict=True):

@@ -51,7 +51,7 @@ class Checker:
             tolerance = HALF_TOLERANCE
         self.calibration_feeds = feeds if calibration is None else calibration
         self.progress = model.progress
-        cpu = CpuEngine(model.path, model.data)
+        cpu = CpuEngine(*model.file)
         self.engine = WgpuEngine(model, device, cpu_options=cpu.options, poison=True)
         self.expected = Expectations(source, reference, feeds, tolerance, self.progress)
 

@@ -16,7 +16,7 @@ import onnx
 from ..compiler.frontend.load import without_functions
 from ..compiler.frontend.schemas import read_opsets
 from ..compiler.frontend.topology import names_read
-from ..model.model import check_is_file
+from ..model.model_file import check_is_file
 from ..runtime.plan.errors import ModelError, Origin
 from .graph_instance import GraphInstance
 

@@ -59,8 +59,8 @@ def model_facts(model: Model, shape_key: Mapping[str, Any], plan: Plan, profile:
     """Return the facts that identify a plan of a model."""
     return {
         "kind": "model",
-        "name": model.path.name if model.path else "model",
-        "sha256": _digest(model.path) if model.path else hashlib.sha256(model.data or b"").hexdigest(),
+        "name": model.file.path.name if model.file.path else "model",
+        "sha256": model.file.digest(),
         "shape_key": dict(shape_key),
         "plan_key": plan.key,
         "options": dict(model.options),
@@ -126,11 +126,6 @@ def _fits(dims: Sequence[int | str] | None, shape: tuple[int, ...], dynamic: Map
     if dims is None or len(dims) != len(shape):
         return False
     return all(dynamic[dim].allows(size) if isinstance(dim, str) else dim == size for dim, size in zip(dims, shape))
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _versions(*packages: str) -> dict[str, str]:

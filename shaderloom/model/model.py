@@ -5,14 +5,11 @@ The ONNX file is parsed only when a plan is neither in the session nor on the di
 
 from __future__ import annotations
 
-import hashlib
 import os
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from ..cache import DiskCache, compiler_version, open_cache
 from ..compiler.compilation import Compilation
@@ -20,45 +17,28 @@ from ..compiler.options import DEFAULT_LIMITS, CompileOptions, Limits
 from ..compiler.target import target_of
 from ..compiler.tuning.config_choice import Choices
 from ..log import COMPILE
-from ..measurements.device_records import DeviceRecords, driver_of
+from ..measurements.device_records import DeviceRecords
 from ..notices import notify
-from ..runtime.bundle.files import is_bundle
 from ..runtime.memory.data_loader import DataLoader, load_whole
-from ..runtime.memory.source_files import FileState, SourceFiles
+from ..runtime.memory.source_files import SourceFiles
 from ..runtime.plan.caps import Caps
 from ..runtime.plan.device_profile import DeviceProfile
 from ..runtime.plan.dtypes import check_precision
-from ..runtime.plan.errors import InputError, ModelError, ShaderloomError, UnsupportedError, merge_refusals
 from ..runtime.plan.plan import Plan
 from .calibration import Calibration
 from .compiled import Compiled, Progress, ignore_progress
-from .feeds import Dynamic, Ranges, ShapeKey, canonical_dynamic, override_dimensions, read_dynamic, static_shapes
+from .feeds import Dynamic, ShapeKey, canonical_dynamic, override_dimensions, read_dynamic, static_shapes
+from .foreign import has_foreign_operators, refuse_foreign
 from .header import ModelHeader
+from .model_file import locate
 from .random_inputs import random_feeds
+from .self_tuning import SelfTuner, Tune
 
 if TYPE_CHECKING:
     import numpy as np
 
     from ..compiler.frontend.model import ImportedModel
     from ..compiler.passes.lowering import CompilationUnit
-
-
-class Tune(Protocol):
-    """Measures the configurations of one model's kernels; see :func:`shaderloom.tuner.parent.tune`."""
-
-    def __call__(
-        self,
-        model: str | os.PathLike[str] | bytes,
-        shapes: Mapping[str, Sequence[int]],
-        *,
-        adapter: str,
-        driver: str,
-        dynamic: Ranges,
-        options: Mapping[str, Any],
-        progress: Progress,
-    ) -> bool:
-        """Tune the model; return whether anything was measured.  Raises :class:`ShaderloomError` if tuning fails."""
-        ...
 
 
 class Model:
@@ -87,7 +67,7 @@ class Model:
 
         Raises :class:`ModelError` or :class:`UnsupportedError` for a bad model and :class:`InputError` for bad options.
         """
-        self.path, self.data = locate(model)  #: exactly one is None
+        self.file = locate(model)
         self.caps = caps or Caps()
         self.options = dict(options or {})
         half = check_precision(self.options.get("precision", "float32")) == "float16"
@@ -95,16 +75,15 @@ class Model:
         self._loader = external_data_loader
         self._cache = open_cache(cache) if external_data_loader is None and not has_foreign_operators() else None
         self._keep_refused = keep_refused
-        self._tune = tune
-        self._tuned: set[ShapeKey] = set()
-        self._knowledge = DeviceRecords.of_user()
+        self._records = DeviceRecords.of_user()
+        self._tuner = None if tune is None else SelfTuner(tune, self._records)
         self.progress = progress or ignore_progress
         self._imported: ImportedModel | None = None
-        self._identity = self._identify()
+        self._identity = self.file.identify()
         self.header = self._open_header()
         self.header = override_dimensions(self.header, *dimensions)
         self.dynamic = read_dynamic(self.header, dynamic or {})
-        self.sources = SourceFiles(self.path, self.data, self.header.files, external_data_loader)
+        self.sources = SourceFiles(self.file.path, self.file.data, self.header.files, external_data_loader)
 
     def as_model(self) -> Model:
         """Return the model itself, from which its plans are compiled."""
@@ -117,11 +96,9 @@ class Model:
             from ..compiler.frontend import load_model
 
             self.progress("reading the model", 0, 0)
-            model = self.data if self.path is None else self.path
-            assert model is not None, "one of the two is given"
             loader = self._loader
             load = None if loader is None else lambda *where: load_whole(loader, *where)
-            self._imported = load_model(model, load, keep_refused=True, max_nodes=self.caps.nodes)
+            self._imported = load_model(self.file.content, load, keep_refused=True, max_nodes=self.caps.nodes)
             if not self._keep_refused:
                 refuse_foreign(self._imported)
         return self._imported
@@ -136,13 +113,17 @@ class Model:
         ``shapes`` are the concrete input shapes that gave the key.
         """
         compiled = self._compile(key, shapes, self.compilation(profile))
-        if (
-            self._tune is not None
-            and key not in self._tuned
-            and any(decision.is_unmeasured for decision in compiled.plan.facts.decisions)
-        ):
-            self._tuned.add(key)
-            if self._measure(shapes, profile):
+        if self._tuner is not None and self._tuner.is_due(key, compiled.plan):
+            if self._loader is not None or has_foreign_operators() or not profile.adapter:
+                notify("this model cannot be tuned: another process could not read or compile it", once="tune foreign")
+            elif self._tuner.measure(
+                self.file.content,
+                shapes,
+                profile,
+                dynamic=self.dynamic,
+                options=self.compiler_options,
+                progress=self.progress,
+            ):
                 compiled = self._compile(key, shapes, self.compilation(profile))
         return compiled
 
@@ -165,7 +146,7 @@ class Model:
             target_of(profile),
             CompileOptions.of(self.compiler_options if options is None else options),
             self.limits,
-            Choices(self._knowledge.for_device(profile)),
+            Choices(self._records.for_device(profile)),
             progress=self.progress,
         )
 
@@ -178,29 +159,6 @@ class Model:
         from ..compiler.driver import model_unit
 
         return model_unit(self.imported, bind_shapes(self.imported, shapes, self.dynamic))
-
-    def _measure(self, shapes: Mapping[str, tuple[int, ...]], profile: DeviceProfile) -> bool:
-        """Tune the problems of a plan for shapes; return whether anything was measured.  Failures are reported."""
-        if self._loader is not None or has_foreign_operators() or not profile.adapter:
-            notify("this model cannot be tuned: another process could not read or compile it", once="tune foreign")
-            return False
-        model = self.data if self.path is None else self.path
-        assert model is not None and self._tune is not None
-        try:
-            measured = self._tune(
-                model,
-                shapes,
-                adapter=profile.adapter,
-                driver=driver_of(profile),
-                dynamic=self.dynamic,
-                options=self.compiler_options,
-                progress=self.progress,
-            )
-        except ShaderloomError as error:
-            notify(f"tuning failed: {error}", once=f"tune {error.reason}")
-            return False
-        self._knowledge.reload()
-        return measured
 
     @property
     def compiler_options(self) -> dict[str, Any]:
@@ -295,17 +253,6 @@ class Model:
     def close(self) -> None:
         self.sources.close()
 
-    def _identify(self) -> dict[str, Any]:
-        """Return the identity of the model for cache keys: the digest of bytes; path and state of a file."""
-        if self.data is not None:
-            return {"sha256": hashlib.sha256(self.data).hexdigest(), "folder": ""}
-        assert self.path is not None
-        try:
-            state = FileState.of(os.stat(self.path))
-        except OSError as error:
-            raise ModelError(f"cannot read '{self.path}': {error.strerror or error}") from error
-        return {"path": str(self.path), "size": state.size, "modified_ns": state.modified_ns, "inode": state.inode}
-
     def _open_header(self) -> ModelHeader:
         entries = {"model": self._identity, "compiler": compiler_version()}
         if self._cache is not None:
@@ -314,7 +261,7 @@ class Model:
                 header = ModelHeader.from_json(stored) if stored is not None else None
             except ValueError:
                 header = None
-            if header is not None and header.is_current(self.path) and (self._keep_refused or not header.refused):
+            if header is not None and header.is_current(self.file.path) and (self._keep_refused or not header.refused):
                 return header
         header = ModelHeader.of(self.imported)
         if self._cache is not None:
@@ -352,63 +299,3 @@ class Model:
     def _store_plan(self, entries: Mapping[str, Any], choices: Choices, plan: Plan) -> None:
         if self._cache is not None:
             self._cache.put("plan", entries, {"decisions": choices.decision_log(), "plan": plan.to_json()})
-
-
-def locate(model: Any) -> tuple[Path | None, bytes | None]:
-    """Return (absolute path, None) or (None, bytes); raise :class:`InputError` for any other kind of model."""
-    if isinstance(model, (bytes, bytearray, memoryview)):
-        return None, bytes(model)
-    if isinstance(model, (str, os.PathLike)):
-        path = Path(model)
-        try:
-            check_is_file(path)
-            return path.absolute(), None
-        except OSError as error:
-            raise ModelError(f"cannot read '{path}': {error.strerror or error}", hint="check the path") from None
-    if hasattr(model, "SerializeToString"):
-        try:
-            return None, model.SerializeToString()
-        except Exception as error:  # protobuf raises EncodeError and ValueError, neither importable without it
-            raise ModelError(f"the model cannot be serialised: {error}", hint="save it, pass the path") from error
-    raise InputError(f"a model is a path, bytes or a ModelProto, not {type(model).__name__}")
-
-
-def check_is_file(path: Path) -> None:
-    """Raise :class:`ModelError` if ``path`` cannot be an ONNX file: there is none, or it is a folder or a bundle."""
-    if not path.exists():
-        raise ModelError(f"there is no file '{path}'", hint="check the path")
-    if is_bundle(path):
-        raise ModelError(
-            f"'{path}' is a folder or a zip, as shader bundles are, and not a file of a model",
-            hint="name the ONNX file; shaderloom.load_bundle and the commands run, profile and inspect take bundles",
-        )
-    if not path.is_file():
-        raise ModelError(f"'{path}' is not a file", hint="name an ONNX file")
-
-
-def has_foreign_operators() -> bool:
-    """Return whether the program has registered operators of its own.
-
-    Their code is not part of :func:`compiler_version`, so plans that use them are not cached on the disk.
-    """
-    registry = sys.modules.get("shaderloom.compiler.ops.registry")
-    if registry is None:  # the registry is not loaded yet
-        return False
-    own = "shaderloom."
-    return any(not definition.infer.__module__.startswith(own) for definition in registry.registry.all())
-
-
-def refuse_foreign(imported: ImportedModel) -> None:
-    """Raise :class:`UnsupportedError`, with all nodes and reasons, if the compiler cannot read some node."""
-    from ..compiler.binding.shape_binding import refusals
-
-    errors: list[ShaderloomError] = [
-        UnsupportedError(port.refusal, tensor=port.name)
-        for port in (*imported.graph.inputs, *imported.graph.outputs)
-        if port.refusal is not None
-    ]
-    errors += [
-        UnsupportedError("initializers of this type are not supported", tensor=name) for name in imported.graph.foreign
-    ]
-    if errors or imported.refused:
-        raise merge_refusals([*refusals(imported), *errors])

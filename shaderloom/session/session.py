@@ -17,7 +17,9 @@ from ..execution.plan_source import PlanSource
 from ..execution.resources import SessionStats
 from ..model.compiled import Progress
 from ..model.feeds import Dynamic, check_feeds
+from ..model.foreign import refuse_foreign
 from ..model.header import ModelHeader
+from ..model.model_file import locate
 from ..plans.describe import describe_plan
 from ..plans.placement import Placement
 from ..runtime.device.device import Device, open_device, reopen_device
@@ -33,7 +35,7 @@ from .provider_chain import ProviderChain, open_chosen
 
 if TYPE_CHECKING:
     from ..cache import DiskCache
-    from ..model.model import Tune
+    from ..model.self_tuning import Tune
     from ..runtime.memory.data_loader import DataLoader
 
 
@@ -103,17 +105,17 @@ class InferenceSession(OrtSession):
         options: Mapping[str, Any] | None = None,
         progress: Progress | None = None,
     ) -> None:
-        from ..model.model import Model, locate  # imports the compiler, which sessions of bundles do not need
+        from ..model.model import Model  # imports the compiler, which sessions of bundles do not need
 
         settings = sess_options or SessionOptions()
         severity = settings.log_severity_level
         wanted = parse_providers(providers, provider_options, severity=severity)
-        path, data = locate(path_or_bytes)
+        file = locate(path_or_bytes)
 
         def make_wgpu(chosen: Mapping[str, Any]) -> None:
             opened = open_chosen(device, chosen, severity)
             source = Model(
-                data if path is None else path,
+                file.content,
                 dynamic=dynamic,
                 caps=caps,
                 cache=cache,
@@ -129,7 +131,7 @@ class InferenceSession(OrtSession):
         def make_cpu(chosen: Mapping[str, Any]) -> None:
             if external_data_loader is not None:
                 raise UnsupportedError("the packages behind it read external data from files only")
-            self._cpu = CpuEngine(path, data, settings.onnxruntime_options())
+            self._cpu = CpuEngine(*file, settings.onnxruntime_options())
 
         ready = initialise_providers(wanted, {"wgpu": make_wgpu, "cpu": make_cpu}, severity=severity)
         header = self._read_header(settings)
@@ -143,8 +145,6 @@ class InferenceSession(OrtSession):
             return self._cpu.header(settings.free_dimensions, settings.free_denotations)
         header, model = self._engine.source.header, self._engine.model
         if header.refused and self._cpu is None and model is not None:
-            from ..model.model import refuse_foreign
-
             refuse_foreign(model.imported)
         return header
 

@@ -19,7 +19,7 @@ from typing import Any
 from ..compiler.tuning.config_choice import EncodedCandidate
 from ..measurements.database import VARIABLE, Database, DeviceTable, Refusal, TuningEntry, user_path
 from ..model.compiled import Progress
-from ..model.model import Tune
+from ..model.self_tuning import Tune
 from ..runtime.plan.errors import DeviceError, InputError, ShaderloomError
 from .worker import MARK, TuningJob
 

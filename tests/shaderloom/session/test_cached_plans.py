@@ -195,7 +195,7 @@ def test_a_model_file_is_not_held_in_memory(device, external):
         (source,) = engine_of(session).last.compiled.plan.sources
         view = engine_of(session).source.sources(source)
         assert view.readonly
-        assert view.obj is engine_of(session).source.sources._mapped[source.path]
+        assert view.obj is engine_of(session).source.sources._mapped[source.file.path]
         assert bytes(view) == weight.tobytes()
         del view
 

@@ -1,0 +1,39 @@
+"""Operators that are foreign to the compiler: those that it cannot read, and those that a program has registered."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from ..runtime.plan.errors import ShaderloomError, UnsupportedError, merge_refusals
+
+if TYPE_CHECKING:
+    from ..compiler.frontend.model import ImportedModel
+
+
+def has_foreign_operators() -> bool:
+    """Return whether the program has registered operators of its own.
+
+    Their code is not part of :func:`compiler_version`, so plans that use them are not cached on the disk.
+    """
+    registry = sys.modules.get("shaderloom.compiler.ops.registry")
+    if registry is None:  # the registry is not loaded yet
+        return False
+    own = "shaderloom."
+    return any(not definition.infer.__module__.startswith(own) for definition in registry.registry.all())
+
+
+def refuse_foreign(imported: ImportedModel) -> None:
+    """Raise :class:`UnsupportedError`, with all nodes and reasons, if the compiler cannot read some node."""
+    from ..compiler.binding.shape_binding import refusals
+
+    errors: list[ShaderloomError] = [
+        UnsupportedError(port.refusal, tensor=port.name)
+        for port in (*imported.graph.inputs, *imported.graph.outputs)
+        if port.refusal is not None
+    ]
+    errors += [
+        UnsupportedError("initializers of this type are not supported", tensor=name) for name in imported.graph.foreign
+    ]
+    if errors or imported.refused:
+        raise merge_refusals([*refusals(imported), *errors])
