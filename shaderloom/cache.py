@@ -6,9 +6,11 @@ A key is the sha256 of the canonical JSON of *named* entries: everything that de
     <body: zlib-compressed JSON {"key": {...the named entries...}, "value": ...}>
 
 A file is used only if the header, the length, the digest and the named entries are all as expected; everything else is
-a miss, so a corrupt, truncated, stale or half-written entry never becomes code.  Entries are written to a temporary
-file and renamed, so that processes that write at the same time do not see each other's parts.  The entries that were
-not used for longest are removed when the folder exceeds its limit.
+a miss, so a corrupt, truncated, stale or half-written entry never becomes code.  Nor does a file cost much that only
+looks like an entry: links and what is no regular file are not opened, and size and nesting are bounded.
+
+Entries are written to a temporary file and renamed, so that processes that write at the same time do not see each
+other's parts.  The entries that were not used for longest are removed when the folder exceeds its limit.
 
 This module imports no other part of the compiler: a hit must not load it.
 """
@@ -22,6 +24,7 @@ import importlib.metadata
 import importlib.resources
 import json
 import os
+import stat
 import tempfile
 import zlib
 from collections.abc import Iterator, Mapping
@@ -35,6 +38,11 @@ from .log import CACHE
 FOLDER_VARIABLE = "SHADERLOOM_CACHE"
 
 DEFAULT_LIMIT = 512 << 20  #: bytes of all entries together
+
+#: Bytes of the JSON text of an entry, and so of its file: a plan of a thousand kernels has a few million
+MAX_ENTRY = 32 << 20
+#: Levels of the lists and objects of an entry; plans have about ten
+MAX_NESTING = 64
 
 _MAGIC = "shaderloom-cache 2"
 _SUFFIX = ".entry"
@@ -98,24 +106,27 @@ class DiskCache:
         """Return the value stored for these entries, or None; an unusable entry is deleted."""
         path = self._path(kind, entries)
         try:
-            raw = path.read_bytes()
-        except OSError:
+            value = _decode(_read_file(path), kind, entries)
+        except FileNotFoundError:
             CACHE.debug("no %s in %s", kind, self.folder)
             return None
-        value = _read(raw, kind, entries)
-        CACHE.debug("%s %s", "dropped an unusable" if value is None else "used the", path)
-        with contextlib.suppress(OSError):
-            if value is None:
+        except (OSError, ValueError) as error:
+            CACHE.warning("dropped an unusable entry, %s: %s", path, error)
+            with contextlib.suppress(OSError):
                 path.unlink()
-            else:
-                os.utime(path)  # it counts as used now
+            return None
+        CACHE.debug("used the %s", path)
+        with contextlib.suppress(OSError):
+            os.utime(path)  # it counts as used now
         return value
 
     def put(self, kind: str, entries: Mapping[str, Any], value: Any) -> bool:
-        """Store a JSON value; return False if that fails (no space, no permission, larger than the limit)."""
-        body = zlib.compress(canonical({"key": entries, "value": value}).encode(), 3)
+        """Store a JSON value; return False if that fails (no space, no permission, larger than a limit)."""
+        text = canonical({"key": entries, "value": value}).encode()
+        body = zlib.compress(text, 3)
         head = f"{_MAGIC} {kind} {hashlib.sha256(body).hexdigest()} {len(body)}\n".encode()
-        if len(head) + len(body) > self.limit:
+        if len(text) > MAX_ENTRY or len(head) + len(body) > min(self.limit, MAX_ENTRY):
+            CACHE.info("did not store a %s of %d bytes", kind, len(text))
             return False
         path = self._path(kind, entries)
         try:
@@ -173,7 +184,7 @@ class DiskCache:
         states = []
         for path in self._files(_SUFFIX):
             with contextlib.suppress(OSError):
-                status = path.stat()
+                status = path.lstat()
                 states.append((status.st_mtime, path, status.st_size))
         return states
 
@@ -189,18 +200,57 @@ class DiskCache:
                 total -= size
 
 
-def _read(raw: bytes, kind: str, entries: Mapping[str, Any]) -> Any | None:
+def _read_file(path: Path) -> bytes:
+    """Return the bytes of a regular file that is no link; raise :class:`ValueError` for any other and for a large one.
+
+    ``O_NONBLOCK``: opening a FIFO does not wait for its writer.
+    """
+    flags = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+    with os.fdopen(os.open(path, flags), "rb") as file:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            raise ValueError("it is no regular file")
+        raw = file.read(MAX_ENTRY + 1)
+    if len(raw) > MAX_ENTRY:
+        raise ValueError(f"it has more than {MAX_ENTRY:,} bytes")
+    return raw
+
+
+def _decode(raw: bytes, kind: str, entries: Mapping[str, Any]) -> Any:
+    """Return the value of an entry; raise :class:`ValueError` if it is no whole one for exactly these ``entries``."""
     head, separator, body = raw.partition(b"\n")
     expected = f"{_MAGIC} {kind} {hashlib.sha256(body).hexdigest()} {len(body)}"
     if not separator or head != expected.encode():
-        return None
+        raise ValueError("it is damaged, or of another version")
+    unpacker = zlib.decompressobj()
     try:
-        content = json.loads(zlib.decompress(body))
-    except (zlib.error, ValueError):
-        return None
-    if not isinstance(content, dict) or canonical(content.get("key")) != canonical(entries):
-        return None
-    return content.get("value")
+        text = unpacker.decompress(body, MAX_ENTRY)
+        if not unpacker.eof:
+            raise ValueError(f"it is cut, or has more than {MAX_ENTRY:,} bytes of text")
+        content = json.loads(text)
+    except (zlib.error, RecursionError) as error:
+        raise ValueError(str(error)) from None
+    if not isinstance(content, dict) or "value" not in content:
+        raise ValueError("it has no value")
+    _check_nesting(content)
+    if canonical(content.get("key")) != canonical(entries):
+        raise ValueError("it is for another key")
+    return content["value"]
+
+
+def _check_nesting(content: Any) -> None:
+    """Raise :class:`ValueError` if lists and objects are nested too deeply for what reads them."""
+    level = [content]
+    for _ in range(MAX_NESTING):
+        level = [
+            inner
+            for outer in level
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+            if isinstance(inner, (dict, list))
+        ]
+        if not level:
+            return
+    raise ValueError(f"it is nested more than {MAX_NESTING} deep")
 
 
 def default_folder() -> Path | None:

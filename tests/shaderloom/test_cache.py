@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import subprocess
 import sys
 import textwrap
 import time
+import tracemalloc
 import zlib
 
 import pytest
 
-from shaderloom.cache import DiskCache, canonical, compiler_version, key_of, open_cache
+from shaderloom.cache import MAX_NESTING, DiskCache, canonical, compiler_version, key_of, open_cache
 
 from ..support.patience import PATIENCE
 
@@ -112,14 +114,76 @@ def test_an_entry_for_another_key_is_a_miss(cache):
 
 
 def test_a_value_that_is_no_json_is_a_miss(cache):
-    import hashlib
-
-    path = cache._path("plan", ENTRIES)
-    path.parent.mkdir(parents=True)
     for text in (b"{", b"[]", canonical({"key": ENTRIES}).encode()):
-        body = zlib.compress(text)
-        path.write_bytes(f"shaderloom-cache 2 plan {hashlib.sha256(body).hexdigest()} {len(body)}\n".encode() + body)
+        write_entry(cache, text)
         assert cache.get("plan", ENTRIES) is None
+
+
+def write_entry(cache: DiskCache, text: bytes) -> None:
+    """Write what has the header of an entry for ENTRIES around any text."""
+    path = cache._path("plan", ENTRIES)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    body = zlib.compress(text)
+    path.write_bytes(f"shaderloom-cache 2 plan {hashlib.sha256(body).hexdigest()} {len(body)}\n".encode() + body)
+
+
+def around(value: bytes) -> bytes:
+    return b'{"key":' + canonical(ENTRIES).encode() + b',"value":' + value + b"}"
+
+
+def is_dropped(cache: DiskCache, caplog, reason: str) -> bool:
+    caplog.clear()
+    missed = cache.get("plan", ENTRIES) is None
+    return missed and reason in caplog.text and not os.path.lexists(cache._path("plan", ENTRIES))
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no FIFOs")
+def test_only_regular_files_are_opened(cache, caplog, tmp_path):
+    """Neither a FIFO, which nobody writes, nor a link, nor a folder is an entry; each but the folder is removed."""
+    cache.put("plan", ENTRIES, "value")
+    path = entry_file(cache)
+    elsewhere = tmp_path / "elsewhere"
+    path.rename(elsewhere)
+    os.mkfifo(path)
+    assert is_dropped(cache, caplog, "no regular file")
+    path.symlink_to(elsewhere)
+    assert is_dropped(cache, caplog, "unusable")
+    assert elsewhere.exists()
+    path.symlink_to("/dev/zero")
+    assert is_dropped(cache, caplog, "unusable")
+    path.mkdir()
+    assert cache.get("plan", ENTRIES) is None
+    path.rmdir()
+    elsewhere.rename(path)
+    assert cache.get("plan", ENTRIES) == "value"
+
+
+def test_size_is_bounded_before_and_while_unpacking(cache, caplog, monkeypatch):
+    """A thousandfold of zlib's size is not unpacked, and a file that is larger than any entry not read."""
+    bound = 1 << 20
+    monkeypatch.setattr("shaderloom.cache.MAX_ENTRY", bound)
+    write_entry(cache, around(b'"' + b"x" * (16 * bound) + b'"'))
+    assert entry_file(cache).stat().st_size < bound // 10
+    tracemalloc.start()
+    try:
+        assert is_dropped(cache, caplog, "bytes of text")
+        write_entry(cache, b"")
+        with open(entry_file(cache), "r+b") as file:
+            file.truncate(1 << 40)
+        assert is_dropped(cache, caplog, "more than 1,048,576 bytes")
+        assert tracemalloc.get_traced_memory()[1] < 4 * bound
+    finally:
+        tracemalloc.stop()
+    assert not cache.put("plan", ENTRIES, "x" * bound), "what cannot be read back is not stored"
+
+
+def test_nesting_is_bounded(cache, caplog):
+    for depth in (MAX_NESTING, 900, 100_000):
+        write_entry(cache, around(b"[" * depth + b"]" * depth))
+        assert is_dropped(cache, caplog, "unusable"), depth
+    depth = MAX_NESTING - 1  # the entry itself is one level
+    write_entry(cache, around(b"[" * depth + b"]" * depth))
+    assert cache.get("plan", ENTRIES) is not None
 
 
 def test_an_entry_of_an_older_version_is_a_miss(cache):
