@@ -89,10 +89,11 @@ class Consumer:
 
     def operands_meet(self) -> bool:
         """Return whether every operand of the region is at the coordinates at which the result reads it."""
-        where, shape = self.coordinates, self.result.shape
-        assert where is not None
+        coordinates, shape = self.coordinates, self.result.shape
+        assert coordinates is not None
         return all(
-            broadcast_coordinates(where, shape, value.shape) == self.region.coordinates[value] for value in self.inner
+            broadcast_coordinates(coordinates, shape, value.shape) == self.region.coordinates[value]
+            for value in self.inner
         )
 
 
@@ -207,16 +208,16 @@ def may_exit(partition: Partition, region: Region, value: Value) -> bool:
 
 
 def _owns_words(partition: Partition, region: Region, value: Value) -> bool:
-    where = region.coordinates[value]
+    coordinates = region.coordinates[value]
     if region.reductions:
-        return all(map(_is_axis, where)) and not _crosses_long_rows(region, value)
+        return all(map(_is_axis, coordinates)) and not _crosses_long_rows(region, value)
     root = region.anchor.outputs[0]
     if value.dtype.packing == root.dtype.packing:
         return True
     return (
         partition.anchor_family(region).vector_results
-        and bool(where)
-        and _keeps_vectors(where[-1], region.coordinates[root][-1], value.shape[-1])
+        and bool(coordinates)
+        and _keeps_vectors(coordinates[-1], region.coordinates[root][-1], value.shape[-1])
     )
 
 

@@ -91,12 +91,12 @@ def _grow(partition: Partition, anchor: Node) -> Region:
     best = 1, region.exit
     while len(growth.members) < REGION_LIMIT and (candidate := growth.pop()):
         user, producer = candidate
-        where = coordinates_in(partition, region, user, producer)
-        if isinstance(where, str):
-            partition.refuse(producer, user, where)
+        coordinates = coordinates_in(partition, region, user, producer)
+        if isinstance(coordinates, str):
+            partition.refuse(producer, user, coordinates)
             continue
         growth.add(user)
-        region.coordinates[user.outputs[0]] = where
+        region.coordinates[user.outputs[0]] = coordinates
         if len(growth.live) == 1:
             (only,) = growth.live
             if may_exit(partition, region, only):
@@ -104,7 +104,7 @@ def _grow(partition: Partition, anchor: Node) -> Region:
     count, region.exit = best
     region.nodes = growth.members[:count]
     kept = {member.outputs[0] for member in region.nodes}
-    region.coordinates = {value: where for value, where in region.coordinates.items() if value in kept}
+    region.coordinates = {value: coordinates for value, coordinates in region.coordinates.items() if value in kept}
     if region.reductions:
         region.reductions = [node for node in region.nodes if _is_reduction(partition, node)]
     return region

@@ -89,11 +89,11 @@ class Accesses:
         #: what became of expressions where facts hold: positions that are read share their parts
         self._done: dict[Facts, dict[Expr, Expr]] = {}
 
-    def loaded(self, load: Expr, value: Value, where: Coordinates) -> None:
-        self._loads.setdefault(load, set()).add((value, where))
+    def loaded(self, load: Expr, value: Value, coordinates: Coordinates) -> None:
+        self._loads.setdefault(load, set()).add((value, coordinates))
 
-    def stored(self, position: Dim, value: Value, where: Coordinates) -> None:
-        self._stores.setdefault(position, set()).add((value, where))
+    def stored(self, position: Dim, value: Value, coordinates: Coordinates) -> None:
+        self._stores.setdefault(position, set()).add((value, coordinates))
 
     def bounded(self, hooks: Iterable[Hook], values: Mapping[str, Value]) -> list[Hook]:
         """Return the hooks with every access in bounds; ``values`` are the tensors of the named operands."""
@@ -182,8 +182,8 @@ class Accesses:
         if is_inside(position, memory, facts):
             return True
         return any(
-            all(is_inside(coordinate, size, facts) for coordinate, size in zip(where, other.shape, strict=True))
-            for other, where in made_for
+            all(is_inside(coordinate, size, facts) for coordinate, size in zip(coordinates, other.shape, strict=True))
+            for other, coordinates in made_for
         )
 
 

@@ -164,16 +164,16 @@ class Hooks:
     def _product_at(self) -> Shape:
         """Coordinates of the product of queries and keys behind a score."""
         assert self.scores is not None
-        where = product_coordinates(
+        coordinates = product_coordinates(
             self.node.operand(0),
             self._scores_at,
             self.scores.product,
             set(self.scores.nodes),
             self.context.operands.operators,
         )
-        if where is None:
+        if coordinates is None:
             raise InternalError("the scores read several elements of their product", origin=self.node.origin)
-        return where
+        return coordinates
 
     def _elements(self, size: int) -> tuple[Dim, Expr | None]:
         """Return the four neighbours of vector ``step``, the last one again past the end, and their bounds check."""
@@ -187,8 +187,8 @@ class Hooks:
         left = self.scores.product.operand(0)
         *heads, row, _ = self._product_at
         k, inside = self._elements(self.key_size)
-        where = broadcast_coordinates(heads, self.scores.product.output.shape[:-2], left.shape[:-2])
-        value = _padded(self.context.operands.read(left, (*where, row, k)), inside)
+        coordinates = broadcast_coordinates(heads, self.scores.product.output.shape[:-2], left.shape[:-2])
+        value = _padded(self.context.operands.read(left, (*coordinates, row, k)), inside)
         return Hook("load_q", ("batch", "m", "step"), LANES, (), value)
 
     def _load_k(self) -> Hook:
@@ -196,8 +196,8 @@ class Hooks:
         right = self.scores.product.operand(1)
         *heads, _, column = self._product_at
         k, inside = self._elements(self.key_size)
-        where = broadcast_coordinates(heads, self.scores.product.output.shape[:-2], right.shape[:-2])
-        value = _padded(self.context.operands.read(right, (*where, k, column)), inside)
+        coordinates = broadcast_coordinates(heads, self.scores.product.output.shape[:-2], right.shape[:-2])
+        value = _padded(self.context.operands.read(right, (*coordinates, k, column)), inside)
         return Hook("load_k", ("batch", "n", "step"), LANES, (), value)
 
     def _score(self) -> Hook:
@@ -213,9 +213,9 @@ class Hooks:
 
     def _load_v(self) -> Hook:
         values = self.node.operand(1)
-        where = broadcast_coordinates(self.heads, self.batch_shape, values.shape[:-2])
+        coordinates = broadcast_coordinates(self.heads, self.batch_shape, values.shape[:-2])
         element, _ = self._elements(self.value_size)
-        value = self.context.operands.read(values, (*where, self.n, element))
+        value = self.context.operands.read(values, (*coordinates, self.n, element))
         return Hook("load_v", ("batch", "n", "step"), LANES, (), value)
 
     @property

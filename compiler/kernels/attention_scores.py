@@ -89,14 +89,14 @@ def _refusal(
         return "the scores are no floats"
     scores = anchor.operand(0)
     names = tuple(ix.variable(f"s{axis}", 0, max(ix.bounds(size)[1] - 1, 0)) for axis, size in enumerate(scores.shape))
-    where = product_coordinates(scores, names, product, set(nodes), operators)
-    if where is None:
+    coordinates = product_coordinates(scores, names, product, set(nodes), operators)
+    if coordinates is None:
         return "the scores read several elements of the product"
     query, key = f"s{scores.rank - 2}", f"s{scores.rank - 1}"
     left, right = product.operand(0), product.operand(1)
-    if where[-1] != names[-1] or any(key in ix.variables(axis) for axis in where[:-1]):
+    if coordinates[-1] != names[-1] or any(key in ix.variables(axis) for axis in coordinates[:-1]):
         return "the keys are not the columns of the product"
-    batch = broadcast_coordinates(where[:-2], product.output.shape[:-2], right.shape[:-2])
+    batch = broadcast_coordinates(coordinates[:-2], product.output.shape[:-2], right.shape[:-2])
     if any(query in ix.variables(axis) for axis in batch):
         return "each query has keys of its own"
     if isinstance(left.shape[-1], ix.Index) or left.shape[-1] > 256:
@@ -105,9 +105,9 @@ def _refusal(
 
 
 def product_coordinates(
-    value: Value, where: Sequence[Dim], product: Node, between: set[Node], operators: Registry
+    value: Value, coordinates: Sequence[Dim], product: Node, between: set[Node], operators: Registry
 ) -> Shape | None:
-    """Return where the element of ``value`` at ``where`` reads ``product``; None if it reads several elements."""
+    """Return where the element of ``value`` at ``coordinates`` reads ``product``; None if it reads several elements."""
     found: set[Shape] = set()
     seen: set[tuple[Value, Shape]] = set()
 
@@ -136,5 +136,5 @@ def product_coordinates(
 
         definition.gather(node, at, read)
 
-    visit(value, tuple(where))
+    visit(value, tuple(coordinates))
     return found.pop() if len(found) == 1 else None

@@ -57,11 +57,15 @@ def _build(context: GroupContext) -> Built:
     config = MapConfig(lanes, LARGE_WORKGROUP if is_wide else WORKGROUP)
     thread = ix.coordinate("q", threads)
     flat: Dim = lanes_of(thread) if lanes == 4 else thread
-    where = _logical(unflatten(flat, [size for _, size in axes]), [axis for axis, _ in axes])
+    coordinates = _logical(unflatten(flat, [size for _, size in axes]), [axis for axis, _ in axes])
     stores = []
     for each in context.group.outputs:
-        value = context.operands.evaluate(each.producer, where) if each.producer else context.operands.load(each, where)
-        value = _zero_padding(value, where, shape, axes)
+        value = (
+            context.operands.evaluate(each.producer, coordinates)
+            if each.producer
+            else context.operands.load(each, coordinates)
+        )
+        value = _zero_padding(value, coordinates, shape, axes)
         # The position is `flat` itself: arithmetic cannot always put it together again from symbolic coordinates.
         # The last thread may compute up to three elements past the end: buffers are padded to 16 bytes.
         stores.append(context.results.store_at(flat, value, each))
@@ -82,18 +86,20 @@ def _build(context: GroupContext) -> Built:
 
 
 def _logical(physical: list[Dim], order: list[int]) -> tuple[Dim, ...]:
-    where: list[Dim] = [0] * len(order)
+    coordinates: list[Dim] = [0] * len(order)
     for axis, coordinate in zip(order, physical, strict=True):
-        where[axis] = coordinate
-    return tuple(where)
+        coordinates[axis] = coordinate
+    return tuple(coordinates)
 
 
-def _zero_padding(value: Expr, where: tuple[Dim, ...], shape: tuple[Dim, ...], axes: list[tuple[int, Dim]]) -> Expr:
+def _zero_padding(
+    value: Expr, coordinates: tuple[Dim, ...], shape: tuple[Dim, ...], axes: list[tuple[int, Dim]]
+) -> Expr:
     """Return ``value`` guarded to be zero in the padding of a weight."""
     inside = ex.const(True, "bool")
     for axis, stored in axes:
         if stored != shape[axis]:
-            condition = ex.in_range(where[axis], 0, shape[axis])
+            condition = ex.in_range(coordinates[axis], 0, shape[axis])
             inside = ex.binary("and", condition, inside)
     return ex.guard(inside, value, ex.const(0, value.dtype))
 

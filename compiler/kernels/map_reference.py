@@ -54,7 +54,7 @@ def compute_map(node: Node, operands: Sequence[np.ndarray | None], sizes: Sizes)
         result = definition.gather(node, coordinates, read)
     if result.dtype != output.dtype.compute:
         raise InternalError(f"{node.op} computes {result.dtype}, not {output.dtype.compute}", origin=node.origin)
-    array = evaluate_expr(result, lambda load, where: _load(load, where, operands), {**sizes, **variables})
+    array = evaluate_expr(result, lambda load, at: _load(load, at, operands), {**sizes, **variables})
     stored = np.broadcast_to(np.asarray(array), shape)
     _check_narrow(node, stored, output)
     with np.errstate(all="ignore"):
@@ -64,15 +64,17 @@ def compute_map(node: Node, operands: Sequence[np.ndarray | None], sizes: Sizes)
 def _broadcast_coordinates(value: Value, coordinates: Sequence[Dim]) -> list[Dim]:
     """Return the coordinates of an operand for an output element, under numpy's broadcasting."""
     own = coordinates[len(coordinates) - value.rank :]
-    return [0 if not isinstance(size, ix.Index) and size == 1 else where for size, where in zip(value.shape, own)]
+    return [
+        0 if not isinstance(size, ix.Index) and size == 1 else coordinate for size, coordinate in zip(value.shape, own)
+    ]
 
 
-def _load(load: Load, where: tuple[np.ndarray, ...], operands: Sequence[np.ndarray | None]) -> np.ndarray:
+def _load(load: Load, coordinates: tuple[np.ndarray, ...], operands: Sequence[np.ndarray | None]) -> np.ndarray:
     array = operands[load.operand]  # type: ignore[call-overload]  # operands are named by position
     assert array is not None
     inside = np.asarray(True)
     safe = []
-    for axis, size in zip(where, array.shape):
+    for axis, size in zip(coordinates, array.shape):
         inside = inside & (axis >= 0) & (axis < size)
         safe.append(np.clip(axis, 0, max(size - 1, 0)))
     poison = np.asarray(_POISON.get(array.dtype.kind, 0)).astype(array.dtype)

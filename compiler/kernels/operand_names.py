@@ -21,8 +21,8 @@ def renamed(hook: Hook, names: Mapping[str, str]) -> Hook:
         if node.op != "load" or names.get(str(node.payload.operand), node.payload.operand) == node.payload.operand:
             return None
         payload = node.payload
-        where = tuple(_renamed_index(axis, rename) for axis in payload.coordinates)
-        return ex.load(names[str(payload.operand)], payload.dtype, where, node.dtype)
+        coordinates = tuple(_renamed_index(axis, rename) for axis in payload.coordinates)
+        return ex.load(names[str(payload.operand)], payload.dtype, coordinates, node.dtype)
 
     def rename(expression: Expr) -> Expr:
         return ex.replace(expression, leaf)

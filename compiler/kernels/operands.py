@@ -32,42 +32,44 @@ class OperandReader:
 
     def read(self, value: Value, coordinates: Sequence[Dim]) -> Expr:
         """Return the element of ``value`` at logical ``coordinates``, in the value's compute type."""
-        where = tuple(coordinates)
+        at = tuple(coordinates)
         stop = self._bound.get(value)
         if stop is not None:
-            if stop[0] != where:
+            if stop[0] != at:
                 raise InternalError(f"{value!r} is read at other coordinates than it is computed at")
             return stop[1]
-        key = (value, where)
+        key = (value, at)
         found = self._memo.get(key)
         if found is None:
-            found = self._memo[key] = self._compute(value, where)
+            found = self._memo[key] = self._compute(value, at)
         return found
 
-    def _compute(self, value: Value, where: tuple[Dim, ...]) -> Expr:
-        known = self._known(value, where)
+    def _compute(self, value: Value, coordinates: tuple[Dim, ...]) -> Expr:
+        known = self._known(value, coordinates)
         if known is not None:
             return known
         producer = value.producer
         if producer is None or (value in self.materialised and value is not self.group.output):
-            return self.load(value, where)
+            return self.load(value, coordinates)
         if value is self.group.output and self.group.region is not None and producer in self.group.region.nodes:
             raise InternalError(f"{value!r} is read by the kernel that computes it")
-        return self.evaluate(producer, where)
+        return self.evaluate(producer, coordinates)
 
-    def evaluate(self, node: Node, where: tuple[Dim, ...]) -> Expr:
-        """Return the expression of a map node's result at ``where``."""
+    def evaluate(self, node: Node, coordinates: tuple[Dim, ...]) -> Expr:
+        """Return the expression of a map node's result at ``coordinates``."""
         definition = self.operators.of(node)
         output = node.outputs[0]
         if definition.element is not None:
             arguments = [
-                self.read(operand, broadcast_coordinates(where, output.shape, operand.shape))
+                self.read(operand, broadcast_coordinates(coordinates, output.shape, operand.shape))
                 for operand in node.inputs
                 if operand is not None
             ]
             result = definition.element(node, arguments)
         elif definition.gather is not None:
-            result = definition.gather(node, where, lambda position, at: self.read(node.operand(position), tuple(at)))
+            result = definition.gather(
+                node, coordinates, lambda position, at: self.read(node.operand(position), tuple(at))
+            )
         else:
             raise InternalError(f"{node.op} cannot be computed element by element", origin=node.origin)
         if result.dtype != output.dtype.compute:
@@ -80,16 +82,16 @@ class OperandReader:
         inner._memo, inner._bound = {}, {}
         return inner
 
-    def bind(self, value: Value, where: Shape, element: Expr) -> None:
-        """Substitute ``element`` for ``value``, which may be read at the coordinates ``where`` only."""
-        self._bound[value] = (where, element)
+    def bind(self, value: Value, coordinates: Shape, element: Expr) -> None:
+        """Substitute ``element`` for ``value``, which may be read at these ``coordinates`` only."""
+        self._bound[value] = (coordinates, element)
 
     def bound(self, value: Value) -> tuple[Shape, Expr]:
         """Return the coordinates of a value of this scope, and its element there."""
         return self._bound[value]
 
     @staticmethod
-    def _known(value: Value, where: tuple[Dim, ...]) -> Expr | None:
+    def _known(value: Value, coordinates: tuple[Dim, ...]) -> Expr | None:
         """Return the element as a literal or a symbol if it is known at compile time, else None."""
         if value.elements == 0:  # never read: a guard excludes it (an empty part of a Concat)
             return ex.const(0, value.dtype.compute)
@@ -101,13 +103,13 @@ class OperandReader:
             return ex.of_dim(element, dtype)
         return ex.const(element.item() if hasattr(element, "item") else element, dtype)
 
-    def load(self, value: Value, where: tuple[Dim, ...]) -> Expr:
-        """Return a load from memory at the position that the value's layout assigns to ``where``."""
+    def load(self, value: Value, coordinates: tuple[Dim, ...]) -> Expr:
+        """Return a load from memory at the position that the value's layout assigns to ``coordinates``."""
         if not value.dtype.on_device:
             raise DeviceLimitError(f"{value.dtype} tensors have no storage on the device", tensor=value.name)
-        position = value.layout.position(value.shape, where)
+        position = value.layout.position(value.shape, coordinates)
         load = ex.load(self.name(value), value.dtype.name, position, value.dtype.compute)
-        self.accesses.loaded(load, value, where)
+        self.accesses.loaded(load, value, coordinates)
         return load
 
     def name(self, value: Value) -> str:

@@ -95,9 +95,9 @@ def _hooks(context: GroupContext) -> list[Hook]:
     image, unit = ix.coordinate("batch", batch), ix.coordinate("unit", units)
     row, inner = ix.coordinate("row", node.operand(RECURRENCE).shape[1]), ix.coordinate("inner", units)
 
-    def read(position: int, *where: Dim) -> Expr:
+    def read(position: int, *coordinates: Dim) -> Expr:
         operand = node.optional(position)
-        return ex.const(0.0, "f32") if operand is None else context.operands.read(operand, where)
+        return ex.const(0.0, "f32") if operand is None else context.operands.read(operand, coordinates)
 
     state = ("direction", "batch", "unit")
     gate = read(GATES, direction, time, image, row)

@@ -50,8 +50,8 @@ class ResultWriter:
         self._bind(scope, root, mapping, value)
         for node in region.nodes[1:]:
             self._bind(scope, node.outputs[0], mapping, self._member(scope, node, mapping))
-        where, result = scope.bound(region.exit)
-        return (self._store(region.exit, where, result, condition),)
+        coordinates, result = scope.bound(region.exit)
+        return (self._store(region.exit, coordinates, result, condition),)
 
     def _bind(self, scope: OperandReader, value: Value, mapping: Mapping[str, Dim], result: Expr) -> None:
         scope.bind(value, self._at(value, mapping), result)
@@ -72,20 +72,20 @@ class ResultWriter:
         aligned neighbours in memory: words that one thread owns."""
         region = self._region
         mapping = _domain_mapping(coordinates)
-        where = self._at(region.exit, mapping)
-        return is_aligned(region.exit.layout.position(region.exit.shape, where))
+        at = self._at(region.exit, mapping)
+        return is_aligned(region.exit.layout.position(region.exit.shape, at))
 
-    def store(self, where: Sequence[Dim], value: Expr, condition: Expr | None = None) -> Store:
+    def store(self, coordinates: Sequence[Dim], value: Expr, condition: Expr | None = None) -> Store:
         """Write the group's output directly, at logical coordinates (map kernels)."""
-        return self._store(self._group.output, tuple(where), value, condition)
+        return self._store(self._group.output, tuple(coordinates), value, condition)
 
     def store_at(self, position: Dim, value: Expr, output: Value) -> Store:
         """Write one of the group's outputs directly, at a position in memory (map kernels)."""
         return self._store_at(output, position, value, None)
 
-    def _store(self, output: Value, where: tuple[Dim, ...], value: Expr, condition: Expr | None) -> Store:
-        position = output.layout.position(output.shape, where)
-        self._operands.accesses.stored(position, output, where)
+    def _store(self, output: Value, coordinates: tuple[Dim, ...], value: Expr, condition: Expr | None) -> Store:
+        position = output.layout.position(output.shape, coordinates)
+        self._operands.accesses.stored(position, output, coordinates)
         return self._store_at(output, position, value, condition)
 
     def _store_at(self, output: Value, position: Dim, value: Expr, condition: Expr | None) -> Store:
@@ -119,8 +119,8 @@ class ResultWriter:
                 self._bind(scope, output, mapping, ex.register(name, output.dtype.compute))
             else:
                 self._bind(scope, output, mapping, self._member(scope, node, mapping))
-        where, result = scope.bound(region.exit)
-        return phases, self._store(region.exit, where, result, condition)
+        coordinates, result = scope.bound(region.exit)
+        return phases, self._store(region.exit, coordinates, result, condition)
 
 
 def _domain_mapping(coordinates: Sequence[Dim]) -> dict[str, Dim]:

@@ -53,7 +53,7 @@ def signature(group: Group, materialised: Mapping[Value, Group]) -> Signature | 
             len(region.nodes),
             0 if region.scores is None else len(region.scores.nodes),
             number(region.exit),
-            tuple((number(value), where) for value, where in region.coordinates.items()),
+            tuple((number(value), coordinates) for value, coordinates in region.coordinates.items()),
             region.domain,
             tuple(number(node.outputs[0]) for node in region.reductions),
         )

@@ -76,13 +76,13 @@ def build(context: GroupContext, crossing: Crossing) -> Built:
     names = {written_along: "along_write", read_along: "along_read"}
     others = [axis for axis in output.layout.order if axis not in names]
     rest = ix.product([shape[axis] for axis in others])
-    where: list[Dim] = [0] * output.rank
+    coordinates: list[Dim] = [0] * output.rank
     for axis, name in names.items():
-        where[axis] = ix.variable(name, 0, max(ix.bounds(shape[axis])[1] - 1, 0))
+        coordinates[axis] = ix.variable(name, 0, max(ix.bounds(shape[axis])[1] - 1, 0))
     flat = ix.variable("rest", 0, max(ix.bounds(rest)[1] - 1, 0))
     for axis, coordinate in zip(others, unflatten(flat, [shape[axis] for axis in others]), strict=True):
-        where[axis] = coordinate
-    mapping = {f"a{axis}": coordinate for axis, coordinate in enumerate(where)}
+        coordinates[axis] = coordinate
+    mapping = {f"a{axis}": coordinate for axis, coordinate in enumerate(coordinates)}
     loaded, value = (ex.substitute_variables(expression, mapping) for expression in (load, value))
 
     def staged(node: Expr) -> Expr | None:
@@ -99,7 +99,7 @@ def build(context: GroupContext, crossing: Crossing) -> Built:
     )
     config = context.choose(key, CONFIGURATIONS)
     parameters = ("along_read", "along_write", "rest")
-    store = context.results.store(where, ex.replace(value, staged))
+    store = context.results.store(coordinates, ex.replace(value, staged))
     hooks = [
         Hook("load_element", parameters, 1, (), loaded),
         Hook("store", parameters, 1, (("value", wgsl_type),), None, (store,)),

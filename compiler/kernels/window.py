@@ -157,8 +157,8 @@ def _flat(name: str, count: Dim) -> Dim:
 def _find_hooks(context: GroupContext, found: Sequence[Dim]) -> list[Hook]:
     """Return the hooks that compute the coordinates of a result from the index of its element."""
     return [
-        Hook(f"find_{name}", ("element",), 1, (), ex.coordinate(where))
-        for name, where in zip(_names("output", context.anchor), found, strict=True)
+        Hook(f"find_{name}", ("element",), 1, (), ex.coordinate(coordinates))
+        for name, coordinates in zip(_names("output", context.anchor), found, strict=True)
     ]
 
 
@@ -176,12 +176,12 @@ def _size(shape: tuple[Dim, ...], axis: int, lanes: int) -> Dim:
 
 def _variables(names: tuple[str, ...], shape: tuple[Dim, ...], lanes: int) -> tuple[Dim, ...]:
     """Return the coordinates called ``names``; the channel counts groups of ``lanes``."""
-    where = [
+    coordinates = [
         ix.variable(name, 0, max(ix.bounds(_size(shape, axis, lanes))[1] - 1, 0)) for axis, name in enumerate(names)
     ]
     if lanes == LANES:
-        where[1] = lanes_of(where[1])
-    return tuple(where)
+        coordinates[1] = lanes_of(coordinates[1])
+    return tuple(coordinates)
 
 
 def _names(side: str, node: Node) -> tuple[str, ...]:
@@ -206,8 +206,8 @@ def _lanes(context: GroupContext, order: list[int]) -> int:
     operand = node.operand(0)
     if order[-1] != 1 or ix.modulo(operand.shape[1], LANES) != 0 or operand.dtype.compute not in VECTOR_TYPES:
         return 1
-    where = _variables(_names("input", node), operand.shape, LANES)
-    return LANES if context.operands.vectorizes(context.operands.read(operand, where)) else 1
+    coordinates = _variables(_names("input", node), operand.shape, LANES)
+    return LANES if context.operands.vectorizes(context.operands.read(operand, coordinates)) else 1
 
 
 def _axes(attributes: PoolAttributes) -> tuple[Axis, ...]:

@@ -32,8 +32,8 @@ Votes = dict[Value, dict[int, int]]  #: value -> logical axis -> elements that w
 class _LogicalOperands(OperandReader):
     """Reads operands at logical coordinates instead of positions in memory."""
 
-    def load(self, value: Value, where: tuple[Dim, ...]) -> Expr:
-        return ex.load(value, value.dtype.name, where, value.dtype.compute or "f32")
+    def load(self, value: Value, coordinates: tuple[Dim, ...]) -> Expr:
+        return ex.load(value, value.dtype.name, coordinates, value.dtype.compute or "f32")
 
 
 def assign_layouts(graph: Graph, fusion: Fusion) -> int:
@@ -57,12 +57,12 @@ def _collect_votes(fusion: Fusion) -> Votes:
             continue
         for operand, axis in family_named(group.family).preferred_axes(group.region):
             operands = _LogicalOperands(group, fusion.materialised)
-            where = tuple(
+            coordinates = tuple(
                 lane_variable() if index == axis else ix.variable(f"v{index}", 0, _high(size))
                 for index, size in enumerate(operand.shape)
             )
             weight = ix.bounds(operand.elements)[1]
-            for load in ex.loads(operands.read(operand, where)):
+            for load in ex.loads(operands.read(operand, coordinates)):
                 for index, coordinate in enumerate(load.payload.coordinates):
                     if split_lane(coordinate)[1] == 1:
                         ballot = votes.setdefault(load.payload.operand, {})
@@ -113,14 +113,14 @@ def _follow_operands(group: Group, fusion: Fusion) -> Layout | None:
     value = group.output
     operands = _LogicalOperands(group, fusion.materialised)
     if group.region is None:
-        where: Shape = tuple(ix.variable(f"a{axis}", 0, _high(size)) for axis, size in enumerate(value.shape))
+        coordinates: Shape = tuple(ix.variable(f"a{axis}", 0, _high(size)) for axis, size in enumerate(value.shape))
         if value.producer is None:
             return None
-        expressions = [operands.evaluate(value.producer, where)]
+        expressions = [operands.evaluate(value.producer, coordinates)]
     else:
         names = tuple(ix.variable(f"a{axis}", 0, _high(size)) for axis, size in enumerate(group.region.domain))
         phases, store = ResultWriter(group, operands).row_program(names)
-        where = group.region.coordinates[group.region.exit]
+        coordinates = group.region.coordinates[group.region.exit]
         expressions = [phase.value for phase in phases] + [store.value]
     best: tuple[int, Layout] | None = None
     for expression in expressions:
@@ -132,11 +132,11 @@ def _follow_operands(group: Group, fusion: Fusion) -> Layout | None:
             for position, axis in enumerate(operand.layout.order):
                 for name in ix.variables(load.payload.coordinates[axis]):
                     place[name] = position
-            if not any(ix.variables(coordinate) & place.keys() for coordinate in where):
+            if not any(ix.variables(coordinate) & place.keys() for coordinate in coordinates):
                 continue
             weight = ix.bounds(operand.elements)[1]
             if best is None or weight > best[0]:
-                best = (weight, _ordered_by(where, place))
+                best = (weight, _ordered_by(coordinates, place))
     return None if best is None else best[1]
 
 

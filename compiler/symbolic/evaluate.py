@@ -58,8 +58,8 @@ def evaluate_expr(
         if node.op == "load":
             if read_load is None:
                 raise ValueError("the expression reads memory")
-            where = tuple(np.asarray(number(axis)) for axis in node.payload.coordinates)
-            return np.asarray(read_load(node.payload, where)).astype(dtype)
+            coordinates = tuple(np.asarray(number(axis)) for axis in node.payload.coordinates)
+            return np.asarray(read_load(node.payload, coordinates)).astype(dtype)
         if node.op == "coordinate":
             return np.asarray(number(node.payload)).astype(dtype)
         if node.op == "register":

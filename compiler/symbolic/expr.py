@@ -130,12 +130,12 @@ def wrap_integer(value: int, dtype: str) -> int:
     return value - (1 << bits) if signed and value >> (bits - 1) else value
 
 
-def load(operand: Hashable, storage: str, where: Dim | tuple[Dim, ...], dtype: str) -> Expr:
+def load(operand: Hashable, storage: str, position: Dim | tuple[Dim, ...], dtype: str) -> Expr:
     """Load an element of ``operand`` (stored as ``storage``), converted to the compute type ``dtype``.
 
-    ``where`` is a tuple of logical coordinates or a physical position; see :class:`Load`.
+    ``position`` is the one in memory, or a tuple of logical coordinates; see :class:`Load`.
     """
-    coordinates = where if isinstance(where, tuple) else (where,)
+    coordinates = position if isinstance(position, tuple) else (position,)
     return _make("load", (), dtype, Load(operand, storage, coordinates))
 
 
@@ -395,8 +395,8 @@ def replace(value: Expr, leaf: Callable[[Expr], Expr | None]) -> Expr:
 def _moved(leaf: Expr, move: Callable[[Dim], Dim]) -> Expr:
     """Return a leaf with the positions that it reads, or the coordinate that it is, changed by ``move``."""
     if leaf.op == "load":
-        where = tuple(move(axis) for axis in leaf.payload.coordinates)
-        return load(leaf.payload.operand, leaf.payload.dtype, where, leaf.dtype)
+        coordinates = tuple(move(axis) for axis in leaf.payload.coordinates)
+        return load(leaf.payload.operand, leaf.payload.dtype, coordinates, leaf.dtype)
     return coordinate(move(leaf.payload)) if leaf.op == "coordinate" else leaf
 
 
@@ -474,8 +474,8 @@ def describe(value: Expr) -> str:
         if node.op == "const":
             return f"{node.payload!r}:{node.dtype}"
         if node.op == "load":
-            where = ", ".join(ix.text(axis) for axis in node.payload.coordinates)
-            return shortened(f"{node.payload.operand}[{where}]")
+            coordinates = ", ".join(ix.text(axis) for axis in node.payload.coordinates)
+            return shortened(f"{node.payload.operand}[{coordinates}]")
         if node.op == "coordinate":
             return f"({ix.text(node.payload)})"
         if node.op == "register":

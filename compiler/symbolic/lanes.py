@@ -24,10 +24,10 @@ def depends_on_lane(value: Dim) -> bool:
     for inner in ix.opaque_payloads(value):
         for node in ex.walk(inner):
             if node.op == "load":
-                where = node.payload.coordinates
+                coordinates = node.payload.coordinates
             else:
-                where = (node.payload,) if node.op == "coordinate" else ()
-            if any(LANE in ix.variables(axis) for axis in where):
+                coordinates = (node.payload,) if node.op == "coordinate" else ()
+            if any(LANE in ix.variables(axis) for axis in coordinates):
                 return True
     return False
 

@@ -45,12 +45,12 @@ def _build(context: GroupContext) -> Built:
     if attributes.key_axis is not None:
         axis -= attributes.key_axis < axis
     rows = rows_along(context, order, axis)
-    where = rows.coordinates()
+    coordinates = rows.coordinates()
     names = tuple(f"row_{i}" for i in range(len(rows.row_axes)))
     threads = ix.multiply(rows.rows, rows.columns)
     thread = ix.variable("thread", 0, max(ix.bounds(threads)[1] - 1, 0))
     row, column = unflatten(thread, [rows.rows, rows.columns])
-    of_key: list[Dim] = list(where)
+    of_key: list[Dim] = list(coordinates)
     of_key[axis] = ix.coordinate("place", order.shape[axis])
     parts: Dim = 1
     if attributes.key_axis is not None:
@@ -68,7 +68,7 @@ def _build(context: GroupContext) -> Built:
     value = context.operands.read(keys, of_key)
     wgsl_type = WGSL_TYPES[value.dtype]
     both = (("one", wgsl_type), ("other", wgsl_type))
-    position = context.results.stores(where, ex.register("value", "i32"))
+    position = context.results.stores(coordinates, ex.register("value", "i32"))
     hooks = [
         *(
             Hook(f"find_{name}", ("row",), 1, (), found)
@@ -76,7 +76,7 @@ def _build(context: GroupContext) -> Built:
         ),
         Hook("row_of", ("thread",), 1, (), ex.coordinate(row)),
         Hook("column_of", ("thread",), 1, (), ex.coordinate(column)),
-        Hook("position", (*names, "column"), 1, (), context.operands.read(order, where)),
+        Hook("position", (*names, "column"), 1, (), context.operands.read(order, coordinates)),
         Hook("key", (*names, "place", "part"), 1, (), value),
         Hook("precedes", (), 1, both, precedes(value.dtype, attributes.largest)),
         Hook("store", (*names, "column"), 1, (("value", "i32"),), None, position),

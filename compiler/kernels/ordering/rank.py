@@ -41,15 +41,15 @@ def _build(context: GroupContext) -> Built:
     node = context.anchor
     operand, attributes = node.operand(0), node.attributes
     rows = rows_along(context, operand, attributes.axis)
-    where = rows.coordinates()
-    value = context.operands.read(operand, where)
+    coordinates = rows.coordinates()
+    value = context.operands.read(operand, coordinates)
     names = tuple(f"row_{i}" for i in range(len(rows.row_axes)))
     threads = ix.multiply(rows.rows, rows.columns)
     thread = ix.variable("thread", 0, max(ix.bounds(threads)[1] - 1, 0))
     row, column = unflatten(thread, [rows.rows, rows.columns])
     stored = node.output.shape[attributes.axis]
     rank = ex.as_index(ex.register("rank", "i32"), 0, max(ix.bounds(stored)[1] - 1, 0))
-    kept = tuple(rank if axis == attributes.axis else coordinate for axis, coordinate in enumerate(where))
+    kept = tuple(rank if axis == attributes.axis else coordinate for axis, coordinate in enumerate(coordinates))
     wgsl_type = WGSL_TYPES[value.dtype]
     both = (("one", wgsl_type), ("other", wgsl_type))
     hooks = [

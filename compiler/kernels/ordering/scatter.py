@@ -43,8 +43,8 @@ def _build(context: GroupContext) -> Built:
     node = context.anchor
     data, updates, attributes = node.operand(0), node.operand(2), node.attributes
     names = tuple(f"at_{axis}" for axis in range(data.rank))
-    where = [ix.coordinate(name, size) for name, size in zip(names, data.shape)]
-    find = _element_wise(context, where) if attributes.axis is not None else _by_tuples(context, where)
+    coordinates = [ix.coordinate(name, size) for name, size in zip(names, data.shape)]
+    find = _element_wise(context, coordinates) if attributes.axis is not None else _by_tuples(context, coordinates)
     steps, matches, update = find
     threads = data.elements
     thread = ix.variable("thread", 0, max(ix.bounds(threads)[1] - 1, 0))
@@ -57,7 +57,7 @@ def _build(context: GroupContext) -> Built:
             Hook(f"find_{name}", ("thread",), 1, (), ex.coordinate(found))
             for name, found in zip(names, unflatten(thread, data.shape))
         ),
-        Hook("start", names, 1, (), context.operands.read(data, where)),
+        Hook("start", names, 1, (), context.operands.read(data, coordinates)),
         Hook("matches", (*names, "step"), 1, (), matches),
         Hook("update", (*names, "step"), 1, (), update),
         Hook("combine", (), 1, both, combined),
@@ -67,7 +67,7 @@ def _build(context: GroupContext) -> Built:
             1,
             (("value", wgsl_type),),
             None,
-            context.results.stores(where, ex.register("value", data.dtype.compute)),
+            context.results.stores(coordinates, ex.register("value", data.dtype.compute)),
         ),
     ]
     (config, *_) = filter_by_trips(
@@ -97,8 +97,9 @@ def _equals(index: Dim, coordinate: Dim) -> Expr:
     return ex.compare("eq", ex.coordinate(index), ex.coordinate(coordinate))
 
 
-def _element_wise(context: GroupContext, where: list[Dim]) -> tuple[Dim, Expr, Expr]:
-    """Return the trip count over updates, the condition that one addresses the element at ``where``, and its value.
+def _element_wise(context: GroupContext, coordinates: list[Dim]) -> tuple[Dim, Expr, Expr]:
+    """Return the trip count over updates, the condition that one addresses the element at ``coordinates``, and its
+    value.
 
     Candidates are the updates along ``axis``; their other coordinates are those of the element.
     """
@@ -106,20 +107,20 @@ def _element_wise(context: GroupContext, where: list[Dim]) -> tuple[Dim, Expr, E
     data, indices, updates = node.operand(0), node.operand(1), node.operand(2)
     axis = node.attributes.axis
     steps = indices.shape[axis]
-    source = [*where[:axis], _step(steps), *where[axis + 1 :]]
+    source = [*coordinates[:axis], _step(steps), *coordinates[axis + 1 :]]
     inside = ex.const(True, "bool")
     for other, size in enumerate(indices.shape):
         if other != axis and size != data.shape[other]:
-            inside = ex.binary("and", inside, ex.in_range(where[other], 0, size))
+            inside = ex.binary("and", inside, ex.in_range(coordinates[other], 0, size))
     if steps == 0:
         return steps, ex.const(False, "bool"), ex.const(0, data.dtype.compute)
     index = run_time_index(context.operands.read(indices, source), data.shape[axis])
-    matches = ex.guard(inside, _equals(index, where[axis]), ex.const(False, "bool"))
+    matches = ex.guard(inside, _equals(index, coordinates[axis]), ex.const(False, "bool"))
     return steps, matches, context.operands.read(updates, source)
 
 
-def _by_tuples(context: GroupContext, where: list[Dim]) -> tuple[Dim, Expr, Expr]:
-    """Return the trip count over index tuples, the condition that one addresses ``where``, and its update.
+def _by_tuples(context: GroupContext, coordinates: list[Dim]) -> tuple[Dim, Expr, Expr]:
+    """Return the trip count over index tuples, the condition that one addresses ``coordinates``, and its update.
 
     A tuple addresses the leading axes; the other coordinates are those of the element.
     """
@@ -134,8 +135,8 @@ def _by_tuples(context: GroupContext, where: list[Dim]) -> tuple[Dim, Expr, Expr
     matches = ex.const(True, "bool")
     for axis in range(addressed):
         index = run_time_index(context.operands.read(indices, [*at, axis]), data.shape[axis])
-        matches = ex.binary("and", matches, _equals(index, where[axis]))
-    return steps, matches, context.operands.read(updates, [*at, *where[addressed:]])
+        matches = ex.binary("and", matches, _equals(index, coordinates[axis]))
+    return steps, matches, context.operands.read(updates, [*at, *coordinates[addressed:]])
 
 
 class Scatter(KernelFamily):

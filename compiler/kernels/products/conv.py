@@ -50,8 +50,8 @@ def product_of(context: GroupContext) -> Product:
     outputs = ix.floordiv(result.shape[1], attributes.group)
     pixels = (result.shape[0], *result.shape[2:])
 
-    def terms(where: Sequence[Dim], k: Dim) -> tuple[Expr, Expr]:
-        image, channel, *spatial = where
+    def terms(coordinates: Sequence[Dim], k: Dim) -> tuple[Expr, Expr]:
+        image, channel, *spatial = coordinates
         *taps, inner = unflatten(k, [*attributes.kernel, channels])
         group = ix.floordiv(channel, outputs)
         source = ix.add(ix.multiply(group, channels), inner)

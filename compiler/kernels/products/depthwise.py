@@ -127,7 +127,7 @@ def _element_hooks(context: GroupContext, tile: DepthwiseTile) -> list[Hook]:
     node, attributes = context.anchor, context.anchor.attributes
     value, weight, result = node.operand(0), node.operand(1), node.output
     last, channels = len(attributes.kernel) - 1, result.shape[1]
-    where = column(ix.ceildiv(channels, LANES), channels, "channel")
+    vector = column(ix.ceildiv(channels, LANES), channels, "channel")
     inputs = [
         ix.variable(f"input_{axis}", -attributes.pads[axis], ix.bounds(size)[1] + attributes.pads[last + 1 + axis] - 1)
         for axis, size in enumerate(value.shape[2:])
@@ -137,9 +137,9 @@ def _element_hooks(context: GroupContext, tile: DepthwiseTile) -> list[Hook]:
             # the last tile reaches beyond the padded input
             inputs[axis] = ix.variable(f"input_{axis}", -attributes.pads[axis], ix.UNBOUNDED // 2)
     taps = [ix.variable(f"tap_{axis}", 0, size - 1) for axis, size in enumerate(attributes.kernel)]
-    channel = ix.floordiv(where, ix.floordiv(channels, attributes.group))
+    channel = ix.floordiv(vector, ix.floordiv(channels, attributes.group))
     load_x = read_padded(context, value, ix.coordinate("image", result.shape[0]), channel, inputs)
-    load_w = context.operands.read(weight, (where, 0, *taps))
+    load_w = context.operands.read(weight, (vector, 0, *taps))
     stored = _stored(node)
     condition = None if divides(LANES, channels) else ex.in_range(stored[1], 0, channels)
     stores = context.results.stores(stored, ex.register("value", "f32"), condition)

@@ -30,8 +30,8 @@ def product_of(context: GroupContext) -> Product:
     def output(batch: Dim, m: Dim, n: Dim) -> tuple[Dim, ...]:
         return (*unflatten(batch, batch_shape), m, n)
 
-    def terms(where: Sequence[Dim], k: Dim) -> tuple[Expr, Expr]:
-        *batch, m, n = where
+    def terms(coordinates: Sequence[Dim], k: Dim) -> tuple[Expr, Expr]:
+        *batch, m, n = coordinates
         return (
             context.operands.read(left, (*broadcast_coordinates(batch, batch_shape, left.shape[:-2]), m, k)),
             context.operands.read(right, (*broadcast_coordinates(batch, batch_shape, right.shape[:-2]), k, n)),

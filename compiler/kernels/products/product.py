@@ -158,8 +158,8 @@ class Hooks:
     def load_b(self) -> Hook:
         product = self.product
         k = ix.coordinate("k", product.k)
-        where = product.output(self.batch, 0, column(self.vectors, product.n))
-        value = ex.const(0, self.dtype) if product.k == 0 else product.terms(where, k)[1]
+        coordinates = product.output(self.batch, 0, column(self.vectors, product.n))
+        value = ex.const(0, self.dtype) if product.k == 0 else product.terms(coordinates, k)[1]
         return Hook("load_b", ("batch", "k", "n"), LANES, (), value)
 
     @cached_property
@@ -340,9 +340,9 @@ def build_elements(
         left, right = terms(_logical(context, inside), ix.coordinate("k", k))
         total = ex.binary("add", total, ex.binary("mul", left, right))
     registers = (("sum", sum_type),)
-    where = _logical(context, flat)
+    coordinates = _logical(context, flat)
     # The last thread computes up to three elements past the end: buffers are padded to 16 bytes.
-    stores = context.results.stores(where, ex.register("sum", dtype))
+    stores = context.results.stores(coordinates, ex.register("sum", dtype))
     hooks = [
         Hook("accumulate", ("q", "k"), lanes, registers, total),
         Hook("store", ("q",), lanes, registers, None, stores),
@@ -366,7 +366,7 @@ def _logical(context: GroupContext, flat: Dim) -> tuple[Dim, ...]:
     """Return the logical coordinates of the element at position ``flat`` of the memory order of the anchor's result."""
     output = context.anchor.output
     axes = output.layout.physical_axes(output.shape)
-    where: list[Dim] = [0] * output.rank
+    coordinates: list[Dim] = [0] * output.rank
     for (axis, _), coordinate in zip(axes, unflatten(flat, [size for _, size in axes]), strict=True):
-        where[axis] = coordinate
-    return tuple(where)
+        coordinates[axis] = coordinate
+    return tuple(coordinates)

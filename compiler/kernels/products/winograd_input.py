@@ -82,10 +82,10 @@ def tile_hooks(
     attributes: WinogradInputAttributes | WinogradOutputAttributes, images: ix.Dim, count: ix.Dim
 ) -> list[Hook]:
     """Return the hooks that compute image, row and column of a tile from its index."""
-    where = unflatten(ix.coordinate("tile", count), (images, *grid(attributes)))
+    coordinates = unflatten(ix.coordinate("tile", count), (images, *grid(attributes)))
     return [
         Hook(f"tile_{name}", ("tile",), 1, (), ex.coordinate(coordinate))
-        for name, coordinate in zip(("image", "row", "column"), where, strict=True)
+        for name, coordinate in zip(("image", "row", "column"), coordinates, strict=True)
     ]
 
 

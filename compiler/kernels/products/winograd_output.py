@@ -65,9 +65,9 @@ def _build(context: GroupContext) -> Built:
 def _stored(anchor: Node) -> Shape:
     """Return the coordinates of four channels of a pixel."""
     images, channels, *sizes = anchor.output.shape
-    where = (ix.coordinate(name, size) for name, size in zip(("row", "column"), sizes, strict=True))
+    coordinates = (ix.coordinate(name, size) for name, size in zip(("row", "column"), sizes, strict=True))
     vector = ix.coordinate("vector", ix.floordiv(channels, LANES))
-    return ix.coordinate("image", images), lanes_of(vector), *where
+    return ix.coordinate("image", images), lanes_of(vector), *coordinates
 
 
 class WinogradOutput(KernelFamily):

@@ -54,12 +54,12 @@ def _build(context: GroupContext) -> Built:
     shared = share(context.target, many, long, rows.columns_are_contiguous)
     (shared, *_) = filter_by_trips(context.target, [shared, (1, 64), (1, 256)], lambda each: -(-long // each[1]))
     config = ArgReduceConfig(*shared)
-    where = rows.coordinates()
-    value = context.operands.read(operand, where)
+    coordinates = rows.coordinates()
+    value = context.operands.read(operand, coordinates)
     names = tuple(f"row_{i}" for i in range(len(rows.row_axes)))
     kept = [
         (0 if axis == attributes.axis else coordinate)
-        for axis, coordinate in enumerate(where)
+        for axis, coordinate in enumerate(coordinates)
         if attributes.keepdims or axis != attributes.axis
     ]
     place = ex.cast(ex.register("place", "i32"), "i64")

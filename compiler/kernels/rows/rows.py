@@ -131,19 +131,19 @@ class Rows:
 
     def coordinates(self, row_lanes: int = 1, column_lanes: int = 1) -> tuple[Dim, ...]:
         """Return domain coordinates in terms of ``row_0, row_1, ...``, ``column`` and, with four lanes, ``lane``."""
-        where: list[Dim] = [0] * len(self.domain)
+        coordinates: list[Dim] = [0] * len(self.domain)
         variables = self.row_variables(row_lanes)
         if row_lanes == LANES:
             variables[-1] = lanes_of(variables[-1])
         for axis, value in zip(self.row_axes, variables, strict=True):
-            where[axis] = value
+            coordinates[axis] = value
         sizes = [self.domain[axis] for axis in self.column_axes]
         count = ix.ceildiv(ix.product(sizes), column_lanes)
         column = ix.variable("column", 0, max(ix.bounds(count)[1] - 1, 0))
         flat = lanes_of(column) if column_lanes == LANES else column
         for axis, value in zip(self.column_axes, unflatten(flat, sizes), strict=True):
-            where[axis] = value
-        return tuple(where)
+            coordinates[axis] = value
+        return tuple(coordinates)
 
 
 def rows_along(context: GroupContext, operand: Value, axis: int) -> Rows:

@@ -52,8 +52,8 @@ def _build(context: GroupContext) -> Built:
     node = context.anchor
     operand, attributes = node.operand(0), node.attributes
     rows = rows_along(context, operand, attributes.axis)
-    where = rows.coordinates()
-    value = context.operands.read(operand, where)
+    coordinates = rows.coordinates()
+    value = context.operands.read(operand, coordinates)
     names = tuple(f"row_{i}" for i in range(len(rows.row_axes)))
     many, long = (max(ix.bounds(size)[1], 1) for size in (rows.rows, rows.columns))
     config = ScanConfig(1, 64) if long > _LONG and many < 1024 else ScanConfig(64, 1)
@@ -77,7 +77,7 @@ def _build(context: GroupContext) -> Built:
             1,
             (("value", wgsl_type),),
             None,
-            context.results.stores(where, ex.register("value", value.dtype)),
+            context.results.stores(coordinates, ex.register("value", value.dtype)),
         ),
     ]
     return context.built(

@@ -40,15 +40,15 @@ def _read_rotated(node: Node, coordinates: Sequence[Dim], read: Read) -> Expr:
         pair = ix.modulo(inner, attributes.pairs)
         second = ix.floordiv(inner, attributes.pairs)
         partner = ix.modulo(ix.add(inner, attributes.pairs), size)
-    where: list[Dim]
+    row: list[Dim]
     if node.optional(3) is not None:
-        where = [run_time_index(read(3, [batch, place]), node.operand(1).shape[0]), pair]
+        row = [run_time_index(read(3, [batch, place]), node.operand(1).shape[0]), pair]
     else:
-        where = [0 if node.operand(1).shape[0] == 1 else batch, place, pair]
+        row = [0 if node.operand(1).shape[0] == 1 else batch, place, pair]
     own = read(0, coordinates)
     other = read(0, [batch, head, place, partner])
     signed = ex.select(ex.compare("eq", ex.coordinate(second), ex.const(0, "i32")), -other, other)
-    turned = own * read(1, where) + signed * read(2, where)
+    turned = own * read(1, row) + signed * read(2, row)
     return ex.guard(ex.in_range(element, 0, size), turned, own)
 
 

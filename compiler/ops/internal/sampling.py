@@ -60,15 +60,15 @@ def _within(node: Node, coordinates: Sequence[Dim], value: Expr) -> Expr:
 def _read_nearest(node: Node, coordinates: Sequence[Dim], read: Read) -> Expr:
     """Read the element at the floor of each mapped position, clamped to the input (nearest-neighbour sampling)."""
     attributes: SampleAttributes = node.attributes
-    where = []
+    nearest = []
     for at, size, axis_map in zip(coordinates, node.operand(0).shape, attributes.maps):
         if axis_map is not None:
             if isinstance(axis_map, RealMap):
                 at = _clamped(axis_map.position(at)[0], size)
             else:
                 at = _clamp(ix.floordiv(axis_map.numerator(at), axis_map.divisor), size)
-        where.append(at)
-    return _within(node, coordinates, read(0, where))
+        nearest.append(at)
+    return _within(node, coordinates, read(0, nearest))
 
 
 register(
@@ -177,12 +177,12 @@ def _read_interpolated(node: Node, coordinates: Sequence[Dim], read: Read) -> Ex
         for axis_map, at, size in zip(attributes.maps, coordinates, value.shape)
     ]
 
-    def sum_from(axis: int, where: tuple[Dim, ...]) -> Expr:
+    def sum_from(axis: int, at: tuple[Dim, ...]) -> Expr:
         if axis == value.rank:
-            return ex.cast(read(0, where), "f32")
+            return ex.cast(read(0, at), "f32")
         total: Expr | None = None
         for tap in taps[axis]:
-            inner = sum_from(axis + 1, (*where, tap.at))
+            inner = sum_from(axis + 1, (*at, tap.at))
             term = inner if tap.weight is None else tap.weight * inner
             total = term if total is None else total + term
         assert total is not None

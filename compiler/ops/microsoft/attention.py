@@ -54,17 +54,17 @@ def _shaped_mask(builder: Builder, node: Node, mask: Value, batch: Dim, queries:
         starts = view(builder, part(builder, mask, 0, batch, batch), batch, 1, 1, 1)
         numbers = builder.op("Range", *(integer(builder, size) for size in (0, keys, 1)))
         return builder.op("And", kept, builder.op("LessOrEqual", starts, numbers))
-    where = {
+    shape = {
         (batch, keys): (batch, 1, 1, keys),
         (batch, queries, keys): (batch, 1, queries, keys),
     }.get(mask.shape)
-    if where is None:
+    if shape is None:
         raise UnsupportedError(
             f"{node.op} with a mask of shape {checks.describe_shape(mask.shape)} is not supported",
             origin=node.origin,
             hint=f"lengths ({ix.text(batch)}) with or without starts, or 0 and 1 for each of {ix.text(keys)} keys",
         )
-    return builder.op("Cast", view(builder, mask, *where), to=9)
+    return builder.op("Cast", view(builder, mask, *shape), to=9)
 
 
 def _padding_bias(builder: Builder, node: Node, mask: Value | None, batch: Dim, queries: Dim, keys: Dim) -> list[Value]:

@@ -140,13 +140,13 @@ def _taps(axis: _Axis, normalised: Expr, mode: str) -> list[tuple[Expr, Expr]]:
 
 def _read_sampled(node: Node, coordinates: Sequence[Dim], read: Read) -> Expr:
     attributes: GridSampleAttributes = node.attributes
-    batch, channel, *where = coordinates
+    batch, channel, *pixel = coordinates
     value = node.operand(0)
     axes = [_Axis(size, bool(attributes.align_corners), attributes.padding_mode) for size in value.shape[2:]]
     taps = []
     for number_of_axis, axis in enumerate(axes):
         # the grid names the innermost axis first
-        normalised = read(1, [batch, *where, len(axes) - 1 - number_of_axis])
+        normalised = read(1, [batch, *pixel, len(axes) - 1 - number_of_axis])
         taps.append([(axis.element(position), weight) for position, weight in _taps(axis, normalised, attributes.mode)])
     total: Expr | None = None
     for chosen in itertools.product(*taps):

@@ -156,11 +156,11 @@ def _expand_compress(builder: Builder, node: Node) -> Sequence[Value]:
 
 def _split_compress(stages: Stages, inputs: Sequence[str], outputs: Sequence[str], attributes: Any) -> None:
     flat = stages.constant(np.array([-1]))
-    where = stages.apply("Reshape", positions(stages, inputs[1]), flat)
+    coordinates = stages.apply("Reshape", positions(stages, inputs[1]), flat)
     value, axis = inputs[0], attributes.axis
     if axis is None:
         value, axis = stages.apply("Reshape", value, flat), 0
-    stages.name(stages.apply("Gather", value, where, axis=axis), outputs[0])
+    stages.name(stages.apply("Gather", value, coordinates, axis=axis), outputs[0])
 
 
 register(

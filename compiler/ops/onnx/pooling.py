@@ -204,16 +204,16 @@ def _gather_indices(node: Node, coordinates: Sequence[Dim], read: Read) -> Expr:
     order = (0, 1, *(reversed(spatial) if attributes.column_major else spatial))
     for offsets in itertools.product(*map(range, attributes.kernel)):
         inside = ex.const(True, "bool")
-        where = list(coordinates[:2])
+        source = list(coordinates[:2])
         for axis, offset in enumerate(offsets):
             start = ix.multiply(coordinates[2 + axis], attributes.strides[axis])
             place = ix.add(start, offset * attributes.dilations[axis] - attributes.pads[axis])
             inside = ex.binary("and", inside, ex.in_range(place, 0, shape[2 + axis]))
-            where.append(place)
+            source.append(place)
         position: Dim = 0
         for axis in order:
-            position = ix.add(ix.multiply(position, shape[axis]), where[axis])
-        value = ex.guard(inside, read(0, where), lowest)
+            position = ix.add(ix.multiply(position, shape[axis]), source[axis])
+        value = ex.guard(inside, read(0, source), lowest)
         # the first element counts whatever it is, but for NaN: nothing is larger than the lowest number
         first = ex.binary("and", ex.compare("lt", found, ex.const(0, "i32")), ex.compare("le", value, highest))
         larger = ex.binary("and", inside, ex.binary("or", ex.compare("gt", value, largest), first))

@@ -157,9 +157,9 @@ def _infer_repeated(node: Node) -> Inferred:
 
 
 def _read_repeated(node: Node, coordinates: Sequence[Dim], read: Read) -> Expr:
-    where = list(coordinates)
-    where[node.attributes.axis] = ix.floordiv(where[node.attributes.axis], node.attributes.block)
-    return read(0, where)
+    block = list(coordinates)
+    block[node.attributes.axis] = ix.floordiv(block[node.attributes.axis], node.attributes.block)
+    return read(0, block)
 
 
 register(

@@ -53,17 +53,17 @@ def scatter_array(
 ) -> np.ndarray:
     """Evaluate ``loom.Scatter`` with numpy."""
     result = data.copy()
-    where: tuple[np.ndarray, ...]
+    coordinates: tuple[np.ndarray, ...]
     if attributes.axis is None:
-        where = tuple(np.moveaxis(indices, -1, 0).astype(np.int64))
+        coordinates = tuple(np.moveaxis(indices, -1, 0).astype(np.int64))
     else:
         places: list[np.ndarray] = list(np.indices(indices.shape, sparse=True))
         places[attributes.axis] = indices.astype(np.int64)
-        where = tuple(places)
+        coordinates = tuple(places)
     if attributes.reduction == "none":
-        result[where] = updates
+        result[coordinates] = updates
     else:
-        _NUMPY[attributes.reduction](result, where, updates)
+        _NUMPY[attributes.reduction](result, coordinates, updates)
     return result
 
 

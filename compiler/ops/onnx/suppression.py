@@ -271,8 +271,8 @@ def suppression_array(
     thresholds = [None if each is None or not each.size else each for each in (overlap, least)]
     whole = Node(0, "ChooseBoxes", "loom", [], ChooseBoxesAttributes(max(scores.shape[2], 1), 0, 1, 0), ())
     chosen = choose_boxes_array(whole, [corners, scores, order, most, *thresholds, None])
-    where = np.argwhere(chosen)
-    return np.stack([where[:, 0], where[:, 1], order[tuple(where.T)]], 1).astype(np.int64)
+    coordinates = np.argwhere(chosen)
+    return np.stack([coordinates[:, 0], coordinates[:, 1], order[tuple(coordinates.T)]], 1).astype(np.int64)
 
 
 def _split(stages: Stages, inputs: Sequence[str], outputs: Sequence[str], attributes: SuppressionAttributes) -> None:

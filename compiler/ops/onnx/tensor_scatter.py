@@ -48,8 +48,8 @@ def _read(node: Node, coordinates: Sequence[Dim], read: Read) -> Expr:
     last = ex.coordinate(ix.add(length, -1))
     inside = ex.binary("and", ex.compare("ge", distance, zero), ex.compare("le", distance, last))
     place = ex.as_index(ex.binary("max", ex.binary("min", distance, last), zero), 0, max(ix.bounds(length)[1] - 1, 0))
-    where = [*coordinates[:axis], place, *coordinates[axis + 1 :]]
-    return ex.guard(inside, read(1, where), read(0, coordinates))
+    source = [*coordinates[:axis], place, *coordinates[axis + 1 :]]
+    return ex.guard(inside, read(1, source), read(0, coordinates))
 
 
 register(
