@@ -15,14 +15,14 @@ from ...symbolic.expr import Expr
 from ...symbolic.lanes import LANES
 from ..context import GroupContext
 from ..results import Phase
-from .register_reuse import Kept, RowProgram
+from .register_reuse import ReusedValue, RowProgram
 from .rows import Rows, Walk
 
 _COMBINE = {"sum": "add", "prod": "mul", "max": "max", "min": "min", "max_number": "max_number"}
 
 
 @dataclass(frozen=True, slots=True)
-class KeptShape:
+class ReusedShape:
     """A value in registers as a template sees it: its name and WGSL type, and the others that it is computed from."""
 
     name: str
@@ -39,8 +39,8 @@ class PhaseShape:
     type: str
     element: str  #: compute type, names its workgroup array
     wraps: bool
-    kept: tuple[KeptShape, ...] = ()  #: what this phase computes and keeps for later ones
-    uses: tuple[str, ...] = ()  #: kept values that an element of this phase is made of
+    reused: tuple[ReusedShape, ...] = ()  #: what this phase computes for later ones too
+    uses: tuple[str, ...] = ()  #: reused values that an element of this phase is made of
 
 
 def row_names(rows: Rows) -> tuple[str, ...]:
@@ -51,8 +51,8 @@ def register_types(phases: list[Phase], row_lanes: int) -> tuple[tuple[str, str]
     return tuple((phase.name, _type(phase.value.dtype, row_lanes)) for phase in phases)
 
 
-def kept_types(kept: Iterable[Kept], lanes: int) -> tuple[tuple[str, str], ...]:
-    return tuple((item.name, _type(item.value.dtype, lanes)) for item in kept)
+def reused_types(values: Iterable[ReusedValue], lanes: int) -> tuple[tuple[str, str], ...]:
+    return tuple((item.name, _type(item.value.dtype, lanes)) for item in values)
 
 
 def _type(compute: str, lanes: int) -> str:
@@ -66,16 +66,16 @@ def phase_hooks(context: GroupContext, program: RowProgram, walk: Walk) -> list[
     step if the type wraps.
     """
     types = register_types(program.phases, walk.row_lanes)
-    where = (*row_names(walk.rows), "column")
+    coordinates = (*row_names(walk.rows), "column")
     hooks = []
     for number, phase in enumerate(program.phases):
         dtype = _dtype(context, number)
         start = ex.const(identity(phase.kind, dtype), phase.value.dtype)
-        for kept in program.kept_by(number):
-            registers = (*types[:number], *kept_types(program.used(kept.value), walk.lanes))
-            hooks.append(Hook(f"keep_{kept.name}", where, walk.lanes, registers, kept.value))
-        registers = (*types[:number], *kept_types(program.used(phase.value), walk.lanes))
-        hooks.append(Hook(f"phase_{phase.name}", where, walk.lanes, registers, phase.value))
+        for reused in program.computed_in(number):
+            registers = (*types[:number], *reused_types(program.used(reused.value), walk.lanes))
+            hooks.append(Hook(f"keep_{reused.name}", coordinates, walk.lanes, registers, reused.value))
+        registers = (*types[:number], *reused_types(program.used(phase.value), walk.lanes))
+        hooks.append(Hook(f"phase_{phase.name}", coordinates, walk.lanes, registers, phase.value))
         hooks.append(Hook(f"initial_{phase.name}", (), 1, (), start))
         hooks += _combine_hooks(phase.name, _COMBINE[phase.kind], phase.value.dtype, walk)
         if _wraps(phase, dtype):
@@ -109,7 +109,7 @@ def phase_shapes(context: GroupContext, program: RowProgram, walk: Walk) -> tupl
     """Return what the templates need to know of each phase."""
 
     def names(value: Expr) -> tuple[str, ...]:
-        return tuple(kept.name for kept in program.used(value))
+        return tuple(reused.name for reused in program.used(value))
 
     return tuple(
         PhaseShape(
@@ -119,8 +119,8 @@ def phase_shapes(context: GroupContext, program: RowProgram, walk: Walk) -> tupl
             phase.value.dtype,
             _wraps(phase, _dtype(context, number)),
             tuple(
-                KeptShape(kept.name, _type(kept.value.dtype, walk.lanes), names(kept.value))
-                for kept in program.kept_by(number)
+                ReusedShape(reused.name, _type(reused.value.dtype, walk.lanes), names(reused.value))
+                for reused in program.computed_in(number)
             ),
             names(phase.value),
         )

@@ -37,10 +37,10 @@ from ..geometry import linear_grid
 from ..groups import Region
 from ..loop_trips import filter_by_trips, upper_bound
 from ..results import Phase
-from .phases import kept_types, operations, phase_hooks, phase_shapes, register_types, row_names
+from .phases import operations, phase_hooks, phase_shapes, register_types, reused_types, row_names
 from .reduce_config import ReduceConfig, configurations, rounds
 from .reduce_words import build_words
-from .register_reuse import RowProgram, keep_shared
+from .register_reuse import RowProgram, reuse_registers
 from .rows import Rows, Walk, memory_order
 
 
@@ -58,12 +58,12 @@ def _build(context: GroupContext) -> Built:
     work = operations(phases, store, stores_row)
     program = RowProgram(phases, store)
     if config.steps:
-        program = keep_shared(phases, store, stores_row, config.steps, walk.lanes)
+        program = reuse_registers(phases, store, stores_row, config.steps, walk.lanes)
     serial = config.variant == "serial"
     size = config.rows * config.strips
     shapes = phase_shapes(context, program, walk)
     parts = sum({shape.element: size * _bytes(shape.type) for shape in shapes}.values())
-    used = () if stores_row else tuple(kept.name for kept in program.used(program.store.value))
+    used = () if stores_row else tuple(reused.name for reused in program.used(program.store.value))
     return context.built(
         Draft(
             "reduce_serial" if serial else "reduce_workgroup",
@@ -123,7 +123,7 @@ def _hooks(context: GroupContext, walk: Walk, program: RowProgram) -> list[Hook]
     ]
     if context.results.exit_is_row:
         return [*hooks, Hook("store", names, walk.row_lanes, types, None, (program.store,))]
-    registers = (*types, *kept_types(program.used(program.store.value), walk.lanes))
+    registers = (*types, *reused_types(program.used(program.store.value), walk.lanes))
     return [*hooks, Hook("store", (*names, "column"), walk.lanes, registers, None, (program.store,))]
 
 

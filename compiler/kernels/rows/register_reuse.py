@@ -2,7 +2,7 @@
 
 Softmax reads each element three times and takes its exponential twice; a normalisation unpacks and adds its residual in
 every phase.  Where the steps of a thread are written out, a value that varies along the row and that a later phase or
-the store needs too is computed once for each step and kept.  Only what is worth a register is kept: loads, and
+the store needs too is computed once for each step and held in a register, if it is worth one: loads, and
 functions that cost more than arithmetic.
 """
 
@@ -17,12 +17,12 @@ from ...symbolic import polynomial as ix
 from ...symbolic.expr import Expr
 from ..results import Phase
 
-#: Scalars of all kept values that a thread may hold
+#: Scalars of all reused values that a thread may hold
 MOST_SCALARS = 128
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class ReusedValue:
     """``value`` is computed in phase ``phase``, for every step of a thread, into registers ``name``."""
 
     name: str
@@ -32,41 +32,41 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class RowProgram:
-    """Phases and the store, in terms of the registers of what is kept."""
+    """Phases and the store, in terms of the registers of the reused values."""
 
     phases: list[Phase]
     store: Store
-    kept: tuple[Kept, ...] = ()
+    reused: tuple[ReusedValue, ...] = ()
 
-    def kept_by(self, phase: int) -> tuple[Kept, ...]:
-        return tuple(kept for kept in self.kept if kept.phase == phase)
+    def computed_in(self, phase: int) -> tuple[ReusedValue, ...]:
+        return tuple(reused for reused in self.reused if reused.phase == phase)
 
-    def used(self, value: Expr) -> tuple[Kept, ...]:
+    def used(self, value: Expr) -> tuple[ReusedValue, ...]:
         """Return the reused registers that a value reads."""
         names = {node.payload for node in ex.walk(value) if node.op == "register"}
-        return tuple(kept for kept in self.kept if kept.name in names)
+        return tuple(reused for reused in self.reused if reused.name in names)
 
 
-def keep_shared(phases: Sequence[Phase], store: Store, stores_row: bool, steps: int, lanes: int) -> RowProgram:
+def reuse_registers(phases: Sequence[Phase], store: Store, stores_row: bool, steps: int, lanes: int) -> RowProgram:
     """Keep what later phases compute again; a store of one element a row computes nothing for every step."""
     values = [phase.value for phase in phases] + ([] if stores_row else [store.value])
-    found: list[Kept] = []
+    found: list[ReusedValue] = []
     for number in range(len(phases)):
         later = {node for value in values[number + 1 :] for node in ex.walk(value)}
-        registers = {kept.name for kept in found}
+        registers = {reused.name for reused in found}
         for value in _outermost(values[number], later, registers):
             if (len(found) + 1) * steps * lanes > MOST_SCALARS:
                 break
-            kept = Kept(f"kept_{len(found)}", number, value)
-            found.append(kept)
-            register = ex.register(kept.name, value.dtype)
+            reused = ReusedValue(f"kept_{len(found)}", number, value)
+            found.append(reused)
+            register = ex.register(reused.name, value.dtype)
             values[number:] = [_with_register(other, value, register) for other in values[number:]]
     changed = [replace(phase, value=value) for phase, value in zip(phases, values, strict=False)]
     return RowProgram(changed, store if stores_row else replace(store, value=values[-1]), tuple(found))
 
 
-def _with_register(value: Expr, known: Expr, register: Expr) -> Expr:
-    return ex.fold(value, ex.rebuild, {known: register})
+def _with_register(value: Expr, computed: Expr, register: Expr) -> Expr:
+    return ex.fold(value, ex.rebuild, {computed: register})
 
 
 def _outermost(value: Expr, later: set[Expr], registers: set[str]) -> list[Expr]:
