@@ -55,16 +55,16 @@ class _Weights:
     def __init__(self, graph: Graph, narrow: set[Value]) -> None:
         self.graph = graph
         self.narrow = narrow
-        self.made: dict[tuple[Value, Layout], Value] = {}
+        self.relaid: dict[tuple[Value, Layout], Value] = {}
 
     def laid_out(self, value: Value, layout: Layout) -> Value:
         """Return ``value`` stored in ``layout``: the value itself if it already is, else a copy or recomputation."""
         if without_idle_padding(layout, value.shape) == value.layout:
             return value
         key = (value, layout)
-        if key not in self.made:
-            self.made[key] = self._narrow(value, layout) if value in self.narrow else self._moved(value, layout)
-        return self.made[key]
+        if key not in self.relaid:
+            self.relaid[key] = self._narrow(value, layout) if value in self.narrow else self._moved(value, layout)
+        return self.relaid[key]
 
     def _builder(self, value: Value) -> GraphBuilder:
         return GraphBuilder(self.graph, value.producer.origins if value.producer else value.users[0].origins)

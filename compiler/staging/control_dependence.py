@@ -58,7 +58,7 @@ def _of_node(item: PendingNode, deciding: Collection[str]) -> set[str]:
             return set(item.reads)
         inner = _of_proto(node.proto, ())
         return {found for found in map(item.scope.find, inner) if found is not None}
-    if item.made and node.domain == "loom":  # a part of an operator that was split
+    if item.synthetic and node.domain == "loom":  # a part of an operator that was split
         return set(item.reads)
     if node.definition.split is not None:
         parts = SplitStages(item)

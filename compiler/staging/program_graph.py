@@ -62,7 +62,7 @@ class ProgramScope:
 class PendingNode:
     """A node of a program with qualified names; ``captured`` are those that its nested graphs read.
 
-    ``made`` tells a node that no file has: its ``proto`` has qualified names already.
+    A ``synthetic`` node is in no file; its ``proto`` has qualified names already.
     """
 
     node: ImportedNode
@@ -70,7 +70,7 @@ class PendingNode:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     captured: tuple[str, ...] = ()
-    made: bool = False
+    synthetic: bool = False
 
     @classmethod
     def of(cls, node: ImportedNode, scope: ProgramScope) -> PendingNode:
@@ -116,7 +116,7 @@ def make_node(
     proto = onnx.helper.make_node(op, list(inputs), list(outputs), **given)
     typed = definition.attributes(**attributes) if attributes else definition.attributes()
     node = ImportedNode(op, domain, definition, tuple(inputs), tuple(outputs), typed, origin, proto=proto)
-    return PendingNode(node, scope, tuple(inputs), tuple(outputs), made=True)
+    return PendingNode(node, scope, tuple(inputs), tuple(outputs), synthetic=True)
 
 
 def alias_node(scope: ProgramScope, source: str, target: str, origin: Origin) -> PendingNode:

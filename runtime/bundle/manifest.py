@@ -188,7 +188,7 @@ def _port_json(port: PortRecord) -> dict[str, Any]:
 def _read_port(item: Reader) -> PortRecord:
     dtype, dims = item.get("dtype"), item.get("dims")
     if dtype.value is not None and dtype.text() not in BY_NAME:
-        raise ValueError(f"{dtype.where} is no element type")
+        raise ValueError(f"{dtype.location} is no element type")
     sizes = None if dims.value is None else tuple(_read_dim(dim, unknown=True) for dim in dims.items())
     return PortRecord(item.get("name").text(), dtype.value, sizes)
 
@@ -202,14 +202,14 @@ def _read_dim(item: Reader, *, unknown: bool = False) -> Any:
 def _read_range(item: Reader) -> SizeRange:
     low, high, step = (item.get(name).number() for name in SizeRange._fields)
     if not 0 <= low <= high or step < 1 or (high - low) % step:
-        raise ValueError(f"{item.where} is no range")
+        raise ValueError(f"{item.location} is no range")
     return SizeRange(low, high, step)
 
 
 def _read_plan(item: Reader) -> PlanRecord:
     key = item.get("key").key()
     if item.get("file").text() != plan_file(key):
-        raise ValueError(f"{item.where}.file is not '{plan_file(key)}'")
+        raise ValueError(f"{item.location}.file is not '{plan_file(key)}'")
     shapes = item.mapping("shapes", lambda dims: tuple(map(_read_dim, dims.items())))
     software = item.get("software").key() if "software" in item.object() else None
     return PlanRecord(key, plan_file(key), shapes, software)
@@ -218,16 +218,16 @@ def _read_plan(item: Reader) -> PlanRecord:
 def _read_part(item: Reader) -> Part:
     part = Part(item.get("file").text(), item.get("offset").number(), item.get("length").number())
     if part.offset % 16 or part.length % 16 or not part.length:
-        raise ValueError(f"{item.where} is not made of whole blocks of 16 bytes")
+        raise ValueError(f"{item.location} is not made of whole blocks of 16 bytes")
     return part
 
 
 def _read_sample(item: Reader) -> SampleRecord:
     key, tolerance = item.get("plan").key(), item.get("tolerance").value
     if item.get("file").text() != sample_file(key):
-        raise ValueError(f"{item.where}.file is not '{sample_file(key)}'")
+        raise ValueError(f"{item.location}.file is not '{sample_file(key)}'")
     if type(tolerance) not in (int, float) or not 0 <= tolerance < 1:
-        raise ValueError(f"{item.where}.tolerance is not between 0 and 1")
+        raise ValueError(f"{item.location}.tolerance is not between 0 and 1")
     return SampleRecord(key, sample_file(key), float(tolerance))
 
 
@@ -235,7 +235,7 @@ def _read_file(item: Reader) -> FileRecord:
     size = item.get("size").number()
     chunks = item.sequence("sha256", Reader.key)
     if len(chunks) != -(-size // CHUNK):
-        raise ValueError(f"{item.where} has {len(chunks)} hashes for {size:,} bytes")
+        raise ValueError(f"{item.location} has {len(chunks)} hashes for {size:,} bytes")
     return FileRecord(size, chunks)
 
 

@@ -17,43 +17,43 @@ class Reader:
     Every method raises :class:`ValueError` for another kind of value.
     """
 
-    def __init__(self, value: Any, where: str) -> None:
+    def __init__(self, value: Any, location: str) -> None:
         self.value = value
-        self.where = where
+        self.location = location
 
     def object(self) -> dict[str, Any]:
         if not isinstance(self.value, dict):
-            raise ValueError(f"{self.where or 'the file'} is not an object")
+            raise ValueError(f"{self.location or 'the file'} is not an object")
         return self.value
 
     def get(self, name: str) -> Reader:
         if name not in self.object():
-            raise ValueError(f"{self.where or 'the file'} has no '{name}'")
-        return Reader(self.value[name], f"{self.where}.{name}" if self.where else name)
+            raise ValueError(f"{self.location or 'the file'} has no '{name}'")
+        return Reader(self.value[name], f"{self.location}.{name}" if self.location else name)
 
     def items(self) -> list[Reader]:
         if not isinstance(self.value, list):
-            raise ValueError(f"{self.where} is not a list")
-        return [Reader(item, f"{self.where}[{index}]") for index, item in enumerate(self.value)]
+            raise ValueError(f"{self.location} is not a list")
+        return [Reader(item, f"{self.location}[{index}]") for index, item in enumerate(self.value)]
 
     def sequence(self, name: str, read: Callable[[Reader], Result]) -> tuple[Result, ...]:
         return tuple(read(item) for item in self.get(name).items())
 
     def mapping(self, name: str, read: Callable[[Reader], Result]) -> dict[str, Result]:
         inner = self.get(name)
-        return {key: read(Reader(item, f"{inner.where}['{key}']")) for key, item in inner.object().items()}
+        return {key: read(Reader(item, f"{inner.location}['{key}']")) for key, item in inner.object().items()}
 
     def text(self) -> str:
         if not isinstance(self.value, str):
-            raise ValueError(f"{self.where} is not a string")
+            raise ValueError(f"{self.location} is not a string")
         return self.value
 
     def number(self) -> int:
         if type(self.value) is not int or self.value < 0:
-            raise ValueError(f"{self.where} is not a number that counts")
+            raise ValueError(f"{self.location} is not a number that counts")
         return self.value
 
     def key(self) -> str:
         if not _KEY.fullmatch(self.text()):
-            raise ValueError(f"{self.where} is not 64 hex digits")
+            raise ValueError(f"{self.location} is not 64 hex digits")
         return self.text()

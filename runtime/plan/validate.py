@@ -25,8 +25,8 @@ def check_plan(plan: Plan) -> None:
         if symbol.step < 1 or not 0 <= symbol.low <= symbol.high or (symbol.high - symbol.low) % symbol.step:
             raise ValueError(f"the range of its symbol '{symbol.name}' has no size, or does not end with one")
 
-    def dim(value: DimExpr, where: str) -> None:
-        _check_dim(value, set(symbols), where)
+    def dim(value: DimExpr, location: str) -> None:
+        _check_dim(value, set(symbols), location)
 
     for port in (*plan.inputs, *plan.outputs):
         if port.dtype not in BY_NAME or not BY_NAME[port.dtype].on_device:
@@ -43,19 +43,19 @@ def check_plan(plan: Plan) -> None:
     _check_outputs(plan, dim)
 
 
-def _check_dim(value: DimExpr, symbols: set[str], where: str) -> None:
+def _check_dim(value: DimExpr, symbols: set[str], location: str) -> None:
     stack: list[DimExpr] = [value]
     while stack:
         item = stack.pop()
         if isinstance(item, str):
             if item not in symbols:
-                raise ValueError(f"{where} depends on '{item}', which is no symbol of the plan")
+                raise ValueError(f"{location} depends on '{item}', which is no symbol of the plan")
         elif not isinstance(item, int):
             operator, *operands = item
             if operator in _BINARY and len(operands) != 2:
-                raise ValueError(f"{where} has a '{operator}' of {len(operands)} operands")
+                raise ValueError(f"{location} has a '{operator}' of {len(operands)} operands")
             if operator in ("//", "%") and not (isinstance(operands[1], int) and operands[1] > 0):
-                raise ValueError(f"{where} divides by something else than a positive number")
+                raise ValueError(f"{location} divides by something else than a positive number")
             stack.extend(operands)
 
 
@@ -66,21 +66,21 @@ def _check_calls(plan: Plan, dim: Callable[[DimExpr, str], None]) -> None:
         if any(binding.access not in ("read", "read_write", "uniform") for binding in kernel.bindings):
             raise ValueError(f"kernel {kernel.id} has a binding of unknown access")
     for call in plan.calls:
-        where = f"call '{call.label}'"
+        location = f"call '{call.label}'"
         if call.kernel not in kernels:
-            raise ValueError(f"{where} names a kernel that the plan does not have")
+            raise ValueError(f"{location} names a kernel that the plan does not have")
         kernel = kernels[call.kernel]
         if len(kernel.bindings) != len(call.ranges):
-            raise ValueError(f"{where} binds {len(call.ranges)} ranges to {len(kernel.bindings)} bindings")
+            raise ValueError(f"{location} binds {len(call.ranges)} ranges to {len(kernel.bindings)} bindings")
         for size in call.grid:
-            dim(size, where)
+            dim(size, location)
             if isinstance(size, int) and size < 0:
-                raise ValueError(f"{where} has {size} workgroups")
+                raise ValueError(f"{location} has {size} workgroups")
         for span in call.ranges:
             if span.buffer not in buffers:
-                raise ValueError(f"{where} binds '{span.buffer}', which the plan does not have")
-            dim(span.offset, where)
-            dim(span.size, where)
+                raise ValueError(f"{location} binds '{span.buffer}', which the plan does not have")
+            dim(span.offset, location)
+            dim(span.size, location)
 
 
 def _check_outputs(plan: Plan, dim: Callable[[DimExpr, str], None]) -> None:

@@ -206,30 +206,30 @@ def _refuse_constant(name: str) -> Any:
 def _text(item: Reader) -> str:
     text = item.text()
     if len(text) > LONGEST_TEXT:
-        raise ValueError(f"{item.where} is longer than {LONGEST_TEXT} characters")
+        raise ValueError(f"{item.location} is longer than {LONGEST_TEXT} characters")
     return text
 
 
 def _time(item: Reader) -> float:
     if type(item.value) not in (int, float) or not 0 <= item.value < 1e18 or not math.isfinite(item.value):
-        raise ValueError(f"{item.where} is not a time in nanoseconds")
+        raise ValueError(f"{item.location} is not a time in nanoseconds")
     return float(item.value)
 
 
 def _choice(item: Reader) -> dict[str, Any]:
     fields = item.object()
     if len(fields) > MOST_FIELDS:
-        raise ValueError(f"{item.where} has more than {MOST_FIELDS} fields")
+        raise ValueError(f"{item.location} has more than {MOST_FIELDS} fields")
     for name, value in fields.items():
         if value is not None and type(value) not in (bool, int, float, str):
-            raise ValueError(f"{item.where}.{name} is no plain value")
+            raise ValueError(f"{item.location}.{name} is no plain value")
         if isinstance(value, str) and len(value) > LONGEST_TEXT:
-            raise ValueError(f"{item.where}.{name} is longer than {LONGEST_TEXT} characters")
+            raise ValueError(f"{item.location}.{name} is longer than {LONGEST_TEXT} characters")
     return dict(fields)
 
 
 def _read_entry(item: Reader) -> TuningEntry:
-    if len(item.where) > 2 * LONGEST_TEXT:
+    if len(item.location) > 2 * LONGEST_TEXT:
         raise ValueError(f"a key of a problem is longer than {LONGEST_TEXT} characters")
     return TuningEntry(
         _choice(item.get("choice")),

@@ -2,8 +2,8 @@
 
 Softmax reads each element three times and takes its exponential twice; a normalisation unpacks and adds its residual in
 every phase.  Where the steps of a thread are written out, a value that varies along the row and that a later phase or
-the store needs too is computed once for each step and held in a register, if it is worth one: loads, and
-functions that cost more than arithmetic.
+the store needs too is computed once for each step and held in a register, if it is worth one: loads, and functions
+that cost more than arithmetic.
 """
 
 from __future__ import annotations

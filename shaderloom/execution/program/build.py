@@ -62,7 +62,7 @@ class ProgramBuilder:
         aliases = [
             item
             for item in state.pending
-            if item.made and item.node.op == "Identity" and item.inputs[0] in env and len(item.outputs) == 1
+            if item.synthetic and item.node.op == "Identity" and item.inputs[0] in env and len(item.outputs) == 1
         ]
         if aliases:
             left = tuple(item for item in state.pending if item not in aliases)

@@ -87,5 +87,5 @@ class ProgramContext:
 
     def place(self, item: PendingNode, provider: str, reason: str) -> None:
         """Record where a node of the file runs, and why."""
-        if not item.made:
+        if not item.synthetic:
             self.placed[item.scope.prefix, item.origin.index] = (item.origin, item.node.domain, provider, reason)

@@ -40,24 +40,24 @@ class SegmentMaker:
         """Return the refused nodes that can run now, and those after them that no device could run either."""
         chosen: dict[PendingNode, ShaderloomError] = {}
         here = set(present)
-        made: set[str] = set()
+        computed: set[str] = set()
         for item in pending:
             reads = file_reads(item)
-            if not all(name in here or name in made or self._is_constant(name) for name in reads):
+            if not all(name in here or name in computed or self._is_constant(name) for name in reads):
                 continue
-            reason = refused.get(item) or item.node.refusal or self._of_the_host(item, made)
+            reason = refused.get(item) or item.node.refusal or self._of_the_host(item, computed)
             if reason is not None:
                 chosen[item] = reason
-                made.update(name for name in item.outputs if name)
+                computed.update(name for name in item.outputs if name)
         return chosen
 
     def _is_constant(self, name: str) -> bool:
         return name in self._scope.constants or name in self._scope.foreign
 
-    def _of_the_host(self, item: PendingNode, made: Collection[str]) -> ShaderloomError | None:
+    def _of_the_host(self, item: PendingNode, computed: Collection[str]) -> ShaderloomError | None:
         """Return why the node runs on the host, by the types of future values that no device can hold; else None."""
         for name in item.reads:
-            kind = self.types.get(name) if name in made else None
+            kind = self.types.get(name) if name in computed else None
             if kind is not None and not _on_device(kind):
                 return UnsupportedError(f"it reads '{name}', of a type that no device can hold", origin=item.origin)
         return None
@@ -112,7 +112,7 @@ class SegmentMaker:
 
 def _names(item: PendingNode) -> dict[str, str]:
     """Return the qualified names, by names in the file, where they differ."""
-    if item.made or item.node.proto is None:
+    if item.synthetic or item.node.proto is None:
         return {}
     names = {*names_read(item.node.proto), *item.node.proto.output}
     found = {name: item.scope.find(name) for name in names if name}

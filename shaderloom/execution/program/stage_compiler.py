@@ -100,7 +100,7 @@ def _entries(
             digest.update(f"{operand.static_value.tolist()}".encode())
         elif operand.static_value is not None:
             digest.update(np.ascontiguousarray(operand.static_value).tobytes())
-    nodes = [[item.scope.prefix, item.origin.index, item.node.op, item.made] for item in reached.done]
+    nodes = [[item.scope.prefix, item.origin.index, item.node.op, item.synthetic] for item in reached.done]
     return {
         "block": state.block.name,
         "nodes": nodes,

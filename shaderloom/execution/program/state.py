@@ -68,7 +68,7 @@ def file_reads(item: PendingNode) -> list[str]:
     proto = item.node.proto
     if proto is None:
         return list(item.reads)
-    if item.made:
+    if item.synthetic:
         return [name for name in proto.input if name]
     own = (item.scope.find(name) for name in proto.input if name)
     return [name for name in dict.fromkeys((*own, *item.captured)) if name is not None]

@@ -64,7 +64,7 @@ class StepCache:
         while len(self._entries) > 1 and (len(self._entries) > self._most or self._held > self._key_bytes):
             self._drop(next(iter(self._entries)))
         while self._count > self._plans:
-            self._drop(next(where for where, kept in self._entries.items() if isinstance(kept.step[0], PlanStep)))
+            self._drop(next(key for key, kept in self._entries.items() if isinstance(kept.step[0], PlanStep)))
 
     def plans(self) -> list[PlanStep]:
         """Return the steps that are plans, the least recently used first."""
@@ -77,8 +77,8 @@ class StepCache:
         self._entries.clear()
         self._count = self._held = 0
 
-    def _drop(self, where: tuple[State, Any]) -> None:
-        entry = self._entries.pop(where)
+    def _drop(self, key: tuple[State, Any]) -> None:
+        entry = self._entries.pop(key)
         self._held -= entry.bytes
         if isinstance(entry.step[0], PlanStep):
             self._count -= 1
