@@ -1,4 +1,7 @@
-"""Compiling long chains takes time, memory and text in proportion to their length, and results stay right."""
+"""Compiling long chains takes time, memory and text in proportion to their length, and results stay right.
+
+Covers: compiler/driver, compiler/fusion/inlining_cost.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Declared dimensions with a step: one plan for ``low``, ``low + step``, ... where not every size would do."""
+"""Declared dimensions with a step: one plan for ``low``, ``low + step``, ... where not every size would do.
+
+Covers: compiler/binding, compiler/symbolic/dimensions.
+"""
 
 from __future__ import annotations
 

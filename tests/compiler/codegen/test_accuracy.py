@@ -2,6 +2,8 @@
 
 WGSL lets a device flush subnormal numbers.  So a result is right if it is right for the argument or, where that is
 subnormal, for zero of its sign; results below the smallest normal number count as zero.
+
+Covers: compiler/codegen/helpers, templates/functions.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Operations and helper functions in WGSL against numpy, as scalars and four lanes at a time."""
+"""Operations and helper functions in WGSL against numpy, as scalars and four lanes at a time.
+
+Covers: compiler/codegen/emitter, compiler/codegen/helpers.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Loads and stores in WGSL: packed types, indices, guards that differ by lane; golden map kernels."""
+"""Loads and stores in WGSL: packed types, indices, guards that differ by lane; golden map kernels.
+
+Covers: compiler/codegen/emitter, compiler/codegen/writer, compiler/codegen/render.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Bad models and bad input: one clear error of the project's family each, and nothing left behind on the device."""
+"""Bad models and bad input: one clear error of the project's family each, and nothing left behind on the device.
+
+Covers: compiler/frontend.
+"""
 
 from __future__ import annotations
 

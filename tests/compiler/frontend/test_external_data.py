@@ -1,4 +1,7 @@
-"""External data: found beside the model, checked against the declared tensor, and never outside the model's folder."""
+"""External data: found beside the model, checked against the declared tensor, and never outside the model's folder.
+
+Covers: compiler/frontend/tensors.
+"""
 
 import os
 from pathlib import Path

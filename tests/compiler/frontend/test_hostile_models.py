@@ -1,4 +1,7 @@
-"""Small files that ask for much, or for what nothing can have: errors of the project's own family, in little time."""
+"""Small files that ask for much, or for what nothing can have: errors of the project's own family, in little time.
+
+Covers: compiler/frontend, compiler/options.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Importing models: what is kept, what is tolerated, and one clear error for everything else."""
+"""Importing models: what is kept, what is tolerated, and one clear error for everything else.
+
+Covers: compiler/frontend.
+"""
 
 import random
 

@@ -1,6 +1,8 @@
 """What must share one kernel does, and whole models take no more calls than they did.  Needs no device.
 
 Everything is compiled for the least device there is: WebGPU's default limits, no features.
+
+Covers: compiler/fusion.
 """
 
 from __future__ import annotations

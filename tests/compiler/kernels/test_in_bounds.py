@@ -1,4 +1,7 @@
-"""No kernel uses an index out of range, so that shaders of this process may run without bounds checks."""
+"""No kernel uses an index out of range, so that shaders of this process may run without bounds checks.
+
+Covers: compiler/kernels.
+"""
 
 from __future__ import annotations
 

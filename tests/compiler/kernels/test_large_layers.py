@@ -1,4 +1,7 @@
-"""Recurrent layers whose states do not fit a workgroup's memory: each thread keeps those of its own units."""
+"""Recurrent layers whose states do not fit a workgroup's memory: each thread keeps those of its own units.
+
+Covers: compiler/kernels/recurrent.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Results that share a word among elements: who may store them."""
+"""Results that share a word among elements: who may store them.  Covers: compiler/kernels."""
 
 from __future__ import annotations
 

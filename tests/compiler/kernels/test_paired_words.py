@@ -1,4 +1,7 @@
-"""Vector operands read as 64-bit words of two floats: what kernels for software drivers do where the device can."""
+"""Vector operands read as 64-bit words of two floats: what kernels for software drivers do where the device can.
+
+Covers: compiler/kernels/products.
+"""
 
 from __future__ import annotations
 

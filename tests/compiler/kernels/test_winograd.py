@@ -1,4 +1,7 @@
-"""Winograd's filtering: the matrices exactly, the pass, and its kernels on the device against onnxruntime."""
+"""Winograd's filtering: the matrices exactly, the pass, and its kernels on the device against onnxruntime.
+
+Covers: compiler/kernels/products, compiler/passes/winograd, compiler/ops/math/winograd.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A cast to a half rounds, whether or not the half is ever stored: the precision and the range are the model's."""
+"""A cast to a half rounds, whether or not the half is ever stored: the precision and the range are the model's.
+
+Covers: compiler/ops/onnx/cast.
+"""
 
 from __future__ import annotations
 

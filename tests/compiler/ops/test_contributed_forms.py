@@ -1,4 +1,7 @@
-"""Forms of contributed operators that onnxruntime's CPU provider lacks, against the same in another form."""
+"""Forms of contributed operators that onnxruntime's CPU provider lacks, against the same in another form.
+
+Covers: compiler/ops/microsoft.
+"""
 
 from __future__ import annotations
 

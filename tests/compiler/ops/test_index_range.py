@@ -1,4 +1,7 @@
-"""Indices out of range: known ones are refused with their node, those of run time are clamped."""
+"""Indices out of range: known ones are refused with their node, those of run time are clamped.
+
+Covers: compiler/ops/math/index_rule, compiler/ops/onnx/indexing.
+"""
 
 from __future__ import annotations
 

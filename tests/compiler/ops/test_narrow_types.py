@@ -1,4 +1,7 @@
-"""Element types of 8 bits and fewer: every code and rounding boundary, at the border, moved, packed, in bundles."""
+"""Element types of 8 bits and fewer: every code and rounding boundary, at the border, moved, packed, in bundles.
+
+Covers: compiler/ops/math/codes, compiler/reference/constant_eval.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Every case of every operator: specialised, expanded, interpreted, and compared with a trusted runtime."""
+"""Every case of every operator: specialised, expanded, interpreted, and compared with a trusted runtime.
+
+Covers: compiler/ops/onnx, compiler/ops/microsoft, compiler/ops/internal.
+"""
 
 from __future__ import annotations
 

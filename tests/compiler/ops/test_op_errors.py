@@ -1,4 +1,4 @@
-"""Operands and attributes that do not fit are refused with the node and the reason."""
+"""Operands and attributes that do not fit are refused with the node and the reason.  Covers: compiler/ops/checks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The registry is complete for whoever asks it, also after an interrupt while the operators were being imported."""
+"""The registry is complete for whoever asks it, also after an interrupt while the operators were being imported.
+
+Covers: compiler/ops/registry.
+"""
 
 from __future__ import annotations
 

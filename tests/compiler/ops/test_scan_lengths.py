@@ -1,4 +1,7 @@
-"""Scan of opset 8 with lengths of sequences: against onnxruntime, with lengths known and computed."""
+"""Scan of opset 8 with lengths of sequences: against onnxruntime, with lengths known and computed.
+
+Covers: compiler/binding/loop_unrolling.
+"""
 
 from __future__ import annotations
 

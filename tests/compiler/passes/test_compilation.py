@@ -1,4 +1,7 @@
-"""One way to a plan: sessions, the trace of passes, ``check`` and the tuner compile alike, with the same limits."""
+"""One way to a plan: sessions, the trace of passes, ``check`` and the tuner compile alike, with the same limits.
+
+Covers: compiler/driver, compiler/compilation.
+"""
 
 from __future__ import annotations
 

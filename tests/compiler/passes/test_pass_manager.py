@@ -1,4 +1,7 @@
-"""The pass manager: its order constraints, disabled passes, reports, and the list of the compiler's passes."""
+"""The pass manager: its order constraints, disabled passes, reports, and the list of the compiler's passes.
+
+Covers: compiler/passes/manager, compiler/passes/pipeline.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The passes between expansion and layout: what they make of small graphs, and that results stay the same."""
+"""The passes between expansion and layout: what they make of small graphs, and that results stay the same.
+
+Covers: compiler/passes.
+"""
 
 import numpy as np
 import pytest

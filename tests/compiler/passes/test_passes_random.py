@@ -1,4 +1,7 @@
-"""Passes on every operator's cases and on random graphs: results are those of the graph before."""
+"""Passes on every operator's cases and on random graphs: results are those of the graph before.
+
+Covers: compiler/passes.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The same model, shapes, profile and options give the same bytes in any process; what differs gives other keys."""
+"""The same model, shapes, profile and options give the same bytes in any process; what differs gives other keys.
+
+Covers: compiler/planning, compiler/codegen/render.
+"""
 
 from __future__ import annotations
 

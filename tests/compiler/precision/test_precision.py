@@ -1,4 +1,7 @@
-"""``precision="float16"``: float32 models with half-precision storage, and what stays float32."""
+"""``precision="float16"``: float32 models with half-precision storage, and what stays float32.
+
+Covers: compiler/precision.
+"""
 
 from __future__ import annotations
 

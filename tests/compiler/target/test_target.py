@@ -1,4 +1,7 @@
-"""Targets: which family a device is of, that families are data, and that nothing else asks what a device is."""
+"""Targets: which family a device is of, that families are data, and that nothing else asks what a device is.
+
+Covers: compiler/target, compiler/target/families.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What sessions leave behind on the device and on the host: nothing."""
+"""What sessions leave behind on the device and on the host: nothing.  Covers: runtime/device, runtime/memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Devices: those of other programs, several sessions on one, loss and recovery."""
+"""Devices: those of other programs, several sessions on one, loss and recovery.  Covers: runtime/device/device."""
 
 from __future__ import annotations
 

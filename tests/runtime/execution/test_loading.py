@@ -1,4 +1,7 @@
-"""Weights on their way to the device: loaders of the caller, interruptions, limits, initializers that are inputs."""
+"""Weights on their way to the device: loaders of the caller, interruptions, limits, initializers that are inputs.
+
+Covers: runtime/memory/data_loader, runtime/execution/weight_pool.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Runs with tensors of the device in and out: what is bound, what is copied, what is read back."""
+"""Runs with tensors of the device in and out: what is bound, what is copied, what is read back.
+
+Covers: runtime/execution/executor, runtime/execution/attachment.
+"""
 
 from __future__ import annotations
 

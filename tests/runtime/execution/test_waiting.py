@@ -1,4 +1,7 @@
-"""Waiting for a device: what wgpu-native's answer means, and that a thread that asks at first still gets results."""
+"""Waiting for a device: what wgpu-native's answer means, and that a thread that asks at first still gets results.
+
+Covers: runtime/device.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tensors: ownership, conversion, and what a disposed one refuses."""
+"""Tensors: ownership, conversion, and what a disposed one refuses.  Covers: runtime/memory/tensor."""
 
 from __future__ import annotations
 

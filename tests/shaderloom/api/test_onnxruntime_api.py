@@ -1,4 +1,7 @@
-"""Programs written for onnxruntime: the same calls on both, the same answers; and what is different on purpose."""
+"""Programs written for onnxruntime: the same calls on both, the same answers; and what is different on purpose.
+
+Covers: shaderloom/api, shaderloom/session.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command line: what it prints, its errors, its exit status."""
+"""The command line: what it prints, its errors, its exit status.  Covers: shaderloom/cli."""
 
 from __future__ import annotations
 

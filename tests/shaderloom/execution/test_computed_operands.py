@@ -1,4 +1,7 @@
-"""Models that are no single plan because operands are computed, or results have as many elements as are found."""
+"""Models that are no single plan because operands are computed, or results have as many elements as are found.
+
+Covers: shaderloom/execution/program, compiler/staging.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Conditions and counts that are computed: If, Loop and Scan beside onnxruntime."""
+"""Conditions and counts that are computed: If, Loop and Scan beside onnxruntime.
+
+Covers: shaderloom/execution/program, compiler/staging.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Sessions of models in stages: tensors on the device, plans that are kept, errors, threads, the command line."""
+"""Sessions of models in stages: tensors on the device, plans that are kept, errors, threads, the command line.
+
+Covers: shaderloom/execution/program.
+"""
 
 from __future__ import annotations
 

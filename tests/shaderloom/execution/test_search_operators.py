@@ -1,4 +1,7 @@
-"""NonMaxSuppression and Unique on the device, in stages: random operands, ties, odd sizes."""
+"""NonMaxSuppression and Unique on the device, in stages: random operands, ties, odd sizes.
+
+Covers: compiler/ops/onnx/suppression, compiler/ops/onnx/unique.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The file of tuned choices: round trips, what is refused, and what a device gets from it."""
+"""The file of tuned choices: round trips, what is refused, and what a device gets from it.
+
+Covers: shaderloom/measurements/defaults.
+"""
 
 from __future__ import annotations
 

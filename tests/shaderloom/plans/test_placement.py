@@ -10,7 +10,6 @@ import numpy as np
 import onnx
 import onnx.parser
 import pytest
-from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
 import shaderloom
@@ -155,45 +154,6 @@ def test_wgpu_alone_refuses_with_every_node_and_reason(device, open_session):
     session = open_session(parse(DOUBLE), ["wgpu"])
     with pytest.raises(UnsupportedError, match="float64"):
         session.run(None, {"x": numbers(3)})
-
-
-def test_cpu_alone_goes_node_by_node_where_onnxruntime_cannot_load_the_model(open_session):
-    # onnxruntime has no operators of training
-    adagrad = helper.make_node(
-        "Adagrad",
-        ["r", "t", "x2", "g", "h"],
-        ["x_new", "h_new"],
-        domain="ai.onnx.preview.training",
-        norm_coefficient=0.001,
-        epsilon=1e-5,
-        decay_factor=0.1,
-    )
-    infos = [
-        helper.make_tensor_value_info("r", TensorProto.FLOAT, []),
-        helper.make_tensor_value_info("t", TensorProto.INT64, []),
-        *(helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in "xgh"),
-    ]
-    graph = helper.make_graph(
-        [helper.make_node("Add", ["x", "x"], ["x2"]), adagrad],
-        "training",
-        infos,
-        [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in ("x_new", "h_new")],
-    )
-    model = helper.make_model(
-        graph, opset_imports=[helper.make_opsetid("", 18), helper.make_opsetid("ai.onnx.preview.training", 1)]
-    )
-    feeds = {"r": np.float32(0.1), "t": np.int64(0), **{name: numbers(2, seed=ord(name)) ** 2 for name in "xgh"}}
-    expected = ReferenceEvaluator(model).run(None, feeds)
-    for providers in (["cpu"], BOTH):
-        session = open_session(model, providers)
-        for actual, wanted in zip(session.run(None, feeds), expected, strict=True):
-            np.testing.assert_allclose(actual, wanted, rtol=1e-6)
-    session = open_session(model, ["cpu"])
-    session.run(None, feeds)
-    first, second = session.placement()
-    assert (first.provider, second.provider) == ("cpu", "cpu")
-    assert first.reason.endswith("by onnxruntime")
-    assert second.reason.endswith("by onnx.reference")
 
 
 def test_types_that_numpy_lacks_go_to_the_reference(open_session):

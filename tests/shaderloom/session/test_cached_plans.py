@@ -1,4 +1,7 @@
-"""Sessions with the real compiler: results, declared dynamic dimensions, the disk cache, operators of the caller."""
+"""Sessions with the real compiler: results, declared dynamic dimensions, the disk cache, operators of the caller.
+
+Covers: shaderloom/session, shaderloom/model/model, shaderloom/cache.
+"""
 
 from __future__ import annotations
 

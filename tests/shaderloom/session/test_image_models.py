@@ -1,4 +1,7 @@
-"""Models of images and text lines, and a BERT, on the device against onnxruntime: all nodes on wgpu."""
+"""Models of images and text lines, and a BERT, on the device against onnxruntime: all nodes on wgpu.
+
+Covers: shaderloom/session, compiler/driver.
+"""
 
 from __future__ import annotations
 

@@ -3,6 +3,8 @@
 Switches that change no arithmetic (in-place memory, the executor's path, the cache, unchecked shaders) must agree to
 the bit; the others to within rounding.  The graphs at the end are the awkward ones: many operands, long chains, outputs
 that are inputs or constants, scalars, high ranks.
+
+Covers: shaderloom/session, compiler/passes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Provider lists: what is dropped and why, what is left, and the cpu provider where there is no device."""
+"""Provider lists: what is dropped and why, what is left, and the cpu provider where there is no device.
+
+Covers: shaderloom/api/providers, shaderloom/cpu.
+"""
 
 from __future__ import annotations
 
@@ -210,35 +213,6 @@ def test_what_cannot_be_compiled_goes_to_the_cpu_once_told(device, monkeypatch):
         pytest.raises(UnsupportedError, match="not on a device"),
     ):
         session.run(None, {"x": x})
-
-
-def test_a_cpu_session_has_no_device(device):
-    with shaderloom.InferenceSession(parse(ADD), providers=["cpu"]) as session:
-        for use in (lambda: session.device, session.report, session.prepare, session.recover):
-            with pytest.raises(UnsupportedError, match="cpu alone"):
-                use()
-        assert session.device_bytes == 0
-        with pytest.raises(InputError, match="float64, expected float32"):
-            session.run(None, {"x": np.zeros(3)})
-        session.synchronize()
-    with pytest.raises(shaderloom.ClosedError):
-        session.run(None, {"x": np.zeros(3, np.float32)})
-    with pytest.raises(InputError, match="cpu alone"):
-        shaderloom.InferenceSession(parse(ADD), providers=["cpu"], preferred_output_location="gpu-buffer")
-
-
-def test_options_of_the_session_reach_onnxruntime(device):
-    onnxruntime = pytest.importorskip("onnxruntime")
-    settings = shaderloom.SessionOptions()
-    settings.intra_op_num_threads = 1
-    settings.execution_mode = shaderloom.ExecutionMode.ORT_PARALLEL
-    settings.graph_optimization_level = shaderloom.GraphOptimizationLevel.ORT_DISABLE_ALL
-    with shaderloom.InferenceSession(parse(ADD), settings, providers=["cpu"]) as session:
-        session.run(None, {"x": np.zeros(3, np.float32)})
-        theirs = session._cpu._open()._session.get_session_options()
-    assert theirs.intra_op_num_threads == 1
-    assert theirs.execution_mode == onnxruntime.ExecutionMode.ORT_PARALLEL
-    assert theirs.graph_optimization_level == onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
 
 
 def test_a_bad_model_is_no_reason_to_drop_a_provider():

@@ -1,4 +1,7 @@
-"""Models of packages and of exporters on the device: sound, text, graphs, transformers; all nodes on wgpu."""
+"""Models of packages and of exporters on the device: sound, text, graphs, transformers; all nodes on wgpu.
+
+Covers: shaderloom/session, compiler/driver.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tuning on a device: end to end, bad candidates, and sessions that tune themselves."""
+"""Tuning on a device: end to end, bad candidates, and sessions that tune themselves.  Covers: shaderloom/tuner."""
 
 from __future__ import annotations
 

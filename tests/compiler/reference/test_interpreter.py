@@ -1,4 +1,7 @@
-"""Whole models, imported, specialised and expanded, give onnxruntime's results when numpy interprets their IR."""
+"""Whole models, imported, specialised and expanded, give onnxruntime's results when numpy interprets their IR.
+
+Covers: compiler/reference, compiler/binding/shape_binding.
+"""
 
 import numpy as np
 import onnxruntime
