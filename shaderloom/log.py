@@ -2,7 +2,7 @@
 
 Its children are ``shaderloom.compile``, ``shaderloom.cache``, ``shaderloom.device`` and ``shaderloom.notices``.
 Nothing is printed unless the program configures :mod:`logging`; what a user must know is also a warning
-(:mod:`.notices`).
+(:mod:`.notices`).  docs/guide/logging.md lists the messages by level.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ import os
 import sys
 import tempfile
 import warnings
+from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
@@ -13,7 +14,7 @@ import typer
 from ..version import __version__
 from . import cache, check, compile, devices, inspect, profile, repro, run, serve, tune, verify
 from .common import refused_by_system
-from .terminal import echo
+from .terminal import echo, print_log
 from .usage import INTERRUPTED, Commands
 
 app = typer.Typer(
@@ -34,13 +35,26 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
+class LogLevel(StrEnum):
+    debug = "debug"
+    info = "info"
+    warning = "warning"
+    error = "error"
+
+
 @app.callback()
 def root(
+    context: typer.Context,
+    log: Annotated[
+        LogLevel | None, typer.Option("--log", help="Print what is compiled, cached and opened, on standard error.")
+    ] = None,
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
     """Compile ONNX models to fused WGSL compute shaders, run them on a GPU, and look at what was compiled."""
+    if log is not None:
+        context.with_resource(print_log(log))
 
 
 app.command("run")(run.command)

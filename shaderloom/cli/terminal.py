@@ -6,6 +6,7 @@ escaped here, and no other module prints.
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -35,6 +36,27 @@ def print_table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     for row in rows:
         table.add_row(*(Text(printable(cell)) for cell in row))
     Console().print(table)
+
+
+class _LogPrinter(logging.Handler):
+    """Prints records on standard error, each on a line with the name of its logger."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        echo(f"{record.name}: {record.getMessage()}", err=True)
+
+
+@contextmanager
+def print_log(level: str) -> Iterator[None]:
+    """Print the records of the logger ``shaderloom`` from ``level`` on, such as ``info``."""
+    logger, printer = logging.getLogger("shaderloom"), _LogPrinter()
+    before = logger.level
+    logger.setLevel(level.upper())
+    logger.addHandler(printer)
+    try:
+        yield
+    finally:
+        logger.removeHandler(printer)
+        logger.setLevel(before)
 
 
 @contextmanager

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import re
+from pathlib import Path
 
 import numpy as np
 import onnx.parser
 import pytest
+from typer.testing import CliRunner
 
 from shaderloom import InferenceSession
+from shaderloom.cli import app
 from shaderloom.notices import forget, notify
+
+ROOT = Path(__file__).resolve().parents[2]
+RELU = onnx.parser.parse_model(
+    '<ir_version: 9, opset_import: ["": 17]> g (float[2, 3] x) => (float[2, 3] y) { y = Relu (x) }'
+)
 
 
 def messages(caplog: pytest.LogCaptureFixture, name: str) -> list[str]:
@@ -18,11 +28,8 @@ def messages(caplog: pytest.LogCaptureFixture, name: str) -> list[str]:
 
 @pytest.mark.filterwarnings("ignore")
 def test_what_is_compiled_and_cached_is_logged(device, tmp_path, caplog: pytest.LogCaptureFixture) -> None:
-    model = onnx.parser.parse_model(
-        '<ir_version: 9, opset_import: ["": 17]> g (float[2, 3] x) => (float[2, 3] y) { y = Relu (x) }'
-    )
     path = tmp_path / "relu.onnx"
-    onnx.save(model, path)
+    onnx.save(RELU, path)
     feeds = {"x": np.ones((2, 3), np.float32)}
     with caplog.at_level(logging.DEBUG, "shaderloom"):
         for _ in range(2):
@@ -48,3 +55,26 @@ def test_nothing_is_printed_unless_asked(capfd: pytest.CaptureFixture[str]) -> N
 
     shaderloom.log.COMPILE.error("not for the terminal")
     assert "not for the terminal" not in "".join(capfd.readouterr())
+
+
+def test_the_guide_lists_every_logger() -> None:
+    import shaderloom.runtime.device.device  # noqa: F401  # defines the logger of devices
+
+    text = (ROOT / "docs" / "guide" / "logging.md").read_text(encoding="utf-8")
+    listed = set(re.findall(r"^\| `(shaderloom\.\w+)`", text, re.MULTILINE))
+    assert listed == {name for name in logging.root.manager.loggerDict if name.startswith("shaderloom.")}
+
+
+def test_the_command_line_prints_the_log_beside_json(device, tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "relu.onnx"
+    onnx.save(RELU, path)
+    monkeypatch.setenv("SHADERLOOM_ADAPTER", device.name)
+    before = list(logging.getLogger("shaderloom").handlers)
+    result = CliRunner().invoke(app, ["--log", "info", "run", str(path), "--json", "--no-cache"])
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["calls"] == 1
+    assert re.search(
+        r"^shaderloom\.compile: compiling for .*: 1 kernels, compiled in \d+ ms$", result.stderr, re.MULTILINE
+    )
+    assert logging.getLogger("shaderloom").handlers == before, "a command leaves the logger as it was"
+    assert CliRunner().invoke(app, ["--log", "loud", "devices"]).exit_code == 2
