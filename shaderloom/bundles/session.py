@@ -27,7 +27,8 @@ def load_bundle(path: str | os.PathLike[str], **options: Any) -> BundleSession:
 
     ``options`` are ``device``, ``caps``, ``plans``, ``use_native``, ``preferred_output_location`` and ``progress`` of
     :class:`InferenceSession`.  The session has its methods, and ``shape_keys`` lists the shapes that the bundle was
-    compiled for; other shapes are an :class:`InputError`.  Shaders of a bundle keep their bounds checks.
+    compiled for; other shapes are an :class:`InputError`.  Shaders of a bundle keep their bounds checks unless
+    ``trust=True``: say so only of a bundle that you made, or whose maker may run code on this machine.
 
     Raises :class:`BundleError` for a damaged bundle, :class:`DeviceError` or :class:`LimitError` if the device lacks
     what the bundle needs.
@@ -39,7 +40,7 @@ class BundleSession(InferenceSession):
     """Runs a bundle, with the run, report and close behaviour of :class:`InferenceSession`.
 
     A run with shapes that the bundle was not compiled for raises :class:`InputError`, which lists the available shapes.
-    Shaders keep their bounds checks: this process has not generated them.
+    Shaders keep their bounds checks unless ``trust`` says that they come from a trusted source.
     """
 
     def __init__(
@@ -52,17 +53,18 @@ class BundleSession(InferenceSession):
         use_native: bool | None = None,
         preferred_output_location: str | Mapping[str, str] | None = None,
         progress: Progress | None = None,
+        trust: bool = False,
     ) -> None:
         self.bundle = Bundle(path)
         try:
             opened = open_device(device)
             check_device(self.bundle.manifest, opened)
-            source = BundlePlans(self.bundle, caps or Caps(), progress)
+            source = BundlePlans(self.bundle, caps or Caps(), progress, trust=trust)
             self._open(
                 source,
                 opened,
                 plans=plans,
-                checked=True,
+                checked=None if trust else True,
                 use_native=use_native,
                 preferred_output_location=preferred_output_location,
             )
@@ -79,13 +81,14 @@ class BundleSession(InferenceSession):
 class BundlePlans:
     """The plans of a bundle as the plan source of a session."""
 
-    def __init__(self, bundle: Bundle, caps: Caps, progress: Progress | None = None) -> None:
+    def __init__(self, bundle: Bundle, caps: Caps, progress: Progress | None = None, *, trust: bool = False) -> None:
         self.header = model_header(bundle.manifest)
         self.dynamic = bundle.manifest.dynamic
         self.caps = caps
         self.sources = bundle.read_source
         self.progress = progress or ignore_progress
         self._bundle = bundle
+        self._trust = trust
         self._records = {_shape_key(bundle.manifest, record): record for record in bundle.manifest.plans}
 
     def default_shapes(self) -> dict[str, tuple[int, ...]] | None:
@@ -112,7 +115,7 @@ class BundlePlans:
                     hint="compile it again with --software, or open it on a GPU",
                 )
             record = record.for_software()
-        return Compiled(self._bundle.plan(record), True, (time.perf_counter() - start) * 1e3)
+        return Compiled(self._bundle.plan(record), True, (time.perf_counter() - start) * 1e3, self._trust)
 
     def as_model(self) -> None:
         """Return None: a bundle contains only plans."""

@@ -39,6 +39,13 @@ DeviceOption = Annotated[
     ),
 ]
 CacheOption = Annotated[bool, typer.Option("--cache/--no-cache", help="Use the disk cache of compiled plans.")]
+TrustOption = Annotated[
+    bool,
+    typer.Option(
+        "--trust",
+        help="Run a bundle's shaders without bounds checks. Only for bundles whose maker may run code on this machine.",
+    ),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON to standard output and nothing else.")]
 DebugOption = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 

@@ -19,6 +19,7 @@ from .options import (
     JsonOption,
     ModelOrBundleArgument,
     RepeatOption,
+    TrustOption,
 )
 from .session import keep_model, make_feeds, open_session
 from .terminal import echo, progress
@@ -42,6 +43,7 @@ def command(
     f16: HalfOption = False,
     device: DeviceOption = None,
     cache: CacheOption = True,
+    trust: TrustOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Measure every kernel of a model on the device, and show the slowest first with its ONNX nodes.
@@ -62,7 +64,9 @@ def command(
 
     with (
         progress(quiet=as_json) as report,
-        open_session(model, device=device, dynamic=inputs.dynamic, cache=cache, progress=report, f16=f16) as session,
+        open_session(
+            model, device=device, dynamic=inputs.dynamic, cache=cache, progress=report, f16=f16, trust=trust
+        ) as session,
     ):
         feeds = make_feeds(session, inputs)
         session.run(None, feeds)  # the first run includes one-time costs

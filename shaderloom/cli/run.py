@@ -20,6 +20,7 @@ from .options import (
     JsonOption,
     ModelOrBundleArgument,
     RepeatOption,
+    TrustOption,
 )
 from .session import keep_model, make_feeds, open_session
 from .terminal import echo, print_table, progress
@@ -40,6 +41,7 @@ def command(
     f16: HalfOption = False,
     device: DeviceOption = None,
     cache: CacheOption = True,
+    trust: TrustOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Run a model or a bundle on the GPU. Inputs that are not given are random: normal floats, integers 0 and 1.
@@ -54,7 +56,9 @@ def command(
     """
     with (
         progress(quiet=as_json) as report,
-        open_session(model, device=device, dynamic=inputs.dynamic, cache=cache, progress=report, f16=f16) as session,
+        open_session(
+            model, device=device, dynamic=inputs.dynamic, cache=cache, progress=report, f16=f16, trust=trust
+        ) as session,
     ):
         feeds = make_feeds(session, inputs)
         if f16:

@@ -32,8 +32,9 @@ def open_session(
     cache: bool,
     progress: Progress,
     f16: bool = False,
+    trust: bool = False,
 ) -> InferenceSession:
-    """Open a session of the model or the bundle."""
+    """Open a session of the model or the bundle; ``trust`` is for bundles alone."""
     from ..runtime.bundle.files import is_bundle
 
     if is_bundle(model):
@@ -43,7 +44,9 @@ def open_session(
             raise InputError("--dynamic is decided when a bundle is compiled", hint="leave it out")
         if f16:
             raise InputError("--f16 is decided when a bundle is compiled", hint="leave it out")
-        return load_bundle(model, device=device, progress=progress)
+        return load_bundle(model, device=device, progress=progress, trust=trust)
+    if trust:
+        raise InputError("--trust is for bundles: a model's shaders are generated here", hint="leave it out")
     from ..session.session import InferenceSession
 
     return InferenceSession(

@@ -48,9 +48,8 @@ class SessionStats:
 class DeviceResources:
     """A device with the weights, the staging memory and the statistics of one session.
 
-    ``checked`` keeps bounds checks of shaders that this process has generated, None only those on software drivers; all
-    other shaders keep them anyway.  ``poison`` makes executors overwrite activations before each run (see
-    :class:`Executor`).
+    ``checked`` keeps bounds checks of shaders that are trusted, None only those on software drivers; others always have
+    them.  ``poison`` makes executors overwrite activations before each run (see :class:`Executor`).
     """
 
     device: Device
@@ -109,7 +108,7 @@ class DeviceResources:
             caps=self._source.caps,
             account=self.account,
             staging=self.staging,
-            checked=checked or compiled.from_disk,
+            checked=checked or not compiled.trusted,
             use_native=self._use_native,
             poison=self._poison,
             progress=partial(self._source.progress, "compiling shaders"),

@@ -19,9 +19,11 @@ def ignore_progress(what: str, done: int, total: int) -> None:
 class Compiled:
     """A plan, its origin, and the milliseconds it took to obtain.
 
-    ``from_disk``: this process has not generated the shaders, so they keep their bounds checks.
+    ``from_disk``: another process has generated the shaders.  ``trusted``: it was one of this user's, or this process,
+    so they need no bounds checks for safety.
     """
 
     plan: Plan
     from_disk: bool
     milliseconds: float
+    trusted: bool

@@ -248,7 +248,8 @@ class Model:
         milliseconds = (time.perf_counter() - start) * 1e3
         origin = "read from the disk" if from_disk else "compiled"
         COMPILE.info("%s: %d kernels, %s in %.0f ms", what, len(plan.kernels), origin, milliseconds)
-        return Compiled(plan, from_disk, milliseconds)
+        trusted = not from_disk or (self._cache is not None and self._cache.is_authentic)
+        return Compiled(plan, from_disk, milliseconds, trusted)
 
     def close(self) -> None:
         self.sources.close()

@@ -72,7 +72,7 @@ class InferenceSession(OrtSession):
     ``bounds_checks``
         True or False: whether shaders are compiled with run-time bounds checks.  None leaves them out on GPUs, where
         they cost up to a quarter of the time: the compiler keeps every access of generated code inside its operand.
-        Shaders from the disk cache and from bundles always have them: only what this process has generated is trusted.
+        Shaders from a disk cache that is not authenticated, and those of bundles without ``trust``, always have them.
     ``use_native``
         False: run without the direct calls of wgpu-native; None uses them where the installed wgpu has them.
     ``options``

@@ -1,8 +1,7 @@
-"""The disk cache: keys, damage, limits, concurrent writers."""
+"""The disk cache: keys, damage, forgery, hostile files, limits, concurrent writers."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import subprocess
@@ -14,9 +13,9 @@ import zlib
 
 import pytest
 
-from shaderloom.cache import MAX_NESTING, DiskCache, canonical, compiler_version, key_of, open_cache
+from shaderloom.cache import DiskCache, canonical, compiler_version, disk, entry, key_of, open_cache
 
-from ..support.patience import PATIENCE
+from ...support.patience import PATIENCE
 
 ENTRIES = {
     "model": {"path": "m.onnx", "size": 10, "modified_ns": 5, "inode": 7},
@@ -29,9 +28,16 @@ ENTRIES = {
 }
 
 
-@pytest.fixture
-def cache(tmp_path) -> DiskCache:
-    return DiskCache(tmp_path / "cache")
+SECRET = bytes(range(32))
+
+
+@pytest.fixture(params=[None, SECRET], ids=["without a secret", "authenticated"])
+def cache(tmp_path, request) -> DiskCache:
+    return DiskCache(tmp_path / "cache", secret=request.param)
+
+
+def fresh(cache: DiskCache, secret: bytes | None) -> DiskCache:
+    return DiskCache(cache.folder, secret=secret)
 
 
 def entry_file(cache: DiskCache):
@@ -44,7 +50,7 @@ def test_what_was_put_is_found(cache):
     assert cache.get("plan", ENTRIES) is None
     assert cache.put("plan", ENTRIES, value)
     assert cache.get("plan", ENTRIES) == value
-    assert DiskCache(cache.folder).get("plan", dict(reversed(ENTRIES.items()))) == value
+    assert fresh(cache, cache._secret).get("plan", dict(reversed(ENTRIES.items()))) == value
     assert cache.get("header", ENTRIES) is None
 
 
@@ -124,7 +130,7 @@ def write_entry(cache: DiskCache, text: bytes) -> None:
     path = cache._path("plan", ENTRIES)
     path.parent.mkdir(parents=True, exist_ok=True)
     body = zlib.compress(text)
-    path.write_bytes(f"shaderloom-cache 2 plan {hashlib.sha256(body).hexdigest()} {len(body)}\n".encode() + body)
+    path.write_bytes(entry._head("plan", body, cache._secret) + body)
 
 
 def around(value: bytes) -> bytes:
@@ -161,7 +167,8 @@ def test_only_regular_files_are_opened(cache, caplog, tmp_path):
 def test_size_is_bounded_before_and_while_unpacking(cache, caplog, monkeypatch):
     """A thousandfold of zlib's size is not unpacked, and a file that is larger than any entry not read."""
     bound = 1 << 20
-    monkeypatch.setattr("shaderloom.cache.MAX_ENTRY", bound)
+    monkeypatch.setattr(entry, "MAX_ENTRY", bound)
+    monkeypatch.setattr(disk, "MAX_ENTRY", bound)
     write_entry(cache, around(b'"' + b"x" * (16 * bound) + b'"'))
     assert entry_file(cache).stat().st_size < bound // 10
     tracemalloc.start()
@@ -178,18 +185,72 @@ def test_size_is_bounded_before_and_while_unpacking(cache, caplog, monkeypatch):
 
 
 def test_nesting_is_bounded(cache, caplog):
-    for depth in (MAX_NESTING, 900, 100_000):
+    for depth in (entry.MAX_NESTING, 900, 100_000):
         write_entry(cache, around(b"[" * depth + b"]" * depth))
         assert is_dropped(cache, caplog, "unusable"), depth
-    depth = MAX_NESTING - 1  # the entry itself is one level
+    depth = entry.MAX_NESTING - 1  # the entry itself is one level
     write_entry(cache, around(b"[" * depth + b"]" * depth))
     assert cache.get("plan", ENTRIES) is not None
+
+
+@pytest.mark.parametrize("forger", [None, bytes(32)], ids=["a digest", "another user's secret"])
+def test_an_entry_of_another_maker_is_a_miss(tmp_path, forger):
+    cache = DiskCache(tmp_path, secret=SECRET)
+    forged = fresh(cache, forger)
+    assert forged.put("plan", ENTRIES, "evil")
+    assert forged.get("plan", ENTRIES) == "evil"
+    assert cache.get("plan", ENTRIES) is None
+    assert cache.info().entries == 0, "it is removed"
+    assert cache.put("plan", ENTRIES, "good")
+    assert cache.get("plan", ENTRIES) == "good"
+    assert fresh(cache, None).get("plan", ENTRIES) is None, "what cannot be verified is not used either"
+
+
+def test_a_part_of_one_entry_does_not_verify_in_another(tmp_path):
+    """Header and body of two authentic entries, and an authentic entry of another kind or key, are misses."""
+    cache = DiskCache(tmp_path, secret=SECRET)
+    other = {**ENTRIES, "model": {"path": "other.onnx"}}
+    assert cache.put("plan", ENTRIES, "one") and cache.put("plan", other, "two") and cache.put("header", ENTRIES, "h")
+    one, two = cache._path("plan", ENTRIES), cache._path("plan", other)
+    head, _, body = one.read_bytes().partition(b"\n")
+    other_head, _, other_body = two.read_bytes().partition(b"\n")
+    for raw in (
+        other_head + b"\n" + body,
+        head + b"\n" + other_body,
+        two.read_bytes(),
+        cache._path("header", ENTRIES).read_bytes(),
+        cache._path("header", ENTRIES).read_bytes().replace(b"header", b"plan", 1),
+    ):
+        one.write_bytes(raw)
+        assert cache.get("plan", ENTRIES) is None
+    one.write_bytes(head + b"\n" + body)
+    assert cache.get("plan", ENTRIES) == "one"
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="permissions of POSIX systems")
+@pytest.mark.parametrize("mode", [0o770, 0o702, 0o777])
+def test_a_folder_that_others_may_write_to_is_not_used(tmp_path, mode, caplog):
+    folder = tmp_path / "shared"
+    folder.mkdir()
+    folder.chmod(0o755)
+    assert DiskCache(folder, secret=SECRET).put("plan", ENTRIES, 1), "readable by others: used"
+    folder.chmod(mode)
+    cache = DiskCache(folder, secret=SECRET)
+    assert cache.get("plan", ENTRIES) is None and not cache.put("plan", ENTRIES, 2)
+    assert "others may write" in caplog.text and str(folder) in caplog.text
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="permissions of POSIX systems")
+def test_a_new_folder_is_the_user_s_alone(tmp_path):
+    cache = DiskCache(tmp_path / "new" / "cache", secret=SECRET)
+    assert cache.put("plan", ENTRIES, 1)
+    assert cache.folder.stat().st_mode & 0o077 == 0
 
 
 def test_an_entry_of_an_older_version_is_a_miss(cache):
     cache.put("plan", ENTRIES, "value")
     path = entry_file(cache)
-    path.write_bytes(path.read_bytes().replace(b"shaderloom-cache 2 ", b"shaderloom-cache 1 ", 1))
+    path.write_bytes(path.read_bytes().replace(b"shaderloom-cache 3 ", b"shaderloom-cache 2 ", 1))
     assert cache.get("plan", ENTRIES) is None
     assert not path.exists()
 
