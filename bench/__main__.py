@@ -54,12 +54,12 @@ def main() -> None:
         run_compile(list(SHORT_MODELS), SHORT_SIZES, 1, page=False)
 
 
-def _names(known: dict[str, object]):  # type: ignore[no-untyped-def]  # what argparse calls a type
+def _names(choices: dict[str, object]):  # type: ignore[no-untyped-def]  # what argparse calls a type
     def parse(text: str) -> list[str]:
         names = text.split(",")
         for name in names:
-            if name not in known:
-                raise argparse.ArgumentTypeError(f"unknown: {name}; there are {', '.join(known)}")
+            if name not in choices:
+                raise argparse.ArgumentTypeError(f"unknown: {name}; there are {', '.join(choices)}")
         return names
 
     return parse

@@ -1,4 +1,4 @@
-"""The page of the benchmarks on GPUs: a section for each card whose results are kept, and its picture."""
+"""The page of the benchmarks on GPUs: a section for each card whose results are stored, and its picture."""
 
 from __future__ import annotations
 
@@ -47,20 +47,20 @@ def keep(results: Results, root: Path = Path()) -> None:
     (root / RESULTS / f"gpu-{slug(results)}.json").write_text(json.dumps(results, indent=1) + "\n")
 
 
-def kept(root: Path = Path()) -> list[Results]:
-    """Stored results, the newest first."""
+def stored_results(root: Path = Path()) -> list[Results]:
+    """Return the stored results, the newest first."""
     found = [json.loads(path.read_text()) for path in sorted((root / RESULTS).glob("gpu-*.json"))]
     return sorted(found, key=lambda results: results["date"], reverse=True)
 
 
 def write(root: Path = Path()) -> None:
-    """The page of all that is kept."""
-    (root / PAGE).write_text("\n".join([HEAD, *map(section, kept(root))]))
+    """The page of all stored results."""
+    (root / PAGE).write_text("\n".join([HEAD, *map(section, stored_results(root))]))
 
 
 def draw(root: Path = Path()) -> None:
     """A picture for each card, where matplotlib is installed: the machine with the GPU may lack it."""
-    for results in kept(root):
+    for results in stored_results(root):
         bars: dict[str, dict[str, tuple[float, None]]] = {}
         for result in results["models"]:
             for (worker, mode), head in COLUMNS.items():

@@ -195,13 +195,13 @@ def unroll_loop(
     body = body_of(node)
     operands: list[Value | None] = [*inputs, *[None] * (2 - len(inputs))]
     limit, condition, *carried = operands
-    most = None if limit is None else _known(node, limit, "the number of steps")
+    most = None if limit is None else _static_number(node, limit, "the number of steps")
     values = [value for value in carried if value is not None]
     stacked = len(body.outputs) - 1 - len(values)
     if stacked < 0:
         raise ModelError(f"the body of Loop has {len(body.outputs)} outputs for {len(values)} carried values")
     rows: list[list[Value]] = [[] for _ in range(stacked)]
-    running = condition is None or bool(_known(node, condition, "the condition"))
+    running = condition is None or bool(_static_number(node, condition, "the condition"))
     step = 0
     while running and (most is None or step < most):
         _check_steps(node, step + 1, runs, builder.limits.loop_steps)
@@ -213,11 +213,11 @@ def unroll_loop(
             row.append(result)
         step += 1
         if most is None or step < most:
-            running = bool(_known(node, going, "the condition"))
+            running = bool(_static_number(node, going, "the condition"))
     return [*values, *(_stack(builder, row, 0, node) for row in rows)]
 
 
-def _known(node: ImportedNode, value: Value, what: str) -> int:
+def _static_number(node: ImportedNode, value: Value, what: str) -> int:
     if (
         value.static_value is None
         or value.static_value.size != 1

@@ -128,9 +128,9 @@ def typed_attributes(definition: OpDef, values: dict[str, Any], origin: Origin) 
         raise UnsupportedError(f"attributes of {definition.name}: {error}", origin=origin) from None
 
 
-def _nearest(name: str, known: Iterable[str]) -> str:
+def _nearest(name: str, supported: Iterable[str]) -> str:
     """Return a hint for an unsupported attribute: the supported one with the most similar name, else all of them."""
-    names = nearest_first(name, known)
+    names = nearest_first(name, supported)
     if names and close_to(name, names[0]):
         return f"the nearest supported attribute is {names[0]}"
     return f"supported are {', '.join(sorted(names))}" if names else "the operator has no attributes"

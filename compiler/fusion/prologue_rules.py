@@ -29,7 +29,7 @@ class MapWork:
 
     def __init__(self, partition: Partition) -> None:
         self._partition = partition
-        self._known: dict[Node, int] = {}
+        self._own_work: dict[Node, int] = {}
 
     def of(self, node: Node) -> int:
         """Return the work of one element, inlined operands included; not counted on beyond ROW_WORK."""
@@ -47,7 +47,7 @@ class MapWork:
         return total
 
     def _own(self, node: Node) -> int:
-        found = self._known.get(node)
+        found = self._own_work.get(node)
         if found is None:
             definition = self._partition.operators.of(node)
             if definition.is_view:
@@ -56,7 +56,7 @@ class MapWork:
                 found = 4 * definition.reads
             else:
                 found = _element_work(definition, node)
-            self._known[node] = found
+            self._own_work[node] = found
         return found
 
 

@@ -45,9 +45,9 @@ class OperandReader:
         return found
 
     def _compute(self, value: Value, coordinates: tuple[Dim, ...]) -> Expr:
-        known = self._known(value, coordinates)
-        if known is not None:
-            return known
+        literal = self._literal(value, coordinates)
+        if literal is not None:
+            return literal
         producer = value.producer
         if producer is None or (value in self.materialised and value is not self.group.output):
             return self.load(value, coordinates)
@@ -91,7 +91,7 @@ class OperandReader:
         return self._bound[value]
 
     @staticmethod
-    def _known(value: Value, coordinates: tuple[Dim, ...]) -> Expr | None:
+    def _literal(value: Value, coordinates: tuple[Dim, ...]) -> Expr | None:
         """Return the element as a literal or a symbol if it is known at compile time, else None."""
         if value.elements == 0:  # never read: a guard excludes it (an empty part of a Concat)
             return ex.const(0, value.dtype.compute)

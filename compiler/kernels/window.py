@@ -154,11 +154,11 @@ def _flat(name: str, count: Dim) -> Dim:
     return ix.variable(name, 0, max(ix.bounds(count)[1] - 1, 0))
 
 
-def _find_hooks(context: GroupContext, found: Sequence[Dim]) -> list[Hook]:
+def _find_hooks(context: GroupContext, coordinates: Sequence[Dim]) -> list[Hook]:
     """Return the hooks that compute the coordinates of a result from the index of its element."""
     return [
-        Hook(f"find_{name}", ("element",), 1, (), ex.coordinate(coordinates))
-        for name, coordinates in zip(_names("output", context.anchor), found, strict=True)
+        Hook(f"find_{name}", ("element",), 1, (), ex.coordinate(coordinate))
+        for name, coordinate in zip(_names("output", context.anchor), coordinates, strict=True)
     ]
 
 

@@ -61,13 +61,13 @@ class ExactSet:
         return CONTROL if value in self.control else None
 
 
-def _integral(graph: Graph, given: Collection[str]) -> set[Value]:
+def _integral(graph: Graph, integral: Collection[str]) -> set[Value]:
     """Return what is computed from integers of the inputs and constants alone, element by element.
 
-    ``given`` names inputs that are such values.  What integers look up in a table of floats is ordinary data.
+    ``integral`` names inputs that are such values.  What integers look up in a table of floats is ordinary data.
     """
     constant = constant_values(graph)
-    found = {value for value in graph.inputs if not value.dtype.is_float or value.name in given}
+    found = {value for value in graph.inputs if not value.dtype.is_float or value.name in integral}
     for node in graph.nodes:
         definition, family = registry.of(node), family_of(node)
         if not definition.is_map and not (family is not None and family.keeps_positions):

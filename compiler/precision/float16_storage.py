@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 from ...runtime.plan.dtypes import FLOAT16, FLOAT16_LARGEST, FLOAT16_SMALLEST_NORMAL, FLOAT32
 from ...runtime.plan.facts import PrecisionFacts
-from ...runtime.plan.notes import KeptValue, PrecisionNotes
+from ...runtime.plan.notes import FullPrecisionValue, PrecisionNotes
 from ..compilation import Compilation
 from ..fusion import Fusion
 from ..ir.graph import Graph, Value
@@ -92,7 +92,11 @@ def store_halves(
             FLOAT16.name,
             len(activations),
             len(halves) - len(activations),
-            tuple(KeptValue(node_name(each.value), each.value.name, each.reason) for each in decisions if each.reason),
+            tuple(
+                FullPrecisionValue(node_name(each.value), each.value.name, each.reason)
+                for each in decisions
+                if each.reason
+            ),
         ),
     )
 

@@ -156,7 +156,7 @@ def _submit(queue: Any, handles: Sequence[Any]) -> int:
 
 
 #: callbacks that wgpu-native may still call
-_kept: set[Any] = set()
+_callbacks: set[Any] = set()
 
 
 def map_read(device: Any, buffer: Any, size: int, submission: int | None, *, spin: bool = False) -> None:
@@ -175,7 +175,7 @@ def map_read(device: Any, buffer: Any, size: int, submission: int | None, *, spi
     info = ffi.new("WGPUBufferMapCallbackInfo *")
     info.mode = lib.WGPUCallbackMode_AllowProcessEvents
     info.callback = ffi.cast("WGPUBufferMapCallback", callback)
-    _kept.add(callback)  # an interrupt below leaves it there: it is called when the buffer goes
+    _callbacks.add(callback)  # an interrupt below leaves it there: it is called when the buffer goes
     libf.wgpuBufferMapAsync(buffer._internal, lib.WGPUMapMode_Read, 0, size, info[0])
     wait(device, submission, spin=spin, done=finished.qsize)
     while True:
@@ -184,7 +184,7 @@ def map_read(device: Any, buffer: Any, size: int, submission: int | None, *, spi
             break
         except queue.Empty:
             wait(device)
-    _kept.discard(callback)
+    _callbacks.discard(callback)
     if status != lib.WGPUMapAsyncStatus_Success:
         raise RuntimeError(f"the buffer was not mapped (status {status})")
 

@@ -19,8 +19,8 @@ _BASIC = frozenset({"char", "intptr_t", "size_t", "uint8_t", "uint32_t", "uint64
 class _ParsedTypes(dict[Any, Any]):
     """cffi's table of parsed types, which finds what it can by itself and leaves the others to the parser."""
 
-    def __init__(self, ffi: Any, known: dict[Any, Any]) -> None:
-        super().__init__(known)
+    def __init__(self, ffi: Any, types: dict[Any, Any]) -> None:
+        super().__init__(types)
         self._ffi = ffi
 
     def __missing__(self, text: Any) -> Any:

@@ -46,7 +46,7 @@ class Alternative:
 
 
 @dataclass(frozen=True, slots=True)
-class KeptValue:
+class FullPrecisionValue:
     """A value that stays float32 in a half-precision plan: its ONNX node and tensor, and why."""
 
     node: str
@@ -61,7 +61,7 @@ class PrecisionNotes:
     stored: str
     activations: int
     weights: int
-    kept: tuple[KeptValue, ...]
+    full_precision: tuple[FullPrecisionValue, ...]
 
 
 @dataclass(frozen=True, slots=True)

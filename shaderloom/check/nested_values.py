@@ -70,12 +70,12 @@ class NestedValues:
 
     def _next(self, graph: OnnxGraph, steps: _Steps) -> bool:
         """Run the next step; return False if there is none."""
-        given = steps.inputs()
-        if given is None or len(given) != len(graph.proto.input):
+        arguments = steps.inputs()
+        if arguments is None or len(arguments) != len(graph.proto.input):
             return False
         steps.number += 1
         instance = GraphInstance(graph.path, (*steps.outer, steps.number))
-        inputs = dict(zip((port.name for port in graph.proto.input), given))
+        inputs = dict(zip((port.name for port in graph.proto.input), arguments))
         steps.values = self._run(graph, instance, inputs)
         if any(port.name in graph.producers and port.name not in steps.values for port in graph.proto.output):
             steps.going = False  # one of its nodes refuses its operands: no later step has values
@@ -150,12 +150,12 @@ class NestedValues:
             return {**inputs, **self._one_by_one(graph, given, constants)}
 
     def _one_by_one(
-        self, graph: OnnxGraph, given: Mapping[str, Any], constants: Mapping[str, Constant]
+        self, graph: OnnxGraph, feeds: Mapping[str, Any], constants: Mapping[str, Constant]
     ) -> dict[str, Any]:
         """Return the results of the nodes that run on their own, where running the whole graph fails on one of them."""
         found: dict[str, Any] = {}
         for node in graph.proto.node:
-            here = {**given, **found}
+            here = {**feeds, **found}
             reads = [name for name in dict.fromkeys(names_read(node)) if name in here or name in constants]
             if any(name in graph.producers and name not in found for name in node.input):
                 continue

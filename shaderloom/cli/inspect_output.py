@@ -177,10 +177,10 @@ def _precision(facts: dict[str, Any]) -> list[str]:
     """Summarise half precision: counts, and the values that stay float32, by reason."""
     lines = [
         f"{facts['stored']}: {facts['activations']} activations and {facts['weights']} weights are stored so, "
-        f"{len(facts['kept'])} stay float32"
+        f"{len(facts['full_precision'])} stay float32"
     ]
     by_reason: dict[str, list[str]] = {}
-    for row in facts["kept"]:
+    for row in facts["full_precision"]:
         by_reason.setdefault(row["why"], []).append(row["tensor"] or row["node"] or "a weight")
     for why, names in by_reason.items():
         shown = ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")

@@ -85,7 +85,7 @@ class CpuSegment:
         self.source = source
         self._options = dict(options or {})
         self._reads = source.reads()
-        self._made = {name for node in source.nodes for name in node.output}
+        self._computed = {name for node in source.nodes for name in node.output}
         self._ready: dict[tuple[Any, ...], Any] = {}
         #: how each node ran last, by position: "onnxruntime" or "onnx.reference"
         self.implementations: list[str] = []
@@ -102,8 +102,8 @@ class CpuSegment:
         runner = self._ready.get(key)
         if runner is None:
             runner = self._ready[key] = self._open(types, given)
-        made = [name for name in self.source.outputs if name in self._made]
-        results = runner.run(given, made)
+        computed = [name for name in self.source.outputs if name in self._computed]
+        results = runner.run(given, computed)
         self.implementations = runner.implementations
         for name in outputs:
             if name not in results:

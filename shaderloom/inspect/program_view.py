@@ -93,7 +93,7 @@ def _precision(plan: Plan, whole: Mapping[str, str], results: Collection[str]) -
     notes = plan.notes.precision
     if notes is None:
         why = whole.get(plan.key, "it was compiled in full precision")
-        return {"stored": "float32", "activations": 0, "weights": 0, "kept": [], "why": why}
+        return {"stored": "float32", "activations": 0, "weights": 0, "full_precision": [], "why": why}
     constant = {item.output for item in plan.constants}
     leaving = [
         {"node": "", "tensor": port.name, "why": _OUTPUT if port.name in results else _CROSSING}
@@ -101,4 +101,4 @@ def _precision(plan: Plan, whole: Mapping[str, str], results: Collection[str]) -
         if port.dtype == "float32" and port.name not in constant
     ]
     row: dict[str, Any] = encode(notes)
-    return {**row, "kept": [*row["kept"], *leaving]}
+    return {**row, "full_precision": [*row["full_precision"], *leaving]}

@@ -33,12 +33,12 @@ class Calibration:
         """Return whether a magnitude is recorded for every node."""
         return all(node in self.reached or node in self._assumed for node in nodes)
 
-    def add(self, found: Mapping[str, float], *, assumed: bool = False) -> None:
+    def add(self, magnitudes: Mapping[str, float], *, assumed: bool = False) -> None:
         """Merge the magnitudes of a run.  ``assumed``: its inputs were random."""
         self.is_new = False
-        kept = self._assumed if assumed else self.reached
-        for node, magnitude in found.items():
-            kept[node] = max(kept.get(node, 0.0), magnitude)
+        recorded = self._assumed if assumed else self.reached
+        for node, magnitude in magnitudes.items():
+            recorded[node] = max(recorded.get(node, 0.0), magnitude)
 
     def forget_assumed(self) -> None:
         self._assumed.clear()

@@ -69,14 +69,14 @@ def shape_key(header: ModelHeader, shapes: Mapping[str, Sequence[int]], dynamic:
     return ShapeKey(tuple(result))
 
 
-def _check_names(header: ModelHeader, given: Mapping[str, Any]) -> None:
-    names = header.feedable
-    unknown = [name for name in given if name not in names]
+def _check_names(header: ModelHeader, names: Mapping[str, Any]) -> None:
+    feedable = header.feedable
+    unknown = [name for name in names if name not in feedable]
     if unknown:
         raise InputError(
-            f"the model has no input '{min(unknown)}'", hint=f"its inputs are {', '.join(names) or 'none'}"
+            f"the model has no input '{min(unknown)}'", hint=f"its inputs are {', '.join(feedable) or 'none'}"
         )
-    missing = [port.name for port in header.inputs if port.name not in given]
+    missing = [port.name for port in header.inputs if port.name not in names]
     if missing:
         raise InputError(f"no value was given for {', '.join(repr(name) for name in missing)}", tensor=missing[0])
 

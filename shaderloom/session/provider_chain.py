@@ -44,7 +44,7 @@ class ProviderChain:
         self._engine = engine
         self._cpu = cpu
         self._severity = severity
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         if engine is not None and cpu is not None:
             engine.cpu_options = cpu.options
 
@@ -58,11 +58,11 @@ class ProviderChain:
             except UnsupportedError as error:
                 if engine is None:
                     raise
-                self._tell(f"provider 'cpu' cannot run the model, 'wgpu' does: {error}")
+                self._report(f"provider 'cpu' cannot run the model, 'wgpu' does: {error}")
         assert engine is not None
         results = engine.run(feeds, targets)
         if cpu is not None and engine.ran_steps:
-            self._tell_segments(engine)
+            self._report_segments(engine)
         return results
 
     def try_replay(self, feeds: Mapping[str, Any], targets: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -76,19 +76,19 @@ class ProviderChain:
             if engine is not None:
                 engine.close()
 
-    def _tell_segments(self, engine: WgpuEngine) -> None:
+    def _report_segments(self, engine: WgpuEngine) -> None:
         """Report which nodes run on cpu, once."""
         on_cpu = [f"{entry[0]}: {entry[3]}" for entry in engine.program.placed() if entry[2] == "cpu"]
         if on_cpu:
             more = f", and {len(on_cpu) - 3} more" if len(on_cpu) > 3 else ""
-            self._tell(
+            self._report(
                 f"provider 'wgpu' cannot run {len(on_cpu)} nodes, 'cpu' does (session.placement() lists them): "
                 f"{'; '.join(on_cpu[:3])}{more}"
             )
 
-    def _tell(self, message: str) -> None:
-        if message not in self._told:
-            self._told.add(message)
+    def _report(self, message: str) -> None:
+        if message not in self._reported:
+            self._reported.add(message)
             notify(message, severity=self._severity, stacklevel=5)
 
     def _run_on_cpu(self, cpu: CpuEngine, feeds: Mapping[str, Feed], targets: Mapping[str, Target]) -> dict[str, Any]:

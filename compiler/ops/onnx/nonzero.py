@@ -100,7 +100,7 @@ def positions(stages: Stages, value: str) -> str:
 # -- NonZero --------------------------------------------------------------------------------------------------------
 
 
-def _found(node: Node) -> np.ndarray:
+def _nonzero_indices(node: Node) -> np.ndarray:
     known = checks.static_elements(node, node.operand(0), "how many elements are not zero")
     if checks.is_symbolic(known):
         raise NotKnownError("how many elements are not zero must be known", origin=node.origin)
@@ -108,7 +108,7 @@ def _found(node: Node) -> np.ndarray:
 
 
 def _infer_nonzero(node: Node) -> Inferred:
-    return [(INT64, _found(node).shape)]
+    return [(INT64, _nonzero_indices(node).shape)]
 
 
 def _split_nonzero(stages: Stages, inputs: Sequence[str], outputs: Sequence[str], attributes: Any) -> None:
@@ -119,8 +119,8 @@ register(
     name="NonZero",
     attributes=NoAttributes,
     infer=_infer_nonzero,
-    expand=lambda builder, node: [builder.constant(_found(node))],
-    fold=lambda node, operand: _found(node),
+    expand=lambda builder, node: [builder.constant(_nonzero_indices(node))],
+    fold=lambda node, operand: _nonzero_indices(node),
     split=_split_nonzero,
     types=(checks.ANY,),
 )
@@ -134,24 +134,24 @@ class CompressAttributes:
     axis: int | None = None
 
 
-def _kept(node: Node) -> np.ndarray:
+def _selected_indices(node: Node) -> np.ndarray:
     return np.flatnonzero(checks.static_elements(node, node.operand(1), "the condition of Compress"))
 
 
 def _infer_compress(node: Node) -> Inferred:
     value = node.operand(0)
-    kept = _kept(node)
+    selected = _selected_indices(node)
     if node.attributes.axis is None:
-        return [(value.dtype, (len(kept),))]
+        return [(value.dtype, (len(selected),))]
     axis = gather_axis(node)
-    return [(value.dtype, (*value.shape[:axis], len(kept), *value.shape[axis + 1 :]))]
+    return [(value.dtype, (*value.shape[:axis], len(selected), *value.shape[axis + 1 :]))]
 
 
 def _expand_compress(builder: Builder, node: Node) -> Sequence[Value]:
     value, axis = node.operand(0), node.attributes.axis
     if axis is None:
         value, axis = builder.op("Reshape", value, builder.constant(np.array([-1]))), 0
-    return [builder.op("Gather", value, builder.constant(_kept(node)), axis=axis)]
+    return [builder.op("Gather", value, builder.constant(_selected_indices(node)), axis=axis)]
 
 
 def _split_compress(stages: Stages, inputs: Sequence[str], outputs: Sequence[str], attributes: Any) -> None:

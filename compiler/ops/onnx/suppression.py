@@ -120,11 +120,11 @@ def _corners(builder: Builder, boxes: Value, centered: bool) -> Value:
     return builder.op("Concat", builder.op("Min", one, other), builder.op("Max", one, other), axis=2)
 
 
-def _expand_kept(builder: Builder, node: Node) -> Sequence[Value]:
+def _expand_choose(builder: Builder, node: Node) -> Sequence[Value]:
     boxes, scores, order = node.operand(0), node.operand(1), node.operand(2)
     size = ix.number(order.shape[2])
     most, known = _most(builder, node, size)
-    thresholds = [_given(node, position) for position in (4, 5)]
+    thresholds = [_optional_operand(node, position) for position in (4, 5)]
     overlap, least = (
         None if each is None else builder.op("Reshape", each, builder.constant(np.array([1]))) for each in thresholds
     )
@@ -162,7 +162,7 @@ def _calls(size: int, block: int, most: int) -> list[tuple[int, int, int]]:
     return [*calls, (first, blocks, rounds)]
 
 
-def _given(node: Node, position: int) -> Value | None:
+def _optional_operand(node: Node, position: int) -> Value | None:
     """Return an optional operand; one without elements counts as omitted."""
     value = node.optional(position)
     return None if value is None or value.elements == 0 else value
@@ -170,7 +170,7 @@ def _given(node: Node, position: int) -> Value | None:
 
 def _most(builder: Builder, node: Node, size: int) -> tuple[Value, int]:
     """Build the limit of boxes per class, [1] int32, and return it with its upper bound at compile time."""
-    most = _given(node, 3)
+    most = _optional_operand(node, 3)
     assert most is not None, "without it nothing is chosen"
     known = size if most.static_value is None else min(int(most.static_value.reshape(-1)[0]), size)
     bounded = builder.op("Min", most, builder.scalar(size, most))
@@ -191,7 +191,7 @@ register(
     domain="loom",
     attributes=SuppressionAttributes,
     infer=lambda node: [(INT32, node.operand(2).shape)],
-    expand=_expand_kept,
+    expand=_expand_choose,
     types=(_FLOAT32, _FLOAT32, _INT32, checks.INDICES, _FLOAT32, _FLOAT32),
 )
 
@@ -223,7 +223,7 @@ register(
 # -- NonMaxSuppression ------------------------------------------------------------------------------------------------
 
 
-def _found(node: Node) -> np.ndarray:
+def _selected_boxes(node: Node) -> np.ndarray:
     """Return the result where it is known. Raise :class:`NotKnownError` where it is not."""
     boxes, scores = node.operand(0), node.operand(1)
     for position, value in enumerate((boxes, scores)):
@@ -233,7 +233,7 @@ def _found(node: Node) -> np.ndarray:
     checks.require(boxes.shape[2] == 4, node, "a box has four numbers")
     fits = boxes.shape[0] == scores.shape[0] and boxes.shape[1] == scores.shape[2]
     checks.require(fits, node, "boxes are [batches, boxes, 4], scores [batches, classes, boxes]")
-    most = _given(node, 2)
+    most = _optional_operand(node, 2)
     if (
         most is None
         or scores.elements == 0
@@ -286,9 +286,9 @@ def _split(stages: Stages, inputs: Sequence[str], outputs: Sequence[str], attrib
 register(
     name="NonMaxSuppression",
     attributes=SuppressionAttributes,
-    infer=lambda node: [(INT64, _found(node).shape)],
-    expand=lambda builder, node: [builder.constant(_found(node))],
-    fold=lambda node, *operands: _found(node),
+    infer=lambda node: [(INT64, _selected_boxes(node).shape)],
+    expand=lambda builder, node: [builder.constant(_selected_boxes(node))],
+    fold=lambda node, *operands: _selected_boxes(node),
     split=_split,
     types=(_FLOAT32, _FLOAT32, checks.INDICES, _FLOAT32, _FLOAT32),
 )

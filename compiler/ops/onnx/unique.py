@@ -186,7 +186,7 @@ register(
 # -- Unique -----------------------------------------------------------------------------------------------------------
 
 
-def _found(node: Node) -> list[np.ndarray]:
+def _static_results(node: Node) -> list[np.ndarray]:
     known = checks.static_elements(node, node.operand(0), "how many elements are distinct")
     if checks.is_symbolic(known):
         raise NotKnownError("how many elements are distinct must be known", origin=node.origin)
@@ -209,7 +209,7 @@ def unique_arrays(array: np.ndarray, axis: int | None, in_order: bool) -> list[n
 def _infer(node: Node) -> Inferred:
     if node.attributes.axis is not None:
         gather_axis(node)
-    return _shapes(node, len(_found(node)[1]))
+    return _shapes(node, len(_static_results(node)[1]))
 
 
 def _split(stages: Stages, inputs: Sequence[str], outputs: Sequence[str], attributes: UniqueAttributes) -> None:
@@ -226,8 +226,8 @@ register(
     name="Unique",
     attributes=UniqueAttributes,
     infer=_infer,
-    expand=lambda builder, node: [builder.constant(each) for each in _found(node)],
-    fold=lambda node, operand: _found(node),
+    expand=lambda builder, node: [builder.constant(each) for each in _static_results(node)],
+    fold=lambda node, operand: _static_results(node),
     split=_split,
     types=(checks.ANY,),
 )

@@ -25,7 +25,7 @@ class SegmentMaker:
         self._scope = scope
         self._options = options
         self._types: dict[str, onnx.TypeProto] | None = None
-        self._made: dict[tuple[int, ...], CpuSegment] = {}
+        self._segments: dict[tuple[int, ...], CpuSegment] = {}
 
     @property
     def types(self) -> Mapping[str, onnx.TypeProto]:

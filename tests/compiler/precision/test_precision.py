@@ -134,8 +134,8 @@ def growing_input(rows: int, seed: int = 3) -> np.ndarray:
     return (x * 11.7 / (x @ square(1)).max()).astype(np.float32)  # exp(11.7) is 1.2e5
 
 
-def kept(report: dict) -> dict[str, str]:
-    return {row["tensor"]: row["why"] for row in report["precision"]["kept"]}
+def full_precision(report: dict) -> dict[str, str]:
+    return {row["tensor"]: row["why"] for row in report["precision"]["full_precision"]}
 
 
 def test_a_planted_overflow_stays_in_float32(each_device) -> None:
@@ -145,7 +145,7 @@ def test_a_planted_overflow_stays_in_float32(each_device) -> None:
         report = half_session.report()
     (expected,) = reference(model.SerializeToString(), feeds)
     assert relative_error(result, expected) <= TOLERANCE
-    why = kept(report)["b"]
+    why = full_precision(report)["b"]
     assert "1.2e+05" in why and "65504" in why
     types = {row["name"]: row["dtype"] for row in report["tensors"]}
     assert types["b"] == "float32" and types["d"] == "float16"
@@ -165,26 +165,26 @@ def test_what_was_seen_counts_for_other_shapes(device) -> None:
         half_session.run(None, {"x": growing_input(17)})
         small = growing_input(3) * 0.01
         half_session.run(None, {"x": small})
-        assert "b" in kept(half_session.report())
+        assert "b" in full_precision(half_session.report())
 
 
 def test_real_inputs_replace_the_assumed_ones(device) -> None:
     feeds = {"x": growing_input(17)}
     with session(growing_model(), device) as half_session:
         half_session.prepare({"x": (17, 64)})
-        assert "b" not in kept(half_session.report())
+        assert "b" not in full_precision(half_session.report())
         (result,) = half_session.run(None, feeds)
-        assert "b" in kept(half_session.report())
+        assert "b" in full_precision(half_session.report())
     assert np.isfinite(result).all()
 
 
 def test_calibration_with_more_inputs(device) -> None:
     with session(growing_model(), device) as half_session:
         half_session.run(None, {"x": growing_input(17) * 0.01})
-        assert "b" not in kept(half_session.report())
+        assert "b" not in full_precision(half_session.report())
         half_session.calibrate({"x": growing_input(5)})
         (result,) = half_session.run(None, {"x": growing_input(17)})
-        assert "b" in kept(half_session.report())
+        assert "b" in full_precision(half_session.report())
         assert np.isfinite(result).all()
     with (
         shaderloom.InferenceSession(growing_model(), device=device, cache=False) as full,
@@ -211,7 +211,7 @@ def test_a_mask_that_the_sample_does_not_use_stays_in_float32(device) -> None:
         hidden[2] = 1
         hidden[3, ::2] = 1
         (result,) = half_session.run(None, {"x": x, "mask": hidden})
-        assert "constant beyond" in kept(half_session.report())["masked"]
+        assert "constant beyond" in full_precision(half_session.report())["masked"]
     (expected,) = reference(model.SerializeToString(), {"x": x, "mask": hidden})
     assert relative_error(result, expected) <= TOLERANCE
 
@@ -231,7 +231,7 @@ def test_weights_that_do_not_fit(device) -> None:
     feeds = {name: generator.standard_normal((6, 64)).astype(np.float32) for name in "xzv"}
     with session(model, device) as half_session:
         (result,) = half_session.run(None, feeds)
-        reasons = kept(half_session.report())
+        reasons = full_precision(half_session.report())
     assert "1e+05" in reasons["large"]
     assert "few bits" in reasons["tiny"]
     assert "fine" not in reasons
@@ -268,12 +268,12 @@ def test_on_gpus_masked_attention_leaves_what_follows_in_half_precision() -> Non
         plan = model.compile(shape_key(model.header, shapes, {}), shapes, NATIVE).plan
     finally:
         model.close()
-    assert not [row for row in plan.notes.precision.kept if "constant beyond" in row.why]
+    assert not [row for row in plan.notes.precision.full_precision if "constant beyond" in row.why]
     full = full_plan(path, feeds, NATIVE)
     assert plan.notes.memory.planned_bytes < 0.84 * full.notes.memory.planned_bytes
     assert len(plan.calls) == len(full.calls)
     # the partial sums of products that were split are no tensors of the file; every other activation is a half
-    intermediate = [row for row in plan.notes.precision.kept if "no tensor of the file" in row.why]
+    intermediate = [row for row in plan.notes.precision.full_precision if "no tensor of the file" in row.why]
     assert len(intermediate) == 4 and all("output/dense/MatMul" in row.node for row in intermediate)
 
 
@@ -348,7 +348,7 @@ def test_bundles_in_half_precision(tmp_path, device) -> None:
     with load_bundle(half_path, device=device) as bundle:
         (result,) = bundle.run(None, feeds)
         assert relative_error(result, expected) <= TOLERANCE
-        assert "1.2e+05" in kept(bundle.report())["b"]
+        assert "1.2e+05" in full_precision(bundle.report())["b"]
         assert all(comparison.reason is None for comparison in verify_samples(bundle))
 
 

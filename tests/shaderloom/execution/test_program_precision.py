@@ -65,9 +65,9 @@ def tensors(session: shaderloom.InferenceSession) -> dict[str, str]:
     return {row.name: row.dtype for row in rows if row.name}
 
 
-def kept(session: shaderloom.InferenceSession) -> dict[str, str]:
+def full_precision(session: shaderloom.InferenceSession) -> dict[str, str]:
     plans = plans_of(session)
-    return {row.tensor: row.why for plan in plans for row in plan.notes.precision.kept}
+    return {row.tensor: row.why for plan in plans for row in plan.notes.precision.full_precision}
 
 
 def weight_bytes(session: shaderloom.InferenceSession) -> int:
@@ -143,7 +143,7 @@ def test_a_selection_between_convolutions_and_products(each_device, size):
         wide.run(None, feeds)
         assert tensors(session)["b"] == tensors(session)["picked"] == "float16"
         assert tensors(session)["scores"] == "float32"
-        assert {tensor for tensor, why in kept(session).items() if why == CONTROL} >= {"scores", "chosen"}
+        assert {tensor for tensor, why in full_precision(session).items() if why == CONTROL} >= {"scores", "chosen"}
         assert weight_bytes(session) < 0.6 * weight_bytes(wide)
 
 
@@ -208,8 +208,8 @@ def test_halves_change_no_decision(device):
     with half(model, device) as session:
         chosen, _ = session.run(None, {"x": x})
         np.testing.assert_array_equal(chosen, [[1, 3, 5]])
-        assert kept(session)["w1"] == kept(session)["a"] == CONTROL
-        assert "w2" not in kept(session)
+        assert full_precision(session)["w1"] == full_precision(session)["a"] == CONTROL
+        assert "w2" not in full_precision(session)
 
 
 def test_a_loop_that_breaks_by_what_it_computes(device):
@@ -254,7 +254,7 @@ def test_a_value_that_grows_from_step_to_step_stays_in_full_precision(device):
         assert tensors(session)["hr"] == "float16"
         session.calibrate({"x": numbers(5, 64), "n": np.array(7)})
         check(session, model, x=numbers(5, 64), n=np.array(7))
-        assert "float16 ends at 65504" in kept(session)["hr"]
+        assert "float16 ends at 65504" in full_precision(session)["hr"]
     with half(model, device) as session:
         check(session, model, x=numbers(5, 64), n=np.array(7))
         assert tensors(session)["hr"] == "float32"
@@ -306,7 +306,7 @@ def test_a_mask_that_crosses_stages_stays_in_full_precision(device):
         feeds["hidden"][2] = True
         feeds["hidden"][3, ::2] = True
         check(session, model, **feeds)
-        assert "constant beyond" in kept(session)["b"]
+        assert "constant beyond" in full_precision(session)["b"]
 
 
 def test_positions_that_cross_stages_are_exact(device):
@@ -376,7 +376,7 @@ def test_inspect_says_why_values_stay_in_full_precision(device, tmp_path, monkey
     text = look(device, tmp_path, monkeypatch, "--f16")
     facts = json.loads(look(device, tmp_path, monkeypatch, "--f16", "--json"))["precision"]
     assert len(facts) >= 2 and f"stage {len(facts)}: float16: " in text
-    why = {row["tensor"]: row["why"] for stage in facts for row in stage["kept"]}
+    why = {row["tensor"]: row["why"] for stage in facts for row in stage["full_precision"]}
     assert why["w1"] == why["a"] == CONTROL and f"  {CONTROL}: " in text
     assert why["y"] == why["z"] == "an output of the model: it keeps its type"
     assert why["c"] == "it goes to another stage: there values keep the type that the model declares"

@@ -1,0 +1,50 @@
+"""Names say what a thing is: no fillers in signatures, fields and classes of the product."""
+
+from __future__ import annotations
+
+import ast
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+FOLDERS = ("compiler", "runtime", "shaderloom", "tools", "bench")
+
+#: Participles and adverbs that fit any thing, so that they say nothing about it
+FILLERS = frozenset("found where kept made given known told".split())
+
+
+@cache
+def _modules() -> list[tuple[str, ast.Module]]:
+    paths = (path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py")))
+    return [
+        (str(path.relative_to(ROOT)), ast.parse(path.read_text(encoding="utf-8")))
+        for path in paths
+        if not any(parent.is_symlink() for parent in path.parents)
+    ]
+
+
+def _declared(node: ast.AST) -> list[str]:
+    """Return the names that a definition shows to its users: of the thing itself, of parameters and of fields."""
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        arguments = node.args
+        parameters = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
+        parameters += [item for item in (arguments.vararg, arguments.kwarg) if item is not None]
+        return [node.name, *(item.arg for item in parameters)]
+    if isinstance(node, ast.ClassDef):
+        fields = [item.target for item in node.body if isinstance(item, ast.AnnAssign)]
+        return [node.name.lower(), *(field.id for field in fields if isinstance(field, ast.Name))]
+    if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+        return [node.attr]
+    return []
+
+
+def test_no_fillers() -> None:
+    wrong = [
+        f"{name}:{getattr(node, 'lineno', 0)}: {text}"
+        for name, module in _modules()
+        for node in ast.walk(module)
+        for text in _declared(node)
+        if text.strip("_") in FILLERS
+    ]
+    wrong += [name for name, _ in _modules() if Path(name).stem.strip("_") in FILLERS]
+    assert wrong == []
