@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from ...runtime.plan.errors import DeviceLimitError
+from ...runtime.plan.dimension import evaluate
+from ...runtime.plan.errors import DeviceLimitError, Origin
 from ...runtime.plan.facts import TensorKind
 from ...runtime.plan.plan import Range
 from ..fusion import Fusion
@@ -47,7 +48,9 @@ class BufferMap:
         Raises :class:`DeviceLimitError` for a block that the device cannot bind.
         """
         blocks = [block for block in ranges if block not in self._outputs]
-        _check_sizes(blocks, target.limit("max-storage-buffer-binding-size"))
+        for block in blocks:
+            size = ix.bounds(stored_bytes(block))[1]
+            _check_size(block, size, block.producer.origin if block.producer else None, target)
         self._positions = {block: position for position, block in enumerate(blocks)}
         self._produced = [block for block in ranges if block in self._outputs]
         self.allocation = allocate(
@@ -79,6 +82,21 @@ class BufferMap:
             return Range(f"output:{self._outputs[self._produced[buffer.number]]}", offset, size)
         return Range(f"arena:{buffer.number}", offset, size)
 
+    def check_bindings(self, kernel: GroupKernel, target: Target) -> None:
+        """Raise :class:`DeviceLimitError` if the device cannot bind an operand, or what a weight among them is made of.
+
+        The origin is the first node of the group that reads or computes it.  Inputs and outputs of open size are taken
+        at their smallest: a run has the last word on them.
+        """
+        nodes = kernel.group.nodes
+        for value in kernel.built.operands:
+            sizes = [ix.bounds(stored_bytes(value))[0]]
+            if self.kind_of(value) is TensorKind.WEIGHT:
+                weight = self._weights.weights[self._weights.key_of(value)]
+                sizes += [evaluate(item.size, {}) for call in weight.calls for item in call.ranges]
+            origins = [node.origin for node in nodes if value in node.inputs or value in node.outputs]
+            _check_size(value, max(sizes), next(iter(origins), nodes[-1].origin), target)
+
     def bind_for_writing(self, kernel: GroupKernel) -> None:
         """Bind for writing what a call reads from the buffer that it writes: a buffer has one kind of use in it."""
         written, built = self.range_of(kernel.group.output).buffer, kernel.built
@@ -93,13 +111,12 @@ class BufferMap:
             kernel.built = replace(built, spec=replace(built.spec, operands=operands))
 
 
-def _check_sizes(blocks: Sequence[Value], limit: int) -> None:
-    for value in blocks:
-        size = ix.bounds(stored_bytes(value))[1]
+def _check_size(value: Value, size: int, origin: Origin | None, target: Target) -> None:
+    for name in ("max-storage-buffer-binding-size", "max-buffer-size"):
+        limit = target.limit(name)
         if size > limit:
             raise DeviceLimitError(
-                f"the tensor takes {size:,} bytes, the device binds at most {limit:,} at once",
+                f"the tensor takes {size:,} bytes; the device's {name} is {limit:,}",
                 tensor=value.name or repr(value),
-                origin=value.producer.origin if value.producer else None,
-                hint="use a smaller batch or input",
+                origin=origin,
             )

@@ -92,11 +92,15 @@ class Planner:
         return self._kernels.render()
 
     def assemble(self) -> Plan:
-        """Put the plan together: calls with their ranges, weights, ports, and the facts and notes of calls."""
+        """Put the plan together: calls with their ranges, weights, ports, and the facts and notes of calls.
+
+        Raises :class:`DeviceLimitError` for an input, an output or a weight that the device cannot bind.
+        """
         calls = tuple(map(self._call, self._running))
         recorder = CallRecorder(self._buffers.kind_of)
         for group in self._running:
             kernel = self._kernels[group.output]
+            self._buffers.check_bindings(kernel, self._target)
             recorder.add(group, kernel.built, kernel.overwrites)
         outputs = output_ports(self._graph, self._outputs, self._weights)
         plan = Plan(

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..plan.device_profile import KNOWN_FEATURES, WEB_LIMITS, DeviceProfile
-from ..plan.errors import DeviceError, DeviceLost, InputError, LimitError
+from ..plan.errors import DeviceError, DeviceLimitError, DeviceLost, InputError
 from ..plan.plan import Kernel
 from . import native, wgsl_guard
 from .forking import note_use, refuse_forked_process
@@ -199,11 +199,11 @@ class Device:
     def create_buffer(self, size: int, usage: int, label: str) -> Any:
         """Create a buffer of ``size`` > 0 bytes, a multiple of 4; ``usage`` is WebGPU's bits.
 
-        Raises :class:`LimitError` beyond ``max-buffer-size``.
+        Raises :class:`DeviceLimitError` beyond ``max-buffer-size``.
         """
         limit = self.profile.limit("max-buffer-size")
         if size > limit:
-            raise LimitError(f"buffer '{label}' needs {size:,} bytes; the device's max-buffer-size is {limit:,}")
+            raise DeviceLimitError(f"buffer '{label}' needs {size:,} bytes; the device's max-buffer-size is {limit:,}")
         with self.guarded(f"creating buffer '{label}' of {size:,} bytes"):
             return self.gpu.create_buffer(size=size, usage=usage, label=label)
 
@@ -278,13 +278,15 @@ class Device:
             raise DeviceError(f"kernel {kernel.id} needs the features {', '.join(missing)}, which {self.name} lacks")
         limit = self.profile.limit("max-compute-workgroup-storage-size")
         if kernel.workgroup_bytes > limit:
-            raise LimitError(
+            raise DeviceLimitError(
                 f"kernel {kernel.id} needs {kernel.workgroup_bytes:,} bytes of workgroup memory; the limit is {limit:,}"
             )
         x, y, z = kernel.workgroup
         invocations = self.profile.limit("max-compute-invocations-per-workgroup")
         if x * y * z > invocations:
-            raise LimitError(f"kernel {kernel.id} has {x * y * z} invocations a workgroup; the limit is {invocations}")
+            raise DeviceLimitError(
+                f"kernel {kernel.id} has {x * y * z} invocations a workgroup; the limit is {invocations}"
+            )
 
     def probe(self, buffer: Any) -> None:
         """Raise :class:`DeviceError` if a storage buffer was destroyed or is mapped.

@@ -12,7 +12,7 @@ from typing import Any
 from ..device import native
 from ..device.device import Device, PipelineHolder
 from ..plan.dimension import evaluate
-from ..plan.errors import InternalError, LimitError
+from ..plan.errors import DeviceLimitError, InternalError
 from ..plan.plan import Kernel, KernelCall
 
 
@@ -67,7 +67,7 @@ class Binder:
 
         ``resolve`` gives the buffer of a name and the offset in it where the named memory begins.
 
-        Raises :class:`LimitError` for a range beyond a binding limit and
+        Raises :class:`DeviceLimitError` for a range beyond a binding limit and
         :class:`InternalError` for one outside its buffer: wgpu would end the process on an empty range.
         """
         grid = tuple(evaluate(size, symbols) for size in call.grid)
@@ -77,7 +77,7 @@ class Binder:
             raise InternalError(f"{describe(call)} dispatches {grid} workgroups")
         limit = self.device.profile.limit("max-compute-workgroups-per-dimension")
         if max(grid) > limit:
-            raise LimitError(f"{describe(call)} dispatches {grid} workgroups; the limit is {limit} a dimension")
+            raise DeviceLimitError(f"{describe(call)} dispatches {grid} workgroups; the limit is {limit} a dimension")
         kernel = self.kernel(call)
         if len(call.ranges) != len(kernel.bindings):
             raise InternalError(f"{describe(call)} binds {len(call.ranges)} ranges to {len(kernel.bindings)} bindings")
@@ -96,13 +96,11 @@ class Binder:
 
     def _check(self, call: KernelCall, name: str, access: str, span: Span) -> None:
         uniform = access == "uniform"
-        limit = self.device.profile.limit(
-            "max-uniform-buffer-binding-size" if uniform else "max-storage-buffer-binding-size"
-        )
+        limit_name = "max-uniform-buffer-binding-size" if uniform else "max-storage-buffer-binding-size"
+        limit = self.device.profile.limit(limit_name)
         if span.size > limit:
-            raise LimitError(
-                f"{describe(call)} binds {span.size:,} bytes of '{name}'; "
-                f"the device's limit for one binding is {limit:,}"
+            raise DeviceLimitError(
+                f"{describe(call)} binds {span.size:,} bytes of '{name}'; the device's {limit_name} is {limit:,}"
             )
         inside = 0 < span.size and 0 <= span.offset and span.offset + span.size <= span.buffer.size
         if not inside or span.size % 4:

@@ -23,7 +23,7 @@ from ..memory.storage import OutputPool
 from ..plan.caps import Caps, MemoryAccount
 from ..plan.dimension import evaluate
 from ..plan.dtypes import BY_NAME, interface_dtype
-from ..plan.errors import ClosedError, InternalError, LimitError
+from ..plan.errors import ClosedError, DeviceLimitError, InternalError
 from ..plan.plan import Plan, uniform_values
 from . import timing
 from .attachment import Attacher, Attachment, Target
@@ -377,5 +377,7 @@ class Executor:
             readbacks.append(Readback(output, total, size))
             total += size.padded
         if total > self.device.profile.limit("max-buffer-size"):
-            raise LimitError(f"the outputs take {total:,} bytes together, more than one buffer of the device can hold")
+            raise DeviceLimitError(
+                f"the outputs take {total:,} bytes together, more than one buffer of the device can hold"
+            )
         return readbacks, total

@@ -15,7 +15,7 @@ from ..memory.buffers import TENSOR, OwnedBuffer, upload, write
 from ..memory.data_loader import check_length, chunks_of
 from ..plan.caps import Caps, MemoryAccount
 from ..plan.dimension import evaluate
-from ..plan.errors import ClosedError, InternalError, LimitError
+from ..plan.errors import ClosedError, DeviceLimitError, InternalError
 from ..plan.plan import Plan, SourceRef, Weight
 from .dispatch import Binder, Dispatch, encode
 
@@ -139,12 +139,12 @@ class _Preparation:
             raise InternalError(f"the plan does not contain source '{key}'") from None
 
     def _check_size(self, weight: Weight) -> None:
-        """Raise :class:`LimitError` with the name of a tensor beyond one binding: no kernel can read it."""
+        """Raise :class:`DeviceLimitError` with the name of a tensor beyond one binding: no kernel can read it."""
         for limit_name in ("max-buffer-size", "max-storage-buffer-binding-size"):
             limit = self._device.profile.limit(limit_name)
             largest = max([weight.bytes, *(self._reference(key).length for key in self._needed(weight))])
             if largest > limit:
-                raise LimitError(
+                raise DeviceLimitError(
                     f"the tensor takes {largest:,} bytes; the device's {limit_name} is {limit:,}",
                     tensor=weight.description or weight.key,
                 )

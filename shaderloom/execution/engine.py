@@ -21,7 +21,7 @@ from ..runtime.device.forking import is_forked, refuse_forked_process
 from ..runtime.execution.attachment import Target
 from ..runtime.execution.ports import Feed
 from ..runtime.execution.timing import Profile
-from ..runtime.plan.errors import ClosedError, InputError, UnsupportedError
+from ..runtime.plan.errors import ClosedError, DeviceLimitError, InputError, UnsupportedError
 from ..runtime.plan.plan import Plan
 from .calibrate import Calibrator
 from .loaded_plans import LoadedPlans, Ready
@@ -105,6 +105,12 @@ class WgpuEngine:
                 # Another thread's new shape may have evicted this plan in between; it is rebuilt then.
                 if self._closed or ready in self._plans:
                     raise
+                continue
+            except DeviceLimitError:
+                # A plan for many sizes meets a limit at this one; in steps nodes are refused for it, and run on cpu.
+                if self.cpu_options is None or self.model is None:
+                    raise
+                self._decision.take_steps(shapes)
                 continue
             calls = len(ready.compiled.plan.calls)
             self._note_run(start, RunRecord(["wgpu"] if calls else [], calls))

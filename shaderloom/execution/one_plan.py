@@ -53,7 +53,11 @@ class OnePlanDecision:
             helps = has_cpu or isinstance(error, (NotKnownError, UnsupportedError))
             if not self._has_steps or not helps:
                 raise
+        self.take_steps(shapes)
+        return None
+
+    def take_steps(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
+        """Decide for several steps for these shapes."""
         if len(self._in_steps) >= SEEN_SHAPES:
             self._in_steps.clear()
         self._in_steps.add(tuple(shapes.items()))
-        return None

@@ -13,14 +13,14 @@ from ...plans.placement import Placement, describe
 from ...runtime.execution.attachment import Target
 from ...runtime.execution.weight_pool import WeightPool
 from ...runtime.memory.tensor import Tensor
-from ...runtime.plan.errors import InputError, Origin
+from ...runtime.plan.errors import DeviceLimitError, InputError, Origin
 from ...runtime.plan.plan import Plan
 from ..resources import DeviceResources
 from ..steps import Env, PlanStep, RunRecord
 from ..values import RuntimeValue
 from .build import ProgramBuilder
 from .context import ProgramContext
-from .size_generalisation import Key
+from .size_generalisation import GeneralisedShape, Key
 from .stage_compiler import Uncalibrated
 from .state import Block, State
 from .step_cache import NextStep, StepCache
@@ -111,7 +111,13 @@ class Program:
             key = tuple((name, env[name].describe(name in state.static_names)) for name in state.live if name in env)
             step, following = self._step(state, key, env)
             held_before = {} if record.observer is None else dict(env)
-            step.run(env, targets, record)
+            try:
+                step.run(env, targets, record)
+            except DeviceLimitError:  # of a plan for many sizes at this one: what the device cannot do is refused then
+                if not isinstance(step, PlanStep) or not step.is_open:
+                    raise
+                step, following = self._build(state, key, env, None)
+                step.run(env, targets, record)
             if record.observer is not None:
                 results = {name: held for name, held in env.items() if held_before.get(name) is not held}
                 record.observer.after_step(step, results, record.around)
@@ -129,7 +135,10 @@ class Program:
             found = self._cache.find(state, general_key)
         if found is not None:
             return found
-        general = state.sizes.generalise(key) if self._generalises else None
+        return self._build(state, key, env, state.sizes.generalise(key) if self._generalises else None)
+
+    def _build(self, state: State, key: Key, env: Env, general: GeneralisedShape | None) -> NextStep:
+        """Return a new step, and keep it."""
         found = self._builder.build(state, env, general)
         if isinstance(found[0], PlanStep):
             state.sizes.note(key, general, found[0].is_open)

@@ -1,0 +1,131 @@
+"""Tensors beyond the binding size of a device: the nodes that read or compute them run on cpu, the others on wgpu."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import onnx.parser
+import pytest
+
+import shaderloom
+from shaderloom.runtime.plan.errors import DeviceLimitError
+
+pytestmark = pytest.mark.slow
+
+BINDING, BUFFER = 1 << 16, 1 << 18
+LIMIT = "max-storage-buffer-binding-size is 65,536"
+
+HEAD = '<ir_version: 8, opset_import: ["" : 17]> g '
+RNG = np.random.default_rng(5)
+X = RNG.standard_normal((300, 64)).astype(np.float32)
+W = RNG.standard_normal((256, 128)).astype(np.float32)
+ROW = RNG.standard_normal((2, 256)).astype(np.float32)
+LINE = RNG.standard_normal(200).astype(np.float32)
+AXIS = np.array([1])
+
+#: text, feeds, initializers, float64 result, operators on cpu
+CASES = {
+    "input": (
+        "(float[n, 64] x) => (float[n] z) { y = ReduceSum<keepdims = 0>(x, axis) z = Relu(y) }",
+        {"x": X},
+        {"axis": AXIS},
+        np.maximum(X.astype(np.float64).sum(1), 0),
+        {"ReduceSum"},
+    ),
+    "output": (
+        "(float[n] x) => (float[n, n] z) { y = Unsqueeze(x, axis) t = Transpose(y) z = Add(y, t) }",
+        {"x": LINE},
+        {"axis": AXIS},
+        LINE[:, None].astype(np.float64) + LINE,
+        {"Add"},
+    ),
+    "weight": (
+        "(float[2, 256] x) => (float[2] z) { y = MatMul(x, w) r = Relu(y) z = ReduceMax<axes = [1], keepdims = 0>(r) }",
+        {"x": ROW},
+        {"w": W},
+        np.maximum(ROW.astype(np.float64) @ W, 0).max(1),
+        {"MatMul"},
+    ),
+    "what a weight is made of": (
+        "(float[128] x) => (float[128] z) { s = ReduceMax<axes = [0], keepdims = 0>(w) z = Mul(x, s) }",
+        {"x": LINE[:128]},
+        {"w": W},
+        LINE[:128].astype(np.float64) * W.max(0),
+        {"ReduceMax"},
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def small(device):
+    """A device that binds few bytes."""
+    limits = {"max-storage-buffer-binding-size": BINDING, "max-buffer-size": BUFFER}
+    return device.gpu.adapter.request_device_sync(required_limits=limits)
+
+
+def make_model(text: str, initializers: dict[str, np.ndarray]) -> onnx.ModelProto:
+    model = onnx.parser.parse_model(HEAD + text)
+    model.graph.initializer.extend(onnx.numpy_helper.from_array(array, name) for name, array in initializers.items())
+    return model
+
+
+def on_cpu(session: shaderloom.InferenceSession) -> set[str]:
+    return {row.op_type for row in session.placement() if row.provider == "cpu"}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_node_at_a_large_tensor_runs_on_cpu(small, name):
+    text, feeds, initializers, expected, guilty = CASES[name]
+    model = make_model(text, initializers)
+    with shaderloom.InferenceSession(model, providers=["wgpu", "cpu"], device=small, cache=False) as session:
+        for _ in range(2):
+            (z,) = session.run(None, feeds)
+            np.testing.assert_allclose(z, expected, rtol=1e-4, atol=1e-4)
+        assert guilty <= on_cpu(session)
+        assert "Relu" not in on_cpu(session)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_refusal_names_the_limit_and_not_a_cap(small, name):
+    text, feeds, initializers, _, _ = CASES[name]
+    with (
+        shaderloom.InferenceSession(make_model(text, initializers), device=small, cache=False) as session,
+        pytest.raises(DeviceLimitError) as caught,
+    ):
+        session.run(None, feeds)
+    assert LIMIT in str(caught.value)
+    assert caught.value.origin is not None
+    assert "providers=['wgpu', 'cpu']" in str(caught.value)
+    assert "cap" not in str(caught.value)
+
+
+def test_a_plan_for_many_sizes_leaves_the_large_ones_to_cpu(small):
+    """Sizes within the limit stay on the device; without cpu the others are refused by the limit's name."""
+    text, _, initializers, _, _ = CASES["input"]
+    model = make_model(text, initializers)
+    dynamic = {"n": (1, 4096)}
+    with shaderloom.InferenceSession(
+        model, providers=["wgpu", "cpu"], device=small, cache=False, dynamic=dynamic
+    ) as session:
+        for rows, nodes in ((30, set()), (300, {"ReduceSum"}), (200, set()), (290, {"ReduceSum"})):
+            (z,) = session.run(None, {"x": X[:rows]})
+            np.testing.assert_allclose(z, np.maximum(X[:rows].astype(np.float64).sum(1), 0), rtol=1e-4, atol=1e-4)
+            assert on_cpu(session) == nodes, rows
+    with shaderloom.InferenceSession(model, device=small, cache=False, dynamic=dynamic) as session:
+        session.run(None, {"x": X[:30]})
+        with pytest.raises(DeviceLimitError, match=LIMIT):
+            session.run(None, {"x": X})
+
+
+def test_a_stage_for_many_sizes_leaves_the_large_ones_to_cpu(small):
+    """From the third size on a stage has a plan for a range of them, whose end the device cannot bind."""
+    model = make_model(
+        "(float[n] x) => (float[m, m] z) "
+        "{ i = NonZero(x) f = Cast<to = 1>(i) t = Transpose(f) p = MatMul(t, f) z = Relu(p) }",
+        {},
+    )
+    with shaderloom.InferenceSession(model, providers=["wgpu", "cpu"], device=small, cache=False) as session:
+        for count in (100, 101, 102, 103, 125, 140, 126):
+            (z,) = session.run(None, {"x": np.ones(count, np.float32)})
+            np.testing.assert_array_equal(z, np.outer(np.arange(count), np.arange(count)))
+            assert on_cpu(session) == ({"MatMul", "Relu"} if count == 140 else set()), count
