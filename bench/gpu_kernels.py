@@ -22,7 +22,8 @@ from shaderloom.compiler.compilation import Compilation
 from shaderloom.compiler.driver import compile_model
 from shaderloom.compiler.frontend import load_model
 from shaderloom.compiler.target import target_of
-from shaderloom.runtime.device.device import Device, open_device
+from shaderloom.runtime.device.device import Device
+from shaderloom.runtime.device.opening import open_device
 from shaderloom.runtime.execution.executor import Executor
 from shaderloom.runtime.execution.roofline import measure_roofline
 from shaderloom.runtime.execution.weight_pool import WeightPool

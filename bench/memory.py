@@ -95,7 +95,7 @@ def watch(work: Callable[[], Any]) -> dict[str, float]:
 
 def bare_upload(path: Path, device_name: str | None) -> dict[str, float]:
     """The bytes of the weights from the mapped file into buffers of the device, and nothing else."""
-    from shaderloom.runtime.device.device import open_device
+    from shaderloom.runtime.device.opening import open_device
     from shaderloom.runtime.memory.buffers import TENSOR, upload
 
     device = open_device(device_name)

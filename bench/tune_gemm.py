@@ -23,7 +23,8 @@ from shaderloom.compiler.driver import compile_model
 from shaderloom.compiler.frontend import load_model
 from shaderloom.compiler.target import Target, ThreadCosts, target_of
 from shaderloom.compiler.tuning import gemm_tiles
-from shaderloom.runtime.device.device import Device, open_device
+from shaderloom.runtime.device.device import Device
+from shaderloom.runtime.device.opening import open_device
 from shaderloom.runtime.execution.executor import Executor
 from shaderloom.runtime.execution.weight_pool import WeightPool
 from shaderloom.runtime.memory.source_files import SourceFiles

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from .api.providers import get_available_providers, get_device
     from .bundles.session import load_bundle
     from .compiler.ops.registry import register as register_operator
-    from .runtime.device.device import Device, list_adapters, open_device
+    from .runtime.device.adapters import list_adapters
+    from .runtime.device.device import Device
+    from .runtime.device.opening import open_device
     from .runtime.memory.tensor import Tensor
     from .runtime.plan.caps import Caps
     from .runtime.plan.errors import (
@@ -56,8 +58,8 @@ _HOMES = {
     "Tensor": "runtime.memory.tensor",
     "Caps": "runtime.plan.caps",
     "Device": "runtime.device.device",
-    "list_adapters": "runtime.device.device",
-    "open_device": "runtime.device.device",
+    "list_adapters": "runtime.device.adapters",
+    "open_device": "runtime.device.opening",
     "register_operator": "compiler.ops.registry:register",
     "BundleError": "runtime.plan.errors",
     "ClosedError": "runtime.plan.errors",

@@ -63,7 +63,7 @@ DEVICE_FIXTURES = {"device", "each_device", "web_device"}
 
 def open_adapter(name: str, **options: bool):
     """The shared device of the adapter whose name contains ``name``; skips the calling test if there is none."""
-    from shaderloom.runtime.device.device import open_device
+    from shaderloom.runtime.device.opening import open_device
     from shaderloom.runtime.plan.errors import DeviceError
 
     try:

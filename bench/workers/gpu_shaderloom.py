@@ -15,7 +15,7 @@ SETTLED_RUNS = 20
 
 def main() -> None:
     import shaderloom
-    from shaderloom.runtime.device.device import open_device
+    from shaderloom.runtime.device.opening import open_device
 
     device = open_device()
     profiles = "--profile" in sys.argv

@@ -1,115 +1,22 @@
-"""Devices: choice of the adapter, one shared device per adapter, pipelines, and wgpu's errors as ours."""
+"""A device: its profile, its pipelines, submissions, and wgpu's errors as ours."""
 
 from __future__ import annotations
 
 import hashlib
-import logging
-import os
 import threading
 import weakref
-from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
 from ..plan.device_profile import KNOWN_FEATURES, WEB_LIMITS, DeviceProfile
-from ..plan.errors import DeviceError, DeviceLimitError, DeviceLost, InputError
+from ..plan.errors import DeviceError, DeviceLimitError, DeviceLost
 from ..plan.plan import Kernel
 from . import native, wgsl_guard
+from .adapters import AdapterDescription, describe_adapter, first_line
 from .forking import note_use, refuse_forked_process
 from .loss import gate_of, tells_loss
 from .subgroups import measure_subgroup_size
-
-#: wgpu backends that have compute with WebGPU's guarantees; OpenGL does not
-BACKENDS = ("Vulkan", "Metal", "D3D12")
-
-_LOG = logging.getLogger("shaderloom.device")
-
-_KINDS = {"CPU": "cpu", "DiscreteGPU": "discrete", "IntegratedGPU": "integrated"}
-_PREFERENCE = ("discrete", "integrated", "unknown", "cpu")
-_POWER_PREFERENCES = ("high-performance", "low-power")
-_NO_ADAPTER_HINT = (
-    "install a Vulkan driver (on Debian and Ubuntu: apt-get install mesa-vulkan-drivers) or a current GPU driver"
-)
-
-
-@dataclass(frozen=True)
-class AdapterDescription:
-    """One adapter as ``shaderloom devices`` shows it."""
-
-    index: int
-    name: str
-    driver: str
-    kind: str
-    backend: str
-    features: tuple[str, ...]
-    limits: Mapping[str, int]
-
-    @property
-    def identity(self) -> str:
-        return f"{self.name} {self.driver}".strip()
-
-
-def _describe(index: int, adapter: Any) -> AdapterDescription:
-    info = adapter.info
-    return AdapterDescription(
-        index=index,
-        name=info["device"],
-        driver=info["description"],
-        kind=_KINDS.get(info["adapter_type"], "unknown"),
-        backend=info["backend_type"],
-        features=tuple(feature for feature in KNOWN_FEATURES if feature in adapter.features),
-        limits={name: adapter.limits[name] for name in sorted(WEB_LIMITS) if name in adapter.limits},
-    )
-
-
-def _enumerate() -> list[tuple[AdapterDescription, Any]]:
-    """Return the usable adapters, best first; the index counts in this order."""
-    import wgpu  # needs a graphics library of the system: imported when a device is wanted, not before
-
-    note_use()
-    try:
-        adapters = wgpu.gpu.enumerate_adapters_sync()
-    except Exception as error:  # wgpu raises RuntimeError and OSError of several kinds here
-        raise DeviceError(f"adapters cannot be listed: {_first_line(error)}", hint=_NO_ADAPTER_HINT) from error
-    usable = [adapter for adapter in adapters if adapter.info["backend_type"] in BACKENDS]
-
-    def rank(adapter: Any) -> tuple[int, int]:
-        description = _describe(0, adapter)
-        return _PREFERENCE.index(description.kind), -len(description.features)
-
-    return [(_describe(index, adapter), adapter) for index, adapter in enumerate(sorted(usable, key=rank))]
-
-
-def list_adapters() -> list[AdapterDescription]:
-    """Return the usable adapters, best first: discrete, integrated, unknown, then software ones."""
-    return [description for description, _ in _enumerate()]
-
-
-def choose_adapter(
-    choice: str | int | None, adapters: list[AdapterDescription], power_preference: str | None = None
-) -> AdapterDescription:
-    """Return the adapter that ``choice`` names: an index, or part of its name.
-
-    None chooses the first, or an integrated one if ``power_preference`` is ``"low-power"`` and there is one.
-
-    Raises :class:`DeviceError` if there is none.
-    """
-    if not adapters:
-        raise DeviceError("no Vulkan, Metal or Direct3D 12 adapter was found", hint=_NO_ADAPTER_HINT)
-    if choice is None or choice == "":
-        if power_preference == "low-power":
-            return next((adapter for adapter in adapters if adapter.kind == "integrated"), adapters[0])
-        return adapters[0]
-    text = str(choice)
-    if text.isdigit():
-        matching = [adapter for adapter in adapters if adapter.index == int(text)]
-    else:
-        matching = [adapter for adapter in adapters if text.lower() in f"{adapter.identity} {adapter.backend}".lower()]
-    if not matching:
-        names = "; ".join(f"{adapter.index}: {adapter.identity}" for adapter in adapters)
-        raise DeviceError(f"no adapter matches '{text}'", hint=f"adapters by index: {names}")
-    return matching[0]
 
 
 @dataclass(frozen=True)
@@ -162,7 +69,7 @@ class Device:
     @classmethod
     def _wrap(cls, gpu: Any) -> Device:
         note_use()
-        description = _describe(0, gpu.adapter)
+        description = describe_adapter(0, gpu.adapter)
         features = frozenset(feature for feature in KNOWN_FEATURES if feature in gpu.features)
         limits = {name: int(gpu.limits.get(name, default)) for name, default in WEB_LIMITS.items()}
         profile = _profile(gpu, description, features, limits)
@@ -369,7 +276,7 @@ class _Guard:
         lost = tells_loss(error) or device.check_lost()
         if isinstance(error, AttributeError) and not lost:
             return  # else wgpu-py has no poller any more, because its device was destroyed
-        message = _first_line(error)
+        message = first_line(error)
         if lost:
             device._gate.lost = True
             raise DeviceLost(f"the device was lost while {self._what}: {message}") from error
@@ -379,82 +286,22 @@ class _Guard:
 _BINDING_TYPES = {"read": "read-only-storage", "read_write": "storage", "uniform": "uniform"}
 
 
-def _first_line(error: BaseException) -> str:
-    """Return the informative lines of a wgpu message, on one line of at most 800 characters."""
-    lines = [line.strip() for line in str(error).splitlines()]
-    lines = [line for line in lines if line and line not in ("Validation Error", "Caused by:")]
-    return " / ".join(lines)[:800] or type(error).__name__
-
-
 #: wrappers of the callers' devices by identity; a wrapper keeps its device, so an identity is not used twice meanwhile
 _wrapped: weakref.WeakValueDictionary[int, Device] = weakref.WeakValueDictionary()
 _wrapped_lock = threading.Lock()
 
-_shared: dict[tuple[int, str, str, str], Device] = {}
-_shared_lock = threading.Lock()
 
+def request_device(description: AdapterDescription, adapter: Any, *, web_limits: bool, features: bool) -> Device:
+    """Request a device with all limits and features of an adapter, or WebGPU's default limits, or no feature.
 
-def open_device(
-    choice: Any = None, *, power_preference: str | None = None, web_limits: bool = False, features: bool = True
-) -> Device:
-    """Return the process-wide device of an adapter; request it when it is first asked for.
-
-    ``choice`` is an adapter's index or part of its name (see :func:`list_adapters`); None reads ``SHADERLOOM_ADAPTER``
-    and without it takes the best by ``power_preference``: ``"high-performance"`` (the default) or ``"low-power"``.  A
-    :class:`Device` is returned as it is, a ``wgpu.GPUDevice`` wrapped.  ``web_limits`` asks for WebGPU's default
-    limits, as a browser grants them; ``features=False`` asks for no optional feature.
-
-    Raises :class:`DeviceError` if no adapter fits or the request fails.
+    Raises :class:`DeviceError` if the adapter gives none.
     """
-    if power_preference not in (None, *_POWER_PREFERENCES):
-        raise InputError(
-            f"there is no power preference '{power_preference}'", hint=f"use {' or '.join(_POWER_PREFERENCES)}"
-        )
-    if isinstance(choice, Device):
-        return choice
-    if choice is not None and not isinstance(choice, (str, int)):
-        return Device.from_wgpu(choice)
-    if choice is None:
-        choice = os.environ.get("SHADERLOOM_ADAPTER")
-    text = "" if choice is None else str(choice)
-    request = (os.getpid(), f"{text}/{power_preference or ''}", str(web_limits), str(features))
-    with _shared_lock:
-        present = _shared.get(request)
-        if present is not None and not present.check_lost():
-            return present
-        for key in [key for key, device in _shared.items() if device.check_lost()]:
-            del _shared[key]
-        found = _enumerate()
-        listed = [description for description, _ in found]
-        chosen = choose_adapter(choice, listed, power_preference)
-        identity = (os.getpid(), f"#{chosen.index}", str(web_limits), str(features))
-        device = _shared.get(identity)
-        if device is None:
-            device = _request(chosen, found[chosen.index][1], web_limits, features)
-            _LOG.info("opened %s", device.name)
-        _shared[request] = _shared[identity] = device
-        return device
-
-
-def reopen_device(lost: Device) -> Device:
-    """Return a new device on the adapter of a lost device, or the device itself if it is not lost.
-
-    Raises :class:`DeviceLost` for a device that a caller created: only the caller can replace it.
-    """
-    if not lost.lost:
-        return lost
-    if not lost.own:
-        raise DeviceLost("the device was made by the caller and is lost", hint="session.recover(device=...)")
-    return open_device(lost.name, web_limits=lost.web_limits, features=lost.features)
-
-
-def _request(description: AdapterDescription, adapter: Any, web_limits: bool, features: bool) -> Device:
     limits = dict(WEB_LIMITS) if web_limits else {name: adapter.limits[name] for name in WEB_LIMITS}
     wanted = list(description.features) if features else []
     try:
         gpu = adapter.request_device_sync(required_features=wanted, required_limits=limits)
     except Exception as error:  # wgpu raises GPUError, RuntimeError and ValueError here
-        raise DeviceError(f"{description.identity} gave no device: {_first_line(error)}") from error
+        raise DeviceError(f"{description.identity} gave no device: {first_line(error)}") from error
     granted = {name: int(gpu.limits[name]) for name in WEB_LIMITS}
     profile = _profile(gpu, description, frozenset(wanted), granted)
     device = Device(gpu, profile, description.identity)

@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from ..device.device import Device, open_device
+from ..device.device import Device
+from ..device.opening import open_device
 from ..plan.caps import Caps, MemoryAccount
 from ..plan.dtypes import BY_NAME, DType, from_numpy, interface_dtype, padded_bytes
 from ..plan.errors import ClosedError, InputError, UnsupportedError

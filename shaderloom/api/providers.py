@@ -105,7 +105,7 @@ def _is_installed(package: str) -> bool:
 
 def get_available_providers() -> list[str]:
     """Return the providers that a session can use on this machine, in order of preference."""
-    from ..runtime.device.device import list_adapters
+    from ..runtime.device.adapters import list_adapters
 
     found = []
     try:
@@ -120,7 +120,7 @@ def get_available_providers() -> list[str]:
 
 def get_device() -> str:
     """Return ``"GPU"`` if there is an adapter that is not a software one, else ``"CPU"``, as onnxruntime does."""
-    from ..runtime.device.device import list_adapters
+    from ..runtime.device.adapters import list_adapters
 
     try:
         return "GPU" if any(adapter.kind != "cpu" for adapter in list_adapters()) else "CPU"

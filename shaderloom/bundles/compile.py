@@ -128,7 +128,7 @@ def _profile(target: str, device: Any) -> DeviceProfile:
     if target == "native":
         return NATIVE
     if target == "this-device":
-        from ..runtime.device.device import open_device
+        from ..runtime.device.opening import open_device
 
         return open_device(device).profile
     raise InputError(f"there is no target '{target}'", hint=f"the targets are {', '.join(TARGETS)}")

@@ -15,7 +15,8 @@ from ..model.feeds import ShapeKey
 from ..model.header import HeaderPort, ModelHeader, ModelMetadata
 from ..runtime.bundle.manifest import Manifest, PlanRecord, PortRecord
 from ..runtime.bundle.reader import Bundle
-from ..runtime.device.device import Device, open_device
+from ..runtime.device.device import Device
+from ..runtime.device.opening import open_device
 from ..runtime.plan.caps import Caps
 from ..runtime.plan.device_profile import DeviceProfile
 from ..runtime.plan.errors import DeviceError, InputError, LimitError

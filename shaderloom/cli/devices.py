@@ -19,7 +19,7 @@ def command(as_json: JsonOption = False) -> None:
       SHADERLOOM_ADAPTER=llvmpipe shaderloom run model.onnx
     """
     from ..compiler.target import target_of
-    from ..runtime.device.device import AdapterDescription, choose_adapter, list_adapters
+    from ..runtime.device.adapters import AdapterDescription, choose_adapter, list_adapters
     from ..runtime.plan.device_profile import DeviceProfile
 
     def target(adapter: AdapterDescription) -> str:

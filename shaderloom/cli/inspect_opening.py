@@ -79,7 +79,7 @@ class Opening:
         """Return where the nodes of a model run; a model of several plans runs once, on random inputs by default."""
         from ..inspect.inspected_plan import looks_like_bundle
         from ..inspect.program_view import view_of
-        from ..runtime.device.device import open_device
+        from ..runtime.device.opening import open_device
 
         if looks_like_bundle(path):
             raise InputError(f"'{path}' is a bundle: it does not hold the model's nodes", hint="inspect the model")
@@ -141,7 +141,7 @@ def choose_profile(device: str | None, web: bool) -> DeviceProfile:
 
     if web:
         return WEB
-    from ..runtime.device.device import open_device
+    from ..runtime.device.opening import open_device
 
     try:
         return open_device(device).profile

@@ -61,7 +61,7 @@ def open_session(
 
 def open_with_cpu(model: Path, *, device: str | None, **options: Any) -> InferenceSession:
     """Open a session that falls back to the cpu for what wgpu cannot run; raise if the selected device is missing."""
-    from ..runtime.device.device import open_device
+    from ..runtime.device.opening import open_device
     from ..session.session import InferenceSession
 
     return InferenceSession(model, providers=["wgpu", "cpu"], device=open_device(device), **options)

@@ -63,7 +63,7 @@ def command(
     from ..measurements.device_records import driver_of
     from ..model.feeds import complete_shapes
     from ..model.model import Model
-    from ..runtime.device.device import open_device
+    from ..runtime.device.opening import open_device
     from ..tuner.parent import tune
 
     profile = open_device(device).profile

@@ -9,7 +9,8 @@ from typing import Any
 from ..cpu.provider import CpuEngine
 from ..execution.engine import WgpuEngine
 from ..notices import WARNING, notify
-from ..runtime.device.device import Device, open_device
+from ..runtime.device.device import Device
+from ..runtime.device.opening import open_device
 from ..runtime.execution.attachment import Target
 from ..runtime.execution.ports import Feed
 from ..runtime.memory.tensor import Tensor

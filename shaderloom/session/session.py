@@ -22,7 +22,8 @@ from ..model.header import ModelHeader
 from ..model.model_file import locate
 from ..plans.describe import describe_plan
 from ..plans.placement import Placement
-from ..runtime.device.device import Device, open_device, reopen_device
+from ..runtime.device.device import Device
+from ..runtime.device.opening import open_device, reopen_device
 from ..runtime.execution.attachment import check_locations
 from ..runtime.execution.ports import Feed
 from ..runtime.execution.timing import Profile

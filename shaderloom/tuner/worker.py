@@ -24,7 +24,7 @@ from ..measurements.database import TuningEntry
 from ..measurements.device_records import DeviceRecords, driver_of
 from ..model.model import Model
 from ..model.random_inputs import random_feeds
-from ..runtime.device.device import open_device
+from ..runtime.device.opening import open_device
 from ..runtime.execution.weight_pool import WeightPool
 from ..runtime.plan.caps import Caps, MemoryAccount
 from ..runtime.plan.errors import DeviceLost, ShaderloomError

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def main() -> None:
     """Arguments: the device, then on standard input a suite and names of cases, as JSON."""
-    from shaderloom.runtime.device.device import open_device
+    from shaderloom.runtime.device.opening import open_device
 
     faulthandler.enable()
     device = open_device(sys.argv[1])

@@ -9,7 +9,8 @@ import onnx.parser
 import pytest
 
 import shaderloom
-from shaderloom.runtime.device.device import Device, open_device, reopen_device
+from shaderloom.runtime.device.device import Device
+from shaderloom.runtime.device.opening import open_device, reopen_device
 from shaderloom.runtime.memory.tensor import Tensor
 from shaderloom.runtime.plan.errors import DeviceLost, InputError, LimitError
 
@@ -130,7 +131,7 @@ def lose(device: Device) -> None:
 @pytest.fixture
 def own_device(device, monkeypatch):
     """A device as :func:`open_device` makes it, which no other test uses."""
-    monkeypatch.setattr("shaderloom.runtime.device.device._shared", {})
+    monkeypatch.setattr("shaderloom.runtime.device.opening._shared", {})
     return open_device(device.name)
 
 

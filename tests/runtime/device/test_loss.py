@@ -19,7 +19,8 @@ import numpy as np
 import onnx.parser
 import shaderloom
 from shaderloom.runtime.device import loss, native
-from shaderloom.runtime.device.device import Device, open_device
+from shaderloom.runtime.device.device import Device
+from shaderloom.runtime.device.opening import open_device
 
 MODEL = onnx.parser.parse_model('''<ir_version: 8, opset_import: ["" : 17]>
 g (float[n, 16] x) => (float[n, 16] y) { s = MatMul(x, w) y = Relu(s) }''')

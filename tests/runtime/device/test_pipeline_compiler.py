@@ -171,7 +171,8 @@ def test_stopping_leaves_the_rest(each_device, three_threads):
 _INTERRUPTED = """
     import signal, sys, threading, time
     from shaderloom.runtime.device import pipeline_compiler
-    from shaderloom.runtime.device.device import Device, open_device
+    from shaderloom.runtime.device.device import Device
+    from shaderloom.runtime.device.opening import open_device
     from tests.runtime.device.test_pipeline_compiler import compiler, kernels
 
     device, create = open_device(), Device._create_pipeline

@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 from shaderloom.runtime.device import native, native_types, wgsl_guard
-from shaderloom.runtime.device.device import AdapterDescription, Device, choose_adapter, open_device
+from shaderloom.runtime.device.adapters import AdapterDescription, choose_adapter
+from shaderloom.runtime.device.device import Device
+from shaderloom.runtime.device.opening import open_device
 from shaderloom.runtime.execution.executor import Executor
 from shaderloom.runtime.execution.weight_pool import WeightPool
 from shaderloom.runtime.plan.caps import Caps, MemoryAccount

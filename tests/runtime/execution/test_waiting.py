@@ -13,7 +13,7 @@ import pytest
 from onnx import helper
 
 import shaderloom
-from shaderloom.runtime.device.device import native
+from shaderloom.runtime.device import native
 
 from ...support.kernels import make_model
 

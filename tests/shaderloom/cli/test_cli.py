@@ -158,7 +158,7 @@ def test_an_interrupt_is_one_line(command, monkeypatch):
     def interrupt(*arguments):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("shaderloom.runtime.device.device.list_adapters", interrupt)
+    monkeypatch.setattr("shaderloom.runtime.device.adapters.list_adapters", interrupt)
     monkeypatch.setattr("shaderloom.cache.open_cache", interrupt)
     result = CliRunner().invoke(app, command)
     assert (result.exit_code, result.stdout, result.stderr.strip()) == (130, "", "error: interrupted")

@@ -19,7 +19,7 @@ import pytest
 
 import shaderloom
 from shaderloom.api.providers import initialise_providers, parse_providers
-from shaderloom.runtime.device.device import AdapterDescription, choose_adapter
+from shaderloom.runtime.device.adapters import AdapterDescription, choose_adapter
 from shaderloom.runtime.plan.errors import DeviceError, InputError, UnsupportedError
 
 from ...support.patience import PATIENCE
@@ -221,7 +221,7 @@ def test_a_bad_model_is_no_reason_to_drop_a_provider():
 
 
 def test_a_software_adapter_is_named_once(monkeypatch):
-    from shaderloom.runtime.device.device import list_adapters
+    from shaderloom.runtime.device.adapters import list_adapters
 
     if not list_adapters() or list_adapters()[0].kind != "cpu":
         pytest.skip("the first adapter is no software one")

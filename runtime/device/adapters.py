@@ -1,0 +1,107 @@
+"""Adapters of the machine: which are usable, which is best, and which one a caller names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..plan.device_profile import KNOWN_FEATURES, WEB_LIMITS
+from ..plan.errors import DeviceError
+from .forking import note_use
+
+#: wgpu backends that have compute with WebGPU's guarantees; OpenGL does not
+BACKENDS = ("Vulkan", "Metal", "D3D12")
+
+_KINDS = {"CPU": "cpu", "DiscreteGPU": "discrete", "IntegratedGPU": "integrated"}
+_PREFERENCE = ("discrete", "integrated", "unknown", "cpu")
+_NO_ADAPTER_HINT = (
+    "install a Vulkan driver (on Debian and Ubuntu: apt-get install mesa-vulkan-drivers) or a current GPU driver"
+)
+
+
+@dataclass(frozen=True)
+class AdapterDescription:
+    """One adapter as ``shaderloom devices`` shows it."""
+
+    index: int
+    name: str
+    driver: str
+    kind: str
+    backend: str
+    features: tuple[str, ...]
+    limits: Mapping[str, int]
+
+    @property
+    def identity(self) -> str:
+        return f"{self.name} {self.driver}".strip()
+
+
+def describe_adapter(index: int, adapter: Any) -> AdapterDescription:
+    """Return the description of a ``wgpu.GPUAdapter``."""
+    info = adapter.info
+    return AdapterDescription(
+        index=index,
+        name=info["device"],
+        driver=info["description"],
+        kind=_KINDS.get(info["adapter_type"], "unknown"),
+        backend=info["backend_type"],
+        features=tuple(feature for feature in KNOWN_FEATURES if feature in adapter.features),
+        limits={name: adapter.limits[name] for name in sorted(WEB_LIMITS) if name in adapter.limits},
+    )
+
+
+def enumerate_adapters() -> list[tuple[AdapterDescription, Any]]:
+    """Return the usable adapters, best first; the index counts in this order."""
+    import wgpu  # needs a graphics library of the system: imported when a device is wanted, not before
+
+    note_use()
+    try:
+        adapters = wgpu.gpu.enumerate_adapters_sync()
+    except Exception as error:  # wgpu raises RuntimeError and OSError of several kinds here
+        raise DeviceError(f"adapters cannot be listed: {first_line(error)}", hint=_NO_ADAPTER_HINT) from error
+    usable = [adapter for adapter in adapters if adapter.info["backend_type"] in BACKENDS]
+
+    def rank(adapter: Any) -> tuple[int, int]:
+        description = describe_adapter(0, adapter)
+        return _PREFERENCE.index(description.kind), -len(description.features)
+
+    return [(describe_adapter(index, adapter), adapter) for index, adapter in enumerate(sorted(usable, key=rank))]
+
+
+def list_adapters() -> list[AdapterDescription]:
+    """Return the usable adapters, best first: discrete, integrated, unknown, then software ones."""
+    return [description for description, _ in enumerate_adapters()]
+
+
+def choose_adapter(
+    choice: str | int | None, adapters: list[AdapterDescription], power_preference: str | None = None
+) -> AdapterDescription:
+    """Return the adapter that ``choice`` names: an index, or part of its name.
+
+    None chooses the first, or an integrated one if ``power_preference`` is ``"low-power"`` and there is one.
+
+    Raises :class:`DeviceError` if there is none.
+    """
+    if not adapters:
+        raise DeviceError("no Vulkan, Metal or Direct3D 12 adapter was found", hint=_NO_ADAPTER_HINT)
+    if choice is None or choice == "":
+        if power_preference == "low-power":
+            return next((adapter for adapter in adapters if adapter.kind == "integrated"), adapters[0])
+        return adapters[0]
+    text = str(choice)
+    if text.isdigit():
+        matching = [adapter for adapter in adapters if adapter.index == int(text)]
+    else:
+        matching = [adapter for adapter in adapters if text.lower() in f"{adapter.identity} {adapter.backend}".lower()]
+    if not matching:
+        names = "; ".join(f"{adapter.index}: {adapter.identity}" for adapter in adapters)
+        raise DeviceError(f"no adapter matches '{text}'", hint=f"adapters by index: {names}")
+    return matching[0]
+
+
+def first_line(error: BaseException) -> str:
+    """Return the informative lines of a wgpu message, on one line of at most 800 characters."""
+    lines = [line.strip() for line in str(error).splitlines()]
+    lines = [line for line in lines if line and line not in ("Validation Error", "Caused by:")]
+    return " / ".join(lines)[:800] or type(error).__name__
