@@ -234,6 +234,7 @@ class Device:
             self._gate.begin_reading()
 
     def end_reading(self) -> None:
+        """Let the device be destroyed again, as far as this reader is concerned."""
         self._gate.end_reading()
 
     @property
