@@ -30,6 +30,10 @@ class Limits:
 DEFAULT_LIMITS = Limits()
 
 
+#: Values of :attr:`CompileOptions.widen`; callers choose between the first two
+WIDEN = ("auto", "off", "measured", "all")
+
+
 @dataclass(frozen=True)
 class CompileOptions:
     """Options of one compilation.
@@ -42,12 +46,18 @@ class CompileOptions:
     open_sizes: bool = True  #: plans of stages serve ranges of sizes, where a program comes to ever new ones
     verify: bool = False  #: check the IR's invariants between passes
     precision: str = "float32"  #: "float16" stores float32 values as float16 where they fit
+    #: which tensors that a file declares float16 are float32: see :mod:`.precision.wide_tensors`
+    widen: str = "auto"
     #: magnitudes that a run was seen to reach and that do not fit float16: (ONNX node as text, magnitude)
     reached: tuple[tuple[str, float], ...] = ()
 
     def __post_init__(self) -> None:
-        """Raise :class:`InputError` for an unknown precision."""
+        """Raise :class:`InputError` for an unknown precision, or an unknown choice of what is widened."""
         check_precision(self.precision)
+        if self.widen not in WIDEN:
+            raise InputError(
+                f"there is no choice '{self.widen}' of what is widened", hint=f"there are {', '.join(WIDEN)}"
+            )
 
     def without(self, passes: Iterable[str]) -> CompileOptions:
         """Return these options with ``passes`` disabled besides those that are."""
@@ -66,11 +76,12 @@ class CompileOptions:
         values = dict(options)
         passes = values.pop("disabled_passes", ())
         precision = check_precision(values.pop("precision", "float32"))
+        widen = values.pop("widen", "auto")
         reached = tuple((str(node), float(magnitude)) for node, magnitude in values.pop("reached", ()))
         if isinstance(passes, str) or not all(isinstance(name, str) for name in passes):
             raise InputError("disabled_passes is a list of names of passes", hint='write it like ["views"]')
         for name, value in values.items():
             if not isinstance(value, bool):
                 raise InputError(f"the compiler option '{name}' is true or false, not {value!r}", hint=f"{name}=false")
-        values.update(disabled_passes=tuple(passes), precision=precision, reached=reached)
+        values.update(disabled_passes=tuple(passes), precision=precision, widen=widen, reached=reached)
         return cls(**values)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from ...runtime.plan.notes import FullPrecisionValue
 from ...runtime.plan.plan import Plan, Symbol
 from ..frontend.model import ImportedNode
 from ..fusion import Fusion
@@ -32,6 +33,8 @@ class Lowering:
     unit: CompilationUnit
     graph: Graph = field(init=False)
     fusion: Fusion = field(init=False)
+    declares_halves: bool = False  #: the file declares some of its tensors float16
+    widened: list[FullPrecisionValue] = field(default_factory=list)  #: such tensors that stay float32, and why
     storage: HalfStorage | None = None  #: which values are stored in half precision, and why others are not
     planner: Planner = field(init=False)
     plan: Plan = field(init=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from ...runtime.plan.dtypes import FLOAT32
+from ...runtime.plan.dtypes import FLOAT16, FLOAT32
 from ..compilation import Compilation
 from ..fusion import fuse
 from ..ir.graph import Graph
@@ -13,6 +13,7 @@ from ..planning.compilation_facts import fusion_refusals, node_placements
 from ..planning.plan_builder import Planner
 from ..precision.declared_halves import declare_storage, restore_halves, widen_halves
 from ..precision.float16_storage import store_halves
+from ..precision.wide_tensors import widen_tensors
 from ..rewriting.rules import Rule, apply_rules
 from . import attention, padding, products, scales, siblings, simplify, views
 from .common_subexpressions import eliminate_common_subexpressions
@@ -48,9 +49,10 @@ def _specialise(lowering: Lowering, compilation: Compilation) -> int:
     return len(lowering.graph.nodes)
 
 
-def _widen_halves(graph: Graph, compilation: Compilation) -> int:
+def _widen_halves(lowering: Lowering, compilation: Compilation) -> int:
     """Compute 16-bit floats as float32; return the number of values that change."""
-    return widen_halves(graph, compilation.limits)
+    lowering.declares_halves = any(value.dtype is FLOAT16 for value in lowering.graph.values())
+    return widen_halves(lowering.graph, compilation.limits)
 
 
 def _expand(graph: Graph, compilation: Compilation) -> int:
@@ -71,6 +73,12 @@ def _winograd(graph: Graph, compilation: Compilation) -> int:
     if compilation.options.precision != FLOAT32.name:
         return 0
     return apply_rules(graph, (winograd_rule(compilation),), compilation)
+
+
+def _widen_tensors(lowering: Lowering, compilation: Compilation) -> int:
+    """Let tensors stay float32 that the file declares float16 and that reach beyond it; return their number."""
+    lowering.widened = widen_tensors(lowering.graph, compilation.options)
+    return len(lowering.widened)
 
 
 def _fuse(*, enabled: bool) -> PassFunction:
@@ -135,12 +143,14 @@ def _plan(lowering: Lowering, compilation: Compilation) -> int:
             nodes=node_placements(lowering.unit.nodes, lowering.fusion),
             decisions=tuple(decision.facts() for decision in decisions),
             precision=None if storage is None else storage.facts,
+            declares_halves=lowering.declares_halves,
         ),
         notes=replace(
             plan.notes,
             not_fused=fusion_refusals(lowering.fusion),
             alternatives={item.key: item.alternatives() for item in decisions if len(item.candidates) > 1},
             precision=None if storage is None else storage.notes,
+            widened=tuple(lowering.widened),
         ),
     )
     return len(plan.calls)
@@ -152,7 +162,7 @@ PIPELINE = PassManager(
     (
         Pass("specialise", _specialise, required=True),
         # what operators expand to is computed in float32
-        Pass("widen-halves", _rewrite(_widen_halves), requires=("specialise",), required=True),
+        Pass("widen-halves", _widen_halves, requires=("specialise",), required=True),
         Pass("expand", _rewrite(_expand), requires=("widen-halves",), required=True),
         Pass("dead-code", _on_graph(remove_dead_code), requires=_EXPANDED),
         Pass("views", _rules(views.RULES), requires=_EXPANDED),
@@ -188,7 +198,8 @@ PIPELINE = PassManager(
             after=("siblings", "weight-layouts"),
             required=True,
         ),
-        Pass("declare-storage", _on_graph(declare_storage), requires=("operand-limit",), required=True),
+        Pass("widen-tensors", _widen_tensors, requires=("operand-limit",), required=True),
+        Pass("declare-storage", _on_graph(declare_storage), requires=("widen-tensors",), required=True),
         Pass("fuse", _fuse(enabled=True), requires=("declare-storage",), fallback=_fuse(enabled=False)),
         Pass("layout", _layout, requires=("fuse",), after=("weight-layouts",)),
         Pass("restore-halves", _restore_halves, requires=("declare-storage", "fuse"), after=("layout",), required=True),

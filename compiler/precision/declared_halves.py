@@ -84,14 +84,19 @@ def _cast_operands(builder: GraphBuilder, graph: Graph, node: Node) -> None:
 
 
 def _cast_result(builder: GraphBuilder, graph: Graph, value: Value) -> None:
-    """Let the readers of ``value``, a half, read it as float32.  A cast of a half to its own type is no node."""
+    """Let the readers of ``value``, a half, read it as float32, but for those that ask for its type.
+
+    A cast of a half to its own type is no node.
+    """
     node = value.producer
     assert node is not None
     operand = node.inputs[0] if node.op == "Cast" and not node.domain else None
     if operand is not None and operand.storage is value.dtype and operand.dtype is FLOAT32:
         graph.replace_uses(value, operand)
         return
-    readers = list(value.uses)
+    readers = [(reader, position) for reader, position in value.uses if not registry.of(reader).by_type]
+    if not readers:
+        return
     wide = builder.op("Cast", value, to=FLOAT32.onnx)
     for reader, position in readers:
         graph.set_input(reader, position, wide)

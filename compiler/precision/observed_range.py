@@ -27,9 +27,20 @@ class ObservedRange:
         reached = self._magnitudes.get(node_name(value), 0.0)
         if fits_float16(reached):
             return None
-        if reached < 1.0:
-            return f"it was seen to reach {reached:.2g} only: float16 has few bits left there"
-        return f"it was seen to reach {reached:.2g}, float16 ends at {FLOAT16_LARGEST:.0f}"
+        return (
+            f"it was seen to reach {reached:.2g} only: float16 has few bits left there"
+            if reached < 1.0
+            else _excess(reached)
+        )
+
+    def excess(self, value: Value) -> str | None:
+        """Return why ``value`` may leave the range of float16, None if it does not."""
+        reached = self._magnitudes.get(node_name(value), 0.0)
+        return None if fits_float16(reached) or reached < 1.0 else _excess(reached)
+
+
+def _excess(reached: float) -> str:
+    return f"it was seen to reach {reached:.2g}, float16 ends at {FLOAT16_LARGEST:.0f}"
 
 
 def node_name(value: Value) -> str:

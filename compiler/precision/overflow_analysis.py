@@ -7,7 +7,7 @@ to.  A bound of a Clip, the argument of an exponential or a divisor carries noth
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from ...runtime.plan.dtypes import FLOAT32
 from ..ir.graph import Graph, Node, Value
@@ -22,18 +22,21 @@ IN_RANGE: OverflowFlags = (False, False)
 #: functions whose results lie in the range for every argument, or follow a divisor or an angle
 _BOUNDED = frozenset("sign sin cos tan asin acos atan tanh erf not isnan isinf log asinh acosh atanh".split())
 #: operators in which a constant decides about elements and is none of them
-_SAME = frozenset("floor ceil round trunc cast fmod".split())
+_SAME = frozenset("floor ceil round trunc cast fmod round_float16 round_bfloat16".split())
 
 
 def overflowing_values(
-    graph: Graph, limit: float, inputs: Mapping[Value, OverflowFlags] | None = None
+    graph: Graph,
+    limit: float,
+    inputs: Mapping[Value, OverflowFlags] | None = None,
+    constants: Iterable[Value] | None = None,
 ) -> dict[Value, OverflowFlags]:
-    """Return the float32 values that a constant may carry beyond ``limit``, in a sorted graph.
+    """Return the values of floats that a float32 constant may carry beyond ``limit``, in a sorted graph.
 
-    ``inputs`` of the graph may lie there, too.
+    ``inputs`` of the graph may lie there, too.  All constants are read, or ``constants`` alone.
     """
     flagged: dict[Value, OverflowFlags] = dict(inputs or {})
-    for value in graph.constants:
+    for value in graph.constants if constants is None else constants:
         if value.dtype is FLOAT32 and value.constant is not None and value.elements != 0:
             flags = _of_range(source_range(value.constant), limit)
             if flags != IN_RANGE:
@@ -41,7 +44,7 @@ def overflowing_values(
     for node in graph.nodes:
         flags = _of_node(node, flagged, limit)
         if flags != IN_RANGE:
-            flagged.update((value, flags) for value in node.outputs if value.dtype is FLOAT32)
+            flagged.update((value, flags) for value in node.outputs if value.dtype.is_float)
     return flagged
 
 
@@ -51,7 +54,7 @@ def _of_range(values: ValueRange, limit: float) -> OverflowFlags:
 
 def _of_node(node: Node, flagged: Mapping[Value, OverflowFlags], limit: float) -> OverflowFlags:
     definition = registry.of(node)
-    if not node.outputs or node.outputs[0].dtype is not FLOAT32:
+    if not node.outputs or not node.outputs[0].dtype.is_float:
         return IN_RANGE
     operands = [flagged.get(value, IN_RANGE) for value in node.inputs if value is not None]
     if definition.element is not None:

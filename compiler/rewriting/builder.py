@@ -248,6 +248,8 @@ class GraphBuilder:
             array = _typed(result, dtype)
             if array is None:
                 return None
+            if dtype.name == "float16" and _has_overflown(array, node):
+                return None  # it may be computed as float32 (:mod:`..precision.wide_tensors`)
             if array.shape != shape:
                 raise InternalError(
                     f"folding {definition.name} gave shape {array.shape} where {shape} was inferred", origin=self.origin
@@ -285,6 +287,14 @@ def _symbols(value: Value) -> set[str]:
 
 def _has_index(array: np.ndarray) -> bool:
     return array.dtype == object and any(isinstance(element, ix.Index) for element in array.flat)
+
+
+def _has_overflown(array: np.ndarray, node: Node) -> bool:
+    """Return whether a known result is not finite although all known operands are."""
+    operands = [value.static_value for value in node.inputs if value is not None and value.static_value is not None]
+    return not np.isfinite(array).all() and all(
+        known.dtype.kind not in "f" or bool(np.isfinite(known).all()) for known in operands
+    )
 
 
 def _typed(result: Any, dtype: DType) -> np.ndarray | None:

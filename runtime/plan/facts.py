@@ -117,6 +117,7 @@ class PlanFacts:
     nodes: tuple[NodePlacement, ...] = ()  #: one for each imported ONNX node, in order
     decisions: tuple[DecisionFacts, ...] = ()
     precision: PrecisionFacts | None = None  #: None for a plan in full precision
+    declares_halves: bool = False  #: the model declares some of its tensors float16
 
     def result(self, call: int) -> TensorFacts:
         """Return the main result of a call."""

@@ -47,7 +47,7 @@ class Alternative:
 
 @dataclass(frozen=True, slots=True)
 class FullPrecisionValue:
-    """A value that stays float32 in a half-precision plan: its ONNX node and tensor, and why."""
+    """A value that stays float32 where others are float16: its ONNX node and tensor, and why."""
 
     node: str
     tensor: str
@@ -74,3 +74,4 @@ class PlanNotes:
     #: the first configurations for each problem that has several, the cost model's best first
     alternatives: dict[str, tuple[Alternative, ...]] = field(default_factory=dict)
     precision: PrecisionNotes | None = None  #: None for a plan in full precision
+    widened: tuple[FullPrecisionValue, ...] = ()  #: tensors that the model declares float16 and that are float32

@@ -74,7 +74,7 @@ _INSTEAD = {
 
 @dataclass(slots=True)
 class SessionOptions:
-    """Options of a session, under onnxruntime's names and with two of this project's: ``tune`` and ``precision``.
+    """Options of a session, under onnxruntime's names and with ``tune``, ``precision`` and ``widen`` besides.
 
     Setting an attribute that is no option raises :class:`AttributeError`, a value that an option cannot have
     :class:`InputError`.
@@ -86,6 +86,8 @@ class SessionOptions:
     tune: bool | float = False
     #: "float32", or "float16": float32 tensors are stored as float16; see docs/guide/precision.md
     precision: str = "float32"
+    #: "auto", or "off": whether what a model declares float16 is float32 where it is beyond; see the same page
+    widen: str = "auto"
     intra_op_num_threads: int = 0
     inter_op_num_threads: int = 0
     execution_mode: ExecutionMode = ExecutionMode.ORT_SEQUENTIAL
@@ -156,12 +158,14 @@ class SessionOptions:
         return dict(self._denotations)
 
     def compiler_options(self) -> dict[str, Any]:
-        """Return the compiler options that follow from the optimisation level and the precision."""
+        """Return the compiler options that follow from the optimisation level and the precision of storage."""
         options: dict[str, Any] = {}
         if int(self.graph_optimization_level) == GraphOptimizationLevel.ORT_DISABLE_ALL:
             options["disabled_passes"] = list(_OPTIMISING)
         if self.precision != "float32":
             options["precision"] = self.precision
+        if self.widen != "auto":
+            options["widen"] = self.widen
         return options
 
     def onnxruntime_options(self) -> dict[str, Any]:
@@ -195,8 +199,14 @@ def _tuning(value: bool | float) -> bool | float:
     return value
 
 
+def _widen(value: str) -> str:
+    if value not in ("auto", "off"):
+        raise InputError(f"widen is 'auto' or 'off', not {value!r}")
+    return value
+
+
 #: Options whose values are checked when they are set
-_CHECKED: dict[str, Callable[[Any], Any]] = {"precision": check_precision, "tune": _tuning}
+_CHECKED: dict[str, Callable[[Any], Any]] = {"precision": check_precision, "tune": _tuning, "widen": _widen}
 
 _NAMES = frozenset(item.name for item in fields(SessionOptions))
 _DEFAULTS = {item.name: item.default for item in fields(SessionOptions)}

@@ -78,9 +78,10 @@ def compile_bundle(
     inputs and outputs.
 
     ``precision="float16"`` stores weights and tensors as halves where they fit: what they reach is found with numpy, on
-    the same inputs (see docs/guide/precision.md).
+    the same inputs (see docs/guide/precision.md).  So is what a model that declares float16 itself reaches on
+    ``sample_inputs``; a bundle cannot find out when it runs.
 
-    The bundle's bytes depend on the model, the shapes, the target, the options and, in half precision, the inputs
+    The bundle's bytes depend on the model, the shapes, the target, the options and, where halves are stored, the inputs
     alone, those of samples also on the device, and those for the target ``this-device`` on what was measured there.
     Raises the errors of the compiler; :class:`LimitError` names the kernel and the limit of the target.
     """
@@ -95,12 +96,15 @@ def compile_bundle(
         if destination.absolute() == opened.file.path:
             raise InputError("the bundle would replace the model", hint="choose another name")
         variants = _variants(opened, shapes)
-        feeds = _sample_feeds(opened, variants, sample_inputs or {}) if sample or opened.calibration else []
-        if opened.calibration is not None:
+        measures = opened.calibration is not None and (opened.half or bool(sample_inputs))
+        feeds = _sample_feeds(opened, variants, sample_inputs or {}) if sample or measures else []
+        if measures:
             profiles = [compiled_for, *([replace(compiled_for, kind="cpu")] if software else [])]  # kernels differ
             for variant, values in zip(variants, feeds, strict=True):
                 for profile in profiles:
                     opened.calibrate_on_host(variant.shapes, profile, values)
+        if sample_inputs and not sample and (opened.calibration is None or opened.calibration.is_new):
+            raise InputError("inputs are for samples and for the ranges of halves", hint="add --sample or --f16")
         with BundleWriter(destination, as_zip=as_zip, progress=report) as writer:
             plans, alternatives = [], []
             for variant in variants:
@@ -211,7 +215,7 @@ def _add_samples(
     """Run the model in full precision and store its inputs and outputs as samples."""
     from ..session.session import InferenceSession
 
-    tolerance = TOLERANCE if model.calibration is None else HALF_TOLERANCE
+    tolerance = HALF_TOLERANCE if model.half else TOLERANCE
     with InferenceSession(
         model.file.content,
         device=device,

@@ -47,7 +47,7 @@ class Checker:
         """
         self.model, self.source, self.reference = model, source, reference
         self.device, self.feeds = device, feeds
-        if tolerance is None and model.calibration is not None:
+        if tolerance is None and model.half and model.calibration is not None:
             tolerance = HALF_TOLERANCE
         self.calibration_feeds = feeds if calibration is None else calibration
         self.progress = model.progress
@@ -71,7 +71,7 @@ class Checker:
         check = IndexCheck(self.model.imported, self.source, self.reference, self.feeds)
         result.indices = check.run()
         self.expected.leave_out(check.undefined)
-        if self.model.calibration is not None and self.model.calibration.is_new:
+        if self.model.calibration is not None and self.model.calibration.is_due:
             self.progress("calibrating", 0, 0)
             self.engine.calibrate(self.calibration_feeds)
         RunChecker(self.engine, self.expected, self.feeds, result).run(per_node=per_node)

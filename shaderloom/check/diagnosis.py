@@ -142,11 +142,16 @@ class Diagnostician:
                 worst=first.difference,
             )
             result.findings.append(
-                f"tensor '{name}' reaches {largest:.3g}, float16 ends at {FLOAT16_LARGEST:.0f}: "
-                "scale it, or keep it in float32"
+                f"tensor '{name}' reaches {largest:.3g}, float16 ends at {FLOAT16_LARGEST:.0f}: {self._remedy()}"
             )
             return result
         return None
+
+    def _remedy(self) -> str:
+        """Return how a tensor that overflows comes to be stored as float32."""
+        if self.plan.facts.precision is not None:
+            return "calibrate with inputs like these, or scale it"
+        return "widen = 'auto' stores it as float32, if it is neither an output nor goes to another stage"
 
     def _rounding(self, number: int, first: ComparedTensor, difference: Difference, noise: float) -> Diagnosis:
         """Report a kernel that amplifies rounding, as any other order of its additions would do too."""

@@ -20,7 +20,7 @@ from .common import (
     print_json,
     unreadable,
 )
-from .options import DeviceOption, DynamicOption, HalfOption, JsonOption, ModelArgument, OptionGroup
+from .options import DeviceOption, DynamicOption, JsonOption, ModelArgument, OptionGroup, StorageOptions
 from .terminal import echo, progress
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def command(
         ),
     ] = None,
     dynamic: DynamicOption = None,
-    f16: HalfOption = False,
+    storage: StorageOptions,
     inputs: Annotated[
         list[str] | None,
         typer.Option(
@@ -90,8 +90,6 @@ def command(
 
       shaderloom compile bert.onnx -o bert.shaderbundle --shape ids=1x128 --dynamic sequence=1:512
     """
-    if inputs and not (bundle.sample or f16):
-        raise InputError("--input is for samples and for the ranges of half precision", hint="add --sample or --f16")
     from ..bundles.compile import compile_bundle
 
     with progress(quiet=as_json) as report:
@@ -102,7 +100,7 @@ def command(
             dynamic=parse_dynamic(dynamic),
             sample_inputs=_read_inputs(parse_pairs(inputs, "--input")),
             device=device,
-            precision="float16" if f16 else "float32",
+            options=storage.storage,
             progress=report,
             **asdict(bundle),
         )

@@ -170,6 +170,9 @@ def summary(facts: dict[str, Any]) -> list[str]:
         )
     if isinstance(facts.get("precision"), dict):
         lines += _precision(facts["precision"])
+    if facts.get("widened"):
+        lines.append(f"{len(facts['widened'])} tensors that the model declares float16 are float32")
+        lines += _by_reason(facts["widened"])
     return lines
 
 
@@ -179,9 +182,15 @@ def _precision(facts: dict[str, Any]) -> list[str]:
         f"{facts['stored']}: {facts['activations']} activations and {facts['weights']} weights are stored so, "
         f"{len(facts['full_precision'])} stay float32"
     ]
+    return [*lines, *_by_reason(facts["full_precision"])]
+
+
+def _by_reason(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """List the values that stay float32, a line for each reason."""
     by_reason: dict[str, list[str]] = {}
-    for row in facts["full_precision"]:
+    for row in rows:
         by_reason.setdefault(row["why"], []).append(row["tensor"] or row["node"] or "a weight")
+    lines = []
     for why, names in by_reason.items():
         shown = ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
         lines.append(f"  {why}: {shown}")

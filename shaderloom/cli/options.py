@@ -8,6 +8,7 @@ options of the compiler, the device, the cache, and the output format.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,10 +25,6 @@ DynamicOption = Annotated[
     typer.Option("--dynamic", metavar="NAME=LOW:HIGH[:STEP]", help="Keep a named dimension symbolic; repeatable."),
 ]
 RepeatOption = Annotated[int, typer.Option("--repeat", min=1, help="Number of runs; medians are shown.")]
-
-HalfOption = Annotated[
-    bool, typer.Option("--f16", help="Store weights and activations in half precision where they fit.")
-]
 
 KernelOption = Annotated[
     str | None, typer.Option("--kernel", metavar="N|ID", help="Kernel by number, or by the start of its id.")
@@ -89,6 +86,34 @@ class InputOptions(ShapeOptions):
         return parse_pairs(self.value_texts, "--input")
 
 
+class Widen(StrEnum):
+    """Values of ``--widen``."""
+
+    auto = "auto"
+    off = "off"
+
+
+@dataclass(frozen=True, kw_only=True)
+class StorageOptions(OptionGroup):
+    """How tensors of floats are stored."""
+
+    f16: Annotated[
+        bool, typer.Option("--f16", help="Store weights and activations in half precision where they fit.")
+    ] = False
+    widen: Annotated[
+        Widen,
+        typer.Option(
+            "--widen", help="auto: float32 for what a model declares float16 and exceeds it; off: as declared."
+        ),
+    ] = Widen.auto
+
+    @property
+    def storage(self) -> dict[str, Any]:
+        """The compiler options that differ from their defaults."""
+        half = {"precision": "float16"} if self.f16 else {}
+        return half if self.widen is Widen.auto else {**half, "widen": self.widen.value}
+
+
 OptionTexts = Annotated[
     list[str] | None,
     typer.Option("--option", metavar="NAME=JSON", help="Option of the compiler, like verify=true; repeatable."),
@@ -96,13 +121,11 @@ OptionTexts = Annotated[
 
 
 @dataclass(frozen=True, kw_only=True)
-class CompilerOptions(OptionGroup):
-    """Options of the compiler by name, and the precision."""
+class CompilerOptions(StorageOptions):
+    """Options of the compiler by name, and how tensors are stored."""
 
     option_texts: OptionTexts = None
-    f16: HalfOption = False
 
     @property
     def chosen(self) -> dict[str, Any]:
-        options = parse_options(self.option_texts)
-        return {**options, "precision": "float16"} if self.f16 else options
+        return {**parse_options(self.option_texts), **self.storage}

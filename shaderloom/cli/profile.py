@@ -14,11 +14,11 @@ from .common import print_json, unwritable
 from .options import (
     CacheOption,
     DeviceOption,
-    HalfOption,
     InputOptions,
     JsonOption,
     ModelOrBundleArgument,
     RepeatOption,
+    StorageOptions,
     TrustOption,
 )
 from .session import keep_model, make_feeds, open_session
@@ -40,7 +40,7 @@ def command(
         typer.Option("--trace", metavar="FILE.json", help="Write a trace that Perfetto and Chrome open."),
     ] = None,
     inputs: InputOptions,
-    f16: HalfOption = False,
+    storage: StorageOptions,
     device: DeviceOption = None,
     cache: CacheOption = True,
     trust: TrustOption = False,
@@ -65,7 +65,7 @@ def command(
     with (
         progress(quiet=as_json) as report,
         open_session(
-            model, device=device, dynamic=inputs.dynamic, cache=cache, progress=report, f16=f16, trust=trust
+            model, device=device, dynamic=inputs.dynamic, cache=cache, progress=report, storage=storage, trust=trust
         ) as session,
     ):
         feeds = make_feeds(session, inputs)

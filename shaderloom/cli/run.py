@@ -15,11 +15,11 @@ from .common import print_json, unwritable
 from .options import (
     CacheOption,
     DeviceOption,
-    HalfOption,
     InputOptions,
     JsonOption,
     ModelOrBundleArgument,
     RepeatOption,
+    StorageOptions,
     TrustOption,
 )
 from .session import keep_model, make_feeds, open_session
@@ -38,7 +38,7 @@ def command(
     ] = None,
     repeat: RepeatOption = 1,
     inputs: InputOptions,
-    f16: HalfOption = False,
+    storage: StorageOptions,
     device: DeviceOption = None,
     cache: CacheOption = True,
     trust: TrustOption = False,
@@ -57,11 +57,11 @@ def command(
     with (
         progress(quiet=as_json) as report,
         open_session(
-            model, device=device, dynamic=inputs.dynamic, cache=cache, progress=report, f16=f16, trust=trust
+            model, device=device, dynamic=inputs.dynamic, cache=cache, progress=report, storage=storage, trust=trust
         ) as session,
     ):
         feeds = make_feeds(session, inputs)
-        if f16:
+        if storage.f16:
             session.calibrate(feeds)
         names = [port.name for port in session.get_outputs()]
         if not session.prepare({name: array.shape for name, array in feeds.items()}):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..runtime.plan.errors import InputError
 from .common import unreadable
-from .options import InputOptions
+from .options import InputOptions, StorageOptions
 
 if TYPE_CHECKING:
     import numpy as np
@@ -31,7 +31,7 @@ def open_session(
     dynamic: dict[str, tuple[int, ...]],
     cache: bool,
     progress: Progress,
-    f16: bool = False,
+    storage: StorageOptions,
     trust: bool = False,
 ) -> InferenceSession:
     """Open a session of the model or the bundle; ``trust`` is for bundles alone."""
@@ -42,8 +42,9 @@ def open_session(
 
         if dynamic:
             raise InputError("--dynamic is decided when a bundle is compiled", hint="leave it out")
-        if f16:
-            raise InputError("--f16 is decided when a bundle is compiled", hint="leave it out")
+        if storage.storage:
+            option = "--f16" if storage.f16 else "--widen"
+            raise InputError(f"{option} is decided when a bundle is compiled", hint="leave it out")
         return load_bundle(model, device=device, progress=progress, trust=trust)
     if trust:
         raise InputError("--trust is for bundles: a model's shaders are generated here", hint="leave it out")
@@ -55,7 +56,7 @@ def open_session(
         dynamic=dynamic,
         cache=cache,
         progress=progress,
-        options={"precision": "float16"} if f16 else {},
+        options=storage.storage,
     )
 
 

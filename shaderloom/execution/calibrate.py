@@ -1,9 +1,10 @@
-"""Calibration of a model in half precision: magnitudes that its tensors reach in runs in full precision."""
+"""Calibration of a model with halves: magnitudes that its tensors reach in runs in full precision."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from ..model.random_inputs import random_feeds
 from ..runtime.execution.ports import Feed
 from ..runtime.execution.weight_pool import WeightPool
 from ..runtime.memory.tensor import Tensor
+from ..runtime.plan.errors import InputError
 from .resources import DeviceResources
 from .steps import Observer, PlanStep, RunRecord
 
@@ -45,6 +47,7 @@ class Calibrator:
 
     def __init__(self, model: Model, calibration: Calibration, resources: DeviceResources) -> None:
         self.is_assumed = False  #: a plan is based on random inputs, until a run has real ones
+        self.half = calibration.half  #: the model is in half precision; else it may declare float16 itself
         self._model = model
         self._calibration = calibration
         self._resources = resources
@@ -52,7 +55,12 @@ class Calibrator:
     def compile(
         self, key: ShapeKey, shapes: Mapping[str, tuple[int, ...]], feeds: Mapping[str, Feed] | None
     ) -> Compiled:
-        """Return the plan of a key by the magnitudes recorded so far; what they do not cover is measured first."""
+        """Return the plan of a key by the magnitudes recorded so far.
+
+        In half precision what they do not cover is measured first.
+        """
+        if not self.half:
+            return self._model.compile(key, shapes, self._resources.device.profile)
         start = time.perf_counter()
         if self._calibration.is_new:
             self._record(self.measure_plan(shapes, feeds), assumed=feeds is None)
@@ -69,11 +77,12 @@ class Calibrator:
 
         Return whether plans that were compiled before may need other types.
         """
-        before = self._calibration.option()
+        before = self._model.compiler_options
         self.is_assumed = False
         self._calibration.forget_assumed()
         self._record(measure_run(), assumed=False)
-        return self._calibration.option() != before
+        self._model.remember_ranges()
+        return self._model.compiler_options != before
 
     def _record(self, magnitudes: Mapping[str, float], *, assumed: bool) -> None:
         """Add the magnitudes of a run; ``assumed``: its inputs were random."""
@@ -85,27 +94,47 @@ class Calibrator:
         key = shape_key(self._model.header, shapes, self._model.dynamic)
         device = self._resources.device
         plan = self._model.compile_reference(key, shapes, device.profile).plan
+        if not self.half and not plan.facts.declares_halves:
+            raise nothing_to_calibrate()
         if feeds is None:
             arrays = random_feeds(self._model.header, shapes)
         else:
             arrays = {name: feed.numpy() if isinstance(feed, Tensor) else feed for name, feed in feeds.items()}
-        pool = self._resources.weights()  # later plans do not use it
-        try:
+        with self._weights() as pool:
             return measure(device, plan, pool, arrays)
+
+    @contextmanager
+    def _weights(self) -> Iterator[WeightPool]:
+        """Yield the weights of a run that is measured: in half precision others than those of later plans."""
+        if not self.half:
+            yield self._resources.pool
+            return
+        pool = self._resources.weights()
+        try:
+            yield pool
         finally:
             pool.close()
 
     def measure_steps(self, feeds: Mapping[str, Feed], cpu_options: Mapping[str, Any] | None) -> dict[str, float]:
-        """Run the program in full precision once and return its magnitudes; its weights are freed afterwards."""
+        """Run the program in full precision once and return its magnitudes."""
         from .program import Program
 
-        pool = self._resources.weights()
-        reference = Program(self._model, self._resources, cpu_options, pool=pool)
-        ranges = RangeObserver(pool)
-        try:
-            outputs: dict[str, Target] = {port.name: "cpu" for port in self._model.header.outputs}
-            reference.run(feeds, outputs, RunRecord(observer=ranges))
-        finally:
-            reference.close()
-            pool.close()
+        with self._weights() as pool:
+            reference = Program(self._model, self._resources, cpu_options, pool=pool)
+            ranges = RangeObserver(pool)
+            try:
+                outputs: dict[str, Target] = {port.name: "cpu" for port in self._model.header.outputs}
+                reference.run(feeds, outputs, RunRecord(observer=ranges))
+                if not self.half and not any(plan.facts.declares_halves for plan in reference.plans()):
+                    raise nothing_to_calibrate()
+            finally:
+                reference.close()
         return ranges.magnitudes
+
+
+def nothing_to_calibrate() -> InputError:
+    """Return the error for a session whose plans depend on no calibration."""
+    return InputError(
+        "the session has no precision to calibrate: the model declares no tensor float16, or widen is 'off'",
+        hint="set SessionOptions.precision = 'float16'",
+    )

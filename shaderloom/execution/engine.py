@@ -15,17 +15,19 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..model.feeds import shape_key
+from ..notices import notify
 from ..plans.placement import Placement, of_plan
 from ..runtime.device.device import Device
 from ..runtime.device.forking import is_forked, refuse_forked_process
 from ..runtime.execution.attachment import Target
 from ..runtime.execution.ports import Feed
 from ..runtime.execution.timing import Profile
-from ..runtime.plan.errors import ClosedError, DeviceLimitError, InputError, UnsupportedError
+from ..runtime.plan.errors import ClosedError, DeviceLimitError, InputError, ShaderloomError, UnsupportedError
 from ..runtime.plan.plan import Plan
-from .calibrate import Calibrator
+from .calibrate import Calibrator, nothing_to_calibrate
 from .loaded_plans import LoadedPlans, Ready
 from .one_plan import OnePlanDecision
+from .overflow import OverflowWatch
 from .plan_source import PlanSource
 from .resources import DeviceResources
 from .steps import Env, Observer, PlanStep, RunRecord
@@ -70,6 +72,7 @@ class WgpuEngine:
         if self.model is not None and calibration is not None:
             self._calibrator = Calibrator(self.model, calibration, self.resources)
         self.ran_steps = self._decision.never  #: the latest run takes several steps, or every run does
+        self._watch = OverflowWatch()
         self._limit = plans
         self._program: Program | None = None
         self._lock = threading.RLock()
@@ -91,8 +94,18 @@ class WgpuEngine:
     # -- runs --------------------------------------------------------------------------------------------------------
 
     def run(self, feeds: Mapping[str, Feed], targets: Mapping[str, Target]) -> dict[str, Any]:
-        """Return outputs by name; see :meth:`Executor.run`."""
+        """Return outputs by name; see :meth:`Executor.run`.
+
+        A run whose outputs are not finite may be repeated; see :meth:`mend`.
+        """
         refuse_forked_process()  # before a lock that another thread may have held when the process was forked
+        results = self._run(feeds, targets)
+        if self.has_halves and self.mend(feeds, targets, results):
+            results = self._run(feeds, targets)
+            self._watch.settle(self._key_of(feeds), results)
+        return results
+
+    def _run(self, feeds: Mapping[str, Feed], targets: Mapping[str, Target]) -> dict[str, Any]:
         shapes = self._shapes_of(feeds)
         while True:
             ready = self._as_one_plan(self._find, shapes, feeds)
@@ -230,6 +243,38 @@ class WgpuEngine:
             return self.program.placement()
         return of_plan(self.model.imported, ready.compiled.plan)
 
+    # -- what leaves the range of halves -------------------------------------------------------------------------------
+
+    @property
+    def has_halves(self) -> bool:
+        """Whether the plans of the last run store tensors as halves that another calibration might keep in float32."""
+        if self._calibrator is None:
+            return False
+        if self._calibrator.half:
+            return True
+        if self.ran_steps:
+            return any(plan.facts.declares_halves for plan in self.program.plans())
+        return self.last is not None and self.last.compiled.plan.facts.declares_halves
+
+    def mend(self, feeds: Mapping[str, Feed], targets: Mapping[str, Target], results: Mapping[str, Any]) -> bool:
+        """Calibrate with ``feeds`` if the ``results`` of a run are not finite; return whether to repeat it.
+
+        It is once for outputs of one kind: an output that is infinite in any plan is not looked at again.
+        """
+        key = self._key_of(feeds)
+        if not self._watch.is_suspicious(key, feeds, targets, results):
+            return False
+        try:
+            if self.calibrate(feeds):
+                return True
+        except ShaderloomError as error:
+            notify(f"an output is not finite, and what overflows cannot be measured: {error}", once=f"widen {error}")
+        self._watch.settle(key, results)
+        return False
+
+    def _key_of(self, feeds: Mapping[str, Feed]) -> tuple[Any, ...]:
+        return tuple((name, getattr(feed, "shape", ())) for name, feed in feeds.items())
+
     # -- plans by shape key --------------------------------------------------------------------------------------------
 
     def shapes(self, shapes: Mapping[str, Sequence[int]] | None) -> dict[str, tuple[int, ...]]:
@@ -291,16 +336,14 @@ class WgpuEngine:
     def _is_assumed(self) -> bool:
         return self._calibrator is not None and self._calibrator.is_assumed
 
-    def calibrate(self, feeds: Mapping[str, Feed]) -> None:
+    def calibrate(self, feeds: Mapping[str, Feed]) -> bool:
         """Record the magnitudes of a run with ``feeds``; plans that now need other types are rebuilt on their next use.
 
-        Raises :class:`InputError` where plans do not depend on calibration.
+        Return whether there may be such plans.  Raises :class:`InputError` where plans do not depend on calibration.
         """
         calibrator = self._calibrator
         if calibrator is None:
-            raise InputError(
-                "the session has no precision to calibrate", hint="set SessionOptions.precision = 'float16'"
-            )
+            raise nothing_to_calibrate()
         shapes = {name: tuple(feed.shape) for name, feed in feeds.items()}
 
         def measure_run() -> dict[str, float]:
@@ -309,8 +352,10 @@ class WgpuEngine:
 
         with self._lock:
             self._check_open()
-            if calibrator.renew(measure_run):
+            is_new = calibrator.renew(measure_run)
+            if is_new:
                 self._plans.clear()
+            return is_new
 
     # -- the end -------------------------------------------------------------------------------------------------------
 

@@ -48,7 +48,7 @@ def inspect_model(model: Model, shapes: Shapes, profile: DeviceProfile) -> Inspe
     from ..model.feeds import shape_key
 
     key = shape_key(model.header, shapes, model.dynamic)
-    if model.calibration is not None and model.calibration.is_new:
+    if model.calibration is not None and model.calibration.is_due:
         model.calibrate_on_host(shapes, profile)
     plan = model.compile(key, shapes, profile).plan
     placements = of_plan(model.imported, plan)

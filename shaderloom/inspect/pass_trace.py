@@ -75,7 +75,7 @@ def trace_passes(
         trace.graphs.append(GraphText(report.name, str(graph)))
         trace.reports.append(report)
 
-    if model.calibration is not None and model.calibration.is_new:
+    if model.calibration is not None and model.calibration.is_due:
         model.calibrate_on_host({name: tuple(shape) for name, shape in shapes.items()}, profile)
     compilation = replace(model.compilation(profile), observer=keep, remarks=remarks)
     lowering = compile_unit(model.unit(shapes), compilation, until=until)

@@ -22,12 +22,22 @@ if TYPE_CHECKING:
 
 
 class Calibration:
-    """Largest magnitudes by ONNX node (as text), over all observed runs."""
+    """Largest magnitudes by ONNX node (as text), over all observed runs.
 
-    def __init__(self) -> None:
+    A model in half precision is calibrated before its first plan.  One that declares float16 itself is calibrated after
+    a run whose outputs are not finite, if at all (:mod:`..execution.overflow`).
+    """
+
+    def __init__(self, *, half: bool = True) -> None:
+        self.half = half  #: the model is in half precision
         self.reached: dict[str, float] = {}
         self.is_new = True  #: nothing was measured yet
         self._assumed: dict[str, float] = {}  #: from random inputs: discarded when real ones arrive
+
+    @property
+    def is_due(self) -> bool:
+        """Whether a plan needs a run to be measured first."""
+        return self.half and self.is_new
 
     def covers(self, nodes: Iterable[str]) -> bool:
         """Return whether a magnitude is recorded for every node."""
@@ -44,9 +54,13 @@ class Calibration:
         self._assumed.clear()
 
     def option(self) -> list[list[Any]]:
-        """Return the values out of float16's range for ``CompileOptions.reached``, rounded to two digits."""
+        """Return the values out of float16's range for ``CompileOptions.reached``, rounded to two digits.
+
+        Values of few bits count in half precision alone: what a file declares float16 has those bits.
+        """
         merged = {**self._assumed, **self.reached}
-        return [[node, float(f"{merged[node]:.2g}")] for node in sorted(merged) if not fits_float16(merged[node])]
+        beyond = {node: reached for node, reached in merged.items() if not fits_float16(reached)}
+        return [[node, float(f"{beyond[node]:.2g}")] for node in sorted(beyond) if self.half or beyond[node] > 1.0]
 
 
 def magnitude(array: np.ndarray) -> float:

@@ -71,7 +71,8 @@ class Model:
         self.caps = caps or Caps()
         self.options = dict(options or {})
         half = check_precision(self.options.get("precision", "float32")) == "float16"
-        self._calibration = Calibration() if half and "reached" not in self.options else None
+        measures = "reached" not in self.options and (half or self.options.get("widen", "auto") == "auto")
+        self._calibration = Calibration(half=half) if measures else None
         self._loader = external_data_loader
         self._cache = open_cache(cache) if external_data_loader is None and not has_foreign_operators() else None
         self._keep_refused = keep_refused
@@ -83,6 +84,7 @@ class Model:
         self.header = self._open_header()
         self.header = override_dimensions(self.header, *dimensions)
         self.dynamic = read_dynamic(self.header, dynamic or {})
+        self._recall_ranges()
         self.sources = SourceFiles(self.file.path, self.file.data, self.header.files, external_data_loader)
 
     def as_model(self) -> Model:
@@ -163,14 +165,38 @@ class Model:
     @property
     def compiler_options(self) -> dict[str, Any]:
         """The compiler options, with the magnitudes that calibration has recorded so far."""
-        if self._calibration is None:
+        calibration = self._calibration
+        if calibration is None or (calibration.is_new and not calibration.half):
             return self.options
-        return {**self.options, "reached": self._calibration.option()}
+        widen = {} if self.options.get("widen", "auto") == "off" else {"widen": "measured"}
+        return {**self.options, **widen, "reached": calibration.option()}
 
     @property
     def calibration(self) -> Calibration | None:
-        """The calibration of a model in half precision; None if the options already state its magnitudes."""
+        """What runs were seen to reach; None if no plan depends on that, or the options already state it."""
         return self._calibration
+
+    def remember_ranges(self) -> None:
+        """Store what was measured for a model that declares float16: sessions to come need not measure it again."""
+        calibration = self._calibration
+        if self._cache is not None and calibration is not None and not calibration.half:
+            self._cache.put("ranges", self._range_entries(), calibration.option())
+
+    def _recall_ranges(self) -> None:
+        calibration = self._calibration
+        if self._cache is None or calibration is None or calibration.half:
+            return
+        stored = self._cache.get("ranges", self._range_entries())
+        if isinstance(stored, list):
+            calibration.add({str(node): float(magnitude) for node, magnitude in stored})
+
+    def _range_entries(self) -> dict[str, Any]:
+        return {
+            "model": self._identity,
+            "files": self._file_states(),
+            "compiler": compiler_version(),
+            "options": self.options,
+        }
 
     def calibrate_on_host(
         self,
@@ -180,7 +206,7 @@ class Model:
     ) -> None:
         """Calibrate without a device: run the float32 graph with numpy, on random inputs if there are no ``feeds``.
 
-        Does nothing for a model in full precision.
+        Does nothing for a model whose plans do not depend on it.
         """
         if self._calibration is None:
             return
@@ -193,6 +219,8 @@ class Model:
             feeds = random_feeds(self.header, shapes)
         compilation = self.compilation(profile, self.reference_options)
         lowering = compile_unit(self.unit(shapes), compilation, until=LOWERED)
+        if not self.half and not lowering.declares_halves:
+            return
         self._calibration.add(measure_on_host(lowering.graph, lowering.fusion, feeds))
 
     @property
@@ -207,9 +235,12 @@ class Model:
 
     @property
     def reference_options(self) -> dict[str, Any]:
-        """Full precision with the kernels of half precision, which has too few bits for Winograd's tiles."""
-        disabled = [*self.options.get("disabled_passes", ()), "winograd"]
-        return {**self.full_precision, "disabled_passes": disabled}
+        """Everything in float32 with the kernels of the model's plans.
+
+        Half precision has too few bits for Winograd's tiles.
+        """
+        disabled = [*self.options.get("disabled_passes", ()), *(["winograd"] if self.half else [])]
+        return {**self.full_precision, "disabled_passes": disabled, "widen": "all"}
 
     def compile_reference(
         self, key: ShapeKey, shapes: Mapping[str, tuple[int, ...]], profile: DeviceProfile
@@ -271,12 +302,9 @@ class Model:
 
     def _plan_entries(self, key: ShapeKey, compilation: Compilation) -> dict[str, Any]:
         """Return everything that determines a plan, except measurements, as JSON values."""
-        files = {
-            name: [state.size, state.modified_ns, state.inode] for name, state in sorted(self.header.files.items())
-        }
         return {
             "model": self._identity,
-            "files": files,
+            "files": self._file_states(),
             "shapes": key.to_json(),
             "dynamic": canonical_dynamic(self.dynamic),
             "profile": compilation.target.profile.to_json(),
@@ -284,6 +312,9 @@ class Model:
             "options": asdict(compilation.options),
             "limits": asdict(compilation.limits),
         }
+
+    def _file_states(self) -> dict[str, list[int]]:
+        return {name: [state.size, state.modified_ns, state.inode] for name, state in sorted(self.header.files.items())}
 
     def _stored_plan(self, entries: Mapping[str, Any], choices: Choices) -> Plan | None:
         """Return the plan on the disk if today's measurements lead to the same decisions, else None."""

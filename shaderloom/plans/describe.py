@@ -67,6 +67,8 @@ def _describe_compilation(plan: Plan) -> dict[str, Any]:
     }
     if notes.precision is not None:
         result["precision"] = encode(notes.precision)
+    if notes.widened:
+        result["widened"] = encode(notes.widened)
     return result
 
 

@@ -80,7 +80,7 @@ class TuningWorker:
             dynamic=job.dynamic,
         )
         self.shapes = {name: tuple(shape) for name, shape in job.shapes.items()}
-        if self.model.calibration is not None and self.model.calibration.is_new:
+        if self.model.calibration is not None and self.model.calibration.is_due:
             self.model.calibrate_on_host(self.shapes, profile)
         self.compilation = self.model.compilation(profile)
         bound = bind_shapes(self.model.imported, self.shapes, self.model.dynamic)

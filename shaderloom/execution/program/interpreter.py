@@ -42,7 +42,7 @@ class Program:
         cpu_options: Mapping[str, Any] | None,
         *,
         plans: int = 16,
-        calibrate: Callable[[Mapping[str, Any]], None] | None = None,
+        calibrate: Callable[[Mapping[str, Any]], object] | None = None,
         pool: WeightPool | None = None,
     ) -> None:
         """Prepare a program of ``source``; ``calibrate`` receives the inputs of a run to record float32 magnitudes.
@@ -55,7 +55,7 @@ class Program:
         self._resources = resources
         self._calibrate = calibrate
         self._builder = ProgramBuilder(self.context, cpu_options)
-        self._reached: Any = None  #: the magnitudes on which plans in half precision depend
+        self._options = source.compiler_options  #: on which the plans depend, with what calibrations have measured
         self._cache = StepCache(plans * STAGES)
         #: in half precision plans depend on magnitudes measured at the current sizes
         self._generalises = not source.half and source.options.get("open_sizes", True)
@@ -69,9 +69,11 @@ class Program:
     def run(self, feeds: Mapping[str, Any], targets: Mapping[str, Target], record: RunRecord) -> dict[str, Any]:
         """Return outputs by name (see :meth:`Executor.run`), after a calibration where one is due."""
         with self._lock:
-            if not self.context.half or self._source.calibration is None or self._calibrate is None:
+            calibration = self._source.calibration
+            if self._calibrate is None or calibration is None or not calibration.half:
+                self._forget_steps()
                 return self._walk(feeds, targets, record)
-            if self._source.calibration.is_new:
+            if calibration.is_new:
                 self._calibrate(feeds)
             self._forget_steps()
             try:
@@ -88,10 +90,10 @@ class Program:
 
     def _forget_steps(self) -> None:
         """Discard the plans that depend on another calibration."""
-        reached = self._source.compiler_options.get("reached")
-        if self._reached != reached:
+        options = self._source.compiler_options
+        if self._options != options:
             self._cache.close()
-            self._reached = reached
+            self._options = options
 
     def _walk(self, feeds: Mapping[str, Any], targets: Mapping[str, Target], record: RunRecord) -> dict[str, Any]:
         env: Env = {name: RuntimeValue(value, "caller") for name, value in feeds.items()}

@@ -68,7 +68,7 @@ class StageCompiler:
             return compiled, lambda disabled: compile_unit(fresh, compilation.without(disabled))
 
         if not context.half:
-            return make(source.reference_options if source.half else source.full_precision)
+            return make(source.compiler_options if context.pool is None else source.reference_options)
         inputs = [value.name for value in graph.inputs]
         control = {*state.block.control, *reached.wanted}
         compiled, recompile = make(

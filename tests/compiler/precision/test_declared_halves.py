@@ -184,6 +184,31 @@ def test_casts_keep_their_types(device) -> None:
     np.testing.assert_array_equal(z, (x.astype(np.float32) * np.float32(1.0009)).astype(np.float16).astype(np.float32))
 
 
+def test_the_bits_of_a_cast_to_halves(device) -> None:
+    """What reads the bits of a half reads a half, whatever else reads it as a number."""
+    half, bits = (
+        helper.np_dtype_to_tensor_dtype(np.dtype(np.float16)),
+        helper.np_dtype_to_tensor_dtype(np.dtype(np.int16)),
+    )
+    nodes = [
+        helper.make_node("Cast", ["w"], ["h"], to=half),
+        helper.make_node("BitCast", ["h"], ["z"], to=bits),
+        helper.make_node("Add", ["h", "x"], ["y"]),
+    ]
+    model = half_model(nodes, {"x": (3, 5)}, opset=26)
+    model.graph.input.append(
+        helper.make_tensor_value_info("w", helper.np_dtype_to_tensor_dtype(np.dtype(np.float32)), [3, 5])
+    )
+    model.graph.output.append(helper.make_tensor_value_info("z", bits, None))
+    w, x = np.random.default_rng(8).standard_normal((2, 3, 5)).astype(np.float32)
+    with InferenceSession(model, device=device, cache=False) as session:
+        y, z = session.run(None, {"w": w, "x": x.astype(np.float16)})
+    np.testing.assert_array_equal(z, w.astype(np.float16).view(np.int16))
+    assert_rounded_once(
+        y.astype(np.float64), w.astype(np.float16).astype(np.float64) + x.astype(np.float16), roundings=1
+    )
+
+
 @pytest.mark.parametrize("size", [(512, 512), (300, 301), (7, 5)])
 @pytest.mark.parametrize("operator", ["GlobalAveragePool", "InstanceNormalization"])
 def test_declared_sizes_of_images(each_device, operator: str, size: tuple[int, int]) -> None:

@@ -339,7 +339,9 @@ def test_verify_says_what_differs(command, model, tmp_path):
 def test_options_that_do_not_fit(command, model, tmp_path):
     target = tmp_path / "b"
     shape = ("--shape", "x=2x5x8")
-    assert "--sample" in command("compile", model, "-o", target, *shape, "--input", "x=x.npy", status=1).stderr
+    np.save(tmp_path / "x.npy", np.zeros((2, 5, 8), np.float32))
+    given = ("--input", f"x={tmp_path / 'x.npy'}")
+    assert "--sample" in command("compile", model, "-o", target, *shape, *given, status=1).stderr
     assert "no target" in command("compile", model, "-o", target, *shape, "--target", "moon", status=1).stderr
     assert "declare all sizes" in command("compile", model, "-o", target, status=1).stderr
     assert not target.exists()

@@ -262,7 +262,7 @@ def test_a_half_float_overflow(check, tmp_path):
     square = big * big
     last = square @ w.astype(np.float32)
     np.savez(tmp_path / "expected.npz", big=big, e=square, l=last, y=np.maximum(last, 0))
-    result = check(HALF, str(tmp_path / "expected.npz"), {"x": x, "w": w})
+    result = check(HALF, str(tmp_path / "expected.npz"), {"x": x, "w": w}, widen="off")
     assert not result.is_close
     item = result.non_finite[0]
     assert "65504" in item.what and item.expected is False
@@ -271,6 +271,7 @@ def test_a_half_float_overflow(check, tmp_path):
     assert (diagnosis.kind, diagnosis.tensor, diagnosis.kernel) == ("overflow", "e", item.kernel)
     assert diagnosis.node == "Mul (main node 1)"
     assert set(diagnosis.origins) == {"MatMul (main node 0)", "Mul (main node 1)"}
+    assert "widen = 'auto'" in diagnosis.findings[0]
 
 
 GROWING = """
