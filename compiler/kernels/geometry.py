@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..codegen.spec import Grid
+from ..codegen.spec import Grid, Hook
+from ..symbolic import expr as ex
 from ..symbolic import polynomial as ix
 from ..symbolic.lanes import LANES, lane_variable
 from ..symbolic.polynomial import Dim
@@ -44,3 +45,19 @@ def unflatten(flat: Dim, sizes: Sequence[Dim]) -> list[Dim]:
     if wide:
         coordinates[wide[0]] = flat
     return coordinates
+
+
+def logical_coordinates(axes: Sequence[tuple[int, Dim]], flat: Dim) -> tuple[Dim, ...]:
+    """Return the coordinates, by logical axis, of element ``flat`` of memory with the physical ``axes``."""
+    coordinates: list[Dim] = [0] * len(axes)
+    for (axis, _), coordinate in zip(axes, unflatten(flat, [size for _, size in axes]), strict=True):
+        coordinates[axis] = coordinate
+    return tuple(coordinates)
+
+
+def find_hooks(names: Sequence[str], arguments: tuple[str, ...], coordinates: Sequence[Dim]) -> list[Hook]:
+    """Return the hooks ``find_NAME`` that compute each of ``coordinates`` from the variables ``arguments``."""
+    return [
+        Hook(f"find_{name}", arguments, 1, (), ex.coordinate(coordinate))
+        for name, coordinate in zip(names, coordinates, strict=True)
+    ]

@@ -23,7 +23,7 @@ from . import transpose
 from .context import GroupContext
 from .draft import Built, Draft
 from .family import KernelFamily, by_position, register_family
-from .geometry import lanes_of, linear_grid, unflatten
+from .geometry import lanes_of, linear_grid, logical_coordinates
 from .map_reference import compute_map
 
 #: Threads of a workgroup: few, or many where ``Target.wide_map_threads`` says so
@@ -57,7 +57,7 @@ def _build(context: GroupContext) -> Built:
     config = MapConfig(lanes, LARGE_WORKGROUP if is_wide else WORKGROUP)
     thread = ix.coordinate("q", threads)
     flat: Dim = lanes_of(thread) if lanes == 4 else thread
-    coordinates = _logical(unflatten(flat, [size for _, size in axes]), [axis for axis, _ in axes])
+    coordinates = logical_coordinates(axes, flat)
     stores = []
     for each in context.group.outputs:
         value = (
@@ -83,13 +83,6 @@ def _build(context: GroupContext) -> Built:
             flops=ix.multiply(elements, work),
         )
     )
-
-
-def _logical(physical: list[Dim], order: list[int]) -> tuple[Dim, ...]:
-    coordinates: list[Dim] = [0] * len(order)
-    for axis, coordinate in zip(order, physical, strict=True):
-        coordinates[axis] = coordinate
-    return tuple(coordinates)
 
 
 def _zero_padding(

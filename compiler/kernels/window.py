@@ -28,7 +28,7 @@ from ..symbolic.polynomial import Dim
 from .context import GroupContext
 from .draft import Built, Draft
 from .family import KernelFamily, OverflowFlags, Reuse, extremum_overflow, register_family
-from .geometry import lanes_of, linear_grid, unflatten
+from .geometry import find_hooks, lanes_of, linear_grid, logical_coordinates, unflatten
 from .groups import Region
 from .rows.rows import exit_to_domain, memory_order
 from .sliding_reference import pool
@@ -125,11 +125,10 @@ def _store_words(context: GroupContext, value_type: str) -> tuple[Dim, Dim, list
     """
     output = context.group.output
     axes = output.layout.physical_axes(output.shape)
-    sizes, physical = [size for _, size in axes], [axis for axis, _ in axes]
-    elements = ix.product(sizes)
+    elements = ix.product([size for _, size in axes])
     threads = ix.ceildiv(elements, LANES)
-    found = exit_to_domain(context, unflatten(_flat("element", elements), sizes), physical)
-    target = exit_to_domain(context, unflatten(lanes_of(_flat("thread", threads)), sizes), physical)
+    found = exit_to_domain(context, logical_coordinates(axes, _flat("element", elements)))
+    target = exit_to_domain(context, logical_coordinates(axes, lanes_of(_flat("thread", threads))))
     stores = context.results.stores(target, ex.register("value", context.anchor.operand(0).dtype.compute))
     store = Hook("store", ("thread",), LANES, (("value", f"vec4<{value_type}>"),), None, stores)
     return threads, elements, [store, *_find_hooks(context, found)]
@@ -156,10 +155,7 @@ def _flat(name: str, count: Dim) -> Dim:
 
 def _find_hooks(context: GroupContext, coordinates: Sequence[Dim]) -> list[Hook]:
     """Return the hooks that compute the coordinates of a result from the index of its element."""
-    return [
-        Hook(f"find_{name}", ("element",), 1, (), ex.coordinate(coordinate))
-        for name, coordinate in zip(_names("output", context.anchor), coordinates, strict=True)
-    ]
+    return find_hooks(_names("output", context.anchor), ("element",), coordinates)
 
 
 def _rounds(kernel: tuple[int, ...]) -> int:

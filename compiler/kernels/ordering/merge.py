@@ -46,7 +46,6 @@ def _build(context: GroupContext) -> Built:
         axis -= attributes.key_axis < axis
     rows = rows_along(context, order, axis)
     coordinates = rows.coordinates()
-    names = tuple(f"row_{i}" for i in range(len(rows.row_axes)))
     threads = ix.multiply(rows.rows, rows.columns)
     thread = ix.variable("thread", 0, max(ix.bounds(threads)[1] - 1, 0))
     row, column = unflatten(thread, [rows.rows, rows.columns])
@@ -70,16 +69,13 @@ def _build(context: GroupContext) -> Built:
     both = (("one", wgsl_type), ("other", wgsl_type))
     position = context.results.stores(coordinates, ex.register("value", "i32"))
     hooks = [
-        *(
-            Hook(f"find_{name}", ("row",), 1, (), found)
-            for name, found in zip(names, rows.row_coordinates(1), strict=True)
-        ),
+        *rows.find_hooks(),
         Hook("row_of", ("thread",), 1, (), ex.coordinate(row)),
         Hook("column_of", ("thread",), 1, (), ex.coordinate(column)),
-        Hook("position", (*names, "column"), 1, (), context.operands.read(order, coordinates)),
-        Hook("key", (*names, "place", "part"), 1, (), value),
+        Hook("position", (*rows.names, "column"), 1, (), context.operands.read(order, coordinates)),
+        Hook("key", (*rows.names, "place", "part"), 1, (), value),
         Hook("precedes", (), 1, both, precedes(value.dtype, attributes.largest)),
-        Hook("store", (*names, "column"), 1, (("value", "i32"),), None, position),
+        Hook("store", (*rows.names, "column"), 1, (("value", "i32"),), None, position),
     ]
     config = MergeConfig()
     return context.built(
@@ -92,7 +88,7 @@ def _build(context: GroupContext) -> Built:
             grid=linear_grid(threads, config.workgroup, context.target),
             rounds=rounds,
             flops=ix.multiply(threads, 2 * searches),
-            parameters={"row_names": names, "run": attributes.run, "many_parts": parts != 1},
+            parameters={"row_names": rows.names, "run": attributes.run, "many_parts": parts != 1},
         )
     )
 

@@ -43,7 +43,6 @@ def _build(context: GroupContext) -> Built:
     rows = rows_along(context, operand, attributes.axis)
     coordinates = rows.coordinates()
     value = context.operands.read(operand, coordinates)
-    names = tuple(f"row_{i}" for i in range(len(rows.row_axes)))
     threads = ix.multiply(rows.rows, rows.columns)
     thread = ix.variable("thread", 0, max(ix.bounds(threads)[1] - 1, 0))
     row, column = unflatten(thread, [rows.rows, rows.columns])
@@ -53,17 +52,14 @@ def _build(context: GroupContext) -> Built:
     wgsl_type = WGSL_TYPES[value.dtype]
     both = (("one", wgsl_type), ("other", wgsl_type))
     hooks = [
-        *(
-            Hook(f"find_{name}", ("row",), 1, (), found)
-            for name, found in zip(names, rows.row_coordinates(1), strict=True)
-        ),
+        *rows.find_hooks(),
         Hook("row_of", ("thread",), 1, (), ex.coordinate(row)),
         Hook("column_of", ("thread",), 1, (), ex.coordinate(column)),
-        Hook("element", (*names, "column"), 1, (), value),
+        Hook("element", (*rows.names, "column"), 1, (), value),
         Hook("precedes", (), 1, both, precedes(value.dtype, attributes.largest)),
         Hook(
             "store",
-            names,
+            rows.names,
             1,
             (("rank", "i32"), ("place", "i32")),
             None,
@@ -81,7 +77,7 @@ def _build(context: GroupContext) -> Built:
             grid=linear_grid(threads, config.workgroup, context.target),
             rounds=upper_bound(rows.columns if attributes.run is None else attributes.run),
             flops=ix.multiply(threads, ix.multiply(rows.columns, 2)),
-            parameters={"row_names": names, "run": attributes.run},
+            parameters={"row_names": rows.names, "run": attributes.run},
         )
     )
 

@@ -24,7 +24,7 @@ from ...symbolic.polynomial import Dim
 from ..context import GroupContext
 from ..draft import Built, Draft
 from ..family import KernelFamily, register_family
-from ..geometry import linear_grid, unflatten
+from ..geometry import find_hooks, linear_grid, unflatten
 from ..loop_trips import filter_by_trips, upper_bound
 
 _COMBINE = {"add": "add", "mul": "mul", "max": "max", "min": "min"}
@@ -53,10 +53,7 @@ def _build(context: GroupContext) -> Built:
     current, change = (ex.register(name, data.dtype.compute) for name, _ in both)
     combined = change if attributes.reduction == "none" else ex.binary(_COMBINE[attributes.reduction], current, change)
     hooks = [
-        *(
-            Hook(f"find_{name}", ("thread",), 1, (), ex.coordinate(found))
-            for name, found in zip(names, unflatten(thread, data.shape))
-        ),
+        *find_hooks(names, ("thread",), unflatten(thread, data.shape)),
         Hook("start", names, 1, (), context.operands.read(data, coordinates)),
         Hook("matches", (*names, "step"), 1, (), matches),
         Hook("update", (*names, "step"), 1, (), update),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -25,51 +26,60 @@ from . import depthwise
 from .product import Product, ProductFamily
 
 
-def output_of(pixels: Sequence[Dim], outputs: Dim) -> Callable[[Dim, Dim, Dim], tuple[Dim, ...]]:
-    """Return a function from group, pixel and output channel to the coordinates of a result.
+@dataclass(frozen=True, slots=True)
+class Tap:
+    """One term of a result: ``inner`` is the input channel within its group, ``source`` among all channels."""
 
-    ``pixels`` are the sizes of the image axis and of the spatial axes, ``outputs`` the number of channels of a group.
+    result: tuple[Dim, ...]
+    taps: tuple[Dim, ...]
+    inner: Dim
+    source: Dim
+
+
+def window_product(
+    context: GroupContext, channels: Dim, outputs: Dim, factors: Callable[[Tap], tuple[Expr, Expr]], window: str
+) -> Product:
+    """Return the product of pixels of the result times output channels, one batch a group.
+
+    k runs over the window, then over the ``channels`` of a group, which has ``outputs`` output channels.
     """
+    attributes, shape = context.anchor.attributes, context.anchor.output.shape
+    pixels = [shape[0], *shape[2:]]
+    steps = [*attributes.kernel, channels]
 
     def output(group: Dim, m: Dim, n: Dim) -> tuple[Dim, ...]:
         image, *spatial = unflatten(m, pixels)
         return (image, ix.add(ix.multiply(group, outputs), n), *spatial)
 
-    return output
+    def terms(coordinates: Sequence[Dim], k: Dim) -> tuple[Expr, Expr]:
+        *taps, inner = unflatten(k, steps)
+        source = ix.add(ix.multiply(ix.floordiv(coordinates[1], outputs), channels), inner)
+        return factors(Tap(tuple(coordinates), tuple(taps), inner, source))
+
+    return Product(attributes.group, ix.product(pixels), outputs, ix.product(steps), output, terms, window)
 
 
 def product_of(context: GroupContext) -> Product:
-    """Return the product of a Conv: pixels times output channels, one batch a group.
-
-    k runs over the window, then over the group's channels.
-    """
+    """Return the product of a Conv."""
     node = context.anchor
     attributes = node.attributes
-    value, weight, result = node.operand(0), node.operand(1), node.output
-    channels = weight.shape[1]
-    outputs = ix.floordiv(result.shape[1], attributes.group)
-    pixels = (result.shape[0], *result.shape[2:])
+    value, weight = node.operand(0), node.operand(1)
 
-    def terms(coordinates: Sequence[Dim], k: Dim) -> tuple[Expr, Expr]:
-        image, channel, *spatial = coordinates
-        *taps, inner = unflatten(k, [*attributes.kernel, channels])
-        group = ix.floordiv(channel, outputs)
-        source = ix.add(ix.multiply(group, channels), inner)
+    def factors(tap: Tap) -> tuple[Expr, Expr]:
+        image, channel, *spatial = tap.result
         positions = [
-            ix.add(ix.add(ix.multiply(at, stride), ix.multiply(tap, dilation)), -begin)
-            for at, tap, stride, dilation, begin in zip(
-                spatial, taps, attributes.strides, attributes.dilations, attributes.pads
+            ix.add(ix.add(ix.multiply(at, stride), ix.multiply(number, dilation)), -begin)
+            for at, number, stride, dilation, begin in zip(
+                spatial, tap.taps, attributes.strides, attributes.dilations, attributes.pads
             )
         ]
         return (
-            read_padded(context, value, image, source, positions),
-            context.operands.read(weight, (channel, inner, *taps)),
+            read_padded(context, value, image, tap.source, positions),
+            context.operands.read(weight, (channel, tap.inner, *tap.taps)),
         )
 
-    k = ix.product([*attributes.kernel, channels])
-    pixel_count = ix.product(list(pixels))
-    output = output_of(pixels, outputs)
-    return Product(attributes.group, pixel_count, outputs, k, output, terms, window_of(attributes))
+    outputs = ix.floordiv(node.output.shape[1], attributes.group)
+    return window_product(context, weight.shape[1], outputs, factors, window_of(attributes))
 
 
 class ConvolutionFamily(ProductFamily):

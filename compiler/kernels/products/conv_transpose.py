@@ -12,55 +12,47 @@ from ...ir.layout import Layout
 from ...symbolic import expr as ex
 from ...symbolic import polynomial as ix
 from ...symbolic.expr import Expr
-from ...symbolic.polynomial import Dim
 from ..config_key import window_of
 from ..context import GroupContext
 from ..family import register_family
-from ..geometry import unflatten
 from ..padded import read_padded
 from ..sliding_reference import convolution_transpose
-from .conv import ConvolutionFamily, output_of
+from .conv import ConvolutionFamily, Tap, window_product
 from .product import Product
 
 
 def product_of(context: GroupContext) -> Product:
-    """Return the product of a ConvTranspose: pixels of the result times output channels, one batch a group.
+    """Return the product of a ConvTranspose.
 
-    k runs over the window, then over the channels.  Along each axis the result at ``y`` takes input position
-    ``(y + begin - tap * dilation) / stride`` if that is an integer.
+    Along each axis the result at ``y`` takes input position ``(y + begin - tap * dilation) / stride`` if that is an
+    integer.
     """
     node = context.anchor
     attributes = node.attributes
-    value, weight, result = node.operand(0), node.operand(1), node.output
+    value, weight = node.operand(0), node.operand(1)
     outputs = weight.shape[1]
-    channels = ix.floordiv(value.shape[1], attributes.group)
-    pixels = (result.shape[0], *result.shape[2:])
 
-    def terms(coordinates: Sequence[Dim], k: Dim) -> tuple[Expr, Expr]:
-        image, channel, *spatial = coordinates
-        *taps, inner = unflatten(k, [*attributes.kernel, channels])
-        group = ix.floordiv(channel, outputs)
-        source = ix.add(ix.multiply(group, channels), inner)
+    def factors(tap: Tap) -> tuple[Expr, Expr]:
+        image, channel, *spatial = tap.result
         positions = []
         whole = ex.const(True, "bool")
-        for at, tap, stride, dilation, begin in zip(
-            spatial, taps, attributes.strides, attributes.dilations, attributes.pads
+        for at, number, stride, dilation, begin in zip(
+            spatial, tap.taps, attributes.strides, attributes.dilations, attributes.pads
         ):
-            scaled = ix.add(ix.add(at, begin), ix.multiply(ix.multiply(tap, dilation), -1))
+            scaled = ix.add(ix.add(at, begin), ix.multiply(ix.multiply(number, dilation), -1))
             positions.append(ix.floordiv(scaled, stride))
             rest = ix.modulo(scaled, stride)
             hit = ex.compare("eq", ex.coordinate(rest), ex.const(0, "i32"))
             if rest != 0:
                 whole = hit if whole.op == "const" else ex.binary("and", whole, hit)
-        element = read_padded(context, value, image, source, positions)
+        element = read_padded(context, value, image, tap.source, positions)
         return (
             ex.guard(whole, element, ex.const(0, element.dtype)),
-            context.operands.read(weight, (source, ix.modulo(channel, outputs), *taps)),
+            context.operands.read(weight, (tap.source, ix.modulo(channel, outputs), *tap.taps)),
         )
 
-    k = ix.product([*attributes.kernel, channels])
-    pixel_count, window = ix.product(list(pixels)), f"transposed-{window_of(attributes)}"
-    return Product(attributes.group, pixel_count, outputs, k, output_of(pixels, outputs), terms, window)
+    channels = ix.floordiv(value.shape[1], attributes.group)
+    return window_product(context, channels, outputs, factors, f"transposed-{window_of(attributes)}")
 
 
 class TransposedConvolution(ConvolutionFamily):

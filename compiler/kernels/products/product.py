@@ -32,7 +32,7 @@ from ..config_key import epilogue, extent, loaded_types
 from ..context import GroupContext
 from ..draft import Built, Draft
 from ..family import KernelFamily
-from ..geometry import lanes_of, linear_grid, unflatten
+from ..geometry import lanes_of, linear_grid, logical_coordinates
 from ..loop_trips import filter_by_trips, upper_bound
 
 
@@ -210,83 +210,81 @@ def build_product(context: GroupContext, product: Product) -> Built:
         )
     tile = context.choose(hooks.key, tiles, cost=lambda tile: gemm_tiles.score(product.problem, tile, context.target))
     if isinstance(tile, gemm_tiles.SharedTile):
-        return _shared(context, hooks, tile)
+        return context.built(_shared(hooks, tile))
     if isinstance(tile, gemm_tiles.SplitTile):
-        return _split(context, hooks, tile)
+        return context.built(_split(hooks, tile))
     if isinstance(tile, gemm_tiles.SubgroupTile):
-        return _subgroup(context, hooks, tile)
-    return _register(context, hooks, tile)
+        return context.built(_subgroup(hooks, tile))
+    return context.built(_register(hooks, tile))
 
 
-def _register(context: GroupContext, hooks: Hooks, tile: gemm_tiles.RegisterTile) -> Built:
+def _draft(
+    hooks: Hooks, template: str, tile: gemm_tiles.Tile, grid: tuple[Dim, Dim], *loads: Hook, **fields: Any
+) -> Draft:
+    """Return what all templates have in common; ``grid`` are workgroups along columns and rows."""
+    product = hooks.product
+    return Draft(
+        template,
+        tile,
+        [*(loads or (hooks.load_a, hooks.load_b)), hooks.store()],
+        dims={"m": product.m, "vectors": hooks.vectors, "steps": hooks.steps, **fields.pop("dims", {})},
+        grid=(*grid, product.batch),
+        rounds=hooks.rounds(tile),
+        calls=LANES * upper_bound(hooks.steps),
+        flops=product.flops,
+        parameters={**hooks.parameters, **fields.pop("parameters")},
+        **fields,
+    )
+
+
+def _register(hooks: Hooks, tile: gemm_tiles.RegisterTile) -> Draft:
     product = hooks.product
     across, down = ix.ceildiv(hooks.vectors, tile.columns), ix.ceildiv(product.m, tile.rows)
-    return context.built(
-        Draft(
-            "gemm_register",
-            tile,
-            [hooks.load_a, hooks.load_b, hooks.store()],
-            dims={"m": product.m, "vectors": hooks.vectors, "steps": hooks.steps},
-            workgroup=(tile.across, tile.down, 1),
-            grid=(ix.ceildiv(across, tile.across), ix.ceildiv(down, tile.down), product.batch),
-            rounds=hooks.rounds(tile),
-            calls=LANES * upper_bound(hooks.steps),
-            flops=product.flops,
-            parameters={
-                **hooks.parameters,
-                "whole_rows": divides(tile.rows, product.m),
-                "whole_columns": divides(tile.columns, hooks.vectors),
-            },
-        )
+    return _draft(
+        hooks,
+        "gemm_register",
+        tile,
+        (ix.ceildiv(across, tile.across), ix.ceildiv(down, tile.down)),
+        workgroup=(tile.across, tile.down, 1),
+        parameters={
+            "whole_rows": divides(tile.rows, product.m),
+            "whole_columns": divides(tile.columns, hooks.vectors),
+        },
     )
 
 
-def _subgroup(context: GroupContext, hooks: Hooks, tile: gemm_tiles.SubgroupTile) -> Built:
+def _subgroup(hooks: Hooks, tile: gemm_tiles.SubgroupTile) -> Draft:
     product = hooks.product
     rows = tile.rows * tile.subgroup
-    return context.built(
-        Draft(
-            "gemm_subgroup",
-            tile,
-            [hooks.load_a, hooks.load_b, hooks.store()],
-            dims={"m": product.m, "vectors": hooks.vectors, "steps": hooks.steps},
-            workgroup=(tile.subgroup, 1, 1),
-            grid=(ix.ceildiv(hooks.vectors, tile.columns), ix.ceildiv(product.m, rows), product.batch),
-            rounds=hooks.rounds(tile),
-            calls=LANES * upper_bound(hooks.steps),
-            flops=product.flops,
-            parameters={
-                **hooks.parameters,
-                "whole_rows": divides(rows, product.m),
-                "whole_columns": divides(tile.columns, hooks.vectors),
-            },
-            features=("subgroup",),
-        )
+    return _draft(
+        hooks,
+        "gemm_subgroup",
+        tile,
+        (ix.ceildiv(hooks.vectors, tile.columns), ix.ceildiv(product.m, rows)),
+        workgroup=(tile.subgroup, 1, 1),
+        parameters={"whole_rows": divides(rows, product.m), "whole_columns": divides(tile.columns, hooks.vectors)},
+        features=("subgroup",),
     )
 
 
-def _shared(context: GroupContext, hooks: Hooks, tile: gemm_tiles.SharedTile) -> Built:
+def _shared(hooks: Hooks, tile: gemm_tiles.SharedTile) -> Draft:
     product = hooks.product
-    return context.built(
-        Draft(
-            "gemm_shared",
-            tile,
-            [replace(hooks.load_a, held=True), replace(hooks.load_b, held=True), hooks.store()],
-            dims={"m": product.m, "vectors": hooks.vectors, "steps": hooks.steps, "k": product.k},
-            workgroup=(tile.threads, 1, 1),
-            grid=(ix.ceildiv(product.n, tile.block_n), ix.ceildiv(product.m, tile.block_m), product.batch),
-            workgroup_bytes=tile.workgroup_bytes,
-            rounds=hooks.rounds(tile),
-            calls=LANES * upper_bound(hooks.steps),
-            flops=product.flops,
-            parameters={
-                **hooks.parameters,
-                "scalar": WGSL_TYPES[hooks.dtype],
-                "a_type": hooks.type if hooks.k_lanes == LANES else WGSL_TYPES[hooks.dtype],
-                "whole_steps": divides(tile.block_k, product.k),
-                "whole_columns": divides(tile.block_n, product.n),
-            },
-        )
+    return _draft(
+        hooks,
+        "gemm_shared",
+        tile,
+        (ix.ceildiv(product.n, tile.block_n), ix.ceildiv(product.m, tile.block_m)),
+        replace(hooks.load_a, held=True),
+        replace(hooks.load_b, held=True),
+        dims={"k": product.k},
+        workgroup=(tile.threads, 1, 1),
+        workgroup_bytes=tile.workgroup_bytes,
+        parameters={
+            "scalar": WGSL_TYPES[hooks.dtype],
+            "a_type": hooks.type if hooks.k_lanes == LANES else WGSL_TYPES[hooks.dtype],
+            "whole_steps": divides(tile.block_k, product.k),
+            "whole_columns": divides(tile.block_n, product.n),
+        },
     )
 
 
@@ -294,26 +292,16 @@ def _shared(context: GroupContext, hooks: Hooks, tile: gemm_tiles.SharedTile) ->
 _SPLIT_UNROLL = (4, 2, 1)
 
 
-def _split(context: GroupContext, hooks: Hooks, tile: gemm_tiles.SplitTile) -> Built:
+def _split(hooks: Hooks, tile: gemm_tiles.SplitTile) -> Draft:
     product = hooks.product
-    return context.built(
-        Draft(
-            "gemm_split",
-            tile,
-            [hooks.load_a, hooks.load_b, hooks.store()],
-            dims={"m": product.m, "vectors": hooks.vectors, "steps": hooks.steps},
-            workgroup=(tile.across, tile.parts, 1),
-            grid=(ix.ceildiv(hooks.vectors, tile.across), ix.ceildiv(product.m, tile.rows), product.batch),
-            workgroup_bytes=tile.workgroup_bytes,
-            rounds=hooks.rounds(tile),
-            calls=LANES * upper_bound(hooks.steps),
-            flops=product.flops,
-            parameters={
-                **hooks.parameters,
-                "whole_rows": divides(tile.rows, product.m),
-                "unroll": hooks.unroll(tile),
-            },
-        )
+    return _draft(
+        hooks,
+        "gemm_split",
+        tile,
+        (ix.ceildiv(hooks.vectors, tile.across), ix.ceildiv(product.m, tile.rows)),
+        workgroup=(tile.across, tile.parts, 1),
+        workgroup_bytes=tile.workgroup_bytes,
+        parameters={"whole_rows": divides(tile.rows, product.m), "unroll": hooks.unroll(tile)},
     )
 
 
@@ -337,10 +325,10 @@ def build_elements(
     sum_type = WGSL_TYPES[dtype] if lanes == 1 else f"vec4<{WGSL_TYPES[dtype]}>"
     total = ex.register("sum", dtype)
     if k != 0:
-        left, right = terms(_logical(context, inside), ix.coordinate("k", k))
+        left, right = terms(logical_coordinates(axes, inside), ix.coordinate("k", k))
         total = ex.binary("add", total, ex.binary("mul", left, right))
     registers = (("sum", sum_type),)
-    coordinates = _logical(context, flat)
+    coordinates = logical_coordinates(axes, flat)
     # The last thread computes up to three elements past the end: buffers are padded to 16 bytes.
     stores = context.results.stores(coordinates, ex.register("sum", dtype))
     hooks = [
@@ -360,13 +348,3 @@ def build_elements(
             parameters={"type": sum_type},
         )
     )
-
-
-def _logical(context: GroupContext, flat: Dim) -> tuple[Dim, ...]:
-    """Return the logical coordinates of the element at position ``flat`` of the memory order of the anchor's result."""
-    output = context.anchor.output
-    axes = output.layout.physical_axes(output.shape)
-    coordinates: list[Dim] = [0] * output.rank
-    for (axis, _), coordinate in zip(axes, unflatten(flat, [size for _, size in axes]), strict=True):
-        coordinates[axis] = coordinate
-    return tuple(coordinates)

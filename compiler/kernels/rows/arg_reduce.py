@@ -56,7 +56,6 @@ def _build(context: GroupContext) -> Built:
     config = ArgReduceConfig(*shared)
     coordinates = rows.coordinates()
     value = context.operands.read(operand, coordinates)
-    names = tuple(f"row_{i}" for i in range(len(rows.row_axes)))
     kept = [
         (0 if axis == attributes.axis else coordinate)
         for axis, coordinate in enumerate(coordinates)
@@ -65,13 +64,10 @@ def _build(context: GroupContext) -> Built:
     place = ex.cast(ex.register("place", "i32"), "i64")
     wgsl_type = WGSL_TYPES[value.dtype]
     hooks = [
-        *(
-            Hook(f"find_{name}", ("row",), 1, (), found)
-            for name, found in zip(names, rows.row_coordinates(1), strict=True)
-        ),
-        Hook("element", (*names, "column"), 1, (), value),
+        *rows.find_hooks(),
+        Hook("element", (*rows.names, "column"), 1, (), value),
         Hook("replaces", (), 1, (("later", wgsl_type), ("earlier", wgsl_type)), _replaces(value.dtype, attributes)),
-        Hook("store", names, 1, (("place", "i32"),), None, context.results.stores(kept, place)),
+        Hook("store", rows.names, 1, (("place", "i32"),), None, context.results.stores(kept, place)),
     ]
     size = config.rows * config.strips
     element_bytes = 8 if wgsl_type.startswith("vec2") else 4
@@ -88,7 +84,7 @@ def _build(context: GroupContext) -> Built:
             flops=ix.multiply(operand.elements, 1 + sum(1 for inner in ex.walk(value) if inner.args)),
             parameters={
                 "element_type": wgsl_type,
-                "row_names": names,
+                "row_names": rows.names,
                 "columns_are_contiguous": rows.columns_are_contiguous,
                 "halves": tuple(1 << level for level in reversed(range(config.strips.bit_length() - 1))),
             },

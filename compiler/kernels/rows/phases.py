@@ -16,7 +16,7 @@ from ...symbolic.lanes import LANES
 from ..context import GroupContext
 from ..results import Phase
 from .register_reuse import ReusedValue, RowProgram
-from .rows import Rows, Walk
+from .rows import Walk
 
 _COMBINE = {"sum": "add", "prod": "mul", "max": "max", "min": "min", "max_number": "max_number"}
 
@@ -43,10 +43,6 @@ class PhaseShape:
     uses: tuple[str, ...] = ()  #: reused values that an element of this phase is made of
 
 
-def row_names(rows: Rows) -> tuple[str, ...]:
-    return tuple(f"row_{i}" for i in range(len(rows.row_axes)))
-
-
 def register_types(phases: list[Phase], row_lanes: int) -> tuple[tuple[str, str], ...]:
     return tuple((phase.name, _type(phase.value.dtype, row_lanes)) for phase in phases)
 
@@ -66,7 +62,7 @@ def phase_hooks(context: GroupContext, program: RowProgram, walk: Walk) -> list[
     step if the type wraps.
     """
     types = register_types(program.phases, walk.row_lanes)
-    coordinates = (*row_names(walk.rows), "column")
+    coordinates = (*walk.rows.names, "column")
     hooks = []
     for number, phase in enumerate(program.phases):
         dtype = _dtype(context, number)

@@ -37,7 +37,7 @@ from ..geometry import linear_grid
 from ..groups import Region
 from ..loop_trips import filter_by_trips, upper_bound
 from ..results import Phase
-from .phases import operations, phase_hooks, phase_shapes, register_types, reused_types, row_names
+from .phases import operations, phase_hooks, phase_shapes, register_types, reused_types
 from .reduce_config import ReduceConfig, configurations, rounds
 from .reduce_words import build_words
 from .register_reuse import RowProgram, reuse_registers
@@ -79,7 +79,7 @@ def _build(context: GroupContext) -> Built:
             parameters={
                 "phases": shapes,
                 "store_uses": used,
-                "row_names": row_names(rows),
+                "row_names": rows.names,
                 "stores_row": stores_row,
                 "columns_are_contiguous": rows.columns_are_contiguous,
                 "halves": tuple(1 << level for level in reversed(range(config.strips.bit_length() - 1))),
@@ -115,10 +115,10 @@ def _choose(context: GroupContext, walk: Walk, phases: Sequence[Phase], store: S
 
 def _hooks(context: GroupContext, walk: Walk, program: RowProgram) -> list[Hook]:
     """Return the hooks for the coordinates of a row, for the phases, and for the store of a row or of an element."""
-    names = row_names(walk.rows)
+    names = walk.rows.names
     types = register_types(program.phases, walk.row_lanes)
     hooks = [
-        *_row_hooks(walk.rows, walk.row_lanes),
+        *walk.rows.find_hooks(walk.row_lanes),
         *phase_hooks(context, program, walk),
     ]
     if context.results.exit_is_row:
@@ -166,16 +166,6 @@ def _owns_words(context: GroupContext, walk: Walk) -> bool:
     if walk.row_lanes != LANES and (context.results.exit_is_row or walk.column_lanes != LANES):
         return False
     return context.results.is_run(walk.rows.coordinates(walk.row_lanes, walk.column_lanes))
-
-
-# -- hooks -----------------------------------------------------------------------------------------------------------
-
-
-def _row_hooks(rows: Rows, row_lanes: int) -> list[Hook]:
-    return [
-        Hook(f"find_{name}", ("row",), 1, (), value)
-        for name, value in zip(row_names(rows), rows.row_coordinates(row_lanes), strict=True)
-    ]
 
 
 def _bytes(wgsl_type: str) -> int:

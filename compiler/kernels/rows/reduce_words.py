@@ -5,14 +5,13 @@ from __future__ import annotations
 from ....runtime.plan.errors import UnsupportedError
 from ...codegen.spec import Hook
 from ...codegen.types import VECTOR_TYPES
-from ...symbolic import expr as ex
 from ...symbolic import polynomial as ix
 from ...symbolic.lanes import LANES
 from ..context import GroupContext
 from ..draft import Built, Draft
-from ..geometry import lanes_of, linear_grid, unflatten
+from ..geometry import find_hooks, lanes_of, linear_grid, logical_coordinates
 from ..loop_trips import upper_bound
-from .phases import operations, phase_hooks, phase_shapes, register_types, row_names
+from .phases import operations, phase_hooks, phase_shapes, register_types
 from .reduce_config import PARTIALS, ReduceConfig, block_size, rounds
 from .register_reuse import RowProgram
 from .rows import Walk, exit_to_domain
@@ -35,13 +34,10 @@ def build_words(context: GroupContext, walk: Walk) -> Built:
     program = RowProgram(phases, final_store)
     hooks = phase_hooks(context, program, walk)
     element = ix.variable("element", 0, max(ix.bounds(elements)[1] - 1, 0))
-    at = exit_to_domain(context, unflatten(element, [size for _, size in axes]), [axis for axis, _ in axes])
-    hooks += [
-        Hook(f"find_{name}", ("element",), 1, (), ex.coordinate(at[axis]))
-        for name, axis in zip(row_names(rows), rows.row_axes, strict=True)
-    ]
+    at = exit_to_domain(context, logical_coordinates(axes, element))
+    hooks += find_hooks(rows.names, ("element",), [at[axis] for axis in rows.row_axes])
     word = ix.variable("word", 0, max(ix.bounds(words)[1] - 1, 0))
-    at = exit_to_domain(context, unflatten(lanes_of(word), [size for _, size in axes]), [axis for axis, _ in axes])
+    at = exit_to_domain(context, logical_coordinates(axes, lanes_of(word)))
     final_phases, store = context.results.row_program(at)
     hooks.append(Hook("store", ("word",), LANES, register_types(final_phases, LANES), None, (store,)))
     config = ReduceConfig("words", 64, 1, 1, walk.column_lanes, PARTIALS, block_size(ix.bounds(columns)[1]))
@@ -56,6 +52,6 @@ def build_words(context: GroupContext, walk: Walk) -> Built:
             rounds=LANES * rounds(config, columns, len(phases), 0),
             calls=LANES * upper_bound(columns),
             flops=ix.multiply(ix.product(region.domain), operations(phases, store, context.results.exit_is_row)),
-            parameters={"phases": phase_shapes(context, program, walk), "row_names": row_names(rows)},
+            parameters={"phases": phase_shapes(context, program, walk), "row_names": rows.names},
         )
     )

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ....runtime.plan.errors import UnsupportedError
+from ...codegen.spec import Hook
 from ...ir.coordinates import domain_variables
 from ...ir.graph import Value
 from ...symbolic import expr as ex
@@ -18,7 +19,7 @@ from ...symbolic.expr import Expr
 from ...symbolic.lanes import LANES
 from ...symbolic.polynomial import Dim
 from ..context import GroupContext
-from ..geometry import lanes_of, unflatten
+from ..geometry import find_hooks, lanes_of, unflatten
 
 
 def memory_order(values: Iterable[Expr], domain: Sequence[Dim]) -> list[int]:
@@ -50,8 +51,8 @@ def strides(position: Dim, rank: int) -> list[int]:
     return [abs(ix.evaluate(position, {**values, f"a{axis}": 1}, lambda _: 0) - origin) for axis in range(rank)]
 
 
-def exit_to_domain(context: GroupContext, physical: Sequence[Dim], order: Sequence[int]) -> tuple[Dim, ...]:
-    """Return the domain coordinates of the element of the group's result at ``physical`` ones, axes in ``order``.
+def exit_to_domain(context: GroupContext, coordinates: Sequence[Dim]) -> tuple[Dim, ...]:
+    """Return the domain coordinates of the element of the group's result at ``coordinates``.
 
     Axes that the result does not depend on are 0.  Raises :class:`UnsupportedError` where the result is behind a view
     that splits or joins axes.
@@ -59,8 +60,7 @@ def exit_to_domain(context: GroupContext, physical: Sequence[Dim], order: Sequen
     region = context.group.region
     assert region is not None
     found: dict[str, Dim] = {}
-    for axis, coordinate in zip(order, physical, strict=True):
-        source = region.coordinates[region.exit][axis]
+    for source, coordinate in zip(region.coordinates[region.exit], coordinates, strict=True):
         if not isinstance(source, ix.Index):
             continue
         name = next(iter(ix.variables(source)))
@@ -111,6 +111,11 @@ class Rows:
         """Whether neighbours in memory belong to one row."""
         return self.innermost in self.column_axes
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the variables of the row axes."""
+        return tuple(f"row_{i}" for i in range(len(self.row_axes)))
+
     def row_sizes(self, row_lanes: int) -> list[Dim]:
         """Return the sizes of the row axes, the innermost counted in groups of ``row_lanes``."""
         sizes = [self.domain[axis] for axis in self.row_axes]
@@ -121,13 +126,13 @@ class Rows:
     def row_variables(self, row_lanes: int) -> list[Dim]:
         """Return the variables ``row_0, row_1, ...``, one per row axis."""
         sizes = self.row_sizes(row_lanes)
-        return [ix.variable(f"row_{i}", 0, max(ix.bounds(size)[1] - 1, 0)) for i, size in enumerate(sizes)]
+        return [ix.variable(name, 0, max(ix.bounds(size)[1] - 1, 0)) for name, size in zip(self.names, sizes)]
 
-    def row_coordinates(self, row_lanes: int) -> list[Expr]:
-        """Return the values of the variables of the row axes as functions of the variable ``row``."""
+    def find_hooks(self, row_lanes: int = 1) -> list[Hook]:
+        """Return the hooks that compute the variables of the row axes from the variable ``row``."""
         sizes = self.row_sizes(row_lanes)
         row = ix.variable("row", 0, max(ix.bounds(ix.product(sizes))[1] - 1, 0))
-        return [ex.coordinate(value) for value in unflatten(row, sizes)]
+        return find_hooks(self.names, ("row",), unflatten(row, sizes))
 
     def coordinates(self, row_lanes: int = 1, column_lanes: int = 1) -> tuple[Dim, ...]:
         """Return domain coordinates in terms of ``row_0, row_1, ...``, ``column`` and, with four lanes, ``lane``."""

@@ -54,7 +54,6 @@ def _build(context: GroupContext) -> Built:
     rows = rows_along(context, operand, attributes.axis)
     coordinates = rows.coordinates()
     value = context.operands.read(operand, coordinates)
-    names = tuple(f"row_{i}" for i in range(len(rows.row_axes)))
     many, long = (max(ix.bounds(size)[1], 1) for size in (rows.rows, rows.columns))
     config = ScanConfig(1, 64) if long > _LONG and many < 1024 else ScanConfig(64, 1)
     (config, *_) = filter_by_trips(
@@ -64,16 +63,13 @@ def _build(context: GroupContext) -> Built:
     both = (("left", wgsl_type), ("right", wgsl_type))
     left, right = (ex.register(name, value.dtype) for name, _ in both)
     hooks = [
-        *(
-            Hook(f"find_{name}", ("row",), 1, (), found)
-            for name, found in zip(names, rows.row_coordinates(1), strict=True)
-        ),
-        Hook("element", (*names, "column"), 1, (), value),
+        *rows.find_hooks(),
+        Hook("element", (*rows.names, "column"), 1, (), value),
         Hook("combine", (), 1, both, ex.binary(_COMBINE[attributes.kind], left, right)),
         Hook("initial", (), 1, (), ex.const(int(attributes.kind == "prod"), value.dtype)),
         Hook(
             "store",
-            (*names, "column"),
+            (*rows.names, "column"),
             1,
             (("value", wgsl_type),),
             None,
@@ -93,7 +89,7 @@ def _build(context: GroupContext) -> Built:
             flops=operand.elements,
             parameters={
                 "element_type": wgsl_type,
-                "row_names": names,
+                "row_names": rows.names,
                 "exclusive": attributes.exclusive,
                 "reverse": attributes.reverse,
             },

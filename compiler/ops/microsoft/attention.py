@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ....runtime.plan.dtypes import INT32
+from ....runtime.plan.dtypes import INT32, DType
 from ....runtime.plan.errors import UnsupportedError
-from ...ir.graph import Node, Shape, Value
+from ...ir.graph import Node, Value
 from ...symbolic import polynomial as ix
 from ...symbolic.polynomial import Dim
 from .. import checks
@@ -249,34 +249,40 @@ class AttentionAttributes:
     unidirectional: int = 0
 
 
-def _hidden_sizes(node: Node) -> tuple[Dim, Dim, Dim]:
-    given = node.attributes.qkv_hidden_sizes
-    if given:
-        checks.require(len(given) == 3, node, f"qkv_hidden_sizes {given}")
-        return given[0], given[1], given[2]
+def hidden_sizes(node: Node, chosen: Sequence[int] | None = None) -> tuple[Dim, Dim, Dim]:
+    """Return the sizes of query, key and value: ``chosen``, else thirds of what the weights (operand 1) give."""
+    if chosen:
+        checks.require(len(chosen) == 3, node, f"qkv_hidden_sizes {chosen}")
+        return chosen[0], chosen[1], chosen[2]
     third = ix.floordiv(node.operand(1).shape[1], 3)
     return third, third, third
 
 
-def _infer_attention(node: Node) -> Inferred:
-    attributes: AttentionAttributes = node.attributes
+def infer_projected(node: Node, past: Value | None, dtype: DType, chosen: Sequence[int] | None = None) -> Inferred:
+    """Infer result and present of an Attention of one input (operand 0) by joined weights (operand 1).
+
+    Where keys and values differ in size there is no present.
+    """
     checks.require_choice(node, "do_rotary", (0,))
     checks.require_choice(node, "past_present_share_buffer", (0,))
-    if node.optional(6) is not None:
-        raise UnsupportedError("Attention with past_sequence_length (input 6) is not supported", origin=node.origin)
-    value, weights, past = node.operand(0), node.operand(1), node.optional(4)
+    value, weights, heads = node.operand(0), node.operand(1), node.attributes.num_heads
     checks.require(value.rank == 3 and weights.rank == 2, node, "input or weights of a wrong rank")
     batch, queries, inputs = value.shape
     checks.require(ix.equal(inputs, weights.shape[0]), node, "input and weights do not fit")
-    heads, (query_size, key_size, value_size) = attributes.num_heads, _hidden_sizes(node)
+    query_size, key_size, value_size = hidden_sizes(node, chosen)
     checks.require(heads > 0, node, f"num_heads must be positive, not {heads}")
     checks.require(query_size == key_size, node, "query and key differ in size")
     keys = queries if past is None else ix.add(queries, past.shape[3])
-    result = (value.dtype, (batch, queries, value_size))
+    result = (dtype, (batch, queries, value_size))
     if not ix.equal(key_size, value_size):  # no tensor holds both keys and values
         return [result]
-    present: Shape = (2, batch, heads, keys, ix.floordiv(key_size, heads))
-    return [result, (value.dtype, present)]
+    return [result, (dtype, (2, batch, heads, keys, ix.floordiv(key_size, heads)))]
+
+
+def _infer_attention(node: Node) -> Inferred:
+    if node.optional(6) is not None:
+        raise UnsupportedError("Attention with past_sequence_length (input 6) is not supported", origin=node.origin)
+    return infer_projected(node, node.optional(4), node.operand(0).dtype, node.attributes.qkv_hidden_sizes)
 
 
 def _expand_attention(builder: Builder, node: Node) -> Sequence[Value]:
@@ -285,7 +291,9 @@ def _expand_attention(builder: Builder, node: Node) -> Sequence[Value]:
     if node.optional(2) is not None:
         product = builder.op("Add", product, node.optional(2))
     mask, past, added = (node.optional(position) for position in (3, 4, 5))
-    return attend_projections(builder, node, product, _hidden_sizes(node), mask, past, added)
+    return attend_projections(
+        builder, node, product, hidden_sizes(node, node.attributes.qkv_hidden_sizes), mask, past, added
+    )
 
 
 def attend_projections(

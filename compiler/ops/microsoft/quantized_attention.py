@@ -11,7 +11,7 @@ from ...symbolic import polynomial as ix
 from .. import checks
 from ..onnx.quantize import BYTES
 from ..registry import Builder, Inferred, register
-from .attention import attend_projections
+from .attention import attend_projections, hidden_sizes, infer_projected
 from .scaled_products import scaled_product
 
 _FLOAT32 = frozenset({"float32"})
@@ -28,21 +28,13 @@ class QAttentionAttributes:
 
 
 def _infer(node: Node) -> Inferred:
-    checks.require_choice(node, "do_rotary", (0,))
-    checks.require_choice(node, "past_present_share_buffer", (0,))
-    value, weight, past = node.operand(0), node.operand(1), node.optional(8)
-    checks.require(value.rank == 3 and weight.rank == 2, node, "input or weight of a wrong rank")
-    batch, queries, inputs = value.shape
-    checks.require(ix.equal(inputs, weight.shape[0]), node, "input and weight do not fit")
-    for position, columns in ((3, 1), (6, 1), (4, weight.shape[1]), (7, weight.shape[1])):
+    results = infer_projected(node, node.optional(8), FLOAT32)
+    columns = node.operand(1).shape[1]
+    for position, count in ((3, 1), (6, 1), (4, columns), (7, columns)):
         given = node.optional(position)
-        fits = given is None or ix.product(given.shape) in (1, columns)
+        fits = given is None or ix.product(given.shape) in (1, count)
         checks.require(fits, node, f"input {position} has neither one number nor one for each column")
-    heads, hidden = node.attributes.num_heads, ix.floordiv(weight.shape[1], 3)
-    checks.require(heads > 0, node, f"num_heads must be positive, not {heads}")
-    keys = queries if past is None else ix.add(queries, past.shape[3])
-    present = (2, batch, heads, keys, ix.floordiv(hidden, heads))
-    return [(FLOAT32, (batch, queries, hidden)), (FLOAT32, present)]
+    return results
 
 
 def _expand(builder: Builder, node: Node) -> Sequence[Value]:
@@ -57,8 +49,7 @@ def _expand(builder: Builder, node: Node) -> Sequence[Value]:
     assert scale is not None and weight_scale is not None
     left, right = (value, scale, parameter(6)), (weight, weight_scale, parameter(7))
     product = scaled_product(builder, left, right, node.operand(2))
-    third = ix.floordiv(weight.shape[1], 3)
-    return attend_projections(builder, node, product, (third,) * 3, node.optional(5), node.optional(8))
+    return attend_projections(builder, node, product, hidden_sizes(node), node.optional(5), node.optional(8))
 
 
 register(

@@ -38,14 +38,9 @@ class ConvolutionAttributes:
 
 
 @dataclass(frozen=True, slots=True)
-class ConvolutionTransposeAttributes:
+class ConvolutionTransposeAttributes(ConvolutionAttributes):
     """Explicit parameters; ``output_spatial`` has the spatial sizes of the result, which ``pads`` leave ambiguous."""
 
-    kernel: tuple[int, ...]
-    strides: tuple[int, ...]
-    pads: tuple[int, ...]
-    dilations: tuple[int, ...]
-    group: int
     output_spatial: tuple[Dim, ...]
 
 
