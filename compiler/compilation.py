@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from ..runtime.plan.plan import Kernel
 from .options import DEFAULT_LIMITS, CompileOptions, Limits
 from .remarks import Remark
 from .target import WEB_TARGET, Target
@@ -29,6 +30,8 @@ class PassReport:
 Observer = Callable[[PassReport, "Graph"], None]
 #: Called with what is being done, how much of it is done, and how much there is (0: not known)
 Progress = Callable[[str, int, int], None]
+#: Called with each kernel as soon as its text is written
+KernelSink = Callable[[Kernel], None]
 #: Stores the bytes of a weight and returns the key by which plans name it
 KeepWeight = Callable[[memoryview], str]
 
@@ -51,6 +54,7 @@ class Compilation:
     observer: Observer | None = None
     remarks: list[Remark] | None = None  #: collects the rewrites that matched
     progress: Progress = _ignore
+    on_kernel: KernelSink | None = None  #: lets a driver start before the plan is whole
     #: stores weights that are evaluated on the host; None: the plan has transforms that make them on the device
     keep_weight: KeepWeight | None = None
 

@@ -93,6 +93,8 @@ class KernelTable:
                 error.origin = error.origin or item.group.nodes[-1].origin
                 raise
             self.shaders.setdefault(kernel.key, kernel)
+            if self._compilation.on_kernel is not None:
+                self._compilation.on_kernel(kernel)
         return len(self.shaders)
 
     def call(self, output: Value, ranges: tuple[Range, ...]) -> KernelCall:

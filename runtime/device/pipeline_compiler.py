@@ -38,6 +38,8 @@ _BINDING_BYTES = 4096
 _STORAGE, _UNIFORM = 0x80, 0x40
 #: Seconds between two looks at the progress, which is also how soon a signal is handled
 _SLICE = 0.05
+#: Seconds after which a thread without work ends
+_IDLE = 1.0
 #: Seconds that :meth:`PipelineCompiler.stop` waits for a driver in the middle of a kernel
 _PATIENCE = 0.5
 
@@ -101,7 +103,7 @@ class PipelineCompiler:
         with self._lock:
             self._finishing = True
             self._lock.notify_all()
-        for thread in self._threads:
+        for thread in tuple(self._threads):
             while thread.is_alive():
                 thread.join(_SLICE)
                 if self._progress is not None:
@@ -114,7 +116,7 @@ class PipelineCompiler:
             self._finishing = True
             self._lock.notify_all()
         end = time.monotonic() + _PATIENCE
-        for thread in self._threads:
+        for thread in tuple(self._threads):
             thread.join(max(end - time.monotonic(), 0.0))
 
     def _start_threads(self) -> None:
@@ -125,12 +127,14 @@ class PipelineCompiler:
             thread.start()
 
     def _next(self) -> Kernel | None:
-        """Return the longest kernel that is left; None when no more will come."""
+        """Return the longest kernel that is left; None when no more will come, or none has come for a while."""
         with self._lock:
             while not self._queue:
                 if self._finishing:
                     return None
-                self._lock.wait()
+                if not self._lock.wait(_IDLE) and not self._queue:
+                    self._threads.remove(threading.current_thread())  # the next kernel starts another one
+                    return None
             return heapq.heappop(self._queue)[-1]
 
     def _work(self) -> None:

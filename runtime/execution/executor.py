@@ -57,7 +57,7 @@ class Executor:
     ``pool`` is shared between the executors of a session.  ``checked`` keeps the shaders' bounds checks.
     ``use_native`` None chooses the direct path where wgpu-native has its functions.  ``poison`` overwrites activations
     and outputs before each run with bytes of 0xFF (NaN, or -1): what a kernel fails to write then shows.
-    ``progress`` is called while shaders are compiled, with those that are and their number.
+    ``compiler`` may have begun with the plan's kernels; it must check bounds as this executor does.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Executor:
         checked: bool = True,
         use_native: bool | None = None,
         poison: bool = False,
-        progress: Callable[[int, int], None] | None = None,
+        compiler: PipelineCompiler | None = None,
     ) -> None:
         self.device = device
         self.plan = plan
@@ -100,7 +100,7 @@ class Executor:
         self._closed = False
         called = {call.kernel for call in self._calls}
         called.update(call.kernel for weight in pool.missing(plan) for call in weight.calls)
-        compiler = PipelineCompiler(device, checked=checked, max_wgsl_bytes=caps.wgsl_bytes, progress=progress)
+        compiler = compiler or PipelineCompiler(device, checked=checked, max_wgsl_bytes=caps.wgsl_bytes)
         try:
             for kernel in plan.kernels:
                 if kernel.key in called:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..model.compiled import Compiled, Progress, ignore_progress
@@ -20,6 +20,7 @@ from ..runtime.device.opening import open_device
 from ..runtime.plan.caps import Caps
 from ..runtime.plan.device_profile import DeviceProfile
 from ..runtime.plan.errors import DeviceError, InputError, LimitError
+from ..runtime.plan.plan import Kernel
 from ..session.session import InferenceSession
 
 
@@ -101,7 +102,13 @@ class BundlePlans:
                 return None
         return shapes
 
-    def compile(self, key: ShapeKey, shapes: Mapping[str, tuple[int, ...]], profile: DeviceProfile) -> Compiled:
+    def compile(
+        self,
+        key: ShapeKey,
+        shapes: Mapping[str, tuple[int, ...]],
+        profile: DeviceProfile,
+        on_kernel: Callable[[Kernel], None] | None = None,
+    ) -> Compiled:
         """Load the bundle's plan for this key; raise :class:`InputError` if the bundle has none."""
         start = time.perf_counter()
         record = self._records.get(key)

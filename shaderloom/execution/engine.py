@@ -312,7 +312,7 @@ class WgpuEngine:
             if ready is None:
                 sizes = {name: tuple(shape) for name, shape in shapes.items()}
                 if self._calibrator is None:
-                    compiled = self.source.compile(key, sizes, self.device.profile)
+                    compiled = self.source.compile(key, sizes, self.device.profile, self.resources.add_kernel)
                 else:
                     compiled = self._calibrator.compile(key, sizes, feeds)
                 ready = self._plans.load(key, compiled)

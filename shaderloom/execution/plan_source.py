@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from ..model.compiled import Compiled, Progress
@@ -11,6 +11,7 @@ from ..model.header import ModelHeader
 from ..runtime.execution.weight_pool import ReadSource
 from ..runtime.plan.caps import Caps
 from ..runtime.plan.device_profile import DeviceProfile
+from ..runtime.plan.plan import Kernel
 
 if TYPE_CHECKING:
     from ..model.model import Model
@@ -42,8 +43,17 @@ class PlanSource(Protocol):
         """Return the declared input shapes; None if some sizes are not static."""
         ...
 
-    def compile(self, key: ShapeKey, shapes: Mapping[str, tuple[int, ...]], profile: DeviceProfile) -> Compiled:
-        """Return the plan for a shape key, of which ``shapes`` are one instance."""
+    def compile(
+        self,
+        key: ShapeKey,
+        shapes: Mapping[str, tuple[int, ...]],
+        profile: DeviceProfile,
+        on_kernel: Callable[[Kernel], None] | None = None,
+    ) -> Compiled:
+        """Return the plan for a shape key, of which ``shapes`` are one instance.
+
+        ``on_kernel`` is called with each kernel that is generated, as soon as its text is written.
+        """
         ...
 
     def as_model(self) -> Model | None:

@@ -9,10 +9,12 @@ from typing import Any
 
 from ..model.compiled import Compiled
 from ..runtime.device.device import Device
+from ..runtime.device.pipeline_compiler import PipelineCompiler
 from ..runtime.execution.executor import Executor
 from ..runtime.execution.weight_pool import WeightPool
 from ..runtime.memory.buffers import StagingPool
 from ..runtime.plan.caps import MemoryAccount
+from ..runtime.plan.plan import Kernel
 from .plan_source import PlanSource
 
 
@@ -71,6 +73,7 @@ class DeviceResources:
         self._checked = checked
         self._use_native = use_native
         self._poison = poison
+        self._compiler: PipelineCompiler | None = None
         self._attach(device)
 
     def _attach(self, device: Device) -> None:
@@ -94,12 +97,39 @@ class DeviceResources:
         """Return a weight pool for temporary plans; the caller closes it."""
         return WeightPool(self.device, self._source.sources, self.account, caps=self._source.caps)
 
+    def add_kernel(self, kernel: Kernel) -> None:
+        """Begin to compile a kernel that this process has generated, of the plan that :meth:`executor` will get."""
+        if self._compiler is None:
+            self._compiler = self._new_compiler(checked=self._keeps_checks)
+        self._compiler.add(kernel)
+
+    @property
+    def _keeps_checks(self) -> bool:
+        return self.device.profile.kind == "cpu" if self._checked is None else self._checked
+
+    def _new_compiler(self, *, checked: bool) -> PipelineCompiler:
+        return PipelineCompiler(
+            self.device,
+            checked=checked,
+            max_wgsl_bytes=self._source.caps.wgsl_bytes,
+            progress=partial(self._source.progress, "compiling shaders"),
+        )
+
+    def _take_compiler(self, *, checked: bool) -> PipelineCompiler:
+        """Return the compiler that :meth:`add_kernel` has started, or a new one if it treats bounds differently."""
+        started, self._compiler = self._compiler, None
+        if started is not None and checked == self._keeps_checks:
+            return started
+        if started is not None:
+            started.stop()
+        return self._new_compiler(checked=checked)
+
     def executor(self, compiled: Compiled, pool: WeightPool | None = None) -> Executor:
         """Return an executor of a new plan, counted in the statistics.
 
         With a weight ``pool`` of its own it is not counted: it runs for a calibration, or for observation.
         """
-        checked = self.device.profile.kind == "cpu" if self._checked is None else self._checked
+        checked = self._keeps_checks or not compiled.trusted
         start = time.perf_counter()
         executor = Executor(
             self.device,
@@ -108,10 +138,10 @@ class DeviceResources:
             caps=self._source.caps,
             account=self.account,
             staging=self.staging,
-            checked=checked or not compiled.trusted,
+            checked=checked,
             use_native=self._use_native,
             poison=self._poison,
-            progress=partial(self._source.progress, "compiling shaders"),
+            compiler=self._take_compiler(checked=checked),
         )
         if pool is None:
             self.stats.misses += 1
@@ -121,5 +151,8 @@ class DeviceResources:
         return executor
 
     def close(self) -> None:
+        if self._compiler is not None:
+            self._compiler.stop()
+            self._compiler = None
         self.pool.close()
         self.staging.close()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from ..cache import DiskCache, compiler_version, open_cache
@@ -24,7 +24,7 @@ from ..runtime.memory.source_files import SourceFiles
 from ..runtime.plan.caps import Caps
 from ..runtime.plan.device_profile import DeviceProfile
 from ..runtime.plan.dtypes import check_precision
-from ..runtime.plan.plan import Plan
+from ..runtime.plan.plan import Kernel, Plan
 from .calibration import Calibration
 from .compiled import Compiled, Progress, ignore_progress
 from .feeds import Dynamic, ShapeKey, canonical_dynamic, override_dimensions, read_dynamic, static_shapes
@@ -109,12 +109,19 @@ class Model:
         """Return the input shapes if the model declares all of them as numbers, else None."""
         return static_shapes(self.header)
 
-    def compile(self, key: ShapeKey, shapes: Mapping[str, tuple[int, ...]], profile: DeviceProfile) -> Compiled:
+    def compile(
+        self,
+        key: ShapeKey,
+        shapes: Mapping[str, tuple[int, ...]],
+        profile: DeviceProfile,
+        on_kernel: Callable[[Kernel], None] | None = None,
+    ) -> Compiled:
         """Return the plan for a shape key and a device profile: from the disk cache, else compiled and stored.
 
-        ``shapes`` are the concrete input shapes that gave the key.
+        ``shapes`` are the concrete input shapes that gave the key.  ``on_kernel`` is called with each kernel that is
+        generated, as soon as its text is written.
         """
-        compiled = self._compile(key, shapes, self.compilation(profile))
+        compiled = self._compile(key, shapes, replace(self.compilation(profile), on_kernel=on_kernel))
         if self._tuner is not None and self._tuner.is_due(key, compiled.plan):
             if self._loader is not None or has_foreign_operators() or not profile.adapter:
                 notify("this model cannot be tuned: another process could not read or compile it", once="tune foreign")

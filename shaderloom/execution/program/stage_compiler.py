@@ -61,7 +61,11 @@ class StageCompiler:
             options: Mapping[str, Any], interface: InterfaceConstraints | None = None
         ) -> tuple[Compiled, Recompile]:
             unit = CompilationUnit(lambda _: graph, nodes, symbols, interface)
-            compilation = replace(source.compilation(profile, options), limits=context.limits)
+            compilation = replace(
+                source.compilation(profile, options),
+                limits=context.limits,
+                on_kernel=context.resources.add_kernel,
+            )
             stage = {**entries, "interface": interface.to_json()} if interface is not None else entries
             compiled = source.compile_stage(stage, unit, compilation)
             fresh = replace(unit, specialise=lambda _: recompute().finish(list(outputs)))

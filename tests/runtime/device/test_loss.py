@@ -58,7 +58,7 @@ def work(number, device, session, started, outcomes):
 
 chance = random.Random(0)
 for _ in range(int(sys.argv[2])):
-    device = open_device(None).twin()
+    device = open_device(None).sibling()
     session = shaderloom.InferenceSession(MODEL, device=device, cache=False)
     started = [threading.Event() for _ in range(4)]
     outcomes = []

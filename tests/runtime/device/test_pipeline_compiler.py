@@ -21,6 +21,7 @@ from shaderloom.runtime.execution.weight_pool import WeightPool
 from shaderloom.runtime.plan.caps import MemoryAccount
 from shaderloom.runtime.plan.errors import DeviceError
 
+from ...support.patience import PATIENCE
 from ...support.plans import dynamic_plan, two_step_plan
 
 BIAS = np.arange(10, dtype=np.float32)
@@ -156,6 +157,20 @@ def test_a_kernel_that_does_not_compile_is_the_device_s_error(each_device, three
         with pytest.raises(DeviceError, match="compiling the shader"):
             Executor(each_device, broken, pool)
     pool.close()
+
+
+def test_threads_without_work_end_and_start_again(each_device, three_threads, monkeypatch):
+    monkeypatch.setattr(pipeline_compiler, "_IDLE", 0.01)
+    ahead = compiler(each_device)
+    first, second = kernels(2, "idle")
+    ahead.add(first)
+    deadline = time.monotonic() + PATIENCE
+    while ahead._threads and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not ahead._threads and ahead._done == 1
+    ahead.add(second)
+    ahead.finish()
+    assert ahead._done == 2
 
 
 def test_stopping_leaves_the_rest(each_device, three_threads):

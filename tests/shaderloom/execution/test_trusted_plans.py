@@ -9,7 +9,9 @@ import pytest
 
 import shaderloom
 from shaderloom.cache import DiskCache
+from shaderloom.compiler.planning.plan_builder import Planner
 from shaderloom.runtime.device.device import Device
+from shaderloom.runtime.device.pipeline_compiler import PipelineCompiler
 
 from ...support.bundles import feeds, small_bundle, small_model
 
@@ -70,3 +72,16 @@ def test_bundles(device, tmp_path, modules, monkeypatch, trust):
     with shaderloom.load_bundle(path, device=device, trust=trust) as session:
         session.run(None, feeds())
     assert modules and all(checked is not trust for checked in modules)
+
+
+def test_kernels_are_compiled_while_the_plan_is_written(device, monkeypatch):
+    """Drivers start with a kernel when its text is there, not when the plan is whole."""
+    events = []
+    add, assemble = PipelineCompiler.add, Planner.assemble
+    monkeypatch.setattr(PipelineCompiler, "add", lambda self, kernel: (events.append(kernel.key), add(self, kernel)))
+    monkeypatch.setattr(Planner, "assemble", lambda self: (events.append("assemble"), assemble(self))[1])
+    with shaderloom.InferenceSession(small_model().SerializeToString(), device=device, cache=False) as session:
+        session.run(None, feeds())
+        kernels = {call.kernel for call in session._engine.last.compiled.plan.calls}
+    before = events[: events.index("assemble")]
+    assert kernels and kernels <= set(before)
