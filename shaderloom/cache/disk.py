@@ -82,7 +82,7 @@ class DiskCache:
         """Return the value stored for these entries, or None; an unusable entry is deleted."""
         if not self._usable:
             return None
-        path = self._path(kind, entries)
+        path = self.path_of(kind, entries)
         try:
             raw, _ = read_regular(path, MAX_ENTRY)
             value = decode(raw, kind, entries, self._secret)
@@ -107,7 +107,7 @@ class DiskCache:
         if raw is None or len(raw) > self.limit:
             CACHE.info("did not store a %s: it is too large", kind)
             return False
-        path = self._path(kind, entries)
+        path = self.path_of(kind, entries)
         try:
             path.parent.mkdir(mode=0o700, exist_ok=True)
             handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".part")
@@ -140,7 +140,7 @@ class DiskCache:
         sizes = [size for _, _, size in self._states()]
         return CacheInfo(self.folder, len(sizes), sum(sizes), self.limit)
 
-    def _path(self, kind: str, entries: Mapping[str, Any]) -> Path:
+    def path_of(self, kind: str, entries: Mapping[str, Any]) -> Path:
         key = key_of(kind, entries)
         return self.folder / key[:2] / f"{key}{_SUFFIX}"
 

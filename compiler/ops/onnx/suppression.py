@@ -131,7 +131,7 @@ def _expand_choose(builder: Builder, node: Node) -> Sequence[Value]:
     corners = _corners(builder, boxes, bool(node.attributes.center_point_box))
     block = 64 if size <= 64 else 256
     chosen = None
-    for first, stop, rounds in _calls(size, block, known):
+    for first, stop, rounds in selection_calls(size, block, known):
         chosen = builder.op(
             "ChooseBoxes",
             *(corners, scores, order, most, overlap, least, chosen),
@@ -145,7 +145,7 @@ def _expand_choose(builder: Builder, node: Node) -> Sequence[Value]:
     return [chosen]
 
 
-def _calls(size: int, block: int, most: int) -> list[tuple[int, int, int]]:
+def selection_calls(size: int, block: int, most: int) -> list[tuple[int, int, int]]:
     """Return the range of blocks ``[first, stop)`` of each call, and the iterations of its loops.
 
     A call has at most :data:`ROUNDS` iterations, unless a single block needs more.

@@ -32,7 +32,7 @@ from shaderloom.runtime.execution.requirements import check_limits, requirements
 from shaderloom.runtime.memory import safetensors
 from shaderloom.runtime.plan.device_profile import WEB, WEB_LIMITS
 from shaderloom.runtime.plan.errors import InputError, InternalError, LimitError, ModelError
-from shaderloom.runtime.plan.plan import DeviceStep, Plan, Range, Weight
+from shaderloom.runtime.plan.plan import DeviceStep, Plan, Range, SourceRef, Weight
 
 from ...support.bundles import files_of, product_bundle, small_bundle, small_model
 from ...support.patience import PATIENCE
@@ -150,10 +150,10 @@ def test_chunks_of_a_file_have_hashes_of_their_own(tmp_path):
         assert bundle.manifest == manifest
         position = part.offset + CHUNK + 3  # in the second chunk only
         _flip(tmp_path / "b" / part.file, position)
-        first = bundle._checked.view(part.file, 0, 100)
+        first = bundle.read_source(SourceRef("a", part.file, 0, 100, "uint8", (100,)))
         assert len(first) == 100
         with pytest.raises(Exception, match=part.file):
-            bundle._checked.view(part.file, position, 1)
+            bundle.read_source(SourceRef("b", part.file, position, 1, "uint8", (1,)))
 
 
 def _flip(path: Path, position: int) -> None:

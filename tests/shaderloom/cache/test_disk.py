@@ -113,7 +113,7 @@ def test_an_entry_for_another_key_is_a_miss(cache):
     cache.put("plan", ENTRIES, "right")
     other = {**ENTRIES, "compiler": "other"}
     wrong = entry_file(cache)
-    target = cache._path("plan", other)
+    target = cache.path_of("plan", other)
     target.parent.mkdir(exist_ok=True)
     wrong.rename(target)
     assert cache.get("plan", other) is None
@@ -127,7 +127,7 @@ def test_a_value_that_is_no_json_is_a_miss(cache):
 
 def write_entry(cache: DiskCache, text: bytes) -> None:
     """Write what has the header of an entry for ENTRIES around any text."""
-    path = cache._path("plan", ENTRIES)
+    path = cache.path_of("plan", ENTRIES)
     path.parent.mkdir(parents=True, exist_ok=True)
     body = zlib.compress(text)
     path.write_bytes(entry._head("plan", body, cache._secret) + body)
@@ -140,7 +140,7 @@ def around(value: bytes) -> bytes:
 def is_dropped(cache: DiskCache, caplog, reason: str) -> bool:
     caplog.clear()
     missed = cache.get("plan", ENTRIES) is None
-    return missed and reason in caplog.text and not os.path.lexists(cache._path("plan", ENTRIES))
+    return missed and reason in caplog.text and not os.path.lexists(cache.path_of("plan", ENTRIES))
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no FIFOs")
@@ -211,15 +211,15 @@ def test_a_part_of_one_entry_does_not_verify_in_another(tmp_path):
     cache = DiskCache(tmp_path, secret=SECRET)
     other = {**ENTRIES, "model": {"path": "other.onnx"}}
     assert cache.put("plan", ENTRIES, "one") and cache.put("plan", other, "two") and cache.put("header", ENTRIES, "h")
-    one, two = cache._path("plan", ENTRIES), cache._path("plan", other)
+    one, two = cache.path_of("plan", ENTRIES), cache.path_of("plan", other)
     head, _, body = one.read_bytes().partition(b"\n")
     other_head, _, other_body = two.read_bytes().partition(b"\n")
     for raw in (
         other_head + b"\n" + body,
         head + b"\n" + other_body,
         two.read_bytes(),
-        cache._path("header", ENTRIES).read_bytes(),
-        cache._path("header", ENTRIES).read_bytes().replace(b"header", b"plan", 1),
+        cache.path_of("header", ENTRIES).read_bytes(),
+        cache.path_of("header", ENTRIES).read_bytes().replace(b"header", b"plan", 1),
     ):
         one.write_bytes(raw)
         assert cache.get("plan", ENTRIES) is None
@@ -261,10 +261,10 @@ def test_the_least_recently_used_entries_go(tmp_path):
     keys = [{"n": number} for number in range(4)]
     for age, entries in enumerate(keys):
         assert cache.put("plan", entries, noise)
-        os.utime(cache._path("plan", entries), (time.time() - 100 + age,) * 2)
+        os.utime(cache.path_of("plan", entries), (time.time() - 100 + age,) * 2)
     assert cache.get("plan", keys[0]) is not None  # used now: the oldest is keys[1]
     while cache.get("plan", keys[1]) is not None:
-        os.utime(cache._path("plan", keys[1]), (time.time() - 200,) * 2)
+        os.utime(cache.path_of("plan", keys[1]), (time.time() - 200,) * 2)
         number = cache.info().entries
         assert cache.put("plan", {"n": 100 + number}, noise)
     assert cache.get("plan", keys[0]) is not None

@@ -16,7 +16,7 @@ from onnx.reference import ReferenceEvaluator
 
 import shaderloom
 from shaderloom.compiler.ops.checks import ANY
-from shaderloom.compiler.ops.onnx.suppression import ROUNDS, _calls
+from shaderloom.compiler.ops.onnx.suppression import ROUNDS, selection_calls
 from shaderloom.compiler.ops.onnx.unique import unique_arrays
 from shaderloom.runtime.plan.dtypes import BY_NAME
 
@@ -111,8 +111,8 @@ def test_scores_below_the_threshold(device):
 @pytest.mark.slow
 def test_many_boxes_take_several_calls(device):
     """All 8,400 are chosen: more rounds of loops than a software driver runs in one call."""
-    assert len(_calls(8400, 256, 8400)) > 1
-    assert len(_calls(8400, 256, 100)) == 1
+    assert len(selection_calls(8400, 256, 8400)) > 1
+    assert len(selection_calls(8400, 256, 100)) == 1
     boxes, scores = boxes_and_scores(1, 1, 8400, coarse=False)
     assert len(suppress(device, boxes, scores, 2**31, 0.99)) > 8000
 
@@ -120,7 +120,7 @@ def test_many_boxes_take_several_calls(device):
 def test_no_call_runs_too_many_rounds():
     for size in (1, 64, 65, 8400, 60_000):
         block = 64 if size <= 64 else 256
-        calls = _calls(size, block, size)
+        calls = selection_calls(size, block, size)
         assert calls[0][0] == 0 and calls[-1][1] == -(-size // block)
         assert all(stop == first for (_, stop, _), (first, _, _) in pairwise(calls))
         for first, stop, rounds in calls:

@@ -7,6 +7,8 @@ import subprocess
 import sys
 import textwrap
 import threading
+from collections import Counter
+from functools import partial
 
 import numpy as np
 import pytest
@@ -269,25 +271,32 @@ def test_threads_share_a_session(device, compiled, path):
     assert failures == []
 
 
+def note(stages: Counter[str], stage: str, done: int, total: int) -> None:
+    """Count the progress reports of a session by their stage."""
+    stages[stage] += 1
+
+
 def test_the_disk_cache_replaces_the_compiler(device, compiled, path, cache_folder):
     x = values(20)
     with open_session(device, path, cache=True) as session:
         (first,) = session.run(None, {"x": x})
         assert (session.stats.misses, session.stats.disk_hits) == (1, 0)
-    with open_session(device, path, cache=True) as session:
+    stages: Counter[str] = Counter()
+    with open_session(device, path, cache=True, progress=partial(note, stages)) as session:
         (second,) = session.run(None, {"x": x})
         assert (session.stats.misses, session.stats.disk_hits) == (1, 1)
-        assert engine_of(session).source._imported is None, "a hit must not parse the file"
+    assert stages and "reading the model" not in stages, "a hit must not parse the file"
     assert compiled == [(20,)]
     np.testing.assert_array_equal(first, second)
 
 
 def test_a_model_in_memory_is_cached_by_content(device, compiled, path, cache_folder):
-    for _ in range(2):
-        with open_session(device, path.read_bytes(), cache=True) as session:
+    for parsed in (1, 0):
+        stages: Counter[str] = Counter()
+        with open_session(device, path.read_bytes(), cache=True, progress=partial(note, stages)) as session:
             session.run(None, {"x": values(20)})
+        assert stages["reading the model"] == parsed
     assert session.stats.disk_hits == 1
-    assert engine_of(session).source._imported is None
     with open_session(device, two_step_model(elements=5), cache=True) as other:
         other.run(None, {"x": values(20)})
     assert other.stats.disk_hits == 0
