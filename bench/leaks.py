@@ -25,8 +25,8 @@ WARM_SHARE = 20
 
 
 @dataclass(frozen=True)
-class Growth:
-    """Growth from the end of the first twentieth to the end."""
+class MemoryGrowth:
+    """MemoryGrowth from the end of the first twentieth to the end."""
 
     what: str
     repeats: int
@@ -52,7 +52,7 @@ def device_objects() -> dict[str, int]:
     return {kind: counts["kept"] for kind, counts in generate_report()["hub"].items()}
 
 
-def measure(what: str, repeats: int, step: Callable[[], None]) -> Growth:
+def measure(what: str, repeats: int, step: Callable[[], None]) -> MemoryGrowth:
     warm = repeats // WARM_SHARE
     for _ in range(warm):
         step()
@@ -63,7 +63,7 @@ def measure(what: str, repeats: int, step: Callable[[], None]) -> Growth:
     gc.collect()
     after = device_objects()
     changed = [f"{kind} {after[kind] - device[kind]:+}" for kind in after if after[kind] != device[kind]]
-    grown = Growth(
+    grown = MemoryGrowth(
         what, repeats, resident_bytes() - memory, len(gc.get_objects()) - objects, ", ".join(changed) or "the same"
     )
     print(f"{what}, {repeats:,}: {grown.growth / 1e3:,.0f} kB, {grown.objects:+} objects, device: {grown.device}")

@@ -17,7 +17,7 @@ _STANDARD_DOMAINS = ("", "ai.onnx.ml")
 
 
 @dataclass(frozen=True, slots=True)
-class Signature:
+class OperatorSignature:
     """``required`` are positions of inputs that must not be omitted; maxima count variadic operands as many."""
 
     version: int
@@ -32,7 +32,7 @@ class Signature:
 
 
 @functools.cache
-def signature(op: str, domain: str, opset: int) -> Signature | None:
+def signature(op: str, domain: str, opset: int) -> OperatorSignature | None:
     """Return the signature of an operator at an opset, or None for domains that onnx does not describe.
 
     Raises :class:`ModelError` when the operator is not part of that opset.
@@ -47,7 +47,7 @@ def signature(op: str, domain: str, opset: int) -> Signature | None:
     option = onnx.defs.OpSchema.FormalParameterOption.Single
     required = tuple(position for position, item in enumerate(schema.inputs) if item.option == option)
     attributes = tuple(sorted(name for name, item in schema.attributes.items() if item.required))
-    return Signature(
+    return OperatorSignature(
         schema.since_version,
         schema.min_input,
         schema.max_input,

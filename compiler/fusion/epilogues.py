@@ -13,7 +13,7 @@ from .partition import Partition
 REGION_LIMIT = 96
 
 
-class Growth:
+class RegionGrowth:
     """A region while it grows: its members' values that others read, and the consumers that have yet to be tried.
 
     A consumer that was refused is tried again only when another of its operands joins: nothing else changes the answer.
@@ -87,7 +87,7 @@ def _grow(partition: Partition, anchor: Node) -> Region:
     if not partition.enabled or len(anchor.outputs) != 1:
         return region
     region.scores = _scores(partition, region)
-    growth = Growth(partition, anchor)
+    growth = RegionGrowth(partition, anchor)
     best = 1, region.exit
     while len(growth.members) < REGION_LIMIT and (candidate := growth.pop()):
         user, producer = candidate

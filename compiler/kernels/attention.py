@@ -49,7 +49,7 @@ VECTOR = "vec4<f32>"
 
 def _build(context: GroupContext) -> Built:
     """Build the kernel of a SoftmaxProduct with its scores and its fused consumers."""
-    hooks = Hooks(context)
+    hooks = AttentionHooks(context)
     batch, m, n = (ix.bounds(size)[1] for size in (hooks.batch_size, hooks.m_size, hooks.n_size))
     key = problem_key(
         "attention",
@@ -102,7 +102,7 @@ def _build(context: GroupContext) -> Built:
     )
 
 
-class Hooks:
+class AttentionHooks:
     """The hooks of one attention; ``batch`` counts all axes before the last two of the result."""
 
     def __init__(self, context: GroupContext) -> None:
@@ -284,7 +284,7 @@ class Attention(KernelFamily):
         return softmax_product_array(operands[0], operands[1], node.attributes)
 
     def stored_run(self, context: GroupContext) -> Shape | None:
-        hooks = Hooks(context)
+        hooks = AttentionHooks(context)
         return hooks.stored if hooks.stores_whole_vectors else None
 
     def build(self, context: GroupContext) -> Built:

@@ -108,12 +108,12 @@ class Map(KernelFamily):
         return compute_map(node, by_position(node, operands), sizes)
 
     def build(self, context: GroupContext) -> Built:
-        crossing = transpose.find_crossing(context)
-        return _build(context) if crossing is None else transpose.build(context, crossing)
+        transposed = transpose.find_transposed_load(context)
+        return _build(context) if transposed is None else transpose.build(context, transposed)
 
     def can_store(self, context: GroupContext, dtype: DType) -> bool:
         """Return whether the kernel can store ``dtype``: only transposing tiles cannot, unless they store a weight."""
-        return context.group.constant or transpose.find_crossing(context) is None
+        return context.group.constant or transpose.find_transposed_load(context) is None
 
 
 MAP = register_family(Map())

@@ -20,14 +20,14 @@ PARAMETERS = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Signature:
+class GroupSignature:
     """``key`` compares; ``values`` are the group's values in the order in which the key numbers them."""
 
     key: Hashable
     values: tuple[Value, ...]
 
 
-def signature(group: Group, materialised: Mapping[Value, Group]) -> Signature | None:
+def signature(group: Group, materialised: Mapping[Value, Group]) -> GroupSignature | None:
     """Return the signature of a group, or None if an attribute cannot be compared."""
     numbers: dict[Value, int] = {}
 
@@ -64,7 +64,7 @@ def signature(group: Group, materialised: Mapping[Value, Group]) -> Signature | 
         hash(key)
     except TypeError:
         return None
-    return Signature(key, values)
+    return GroupSignature(key, values)
 
 
 def _value_key(value: Value, materialised: Mapping[Value, Group]) -> Hashable:

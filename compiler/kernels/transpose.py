@@ -42,7 +42,7 @@ CONFIGURATIONS = (TransposeConfig(), TransposeConfig(32, 4), TransposeConfig(16,
 
 
 @dataclass(frozen=True, slots=True)
-class Crossing:
+class TransposedLoad:
     """A map's ``value`` at the variables of its domain, and its only ``load`` that runs along another axis than the
     stores: ``read_along``."""
 
@@ -51,7 +51,7 @@ class Crossing:
     read_along: int
 
 
-def find_crossing(context: GroupContext) -> Crossing | None:
+def find_transposed_load(context: GroupContext) -> TransposedLoad | None:
     """Return what makes tiles pay for a map group; None where the plain kernel is as good."""
     output = context.group.output
     if (
@@ -65,14 +65,14 @@ def find_crossing(context: GroupContext) -> Crossing | None:
         return None
     value = context.operands.evaluate(output.producer, domain_variables(output.shape))
     found = _crossing_load(value, output.shape, output.layout.innermost)
-    return None if found is None else Crossing(value, found[1], found[0])
+    return None if found is None else TransposedLoad(value, found[1], found[0])
 
 
-def build(context: GroupContext, crossing: Crossing) -> Built:
+def build(context: GroupContext, transposed: TransposedLoad) -> Built:
     """Return the tiled kernel of a map group."""
     output = context.group.output
     shape, written_along = output.shape, output.layout.innermost
-    value, load, read_along = crossing.value, crossing.load, crossing.read_along
+    value, load, read_along = transposed.value, transposed.load, transposed.read_along
     names = {written_along: "along_write", read_along: "along_read"}
     others = [axis for axis in output.layout.order if axis not in names]
     rest = ix.product([shape[axis] for axis in others])

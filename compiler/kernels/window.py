@@ -50,7 +50,7 @@ class WindowConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class Axis:
+class WindowAxis:
     """A spatial axis as the template sees it: names of its coordinates, and constants."""
 
     output: str  #: coordinate of the window
@@ -206,10 +206,10 @@ def _lanes(context: GroupContext, order: list[int]) -> int:
     return LANES if context.operands.vectorizes(context.operands.read(operand, coordinates)) else 1
 
 
-def _axes(attributes: PoolAttributes) -> tuple[Axis, ...]:
+def _axes(attributes: PoolAttributes) -> tuple[WindowAxis, ...]:
     count = len(attributes.kernel)
     return tuple(
-        Axis(
+        WindowAxis(
             f"output_{i}",
             f"input_{i}",
             f"size_{i}",

@@ -13,7 +13,7 @@ from dataclasses import replace
 from ...runtime.plan.codec import digest
 from ...runtime.plan.facts import PlanFacts
 from ...runtime.plan.notes import MemoryNotes, PlanNotes
-from ...runtime.plan.plan import DeviceStep, KernelCall, Plan, Symbol
+from ...runtime.plan.plan import ComputePass, KernelCall, Plan, Symbol
 from ..compilation import Compilation
 from ..fusion import Fusion
 from ..ir.graph import Graph, Value
@@ -111,7 +111,7 @@ class Planner:
             kernels=tuple(self._kernels.shaders.values()),
             sources=tuple(self._weights.sources.values()),
             weights=tuple(self._weights.weights.values()),
-            steps=(DeviceStep(calls),),
+            steps=(ComputePass(calls),),
             arenas=tuple(serialise(size) for size in self._buffers.allocation.arenas),
             constants=tuple(outputs.constants),
             aliases=tuple(outputs.aliases),

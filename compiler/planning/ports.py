@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ...runtime.plan.plan import Alias, Constant, Port
+from ...runtime.plan.plan import Constant, OutputAlias, Port
 from ..fusion import Fusion
 from ..ir.graph import Graph, Value
 from ..symbolic.dimensions import serialise
@@ -19,7 +19,7 @@ class Outputs:
 
     ports: list[Port] = field(default_factory=list)
     constants: list[Constant] = field(default_factory=list)
-    aliases: list[Alias] = field(default_factory=list)
+    aliases: list[OutputAlias] = field(default_factory=list)
 
 
 def computed_outputs(graph: Graph, fusion: Fusion) -> dict[Value, str]:
@@ -45,11 +45,11 @@ def output_ports(graph: Graph, computed: Mapping[Value, str], weights: Weights) 
         size = serialise(stored_bytes(value))
         if value in computed:
             if computed[value] != name:
-                result.aliases.append(Alias(name, f"output:{computed[value]}", size))
+                result.aliases.append(OutputAlias(name, f"output:{computed[value]}", size))
         elif value in graph.inputs:
-            result.aliases.append(Alias(name, f"input:{value.name}", size))
+            result.aliases.append(OutputAlias(name, f"input:{value.name}", size))
         elif value.is_constant and (reference := source_of(value)).data is not None:
             result.constants.append(Constant(name, reference))
         else:
-            result.aliases.append(Alias(name, f"weight:{weights.key_of(value)}", size))
+            result.aliases.append(OutputAlias(name, f"weight:{weights.key_of(value)}", size))
     return result

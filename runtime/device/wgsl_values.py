@@ -42,7 +42,9 @@ class Sizes:
     values: dict[str, int] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
     inlined: dict[str, int] = field(default_factory=dict)
-    made: set[str] = field(default_factory=set)  #: values that are no variables: to index one, it is copied to memory
+    immutable: set[str] = field(
+        default_factory=set
+    )  #: values that are no variables: to index one, it is copied to memory
 
 
 @dataclass
@@ -191,7 +193,7 @@ class _Pass:
                 raise TooLargeError(f"calls functions of more than {self._max_inlined:,} tokens in all")
             return at + 2
         frame.current = sizes.values.get(token, _VECTOR_SIZE)
-        if following not in (".", "[") or (following == "[" and token in sizes.made):
+        if following not in (".", "[") or (following == "[" and token in sizes.immutable):
             self._expand(frame.current)
         return at + 1
 
@@ -225,8 +227,8 @@ class _Pass:
             return at
         frame = self._frames[-1]
         if keyword != "var":
-            self._is_settled &= name in self._sizes.made or name not in self._sizes.values
-            self._sizes.made.add(name)
+            self._is_settled &= name in self._sizes.immutable or name not in self._sizes.values
+            self._sizes.immutable.add(name)
         frame.declares, frame.declared, frame.done, frame.current = name, 0, 0, 0
         if self._tokens[at] == ":":
             frame.declared, at = self._type(at + 1)

@@ -42,7 +42,7 @@ KEPT_SYMBOLS = 32
 
 
 @dataclass(slots=True)
-class _Sizes:
+class _RunSizes:
     """Sizes that follow from the values of the symbols."""
 
     symbols: dict[str, int]
@@ -88,7 +88,7 @@ class Executor:
         self._buffers: dict[str, OwnedBuffer] = {}
         self._calls = tuple(plan.calls)
         self._groups = BindGroups(self._binder, self._calls)
-        self._sizes: OrderedDict[tuple[int, ...], _Sizes] = OrderedDict()
+        self._sizes: OrderedDict[tuple[int, ...], _RunSizes] = OrderedDict()
         self._written_symbols: tuple[int, ...] | None = None
         self._output_pool = OutputPool()
         self._attacher = Attacher(
@@ -241,20 +241,20 @@ class Executor:
 
     # Sizes
 
-    def _bind(self, feeds: Mapping[str, Feed]) -> tuple[tuple[int, ...], _Sizes]:
+    def _bind(self, feeds: Mapping[str, Feed]) -> tuple[tuple[int, ...], _RunSizes]:
         if self._closed:
             raise ClosedError("the executor is closed")
         values = bind_symbols(self.plan, feeds)
         return values, self._sizes_of(values)
 
-    def _sizes_of(self, values: tuple[int, ...]) -> _Sizes:
+    def _sizes_of(self, values: tuple[int, ...]) -> _RunSizes:
         found = self._sizes.get(values)
         if found is not None:
             self._sizes.move_to_end(values)
             return found
         plan = self.plan
         symbols = dict(zip((symbol.name for symbol in plan.symbols), values))
-        sizes = _Sizes(
+        sizes = _RunSizes(
             symbols,
             port_sizes(plan.inputs, symbols, self._tensor_cap),
             port_sizes(plan.outputs, symbols, self._tensor_cap),
@@ -267,7 +267,7 @@ class Executor:
 
     # Buffers
 
-    def _allocate_arenas(self, sizes: _Sizes) -> None:
+    def _allocate_arenas(self, sizes: _RunSizes) -> None:
         for index, size in enumerate(sizes.arenas):
             self._allocate(f"arena:{index}", size)
         if self.plan.symbols:
@@ -289,7 +289,7 @@ class Executor:
         buffer = self._buffers[name] = OwnedBuffer(self.device, self._account, size, usage, name)
         return buffer
 
-    def _write(self, attachment: Attachment, values: tuple[int, ...], sizes: _Sizes) -> None:
+    def _write(self, attachment: Attachment, values: tuple[int, ...], sizes: _RunSizes) -> None:
         """Make the plan's own buffers that this run needs, and write what comes from the host."""
         self._allocate_arenas(sizes)
         for port in self.plan.inputs:
@@ -332,7 +332,7 @@ class Executor:
 
     # The submission
 
-    def _submit(self, attachment: Attachment, dispatches: list[Dispatch], sizes: _Sizes) -> PendingRun:
+    def _submit(self, attachment: Attachment, dispatches: list[Dispatch], sizes: _RunSizes) -> PendingRun:
         """Submit input copies, one compute pass, and output copies to tensors and staging memory at once."""
         readbacks, total = self._readbacks(attachment, sizes)
         before = [
@@ -369,7 +369,7 @@ class Executor:
         storage = attachment.spans.get(name)
         return self._resolve(name) if storage is None else (storage.gpu, storage.offset)
 
-    def _readbacks(self, attachment: Attachment, sizes: _Sizes) -> tuple[list[Readback], int]:
+    def _readbacks(self, attachment: Attachment, sizes: _RunSizes) -> tuple[list[Readback], int]:
         """Return the position of each output in the staging buffer, and the bytes that they need in all."""
         readbacks, total = [], 0
         for output in attachment.reads:

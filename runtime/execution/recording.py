@@ -18,7 +18,7 @@ from ..device.forking import is_forked
 from .dispatch import BufferCopy, Dispatch, encode
 
 
-class Commands:
+class EncodedCommands:
     """Encoded commands; ``submit`` must be called at most once."""
 
     def __init__(self, device: Device, recorded: Any, *, is_native: bool) -> None:
@@ -58,7 +58,7 @@ class Recording:
         ]
         return (id(self.dispatches), len(self.before), *copies)
 
-    def encode(self, device: Device, *, use_native: bool) -> Commands:
+    def encode(self, device: Device, *, use_native: bool) -> EncodedCommands:
         with device.guarded("encoding a run"):
             if use_native:
                 recorded = native.record(
@@ -67,7 +67,7 @@ class Recording:
                     [dispatch.raw for dispatch in self.dispatches],
                     [copy.raw for copy in self.after],
                 )
-                return Commands(device, recorded, is_native=True)
+                return EncodedCommands(device, recorded, is_native=True)
             encoder = device.gpu.create_command_encoder()
             for copy in self.before:
                 encoder.copy_buffer_to_buffer(*copy.arguments)
@@ -77,7 +77,7 @@ class Recording:
                 compute_pass.end()
             for copy in self.after:
                 encoder.copy_buffer_to_buffer(*copy.arguments)
-            return Commands(device, encoder.finish(), is_native=False)
+            return EncodedCommands(device, encoder.finish(), is_native=False)
 
 
 class Replay:
@@ -92,7 +92,7 @@ class Replay:
         self._device = device
         self._use_native = use_native
         self._last: tuple[Any, ...] | None = None
-        self._waiting: Commands | None = None
+        self._waiting: EncodedCommands | None = None
         self._held: list[Dispatch] = []  #: so that the list's id is not used again
         self._watched: list[Any] = []
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from ..device.device import Device
 from ..plan.caps import Caps, MemoryAccount
-from ..plan.plan import Binding, DeviceStep, Kernel, KernelCall, Plan, Range
+from ..plan.plan import Binding, ComputePass, Kernel, KernelCall, Plan, Range
 from .executor import Executor
 from .weight_pool import WeightPool
 
@@ -89,7 +89,7 @@ def _plan(size: int, threads: int) -> Plan:
         KernelCall(kernel.key, (Range("arena:0", 0, size), Range("arena:1", 0, size)), grid, (), kernel.template)
         for kernel, grid in zip(kernels, grids)
     )
-    return Plan("roofline", (), (), (), tuple(kernels), (), (), (DeviceStep(calls),), (size, size))
+    return Plan("roofline", (), (), (), tuple(kernels), (), (), (ComputePass(calls),), (size, size))
 
 
 def _kernel(name: str, wgsl: str) -> Kernel:

@@ -37,7 +37,7 @@ ALIGNMENT = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class SafetensorsEntry:
     """A tensor in a file: bytes ``begin`` to ``end`` of the file."""
 
     dtype: str  #: as in :mod:`.dtypes`
@@ -58,7 +58,7 @@ def header(tensors: Iterable[tuple[str, str, tuple[int, ...], int]]) -> bytes:
     return len(text).to_bytes(8, "little") + text
 
 
-def parse(data: memoryview) -> dict[str, Entry]:
+def parse(data: memoryview) -> dict[str, SafetensorsEntry]:
     """Return the tensors of a file.
 
     Raises :class:`ValueError` unless their ranges tile the data in order.
@@ -76,7 +76,7 @@ def parse(data: memoryview) -> dict[str, Entry]:
         raise ValueError("its header is not an object")
     table.pop("__metadata__", None)
     start = 8 + length
-    entries: dict[str, Entry] = {}
+    entries: dict[str, SafetensorsEntry] = {}
     position = 0
     for name, item in table.items():
         entries[name] = entry = _entry(name, item, start)
@@ -88,7 +88,7 @@ def parse(data: memoryview) -> dict[str, Entry]:
     return entries
 
 
-def _entry(name: str, item: Any, start: int) -> Entry:
+def _entry(name: str, item: Any, start: int) -> SafetensorsEntry:
     if not isinstance(item, Mapping) or item.get("dtype") not in DTYPE_NAMES:
         raise ValueError(f"'{name}' has no known type")
     shape, offsets = item.get("shape"), item.get("data_offsets")
@@ -98,4 +98,4 @@ def _entry(name: str, item: Any, start: int) -> Entry:
     assert isinstance(shape, list) and isinstance(offsets, list)
     if len(offsets) != 2 or offsets[1] - offsets[0] != math.prod(shape) * _ITEM_BYTES.get(item["dtype"], 1):
         raise ValueError(f"the range of '{name}' does not fit its shape")
-    return Entry(DTYPE_NAMES[item["dtype"]], tuple(shape), start + offsets[0], start + offsets[1])
+    return SafetensorsEntry(DTYPE_NAMES[item["dtype"]], tuple(shape), start + offsets[0], start + offsets[1])

@@ -132,7 +132,7 @@ class Constant:
 
 
 @dataclass(frozen=True, slots=True)
-class Alias:
+class OutputAlias:
     """An output that is the same tensor as an input, another output, or a weight: copied, not computed in a run."""
 
     output: str
@@ -141,17 +141,12 @@ class Alias:
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceStep:
+class ComputePass:
     """Calls that run on the device, in order, as one compute pass."""
 
     kind: ClassVar[str] = "device"
 
     calls: tuple[KernelCall, ...]
-
-
-#: One step of a plan.  Every kind of step is a record with a ``kind`` of its own; readers refuse kinds that they do not
-#: know, so further kinds join here as a union.
-Step = DeviceStep
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,10 +179,11 @@ class Plan:
     kernels: tuple[Kernel, ...]
     sources: tuple[SourceRef, ...]
     weights: tuple[Weight, ...]
-    steps: tuple[Step, ...]
+    #: each kind of step is a record with a ``kind`` of its own; readers refuse kinds that they do not know
+    steps: tuple[ComputePass, ...]
     arenas: tuple[DimExpr, ...]  #: bytes of each arena
     constants: tuple[Constant, ...] = ()
-    aliases: tuple[Alias, ...] = ()
+    aliases: tuple[OutputAlias, ...] = ()
     facts: PlanFacts = field(default_factory=PlanFacts)
     notes: PlanNotes = field(default_factory=PlanNotes)
 

@@ -15,11 +15,11 @@ from ..version import __version__
 from . import cache, check, compile, devices, inspect, profile, repro, run, serve, tune, verify
 from .common import refused_by_system
 from .terminal import echo, print_log
-from .usage import INTERRUPTED, Commands
+from .usage import INTERRUPTED, CommandGroup
 
 app = typer.Typer(
     name="shaderloom",
-    cls=Commands,
+    cls=CommandGroup,
     help="Compile ONNX models to fused WGSL compute shaders, run them on a GPU, and look at what was compiled.",
     epilog="Run 'shaderloom COMMAND --help' for examples.",
     no_args_is_help=True,

@@ -19,7 +19,7 @@ UsageError: Any = typer.BadParameter.__mro__[1]
 INTERRUPTED = 130
 
 
-class Commands(TyperGroup):
+class CommandGroup(TyperGroup):
     """A group that terminates the process itself in every case."""
 
     def main(

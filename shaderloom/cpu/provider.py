@@ -20,7 +20,7 @@ from ..runtime.plan.errors import ClosedError, ModelError, UnsupportedError
 if TYPE_CHECKING:
     import onnx
 
-    from .segment import CpuSegment, OnnxRuntime, Reference
+    from .segment import CpuSegment, OnnxRuntime, ReferenceEvaluator
 
 
 class CpuEngine:
@@ -36,7 +36,7 @@ class CpuEngine:
         self._path = path
         self._data = data
         self.options = dict(options or {})
-        self._runner: OnnxRuntime | Reference | CpuSegment | None = None
+        self._runner: OnnxRuntime | ReferenceEvaluator | CpuSegment | None = None
         self._lock = threading.Lock()
         self._closed = False
 
@@ -81,7 +81,7 @@ class CpuEngine:
         self._closed = True
         self._runner = None
 
-    def _open(self) -> OnnxRuntime | Reference | CpuSegment:
+    def _open(self) -> OnnxRuntime | ReferenceEvaluator | CpuSegment:
         with self._lock:
             if self._closed:
                 raise ClosedError("the session is closed")
@@ -89,7 +89,7 @@ class CpuEngine:
                 self._runner = self._load()
             return self._runner
 
-    def _load(self) -> OnnxRuntime | Reference | CpuSegment:
+    def _load(self) -> OnnxRuntime | ReferenceEvaluator | CpuSegment:
         from .segment import OnnxRuntime, first_line
 
         packages = providers.cpu_packages()
@@ -105,11 +105,11 @@ class CpuEngine:
             raise UnsupportedError(f"the cpu provider cannot load the model: {reason}; onnx is not installed")
         return self._node_by_node()
 
-    def _reference(self, reasons: list[str]) -> Reference:
-        from .segment import Reference, first_line
+    def _reference(self, reasons: list[str]) -> ReferenceEvaluator:
+        from .segment import ReferenceEvaluator, first_line
 
         try:
-            return Reference(self._proto(payloads=True))
+            return ReferenceEvaluator(self._proto(payloads=True))
         except Exception as error:
             reasons.append(f"onnx.reference: {first_line(error)}")
         raise UnsupportedError(f"the cpu provider cannot load the model: {'; '.join(reasons)}")

@@ -127,7 +127,7 @@ class CpuSegment:
             return _OneByOne(self.source, self._options)
         return self.reference(model, reasons)
 
-    def reference(self, model: onnx.ModelProto, reasons: list[str]) -> Reference:
+    def reference(self, model: onnx.ModelProto, reasons: list[str]) -> ReferenceEvaluator:
         """Load a model in onnx's reference evaluator; ``reasons`` says why no other package runs it.  Raises
         :class:`UnsupportedError`.
         """
@@ -135,7 +135,7 @@ class CpuSegment:
             reasons.append("onnx is not installed")
         else:
             try:
-                return Reference(model, len(self.source.nodes))
+                return ReferenceEvaluator(model, len(self.source.nodes))
             except Exception as error:
                 reasons.append(f"onnx.reference: {first_line(error)}")
         raise UnsupportedError(f"the cpu provider cannot load the model: {'; '.join(reasons)}")
@@ -223,7 +223,7 @@ class OnnxRuntime:
             raise InputError(f"onnxruntime refused the run: {first_line(error)}") from error
 
 
-class Reference:
+class ReferenceEvaluator:
     """onnx's reference evaluator: every operator of the standard, slowly."""
 
     name = "onnx.reference"

@@ -26,7 +26,7 @@ from ..runtime.execution.executor import Executor
 from ..runtime.execution.weight_pool import WeightPool
 from ..runtime.plan.dimension import evaluate
 from ..runtime.plan.errors import InputError, LimitError
-from ..runtime.plan.plan import DeviceStep, Plan, Port, uniform_values
+from ..runtime.plan.plan import ComputePass, Plan, Port, uniform_values
 from .report.annotate import annotated, comments, plain, tensor_text
 
 #: Largest size in bytes of a script's operands: it must fit into a bug report
@@ -324,6 +324,6 @@ def _recording(plan: Plan, number: int) -> Plan:
         plan,
         key="",
         kernels=(*plan.kernels, copy_kernel()),
-        steps=(DeviceStep(calls),),
+        steps=(ComputePass(calls),),
         outputs=(*plan.outputs, *outputs),
     )

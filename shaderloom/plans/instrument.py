@@ -16,7 +16,7 @@ import numpy as np
 from ..runtime.plan.dimension import evaluate
 from ..runtime.plan.dtypes import BY_NAME, interface_dtype
 from ..runtime.plan.facts import TensorFacts
-from ..runtime.plan.plan import Binding, DeviceStep, Kernel, KernelCall, Plan, Port, Range
+from ..runtime.plan.plan import Binding, ComputePass, Kernel, KernelCall, Plan, Port, Range
 
 if TYPE_CHECKING:
     from ..runtime.device.device import Device
@@ -115,7 +115,7 @@ def observed(plan: Plan, calls: Sequence[int]) -> Plan:
         plan,
         key="",
         kernels=(*plan.kernels, _COPY_KERNEL),
-        steps=(DeviceStep(tuple(listed)),),
+        steps=(ComputePass(tuple(listed)),),
         outputs=(*plan.outputs, *outputs),
     )
 

@@ -14,7 +14,7 @@ import onnx
 from shaderloom.runtime.plan.facts import NodePlacement, PlanFacts
 from shaderloom.runtime.plan.plan import (
     Binding,
-    DeviceStep,
+    ComputePass,
     Kernel,
     KernelCall,
     Plan,
@@ -105,7 +105,7 @@ def two_step_plan(count: int = 100, weights: int = 10, key: str = "two-step") ->
         sources=(bias,),
         weights=(weight,),
         steps=(
-            DeviceStep(
+            ComputePass(
                 (
                     KernelCall(
                         first.key,
@@ -139,7 +139,7 @@ def dynamic_plan(low: int = 0, high: int = 1000) -> Plan:
         kernels=(doubling,),
         sources=(),
         weights=(),
-        steps=(DeviceStep((KernelCall(doubling.key, ranges, grid, label="double"),)),),
+        steps=(ComputePass((KernelCall(doubling.key, ranges, grid, label="double"),)),),
         arenas=(),
     )
 

@@ -17,7 +17,7 @@ from shaderloom.runtime.execution.executor import Executor
 from shaderloom.runtime.execution.weight_pool import WeightPool
 from shaderloom.runtime.memory.source_files import SourceFiles
 from shaderloom.runtime.plan.caps import Caps, MemoryAccount
-from shaderloom.runtime.plan.plan import Binding, DeviceStep, Kernel, Plan, Range
+from shaderloom.runtime.plan.plan import Binding, ComputePass, Kernel, Plan, Range
 
 from .running import Feeds
 
@@ -84,7 +84,7 @@ def count_outside(device: Device, plan: Plan, model: onnx.ModelProto, feeds: Fee
     report = Range(f"arena:{len(plan.arenas)}", 0, 16)
     calls = tuple(replace(call, kernel=kernels[call.kernel].key, ranges=(*call.ranges, report)) for call in plan.calls)
     changed = replace(
-        plan, kernels=(*plan.kernels, *kernels.values()), steps=(DeviceStep(calls),), arenas=(*plan.arenas, 16)
+        plan, kernels=(*plan.kernels, *kernels.values()), steps=(ComputePass(calls),), arenas=(*plan.arenas, 16)
     )
     pool = WeightPool(device, SourceFiles(None, model.SerializeToString(), {}), MemoryAccount(Caps().device_memory))
     try:

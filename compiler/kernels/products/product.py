@@ -99,7 +99,7 @@ class ProductFamily(KernelFamily):
         return build_product(context, self.product(context))
 
 
-class Hooks:
+class ProductHooks:
     """The hooks of a product; ``k_lanes`` is 4 when A is loaded four elements along k at a time."""
 
     def __init__(self, context: GroupContext, product: Product) -> None:
@@ -200,7 +200,7 @@ class Hooks:
 
 def build_product(context: GroupContext, product: Product) -> Built:
     """Build the kernel of a product with the template that suits its sizes and the device."""
-    hooks = Hooks(context, product)
+    hooks = ProductHooks(context, product)
     if not hooks.is_vectorizable:
         return build_elements(context, product.k, product.terms, product.flops)
     tiles = gemm_tiles.ranked(product.problem, context.target)
@@ -219,7 +219,7 @@ def build_product(context: GroupContext, product: Product) -> Built:
 
 
 def _draft(
-    hooks: Hooks, template: str, tile: gemm_tiles.Tile, grid: tuple[Dim, Dim], *loads: Hook, **fields: Any
+    hooks: ProductHooks, template: str, tile: gemm_tiles.Tile, grid: tuple[Dim, Dim], *loads: Hook, **fields: Any
 ) -> Draft:
     """Return what all templates have in common; ``grid`` are workgroups along columns and rows."""
     product = hooks.product
@@ -237,7 +237,7 @@ def _draft(
     )
 
 
-def _register(hooks: Hooks, tile: gemm_tiles.RegisterTile) -> Draft:
+def _register(hooks: ProductHooks, tile: gemm_tiles.RegisterTile) -> Draft:
     product = hooks.product
     across, down = ix.ceildiv(hooks.vectors, tile.columns), ix.ceildiv(product.m, tile.rows)
     return _draft(
@@ -253,7 +253,7 @@ def _register(hooks: Hooks, tile: gemm_tiles.RegisterTile) -> Draft:
     )
 
 
-def _subgroup(hooks: Hooks, tile: gemm_tiles.SubgroupTile) -> Draft:
+def _subgroup(hooks: ProductHooks, tile: gemm_tiles.SubgroupTile) -> Draft:
     product = hooks.product
     rows = tile.rows * tile.subgroup
     return _draft(
@@ -267,7 +267,7 @@ def _subgroup(hooks: Hooks, tile: gemm_tiles.SubgroupTile) -> Draft:
     )
 
 
-def _shared(hooks: Hooks, tile: gemm_tiles.SharedTile) -> Draft:
+def _shared(hooks: ProductHooks, tile: gemm_tiles.SharedTile) -> Draft:
     product = hooks.product
     return _draft(
         hooks,
@@ -292,7 +292,7 @@ def _shared(hooks: Hooks, tile: gemm_tiles.SharedTile) -> Draft:
 _SPLIT_UNROLL = (4, 2, 1)
 
 
-def _split(hooks: Hooks, tile: gemm_tiles.SplitTile) -> Draft:
+def _split(hooks: ProductHooks, tile: gemm_tiles.SplitTile) -> Draft:
     product = hooks.product
     return _draft(
         hooks,

@@ -12,7 +12,7 @@ from ...ir.graph import Node, Value
 from ...symbolic import polynomial as ix
 from ..registry import Builder
 from .nodes import in_type
-from .resize_positions import Axis, positions
+from .resize_positions import ResizedAxis, positions
 
 
 def _linear(distance: np.ndarray, _: float) -> np.ndarray:
@@ -29,7 +29,7 @@ def _cubic(distance: np.ndarray, a: float) -> np.ndarray:
 _FILTERS = {"linear": (_linear, 1.0), "cubic": (_cubic, 2.0)}
 
 
-def filter_matrix(node: Node, axis: Axis) -> np.ndarray:
+def filter_matrix(node: Node, axis: ResizedAxis) -> np.ndarray:
     """Return the matrix [after, before] of the weight of each input element in each element of the result.
 
     Beyond the border the outermost element is repeated, or with ``exclude_outside`` has no weight.
@@ -49,7 +49,7 @@ def filter_matrix(node: Node, axis: Axis) -> np.ndarray:
     return matrix.astype(np.float32)
 
 
-def resample(builder: Builder, node: Node, value: Value, axes: dict[int, Axis]) -> Value:
+def resample(builder: Builder, node: Node, value: Value, axes: dict[int, ResizedAxis]) -> Value:
     """Resize ``value`` along ``axes``, computed in f32."""
     dtype, result = value.dtype, in_type(builder, value, FLOAT32)
     for at, axis in axes.items():

@@ -24,7 +24,7 @@ _NUMERATOR_LIMIT = 1 << 30  #: of positions: they are signed 32-bit integers, wi
 
 
 @dataclass(frozen=True, slots=True)
-class Axis:
+class ResizedAxis:
     """One resized axis: sizes before and after, output pixels per input pixel, and the region of interest."""
 
     before: Dim
@@ -34,7 +34,7 @@ class Axis:
     roi: tuple[float, float]
 
 
-def _scale_fraction(axis: Axis) -> tuple[Dim, Dim]:
+def _scale_fraction(axis: ResizedAxis) -> tuple[Dim, Dim]:
     """Return output pixels per input pixel as a fraction; symbolic when the sizes are."""
     if axis.scale is None or axis.from_sizes:
         quotient = ix.divide(axis.after, axis.before)
@@ -48,7 +48,7 @@ def _scale_fraction(axis: Axis) -> tuple[Dim, Dim]:
     return fraction.numerator, fraction.denominator
 
 
-def _short_fraction(axis: Axis) -> Fraction:
+def _short_fraction(axis: ResizedAxis) -> Fraction:
     """Return the scale as a fraction whose positions fit into 32 bits."""
     assert axis.scale is not None
     largest = max(ix.bounds(axis.before)[1], ix.bounds(axis.after)[1], 1)
@@ -59,7 +59,7 @@ def _bound_fraction(bound: float) -> Fraction:
     return Fraction(bound).limit_denominator(1 << 12)
 
 
-def is_rational(mode: str, axis: Axis) -> bool:
+def is_rational(mode: str, axis: ResizedAxis) -> bool:
     """Return whether the fraction of :func:`rational_map` equals the float32 numbers of the model."""
     if mode == "tf_crop_and_resize":
         return all(np.float32(float(_bound_fraction(bound))) == np.float32(bound) for bound in axis.roi)
@@ -68,7 +68,7 @@ def is_rational(mode: str, axis: Axis) -> bool:
     return bool(np.float32(float(_short_fraction(axis))) == np.float32(axis.scale))
 
 
-def real_map(mode: str, axis: Axis) -> RealMap:
+def real_map(mode: str, axis: ResizedAxis) -> RealMap:
     """Return the map from output coordinates to source positions, for any scale and region.
 
     Raise :class:`~.polynomial.Undecidable` where it needs the concrete size of a declared dimension.
@@ -101,7 +101,7 @@ def _number(size: Dim) -> int:
     return int(size)
 
 
-def rational_map(mode: str, axis: Axis) -> RationalMap:
+def rational_map(mode: str, axis: ResizedAxis) -> RationalMap:
     """Return the map from output coordinates to source positions, by ONNX's formula for each mode."""
     before, after = axis.before, axis.after
     if checks.is_size(after, 1) and mode in ("align_corners", "pytorch_half_pixel"):
@@ -125,7 +125,7 @@ def rational_map(mode: str, axis: Axis) -> RationalMap:
     return RationalMap(step, half_pixel, double)
 
 
-def _cropped_map(axis: Axis) -> RationalMap:
+def _cropped_map(axis: ResizedAxis) -> RationalMap:
     """Return the map of tf_crop_and_resize.
 
     ``roi`` is in parts of the distance between the outermost pixels.
@@ -142,7 +142,7 @@ def _cropped_map(axis: Axis) -> RationalMap:
     )
 
 
-def fits(axis_map: RationalMap, axis: Axis) -> bool:
+def fits(axis_map: RationalMap, axis: ResizedAxis) -> bool:
     """Return whether positions, and twice them, stay within 32 bits."""
     last = max(ix.bounds(axis.after)[1] - 1, 0)
     parts = [ix.bounds(part) for part in (axis_map.multiplier, axis_map.offset, axis_map.divisor)]
@@ -150,7 +150,7 @@ def fits(axis_map: RationalMap, axis: Axis) -> bool:
     return 2 * (multiplier * last + offset + divisor) < _NUMERATOR_LIMIT
 
 
-def positions(mode: str, axis: Axis) -> np.ndarray:
+def positions(mode: str, axis: ResizedAxis) -> np.ndarray:
     """Return the source positions of all output coordinates in float32, as onnxruntime does; sizes are numbers."""
     f = np.float32
     at = np.arange(ix.number(axis.after), dtype=f)
@@ -202,7 +202,7 @@ def rounded_real(nearest_mode: str, exact: RealMap, shrinks: bool) -> RealMap:
     return dataclasses.replace(exact, whole=exact.whole + math.floor(offset), offset=offset - math.floor(offset))
 
 
-def nearest_table(mode: str, nearest_mode: str, axis: Axis) -> np.ndarray:
+def nearest_table(mode: str, nearest_mode: str, axis: ResizedAxis) -> np.ndarray:
     """Return the element that onnxruntime takes for each output coordinate."""
     position = positions(mode, axis)
     floor = np.floor(position)
@@ -218,7 +218,7 @@ def nearest_table(mode: str, nearest_mode: str, axis: Axis) -> np.ndarray:
     return np.clip(floor.astype(np.int64) + up, 0, ix.number(axis.before) - 1)
 
 
-def evaluate_map(axis_map: RationalMap, axis: Axis) -> np.ndarray:
+def evaluate_map(axis_map: RationalMap, axis: ResizedAxis) -> np.ndarray:
     """Evaluate the element of each output coordinate; sizes must be numbers."""
     multiplier, offset, divisor = map(ix.number, (axis_map.multiplier, axis_map.offset, axis_map.divisor))
     at = np.arange(ix.number(axis.after), dtype=np.int64)

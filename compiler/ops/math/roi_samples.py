@@ -19,7 +19,7 @@ from .reductions import reduce
 from .roi_axes import RoiAxisSamplesAttributes
 
 #: Gives the parameters of an axis, of the rows or of the columns
-Axis = Callable[[bool], RoiAxisSamplesAttributes]
+ResizedAxis = Callable[[bool], RoiAxisSamplesAttributes]
 
 
 def _axis(builder: Builder, regions: Value, parameters: RoiAxisSamplesAttributes, kind: str) -> Value:
@@ -36,7 +36,7 @@ def _with_axes(builder: Builder, value: Value, *axes: int) -> Value:
     return builder.op("Unsqueeze", value, builder.constant(np.array(axes, np.int64)))
 
 
-def adaptive_mean(builder: Builder, value: Value, regions: Value, axis: Axis) -> Value:
+def adaptive_mean(builder: Builder, value: Value, regions: Value, axis: ResizedAxis) -> Value:
     """Average the samples of each region.
 
     Image of each region [R, C, H, W] in f32, and regions -> [R, C, rows, columns].
@@ -48,7 +48,7 @@ def adaptive_mean(builder: Builder, value: Value, regions: Value, axis: Axis) ->
     return builder.op("MatMul", rows, narrow)
 
 
-def adaptive_largest(builder: Builder, value: Value, regions: Value, axis: Axis) -> Value:
+def adaptive_largest(builder: Builder, value: Value, regions: Value, axis: ResizedAxis) -> Value:
     """Take the largest of the weighted neighbours of all samples of each region; a sample outside gives 0.
 
     Image of each region [R, C, H, W] in f32, and regions -> [R, C, rows, columns].

@@ -101,7 +101,7 @@ def _packed(node: Node) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class _Sizes:
+class _AttentionSizes:
     batch: Dim
     queries: Dim
     keys: Dim
@@ -115,7 +115,7 @@ def _is_buffer(node: Node) -> bool:
     return node.optional(8) is not None
 
 
-def _multi_head_sizes(node: Node) -> _Sizes:
+def _multi_head_sizes(node: Node) -> _AttentionSizes:
     heads = node.attributes.num_heads
     query, key, value = node.operand(0), node.optional(1), node.optional(2)
     past = node.optional(6)
@@ -124,7 +124,7 @@ def _multi_head_sizes(node: Node) -> _Sizes:
         raise UnsupportedError("MultiHeadAttention with cache_indirection (input 9)", origin=node.origin)
     if _packed(node) == 3:
         batch, queries, _, _, size = query.shape
-        return _Sizes(batch, queries, queries, 0, size, size)
+        return _AttentionSizes(batch, queries, queries, 0, size, size)
     checks.require(query.rank == 3, node, f"the query has rank {query.rank}")
     batch, queries, hidden = query.shape
     size = ix.floordiv(hidden, heads)
@@ -133,16 +133,18 @@ def _multi_head_sizes(node: Node) -> _Sizes:
         fits = past is not None and key is not None and key.rank == 3 and value is not None
         checks.require(fits, node, "past_sequence_length needs a past, key and value")
         assert value is not None
-        return _Sizes(batch, queries, before, before, size, ix.floordiv(value.shape[2], heads))
+        return _AttentionSizes(batch, queries, before, before, size, ix.floordiv(value.shape[2], heads))
     if _packed(node) == 2:
         assert key is not None
-        return _Sizes(batch, queries, ix.add(key.shape[1], before), before, size, size)
+        return _AttentionSizes(batch, queries, ix.add(key.shape[1], before), before, size, size)
     if key is None or value is None:
         raise UnsupportedError("MultiHeadAttention without key and value is not supported", origin=node.origin)
     checks.require(key.rank == value.rank and key.rank in (3, 4), node, f"key of rank {key.rank}")
     if key.rank == 4:  # heads: keys of another sequence, computed before
-        return _Sizes(batch, queries, ix.add(key.shape[2], before), before, size, value.shape[3])
-    return _Sizes(batch, queries, ix.add(key.shape[1], before), before, size, ix.floordiv(value.shape[2], heads))
+        return _AttentionSizes(batch, queries, ix.add(key.shape[2], before), before, size, value.shape[3])
+    return _AttentionSizes(
+        batch, queries, ix.add(key.shape[1], before), before, size, ix.floordiv(value.shape[2], heads)
+    )
 
 
 def _infer_multi_head(node: Node) -> Inferred:
@@ -238,7 +240,7 @@ register(
 
 
 @dataclass(frozen=True, slots=True)
-class AttentionAttributes:
+class PackedAttentionAttributes:
     num_heads: int
     do_rotary: int = 0
     mask_filter_value: float = -10000.0
@@ -345,7 +347,7 @@ register(
     name="Attention",
     domain="com.microsoft",
     infer=_infer_attention,
-    attributes=AttentionAttributes,
+    attributes=PackedAttentionAttributes,
     expand=_expand_attention,
     types=(FLOATS, FLOATS, FLOATS, _INT32, FLOATS, FLOATS, _INT32),
 )

@@ -55,7 +55,7 @@ class GroupQueryAttentionAttributes:
 
 
 @dataclass(frozen=True, slots=True)
-class _Sizes:
+class _GroupedSizes:
     batch: Dim
     queries: Dim
     size: Dim
@@ -79,7 +79,7 @@ class _Sizes:
             return None
 
 
-def _sizes(node: Node) -> _Sizes:
+def _sizes(node: Node) -> _GroupedSizes:
     attributes: GroupQueryAttentionAttributes = node.attributes
     query, key, past = node.operand(0), node.optional(1), node.optional(3)
     heads, shared = attributes.num_heads, attributes.kv_num_heads
@@ -91,7 +91,7 @@ def _sizes(node: Node) -> _Sizes:
     total = checks.static_dims(node, 6, "total_sequence_length")[0]
     before: Dim = 0 if past is None else past.shape[2]
     # a cache that is longer than what is valid is one of fixed size: it stays as long as it is
-    return _Sizes(batch, queries, ix.floordiv(hidden, count), before, total, ix.maximum(total, before))
+    return _GroupedSizes(batch, queries, ix.floordiv(hidden, count), before, total, ix.maximum(total, before))
 
 
 def _infer(node: Node) -> Inferred:
@@ -127,7 +127,7 @@ def _projections(builder: Builder, node: Node, size: Dim) -> list[Value]:
     return result
 
 
-def _positions(builder: Builder, node: Node, valid: Value, sizes: _Sizes) -> Value:
+def _positions(builder: Builder, node: Node, valid: Value, sizes: _GroupedSizes) -> Value:
     """Build the positions [batch, queries] of the new tokens.
 
     Of the explicit positions of a prompt only the first is used, for all tokens.
@@ -147,7 +147,7 @@ def _positions(builder: Builder, node: Node, valid: Value, sizes: _Sizes) -> Val
     return builder.op("Where", _is_prompt(builder, sizes), positions, builder.op("Cast", given, to=INT32.onnx))
 
 
-def _is_prompt(builder: Builder, sizes: _Sizes) -> Value:
+def _is_prompt(builder: Builder, sizes: _GroupedSizes) -> Value:
     """Return a boolean scalar of the run: whether the new tokens are the whole of the longest sequence."""
     return builder.op("Equal", integer(builder, sizes.total), integer(builder, sizes.queries))
 
@@ -225,7 +225,7 @@ def _padded_bias(builder: Builder, node: Node, bias: Value, keys: Dim) -> Value:
     return builder.op("Pad", bias, builder.constant(pads), builder.scalar(0.0, bias))
 
 
-def _shown(builder: Builder, node: Node, attended: Attended, mask: Value, sizes: _Sizes) -> Value:
+def _shown(builder: Builder, node: Node, attended: Attended, mask: Value, sizes: _GroupedSizes) -> Value:
     """Build the output ``output_qk``: scores or weights of the keys of the longest sequence, 0 for masked keys."""
     shown = attended.weights
     if node.attributes.qk_output == 1:

@@ -67,7 +67,7 @@ for _op in ("Add", "Mul"):
 
 
 @dataclass(frozen=True, slots=True)
-class LeakyReluAttributes:
+class QLinearLeakyReluAttributes:
     alpha: float = 0.01
 
 
@@ -95,7 +95,7 @@ register(
     name="QLinearLeakyRelu",
     domain="com.microsoft",
     infer=_infer_unary,
-    attributes=LeakyReluAttributes,
+    attributes=QLinearLeakyReluAttributes,
     expand=_expand_leaky_relu,
     types=(*_TRIPLE, _FLOAT32, BYTES),
 )
@@ -170,7 +170,7 @@ register(
 
 
 @dataclass(frozen=True, slots=True)
-class ConcatAttributes:
+class QLinearConcatAttributes:
     axis: int
 
 
@@ -207,6 +207,6 @@ register(
     name="QLinearConcat",
     domain="com.microsoft",
     infer=_infer_concat,
-    attributes=ConcatAttributes,
+    attributes=QLinearConcatAttributes,
     expand=_expand_concat,
 )

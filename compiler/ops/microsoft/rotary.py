@@ -18,7 +18,7 @@ from ..registry import Builder, Indices, Inferred, register
 
 
 @dataclass(frozen=True, slots=True)
-class RotaryEmbeddingAttributes:
+class RotaryAttributes:
     """``is_packed_batching`` changes nothing while the input has its three axes; ``scale`` is read by no runtime."""
 
     interleaved: int = 0
@@ -38,7 +38,7 @@ def _infer_rotary(node: Node) -> Inferred:
 
 def _head_count(node: Node) -> int:
     """Return ``num_heads``, or the number of heads of twice the caches' width in the input."""
-    attributes: RotaryEmbeddingAttributes = node.attributes
+    attributes: RotaryAttributes = node.attributes
     if attributes.num_heads:
         return attributes.num_heads
     width = ix.multiply(node.operand(2).shape[1], 2)
@@ -47,7 +47,7 @@ def _head_count(node: Node) -> int:
 
 def _expand_rotary(builder: Builder, node: Node) -> Sequence[Value]:
     """Rotate heads; positions are one for each token, or that of the first token of every sequence."""
-    attributes: RotaryEmbeddingAttributes = node.attributes
+    attributes: RotaryAttributes = node.attributes
     value, positions = node.operand(0), node.operand(1)
     heads = value if value.rank == 4 else split_heads(builder, value, _head_count(node))
     batch, _, sequence, size = heads.shape
@@ -71,7 +71,7 @@ register(
     name="RotaryEmbedding",
     domain="com.microsoft",
     infer=_infer_rotary,
-    attributes=RotaryEmbeddingAttributes,
+    attributes=RotaryAttributes,
     expand=_expand_rotary,
     indices=(Indices(1, lambda node: [node.operand(2).shape[0]], wraps=False),),
     types=(FLOATS, INDICES, FLOATS, FLOATS),

@@ -91,7 +91,7 @@ def _infer(node: Node) -> Inferred:
 
 @dataclass(frozen=True, slots=True)
 class DiagonalAttributes:
-    """Axis ``i`` of the operand is read at the coordinate of axis ``axes[i]`` of the result."""
+    """ResizedAxis ``i`` of the operand is read at the coordinate of axis ``axes[i]`` of the result."""
 
     axes: tuple[int, ...]
 

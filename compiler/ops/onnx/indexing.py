@@ -45,7 +45,7 @@ def _check_indices(node: Node) -> Value:
 
 
 @dataclass(frozen=True, slots=True)
-class AxisAttributes:
+class GatherAttributes:
     axis: int = 0
 
 
@@ -85,7 +85,7 @@ def _fold_gather(node: Node, data: np.ndarray, indices: np.ndarray) -> np.ndarra
 
 register(
     name="Gather",
-    attributes=AxisAttributes,
+    attributes=GatherAttributes,
     infer=_infer_gather,
     gather=_read_gathered,
     indices=(Indices(1, _gathered_sizes),),
@@ -119,7 +119,7 @@ def _fold_gather_elements(node: Node, data: np.ndarray, indices: np.ndarray) -> 
 
 register(
     name="GatherElements",
-    attributes=AxisAttributes,
+    attributes=GatherAttributes,
     infer=_infer_gather_elements,
     gather=_read_gathered_elements,
     indices=(Indices(1, _gathered_sizes),),

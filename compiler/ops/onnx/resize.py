@@ -21,7 +21,7 @@ from .. import checks
 from ..math.axis_maps import AxisMap, RealMap
 from ..math.resize_antialias import resample
 from ..math.resize_positions import (
-    Axis,
+    ResizedAxis,
     evaluate_map,
     fits,
     is_rational,
@@ -74,7 +74,7 @@ def _known_floats(node: Node, position: int) -> list[float] | None:
     ] or None
 
 
-def resized_axes(node: Node) -> dict[int, Axis]:
+def resized_axes(node: Node) -> dict[int, ResizedAxis]:
     """Return the axes that the node resizes; all others do not change."""
     attributes: ResizeAttributes = node.attributes
     shape = node.operand(0).shape
@@ -91,7 +91,7 @@ def resized_axes(node: Node) -> dict[int, Axis]:
         checks.require(len(scales) == len(order), node, f"{len(scales)} scales for {len(order)} axes")
         checks.require(all(scale > 0 for scale in scales), node, "a scale of Resize is not positive")
         return {
-            axis: Axis(shape[axis], _scaled(node, shape[axis], scale), scale, False, roi)
+            axis: ResizedAxis(shape[axis], _scaled(node, shape[axis], scale), scale, False, roi)
             for axis, scale, roi in zip(order, scales, rois)
         }
     sizes = checks.static_dims(node, 3, "sizes of Resize (or scales)")
@@ -99,7 +99,7 @@ def resized_axes(node: Node) -> dict[int, Axis]:
     before = [shape[axis] for axis in order]
     if attributes.keep_aspect_ratio_policy == "stretch":
         return {
-            axis: Axis(old, new, _ratio(node, old, new), True, roi)
+            axis: ResizedAxis(old, new, _ratio(node, old, new), True, roi)
             for axis, old, new, roi in zip(order, before, sizes, rois)
         }
     return _keep_aspect_ratio(node, order, before, sizes, rois)
@@ -136,7 +136,7 @@ def _ratio(node: Node, before: Dim, after: Dim) -> float | None:
 
 def _keep_aspect_ratio(
     node: Node, order: Sequence[int], before: Sequence[Dim], sizes: Sequence[Dim], rois: Sequence[tuple[float, float]]
-) -> dict[int, Axis]:
+) -> dict[int, ResizedAxis]:
     policy = node.attributes.keep_aspect_ratio_policy
     checks.require_choice(node, "keep_aspect_ratio_policy", ("stretch", "not_larger", "not_smaller"))
     old = [checks.concrete(node, size, "a size") for size in before]
@@ -145,7 +145,7 @@ def _keep_aspect_ratio(
     pick = min if policy == "not_larger" else max
     scale = float(pick(np.float32(target) / np.float32(size) for size, target in zip(old, new)))
     return {
-        axis: Axis(size, math.floor(np.float32(scale) * np.float32(size) + 0.5), scale, False, roi)
+        axis: ResizedAxis(size, math.floor(np.float32(scale) * np.float32(size) + 0.5), scale, False, roi)
         for axis, size, roi in zip(order, old, rois)
     }
 
@@ -174,7 +174,7 @@ def _infer_resize(node: Node) -> Inferred:
 # -- lowering --------------------------------------------------------------------------------------------------------
 
 
-def _is_identity(mode: str, axis: Axis) -> bool:
+def _is_identity(mode: str, axis: ResizedAxis) -> bool:
     """Return whether resizing copies an axis: the size does not change, and a crop is the whole axis.
 
     Rounding has no influence.
@@ -183,7 +183,7 @@ def _is_identity(mode: str, axis: Axis) -> bool:
     return same and (mode != "tf_crop_and_resize" or axis.roi == (0.0, 1.0))
 
 
-def _inside(node: Node, axis: Axis) -> tuple[int, int] | None:
+def _inside(node: Node, axis: ResizedAxis) -> tuple[int, int] | None:
     """Return the range of output coordinates whose position is in the input: positions are monotonic."""
     if node.attributes.coordinate_transformation_mode != "tf_crop_and_resize":
         return None
@@ -231,7 +231,7 @@ def _expand_resize(builder: Builder, node: Node) -> Sequence[Value]:
     return [sampled]
 
 
-def _nearest_map(builder: Builder, node: Node, value: Value, at: int, axis: Axis) -> tuple[AxisMap, Value]:
+def _nearest_map(builder: Builder, node: Node, value: Value, at: int, axis: ResizedAxis) -> tuple[AxisMap, Value]:
     """Return an exact integer map to the nearest element; where none matches the table, Gather by the table."""
     attributes: ResizeAttributes = node.attributes
     shrinks = axis.scale is not None and axis.scale < 1
@@ -247,13 +247,13 @@ def _nearest_map(builder: Builder, node: Node, value: Value, at: int, axis: Axis
     return None, builder.op("Gather", value, builder.constant(table), axis=at)
 
 
-def _interpolation_map(node: Node, axis: Axis) -> AxisMap:
+def _interpolation_map(node: Node, axis: ResizedAxis) -> AxisMap:
     mode = node.attributes.coordinate_transformation_mode
     axis_map = rational_map(mode, axis)
     return axis_map if is_rational(mode, axis) and fits(axis_map, axis) else _real_map(node, axis)
 
 
-def _real_map(node: Node, axis: Axis) -> RealMap:
+def _real_map(node: Node, axis: ResizedAxis) -> RealMap:
     try:
         return real_map(node.attributes.coordinate_transformation_mode, axis)
     except ix.Undecidable as error:

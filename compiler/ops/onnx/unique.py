@@ -30,7 +30,7 @@ _FLAT = np.array([-1])
 
 
 @dataclass(frozen=True, slots=True)
-class AxisAttributes:
+class UniqueSlicesAttributes:
     """``axis`` None: the elements of the flattened tensor."""
 
     axis: int | None = None
@@ -71,7 +71,7 @@ def _expand_order(builder: Builder, node: Node) -> Sequence[Value]:
 register(
     name="SortedSlices",
     domain="loom",
-    attributes=AxisAttributes,
+    attributes=UniqueSlicesAttributes,
     infer=lambda node: [(INT32, (_count(node),))],
     expand=_expand_order,
     types=(checks.ANY,),
@@ -103,7 +103,7 @@ def _expand_starts(builder: Builder, node: Node) -> Sequence[Value]:
 register(
     name="DistinctSlices",
     domain="loom",
-    attributes=AxisAttributes,
+    attributes=UniqueSlicesAttributes,
     infer=lambda node: [(BOOL, (_count(node),))],
     expand=_expand_starts,
     types=(checks.ANY, frozenset({"int32"})),

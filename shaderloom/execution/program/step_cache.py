@@ -18,7 +18,7 @@ NextStep = tuple[Step, State]
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class CachedStep:
     """A step, the state after it, and the bytes of elements in its key."""
 
     step: NextStep
@@ -35,7 +35,7 @@ class StepCache:
         self._plans = plans
         self._most = plans * STEPS
         self._key_bytes = key_bytes
-        self._entries: OrderedDict[tuple[State, Any], Entry] = OrderedDict()
+        self._entries: OrderedDict[tuple[State, Any], CachedStep] = OrderedDict()
         self._count = 0  #: of plans
         self._held = 0  #: bytes in keys
         self.evicted = 0  #: evicted plans
@@ -57,7 +57,7 @@ class StepCache:
 
     def keep(self, state: State, key: Any, step: NextStep) -> None:
         """Store a new step and evict older ones until all limits hold."""
-        entry = Entry(step, sum(_element_bytes(part) for part in key))
+        entry = CachedStep(step, sum(_element_bytes(part) for part in key))
         self._entries[state, key] = entry
         self._held += entry.bytes
         self._count += isinstance(step[0], PlanStep)

@@ -158,7 +158,7 @@ def tiled(monkeypatch):
     """Kernels of map groups go through the tile where it applies, whatever the device."""
 
     def build_tiled(context: GroupContext):
-        crossing = transpose.find_crossing(context)
+        crossing = transpose.find_transposed_load(context)
         return build(context) if crossing is None else transpose.build(context, crossing)
 
     monkeypatch.setattr(support, "build", build_tiled)

@@ -25,7 +25,7 @@ from shaderloom.compiler.target import target_of
 from shaderloom.runtime.plan.device_profile import WEB, DeviceProfile
 from shaderloom.runtime.plan.dimension import evaluate
 from shaderloom.runtime.plan.errors import NotKnownError
-from shaderloom.runtime.plan.plan import Binding, DeviceStep, Kernel, KernelCall, Plan, Range
+from shaderloom.runtime.plan.plan import Binding, ComputePass, Kernel, KernelCall, Plan, Range
 
 from ...fuzz.drawing.graphs import RandomGraph, random_graphs
 from ...support.effort import quick_first
@@ -312,7 +312,7 @@ def poisoned(plan: Plan) -> Plan:
         calls.append(call)
         for use in dead.get(number, ()):
             calls.append(KernelCall(kernel.key, (Range(use.arena, use.start, use.end - use.start),), (256, 1, 1)))
-    return replace(plan, kernels=(*plan.kernels, kernel), steps=(DeviceStep(tuple(calls)),))
+    return replace(plan, kernels=(*plan.kernels, kernel), steps=(ComputePass(tuple(calls)),))
 
 
 def small_network():
@@ -381,6 +381,6 @@ def test_poison_is_seen(device) -> None:
     extra = KernelCall("poison", (Range(first.arena, first.start, first.end - first.start),), (256, 1, 1))
     calls = broken.calls
     position = next(index for index, call in enumerate(calls) if call is plan.calls[first.call]) + 1
-    broken = replace(broken, steps=(DeviceStep((*calls[:position], extra, *calls[position:])),))
+    broken = replace(broken, steps=(ComputePass((*calls[:position], extra, *calls[position:])),))
     (after,) = run_plan(device, broken, model, feeds)
     assert not np.array_equal(before, after)

@@ -32,7 +32,7 @@ from shaderloom.runtime.execution.requirements import check_limits, requirements
 from shaderloom.runtime.memory import safetensors
 from shaderloom.runtime.plan.device_profile import WEB, WEB_LIMITS
 from shaderloom.runtime.plan.errors import InputError, InternalError, LimitError, ModelError
-from shaderloom.runtime.plan.plan import DeviceStep, Plan, Range, SourceRef, Weight
+from shaderloom.runtime.plan.plan import ComputePass, Plan, Range, SourceRef, Weight
 
 from ...support.bundles import files_of, product_bundle, small_bundle, small_model
 from ...support.patience import PATIENCE
@@ -117,7 +117,7 @@ def test_large_weights_are_split_over_files(tmp_path):
 def _with_weights(plan: Plan, keys: list[str]) -> Plan:
     call = plan.calls[0]
     ranges = (call.ranges[0], Range(f"weight:{keys[0]}", 0, 48), call.ranges[2])
-    step = DeviceStep((replace(call, ranges=ranges), plan.calls[1]))
+    step = ComputePass((replace(call, ranges=ranges), plan.calls[1]))
     weights = tuple(Weight(key, 48, (), ()) for key in keys[:1])
     return replace(plan, key="ab" * 32, sources=(), weights=weights, steps=(step,), kernels=plan.kernels[:2])
 

@@ -25,7 +25,7 @@ from shaderloom.runtime.plan.errors import (
     LimitError,
     ModelError,
 )
-from shaderloom.runtime.plan.plan import Alias, Constant, DeviceStep, KernelCall, Plan, Port, Range, SourceRef
+from shaderloom.runtime.plan.plan import ComputePass, Constant, KernelCall, OutputAlias, Plan, Port, Range, SourceRef
 
 from ...support.plans import DOUBLE, dynamic_plan, kernel, span, two_step_plan
 
@@ -135,7 +135,7 @@ def test_every_width_survives_the_border(device, dtype, count):
         (copy,),
         (),
         (),
-        (DeviceStep((call,)),),
+        (ComputePass((call,)),),
         (),
     )
     values = np.random.default_rng(0).integers(0, 2 if dtype == "bool" else 100, count).astype(dtype)
@@ -158,7 +158,11 @@ def test_constants_and_aliases_need_no_kernel(device, x):
             Port("y3", "float32", (100,)),
         ),
         constants=(Constant("c", seven),),
-        aliases=(Alias("x2", "input:x", 400), Alias("y2", "output:y3", 400), Alias("y3", "output:y", 400)),
+        aliases=(
+            OutputAlias("x2", "input:x", 400),
+            OutputAlias("y2", "output:y3", 400),
+            OutputAlias("y3", "output:y", 400),
+        ),
     )
     with Executor(device, plan, make_pool(device)) as executor:
         result = executor.run({"x": x})
@@ -207,7 +211,7 @@ def test_reading_and_writing_one_buffer_is_a_device_error(device, x):
     plan = two_step_plan()
     first, second = plan.calls
     clash = dataclasses.replace(second, ranges=(span("arena:0", 100), span("arena:0", 100, 512)))
-    plan = dataclasses.replace(plan, steps=(DeviceStep((first, clash)),), arenas=(1024,))
+    plan = dataclasses.replace(plan, steps=(ComputePass((first, clash)),), arenas=(1024,))
     with Executor(device, plan, make_pool(device)) as executor, pytest.raises(DeviceError, match="encoding a run"):
         executor.run({"x": x})
 
@@ -217,7 +221,7 @@ def test_ranges_outside_their_buffer_never_reach_wgpu(device, bad, x):
     plan = two_step_plan()
     first, second = plan.calls
     wrong = dataclasses.replace(second, ranges=(second.ranges[0], bad))
-    plan = dataclasses.replace(plan, steps=(DeviceStep((first, wrong)),))
+    plan = dataclasses.replace(plan, steps=(ComputePass((first, wrong)),))
     with Executor(device, plan, make_pool(device)) as executor, pytest.raises(InternalError):
         executor.run({"x": x})
 
@@ -347,7 +351,7 @@ def test_plans_survive_json():
     full = dataclasses.replace(
         two_step_plan(),
         constants=(Constant("c", SourceRef("k", None, 0, 3, "uint8", (3,), b"\0\xff\x01")),),
-        aliases=(Alias("a", "input:x", ["*", "n", 4]),),
+        aliases=(OutputAlias("a", "input:x", ["*", "n", 4]),),
         kernels=(dataclasses.replace(two_step_plan().kernels[0], config=(("tile", (8, 8)), ("vec", True))),),
     )
     assert Plan.from_json(json.loads(json.dumps(full.to_json()))) == full
