@@ -18,6 +18,7 @@ from typing import Union
 
 from ...runtime.plan.dtypes import BY_NAME
 from ...runtime.plan.errors import InternalError
+from ..ir.dataflow import post_order
 from ..symbolic import expr as ex
 from ..symbolic import polynomial as ix
 from ..symbolic.expr import Expr
@@ -176,21 +177,8 @@ class Emitter(Writer):
     @staticmethod
     def _postorder(value: Expr, done: Mapping[Expr, object]) -> list[Expr]:
         """Return the nodes to compute, arguments first; guarded values are not entered."""
-        order: list[Expr] = []
-        seen: set[Expr] = set()
-        stack = [(value, False)]
-        while stack:
-            node, ready = stack.pop()
-            if ready:
-                order.append(node)
-                continue
-            if node in seen or node in done:
-                continue
-            seen.add(node)
-            stack.append((node, True))
-            if node.op != "guard":
-                stack.extend((argument, False) for argument in reversed(node.args))
-        return order
+        left = post_order([value], lambda node: () if node.op == "guard" or node in done else node.args)
+        return [node for node in left if node not in done]
 
     @contextmanager
     def scope(self, opening: str) -> Iterator[None]:

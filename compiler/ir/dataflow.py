@@ -1,8 +1,8 @@
-"""Traversals of directed graphs: post-order and reachability, without recursion and in a deterministic order."""
+"""Traversals of directed graphs: pre-order, post-order, reachability; without recursion, in a deterministic order."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import TypeVar
 
 from .graph import Value
@@ -30,16 +30,24 @@ def post_order(roots: Iterable[Item], successors: Callable[[Item], Iterable[Item
     return order
 
 
+def preorder(roots: Iterable[Item], successors: Callable[[Item], Iterable[Item]]) -> Iterator[Item]:
+    """Yield what ``roots`` lead to, themselves included, depth first, each item once and before its successors.
+
+    Successors are asked for only when a further item is.
+    """
+    seen: set[Item] = set()
+    stack = list(roots)[::-1]
+    while stack:
+        item = stack.pop()
+        if item not in seen:
+            seen.add(item)
+            yield item
+            stack.extend(reversed(list(successors(item))))
+
+
 def reachable(roots: Iterable[Item], successors: Callable[[Item], Iterable[Item]]) -> set[Item]:
     """Return what ``roots`` lead to, themselves included."""
-    found: set[Item] = set()
-    pending = list(roots)
-    while pending:
-        item = pending.pop()
-        if item not in found:
-            found.add(item)
-            pending.extend(successors(item))
-    return found
+    return set(preorder(roots, successors))
 
 
 def operands(value: Value) -> list[Value]:

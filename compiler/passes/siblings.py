@@ -15,6 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..compilation import Compilation
+from ..ir.dataflow import operands, preorder
 from ..ir.graph import Graph, Node, Value
 from ..ir.origins import merge_origins
 from ..ops.registry import registry
@@ -108,27 +109,19 @@ def _refusal(members: list[_Sibling], facts: Facts) -> str | None:
 
 def _weight_reason(weight: Value, facts: Facts) -> str | None:
     """Return why a weight must remain unchanged, or None."""
-    pending = [weight]
-    while pending:
-        value = pending.pop()
+    for value in preorder([weight], operands):
         large = ix.bounds(value.elements)[1] > facts.limits.fold_elements
         if large and not facts.single_use(value):
             return "a weight is needed elsewhere too"
-        if value.producer is not None:
-            pending += [operand for operand in value.producer.inputs if operand is not None]
     return None
 
 
 def _is_narrow(weight: Value) -> bool:
     """Return whether a weight is computed from constants of fewer bits."""
-    pending = [weight]
-    while pending:
-        value = pending.pop()
-        if value.dtype.bits < weight.dtype.bits and ix.bounds(value.elements) == ix.bounds(weight.elements):
-            return True
-        if value.producer is not None:
-            pending += [operand for operand in value.producer.inputs if operand is not None]
-    return False
+    return any(
+        value.dtype.bits < weight.dtype.bits and ix.bounds(value.elements) == ix.bounds(weight.elements)
+        for value in preorder([weight], operands)
+    )
 
 
 def _meet(members: list[_Sibling]) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 
 from ...runtime.plan.facts import CallFacts, StoredLayout, TensorFacts, TensorKind
 from ...runtime.plan.notes import CallNotes
+from ..ir.dataflow import operands, preorder
 from ..ir.graph import Node, Value
 from ..ir.layout import Layout
 from ..kernels.draft import Built
@@ -69,16 +70,8 @@ class CallRecorder:
 
 def _source_name(value: Value) -> str:
     """Return the first named constant that a transformed weight is made from, in brackets; "" if there is none."""
-    seen: set[Value] = set()
-    pending = [value]
-    while pending:
-        current = pending.pop()
-        if current.is_constant and current.name:
-            return f"({current.name})"
-        if current.producer is not None and current not in seen:
-            seen.add(current)
-            pending.extend(reversed([operand for operand in current.producer.inputs if operand is not None]))
-    return ""
+    sources = preorder([value], operands)
+    return next((f"({source.name})" for source in sources if source.is_constant and source.name), "")
 
 
 def stored_layout(layout: Layout) -> StoredLayout:

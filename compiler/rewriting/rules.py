@@ -23,6 +23,7 @@ from typing import Any
 
 from ...runtime.plan.errors import InternalError, ShaderloomError
 from ..compilation import Compilation
+from ..ir.dataflow import operands, post_order
 from ..ir.graph import Graph, Node, Value
 from ..ir.origins import merge_origins
 from ..options import DEFAULT_LIMITS, Limits
@@ -81,23 +82,16 @@ class Facts:
 
         Rewrites preserve meaning, so an answer stays valid.
         """
-        pending = [value]
-        while pending:
-            current = pending[-1]
-            if current in self._constant:
-                pending.pop()
+        decided = self._constant
+        for current in post_order([value], lambda found: () if found in decided else operands(found)):
+            if current in decided:
                 continue
             if current.producer is None:
-                self._constant[current] = current.is_constant
-                continue
-            operands = [operand for operand in current.producer.inputs if operand is not None]
-            unknown = [operand for operand in operands if operand not in self._constant]
-            if unknown:
-                pending.extend(unknown)
+                decided[current] = current.is_constant
             else:
-                known = bool(operands) and all(self._constant[operand] for operand in operands)
-                self._constant[current] = known and is_static(current.producer)
-        return self._constant[value]
+                read = operands(current)
+                decided[current] = bool(read) and all(map(decided.get, read)) and is_static(current.producer)
+        return decided[value]
 
     def replaced(self, old: Value, new: Value) -> None:
         if id(old) in self._outputs:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..compiler.frontend.topology import names_read
+from ..compiler.ir.dataflow import post_order, reachable
 from ..plans.instrument import Observation, observe
 from ..runtime.plan.dtypes import FLOAT16_LARGEST
 from .comparison import Difference, compare, not_finite
@@ -105,17 +106,14 @@ class Diagnostician:
         """Return the backward slice of calls from a wrong tensor to the last correct ones, in execution order."""
         facts = self.plan.facts
         writers = facts.writers()
-        found: set[int] = set()
-        pending = [call]
-        while pending:
-            number = pending.pop()
-            if number in found:
-                continue
-            found.add(number)
-            for operand in facts.calls[number].reads:
-                if operand in writers and self.check.onnx_tensor(facts.tensors[operand]) not in self.good:
-                    pending.append(writers[operand])
-        return sorted(found)
+
+        def suspects(number: int) -> list[int]:
+            reads = (operand for operand in facts.calls[number].reads if operand in writers)
+            return [
+                writers[operand] for operand in reads if self.check.onnx_tensor(facts.tensors[operand]) not in self.good
+            ]
+
+        return sorted(reachable([call], suspects))
 
     # -- the range of float16 ---------------------------------------------------------------------------------------
 
@@ -402,19 +400,10 @@ def _depths(nodes: Sequence[Any]) -> dict[Any, int]:
     """Return the length of the longest dependency chain among ``nodes`` that ends at each node."""
     depths: dict[Any, int] = {}
     inside = set(nodes)
-    for start in nodes:
-        stack = [start]
-        while stack:
-            node = stack[-1]
-            needed = [
-                value.producer
-                for value in node.inputs
-                if value is not None and value.producer in inside and value.producer not in depths
-            ]
-            if needed:
-                stack.extend(needed)
-                continue
-            stack.pop()
-            producers = [value.producer for value in node.inputs if value is not None and value.producer in inside]
-            depths[node] = 1 + max((depths[producer] for producer in producers), default=0)
+
+    def before(node: Any) -> list[Any]:
+        return [value.producer for value in node.inputs if value is not None and value.producer in inside]
+
+    for node in post_order(nodes, before):
+        depths[node] = 1 + max((depths[producer] for producer in before(node)), default=0)
     return depths

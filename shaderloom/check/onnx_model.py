@@ -5,7 +5,7 @@ Functions are inlined as in the compiler, so that positions of nodes and paths o
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,6 +16,7 @@ import onnx
 from ..compiler.frontend.load import without_functions
 from ..compiler.frontend.schemas import read_opsets
 from ..compiler.frontend.topology import names_read
+from ..compiler.ir.dataflow import reachable
 from ..model.model_file import check_is_file
 from ..runtime.plan.errors import ModelError, Origin
 from .graph_instance import GraphInstance
@@ -183,14 +184,12 @@ class OnnxModel:
 
     def ancestors(self, names: Collection[str]) -> set[int]:
         """Return the main-graph nodes in the backward slice of these tensors."""
-        nodes, found = self.proto.graph.node, set()
-        pending = list(names)
-        while pending:
-            index = self.producers.get(pending.pop())
-            if index is not None and index not in found:
-                found.add(index)
-                pending.extend(names_read(nodes[index]))
-        return found
+        nodes, producers = self.proto.graph.node, self.producers
+
+        def makers(names: Iterable[str]) -> list[int]:
+            return [producers[name] for name in names if name in producers]
+
+        return reachable(makers(names), lambda index: makers(names_read(nodes[index])))
 
     def descendants(self, nodes: Collection[int]) -> set[str]:
         """Return the main-graph tensors in the forward slice of these nodes, their outputs included."""
@@ -198,14 +197,12 @@ class OnnxModel:
         for index, node in enumerate(self.proto.graph.node):
             for name in names_read(node):
                 readers.setdefault(name, []).append(index)
-        found: set[str] = set()
-        pending = list(nodes)
-        while pending:
-            for name in self.proto.graph.node[pending.pop()].output:
-                if name and name not in found:
-                    found.add(name)
-                    pending.extend(readers.get(name, ()))
-        return found
+
+        def made(index: int) -> list[str]:
+            return [name for name in self.proto.graph.node[index].output if name]
+
+        first = [name for index in nodes for name in made(index)]
+        return reachable(first, lambda name: [output for index in readers.get(name, ()) for output in made(index)])
 
 
 def _nested(outer: OnnxGraph, index: int, node: onnx.NodeProto, attribute: onnx.AttributeProto) -> OnnxGraph:

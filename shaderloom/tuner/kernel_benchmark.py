@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..compiler.codegen.render import render
+from ..compiler.ir.dataflow import operands, preorder
 from ..compiler.ir.graph import Value
 from ..compiler.kernels.draft import Built
 from ..compiler.planning.sizes import stored_bytes
@@ -90,15 +91,10 @@ class KernelBenchmark:
     @staticmethod
     def _is_weight(value: Value) -> bool:
         """Return whether a value depends on constants alone, judged by its 64 nearest producers."""
-        pending, seen = [value], 0
-        while pending and seen < 64:
-            current = pending.pop()
-            seen += 1
-            if current.constant is None:
-                if current.producer is None:
-                    return False
-                pending += [operand for operand in current.producer.inputs if operand is not None]
-        return not pending
+        for seen, current in enumerate(preorder([value], operands)):
+            if seen == 64 or (current.constant is None and current.producer is None):
+                return False
+        return True
 
     def _copies(self, size: int) -> int:
         if self.device.profile.kind == "cpu" or size < 1 << 20:
