@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..model.calibration import Calibration, measure
@@ -17,11 +18,10 @@ from ..runtime.execution.weight_pool import WeightPool
 from ..runtime.memory.tensor import Tensor
 from ..runtime.plan.errors import InputError
 from .resources import DeviceResources
-from .steps import Observer, PlanStep, RunRecord
+from .steps import Observer, PlanStep, RunRecord, host_targets
 
 if TYPE_CHECKING:
     from ..model.model import Model
-    from ..runtime.execution.attachment import Target
 
 
 class RangeObserver(Observer):
@@ -59,17 +59,20 @@ class Calibrator:
 
         In half precision what they do not cover is measured first.
         """
+        compile_plan = partial(
+            self._model.compile, key, shapes, self._resources.device.profile, self._resources.add_kernel
+        )
         if not self.half:
-            return self._model.compile(key, shapes, self._resources.device.profile)
+            return compile_plan()
         start = time.perf_counter()
         if self._calibration.is_new:
             self._record(self.measure_plan(shapes, feeds), assumed=feeds is None)
-        compiled = self._model.compile(key, shapes, self._resources.device.profile)
+        compiled = compile_plan()
         precision = compiled.plan.facts.precision
         assert precision is not None, "the plan is in half precision"
         if not self._calibration.covers(precision.measured):
             self._record(self.measure_plan(shapes, feeds), assumed=feeds is None)
-            compiled = self._model.compile(key, shapes, self._resources.device.profile)
+            compiled = compile_plan()
         return replace(compiled, milliseconds=(time.perf_counter() - start) * 1e3)
 
     def renew(self, measure_run: Callable[[], Mapping[str, float]]) -> bool:
@@ -123,8 +126,7 @@ class Calibrator:
             reference = Program(self._model, self._resources, cpu_options, pool=pool)
             ranges = RangeObserver(pool)
             try:
-                outputs: dict[str, Target] = {port.name: "cpu" for port in self._model.header.outputs}
-                reference.run(feeds, outputs, RunRecord(observer=ranges))
+                reference.run(feeds, host_targets(self._model.header), RunRecord(observer=ranges))
                 if not self.half and not any(plan.facts.declares_halves for plan in reference.plans()):
                     raise nothing_to_calibrate()
             finally:

@@ -10,27 +10,26 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..model.feeds import shape_key
-from ..notices import notify
 from ..plans.placement import Placement, of_plan
 from ..runtime.device.device import Device
 from ..runtime.device.forking import is_forked, refuse_forked_process
 from ..runtime.execution.attachment import Target
 from ..runtime.execution.ports import Feed
 from ..runtime.execution.timing import Profile
-from ..runtime.plan.errors import ClosedError, DeviceLimitError, InputError, ShaderloomError, UnsupportedError
+from ..runtime.plan.errors import ClosedError, DeviceLimitError, UnsupportedError
 from ..runtime.plan.plan import Plan
 from .calibrate import Calibrator, nothing_to_calibrate
 from .loaded_plans import LoadedPlans, Ready
 from .one_plan import OnePlanDecision
 from .overflow import OverflowWatch
-from .plan_source import PlanSource
+from .plan_source import PlanSource, requested_shapes
 from .resources import DeviceResources
-from .steps import Env, Observer, PlanStep, RunRecord
+from .steps import Env, Observer, PlanStep, RunRecord, host_targets
 from .values import RuntimeValue
 
 if TYPE_CHECKING:
@@ -72,7 +71,7 @@ class WgpuEngine:
         if self.model is not None and calibration is not None:
             self._calibrator = Calibrator(self.model, calibration, self.resources)
         self.ran_steps = self._decision.never  #: the latest run takes several steps, or every run does
-        self._watch = OverflowWatch()
+        self.watch = OverflowWatch()
         self._limit = plans
         self._program: Program | None = None
         self._lock = threading.RLock()
@@ -96,13 +95,13 @@ class WgpuEngine:
     def run(self, feeds: Mapping[str, Feed], targets: Mapping[str, Target]) -> dict[str, Any]:
         """Return outputs by name; see :meth:`Executor.run`.
 
-        A run whose outputs are not finite may be repeated; see :meth:`mend`.
+        A run whose outputs are not finite may be repeated; see :meth:`OverflowWatch.mend`.
         """
         refuse_forked_process()  # before a lock that another thread may have held when the process was forked
         results = self._run(feeds, targets)
-        if self.has_halves and self.mend(feeds, targets, results):
+        if self.has_halves and self.watch.mend(self.calibrate, feeds, targets, results):
             results = self._run(feeds, targets)
-            self._watch.settle(self._key_of(feeds), results)
+            self.watch.settle(feeds, results)
         return results
 
     def _run(self, feeds: Mapping[str, Feed], targets: Mapping[str, Target]) -> dict[str, Any]:
@@ -160,10 +159,7 @@ class WgpuEngine:
 
     def observe(self, feeds: Mapping[str, Feed], observer: Observer) -> dict[str, Any]:
         """Run once under ``observer`` and return the outputs, on the host."""
-        return self._record(feeds, self._all_outputs(), RunRecord(observer=observer))
-
-    def _all_outputs(self) -> dict[str, Target]:
-        return {port.name: "cpu" for port in self.source.header.outputs}
+        return self._record(feeds, host_targets(self.source.header), RunRecord(observer=observer))
 
     def _record(self, feeds: Mapping[str, Feed], targets: Mapping[str, Target], record: RunRecord) -> dict[str, Any]:
         """Run the model, in one or several steps, and record what is executed."""
@@ -172,19 +168,13 @@ class WgpuEngine:
         if ready is None:
             return self._run_steps(feeds, targets, record)
         self.ran_steps = False
-        step = PlanStep(ready.executor, dict.fromkeys(targets), self.device, partial(self._recompile, shapes))
+        recompile = partial(_recompile, self.model, self.device, shapes)
+        step = PlanStep(ready.executor, dict.fromkeys(targets), self.device, recompile)
         env: Env = {name: RuntimeValue(feed, "caller") for name, feed in feeds.items()}
         step.run(env, targets, record)
         if record.observer is not None:
             record.observer.after_step(step, {name: env[name] for name in targets}, ())
         return {name: env[name].read() for name in targets}
-
-    def _recompile(self, shapes: Mapping[str, tuple[int, ...]], disabled: Sequence[str]) -> Lowering:
-        """Compile the plan for these shapes with further passes disabled."""
-        from ..compiler.driver import compile_unit
-
-        assert self.model is not None, "plans of a bundle are not made again"
-        return compile_unit(self.model.unit(shapes), self.model.compilation(self.device.profile).without(disabled))
 
     def _shapes_of(self, feeds: Mapping[str, Feed]) -> dict[str, tuple[int, ...]]:
         """Return the shapes that choose a plan; none for a program of several steps, whose feeds may be sequences."""
@@ -237,7 +227,7 @@ class WgpuEngine:
             )
         ready = self.last
         if not self.ran_steps and ready is None:
-            shapes = self.shapes(None)
+            shapes = requested_shapes(self.source, None)
             ready = self._as_one_plan(self.ready, shapes, None)
         if self.ran_steps or ready is None:
             return self.program.placement()
@@ -256,48 +246,17 @@ class WgpuEngine:
             return any(plan.facts.declares_halves for plan in self.program.plans())
         return self.last is not None and self.last.compiled.plan.facts.declares_halves
 
-    def mend(self, feeds: Mapping[str, Feed], targets: Mapping[str, Target], results: Mapping[str, Any]) -> bool:
-        """Calibrate with ``feeds`` if the ``results`` of a run are not finite; return whether to repeat it.
-
-        It is once for outputs of one kind: an output that is infinite in any plan is not looked at again.
-        """
-        key = self._key_of(feeds)
-        if not self._watch.is_suspicious(key, feeds, targets, results):
-            return False
-        try:
-            if self.calibrate(feeds):
-                return True
-        except ShaderloomError as error:
-            notify(f"an output is not finite, and what overflows cannot be measured: {error}", once=f"widen {error}")
-        self._watch.settle(key, results)
-        return False
-
-    def _key_of(self, feeds: Mapping[str, Feed]) -> tuple[Any, ...]:
-        return tuple((name, getattr(feed, "shape", ())) for name, feed in feeds.items())
-
     # -- plans by shape key --------------------------------------------------------------------------------------------
-
-    def shapes(self, shapes: Mapping[str, Sequence[int]] | None) -> dict[str, tuple[int, ...]]:
-        """Return ``shapes``, or for None the declared ones; raise :class:`InputError` if the model does not declare
-        them.
-        """
-        if shapes is None:
-            shapes = self.source.default_shapes()
-        if shapes is None:
-            raise InputError(
-                "the model does not declare all input sizes as numbers", hint="give the shapes of the inputs"
-            )
-        return {name: tuple(shape) for name, shape in shapes.items()}
 
     def select(self, shapes: Mapping[str, Sequence[int]] | None) -> Ready:
         """Return the plan for ``shapes``; for None the one that ran last, or the one for the declared shapes."""
         if shapes is None and self.last is not None:
             return self.last
-        return self.ready(self.shapes(shapes))
+        return self.ready(requested_shapes(self.source, shapes))
 
     def prepare(self, shapes: Mapping[str, Sequence[int]] | None) -> bool:
         """Compile the plan for ``shapes``, or the declared ones; return False for a program of several steps."""
-        return self._as_one_plan(self.ready, self.shapes(shapes), None) is not None
+        return self._as_one_plan(self.ready, requested_shapes(self.source, shapes), None) is not None
 
     def ready(self, shapes: Mapping[str, Sequence[int]], feeds: Mapping[str, Feed] | None = None) -> Ready:
         """Return the plan for these shapes with its executor: the loaded one, or a new one.
@@ -385,3 +344,13 @@ class WgpuEngine:
             program, self._program = self._program, None
         if program is not None:
             program.close()
+
+
+def _recompile(
+    model: Model | None, device: Device, shapes: Mapping[str, tuple[int, ...]], disabled: Collection[str]
+) -> Lowering:
+    """Compile the plan of a model for these shapes with further passes disabled."""
+    from ..compiler.driver import compile_unit
+
+    assert model is not None, "plans of a bundle are not made again"
+    return compile_unit(model.unit(shapes), model.compilation(device.profile).without(disabled))

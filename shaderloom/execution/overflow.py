@@ -5,13 +5,15 @@ Only arrays that a run reads back are looked at, and only of models that have ha
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
+from ..notices import notify
 from ..runtime.execution.attachment import Target
 from ..runtime.memory.tensor import Tensor
+from ..runtime.plan.errors import ShaderloomError
 
 #: Elements that are looked at together: they stay in the processor's cache
 _CHUNK = 1 << 16
@@ -22,6 +24,10 @@ _EXPONENTS = {
     "float32": (np.uint32, 0x7F800000),
     "float64": (np.uint64, 0x7FF0000000000000),
 }
+#: Shapes of the inputs by name
+_Shapes = tuple[tuple[str, tuple[int, ...]], ...]
+#: Names of outputs that are not finite, and whether they hold NaN
+_Kinds = frozenset[tuple[str, bool]]
 #: Kinds of outputs for which a calibration has changed nothing; all are dropped beyond
 _SETTLED = 256
 
@@ -30,16 +36,38 @@ class OverflowWatch:
     """Tells runs that call for a calibration from those whose outputs are infinite by the model's own doing."""
 
     def __init__(self) -> None:
-        self._settled: set[Hashable] = set()
+        self._settled: set[tuple[_Shapes, _Kinds]] = set()
 
-    def settle(self, shapes: Hashable, results: Mapping[str, Any]) -> None:
-        """Ask for no further calibration for outputs like these."""
+    def mend(
+        self,
+        calibrate: Callable[[Mapping[str, Any]], bool],
+        feeds: Mapping[str, Any],
+        targets: Mapping[str, Target],
+        results: Mapping[str, Any],
+    ) -> bool:
+        """Calibrate with ``feeds`` if the ``results`` of a run are not finite; return whether to repeat it.
+
+        ``calibrate`` returns whether plans depend on other magnitudes then.  It is called once for outputs of one kind:
+        an output that is infinite in any plan is not looked at again.
+        """
+        if not self._is_suspicious(feeds, targets, results):
+            return False
+        try:
+            if calibrate(feeds):
+                return True
+        except ShaderloomError as error:
+            notify(f"an output is not finite, and what overflows cannot be measured: {error}", once=f"widen {error}")
+        self.settle(feeds, results)
+        return False
+
+    def settle(self, feeds: Mapping[str, Any], results: Mapping[str, Any]) -> None:
+        """Ask for no further calibration for inputs of these shapes and outputs like these."""
         if len(self._settled) >= _SETTLED:
             self._settled.clear()
-        self._settled.add((shapes, _kinds(results)))
+        self._settled.add((_shapes(feeds), _kinds(results)))
 
-    def is_suspicious(
-        self, shapes: Hashable, feeds: Mapping[str, Any], targets: Mapping[str, Target], results: Mapping[str, Any]
+    def _is_suspicious(
+        self, feeds: Mapping[str, Any], targets: Mapping[str, Target], results: Mapping[str, Any]
     ) -> bool:
         """Return whether outputs are not finite, which no earlier calibration explains, nor an input.
 
@@ -47,14 +75,18 @@ class OverflowWatch:
         be repeated.
         """
         kinds = _kinds(results)
-        if not kinds or (shapes, kinds) in self._settled:
+        if not kinds or (_shapes(feeds), kinds) in self._settled:
             return False
         written = {target._storage.gpu.uid for target in targets.values() if isinstance(target, Tensor)}
         read = {feed._storage.gpu.uid for feed in feeds.values() if isinstance(feed, Tensor)}
         return not written & read and all(map(_is_ordinary, feeds.values()))
 
 
-def _kinds(results: Mapping[str, Any]) -> frozenset[tuple[str, bool]]:
+def _shapes(feeds: Mapping[str, Any]) -> _Shapes:
+    return tuple((name, getattr(feed, "shape", ())) for name, feed in feeds.items())
+
+
+def _kinds(results: Mapping[str, Any]) -> _Kinds:
     """Return the arrays that are not finite: their names, and whether they hold NaN."""
     return frozenset(
         (name, bool(np.isnan(array.astype(np.float32)).any()))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from ..model.compiled import Compiled, Progress
@@ -11,6 +11,7 @@ from ..model.header import ModelHeader
 from ..runtime.execution.weight_pool import ReadSource
 from ..runtime.plan.caps import Caps
 from ..runtime.plan.device_profile import DeviceProfile
+from ..runtime.plan.errors import InputError
 from ..runtime.plan.plan import Kernel
 
 if TYPE_CHECKING:
@@ -61,3 +62,12 @@ class PlanSource(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+def requested_shapes(source: PlanSource, shapes: Mapping[str, Sequence[int]] | None) -> dict[str, tuple[int, ...]]:
+    """Return ``shapes``, or for None those that the model declares; raise :class:`InputError` if it does not."""
+    if shapes is None:
+        shapes = source.default_shapes()
+    if shapes is None:
+        raise InputError("the model does not declare all input sizes as numbers", hint="give the shapes of the inputs")
+    return {name: tuple(shape) for name, shape in shapes.items()}

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from ..model.header import ModelHeader
 from ..runtime.device.device import Device
 from ..runtime.execution.attachment import Target
 from ..runtime.execution.executor import Executor
@@ -73,6 +74,11 @@ class Step(Protocol):
     def run(self, env: Env, targets: Mapping[str, Target], record: RunRecord) -> None: ...
 
     def close(self) -> None: ...
+
+
+def host_targets(header: ModelHeader) -> dict[str, Target]:
+    """Return the host as the location of every output of a model."""
+    return {port.name: "cpu" for port in header.outputs}
 
 
 def read(env: Env, name: str, record: RunRecord) -> Any:
