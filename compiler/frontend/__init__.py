@@ -1,7 +1,7 @@
 """ONNX files -> :class:`ImportedModel`."""
 
 from .load import ModelLike, load_model
-from .model import ImportedBlock, ImportedGraph, ImportedModel, ImportedNode, ImportedPort, ModelMetadata
+from .model import ImportedBlock, ImportedGraph, ImportedModel, ImportedNode, ImportedPort
 
 __all__ = [
     "ImportedBlock",
@@ -10,6 +10,5 @@ __all__ = [
     "ImportedNode",
     "ImportedPort",
     "ModelLike",
-    "ModelMetadata",
     "load_model",
 ]

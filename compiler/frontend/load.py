@@ -11,12 +11,13 @@ from google.protobuf.message import DecodeError, EncodeError  # type: ignore[imp
 
 from ...runtime.plan.caps import DEFAULT_NODES
 from ...runtime.plan.errors import InputError, ModelError
+from ...runtime.plan.model_metadata import ModelMetadata
 from ...runtime.plan.tensor_file import StrippedModel, strip_payloads
 from ..gc_pause import paused_collection
 from ..ir.constants import MappedFile
 from .functions import inline_functions
 from .graphs import GraphImporter
-from .model import ImportedModel, ModelMetadata
+from .model import ImportedModel
 from .schemas import read_opsets
 from .standard_functions import MAX_DEPTH, define_standard_functions
 from .tensors import LoadData, TensorReader
@@ -95,7 +96,7 @@ def _import(
         inputs=tuple(port for port in graph.inputs if port.name not in initialised),
         overridable=tuple(port for port in graph.inputs if port.name in initialised),
         outputs=graph.outputs,
-        metadata=_metadata(proto),
+        metadata=ModelMetadata.of(proto),
         opsets=opsets,
         path=path,
         data=data,
@@ -115,16 +116,3 @@ def without_functions(
             break
         proto = inline_functions(proto, max_nodes)
     return proto
-
-
-def _metadata(proto: onnx.ModelProto) -> ModelMetadata:
-    return ModelMetadata(
-        producer_name=proto.producer_name,
-        producer_version=proto.producer_version,
-        domain=proto.domain,
-        description=proto.doc_string,
-        graph_name=proto.graph.name,
-        graph_description=proto.graph.doc_string,
-        version=proto.model_version,
-        custom_metadata_map={entry.key: entry.value for entry in proto.metadata_props},
-    )

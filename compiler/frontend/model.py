@@ -16,6 +16,7 @@ import onnx
 
 from ...runtime.plan.dtypes import DType
 from ...runtime.plan.errors import Origin, ShaderloomError
+from ...runtime.plan.model_metadata import ModelMetadata
 from ..ir.constants import MappedFile, TensorSource
 from ..ops.registry import OpDef
 
@@ -81,20 +82,6 @@ class ImportedGraph:
     nodes: tuple[ImportedNode, ...]
     #: initializers that no device can hold (strings and other types without storage), as the file has them
     foreign: Mapping[str, onnx.TensorProto | onnx.SparseTensorProto] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class ModelMetadata:
-    """Metadata of the model file."""
-
-    producer_name: str = ""
-    producer_version: str = ""
-    domain: str = ""
-    description: str = ""
-    graph_name: str = ""
-    graph_description: str = ""
-    version: int = 0
-    custom_metadata_map: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

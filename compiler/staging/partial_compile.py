@@ -48,7 +48,7 @@ READABLE = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Operand:
+class StageInput:
     """A value that is there when a stage begins.  ``dtype`` None: the compiler cannot read it (a sequence).
 
     ``static_value`` are its elements if they are compiled in; an array of objects if some are symbolic.
@@ -65,7 +65,7 @@ class Advance:
     """The result of :func:`advance`; ``pending`` are the nodes that wait, in order."""
 
     graph: Graph
-    operands: Mapping[str, Operand]
+    inputs: Mapping[str, StageInput]
     done: list[PendingNode] = field(default_factory=list)
     pending: list[PendingNode] = field(default_factory=list)
     wanted: set[str] = field(default_factory=set)
@@ -105,7 +105,7 @@ Parts = dict[PendingNode, list[PendingNode]]
 def advance(
     name: str,
     nodes: Sequence[PendingNode],
-    operands: Mapping[str, Operand],
+    inputs: Mapping[str, StageInput],
     constants: Mapping[str, TensorSource],
     limits: Limits,
     open_branch: OpenBranch,
@@ -121,14 +121,14 @@ def advance(
     later stage can resolve.
     """
     kept = {} if parts is None else parts
-    return _Advancing(name, operands, constants, limits, open_branch, refused, waiting, kept).run(nodes)
+    return _Advancing(name, inputs, constants, limits, open_branch, refused, waiting, kept).run(nodes)
 
 
 class _Advancing:
     def __init__(
         self,
         name: str,
-        operands: Mapping[str, Operand],
+        inputs: Mapping[str, StageInput],
         constants: Mapping[str, TensorSource],
         limits: Limits,
         open_branch: OpenBranch,
@@ -137,7 +137,7 @@ class _Advancing:
         parts: Parts,
     ) -> None:
         self.parts = parts
-        self.result = Advance(Graph(name), operands)
+        self.result = Advance(Graph(name), inputs)
         self.constants = constants
         self.builder = GraphBuilder(self.result.graph, limits=limits)
         self.specialiser = Specialiser(self.builder)
@@ -145,30 +145,30 @@ class _Advancing:
         self.refused = refused
         self.waiting = waiting
         self.blocked: set[str] = set()
-        for operand_name, operand in operands.items():
-            value = self._operand(operand_name, operand)
+        for input_name, stage_input in inputs.items():
+            value = self._input(input_name, stage_input)
             if value is not None:
-                self.result.values[operand_name] = value
+                self.result.values[input_name] = value
 
-    def _operand(self, name: str, operand: Operand) -> Value | None:
+    def _input(self, name: str, stage_input: StageInput) -> Value | None:
         graph = self.result.graph
-        if operand.dtype is None:
+        if stage_input.dtype is None:
             return None
-        if operand.static_value is not None:
-            if operand.static_value.dtype == object:
-                elements = tuple(operand.static_value.reshape(-1))
+        if stage_input.static_value is not None:
+            if stage_input.static_value.dtype == object:
+                elements = tuple(stage_input.static_value.reshape(-1))
                 return self.builder.op(
                     "Dimensions",
                     domain="loom",
                     elements=elements,
-                    shape=operand.static_value.shape,
-                    dtype=operand.dtype,
+                    shape=stage_input.static_value.shape,
+                    dtype=stage_input.dtype,
                 )
-            value = self.builder.add_constant(name, InlineSource(operand.static_value, operand.dtype))
+            value = self.builder.add_constant(name, InlineSource(stage_input.static_value, stage_input.dtype))
             assert value.constant is not None
             value.static_value = value.constant.read()
             return value
-        value = graph.add_input(name, operand.dtype, operand.shape)
+        value = graph.add_input(name, stage_input.dtype, stage_input.shape)
         if is_empty(value.shape):
             value.static_value = empty_array(value.shape, value.dtype)
         return value
@@ -240,12 +240,12 @@ class _Advancing:
         if item in self.waiting:
             raise NotKnownError("an operand must be known", origin=item.origin)
         for name in item.reads:
-            operand = self.result.operands.get(name)
-            if operand is not None and operand.dtype is None:
+            stage_input = self.result.inputs.get(name)
+            if stage_input is not None and stage_input.dtype is None:
                 raise UnsupportedError(
-                    f"it reads '{name}', {operand.what}, which no device can hold", origin=item.origin
+                    f"it reads '{name}', {stage_input.what}, which no device can hold", origin=item.origin
                 )
-            if name in item.scope.foreign and operand is None:
+            if name in item.scope.foreign and stage_input is None:
                 raise UnsupportedError(f"it reads '{name}', of a type that no device can hold", origin=item.origin)
         inputs = [self._lookup(name) if name else None for name in item.inputs]
         try:
@@ -354,8 +354,8 @@ def survey(model: ImportedModel, shapes: Mapping[str, tuple[int, ...]], limits: 
     left out.
     """
     scope = ProgramScope(model.graph)
-    operands = {port.name: Operand(port.dtype, tuple(shapes[port.name])) for port in model.inputs}
-    found = advance("main", scope.nodes(), operands, scope.constants, limits, branch_nodes, refused={}, waiting=())
+    inputs = {port.name: StageInput(port.dtype, tuple(shapes[port.name])) for port in model.inputs}
+    found = advance("main", scope.nodes(), inputs, scope.constants, limits, branch_nodes, refused={}, waiting=())
     errors = {**found.unknown, **found.refused}
     for item, error in errors.items():
         error.origin = error.origin or item.origin

@@ -12,7 +12,7 @@ from typing import Any
 
 from ..model.compiled import Compiled, Progress, ignore_progress
 from ..model.feeds import ShapeKey
-from ..model.header import HeaderPort, ModelHeader, ModelMetadata
+from ..model.header import HeaderPort, ModelHeader
 from ..runtime.bundle.manifest import Manifest, PlanRecord, PortRecord
 from ..runtime.bundle.reader import Bundle
 from ..runtime.device.device import Device
@@ -20,6 +20,7 @@ from ..runtime.device.opening import open_device
 from ..runtime.plan.caps import Caps
 from ..runtime.plan.device_profile import DeviceProfile
 from ..runtime.plan.errors import DeviceError, InputError, LimitError
+from ..runtime.plan.model_metadata import ModelMetadata
 from ..runtime.plan.plan import Kernel
 from ..session.session import InferenceSession
 

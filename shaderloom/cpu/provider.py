@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from ..api import providers
 from ..model.feeds import override_dimensions
-from ..model.header import HeaderPort, ModelHeader, ModelMetadata
+from ..model.header import HeaderPort, ModelHeader
 from ..plans.placement import Placement
 from ..runtime.plan.dtypes import from_onnx
 from ..runtime.plan.errors import ClosedError, ModelError, UnsupportedError
+from ..runtime.plan.model_metadata import ModelMetadata
 
 if TYPE_CHECKING:
     import onnx
@@ -169,15 +170,7 @@ def read_header(path: Path | None, data: bytes | None) -> ModelHeader:
         inputs=tuple(port for port in ports if port.name not in initialized),
         overridable=tuple(port for port in ports if port.name in initialized),
         outputs=tuple(_port(info) for info in proto.graph.output),
-        metadata=ModelMetadata(
-            proto.producer_name,
-            proto.domain,
-            proto.doc_string,
-            proto.graph.name,
-            proto.graph.doc_string,
-            proto.model_version,
-            {entry.key: entry.value for entry in proto.metadata_props},
-        ),
+        metadata=ModelMetadata.of(proto),
         nodes=len(proto.graph.node),
         files={},
     )

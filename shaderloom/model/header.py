@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..runtime.memory.source_files import FileState
 from ..runtime.plan.dtypes import BY_NAME
+from ..runtime.plan.model_metadata import ModelMetadata
 
 if TYPE_CHECKING:
     from ..compiler.frontend.model import ImportedModel, ImportedPort
@@ -30,19 +31,6 @@ class NodeArg:
     name: str
     type: str
     shape: list[int | str | None]
-
-
-@dataclass(frozen=True)
-class ModelMetadata:
-    """Metadata that the model file declares."""
-
-    producer_name: str = ""
-    domain: str = ""
-    description: str = ""
-    graph_name: str = ""
-    graph_description: str = ""
-    version: int = 0
-    custom_metadata_map: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -81,20 +69,11 @@ class ModelHeader:
 
     @classmethod
     def of(cls, model: ImportedModel) -> ModelHeader:
-        metadata = model.metadata
         return cls(
             inputs=tuple(_port(port) for port in model.inputs),
             overridable=tuple(_port(port) for port in model.overridable),
             outputs=tuple(_port(port) for port in model.outputs),
-            metadata=ModelMetadata(
-                metadata.producer_name,
-                metadata.domain,
-                metadata.description,
-                metadata.graph_name,
-                metadata.graph_description,
-                metadata.version,
-                dict(metadata.custom_metadata_map),
-            ),
+            metadata=model.metadata,
             nodes=model.nodes_in_file,
             files={
                 file.relative: FileState(file.identity.size, file.identity.modified_ns, file.identity.inode)

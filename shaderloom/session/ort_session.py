@@ -11,9 +11,10 @@ import numpy as np
 from ..api.async_run import AsyncRun, AsyncRunner, Callback
 from ..api.binding import IOBinding, OrtValue, as_feed_values
 from ..api.options import RunOptions, SessionOptions
-from ..model.header import ModelHeader, ModelMetadata, NodeArg
+from ..model.header import ModelHeader, NodeArg
 from ..runtime.memory.tensor import Tensor
 from ..runtime.plan.errors import ClosedError
+from ..runtime.plan.model_metadata import ModelMetadata
 
 
 class OrtSession(ABC):

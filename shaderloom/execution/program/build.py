@@ -9,7 +9,7 @@ from typing import Any
 from ...compiler.ir.graph import Value
 from ...compiler.options import DEFAULT_LIMITS
 from ...compiler.staging.control_dependence import deciding_names
-from ...compiler.staging.partial_compile import Advance, Operand, Parts, advance
+from ...compiler.staging.partial_compile import Advance, Parts, StageInput, advance
 from ...compiler.staging.program_graph import PendingNode
 from ...compiler.symbolic.polynomial import Undecidable
 from ...plans.placement import PROVIDERS
@@ -30,9 +30,9 @@ from .host_evaluation import HostEvaluator
 from .loops import LoopStep
 from .refusals import computes, refusal_of
 from .segments import SegmentMaker
-from .size_generalisation import GeneralisedShape, size_operand
+from .size_generalisation import GeneralisedShape, size_stage_input
 from .stage_compiler import StageCompiler
-from .state import Block, State, operand_of, reads_of
+from .state import Block, State, reads_of, stage_input
 from .steps import Alias, CpuStep, Fold, HostAction, HostStep, ReadElements
 
 #: Values with more elements are not compiled in, even if the compiler knows them
@@ -92,7 +92,7 @@ class ProgramBuilder:
                     if step is not None:
                         return step
                 try:
-                    recompute = partial(self._advance_from, state, reached.operands, dict(refused), set(waiting))
+                    recompute = partial(self._advance_from, state, reached.inputs, dict(refused), set(waiting))
                     return self._device_step(state, reached, recompute)
                 except REFUSALS as error:
                     self._sort_out(error, reached, refused, waiting)
@@ -106,20 +106,20 @@ class ProgramBuilder:
         refused: dict[PendingNode, ShaderloomError],
         waiting: set[PendingNode],
     ) -> Advance:
-        operands = {name: operand_of(env[name], name in state.static_names) for name in state.live if name in env}
-        return self._advance_from(state, operands, refused, waiting)
+        inputs = {name: stage_input(env[name], name in state.static_names) for name in state.live if name in env}
+        return self._advance_from(state, inputs, refused, waiting)
 
     def _advance_from(
         self,
         state: State,
-        operands: Mapping[str, Operand],
+        inputs: Mapping[str, StageInput],
         refused: Mapping[PendingNode, ShaderloomError],
         waiting: Collection[PendingNode],
     ) -> Advance:
         return advance(
             state.block.name,
             state.pending,
-            operands,
+            inputs,
             self._scope.constants,
             self._context.limits,
             self._context.open_branch,
@@ -164,12 +164,12 @@ class ProgramBuilder:
 
         Returns None unless it covers what was ``reached`` for the current sizes, and leaves the same nodes pending.
         """
-        operands = {name: general.operand(name, operand) for name, operand in reached.operands.items()}
-        size_inputs = general.size_inputs(operands)
+        inputs = {name: general.stage_input(name, value) for name, value in reached.inputs.items()}
+        size_inputs = general.size_inputs(inputs)
         if size_inputs.keys() & reached.values.keys():
             return None  # the model already uses these names
-        operands.update((name, size_operand(size_input.symbol)) for name, size_input in size_inputs.items())
-        recompute = partial(self._advance_from, state, operands, dict(refused), set(waiting))
+        inputs.update((name, size_stage_input(size_input.symbol)) for name, size_input in size_inputs.items())
+        recompute = partial(self._advance_from, state, inputs, dict(refused), set(waiting))
         try:
             wide = recompute()
             if not _is_same_stage(reached, wide):
@@ -295,7 +295,7 @@ def _is_same_stage(reached: Advance, wide: Advance) -> bool:
     if reached.refused.keys() != wide.refused.keys():
         return False
     read = {name for item in reached.pending for name in reads_of(item)}
-    made = read & reached.values.keys() - reached.operands.keys()
+    made = read & reached.values.keys() - reached.inputs.keys()
     return all(reached.values[name].static_value is None or _is_known(wide.values[name]) for name in made)
 
 

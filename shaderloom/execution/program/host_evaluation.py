@@ -12,7 +12,7 @@ from ...runtime.plan.dtypes import to_border
 from ..steps import Env
 from ..values import RuntimeValue
 from .context import ProgramContext
-from .state import operand_of
+from .state import stage_input
 
 #: Limits of evaluation on the host: elements of a value, and nodes
 FOLDED_ELEMENTS, FOLDED_NODES = 64, 32
@@ -31,7 +31,7 @@ class HostEvaluator:
         result = advance(
             "host",
             nodes,
-            {name: operand_of(env[name], True) for name in reads},
+            {name: stage_input(env[name], True) for name in reads},
             context.scope.constants,
             context.limits,
             context.open_branch,

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from ...compiler.staging.partial_compile import Operand
+from ...compiler.staging.partial_compile import StageInput
 from ...compiler.symbolic import polynomial as ix
 from ...compiler.symbolic.dimensions import dimension
 from ...runtime.plan.dtypes import UINT8
@@ -83,21 +83,21 @@ class GeneralisedShape:
     def _replaced(self, name: str, sizes: Sequence[int]) -> tuple[int | SymbolicSize, ...]:
         return tuple(self.sizes.get((name, position), size) for position, size in enumerate(sizes))
 
-    def operand(self, name: str, operand: Operand) -> Operand:
+    def stage_input(self, name: str, value: StageInput) -> StageInput:
         """Return the value for the compiler, with its open sizes as symbols."""
-        if operand.static_value is None:
-            sizes = tuple(map(ix.number, operand.shape))
-            return replace(operand, shape=tuple(map(_dim, self._replaced(name, sizes))))
-        if not any((name, element) in self.sizes for element in range(min(operand.static_value.size, MOST_ELEMENTS))):
-            return operand
-        elements = np.empty(operand.static_value.size, object)
-        elements[:] = [_dim(size) for size in self._replaced(name, operand.static_value.reshape(-1).tolist())]
-        return replace(operand, static_value=elements.reshape(operand.static_value.shape))
+        if value.static_value is None:
+            sizes = tuple(map(ix.number, value.shape))
+            return replace(value, shape=tuple(map(_dim, self._replaced(name, sizes))))
+        if not any((name, element) in self.sizes for element in range(min(value.static_value.size, MOST_ELEMENTS))):
+            return value
+        elements = np.empty(value.static_value.size, object)
+        elements[:] = [_dim(size) for size in self._replaced(name, value.static_value.reshape(-1).tolist())]
+        return replace(value, static_value=elements.reshape(value.static_value.shape))
 
-    def size_inputs(self, operands: Mapping[str, Operand]) -> dict[str, SizeInput]:
-        """Return inputs, by name, for the symbols that no axis of the operands determines."""
+    def size_inputs(self, inputs: Mapping[str, StageInput]) -> dict[str, SizeInput]:
+        """Return inputs, by name, for the symbols that no axis of the stage inputs determines."""
         exact = {place: size.symbol for place, size in self.sizes.items() if not size.offset}
-        determined = {symbol for (name, _), symbol in exact.items() if operands[name].static_value is None}
+        determined = {symbol for (name, _), symbol in exact.items() if inputs[name].static_value is None}
         return {
             f"rows of {symbol.name}": SizeInput(*place, symbol)
             for place, symbol in exact.items()
@@ -160,9 +160,9 @@ class SizeHistory:
         self.plans = [*self.plans[1 - REMEMBERED :], (_frame(key, self.elements), _sizes(key, self.elements))]
 
 
-def size_operand(symbol: Symbol) -> Operand:
+def size_stage_input(symbol: Symbol) -> StageInput:
     """Return the value of a :class:`SizeInput` for the compiler."""
-    return Operand(UINT8, (dimension(symbol.name, *symbol.range), 0))
+    return StageInput(UINT8, (dimension(symbol.name, *symbol.range), 0))
 
 
 def _dim(size: int | SymbolicSize) -> ix.Dim:

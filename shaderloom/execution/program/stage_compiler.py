@@ -98,12 +98,12 @@ def _entries(
 ) -> dict[str, Any]:
     """Return the cache entries that identify the plan of this stage among all plans of the model."""
     digest = hashlib.sha256()
-    for name, operand in sorted(reached.operands.items()):
-        digest.update(f"{name}\0{operand.dtype}\0{list(operand.shape)}\0".encode())
-        if operand.static_value is not None and operand.static_value.dtype == object:
-            digest.update(f"{operand.static_value.tolist()}".encode())
-        elif operand.static_value is not None:
-            digest.update(np.ascontiguousarray(operand.static_value).tobytes())
+    for name, value in sorted(reached.inputs.items()):
+        digest.update(f"{name}\0{value.dtype}\0{list(value.shape)}\0".encode())
+        if value.static_value is not None and value.static_value.dtype == object:
+            digest.update(f"{value.static_value.tolist()}".encode())
+        elif value.static_value is not None:
+            digest.update(np.ascontiguousarray(value.static_value).tobytes())
     nodes = [[item.scope.prefix, item.origin.index, item.node.op, item.synthetic] for item in reached.done]
     return {
         "block": state.block.name,

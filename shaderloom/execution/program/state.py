@@ -8,7 +8,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from ...compiler.staging.partial_compile import Operand
+from ...compiler.staging.partial_compile import StageInput
 from ...compiler.staging.program_graph import PendingNode
 from ...runtime.plan.dtypes import BY_NAME, DType, from_numpy
 from ...runtime.plan.errors import UnsupportedError
@@ -74,12 +74,12 @@ def file_reads(item: PendingNode) -> list[str]:
     return [name for name in dict.fromkeys((*own, *item.captured)) if name is not None]
 
 
-def operand_of(value: RuntimeValue, static: bool) -> Operand:
+def stage_input(value: RuntimeValue, static: bool) -> StageInput:
     """Return the compiler's view of a value, with its elements if it is ``static``."""
     dtype = value.dtype
     if dtype is None:
-        return Operand(_host_type(value.host), value.shape, what=type_text(value.host))
-    return Operand(dtype, value.shape, value.read() if static else None)
+        return StageInput(_host_type(value.host), value.shape, what=type_text(value.host))
+    return StageInput(dtype, value.shape, value.read() if static else None)
 
 
 def _host_type(value: Any) -> DType | None:

@@ -61,10 +61,10 @@ def test_declared_dimensions_below_one_are_unknown():
 
 def test_metadata():
     proto = _parse(SIMPLE)
-    proto.producer_name, proto.producer_version, proto.doc_string, proto.model_version = "maker", "1.2", "what", 7
+    proto.producer_name, proto.doc_string, proto.model_version = "maker", "what", 7
     proto.metadata_props.add(key="character", value="a\nb")
     metadata = load_model(proto).metadata
-    assert (metadata.producer_name, metadata.producer_version, metadata.description) == ("maker", "1.2", "what")
+    assert (metadata.producer_name, metadata.description) == ("maker", "what")
     assert (metadata.version, metadata.graph_name) == (7, "g")
     assert metadata.custom_metadata_map == {"character": "a\nb"}
 

@@ -8,7 +8,7 @@ import onnx.parser
 from shaderloom.compiler.frontend import load_model
 from shaderloom.compiler.options import Limits
 from shaderloom.compiler.reference.interpreter import run_graph
-from shaderloom.compiler.staging.partial_compile import Advance, Operand, advance
+from shaderloom.compiler.staging.partial_compile import Advance, StageInput, advance
 from shaderloom.compiler.staging.program_graph import ProgramScope, branch_nodes
 from shaderloom.runtime.plan.dtypes import BOOL, FLOAT32, INT64
 
@@ -23,7 +23,7 @@ DOUBLE = """g (float[n] x) => (float[n] y) { d = Cast<to = 11>(x)  a = Add(d, d)
 X = np.linspace(-1, 1, 6, dtype=np.float32)
 
 
-def stage(text: str, **operands: Operand) -> Advance:
+def stage(text: str, **operands: StageInput) -> Advance:
     model = load_model(onnx.parser.parse_model('<ir_version: 8, opset_import: ["" : 18]>' + text).SerializeToString())
     scope = ProgramScope(model.graph)
     return advance("stage", scope.nodes(), operands, scope.constants, Limits(), branch_nodes, refused={}, waiting=())
@@ -34,7 +34,7 @@ def operators(nodes) -> list[str]:
 
 
 def test_a_shape_that_is_computed_is_wanted():
-    reached = stage(RESHAPED, x=Operand(FLOAT32, (6,)), s=Operand(INT64, (2,)))
+    reached = stage(RESHAPED, x=StageInput(FLOAT32, (6,)), s=StageInput(INT64, (2,)))
     assert operators(reached.done) == ["Exp"]
     assert operators(reached.pending) == ["Reshape"]
     assert reached.wanted == {"s"}
@@ -42,7 +42,7 @@ def test_a_shape_that_is_computed_is_wanted():
 
 
 def test_known_elements_finish_the_stage():
-    reached = stage(RESHAPED, x=Operand(FLOAT32, (6,)), s=Operand(INT64, (2,), np.array([2, -1])))
+    reached = stage(RESHAPED, x=StageInput(FLOAT32, (6,)), s=StageInput(INT64, (2,), np.array([2, -1])))
     assert not reached.pending
     graph = reached.finish(["y"])
     assert [value.name for value in graph.inputs] == ["x"], "what is compiled in is no input"
@@ -51,24 +51,24 @@ def test_known_elements_finish_the_stage():
 
 
 def test_a_condition_opens_the_branch_that_is_taken():
-    unknown = stage(BRANCH, x=Operand(FLOAT32, (6,)), c=Operand(BOOL, ()))
+    unknown = stage(BRANCH, x=StageInput(FLOAT32, (6,)), c=StageInput(BOOL, ()))
     assert operators(unknown.pending) == ["If"]
     assert unknown.wanted == {"c"}
     for taken, function in ((True, np.negative), (False, np.abs)):
-        reached = stage(BRANCH, x=Operand(FLOAT32, (6,)), c=Operand(BOOL, (), np.array(taken)))
+        reached = stage(BRANCH, x=StageInput(FLOAT32, (6,)), c=StageInput(BOOL, (), np.array(taken)))
         assert not reached.pending
         (found,) = run_graph(reached.finish(["y"]), {"x": X})
         np.testing.assert_allclose(found, function(np.exp(X.astype(np.float64))), rtol=1e-6)
 
 
 def test_a_loop_with_a_count_of_the_run_is_left_to_the_host():
-    reached = stage(LOOP, x=Operand(FLOAT32, (6,)), k=Operand(INT64, ()), c=Operand(BOOL, ()))
+    reached = stage(LOOP, x=StageInput(FLOAT32, (6,)), k=StageInput(INT64, ()), c=StageInput(BOOL, ()))
     assert operators(reached.loops) == ["Loop"]
     assert not reached.done
 
 
 def test_what_no_device_holds_is_refused_with_its_type():
-    reached = stage(DOUBLE, x=Operand(FLOAT32, (6,)))
+    reached = stage(DOUBLE, x=StageInput(FLOAT32, (6,)))
     ((item, error),) = reached.refused.items()
     assert item.node.op == "Cast"
     assert "float64" in str(error)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import shaderloom
-from shaderloom.compiler.staging.partial_compile import Operand
+from shaderloom.compiler.staging.partial_compile import StageInput
 from shaderloom.compiler.symbolic import polynomial as ix
 from shaderloom.execution.program.size_generalisation import LEAST_HIGH, Key, SizeHistory
 from shaderloom.runtime.plan.dtypes import FLOAT32, INT64
@@ -223,13 +223,13 @@ def test_integers_that_are_compiled_in_are_sizes() -> None:
     assert general_key == general.key(counted(30, -1, a=(7,), b=(31,))) is not None
     assert general.key(counted(30, -1, a=(7,), b=(30,))) is None
     assert general.key(counted(30, -2, a=(7,), b=(31,))) != general_key
-    count = general.operand("n", Operand(INT64, (2,), np.array([12, -1])))
+    count = general.stage_input("n", StageInput(INT64, (2,), np.array([12, -1])))
     assert (
         count.static_value is not None
         and count.static_value[1] == -1
         and ix.bounds(count.static_value[0]) == (2, LEAST_HIGH)
     )
-    axis = general.operand("b", Operand(FLOAT32, (13,)))
+    axis = general.stage_input("b", StageInput(FLOAT32, (13,)))
     assert ix.equal(axis.shape[0], ix.add(count.static_value[0], 1))
     (size_input,) = general.size_inputs({"n": count, "b": axis}).values()
     assert size_input.feed(np.array([30, -1])).shape == (30, 0), "an axis that is one longer does not tell it"
@@ -238,13 +238,13 @@ def test_integers_that_are_compiled_in_are_sizes() -> None:
         both.note(counted(number, a=(number,)), None, False)
     general = both.generalise(counted(12, a=(12,)))
     assert general is not None
-    assert general.size_inputs({"n": Operand(INT64, (1,), np.array([12])), "a": Operand(FLOAT32, (12,))}) == {}
+    assert general.size_inputs({"n": StageInput(INT64, (1,), np.array([12])), "a": StageInput(FLOAT32, (12,))}) == {}
     alone = SizeHistory()
     for number in (5, 9):
         alone.note(counted(number, a=(7,)), None, False)
     general = alone.generalise(counted(12, a=(7,)))
     assert general is not None
-    (size_input,) = general.size_inputs({"n": Operand(INT64, (1,), np.array([12]))}).values()
+    (size_input,) = general.size_inputs({"n": StageInput(INT64, (1,), np.array([12]))}).values()
     assert size_input.feed(np.array([30])).shape == (30, 0)
 
 

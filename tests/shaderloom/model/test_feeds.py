@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from shaderloom.model.feeds import check_feeds, shape_key
-from shaderloom.model.header import HeaderPort, ModelHeader, ModelMetadata
+from shaderloom.model.header import HeaderPort, ModelHeader
 from shaderloom.runtime.plan.errors import InputError, UnsupportedError
+from shaderloom.runtime.plan.model_metadata import ModelMetadata
 from shaderloom.runtime.plan.size_range import SizeRange
 
 
