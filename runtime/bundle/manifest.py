@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..plan.declared_port import DeclaredPort
 from ..plan.dtypes import BY_NAME
 from ..plan.format import FORMAT, check_format
 from ..plan.json_reader import Reader
@@ -76,15 +77,6 @@ class SampleRecord:
     tolerance: float
 
 
-@dataclass(frozen=True, slots=True)
-class PortRecord:
-    """An input or output as the model declares it; None where it does not say."""
-
-    name: str
-    dtype: str | None
-    dims: tuple[int | str | None, ...] | None
-
-
 @dataclass(frozen=True)
 class Manifest:
     """``features`` and ``limits`` have the names of :mod:`.device_profile`; the file has WebGPU's.
@@ -97,9 +89,9 @@ class Manifest:
     target: str
     model: Mapping[str, Any]
     nodes: int
-    inputs: tuple[PortRecord, ...]
-    overridable: tuple[PortRecord, ...]
-    outputs: tuple[PortRecord, ...]
+    inputs: tuple[DeclaredPort, ...]
+    overridable: tuple[DeclaredPort, ...]
+    outputs: tuple[DeclaredPort, ...]
     dynamic: Mapping[str, SizeRange]
     features: tuple[str, ...]
     limits: Mapping[str, int]
@@ -181,16 +173,16 @@ class Manifest:
         return manifest
 
 
-def _port_json(port: PortRecord) -> dict[str, Any]:
+def _port_json(port: DeclaredPort) -> dict[str, Any]:
     return {"name": port.name, "dtype": port.dtype, "dims": None if port.dims is None else list(port.dims)}
 
 
-def _read_port(item: Reader) -> PortRecord:
+def _read_port(item: Reader) -> DeclaredPort:
     dtype, dims = item.get("dtype"), item.get("dims")
     if dtype.value is not None and dtype.text() not in BY_NAME:
         raise ValueError(f"{dtype.location} is no element type")
     sizes = None if dims.value is None else tuple(_read_dim(dim, unknown=True) for dim in dims.items())
-    return PortRecord(item.get("name").text(), dtype.value, sizes)
+    return DeclaredPort(item.get("name").text(), dtype.value, sizes)
 
 
 def _read_dim(item: Reader, *, unknown: bool = False) -> Any:

@@ -13,10 +13,10 @@ import numpy as np
 
 from ..model.compiled import Progress
 from ..model.feeds import Dynamic, ShapeKey, complete_shapes, shape_key
-from ..model.header import HeaderPort, ModelHeader
+from ..model.header import ModelHeader, node_arg
 from ..model.model import Model
 from ..model.random_inputs import random_array
-from ..runtime.bundle.manifest import Manifest, PortRecord
+from ..runtime.bundle.manifest import Manifest
 from ..runtime.bundle.writer import BundleWriter
 from ..runtime.execution.requirements import check_limits, requirements
 from ..runtime.plan.device_profile import WEB, WEB_LIMITS, DeviceProfile
@@ -188,7 +188,7 @@ def _sample_feeds(
 ) -> list[dict[str, np.ndarray]]:
     """Choose inputs for each variant: the caller's arrays where their shapes match, else random ones."""
     generator = np.random.default_rng(0)
-    ports = {port.name: port.to_node_arg() for port in (*model.header.inputs, *model.header.overridable)}
+    ports = {port.name: node_arg(port) for port in (*model.header.inputs, *model.header.overridable)}
     for name in inputs:
         if name not in ports:
             raise InputError(f"the model has no input '{name}'", hint=f"its inputs are {', '.join(ports)}")
@@ -244,9 +244,9 @@ def _facts(model: Model, plans: Sequence[Plan], profile: DeviceProfile, target: 
         "target": target,
         "model": asdict(header.metadata),
         "nodes": header.nodes,
-        "inputs": tuple(map(_record, header.inputs)),
-        "overridable": tuple(map(_record, header.overridable)),
-        "outputs": tuple(map(_record, header.outputs)),
+        "inputs": header.inputs,
+        "overridable": header.overridable,
+        "outputs": header.outputs,
         "dynamic": dict(model.dynamic),
         "features": tuple(sorted(features)),
         "limits": limits,
@@ -258,7 +258,3 @@ def _sources(plans: Sequence[Plan]) -> dict[str, int]:
     """Count decisions with more than one candidate by the source of their configuration."""
     decisions = [decision for plan in plans for decision in plan.facts.decisions if decision.candidates > 1]
     return dict(sorted(Counter(decision.source for decision in decisions).items()))
-
-
-def _record(port: HeaderPort) -> PortRecord:
-    return PortRecord(port.name, port.dtype, port.dims)

@@ -12,8 +12,8 @@ from typing import Any
 
 from ..model.compiled import Compiled, Progress, ignore_progress
 from ..model.feeds import ShapeKey
-from ..model.header import HeaderPort, ModelHeader
-from ..runtime.bundle.manifest import Manifest, PlanRecord, PortRecord
+from ..model.header import ModelHeader
+from ..runtime.bundle.manifest import Manifest, PlanRecord
 from ..runtime.bundle.reader import Bundle
 from ..runtime.device.device import Device
 from ..runtime.device.opening import open_device
@@ -153,17 +153,13 @@ def model_header(manifest: Manifest) -> ModelHeader:
     """Build the model header from the manifest."""
     metadata = {name: value for name, value in manifest.model.items() if name in ModelMetadata.__dataclass_fields__}
     return ModelHeader(
-        inputs=tuple(map(_port, manifest.inputs)),
-        overridable=tuple(map(_port, manifest.overridable)),
-        outputs=tuple(map(_port, manifest.outputs)),
+        inputs=manifest.inputs,
+        overridable=manifest.overridable,
+        outputs=manifest.outputs,
         metadata=ModelMetadata(**metadata),
         nodes=manifest.nodes,
         files={},
     )
-
-
-def _port(record: PortRecord) -> HeaderPort:
-    return HeaderPort(record.name, record.dtype, record.dims)
 
 
 def _shape_key(manifest: Manifest, record: PlanRecord) -> ShapeKey:

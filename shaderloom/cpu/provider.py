@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from ..api import providers
 from ..model.feeds import override_dimensions
-from ..model.header import HeaderPort, ModelHeader
+from ..model.header import ModelHeader
 from ..plans.placement import Placement
+from ..runtime.plan.declared_port import DeclaredPort
 from ..runtime.plan.dtypes import from_onnx
 from ..runtime.plan.errors import ClosedError, ModelError, UnsupportedError
 from ..runtime.plan.model_metadata import ModelMetadata
@@ -176,18 +177,18 @@ def read_header(path: Path | None, data: bytes | None) -> ModelHeader:
     )
 
 
-def _port(info: Any) -> HeaderPort:
+def _port(info: Any) -> DeclaredPort:
     if not info.type.HasField("tensor_type"):
-        return HeaderPort(info.name, None, None)
+        return DeclaredPort(info.name, None, None)
     tensor = info.type.tensor_type
     try:
         dtype = from_onnx(tensor.elem_type).name if tensor.elem_type else None
     except UnsupportedError:  # float8 and the like, which onnx converts
         dtype = None
     if not tensor.HasField("shape"):
-        return HeaderPort(info.name, dtype, None)
+        return DeclaredPort(info.name, dtype, None)
     dims = tuple(
         dim.dim_param or None if not dim.HasField("dim_value") else int(dim.dim_value) for dim in tensor.shape.dim
     )
     meanings = tuple(dim.denotation or None for dim in tensor.shape.dim)
-    return HeaderPort(info.name, dtype, dims, meanings if any(meanings) else None)
+    return DeclaredPort(info.name, dtype, dims, meanings if any(meanings) else None)

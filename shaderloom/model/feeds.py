@@ -10,10 +10,11 @@ import numpy as np
 
 from ..runtime.execution.ports import Feed
 from ..runtime.memory.tensor import Tensor
+from ..runtime.plan.declared_port import DeclaredPort
 from ..runtime.plan.dtypes import BY_NAME, EXTENSIONS, DType, to_border
 from ..runtime.plan.errors import InputError, UnsupportedError
 from ..runtime.plan.size_range import SizeRange, read_ranges
-from .header import HeaderPort, ModelHeader
+from .header import ModelHeader
 
 #: Dynamic dimensions as a caller declares them: name -> ``(low, high)`` or ``(low, high, step)``
 Dynamic = Mapping[str, Sequence[int]]
@@ -81,7 +82,7 @@ def _check_names(header: ModelHeader, names: Mapping[str, Any]) -> None:
         raise InputError(f"no value was given for {', '.join(repr(name) for name in missing)}", tensor=missing[0])
 
 
-def _bind(port: HeaderPort, shape: tuple[int, ...], sizes: dict[str, int], dynamic: Ranges) -> tuple[int | str, ...]:
+def _bind(port: DeclaredPort, shape: tuple[int, ...], sizes: dict[str, int], dynamic: Ranges) -> tuple[int | str, ...]:
     if any(size < 0 for size in shape):
         raise InputError(f"the shape {list(shape)} has a negative size", tensor=port.name)
     if port.dims is None:
@@ -117,7 +118,7 @@ def _is_name(dim: Any) -> TypeGuard[str]:
     return isinstance(dim, str) and dim not in ("", "?")
 
 
-def _declared(port: HeaderPort) -> str:
+def _declared(port: DeclaredPort) -> str:
     dims = ", ".join("?" if dim is None else str(dim) for dim in port.dims or ())
     return f"the model declares [{dims}]"
 
@@ -135,7 +136,7 @@ def check_feeds(header: ModelHeader, feeds: Mapping[str, Any], *, host: bool = F
     return {name: _to_feed(ports[name], value, host) for name, value in feeds.items()}
 
 
-def _to_feed(port: HeaderPort, value: Any, host: bool) -> Feed:
+def _to_feed(port: DeclaredPort, value: Any, host: bool) -> Feed:
     value = getattr(value, "_ortvalue_content", value)  # an OrtValue holds an array or a tensor
     if port.dtype is None and host:  # a sequence, or an element type that only onnx knows
         return value
@@ -180,7 +181,7 @@ def _to_feed(port: HeaderPort, value: Any, host: bool) -> Feed:
     )
 
 
-def _of_texts(port: HeaderPort, value: Any) -> np.ndarray:
+def _of_texts(port: DeclaredPort, value: Any) -> np.ndarray:
     """Return a string tensor as an array of ``str``, ``bytes`` decoded as UTF-8.  Raises :class:`InputError`."""
     array = np.asarray(value, dtype=object)
     texts = np.empty_like(array)
@@ -198,7 +199,7 @@ def _of_texts(port: HeaderPort, value: Any) -> np.ndarray:
     return texts
 
 
-def _of_storage(port: HeaderPort, array: np.ndarray, dtype: DType) -> np.ndarray:
+def _of_storage(port: DeclaredPort, array: np.ndarray, dtype: DType) -> np.ndarray:
     """Return uint8 bit patterns, or int8 values of a narrower signed type, as an array of the interface dtype."""
     low, high = dtype.integer_range if array.dtype == np.int8 else (0, (1 << dtype.width) - 1)
     if dtype.width < 8 and array.size and not (low <= int(array.min()) and int(array.max()) <= high):
@@ -222,7 +223,7 @@ def override_dimensions(
                 hint=f"named dimensions are {', '.join(sorted(named)) or 'none'}",
             )
 
-    def fixed(port: HeaderPort) -> HeaderPort:
+    def fixed(port: DeclaredPort) -> DeclaredPort:
         if port.dims is None:
             return port
         denotations = port.denotations or (None,) * len(port.dims)

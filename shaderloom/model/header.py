@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..runtime.memory.source_files import FileState
+from ..runtime.plan.declared_port import DeclaredPort
 from ..runtime.plan.dtypes import BY_NAME
 from ..runtime.plan.model_metadata import ModelMetadata
 
@@ -33,37 +34,26 @@ class NodeArg:
     shape: list[int | str | None]
 
 
-@dataclass(frozen=True)
-class HeaderPort:
-    """``dims`` is None where the rank is not declared, ``dtype`` where the element type is not (outputs).
-
-    ``denotations`` say what the dimensions mean (``DATA_BATCH``), where the model does.
-    """
-
-    name: str
-    dtype: str | None
-    dims: tuple[int | str | None, ...] | None
-    denotations: tuple[str | None, ...] | None = None
-
-    def to_node_arg(self) -> NodeArg:
-        dtype = self.dtype or "undefined"
-        return NodeArg(self.name, f"tensor({_ONNX_TYPE_NAMES.get(dtype, dtype)})", list(self.dims or ()))
+def node_arg(port: DeclaredPort) -> NodeArg:
+    """Return the description of a port in onnxruntime's terms."""
+    dtype = port.dtype or "undefined"
+    return NodeArg(port.name, f"tensor({_ONNX_TYPE_NAMES.get(dtype, dtype)})", list(port.dims or ()))
 
 
 @dataclass(frozen=True)
 class ModelHeader:
     """Inputs that must be fed, those with a default, outputs, metadata, and the files that the model consists of."""
 
-    inputs: tuple[HeaderPort, ...]
-    overridable: tuple[HeaderPort, ...]
-    outputs: tuple[HeaderPort, ...]
+    inputs: tuple[DeclaredPort, ...]
+    overridable: tuple[DeclaredPort, ...]
+    outputs: tuple[DeclaredPort, ...]
     metadata: ModelMetadata
     nodes: int
     files: Mapping[str, FileState]  #: by path relative to the model's folder; "" is the model itself
     refused: int = 0  #: number of nodes, inputs and constants that no device supports
 
     @cached_property
-    def feedable(self) -> dict[str, HeaderPort]:
+    def feedable(self) -> dict[str, DeclaredPort]:
         """Everything that a caller may feed, by name."""
         return {port.name: port for port in (*self.inputs, *self.overridable)}
 
@@ -116,15 +106,15 @@ class ModelHeader:
             return False
 
 
-def _port(port: ImportedPort) -> HeaderPort:
-    return HeaderPort(port.name, port.dtype.name if port.dtype is not None else None, port.dims, port.denotations)
+def _port(port: ImportedPort) -> DeclaredPort:
+    return DeclaredPort(port.name, port.dtype.name if port.dtype is not None else None, port.dims, port.denotations)
 
 
-def _read_port(data: Any) -> HeaderPort:
+def _read_port(data: Any) -> DeclaredPort:
     if data["dtype"] is not None and data["dtype"] not in BY_NAME:
         raise ValueError(f"unknown element type {data['dtype']!r}")
     dims, denotations = data["dims"], data["denotations"]
-    return HeaderPort(
+    return DeclaredPort(
         data["name"],
         data["dtype"],
         None if dims is None else tuple(dims),

@@ -12,7 +12,7 @@ from ..runtime.plan.dtypes import BY_NAME, EXTENSIONS, interface_dtype
 from ..runtime.plan.errors import InputError
 
 if TYPE_CHECKING:
-    from .header import ModelHeader, NodeArg
+    from .header import ModelHeader, NodeArg, node_arg
 
 #: Kernels count elements with signed 32-bit integers
 MOST_ELEMENTS = 2**31 - 1
@@ -41,5 +41,5 @@ def random_feeds(
 ) -> dict[str, np.ndarray]:
     """Return an array for each input in ``shapes``; deterministic unless a ``generator`` is passed."""
     chosen = generator or np.random.default_rng(0)
-    ports = {port.name: port.to_node_arg() for port in (*header.inputs, *header.overridable)}
+    ports = {port.name: node_arg(port) for port in (*header.inputs, *header.overridable)}
     return {name: random_array(ports[name], tuple(shape), chosen) for name, shape in shapes.items()}

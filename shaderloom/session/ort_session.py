@@ -11,7 +11,7 @@ import numpy as np
 from ..api.async_run import AsyncRun, AsyncRunner, Callback
 from ..api.binding import IOBinding, OrtValue, as_feed_values
 from ..api.options import RunOptions, SessionOptions
-from ..model.header import ModelHeader, NodeArg
+from ..model.header import ModelHeader, NodeArg, node_arg
 from ..runtime.memory.tensor import Tensor
 from ..runtime.plan.errors import ClosedError
 from ..runtime.plan.model_metadata import ModelMetadata
@@ -80,15 +80,15 @@ class OrtSession(ABC):
 
     def get_inputs(self) -> list[NodeArg]:
         """Return name, type and shape of each input."""
-        return [port.to_node_arg() for port in self._header.inputs]
+        return [node_arg(port) for port in self._header.inputs]
 
     def get_outputs(self) -> list[NodeArg]:
         """Return name, type and shape of each output."""
-        return [port.to_node_arg() for port in self._header.outputs]
+        return [node_arg(port) for port in self._header.outputs]
 
     def get_overridable_initializers(self) -> list[NodeArg]:
         """Return the initializers that a feed may replace."""
-        return [port.to_node_arg() for port in self._header.overridable]
+        return [node_arg(port) for port in self._header.overridable]
 
     def get_modelmeta(self) -> ModelMetadata:
         """Return the metadata of the model."""

@@ -24,12 +24,12 @@ from shaderloom.compiler.options import Limits
 from shaderloom.compiler.planning.host_weights import stored
 from shaderloom.compiler.reference.constant_eval import evaluate_constant
 from shaderloom.runtime.bundle.format import CHUNK, MANIFEST, own_limit, web_limit
-from shaderloom.runtime.bundle.manifest import PortRecord
 from shaderloom.runtime.bundle.plan import decode, encode
 from shaderloom.runtime.bundle.reader import Bundle
 from shaderloom.runtime.bundle.writer import BundleWriter
 from shaderloom.runtime.execution.requirements import check_limits, requirements
 from shaderloom.runtime.memory import safetensors
+from shaderloom.runtime.plan.declared_port import DeclaredPort
 from shaderloom.runtime.plan.device_profile import WEB, WEB_LIMITS
 from shaderloom.runtime.plan.errors import InputError, InternalError, LimitError, ModelError
 from shaderloom.runtime.plan.plan import ComputePass, Plan, Range, SourceRef, Weight
@@ -128,7 +128,7 @@ def _facts():
         "target": "web",
         "model": {},
         "nodes": 1,
-        "inputs": (PortRecord("x", "float32", ("N",)),),
+        "inputs": (DeclaredPort("x", "float32", ("N",)),),
         "overridable": (),
         "outputs": (),
         "dynamic": {},

@@ -6,32 +6,33 @@ import numpy as np
 import pytest
 
 from shaderloom.model.feeds import check_feeds, shape_key
-from shaderloom.model.header import HeaderPort, ModelHeader
+from shaderloom.model.header import ModelHeader
+from shaderloom.runtime.plan.declared_port import DeclaredPort
 from shaderloom.runtime.plan.errors import InputError, UnsupportedError
 from shaderloom.runtime.plan.model_metadata import ModelMetadata
 from shaderloom.runtime.plan.size_range import SizeRange
 
 
-def make_header(*ports: HeaderPort) -> ModelHeader:
+def make_header(*ports: DeclaredPort) -> ModelHeader:
     return ModelHeader(ports, (), (), ModelMetadata(), 0, {})
 
 
 def test_conversion_of_scalars():
-    header = make_header(HeaderPort("n", "int64", ()), HeaderPort("flag", "bool", ()))
+    header = make_header(DeclaredPort("n", "int64", ()), DeclaredPort("flag", "bool", ()))
     feeds = check_feeds(header, {"n": 5, "flag": True})
     assert (feeds["n"].dtype, feeds["flag"].dtype) == (np.int64, np.bool_)
     for wrong in ({"n": 5.5, "flag": True}, {"n": 5, "flag": 1}, {"n": 2**80, "flag": True}):
         with pytest.raises(InputError):
             check_feeds(header, wrong)
     with pytest.raises(UnsupportedError, match="float64"):
-        check_feeds(make_header(HeaderPort("d", "float64", ())), {"d": np.float64(1)})
+        check_feeds(make_header(DeclaredPort("d", "float64", ())), {"d": np.float64(1)})
 
 
 def test_shape_keys():
     header = make_header(
-        HeaderPort("a", "float32", ("batch", "n", None)),
-        HeaderPort("b", "float32", ("batch", 3, "?")),
-        HeaderPort("c", "float32", None),
+        DeclaredPort("a", "float32", ("batch", "n", None)),
+        DeclaredPort("b", "float32", ("batch", 3, "?")),
+        DeclaredPort("c", "float32", None),
     )
     shapes = {"a": (2, 5, 7), "b": (2, 3, 9), "c": (1, 1)}
     assert str(shape_key(header, shapes, {})) == "a=2x5x7, b=2x3x9, c=1x1"
