@@ -96,7 +96,7 @@ def compile_bundle(
         if destination.absolute() == opened.file.path:
             raise InputError("the bundle would replace the model", hint="choose another name")
         variants = _variants(opened, shapes)
-        measures = opened.calibration is not None and (opened.half or bool(sample_inputs))
+        measures = opened.calibration is not None and (opened.options.half or bool(sample_inputs))
         feeds = _sample_feeds(opened, variants, sample_inputs or {}) if sample or measures else []
         if measures:
             profiles = [compiled_for, *([replace(compiled_for, kind="cpu")] if software else [])]  # kernels differ
@@ -215,13 +215,13 @@ def _add_samples(
     """Run the model in full precision and store its inputs and outputs as samples."""
     from ..session.session import InferenceSession
 
-    tolerance = HALF_TOLERANCE if model.half else TOLERANCE
+    tolerance = HALF_TOLERANCE if model.options.half else TOLERANCE
     with InferenceSession(
         model.file.content,
         device=device,
         dynamic=model.dynamic,
         cache=False,
-        options=model.full_precision,
+        options=model.options.full_precision,
         progress=report,
     ) as session:
         names = [port.name for port in session.get_outputs()]

@@ -47,7 +47,7 @@ class Checker:
         """
         self.model, self.source, self.reference = model, source, reference
         self.device, self.feeds = device, feeds
-        if tolerance is None and model.half and model.calibration is not None:
+        if tolerance is None and model.options.half and model.calibration is not None:
             tolerance = HALF_TOLERANCE
         self.calibration_feeds = feeds if calibration is None else calibration
         self.progress = model.progress

@@ -80,12 +80,12 @@ class Calibrator:
 
         Return whether plans that were compiled before may need other types.
         """
-        before = self._model.compiler_options
+        before = self._model.options.current
         self.is_assumed = False
         self._calibration.forget_assumed()
         self._record(measure_run(), assumed=False)
         self._model.remember_ranges()
-        return self._model.compiler_options != before
+        return self._model.options.current != before
 
     def _record(self, magnitudes: Mapping[str, float], *, assumed: bool) -> None:
         """Add the magnitudes of a run; ``assumed``: its inputs were random."""

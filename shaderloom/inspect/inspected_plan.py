@@ -63,7 +63,7 @@ def model_facts(model: Model, shape_key: Mapping[str, Any], plan: Plan, profile:
         "sha256": model.file.digest(),
         "shape_key": dict(shape_key),
         "plan_key": plan.key,
-        "options": dict(model.options),
+        "options": model.options.stated,
         "profile": profile.to_json(),
         "versions": _versions("onnx", "wgpu", "numpy"),
     }

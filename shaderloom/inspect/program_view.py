@@ -76,7 +76,7 @@ def view_of(path: Path, make_feeds: Callable[[InferenceSession], Mapping[str, An
             tuple(plans),
             profile,
             model_facts(model, shapes, plans[0], profile) if plans else {"name": path.name},
-            tuple(_precision(plan, whole, results) for plan in plans) if model.half else (),
+            tuple(_precision(plan, whole, results) for plan in plans) if model.options.half else (),
         )
 
 

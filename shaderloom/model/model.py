@@ -1,4 +1,4 @@
-"""A model and its plans: identity, header, disk cache, and compiler.  Needs no device.
+"""A model and its plans: file, header, options, disk cache, and compiler.  Needs no device.
 
 The ONNX file is parsed only when a plan is neither in the session nor on the disk.
 """
@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
-from ..cache import DiskCache, compiler_version, open_cache
+from ..cache import DiskCache, open_cache
 from ..compiler.compilation import Compilation
 from ..compiler.options import DEFAULT_LIMITS, CompileOptions, Limits
 from ..compiler.target import target_of
@@ -23,14 +23,14 @@ from ..runtime.memory.data_loader import DataLoader, load_whole
 from ..runtime.memory.source_files import SourceFiles
 from ..runtime.plan.caps import Caps
 from ..runtime.plan.device_profile import DeviceProfile
-from ..runtime.plan.dtypes import check_precision
-from ..runtime.plan.plan import Kernel, Plan
-from .calibration import Calibration
+from ..runtime.plan.plan import Kernel
 from .compiled import Compiled, Progress, ignore_progress
 from .feeds import Dynamic, ShapeKey, canonical_dynamic, override_dimensions, read_dynamic, static_shapes
 from .foreign import has_foreign_operators, refuse_foreign
 from .header import ModelHeader
+from .model_cache import ModelCache
 from .model_file import locate
+from .options import ModelOptions
 from .random_inputs import random_feeds
 from .self_tuning import SelfTuner, Tune
 
@@ -69,22 +69,22 @@ class Model:
         """
         self.file = locate(model)
         self.caps = caps or Caps()
-        self.options = dict(options or {})
-        half = check_precision(self.options.get("precision", "float32")) == "float16"
-        measures = "reached" not in self.options and (half or self.options.get("widen", "auto") == "auto")
-        self._calibration = Calibration(half=half) if measures else None
+        self.options = ModelOptions(options or {})
+        self.calibration = self.options.calibration
         self._loader = external_data_loader
-        self._cache = open_cache(cache) if external_data_loader is None and not has_foreign_operators() else None
+        is_cached = external_data_loader is None and not has_foreign_operators()
+        self._cache = ModelCache(open_cache(cache) if is_cached else None, self.file)
         self._keep_refused = keep_refused
         self._records = DeviceRecords.of_user()
         self._tuner = None if tune is None else SelfTuner(tune, self._records)
         self.progress = progress or ignore_progress
         self._imported: ImportedModel | None = None
-        self._identity = self.file.identify()
-        self.header = self._open_header()
-        self.header = override_dimensions(self.header, *dimensions)
+        self.header = override_dimensions(self._open_header(), *dimensions)
+        self._cache.files = self.header.files
         self.dynamic = read_dynamic(self.header, dynamic or {})
-        self._recall_ranges()
+        ranges = None if self.calibration is None or self.calibration.half else self._cache.ranges(self.options.stated)
+        if self.calibration is not None and ranges is not None:
+            self.calibration.add(ranges)
         self.sources = SourceFiles(self.file.path, self.file.data, self.header.files, external_data_loader)
 
     def as_model(self) -> Model:
@@ -130,7 +130,7 @@ class Model:
                 shapes,
                 profile,
                 dynamic=self.dynamic,
-                options=self.compiler_options,
+                options=self.options.current,
                 progress=self.progress,
             ):
                 compiled = self._compile(key, shapes, self.compilation(profile))
@@ -153,7 +153,7 @@ class Model:
         """
         return Compilation(
             target_of(profile),
-            CompileOptions.of(self.compiler_options if options is None else options),
+            CompileOptions.of(self.options.current if options is None else options),
             self.limits,
             Choices(self._records.for_device(profile)),
             progress=self.progress,
@@ -169,41 +169,10 @@ class Model:
 
         return model_unit(self.imported, bind_shapes(self.imported, shapes, self.dynamic))
 
-    @property
-    def compiler_options(self) -> dict[str, Any]:
-        """The compiler options, with the magnitudes that calibration has recorded so far."""
-        calibration = self._calibration
-        if calibration is None or (calibration.is_new and not calibration.half):
-            return self.options
-        widen = {} if self.options.get("widen", "auto") == "off" else {"widen": "measured"}
-        return {**self.options, **widen, "reached": calibration.option()}
-
-    @property
-    def calibration(self) -> Calibration | None:
-        """What runs were seen to reach; None if no plan depends on that, or the options already state it."""
-        return self._calibration
-
     def remember_ranges(self) -> None:
         """Store what was measured for a model that declares float16: sessions to come need not measure it again."""
-        calibration = self._calibration
-        if self._cache is not None and calibration is not None and not calibration.half:
-            self._cache.put("ranges", self._range_entries(), calibration.option())
-
-    def _recall_ranges(self) -> None:
-        calibration = self._calibration
-        if self._cache is None or calibration is None or calibration.half:
-            return
-        stored = self._cache.get("ranges", self._range_entries())
-        if isinstance(stored, list):
-            calibration.add({str(node): float(magnitude) for node, magnitude in stored})
-
-    def _range_entries(self) -> dict[str, Any]:
-        return {
-            "model": self._identity,
-            "files": self._file_states(),
-            "compiler": compiler_version(),
-            "options": self.options,
-        }
+        if self.calibration is not None and not self.calibration.half:
+            self._cache.store_ranges(self.options.stated, self.calibration.option())
 
     def calibrate_on_host(
         self,
@@ -215,7 +184,7 @@ class Model:
 
         Does nothing for a model whose plans do not depend on it.
         """
-        if self._calibration is None:
+        if self.calibration is None:
             return
         from ..compiler.driver import compile_unit
         from ..compiler.passes.pipeline import LOWERED
@@ -224,36 +193,17 @@ class Model:
         self.progress("running with numpy for the ranges of values", 0, 0)
         if feeds is None:
             feeds = random_feeds(self.header, shapes)
-        compilation = self.compilation(profile, self.reference_options)
+        compilation = self.compilation(profile, self.options.reference)
         lowering = compile_unit(self.unit(shapes), compilation, until=LOWERED)
-        if not self.half and not lowering.declares_halves:
+        if not self.options.half and not lowering.declares_halves:
             return
-        self._calibration.add(measure_on_host(lowering.graph, lowering.fusion, feeds))
-
-    @property
-    def half(self) -> bool:
-        """Whether the model is in half precision."""
-        return self.options.get("precision") == "float16"
-
-    @property
-    def full_precision(self) -> dict[str, Any]:
-        """The options without those of half precision."""
-        return {name: value for name, value in self.options.items() if name not in ("precision", "reached")}
-
-    @property
-    def reference_options(self) -> dict[str, Any]:
-        """Everything in float32 with the kernels of the model's plans.
-
-        Half precision has too few bits for Winograd's tiles.
-        """
-        disabled = [*self.options.get("disabled_passes", ()), *(["winograd"] if self.half else [])]
-        return {**self.full_precision, "disabled_passes": disabled, "widen": "all"}
+        self.calibration.add(measure_on_host(lowering.graph, lowering.fusion, feeds))
 
     def compile_reference(
         self, key: ShapeKey, shapes: Mapping[str, tuple[int, ...]], profile: DeviceProfile
     ) -> Compiled:
         """Return the plan of the same model in float32."""
-        return self._compile(key, shapes, self.compilation(profile, self.reference_options))
+        return self._compile(key, shapes, self.compilation(profile, self.options.reference))
 
     def _compile(self, key: ShapeKey, shapes: Mapping[str, tuple[int, ...]], compilation: Compilation) -> Compiled:
         """Return the plan for a shape key, of which ``shapes`` are one instance."""
@@ -274,7 +224,7 @@ class Model:
     ) -> Compiled:
         """Return the plan on the disk under ``entries``, or compile and store it; progress is reported as ``what``."""
         start = time.perf_counter()
-        plan = self._stored_plan(entries, compilation.choices)
+        plan = self._cache.plan(entries, compilation.choices)
         from_disk = plan is not None
         if plan is None:
             from ..compiler.driver import compile_unit
@@ -282,59 +232,29 @@ class Model:
             unit = unit_of()
             self.progress(what, 0, 0)
             plan = compile_unit(unit, compilation).plan
-            self._store_plan(entries, compilation.choices, plan)
+            self._cache.store_plan(entries, compilation.choices, plan)
         milliseconds = (time.perf_counter() - start) * 1e3
         origin = "read from the disk" if from_disk else "compiled"
         COMPILE.info("%s: %d kernels, %s in %.0f ms", what, len(plan.kernels), origin, milliseconds)
-        trusted = not from_disk or (self._cache is not None and self._cache.is_authentic)
+        trusted = not from_disk or self._cache.is_authentic
         return Compiled(plan, from_disk, milliseconds, trusted)
 
     def close(self) -> None:
         self.sources.close()
 
     def _open_header(self) -> ModelHeader:
-        entries = {"model": self._identity, "compiler": compiler_version()}
-        if self._cache is not None:
-            stored = self._cache.get("header", entries)
-            try:
-                header = ModelHeader.from_json(stored) if stored is not None else None
-            except ValueError:
-                header = None
-            if header is not None and header.is_current(self.file.path) and (self._keep_refused or not header.refused):
-                return header
-        header = ModelHeader.of(self.imported)
-        if self._cache is not None:
-            self._cache.put("header", entries, header.to_json())
+        header = self._cache.header()
+        if header is None or (header.refused and not self._keep_refused):
+            header = ModelHeader.of(self.imported)
+            self._cache.store_header(header)
         return header
 
     def _plan_entries(self, key: ShapeKey, compilation: Compilation) -> dict[str, Any]:
-        """Return everything that determines a plan, except measurements, as JSON values."""
+        """Return everything besides the model and measurements that determines a plan, as JSON values."""
         return {
-            "model": self._identity,
-            "files": self._file_states(),
             "shapes": key.to_json(),
             "dynamic": canonical_dynamic(self.dynamic),
             "profile": compilation.target.profile.to_json(),
-            "compiler": compiler_version(),
             "options": asdict(compilation.options),
             "limits": asdict(compilation.limits),
         }
-
-    def _file_states(self) -> dict[str, list[int]]:
-        return {name: [state.size, state.modified_ns, state.inode] for name, state in sorted(self.header.files.items())}
-
-    def _stored_plan(self, entries: Mapping[str, Any], choices: Choices) -> Plan | None:
-        """Return the plan on the disk if today's measurements lead to the same decisions, else None."""
-        stored = None if self._cache is None else self._cache.get("plan", entries)
-        if not isinstance(stored, dict) or not isinstance(stored.get("decisions"), dict):
-            return None
-        if not choices.is_current(stored["decisions"]):
-            return None
-        try:
-            return Plan.from_json(stored.get("plan"))
-        except ValueError:
-            return None
-
-    def _store_plan(self, entries: Mapping[str, Any], choices: Choices, plan: Plan) -> None:
-        if self._cache is not None:
-            self._cache.put("plan", entries, {"decisions": choices.decision_log(), "plan": plan.to_json()})

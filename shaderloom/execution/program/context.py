@@ -50,7 +50,7 @@ class ProgramContext:
     placed: dict[tuple[str, int], tuple[Origin, str, str, str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.half = self.source.half and self.pool is None
+        self.half = self.source.options.half and self.pool is None
         self.imported: ImportedModel = self.source.imported
         self.scope = ProgramScope(self.imported.graph)
         limits = self.source.limits

@@ -55,10 +55,10 @@ class Program:
         self._resources = resources
         self._calibrate = calibrate
         self._builder = ProgramBuilder(self.context, cpu_options)
-        self._options = source.compiler_options  #: on which the plans depend, with what calibrations have measured
+        self._options = source.options.current  #: on which the plans depend, with what calibrations have measured
         self._cache = StepCache(plans * STAGES)
         #: in half precision plans depend on magnitudes measured at the current sizes
-        self._generalises = not source.half and source.options.get("open_sizes", True)
+        self._generalises = not source.options.half and source.options.stated.get("open_sizes", True)
         self._lock = threading.RLock()
 
     @property
@@ -90,7 +90,7 @@ class Program:
 
     def _forget_steps(self) -> None:
         """Discard the plans that depend on another calibration."""
-        options = self._source.compiler_options
+        options = self._source.options.current
         if self._options != options:
             self._cache.close()
             self._options = options

@@ -72,11 +72,11 @@ class StageCompiler:
             return compiled, lambda disabled: compile_unit(fresh, compilation.without(disabled))
 
         if not context.half:
-            return make(source.compiler_options if context.pool is None else source.reference_options)
+            return make(source.options.current if context.pool is None else source.options.reference)
         inputs = [value.name for value in graph.inputs]
         control = {*state.block.control, *reached.wanted}
         compiled, recompile = make(
-            source.compiler_options, context.interface.of_stage(inputs, outputs, reached.pending, control)
+            source.options.current, context.interface.of_stage(inputs, outputs, reached.pending, control)
         )
         precision = compiled.plan.facts.precision
         assert precision is not None, "the plan is in half precision"
@@ -86,7 +86,7 @@ class StageCompiler:
                 raise Uncalibrated
             # randomness, or a provider's rounding, took another path in the calibration run
             graph = recompute().finish(list(outputs))
-            compiled, recompile = make(source.reference_options)
+            compiled, recompile = make(source.options.reference)
             self.whole[compiled.plan.key] = UNCALIBRATED
             return compiled, recompile
         context.interface.learn(precision)
