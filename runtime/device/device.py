@@ -210,21 +210,21 @@ class Device:
             resource = {"buffer": buffer, "offset": 0, "size": 4}
             self.gpu.create_bind_group(layout=self._probe_layout, entries=[{"binding": 0, "resource": resource}])
 
-    def submit(self, command_buffers: list[Any], what: str) -> int | None:
-        """Submit command buffers; return a number for :meth:`wait` where wgpu-native numbers submissions, else None."""
+    def submit(self, command_buffers: list[Any], what: str) -> None:
+        """Submit command buffers; errors are about ``what``."""
         with self.guarded(what), self._gate.turn:
             self._gate.require()
             if native.AVAILABLE:
-                return native.submit(self.queue, command_buffers)
-            self.queue.submit(command_buffers)
-            return None
+                native.submit(self.queue, command_buffers)
+            else:
+                self.queue.submit(command_buffers)
 
-    def submit_recorded(self, recorded: Any, what: str) -> int:
-        """Submit and release what wgpu-native has recorded; return a number for :meth:`wait`."""
+    def submit_recorded(self, recorded: Any, what: str) -> None:
+        """Submit and release what wgpu-native has recorded."""
         try:
             with self.guarded(what), self._gate.turn:
                 self._gate.require()
-                return native.submit_recorded(self.queue, recorded)
+                native.submit_recorded(self.queue, recorded)
         finally:
             native.release_recorded(recorded)
 
@@ -242,11 +242,11 @@ class Device:
         """Whether waiting threads poll at first; a software driver needs their cores."""
         return self.profile.kind != "cpu"
 
-    def wait(self, submission: int | None = None) -> None:
-        """Block until a submission has finished, or without its number everything submitted so far."""
+    def wait(self) -> None:
+        """Block until everything submitted so far has finished."""
         refuse_forked_process()
         if native.AVAILABLE:
-            native.wait(self.gpu, submission, spin=self.spins)
+            native.wait(self.gpu, spin=self.spins)
         else:
             marker = self.create_buffer(16, 0x1 | 0x8, "wait")
             with self.guarded("waiting"):

@@ -9,6 +9,7 @@ Every user of this module checks :data:`AVAILABLE` (or catches :class:`MissingSy
 
 from __future__ import annotations
 
+import ctypes
 import queue
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -23,7 +24,7 @@ try:
     _set_pipeline = lib.wgpuComputePassEncoderSetPipeline
     _set_bind_group = lib.wgpuComputePassEncoderSetBindGroup
     _dispatch = lib.wgpuComputePassEncoderDispatchWorkgroups
-    _ = (libf.wgpuQueueSubmitForIndex, lib.wgpuDevicePoll, libf.wgpuBufferMapAsync, libf.wgpuCommandEncoderFinish)
+    _ = (libf.wgpuQueueOnSubmittedWorkDone, lib.wgpuDevicePoll, libf.wgpuBufferMapAsync, libf.wgpuCommandEncoderFinish)
     AVAILABLE = True
     native_types.install(ffi)
 except (ImportError, AttributeError):
@@ -34,10 +35,6 @@ PreparedCopy = tuple[Any, int, Any, int, int]
 
 #: A prepared dispatch: pipeline handle, bind group handle, workgroups in x, y, z.
 PreparedCall = tuple[Any, Any, int, int, int]
-
-
-#: seconds until the device is asked again for a map that another thread may be finishing
-_MAP_PATIENCE = 0.02
 
 
 class MissingSymbolError(Exception):
@@ -107,6 +104,10 @@ def create_trusted_module(device: Any, wgsl: str) -> Any:
 
 #: Seconds for which a thread asks a GPU again and again before it sleeps: waking up takes up to 0.1 ms
 SPIN_SECONDS = 0.002
+#: A thread that waits sleeps between two questions for this part of the time that it has waited, after the shortest
+#: and up to the longest time, in seconds
+_SLICE = 1 / 64
+_SHORTEST, _LONGEST = 2e-4, 0.05
 
 
 def is_idle(device: Any) -> bool:
@@ -118,32 +119,65 @@ def is_idle(device: Any) -> bool:
     return bool(int(lib.wgpuDevicePoll(device._internal, False, ffi.NULL)) & 0xFF)
 
 
-def wait(
-    device: Any, submission: int | None = None, *, spin: bool = False, done: Callable[[], object] = lambda: False
-) -> None:
-    """Block until the device has finished a submission, or all of them, and run the callbacks that are due.
+def wait(device: Any, *, spin: bool = False) -> None:
+    """Block until the device has finished everything submitted so far, and run the callbacks that are due.
 
-    With ``spin`` the thread asks for a short while before it sleeps, until nothing is left to do or ``done`` says so.
+    With ``spin`` the thread asks all the time at first.
     """
     if not AVAILABLE:
-        raise MissingSymbolError("wgpuDevicePoll")
-    if spin:
-        end = time.perf_counter() + SPIN_SECONDS
-        while time.perf_counter() < end:
-            if is_idle(device) or done():
-                return
-    index = ffi.NULL if submission is None else ffi.new("WGPUSubmissionIndex *", submission)
-    lib.wgpuDevicePoll(device._internal, True, index)
+        raise MissingSymbolError("wgpuQueueOnSubmittedWorkDone")
+    finished, callback = _listen()
+    info = ffi.new("WGPUQueueWorkDoneCallbackInfo *")
+    info.mode = lib.WGPUCallbackMode_AllowProcessEvents
+    info.callback = ffi.cast("WGPUQueueWorkDoneCallback", callback)
+    libf.wgpuQueueOnSubmittedWorkDone(device.queue._internal, info[0])
+    _wait_until(device, finished.qsize, spin)
+    _callbacks.discard(callback)
 
 
-def submit(queue: Any, command_buffers: Sequence[Any]) -> int:
-    """Submit command buffers of wgpu-py, and return a number to wait for.  Raises wgpu's errors."""
-    return _submit(queue, [buffer._internal for buffer in command_buffers])
+def _listen() -> tuple[queue.SimpleQueue[int], Any]:
+    """Return a queue and a callback of wgpu-native that puts the status there, its first argument.
+
+    wgpu-native calls back while the device is asked.  An interrupt from the keyboard would be raised in a callback
+    written in Python, swallowed there, and the caller would wait for ever.  So the callback is a built-in function,
+    which executes no bytecode.  It takes the first of four arguments: 64-bit calling conventions leave the others to
+    the caller.  The caller takes it from :data:`_callbacks` once it was called; one that an interrupt leaves is called
+    later, or when its object goes.
+    """
+    finished: queue.SimpleQueue[int] = queue.SimpleQueue()
+    callback = ffi.callback("void(int)", finished.put)
+    _callbacks.add(callback)
+    return finished, callback
 
 
-def submit_recorded(queue: Any, recorded: Any) -> int:
-    """Submit a command buffer of :func:`record`, and return a number to wait for.  Raises wgpu's errors."""
-    return _submit(queue, [recorded])
+def _wait_until(device: Any, done: Callable[[], object], spin: bool) -> None:
+    """Ask the device until ``done``.
+
+    It is asked in slices, since a shader of a stranger may have no end: no signal reaches a thread that waits inside
+    wgpu-native.  Nor would the process end then, because the queue waits for its work when it goes; so after an
+    interrupt it stays.
+    """
+    start = time.perf_counter()
+    try:
+        while not (is_idle(device), done())[1]:
+            waited = time.perf_counter() - start
+            if waited > (SPIN_SECONDS if spin else _SHORTEST):
+                time.sleep(min(waited * _SLICE, _LONGEST))
+            elif not spin:
+                time.sleep(0)  # other threads go first: the driver's may want this core
+    except BaseException:
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(device.queue))
+        raise
+
+
+def submit(queue: Any, command_buffers: Sequence[Any]) -> None:
+    """Submit command buffers of wgpu-py.  Raises wgpu's errors."""
+    _submit(queue, [buffer._internal for buffer in command_buffers])
+
+
+def submit_recorded(queue: Any, recorded: Any) -> None:
+    """Submit a command buffer of :func:`record`.  Raises wgpu's errors."""
+    _submit(queue, [recorded])
 
 
 def release_recorded(recorded: Any) -> None:
@@ -151,40 +185,29 @@ def release_recorded(recorded: Any) -> None:
     lib.wgpuCommandBufferRelease(recorded)
 
 
-def _submit(queue: Any, handles: Sequence[Any]) -> int:
-    return int(libf.wgpuQueueSubmitForIndex(queue._internal, len(handles), ffi.new("WGPUCommandBuffer[]", handles)))
+def _submit(queue: Any, handles: Sequence[Any]) -> None:
+    libf.wgpuQueueSubmit(queue._internal, len(handles), ffi.new("WGPUCommandBuffer[]", handles))
 
 
 #: callbacks that wgpu-native may still call
 _callbacks: set[Any] = set()
 
 
-def map_read(device: Any, buffer: Any, size: int, submission: int | None, *, spin: bool = False) -> None:
-    """Map the first ``size`` bytes of a buffer once a submission has finished (None: all), until :func:`unmap`.
-
-    wgpu-native calls back inside :func:`wait`.  An interrupt from the keyboard would be raised in a callback written in
-    Python, swallowed there, and the caller would wait for ever.  So the callback is a built-in function, which executes
-    no bytecode.  It takes the first of four arguments: 64-bit calling conventions leave the others to the caller.
+def map_read(device: Any, buffer: Any, size: int, *, spin: bool = False) -> None:
+    """Map the first ``size`` bytes of a buffer once the work that uses it has finished, until :func:`unmap`.
 
     Raises RuntimeError if the buffer cannot be mapped.
     """
     if not AVAILABLE:
         raise MissingSymbolError("wgpuBufferMapAsync")
-    finished: queue.SimpleQueue[int] = queue.SimpleQueue()
-    callback = ffi.callback("void(int)", finished.put)
+    finished, callback = _listen()
     info = ffi.new("WGPUBufferMapCallbackInfo *")
     info.mode = lib.WGPUCallbackMode_AllowProcessEvents
     info.callback = ffi.cast("WGPUBufferMapCallback", callback)
-    _callbacks.add(callback)  # an interrupt below leaves it there: it is called when the buffer goes
     libf.wgpuBufferMapAsync(buffer._internal, lib.WGPUMapMode_Read, 0, size, info[0])
-    wait(device, submission, spin=spin, done=finished.qsize)
-    while True:
-        try:
-            status = finished.get(timeout=_MAP_PATIENCE)  # another thread may be inside the callback
-            break
-        except queue.Empty:
-            wait(device)
+    _wait_until(device, finished.qsize, spin)
     _callbacks.discard(callback)
+    status = finished.get()
     if status != lib.WGPUMapAsyncStatus_Success:
         raise RuntimeError(f"the buffer was not mapped (status {status})")
 

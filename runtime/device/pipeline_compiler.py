@@ -189,7 +189,8 @@ class _EmptyDispatches:
             compute_pass.dispatch_workgroups(0, 0, 0)
             compute_pass.end()
             commands = encoder.finish()
-        device.wait(device.submit([commands], what))
+        device.submit([commands], what)
+        device.wait()
 
     def _resource(self, index: int, uniform: bool) -> dict[str, Any]:
         buffer = self._buffers.get((index, uniform))

@@ -192,8 +192,8 @@ class Executor:
         if self._closed:
             raise ClosedError("the executor is closed")
         with repeated.pinned():
-            submission = self._replay.submit(repeated.recording, repeated.buffers())
-        return PendingRun(self.device, targets, submission=submission)
+            self._replay.submit(repeated.recording, repeated.buffers())
+        return PendingRun(self.device, targets)
 
     def profile(self, feeds: Mapping[str, Feed]) -> timing.Profile:
         """Run once and measure every call by itself; see :class:`timing.Profile`."""
@@ -344,7 +344,6 @@ class Executor:
             for copy in attachment.copies_out
         ]
         staging = self._staging.borrow(total) if readbacks else None
-        submission = None
         try:
             if staging is not None:
                 after += [
@@ -358,12 +357,12 @@ class Executor:
                 ]
             recording = Recording(before, dispatches, after)
             if not recording.is_empty:
-                submission = self._replay.submit(recording, [storage.gpu for storage in attachment.spans.values()])
+                self._replay.submit(recording, [storage.gpu for storage in attachment.spans.values()])
         except BaseException:
             if staging is not None:
                 staging.destroy()
             raise
-        return PendingRun(self.device, attachment.results, readbacks, staging, self._staging, submission)
+        return PendingRun(self.device, attachment.results, readbacks, staging, self._staging)
 
     def _locate(self, name: str, attachment: Attachment) -> tuple[Any, int]:
         storage = attachment.spans.get(name)

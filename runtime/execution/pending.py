@@ -33,14 +33,12 @@ class PendingRun:
         readbacks: Sequence[Readback] = (),
         staging: OwnedBuffer | None = None,
         pool: StagingPool | None = None,
-        submission: int | None = None,
     ) -> None:
         self._device = device
         self._results = dict(results)
         self._readbacks = readbacks
         self._staging = staging
         self._pool = pool
-        self._submission = submission
 
     def wait(self) -> dict[str, Any]:
         """Return the results by name.  Waits for the device only if something is read back.
@@ -54,7 +52,7 @@ class PendingRun:
         assert self._pool is not None, "staging memory comes from a pool"
         last = self._readbacks[-1]
         try:
-            with mapped(self._device, staging.gpu, last.offset + last.size.border, self._submission) as view:
+            with mapped(self._device, staging.gpu, last.offset + last.size.border) as view:
                 for item in self._readbacks:
                     size = item.size
                     array = np.frombuffer(view, interface_dtype(BY_NAME[size.dtype]), size.elements, item.offset)

@@ -26,12 +26,13 @@ class EncodedCommands:
         self._recorded = recorded
         self._is_native = is_native
 
-    def submit(self) -> int | None:
-        """Submit the commands to the device; return a number for :meth:`Device.wait`."""
+    def submit(self) -> None:
+        """Submit the commands to the device."""
         recorded, self._recorded = self._recorded, None
         if self._is_native:
-            return self._device.submit_recorded(recorded, "submitting a run")
-        return self._device.submit([recorded], "submitting a run")
+            self._device.submit_recorded(recorded, "submitting a run")
+        else:
+            self._device.submit([recorded], "submitting a run")
 
     def __del__(self) -> None:
         if self._is_native and self._recorded is not None and not is_forked():
@@ -96,15 +97,15 @@ class Replay:
         self._held: list[Dispatch] = []  #: so that the list's id is not used again
         self._watched: list[Any] = []
 
-    def submit(self, recording: Recording, bound: Iterable[Any]) -> int | None:
-        """Submit; return a number for :meth:`Device.wait`.  ``bound`` are the buffers of tensors in its bind groups."""
+    def submit(self, recording: Recording, bound: Iterable[Any]) -> None:
+        """Submit.  ``bound`` are the buffers of tensors in its bind groups."""
         identity = recording.identity()
         repeated = identity == self._last
         waiting, self._waiting = self._waiting, None
         try:
             if waiting is None or not repeated:
                 waiting = recording.encode(self._device, use_native=self._use_native)
-            submission = waiting.submit()
+            waiting.submit()
             if repeated:
                 self._waiting = recording.encode(self._device, use_native=self._use_native)
             else:
@@ -114,7 +115,6 @@ class Replay:
         except BaseException:
             self.clear()
             raise
-        return submission
 
     def clear(self) -> None:
         self._watched = []

@@ -132,24 +132,23 @@ class StagingPool:
 
 
 class mapped:
-    """The first ``size`` bytes of a buffer in a block, once a submission has finished (None: all), for reading.
+    """The first ``size`` bytes of a buffer in a block, once the work that uses it has finished, for reading.
 
     The device is not destroyed meanwhile.  No generator, whose cost every run would pay.
     """
 
-    __slots__ = ("_buffer", "_device", "_size", "_submission")
+    __slots__ = ("_buffer", "_device", "_size")
 
-    def __init__(self, device: Device, buffer: Any, size: int, submission: int | None = None) -> None:
+    def __init__(self, device: Device, buffer: Any, size: int) -> None:
         self._device = device
         self._buffer = buffer
         self._size = size
-        self._submission = submission
 
     def __enter__(self) -> memoryview:
         device, buffer, size = self._device, self._buffer, self._size
         with device.guarded("mapping a result"):
             if native.AVAILABLE:
-                native.map_read(device.gpu, buffer, size, self._submission, spin=device.spins)
+                native.map_read(device.gpu, buffer, size, spin=device.spins)
             else:
                 buffer.map_async("READ_NOSYNC", 0, size).sync_wait()
             return read_range(device, buffer, size)

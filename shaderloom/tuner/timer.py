@@ -82,7 +82,8 @@ class Timer:
             encode(compute_pass, dispatches, use_native=native.AVAILABLE)
             compute_pass.end()
             commands = encoder.finish()
-        device.wait(device.submit([commands], "measuring"))
+        device.submit([commands], "measuring")
+        device.wait()
 
     def _wall(self, dispatches: Sequence[Dispatch]) -> float:
         start = time.perf_counter_ns()

@@ -5,6 +5,8 @@ Covers: runtime/device.
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -16,6 +18,7 @@ import shaderloom
 from shaderloom.runtime.device import native
 
 from ...support.kernels import make_model
+from ...support.patience import PATIENCE
 
 pytestmark = pytest.mark.skipif(not native.AVAILABLE, reason="wgpu-native has other functions")
 
@@ -26,22 +29,64 @@ def test_only_the_lowest_byte_of_the_answer_counts(monkeypatch, answer, idle):
     assert native.is_idle(SimpleNamespace(_internal=None)) is idle
 
 
-def test_asking_ends_and_then_the_thread_sleeps(monkeypatch):
-    asked = []
+@pytest.mark.parametrize("spin", [False, True])
+def test_slices_grow_with_the_time_and_none_blocks(monkeypatch, spin):
+    """A clock of our own: a wait of ten seconds asks a few hundred times, and ends at most a sixty-fourth late."""
+    now, slept, asked = [0.0], [], []
+
+    def sleep(seconds):
+        slept.append(seconds)
+        now[0] += max(seconds, 1e-6)
 
     def poll(handle, wait, index):
         asked.append(wait)
-        return wait
+        now[0] += 1e-6
+        return 0
 
     monkeypatch.setattr(native, "lib", SimpleNamespace(wgpuDevicePoll=poll))
-    monkeypatch.setattr(native, "SPIN_SECONDS", 0.001)
-    native.wait(SimpleNamespace(_internal=None), spin=True)
-    assert len(asked) > 1
-    assert asked[-1] is True
-    assert not any(asked[:-1])
-    asked.clear()
-    native.wait(SimpleNamespace(_internal=None))
-    assert asked == [True]
+    monkeypatch.setattr(native, "time", SimpleNamespace(perf_counter=lambda: now[0], sleep=sleep))
+    native._wait_until(SimpleNamespace(_internal=None), lambda: now[0] > 2, spin)
+    assert not any(asked)
+    assert 2 < now[0] < 2.1 and max(slept) <= 0.05
+    assert len(asked) < 3000
+    assert (0 in slept) is not spin, "a software driver gets the core"
+
+
+ENDLESS = """
+import os, signal, sys, threading
+from shaderloom.runtime.device.device import open_device
+device = open_device(sys.argv[1])
+code = '''@group(0) @binding(0) var<storage, read_write> y: array<u32>;
+  @compute @workgroup_size(1) fn main() { loop { if y[0] == 7u { break; } y[1] += 1u; } }'''
+module = device.create_module(code, checked=True, label="x", max_bytes=1 << 20)
+pipeline = device.gpu.create_compute_pipeline(layout="auto", compute={"module": module, "entry_point": "main"})
+buffer = device.gpu.create_buffer(size=16, usage=0x80)
+entries = [{"binding": 0, "resource": {"buffer": buffer, "offset": 0, "size": 16}}]
+group = device.gpu.create_bind_group(layout=pipeline.get_bind_group_layout(0), entries=entries)
+encoder = device.gpu.create_command_encoder()
+work = encoder.begin_compute_pass()
+work.set_pipeline(pipeline)
+work.set_bind_group(0, group)
+work.dispatch_workgroups(1, 1, 1)
+work.end()
+device.submit([encoder.finish()], "a run")
+threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+signal.signal(signal.SIGINT, signal.default_int_handler)
+try:
+    device.wait()
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+@pytest.mark.slow
+def test_a_shader_without_an_end_can_be_interrupted(each_device):
+    """And the process can end.  llvmpipe ends such loops by itself, SwiftShader does not."""
+    if "SwiftShader" not in each_device.name:
+        pytest.skip("the driver may end the loop, or the machine's display hang")
+    command = [sys.executable, "-c", ENDLESS, "SwiftShader"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+    assert (done.returncode, done.stdout) == (0, "interrupted\n"), done.stderr
 
 
 def test_a_run_is_waited_for_when_the_thread_asks_at_first(device, monkeypatch):
