@@ -120,7 +120,7 @@ def _machine() -> str:
 # -- models ------------------------------------------------------------------------------------------------------------
 
 
-class Worker:
+class GpuWorker:
     """A runtime in its own process."""
 
     def __init__(self, name: str, environment: dict[str, str], *options: str) -> None:
@@ -188,7 +188,7 @@ def _measure_models(arguments: argparse.Namespace, environment: dict[str, str]) 
     BUILD.mkdir(parents=True, exist_ok=True)
     options = ["--profile"] if arguments.profile else []
     names = arguments.workers.split(",")
-    workers = [Worker(name, environment, *(options if name == "gpu_shaderloom" else [])) for name in names]
+    workers = [GpuWorker(name, environment, *(options if name == "gpu_shaderloom" else [])) for name in names]
     for worker in workers:
         print(worker.name, json.dumps(worker.facts), file=sys.stderr, flush=True)
         if worker.name == "gpu_shaderloom" and "error" in worker.facts:

@@ -29,7 +29,7 @@ LONGEST_PAINT_MS = 2000
 
 
 @dataclass(frozen=True)
-class Opened:
+class OpenedReport:
     """What a browser says of a report."""
 
     first_paint_ms: float
@@ -73,7 +73,7 @@ def make_report(name: str, folder: Path) -> Path:
     return target
 
 
-def check_report(browser: Chromium, report: Path, screenshots: Path | None) -> Opened:
+def check_report(browser: Chromium, report: Path, screenshots: Path | None) -> OpenedReport:
     """Open a report, use it with keys, and collect what is wrong."""
     number = NAMES[report.stem]
     url = report.absolute().as_uri()
@@ -91,7 +91,7 @@ def check_report(browser: Chromium, report: Path, screenshots: Path | None) -> O
             complaints.append("the keyboard does not reach a kernel's shader")
         complaints += page.messages
         complaints += [f"it asked for {asked}" for asked in page.requests if not asked.startswith(("file:", "data:"))]
-    return Opened(paint, complaints)
+    return OpenedReport(paint, complaints)
 
 
 def _keys_reach_a_shader(page: Page) -> bool:

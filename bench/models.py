@@ -15,7 +15,7 @@ Feeds = dict[str, np.ndarray]
 
 
 @dataclass(frozen=True)
-class Model:
+class BenchModel:
     """``locate`` gives the ONNX file, downloaded or filled if need be; ``other_feeds`` have other shapes."""
 
     name: str
@@ -24,18 +24,18 @@ class Model:
     other_feeds: Callable[[], Feeds] | None = None
 
 
-def _image(name: str) -> Model:
-    return Model(name, lambda: filled_model(name), lambda: {"input": photograph(224)})
+def _image(name: str) -> BenchModel:
+    return BenchModel(name, lambda: filled_model(name), lambda: {"input": photograph(224)})
 
 
-def _text(name: str, length: int, *, mask: bool) -> Model:
+def _text(name: str, length: int, *, mask: bool) -> BenchModel:
     def feeds() -> Feeds:
         result = {"input_ids": tokens(1, length, 1000)}
         if mask:
             result["attention_mask"] = np.ones((1, length), np.int64)
         return result
 
-    return Model(name, lambda: filled_model(name), feeds)
+    return BenchModel(name, lambda: filled_model(name), feeds)
 
 
 def one_token(past: int = 512) -> Feeds:
@@ -59,10 +59,10 @@ MODELS = {
         _image("vit_tiny_patch16_224"),
         _text("bert_small", 128, mask=True),
         _text("gpt2_small", 64, mask=False),
-        Model("decoder_kv", lambda: filled_model("decoder_kv"), one_token),
-        Model("ppocr_det", lambda: locate_trained("ppocr_det"), lambda: {"x": text_picture(320, 480)}),
-        Model("ppocr_cls", lambda: locate_trained("ppocr_cls"), lambda: {"x": text_line(192)}),
-        Model(
+        BenchModel("decoder_kv", lambda: filled_model("decoder_kv"), one_token),
+        BenchModel("ppocr_det", lambda: locate_trained("ppocr_det"), lambda: {"x": text_picture(320, 480)}),
+        BenchModel("ppocr_cls", lambda: locate_trained("ppocr_cls"), lambda: {"x": text_line(192)}),
+        BenchModel(
             "ppocr_rec",
             lambda: locate_trained("ppocr_rec"),
             lambda: {"x": text_line(320)},

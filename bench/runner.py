@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from .models import Feeds, Model
+from .models import BenchModel, Feeds
 from .runtimes import BUILD, OURS, Driver, Runtime
 from .workers.protocol import MARK, Job
 
@@ -129,7 +129,7 @@ class Result:
 
 
 def measure(
-    model: Model,
+    model: BenchModel,
     runtimes: Sequence[Runtime],
     driver: Driver,
     *,

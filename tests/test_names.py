@@ -1,8 +1,9 @@
-"""Names say what a thing is: no fillers in signatures, fields and classes of the product."""
+"""Names say what a thing is: no fillers in signatures, fields and classes, and no class with the name of another."""
 
 from __future__ import annotations
 
 import ast
+from collections import defaultdict
 from functools import cache
 from pathlib import Path
 
@@ -30,7 +31,7 @@ def _declared(node: ast.AST) -> list[str]:
         parameters = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
         parameters += [item for item in (arguments.vararg, arguments.kwarg) if item is not None]
         return [node.name, *(item.arg for item in parameters)]
-    if isinstance(node, ast.ClassDef):
+    if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
         fields = [item.target for item in node.body if isinstance(item, ast.AnnAssign)]
         return [node.name.lower(), *(field.id for field in fields if isinstance(field, ast.Name))]
     if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
@@ -48,3 +49,13 @@ def test_no_fillers() -> None:
     ]
     wrong += [name for name, _ in _modules() if Path(name).stem.strip("_") in FILLERS]
     assert wrong == []
+
+
+def test_classes_have_names_of_their_own() -> None:
+    """A name that two folders give to two things has two meanings for a reader."""
+    homes: defaultdict[str, list[str]] = defaultdict(list)
+    for name, module in _modules():
+        for node in ast.walk(module):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                homes[node.name].append(name)
+    assert {name: places for name, places in homes.items() if len(places) > 1} == {}

@@ -56,7 +56,7 @@ globalThis.ready = true;
 </script>"""
 
 
-class _Handler(http.server.SimpleHTTPRequestHandler):
+class _PageHandler(http.server.SimpleHTTPRequestHandler):
     def guess_type(self, path: Any) -> str:
         suffixes = {
             ".html": "text/html",
@@ -86,7 +86,7 @@ def open_page(
     (root / "open.js").write_text(script)
     for name, target in links.items():
         (root / name).symlink_to(target.absolute())
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(_Handler, directory=folder.name))
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(_PageHandler, directory=folder.name))
     threading.Thread(target=server.serve_forever, daemon=True).start()
     browser = Chromium(program)
     page = browser.open(f"http://127.0.0.1:{server.server_port}/index.html")

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.workers.turns import Opened, serve
+from bench.workers.turns import OpenedRuntime, serve
 
 
 def main() -> None:
@@ -27,7 +27,7 @@ def main() -> None:
         options.add_provider_for_devices([chosen], settings)
         return ort.InferenceSession(path, options)
 
-    def open_model(job: dict[str, Any], feeds: dict[str, np.ndarray]) -> Opened:
+    def open_model(job: dict[str, Any], feeds: dict[str, np.ndarray]) -> OpenedRuntime:
         options = ort.SessionOptions()
         options.log_severity_level = 3
         reference = ort.InferenceSession(job["model"], options, providers=["CPUExecutionProvider"])
@@ -36,7 +36,7 @@ def main() -> None:
         plain = make(job["model"], {})
         bound = make(job["model"], {"validationMode": "disabled"})
         run, where = _bound(ort, bound, feeds, chosen)
-        return Opened(
+        return OpenedRuntime(
             {"arrays": lambda: plain.run(None, feeds), "best": run},
             lambda: plain.run(None, feeds),
             {"best": where},

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.workers.turns import Opened, serve
+from bench.workers.turns import OpenedRuntime, serve
 
 #: Runs whose time to the last byte on the host shows whether single runs were really waited for
 SETTLED_RUNS = 20
@@ -20,7 +20,7 @@ def main() -> None:
     device = open_device()
     profiles = "--profile" in sys.argv
 
-    def open_model(job: dict[str, Any], feeds: dict[str, np.ndarray]) -> Opened:
+    def open_model(job: dict[str, Any], feeds: dict[str, np.ndarray]) -> OpenedRuntime:
         session = shaderloom.InferenceSession(job["model"], device=device, cache=False)
         names = [output.name for output in session.get_outputs()]
         arrays = session.run(None, feeds)
@@ -48,7 +48,7 @@ def main() -> None:
         facts["settled_runs"] = SETTLED_RUNS
         if profiles:
             facts["profile"] = _profile(session, feeds)
-        return Opened(
+        return OpenedRuntime(
             {"arrays": lambda: session.run(None, feeds), "device": on_device, "settled": settled},
             lambda: session.run(None, feeds),
             facts,

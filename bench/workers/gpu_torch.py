@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.workers.turns import Opened, serve
+from bench.workers.turns import OpenedRuntime, serve
 
 
 def main() -> None:
@@ -18,7 +18,7 @@ def main() -> None:
     torch.backends.cudnn.allow_tf32 = False
     torch.set_grad_enabled(False)
 
-    def open_model(job: dict[str, Any], feeds: dict[str, np.ndarray]) -> Opened:
+    def open_model(job: dict[str, Any], feeds: dict[str, np.ndarray]) -> OpenedRuntime:
         if not job["torch"]:
             raise NotImplementedError("the architecture is not among the libraries'")
         module = _module(torch, job["torch"]).eval().cuda()
@@ -40,7 +40,7 @@ def main() -> None:
                 replay(searching)
             times[searching] = time.perf_counter() - began
         best = min(times, key=lambda searching: times[searching])
-        return Opened({"device": lambda: replay(best)}, facts={"cudnn.benchmark": best})
+        return OpenedRuntime({"device": lambda: replay(best)}, facts={"cudnn.benchmark": best})
 
     serve(open_model, {"version": torch.__version__, "device": torch.cuda.get_device_name()})
 

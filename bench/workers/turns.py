@@ -20,7 +20,7 @@ MARK = "@turn "
 
 
 @dataclass
-class Opened:
+class OpenedRuntime:
     """A model that is ready: a function for each mode, and what the runtime tells about it."""
 
     modes: dict[str, Callable[[], Any]]
@@ -29,10 +29,10 @@ class Opened:
     close: Callable[[], None] = lambda: None
 
 
-def serve(open_model: Callable[[dict[str, Any], dict[str, np.ndarray]], Opened], facts: dict[str, Any]) -> None:
+def serve(open_model: Callable[[dict[str, Any], dict[str, np.ndarray]], OpenedRuntime], facts: dict[str, Any]) -> None:
     """The main program.  ``open_model`` takes the job and the inputs."""
     _say(facts=facts)
-    opened: Opened | None = None
+    opened: OpenedRuntime | None = None
     for line in sys.stdin:
         command = json.loads(line)
         try:

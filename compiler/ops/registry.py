@@ -60,7 +60,7 @@ class Builder(Protocol):
         ...
 
 
-class Stages(Protocol):
+class SplitBuilder(Protocol):
     """The interface by which a split appends nodes to a program; values are referenced by name."""
 
     def apply(self, op: str, *inputs: str, domain: str = "", **attributes: Any) -> str:
@@ -87,8 +87,8 @@ Element = Callable[[Node, Sequence[Expr]], Expr]
 Gather = Callable[[Node, Sequence[Dim], Read], Expr]
 StoreMap = Callable[[Node, Sequence[Dim]], Sequence[Dim]]
 Fold = Callable[..., Any]
-#: ``split(stages, inputs, outputs, attributes)`` writes the operator as nodes of a program
-Split = Callable[[Stages, Sequence[str], Sequence[str], Any], None]
+#: ``split(builder, inputs, outputs, attributes)`` writes the operator as nodes of a program
+Split = Callable[[SplitBuilder, Sequence[str], Sequence[str], Any], None]
 
 
 @dataclass(slots=True)
@@ -150,7 +150,7 @@ class OpDef:
     by_type: bool = False
     #: operands that hold indices of elements of others
     indices: tuple[Indices, ...] = ()
-    #: for operators whose result's shape depends on elements: how to compute it in stages (:mod:`.partial_compile`),
+    #: for operators whose result's shape depends on elements: how to split it (:mod:`.partial_compile`),
     #: used where :class:`NotKnownError` is raised
     split: Split | None = None
 

@@ -66,7 +66,7 @@ def store_halves(
     The option ``reached`` has what a run was observed to reach; ``interface`` concerns a stage of a program.
     """
     interface = interface or InterfaceConstraints()
-    rules = _Rules(graph, fusion, compilation, interface)
+    rules = _HalfRules(graph, fusion, compilation, interface)
     outputs = set(graph.outputs)
     running = [group for group in fusion.groups if not group.constant]
     weights = dict.fromkeys(value for group in running for value in group.reads if rules.is_weight(value))
@@ -105,7 +105,7 @@ def _may_change(value: Value, outputs: set[Value]) -> bool:
     return value.dtype is FLOAT32 and value not in outputs
 
 
-class _Rules:
+class _HalfRules:
     """Why values stay float32."""
 
     def __init__(self, graph: Graph, fusion: Fusion, compilation: Compilation, interface: InterfaceConstraints) -> None:

@@ -45,7 +45,7 @@ def widen_tensors(graph: Graph, options: CompileOptions) -> list[FullPrecisionVa
     ]
     if options.widen == "off" or not (casts or halves):
         return []
-    rules = _Rules(graph, options)
+    rules = _WideRules(graph, options)
     widened = []
     for node in casts:
         inner = _inner_cast(graph, node)
@@ -67,7 +67,7 @@ def widen_tensors(graph: Graph, options: CompileOptions) -> list[FullPrecisionVa
     return widened
 
 
-class _Rules:
+class _WideRules:
     """Why tensors stay float32."""
 
     def __init__(self, graph: Graph, options: CompileOptions) -> None:

@@ -15,7 +15,7 @@ from ...runtime.plan.dtypes import from_onnx
 from ..frontend.topology import names_read
 from ..ops.onnx.cast import CastAttributes
 from ..ops.registry import OpDef, registry
-from .program_graph import PendingNode, SplitStages
+from .program_graph import PendingNode, SplitNodes
 
 #: what they give depends on sizes alone, which are known when a stage is compiled
 _OF_SIZES = ("Shape", "Size")
@@ -61,7 +61,7 @@ def _of_node(item: PendingNode, deciding: Collection[str]) -> set[str]:
     if item.synthetic and node.domain == "loom":  # a part of an operator that was split
         return set(item.reads)
     if node.definition.split is not None:
-        parts = SplitStages(item)
+        parts = SplitNodes(item)
         node.definition.split(parts, item.inputs, item.outputs, node.attributes)
         return deciding_names(parts.nodes, ())
     return set(_static(node.definition, item.inputs))

@@ -41,7 +41,7 @@ from ..ir.graph import Graph, Shape, Value
 from ..options import Limits
 from ..rewriting.builder import ON_DEVICE, GraphBuilder, empty_array, is_empty
 from ..symbolic import polynomial as ix
-from .program_graph import PendingNode, ProgramScope, SplitStages, branch_nodes
+from .program_graph import PendingNode, ProgramScope, SplitNodes, branch_nodes
 
 #: Values of at most this many elements may be read back to be known
 READABLE = 1 << 20
@@ -273,16 +273,16 @@ class _Advancing:
         return found
 
     def _parts(self, item: PendingNode) -> list[PendingNode]:
-        """Return the stages of a node that is split; empty unless the device can store all its operands."""
+        """Return the nodes that a node is split into; empty unless the device can store all its operands."""
         definition = item.node.definition
         if definition is None or definition.split is None:
             return []
         if not all(self.result.values[name].dtype.on_device for name in item.inputs if name):
             return []
         if item not in self.parts:
-            stages = SplitStages(item)
-            definition.split(stages, item.inputs, item.outputs, item.node.attributes)
-            self.parts[item] = stages.nodes
+            split = SplitNodes(item)
+            definition.split(split, item.inputs, item.outputs, item.node.attributes)
+            self.parts[item] = split.nodes
         self.result.split.append(item)
         return self.parts[item]
 

@@ -124,8 +124,8 @@ def alias_node(scope: ProgramScope, source: str, target: str, origin: Origin) ->
     return make_node("Identity", scope, [source], [target], origin)
 
 
-class SplitStages:
-    """The nodes that an operator is split into; see :class:`~.registry.Stages`."""
+class SplitNodes:
+    """The nodes that an operator is split into; see :class:`~.registry.SplitBuilder`."""
 
     def __init__(self, item: PendingNode) -> None:
         self.item = item

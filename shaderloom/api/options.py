@@ -67,7 +67,7 @@ _WITHOUT_EFFECT = (
 
 _INSTEAD = {
     "enable_profiling": "session.profile() and 'shaderloom profile MODEL' measure every kernel",
-    "optimized_model_filepath": "'shaderloom inspect MODEL --stage ...' shows every stage",
+    "optimized_model_filepath": "'shaderloom inspect MODEL --show ...' shows the graph",
     "use_deterministic_compute": "results are always deterministic on one device",
 }
 

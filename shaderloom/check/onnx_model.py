@@ -198,11 +198,11 @@ class OnnxModel:
             for name in names_read(node):
                 readers.setdefault(name, []).append(index)
 
-        def made(index: int) -> list[str]:
+        def outputs(index: int) -> list[str]:
             return [name for name in self.proto.graph.node[index].output if name]
 
-        first = [name for index in nodes for name in made(index)]
-        return reachable(first, lambda name: [output for index in readers.get(name, ()) for output in made(index)])
+        first = [name for index in nodes for name in outputs(index)]
+        return reachable(first, lambda name: [output for index in readers.get(name, ()) for output in outputs(index)])
 
 
 def _nested(outer: OnnxGraph, index: int, node: onnx.NodeProto, attribute: onnx.AttributeProto) -> OnnxGraph:

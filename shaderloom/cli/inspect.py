@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from ..runtime.plan.device_profile import DeviceProfile
 
 
-class Stage(StrEnum):
-    """The point of the compilation to show."""
+class Listing(StrEnum):
+    """What to show of a compilation."""
 
     passes = "passes"
     graph = "graph"
@@ -46,29 +46,29 @@ class Stage(StrEnum):
     placement = "placement"
 
 
-GRAPH_STAGES = (Stage.passes, Stage.graph, Stage.canonical, Stage.layout, Stage.fused)
+GRAPH_LISTINGS = (Listing.passes, Listing.graph, Listing.canonical, Listing.layout, Listing.fused)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ViewOptions(OptionGroup):
     """What to show, and where."""
 
-    stage: Annotated[
-        Stage,
+    show: Annotated[
+        Listing,
         typer.Option(
-            "--stage",
+            "--show",
             help="passes: what each pass did, and its time; graph: operators with shapes; canonical: after "
             "all rewrites; layout: with the order of axes in "
             "memory; fused: kernels with their operators; plan: calls and memory; wgsl: shader text; placement: where "
             "each node runs, and why.",
         ),
-    ] = Stage.plan
+    ] = Listing.plan
     after: Annotated[
-        str | None, typer.Option("--after", metavar="PASS", help="The graph after this pass, instead of a stage.")
+        str | None, typer.Option("--after", metavar="PASS", help="The graph after this pass, instead of a listing.")
     ] = None
     kernel: KernelOption = None
     dump: Annotated[
-        Path | None, typer.Option("--dump", metavar="DIR", help="Write numbered files of every stage to a new folder.")
+        Path | None, typer.Option("--dump", metavar="DIR", help="Write numbered files of every pass to a new folder.")
     ] = None
     html: Annotated[
         Path | None,
@@ -111,13 +111,13 @@ def command(
 
       shaderloom inspect resnet50.onnx
 
-      shaderloom inspect bert.onnx --shape input_ids=1x128 --shape attention_mask=1x128 --stage fused
+      shaderloom inspect bert.onnx --shape input_ids=1x128 --shape attention_mask=1x128 --show fused
 
-      shaderloom inspect resnet50.onnx --stage wgsl --kernel 0
+      shaderloom inspect resnet50.onnx --show wgsl --kernel 0
 
       shaderloom inspect resnet50.onnx --after simplify
 
-      shaderloom inspect resnet50.onnx --dump stages
+      shaderloom inspect resnet50.onnx --dump passes
 
       shaderloom inspect resnet50.onnx --html report.html --profile
 
@@ -125,7 +125,7 @@ def command(
 
       shaderloom inspect resnet50.onnx --diff resnet50.onnx --diff-option 'disabled_passes=["fuse"]'
 
-      shaderloom inspect detector.onnx --stage placement
+      shaderloom inspect detector.onnx --show placement
 
       shaderloom inspect resnet50.onnx --json | jq '.kernels[].template'
     """
@@ -141,18 +141,18 @@ def command(
             opening.write_html(view.html, model, compiler.chosen, view.measure)
             if not as_json:
                 echo(f"wrote {view.html}")
-        elif view.dump is not None or view.after is not None or view.stage in GRAPH_STAGES:
+        elif view.dump is not None or view.after is not None or view.show in GRAPH_LISTINGS:
             if inputs.values:
                 raise InputError("--input is for what runs the model", hint="graphs are made by compiling alone")
             opened, sizes = opening.model(model, compiler.chosen)
             if view.dump is not None:
                 show_dump(opened, sizes, opening.profile, view.dump, as_json)
             else:
-                show_graph(opened, sizes, opening.profile, view.stage, view.after, as_json)
-        elif view.stage is Stage.placement:
+                show_graph(opened, sizes, opening.profile, view.show, view.after, as_json)
+        elif view.show is Listing.placement:
             output.print_placement(opening.view(model, compiler.chosen), as_json)
         else:
-            show_plan(opening.inspected(model, compiler.chosen), view.stage, view.kernel, as_json)
+            show_plan(opening.inspected(model, compiler.chosen), view.show, view.kernel, as_json)
 
 
 def show_dump(
@@ -171,28 +171,28 @@ def show_graph(
     model: Model,
     sizes: dict[str, tuple[int, ...]],
     profile: DeviceProfile,
-    stage: Stage,
+    listing: Listing,
     after: str | None,
     as_json: bool,
 ) -> None:
-    """Print the graph after a pass or stage, the fused groups, or what the passes did."""
+    """Print the graph after a pass or at a point of the compilation, the fused groups, or what the passes did."""
     from ..compiler.passes.pipeline import LOWERED, PIPELINE
     from ..inspect.pass_trace import trace_passes
 
-    if after is None and stage is Stage.passes:
+    if after is None and listing is Listing.passes:
         reports = trace_passes(model, sizes, profile).reports
         output.print_passes(reports, [name for name in PIPELINE.names if name not in PIPELINE.optional], as_json)
         return
     trace = trace_passes(model, sizes, profile, until=after or LOWERED)
-    if after is None and stage is Stage.fused:
+    if after is None and listing is Listing.fused:
         output.print_groups(trace.groups, as_json)
         return
-    graph = trace.after(after) if after is not None else trace.stage(stage)
+    graph = trace.after(after) if after is not None else trace.graph_at(listing)
     output.print_graph(graph, [] if graph.after == "specialise" else trace.rewrites, as_json)
 
 
-def show_plan(inspected: InspectedPlan, stage: Stage, kernel: str | None, as_json: bool) -> None:
-    if stage is Stage.wgsl:
+def show_plan(inspected: InspectedPlan, listing: Listing, kernel: str | None, as_json: bool) -> None:
+    if listing is Listing.wgsl:
         output.print_wgsl(inspected.plan, kernel, as_json)
     else:
         output.print_plan(inspected, kernel, as_json)

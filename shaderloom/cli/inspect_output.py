@@ -28,7 +28,7 @@ _SHOWN = 8
 def print_graph(graph: GraphText, rewrites: list[dict[str, Any]], as_json: bool) -> None:
     """Print a graph; as JSON also the rewrites that were tried."""
     if as_json:
-        print_json({"stage": graph.after, "text": graph.text.splitlines(), "rewrites": rewrites})
+        print_json({"after": graph.after, "text": graph.text.splitlines(), "rewrites": rewrites})
     else:
         echo(graph.text)
 
@@ -66,7 +66,7 @@ def print_wgsl(plan: Plan, choice: str | None, as_json: bool) -> None:
 
     found = find_kernels(plan, choice)
     if choice is not None and not found:
-        raise InputError(f"the plan has no kernel '{choice}'", hint="--stage plan lists them")
+        raise InputError(f"the plan has no kernel '{choice}'", hint="--show plan lists them")
     if as_json:
         print_json([{"id": kernel.id, "template": kernel.template, "wgsl": kernel.wgsl} for kernel in found])
         return
@@ -84,7 +84,7 @@ def print_plan(inspected: InspectedPlan, choice: str | None, as_json: bool) -> N
     if choice is not None:
         chosen = {kernel.id for kernel in find_kernels(inspected.plan, choice)}
         if not chosen:
-            raise InputError(f"the plan has no kernel '{choice}'", hint="--stage plan lists them")
+            raise InputError(f"the plan has no kernel '{choice}'", hint="--show plan lists them")
         facts["kernels"] = [row for row in facts["kernels"] if row["id"] in chosen]
         facts["call_list"] = [row for row in facts["call_list"] if row["kernel"] in chosen]
     if as_json:

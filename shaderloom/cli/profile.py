@@ -77,7 +77,7 @@ def command(
         report("measuring the device", 0, 0)
         roofline = measure_roofline(session.device)
         if not runs[0]:
-            raise UnsupportedError("nothing of the model runs on the device", hint="inspect --stage placement says why")
+            raise UnsupportedError("nothing of the model runs on the device", hint="inspect --show placement says why")
         result = summarise_stages(runs, roofline)
         name = session.device.name
     if trace is not None:

@@ -1,6 +1,6 @@
-"""Compile a model and record the graph after every pass: for ``inspect --stage``, ``--after`` and ``--dump``.
+"""Compile a model and record the graph after every pass: for ``inspect --show``, ``--after`` and ``--dump``.
 
-The stages offered to users are few; each is the graph after a pass.  Equal models, shapes, profiles and options give
+The graphs listed for users are few; each is the graph after a pass.  Equal models, shapes, profiles and options give
 equal texts in any process.
 """
 
@@ -50,8 +50,8 @@ class PassTrace:
         ran = ", ".join(graph.after for graph in self.graphs)
         raise InputError(f"the pass '{name}' did not run", hint=f"those that ran are {ran}")
 
-    def stage(self, name: str) -> GraphText:
-        """Return the graph of a stage, ``graph``, ``canonical`` or ``layout``: after its last pass that ran."""
+    def graph_at(self, name: str) -> GraphText:
+        """Return the graph of a listing, ``graph``, ``canonical`` or ``layout``: after its last pass that ran."""
         from ..compiler.passes.pipeline import LAST_REWRITE, LOWERED, PIPELINE
 
         last = PIPELINE.position({"graph": "specialise", "canonical": LAST_REWRITE, "layout": LOWERED}[name])

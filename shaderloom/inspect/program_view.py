@@ -47,7 +47,7 @@ class ProgramView:
         Raises :class:`UnsupportedError` if nothing runs on the device.
         """
         if not self.plans:
-            raise UnsupportedError("no node of the model runs on the device", hint="--stage placement says why")
+            raise UnsupportedError("no node of the model runs on the device", hint="--show placement says why")
         plan = max(self.plans, key=lambda plan: len(plan.calls))
         name = f"{self.facts['name']}, stage {self.plans.index(plan) + 1} of {len(self.plans)}"
         return InspectedPlan(plan, self.profile, {**self.facts, "name": name, "plan_key": plan.key}, self.placements)

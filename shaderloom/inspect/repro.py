@@ -139,7 +139,7 @@ class _Cutter(Observer):
         """Build the error that explains why no call matches."""
         wanted, stages = self._wanted, list(self._ran.values())
         if not stages:
-            return InputError("no kernel runs on these inputs", hint="inspect --stage placement says where nodes are")
+            return InputError("no kernel runs on these inputs", hint="inspect --show placement says where nodes are")
         if wanted.stage is not None and not 1 <= wanted.stage <= len(stages):
             return InputError(f"a run on these inputs has no stage {wanted.stage}", hint=f"it has {len(stages)}")
         if wanted.steps is not None:

@@ -27,7 +27,7 @@ from .product import Product, ProductFamily
 
 
 @dataclass(frozen=True, slots=True)
-class Tap:
+class Term:
     """One term of a result: ``inner`` is the input channel within its group, ``source`` among all channels."""
 
     result: tuple[Dim, ...]
@@ -37,7 +37,7 @@ class Tap:
 
 
 def window_product(
-    context: GroupContext, channels: Dim, outputs: Dim, factors: Callable[[Tap], tuple[Expr, Expr]], window: str
+    context: GroupContext, channels: Dim, outputs: Dim, factors: Callable[[Term], tuple[Expr, Expr]], window: str
 ) -> Product:
     """Return the product of pixels of the result times output channels, one batch a group.
 
@@ -54,7 +54,7 @@ def window_product(
     def terms(coordinates: Sequence[Dim], k: Dim) -> tuple[Expr, Expr]:
         *taps, inner = unflatten(k, steps)
         source = ix.add(ix.multiply(ix.floordiv(coordinates[1], outputs), channels), inner)
-        return factors(Tap(tuple(coordinates), tuple(taps), inner, source))
+        return factors(Term(tuple(coordinates), tuple(taps), inner, source))
 
     return Product(attributes.group, ix.product(pixels), outputs, ix.product(steps), output, terms, window)
 
@@ -65,17 +65,17 @@ def product_of(context: GroupContext) -> Product:
     attributes = node.attributes
     value, weight = node.operand(0), node.operand(1)
 
-    def factors(tap: Tap) -> tuple[Expr, Expr]:
-        image, channel, *spatial = tap.result
+    def factors(term: Term) -> tuple[Expr, Expr]:
+        image, channel, *spatial = term.result
         positions = [
             ix.add(ix.add(ix.multiply(at, stride), ix.multiply(number, dilation)), -begin)
             for at, number, stride, dilation, begin in zip(
-                spatial, tap.taps, attributes.strides, attributes.dilations, attributes.pads
+                spatial, term.taps, attributes.strides, attributes.dilations, attributes.pads
             )
         ]
         return (
-            read_padded(context, value, image, tap.source, positions),
-            context.operands.read(weight, (channel, tap.inner, *tap.taps)),
+            read_padded(context, value, image, term.source, positions),
+            context.operands.read(weight, (channel, term.inner, *term.taps)),
         )
 
     outputs = ix.floordiv(node.output.shape[1], attributes.group)

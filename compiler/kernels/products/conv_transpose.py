@@ -17,7 +17,7 @@ from ..context import GroupContext
 from ..family import register_family
 from ..padded import read_padded
 from ..sliding_reference import convolution_transpose
-from .conv import ConvolutionFamily, Tap, window_product
+from .conv import ConvolutionFamily, Term, window_product
 from .product import Product
 
 
@@ -32,12 +32,12 @@ def product_of(context: GroupContext) -> Product:
     value, weight = node.operand(0), node.operand(1)
     outputs = weight.shape[1]
 
-    def factors(tap: Tap) -> tuple[Expr, Expr]:
-        image, channel, *spatial = tap.result
+    def factors(term: Term) -> tuple[Expr, Expr]:
+        image, channel, *spatial = term.result
         positions = []
         whole = ex.const(True, "bool")
         for at, number, stride, dilation, begin in zip(
-            spatial, tap.taps, attributes.strides, attributes.dilations, attributes.pads
+            spatial, term.taps, attributes.strides, attributes.dilations, attributes.pads
         ):
             scaled = ix.add(ix.add(at, begin), ix.multiply(ix.multiply(number, dilation), -1))
             positions.append(ix.floordiv(scaled, stride))
@@ -45,10 +45,10 @@ def product_of(context: GroupContext) -> Product:
             hit = ex.compare("eq", ex.coordinate(rest), ex.const(0, "i32"))
             if rest != 0:
                 whole = hit if whole.op == "const" else ex.binary("and", whole, hit)
-        element = read_padded(context, value, image, tap.source, positions)
+        element = read_padded(context, value, image, term.source, positions)
         return (
             ex.guard(whole, element, ex.const(0, element.dtype)),
-            context.operands.read(weight, (tap.source, ix.modulo(channel, outputs), *tap.taps)),
+            context.operands.read(weight, (term.source, ix.modulo(channel, outputs), *term.taps)),
         )
 
     channels = ix.floordiv(value.shape[1], attributes.group)

@@ -1,6 +1,6 @@
 """NonZero and Compress: results whose size depends on the data.
 
-With operands that are known at compile time both are views.  Else they are *split* into stages: the elements are
+With operands that are known at compile time both are views.  Else they are *split* into builder: the elements are
 counted, the count is read back, and ``loom.NonZeroAt`` gives that many positions.  The n-th position is found by binary
 search in running counts, each on its own, so the result is the same on every device.
 """
@@ -18,7 +18,7 @@ from ....runtime.plan.errors import NotKnownError
 from ...ir.graph import Node, Value
 from ...symbolic import polynomial as ix
 from .. import checks
-from ..registry import Builder, Inferred, NoAttributes, Stages, register
+from ..registry import Builder, Inferred, NoAttributes, SplitBuilder, register
 from .indexing import gather_axis
 
 #: Rows of more elements than the first are summed in blocks of the second, so that no thread walks many
@@ -90,11 +90,11 @@ register(
 )
 
 
-def positions(stages: Stages, value: str) -> str:
+def positions(builder: SplitBuilder, value: str) -> str:
     """Build the positions of the nonzero elements of a tensor, [rank, count]; the count is read back."""
-    mask = stages.apply("Cast", value, to=BOOL.onnx)
-    count = stages.apply("ReduceSum", stages.apply("Cast", mask, to=INT32.onnx), keepdims=0)
-    return stages.apply("NonZeroAt", mask, count, domain="loom")
+    mask = builder.apply("Cast", value, to=BOOL.onnx)
+    count = builder.apply("ReduceSum", builder.apply("Cast", mask, to=INT32.onnx), keepdims=0)
+    return builder.apply("NonZeroAt", mask, count, domain="loom")
 
 
 # -- NonZero --------------------------------------------------------------------------------------------------------
@@ -111,8 +111,8 @@ def _infer_nonzero(node: Node) -> Inferred:
     return [(INT64, _nonzero_indices(node).shape)]
 
 
-def _split_nonzero(stages: Stages, inputs: Sequence[str], outputs: Sequence[str], attributes: Any) -> None:
-    stages.name(positions(stages, inputs[0]), outputs[0])
+def _split_nonzero(builder: SplitBuilder, inputs: Sequence[str], outputs: Sequence[str], attributes: Any) -> None:
+    builder.name(positions(builder, inputs[0]), outputs[0])
 
 
 register(
@@ -154,13 +154,13 @@ def _expand_compress(builder: Builder, node: Node) -> Sequence[Value]:
     return [builder.op("Gather", value, builder.constant(_selected_indices(node)), axis=axis)]
 
 
-def _split_compress(stages: Stages, inputs: Sequence[str], outputs: Sequence[str], attributes: Any) -> None:
-    flat = stages.constant(np.array([-1]))
-    coordinates = stages.apply("Reshape", positions(stages, inputs[1]), flat)
+def _split_compress(builder: SplitBuilder, inputs: Sequence[str], outputs: Sequence[str], attributes: Any) -> None:
+    flat = builder.constant(np.array([-1]))
+    coordinates = builder.apply("Reshape", positions(builder, inputs[1]), flat)
     value, axis = inputs[0], attributes.axis
     if axis is None:
-        value, axis = stages.apply("Reshape", value, flat), 0
-    stages.name(stages.apply("Gather", value, coordinates, axis=axis), outputs[0])
+        value, axis = builder.apply("Reshape", value, flat), 0
+    builder.name(builder.apply("Gather", value, coordinates, axis=axis), outputs[0])
 
 
 register(

@@ -1,6 +1,6 @@
 """NonMaxSuppression: of boxes that overlap, those with the highest scores.
 
-With operands that are known at compile time the result is a constant.  Else the operator is *split* into stages: boxes
+With operands that are known at compile time the result is a constant.  Else the operator is *split* into builder: boxes
 are sorted by score, the kernel family ``suppress`` chooses among them, the count of those chosen is read back, and
 their positions are gathered.  Thresholds and the number of boxes for each class are operands: they may change between
 runs.
@@ -22,7 +22,7 @@ from ...ir.graph import Node, Value
 from ...symbolic import polynomial as ix
 from ...target import PORTABLE_LOOP_TRIPS
 from .. import checks
-from ..registry import Builder, Inferred, Stages, register
+from ..registry import Builder, Inferred, SplitBuilder, register
 from .nonzero import positions
 from .topk import top_indices
 
@@ -275,12 +275,14 @@ def suppression_array(
     return np.stack([coordinates[:, 0], coordinates[:, 1], order[tuple(coordinates.T)]], 1).astype(np.int64)
 
 
-def _split(stages: Stages, inputs: Sequence[str], outputs: Sequence[str], attributes: SuppressionAttributes) -> None:
+def _split(
+    builder: SplitBuilder, inputs: Sequence[str], outputs: Sequence[str], attributes: SuppressionAttributes
+) -> None:
     boxes, scores, *rest = inputs
-    order = stages.apply("SortedScores", scores, domain="loom")
+    order = builder.apply("SortedScores", scores, domain="loom")
     centered = attributes.center_point_box
-    kept = stages.apply("KeptBoxes", boxes, scores, order, *rest, domain="loom", center_point_box=centered)
-    stages.apply_to(outputs, "BoxesAt", positions(stages, kept), order, domain="loom")
+    kept = builder.apply("KeptBoxes", boxes, scores, order, *rest, domain="loom", center_point_box=centered)
+    builder.apply_to(outputs, "BoxesAt", positions(builder, kept), order, domain="loom")
 
 
 register(

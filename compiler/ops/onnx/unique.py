@@ -1,6 +1,6 @@
 """Unique: the distinct elements of a tensor, or the distinct slices along an axis.
 
-With an operand that is known at compile time the result is a constant.  Else the operator is *split* into stages: the
+With an operand that is known at compile time the result is a constant.  Else the operator is *split* into builder: the
 slices are sorted, those that differ from the one before are counted, and the count is read back.  ``loom.UniqueOf``
 then gives the four results.  As everywhere in this compiler NaN is the largest number; elements that are NaN are one
 element, slices with a NaN are all different (numpy's rules, which are those of ONNX's reference).
@@ -21,7 +21,7 @@ from ...symbolic import polynomial as ix
 from ...symbolic.polynomial import Dim
 from .. import checks
 from ..internal.sorting import merged
-from ..registry import Builder, Inferred, Stages, register
+from ..registry import Builder, Inferred, SplitBuilder, register
 from .indexing import gather_axis
 from .nonzero import running_counts
 from .topk import top_indices
@@ -212,12 +212,12 @@ def _infer(node: Node) -> Inferred:
     return _shapes(node, len(_static_results(node)[1]))
 
 
-def _split(stages: Stages, inputs: Sequence[str], outputs: Sequence[str], attributes: UniqueAttributes) -> None:
+def _split(builder: SplitBuilder, inputs: Sequence[str], outputs: Sequence[str], attributes: UniqueAttributes) -> None:
     value, axis = inputs[0], attributes.axis
-    order = stages.apply("SortedSlices", value, domain="loom", axis=axis)
-    starts = stages.apply("DistinctSlices", value, order, domain="loom", axis=axis)
-    count = stages.apply("ReduceSum", stages.apply("Cast", starts, to=INT32.onnx), keepdims=0)
-    stages.apply_to(
+    order = builder.apply("SortedSlices", value, domain="loom", axis=axis)
+    starts = builder.apply("DistinctSlices", value, order, domain="loom", axis=axis)
+    count = builder.apply("ReduceSum", builder.apply("Cast", starts, to=INT32.onnx), keepdims=0)
+    builder.apply_to(
         outputs, "UniqueOf", value, order, starts, count, domain="loom", axis=axis, sorted=attributes.sorted
     )
 

@@ -131,7 +131,7 @@ def test_warnings_are_one_line(monkeypatch, capsys):
 def test_wrong_usage_has_status_2(shaderloom, path):
     shaderloom("frobnicate", status=2)
     shaderloom("run", status=2)
-    shaderloom("run", path, "--stage", "plan", status=2)
+    shaderloom("run", path, "--show", "plan", status=2)
     assert "Usage:" in shaderloom(status=2).output, "no command at all gets the help"
 
 
@@ -142,7 +142,7 @@ def test_wrong_usage_has_status_2(shaderloom, path):
         (["run"], "error: usage: missing argument 'MODEL' [shaderloom run --help]"),
         (["run", "a", "--nope"], "error: usage: no such option: --nope"),
         (["repro", "a"], "error: usage: missing option '-o' / '--output' [shaderloom repro --help]"),
-        (["inspect", "a", "--stage", "x"], "error: usage: invalid value for '--stage': 'x' is not one of 'passes', "),
+        (["inspect", "a", "--show", "x"], "error: usage: invalid value for '--show': 'x' is not one of 'passes', "),
         (["run", "a", "--repeat", "x"], "error: usage: invalid value for '--repeat': "),
     ],
 )
@@ -205,7 +205,7 @@ def test_a_folder_that_is_gone_is_one_line(path, tmp_path) -> None:
 def test_a_reader_that_stops_is_no_error(tmp_path):
     path = tmp_path / "model.onnx"
     path.write_bytes(two_step_model().SerializeToString())
-    words = [sys.executable, "-m", "shaderloom", "inspect", path, "--shape", "x=10", "--web", "--stage", "wgsl"]
+    words = [sys.executable, "-m", "shaderloom", "inspect", path, "--shape", "x=10", "--web", "--show", "wgsl"]
     reader, writer = os.pipe()
     os.close(reader)
     with os.fdopen(writer, "wb") as output:
@@ -256,23 +256,23 @@ def test_inspect_json_tells_what_was_compiled(shaderloom, path):
 
 
 def test_inspect_stages(shaderloom, path):
-    graph = shaderloom("inspect", path, "--shape", "x=10", "--stage", "graph").output
+    graph = shaderloom("inspect", path, "--shape", "x=10", "--show", "graph").output
     assert "Mul" in graph
-    fused = shaderloom("inspect", path, "--shape", "x=10", "--stage", "fused").output
+    fused = shaderloom("inspect", path, "--shape", "x=10", "--show", "fused").output
     assert "Mul (main node 0)" in fused
-    facts = json.loads(shaderloom("inspect", path, "--shape", "x=10", "--stage", "fused", "--json").stdout)
+    facts = json.loads(shaderloom("inspect", path, "--shape", "x=10", "--show", "fused", "--json").stdout)
     assert [group["family"] for group in facts["groups"] if group["when"] == "run"] == ["map"]
     plan = shaderloom("inspect", path, "--shape", "x=10").output
     assert "2 calls a run, 1 weight transforms" in plan
 
 
 def test_inspect_shows_one_shader(shaderloom, path):
-    every = shaderloom("inspect", path, "--shape", "x=20", "--stage", "wgsl").output
+    every = shaderloom("inspect", path, "--shape", "x=20", "--show", "wgsl").output
     assert every.count("fn main") == 2
-    first = shaderloom("inspect", path, "--shape", "x=20", "--stage", "wgsl", "--kernel", 0).output
+    first = shaderloom("inspect", path, "--shape", "x=20", "--show", "wgsl", "--kernel", 0).output
     assert first.count("fn main") == 1
     identity = re.search(r"kernel ([0-9a-f]{12})", first).group(1)
-    by_id = shaderloom("inspect", path, "--shape", "x=20", "--stage", "wgsl", "--kernel", identity[:8]).output
+    by_id = shaderloom("inspect", path, "--shape", "x=20", "--show", "wgsl", "--kernel", identity[:8]).output
     assert by_id == first
     wrong = shaderloom("inspect", path, "--shape", "x=20", "--kernel", "zzz", status=1)
     assert "no kernel 'zzz'" in wrong.stderr

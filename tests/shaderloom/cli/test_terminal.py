@@ -52,7 +52,7 @@ def path(tmp_path) -> Path:
         ["check", "--per-node"],
         ["profile"],
         ["inspect"],
-        *(["inspect", "--stage", stage] for stage in ("graph", "fused", "plan", "wgsl", "placement")),
+        *(["inspect", "--show", view] for view in ("graph", "fused", "plan", "wgsl", "placement")),
     ],
     ids=" ".join,
 )

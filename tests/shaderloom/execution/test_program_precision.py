@@ -366,7 +366,7 @@ CHOSEN = parse(
 def look(device, tmp_path: Path, monkeypatch, *arguments: str) -> str:
     monkeypatch.setenv("SHADERLOOM_ADAPTER", device.name)
     onnx.save(CHOSEN, tmp_path / "model.onnx")
-    command = ["inspect", str(tmp_path / "model.onnx"), "--stage", "placement", "--no-cache", *arguments]
+    command = ["inspect", str(tmp_path / "model.onnx"), "--show", "placement", "--no-cache", *arguments]
     result = CliRunner().invoke(app, command)
     assert result.exit_code == 0, result.output
     return result.stdout

@@ -1,4 +1,4 @@
-"""``inspect``: the stages of a compilation, one file or one text each, the same in every run."""
+"""``inspect``: the listings of a compilation, one file or one text each, the same in every run."""
 
 from __future__ import annotations
 
@@ -60,10 +60,10 @@ def inspect(path, cache_folder, monkeypatch):
     return run
 
 
-def test_the_stages_differ_as_they_should(inspect):
-    graph = inspect("--stage", "graph").output
-    canonical = inspect("--stage", "canonical").output
-    layout = inspect("--stage", "layout").output
+def test_the_listings_differ_as_they_should(inspect):
+    graph = inspect("--show", "graph").output
+    canonical = inspect("--show", "canonical").output
+    layout = inspect("--show", "layout").output
     assert "BatchNormalization" in graph and "Softmax" in graph
     assert "BatchNormalization" not in canonical and "Conv" in canonical
     assert "NHWC" in layout and "NHWC" not in canonical
@@ -81,32 +81,32 @@ def test_after_a_pass(inspect):
 
 
 def test_what_the_passes_did(inspect):
-    rows = json.loads(inspect("--stage", "passes", "--json", "--option", 'disabled_passes=["views"]').stdout)
+    rows = json.loads(inspect("--show", "passes", "--json", "--option", 'disabled_passes=["views"]').stdout)
     assert [row["name"] for row in rows] == [name for name in PIPELINE.names if name != "views"]
     assert tuple(row["name"] for row in rows if row["optional"]) == tuple(
         name for name in PIPELINE.optional if name != "views"
     )
     assert all(row["milliseconds"] >= 0 and row["nodes"] > 0 for row in rows)
-    lines = inspect("--stage", "passes").output.splitlines()
+    lines = inspect("--show", "passes").output.splitlines()
     assert len(lines) == 1 + len(PIPELINE.names)
     assert sum("may be disabled" in line for line in lines) == len(PIPELINE.optional)
 
 
 @pytest.mark.parametrize("name", PIPELINE.names)
 def test_after_every_pass(inspect, name):
-    assert json.loads(inspect("--after", name, "--json").stdout)["stage"] == name
+    assert json.loads(inspect("--after", name, "--json").stdout)["after"] == name
 
 
-@pytest.mark.parametrize("stage", ["graph", "canonical", "layout", "fused", "plan", "wgsl"])
-def test_json_of_two_runs_is_the_same(inspect, stage):
-    first = inspect("--stage", stage, "--json", "--no-cache").stdout
-    assert inspect("--stage", stage, "--json", "--no-cache").stdout == first
+@pytest.mark.parametrize("listing", ["graph", "canonical", "layout", "fused", "plan", "wgsl"])
+def test_json_of_two_runs_is_the_same(inspect, listing):
+    first = inspect("--show", listing, "--json", "--no-cache").stdout
+    assert inspect("--show", listing, "--json", "--no-cache").stdout == first
     json.loads(first)
-    inspect("--stage", stage, "--json")  # fills the cache
-    assert inspect("--stage", stage, "--json").stdout == first
+    inspect("--show", listing, "--json")  # fills the cache
+    assert inspect("--show", listing, "--json").stdout == first
 
 
-def test_dump_has_a_file_for_every_stage(inspect, tmp_path):
+def test_dump_has_a_file_for_every_pass(inspect, tmp_path):
     inspect("--dump", tmp_path / "one")
     inspect("--dump", tmp_path / "two")
     names = sorted(path.name for path in (tmp_path / "one").iterdir())
@@ -119,9 +119,9 @@ def test_dump_has_a_file_for_every_stage(inspect, tmp_path):
 
 
 def test_shaders_have_comments_for_people(inspect):
-    text = inspect("--stage", "wgsl", "--kernel", 0).output
+    text = inspect("--show", "wgsl", "--kernel", 0).output
     assert "// computes Conv (main node 0)" in text
-    shader = json.loads(inspect("--stage", "wgsl", "--kernel", 0, "--json").stdout)[0]["wgsl"]
+    shader = json.loads(inspect("--show", "wgsl", "--kernel", 0, "--json").stdout)[0]["wgsl"]
     assert "Conv" not in shader
 
 

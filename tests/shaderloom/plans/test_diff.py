@@ -118,8 +118,8 @@ def test_bundles_are_inspected(inspect, tmp_path):
     facts = json.loads(CliRunner().invoke(app, ["inspect", str(bundle), "--json"]).stdout)
     assert facts["subject"]["kind"] == "bundle"
     assert facts["call_records"][0]["anchor"] == ["Conv (main node 0)", "BatchNormalization (main node 1)"]
-    assert "fn main" in CliRunner().invoke(app, ["inspect", str(bundle), "--stage", "wgsl"]).output
-    refused = CliRunner().invoke(app, ["inspect", str(bundle), "--stage", "graph"])
+    assert "fn main" in CliRunner().invoke(app, ["inspect", str(bundle), "--show", "wgsl"]).output
+    refused = CliRunner().invoke(app, ["inspect", str(bundle), "--show", "graph"])
     assert refused.exit_code == 1 and "no graph" in refused.stderr
     wrong = CliRunner().invoke(app, ["inspect", str(bundle), "--shape", "x=1x4x9x9"])
     assert wrong.exit_code == 1 and "it has x=1x4x8x8" in wrong.stderr

@@ -287,11 +287,11 @@ def inspect(tmp_path):
 
 
 def test_inspect_prints_placements(device, inspect):
-    text = inspect(DOUBLE, "--stage", "placement")
+    text = inspect(DOUBLE, "--show", "placement")
     assert "Cast gives elements of type float64" in text
     assert "3 wgpu, 4 cpu" in text
     assert "'e' goes to wgpu" in text
-    found = json.loads(inspect(DOUBLE, "--stage", "placement", "--json"))
+    found = json.loads(inspect(DOUBLE, "--show", "placement", "--json"))
     assert [row["provider"] for row in found["placements"]] == ["wgpu", "cpu", "cpu", "cpu", "cpu", "wgpu", "wgpu"]
     assert found["steps"] == ["wgpu", "cpu", "wgpu"]
     assert len(found["stages"]) == 2
@@ -302,9 +302,9 @@ def test_inspect_shows_the_largest_plan_of_several_steps(device, inspect, tmp_pa
     """What is asked of a single plan is answered by the stage with the most calls."""
     found = json.loads(inspect(DOUBLE, "--json"))
     assert found["subject"]["name"] in ("model.onnx, stage 1 of 2", "model.onnx, stage 2 of 2")
-    stages = json.loads(inspect(DOUBLE, "--stage", "placement", "--json"))["stages"]
+    stages = json.loads(inspect(DOUBLE, "--show", "placement", "--json"))["stages"]
     assert found["calls"] == max(stage["calls"] for stage in stages)
-    assert "fn main" in inspect(DOUBLE, "--stage", "wgsl")
+    assert "fn main" in inspect(DOUBLE, "--show", "wgsl")
     (tmp_path / "before.json").write_text(json.dumps(found), encoding="utf-8")
     assert inspect(DOUBLE, "--diff", str(tmp_path / "before.json")) == ""
     inspect(DOUBLE, "--html", str(tmp_path / "report.html"), "--profile")
@@ -318,7 +318,7 @@ def test_inspect_of_the_inputs_that_are_given(device, inspect, tmp_path):
                     else_branch = e () => (float[5] o) { o = Neg(x) }> }"""
     for condition, operator in ((True, "Exp"), (False, "Neg")):
         np.save(tmp_path / "c.npy", np.array(condition))
-        found = json.loads(inspect(text, "--stage", "placement", "--input", f"c={tmp_path / 'c.npy'}", "--json"))
+        found = json.loads(inspect(text, "--show", "placement", "--input", f"c={tmp_path / 'c.npy'}", "--json"))
         assert [row["op_type"] for row in found["placements"]] == ["If", operator]
 
 
