@@ -1,6 +1,9 @@
-"""Build the nodes that many decompositions need: a cast, a view, a transposition, a slice."""
+"""Build the nodes that many decompositions need: a cast, a view, a transposition, a slice; and their attributes."""
 
 from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
 
 from ....runtime.plan.dtypes import DType
 from ...ir.graph import Value
@@ -26,3 +29,8 @@ def part(builder: Builder, value: Value, axis: int, start: Dim, size: Dim) -> Va
     starts = tuple(start if at == axis else 0 for at in range(value.rank))
     sizes = tuple(size if at == axis else each for at, each in enumerate(value.shape))
     return builder.op("StridedSlice", value, domain="loom", starts=starts, steps=(1,) * value.rank, sizes=sizes)
+
+
+def fields_of(attributes: Any, kind: type | None = None) -> dict[str, Any]:
+    """Return ``attributes`` by name, as a builder takes them; with ``kind`` those that this base class declares."""
+    return {field.name: getattr(attributes, field.name) for field in fields(kind or attributes)}

@@ -15,6 +15,7 @@ import numpy as np
 
 from ...ir.graph import Value
 from ..registry import Builder
+from .nodes import fields_of
 from .reductions import reduce
 from .roi_axes import RoiAxisSamplesAttributes
 
@@ -23,13 +24,7 @@ ResizedAxis = Callable[[bool], RoiAxisSamplesAttributes]
 
 
 def _axis(builder: Builder, regions: Value, parameters: RoiAxisSamplesAttributes, kind: str) -> Value:
-    attributes = replace(parameters, kind=kind)
-    return builder.op(
-        "RoiAxisSamples",
-        regions,
-        domain="loom",
-        **{name: getattr(attributes, name) for name in RoiAxisSamplesAttributes.__dataclass_fields__},
-    )
+    return builder.op("RoiAxisSamples", regions, domain="loom", **fields_of(replace(parameters, kind=kind)))
 
 
 def _with_axes(builder: Builder, value: Value, *axes: int) -> Value:

@@ -1,8 +1,9 @@
-"""Shape rules of sliding windows, shared by convolutions and pools."""
+"""Sliding windows of convolutions and pools: their parameters, shape rules, and nodes."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -12,6 +13,27 @@ from ...symbolic import polynomial as ix
 from ...symbolic.polynomial import Dim
 from .. import checks
 from ..registry import Builder
+from .nodes import fields_of
+
+#: The axis of [N, C, 1, W] that [N, C, W] lacks
+_ROWS = np.array([2], np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class WindowAttributes:
+    """Explicit parameters: ``pads`` holds all begins, then all ends; one number for each spatial axis otherwise."""
+
+    kernel: tuple[int, ...]
+    strides: tuple[int, ...]
+    pads: tuple[int, ...]
+    dilations: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SizedWindowAttributes(WindowAttributes):
+    """Besides, the spatial sizes of the result, which the others leave ambiguous."""
+
+    output_spatial: tuple[Dim, ...]
 
 
 def per_axis(node: Node, values: Sequence[int] | None, count: int, what: str) -> tuple[int, ...]:
@@ -84,21 +106,26 @@ def window_count(
     return ix.minimum(ix.add(ix.ceildiv(room, stride), 1), starts_before_end)
 
 
-def with_two_axes(builder: Builder, value: Value) -> Value:
-    """Unsqueeze [N, C, W] to [N, C, 1, W]: the kernels support two and three spatial axes."""
-    return builder.op("Unsqueeze", value, builder.constant(np.array([2], np.int64)))
+def slide(builder: Builder, op: str, attributes: WindowAttributes, *values: Value) -> Value:
+    """Build ``loom.op`` of ``values``: [N, C, W] as [N, C, 1, W], as the kernels take two and three spatial axes."""
+    flat = len(attributes.kernel) == 1
+    if flat:
+        values = tuple(builder.op("Unsqueeze", value, builder.constant(_ROWS)) for value in values)
+        attributes = _with_two_axes(attributes)
+    result = builder.op(op, *values, domain="loom", **fields_of(attributes))
+    return builder.op("Squeeze", result, builder.constant(_ROWS)) if flat else result
 
 
-def with_one_axis(builder: Builder, value: Value) -> Value:
-    """Squeeze [N, C, 1, W] to [N, C, W]."""
-    return builder.op("Squeeze", value, builder.constant(np.array([2], np.int64)))
-
-
-def leading(values: Sequence[int], neutral: int) -> tuple[int, ...]:
+def _with_two_axes(attributes: WindowAttributes) -> WindowAttributes:
     """Extend the parameters of one spatial axis to two, the first of which is trivial."""
-    return (neutral, *values)
-
-
-def leading_pads(pads: Sequence[int]) -> tuple[int, ...]:
-    begin, end = pads
-    return (0, begin, 0, end)
+    begin, end = attributes.pads
+    plane = replace(
+        attributes,
+        kernel=(1, *attributes.kernel),
+        strides=(1, *attributes.strides),
+        pads=(0, begin, 0, end),
+        dilations=(1, *attributes.dilations),
+    )
+    if isinstance(plane, SizedWindowAttributes):
+        return replace(plane, output_spatial=(1, *plane.output_spatial))
+    return plane

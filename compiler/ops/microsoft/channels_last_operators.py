@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -17,7 +16,7 @@ from ...symbolic import polynomial as ix
 from .. import checks
 from ..checks import FLOATS
 from ..math.channels_last import channels_first, channels_last, first_shape, last_shape, seen_first
-from ..math.nodes import in_type
+from ..math.nodes import fields_of, in_type
 from ..onnx.convolution import ConvAttributes
 from ..onnx.pooling import MaxPoolAttributes, explicit
 from ..registry import Builder, Inferred, register, registry
@@ -42,17 +41,7 @@ def _infer_max_pool(node: Node) -> Inferred:
 
 
 def _expand_max_pool(builder: Builder, node: Node) -> Sequence[Value]:
-    attributes: MaxPoolAttributes = node.attributes
-    pooled = builder.op(
-        "MaxPool",
-        channels_first(builder, node.operand(0)),
-        auto_pad=attributes.auto_pad,
-        ceil_mode=attributes.ceil_mode,
-        dilations=attributes.dilations,
-        kernel_shape=attributes.kernel_shape,
-        pads=attributes.pads,
-        strides=attributes.strides,
-    )
+    pooled = builder.op("MaxPool", channels_first(builder, node.operand(0)), **fields_of(node.attributes))
     return [channels_last(builder, pooled)]
 
 
@@ -86,15 +75,10 @@ def _infer_conv(node: Node) -> Inferred:
     return [(dtype, last_shape(shape))]
 
 
-def _conv_attributes(attributes: ConvAttributes) -> dict[str, Any]:
-    names = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
-    return {name: getattr(attributes, name) for name in names}
-
-
 def _expand_conv(builder: Builder, node: Node) -> Sequence[Value]:
     """Build a Conv between layout conversions; the weight is [M, kernel..., C / group]."""
     value, weight = (channels_first(builder, node.operand(position)) for position in (0, 1))
-    result = builder.op("Conv", value, weight, *node.inputs[2:], **_conv_attributes(node.attributes))
+    result = builder.op("Conv", value, weight, *node.inputs[2:], **fields_of(node.attributes))
     return [channels_last(builder, result)]
 
 
@@ -128,7 +112,7 @@ def _expand_fused(builder: Builder, node: Node) -> Sequence[Value]:
 
     The weight is [M, C / group, kernel...]: the layout pass converts activations only.
     """
-    attributes, added = node.attributes, node.optional(3)
+    added = node.optional(3)
     result = builder.op(
         "FusedConv",
         channels_first(builder, node.operand(0)),
@@ -136,9 +120,7 @@ def _expand_fused(builder: Builder, node: Node) -> Sequence[Value]:
         node.optional(2),
         None if added is None else channels_first(builder, added),
         domain="com.microsoft",
-        activation=attributes.activation,
-        activation_params=attributes.activation_params,
-        **_conv_attributes(attributes),
+        **fields_of(node.attributes),
     )
     return [channels_last(builder, result)]
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from ...ir.graph import Node, Value
 from .. import checks
 from ..math.channels_last import channels_first, channels_last, last_shape, seen_first
+from ..math.nodes import fields_of
 from ..onnx.convolution import ConvAttributes
 from ..onnx.pooling import AveragePoolAttributes, explicit
 from ..onnx.quantize import BYTES
@@ -38,19 +39,13 @@ def _infer_convolution(node: Node) -> Inferred:
 
 def _expand_convolution(builder: Builder, node: Node) -> Sequence[Value]:
     """Build a QLinearConv, between layout conversions for channels last; the weight is [M, C, kernel...] either way."""
-    attributes: QLinearConvAttributes = node.attributes
-    last = attributes.channels_last
+    last = node.attributes.channels_last
     value = channels_first(builder, node.operand(0)) if last else node.operand(0)
     result = builder.op(
         "QLinearConv",
         value,
         *node.inputs[1:],
-        auto_pad=attributes.auto_pad,
-        dilations=attributes.dilations,
-        group=attributes.group,
-        kernel_shape=attributes.kernel_shape,
-        pads=attributes.pads,
-        strides=attributes.strides,
+        **fields_of(node.attributes, ConvAttributes),
     )
     return [channels_last(builder, result) if last else result]
 
@@ -88,13 +83,7 @@ def _expand_pool(builder: Builder, node: Node) -> Sequence[Value]:
     pooled = builder.op(
         "AveragePool",
         channels_first(builder, value) if attributes.channels_last else value,
-        auto_pad=attributes.auto_pad,
-        ceil_mode=attributes.ceil_mode,
-        count_include_pad=attributes.count_include_pad,
-        dilations=attributes.dilations,
-        kernel_shape=attributes.kernel_shape,
-        pads=attributes.pads,
-        strides=attributes.strides,
+        **fields_of(attributes, AveragePoolAttributes),
     )
     if attributes.channels_last:
         pooled = channels_last(builder, pooled)

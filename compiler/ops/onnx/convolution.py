@@ -13,35 +13,18 @@ from ...symbolic import polynomial as ix
 from ...symbolic.polynomial import Dim
 from .. import checks
 from ..checks import FLOATS
-from ..math.windows import (
-    dilated,
-    leading,
-    leading_pads,
-    per_axis,
-    resolve_pads,
-    window_count,
-    with_one_axis,
-    with_two_axes,
-)
+from ..math.windows import SizedWindowAttributes, WindowAttributes, dilated, per_axis, resolve_pads, slide, window_count
 from ..registry import Builder, Inferred, register
 
 
 @dataclass(frozen=True, slots=True)
-class ConvolutionAttributes:
-    """Explicit parameters: ``pads`` holds all begins, then all ends; one number for each spatial axis otherwise."""
-
-    kernel: tuple[int, ...]
-    strides: tuple[int, ...]
-    pads: tuple[int, ...]
-    dilations: tuple[int, ...]
+class ConvolutionAttributes(WindowAttributes):
     group: int
 
 
 @dataclass(frozen=True, slots=True)
-class ConvolutionTransposeAttributes(ConvolutionAttributes):
-    """Explicit parameters; ``output_spatial`` has the spatial sizes of the result, which ``pads`` leave ambiguous."""
-
-    output_spatial: tuple[Dim, ...]
+class ConvolutionTransposeAttributes(SizedWindowAttributes):
+    group: int
 
 
 def _infer_convolution(node: Node) -> Inferred:
@@ -163,29 +146,7 @@ def _expand_conv(builder: Builder, node: Node) -> Sequence[Value]:
 
 def convolution(builder: Builder, node: Node, value: Value, weight: Value) -> Value:
     """Convolve ``value`` with ``weight`` under the attributes of ``node``, which are those of a Conv."""
-    attributes = explicit(node, value, weight)
-    flat = len(attributes.kernel) == 1
-    if flat:
-        value, weight = with_two_axes(builder, value), with_two_axes(builder, weight)
-        attributes = ConvolutionAttributes(
-            leading(attributes.kernel, 1),
-            leading(attributes.strides, 1),
-            leading_pads(attributes.pads),
-            leading(attributes.dilations, 1),
-            attributes.group,
-        )
-    result = builder.op(
-        "Convolution",
-        value,
-        weight,
-        domain="loom",
-        kernel=attributes.kernel,
-        strides=attributes.strides,
-        pads=attributes.pads,
-        dilations=attributes.dilations,
-        group=attributes.group,
-    )
-    return with_one_axis(builder, result) if flat else result
+    return slide(builder, "Convolution", explicit(node, value, weight), value, weight)
 
 
 def add_bias(builder: Builder, value: Value, bias: Value | None) -> Value:
@@ -256,7 +217,7 @@ def explicit_transpose(node: Node) -> ConvolutionTransposeAttributes:
             begins.append(explicit_pads[axis])
             ends.append(explicit_pads[count + axis])
             spatial.append(ix.add(full, -begins[axis] - ends[axis]))
-    return ConvolutionTransposeAttributes(kernel, strides, (*begins, *ends), dilations, group, tuple(spatial))
+    return ConvolutionTransposeAttributes(kernel, strides, (*begins, *ends), dilations, tuple(spatial), group)
 
 
 def _infer_conv_transpose(node: Node) -> Inferred:
@@ -266,32 +227,8 @@ def _infer_conv_transpose(node: Node) -> Inferred:
 
 def _expand_conv_transpose(builder: Builder, node: Node) -> Sequence[Value]:
     attributes = explicit_transpose(node)
-    value, weight = node.operand(0), node.operand(1)
-    flat = len(attributes.kernel) == 1
-    if flat:
-        value, weight = with_two_axes(builder, value), with_two_axes(builder, weight)
-        attributes = ConvolutionTransposeAttributes(
-            leading(attributes.kernel, 1),
-            leading(attributes.strides, 1),
-            leading_pads(attributes.pads),
-            leading(attributes.dilations, 1),
-            attributes.group,
-            (1, *attributes.output_spatial),
-        )
-    result = builder.op(
-        "ConvolutionTranspose",
-        value,
-        weight,
-        domain="loom",
-        kernel=attributes.kernel,
-        strides=attributes.strides,
-        pads=attributes.pads,
-        dilations=attributes.dilations,
-        group=attributes.group,
-        output_spatial=attributes.output_spatial,
-    )
-    result = add_bias(builder, result, node.optional(2))
-    return [with_one_axis(builder, result) if flat else result]
+    result = slide(builder, "ConvolutionTranspose", attributes, node.operand(0), node.operand(1))
+    return [add_bias(builder, result, node.optional(2))]
 
 
 register(

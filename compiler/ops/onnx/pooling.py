@@ -22,27 +22,23 @@ from ...symbolic.expr import Expr
 from ...symbolic.polynomial import Dim
 from .. import checks
 from ..checks import FLOATS
-from ..math.windows import leading, leading_pads, per_axis, resolve_pads, window_count, with_one_axis, with_two_axes
+from ..math.nodes import fields_of
+from ..math.windows import SizedWindowAttributes, per_axis, resolve_pads, slide, window_count
 from ..registry import Builder, Infer, Inferred, Read, register
 
 _POOLED = FLOATS | {"int8", "uint8"}
 
 
 @dataclass(frozen=True, slots=True)
-class PoolAttributes:
-    """``kind`` is max, average or lp.  ``pads`` holds all begins, then all ends; ``p`` is the exponent of lp.
+class PoolAttributes(SizedWindowAttributes):
+    """``kind`` is max, average or lp; ``p`` is the exponent of lp.
 
     Output element ``o`` of an axis covers input positions ``o * stride - begin + k * dilation`` for every ``k`` below
     the kernel's size, if they are in the input.  ``output_spatial`` is the number of windows.
     """
 
     kind: str
-    kernel: tuple[int, ...]
-    strides: tuple[int, ...]
-    pads: tuple[int, ...]
-    dilations: tuple[int, ...]
     count_include_pad: bool
-    output_spatial: tuple[Dim, ...]
     p: int
 
 
@@ -117,43 +113,11 @@ def explicit(node: Node, kind: str) -> PoolAttributes:
     )
     include, p = bool(getattr(attributes, "count_include_pad", 0)), int(getattr(attributes, "p", 2))
     checks.require(p > 0, node, f"p must be positive, not {p}")
-    return PoolAttributes(kind, kernel, strides, pads, dilations, include, output, p)
-
-
-def flattened(attributes: PoolAttributes) -> PoolAttributes:
-    """Convert the parameters of a pool over one axis to those of a pool over two."""
-    return PoolAttributes(
-        attributes.kind,
-        leading(attributes.kernel, 1),
-        leading(attributes.strides, 1),
-        leading_pads(attributes.pads),
-        leading(attributes.dilations, 1),
-        attributes.count_include_pad,
-        (1, *attributes.output_spatial),
-        attributes.p,
-    )
+    return PoolAttributes(kernel, strides, pads, dilations, output, kind, include, p)
 
 
 def _pool(builder: Builder, node: Node, kind: str) -> Value:
-    attributes = explicit(node, kind)
-    value = node.operand(0)
-    flat = len(attributes.kernel) == 1
-    if flat:
-        value, attributes = with_two_axes(builder, value), flattened(attributes)
-    result = builder.op(
-        "Pool",
-        value,
-        domain="loom",
-        kind=attributes.kind,
-        kernel=attributes.kernel,
-        strides=attributes.strides,
-        pads=attributes.pads,
-        dilations=attributes.dilations,
-        count_include_pad=attributes.count_include_pad,
-        output_spatial=attributes.output_spatial,
-        p=attributes.p,
-    )
-    return with_one_axis(builder, result) if flat else result
+    return slide(builder, "Pool", explicit(node, kind), node.operand(0))
 
 
 def _infer_pool(kind: str) -> Infer:
@@ -173,14 +137,9 @@ def _infer_max_pool(node: Node) -> Inferred:
 
 
 @dataclass(frozen=True, slots=True)
-class MaxPoolIndicesAttributes:
-    """The fields of :class:`PoolAttributes`; with ``column_major`` the spatial axes count in reverse order."""
+class MaxPoolIndicesAttributes(SizedWindowAttributes):
+    """With ``column_major`` the spatial axes count in reverse order."""
 
-    kernel: tuple[int, ...]
-    strides: tuple[int, ...]
-    pads: tuple[int, ...]
-    dilations: tuple[int, ...]
-    output_spatial: tuple[Dim, ...]
     column_major: bool
 
 
@@ -247,11 +206,7 @@ def _expand_max_pool(builder: Builder, node: Node) -> Sequence[Value]:
         "MaxPoolIndices",
         node.operand(0),
         domain="loom",
-        kernel=attributes.kernel,
-        strides=attributes.strides,
-        pads=attributes.pads,
-        dilations=attributes.dilations,
-        output_spatial=attributes.output_spatial,
+        **fields_of(attributes, SizedWindowAttributes),
         column_major=bool(node.attributes.storage_order),
     )
     return [_pool(builder, node, "max"), indices]
