@@ -1,4 +1,7 @@
-"""Plans that run without bounds checks: those of this process, authentic ones of the cache, and trusted bundles."""
+"""Plans that run without bounds checks: those of this process, authentic ones of the cache, and trusted bundles.
+
+Covers: shaderloom/execution/resources, shaderloom/cache, shaderloom/bundles/session.
+"""
 
 from __future__ import annotations
 

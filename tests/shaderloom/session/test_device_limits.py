@@ -1,4 +1,7 @@
-"""Tensors beyond the binding size of a device: the nodes that read or compute them run on cpu, the others on wgpu."""
+"""Tensors beyond the binding size of a device: the nodes that read or compute them run on cpu, the others on wgpu.
+
+Covers: shaderloom/session, shaderloom/execution/engine.
+"""
 
 from __future__ import annotations
 

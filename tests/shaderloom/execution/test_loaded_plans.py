@@ -1,0 +1,107 @@
+"""The table of plans that stay loaded, without a device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from shaderloom.execution.loaded_plans import LoadedPlans
+from shaderloom.execution.one_plan import SEEN_SHAPES
+from shaderloom.execution.resources import SessionStats
+from shaderloom.model.compiled import Compiled
+from shaderloom.model.feeds import ShapeKey
+from shaderloom.runtime.plan.errors import InputError
+
+from ...support.plans import two_step_plan
+
+
+@dataclass
+class Executor:
+    """What the table does with an executor."""
+
+    closed: bool = False
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@dataclass
+class Resources:
+    """Resources whose executors take 2 ms to prepare."""
+
+    stats: SessionStats = field(default_factory=SessionStats)
+    open: list[Executor] = field(default_factory=list)
+    most: int = 0
+
+    def executor(self, compiled: Compiled) -> Any:
+        self.stats.prepare_ms += 2.0
+        self.open.append(Executor())
+        self.most = max(self.most, sum(not executor.closed for executor in self.open))
+        return self.open[-1]
+
+
+def key(size: int) -> ShapeKey:
+    return ShapeKey((("x", (size,)),))
+
+
+def load(plans: LoadedPlans, size: int) -> Any:
+    return plans.load(key(size), Compiled(two_step_plan(), False, 5.0, trusted=True))
+
+
+def test_the_least_recently_used_plan_goes_before_a_new_one_is_loaded():
+    resources = Resources()
+    plans = LoadedPlans(resources, 2)
+    first, second = load(plans, 1), load(plans, 2)
+    assert plans.find(key(1)) is first and plans.last is first
+    third = load(plans, 3)
+    assert second.executor.closed and second not in plans
+    assert plans.find(key(2)) is None
+    assert plans.find(key(1)) is first and plans.find(key(3)) is third
+    assert resources.most == 2
+    assert (resources.stats.hits, resources.stats.evictions) == (3, 1)
+
+
+def test_concrete_shapes_lead_to_their_plan_while_it_is_loaded():
+    plans = LoadedPlans(Resources(), 1)
+    shapes = (("x", (1,)),)
+    ready = load(plans, 1)
+    plans.note(shapes, ready)
+    assert plans.find_seen(shapes) is ready
+    load(plans, 2)
+    assert plans.find_seen(shapes) is None
+
+
+def test_the_oldest_concrete_shapes_are_forgotten():
+    plans = LoadedPlans(Resources(), 1)
+    ready = load(plans, 1)
+    for size in range(SEEN_SHAPES + 1):
+        plans.note((("x", (size,)),), ready)
+    assert plans.find_seen((("x", (0,)),)) is None
+    assert plans.find_seen((("x", (1,)),)) is ready
+
+
+def test_statistics_keep_a_row_for_each_key():
+    resources = Resources()
+    plans = LoadedPlans(resources, 1)
+    ready = load(plans, 7)
+    load(plans, 8)
+    row = resources.stats.keys[str(key(7))]
+    assert row is ready.stats and (row.compile_ms, row.from_disk, row.prepare_ms) == (5.0, False, 2.0)
+    assert resources.stats.last_key == str(key(8))
+
+
+def test_clearing_closes_everything():
+    resources = Resources()
+    plans = LoadedPlans(resources, 3)
+    for size in (1, 2):
+        load(plans, size)
+    plans.clear()
+    assert plans.last is None and plans.find(key(1)) is None
+    assert all(executor.closed for executor in resources.open)
+
+
+def test_no_plan_at_all_is_refused():
+    with pytest.raises(InputError, match="at least one plan"):
+        LoadedPlans(Resources(), 0)
