@@ -14,7 +14,7 @@ BUILD = Path("build") / "bench"
 
 @dataclass(frozen=True)
 class Driver:
-    """A Vulkan driver; ``manifests`` are where its loader manifest may lie (none: what the system chooses).
+    """A Vulkan driver; ``manifests`` are where its loader manifest may be (none: what the system chooses).
 
     One with ``programs`` is the WebGPU of a browser, and there if one of these programs is.
     """

@@ -71,7 +71,7 @@ def _memory(part: dict[str, Any]) -> str:
     return (
         "## Memory while a model is loaded\n\n"
         "Peak of anonymous memory (RssAnon, MB) above an idle process. A bare upload of the same bytes shows the\n"
-        "memory of the device, which lies in the same process here; the difference is what loading adds. *Time*:\n"
+        "memory of the device, which is in the same process here; the difference is what loading adds. *Time*:\n"
         "loading over the bare upload, both from a warm file.\n\n"
         + table(["model", "bare upload", "loading", "difference", "time", "onnxruntime CPU"], map(row, part["results"]))
     )

@@ -67,7 +67,7 @@ def model_of(problem: str):
     weight = generator.standard_normal(weight_shape, dtype=np.float32)
     nodes = [node]
     weights = [numpy_helper.from_array(weight, "w")]
-    if len(shape) == 4 and shape[1] > 4:  # channels lie last in memory where another convolution wrote them
+    if len(shape) == 4 and shape[1] > 4:  # channels are last in memory where another convolution wrote them
         node.input[0] = "t"
         weights.append(numpy_helper.from_array(np.eye(shape[1], dtype=np.float32)[:, :, None, None], "eye"))
         nodes.insert(0, helper.make_node("Conv", ["x", "eye"], ["t"]))

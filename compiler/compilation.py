@@ -1,4 +1,6 @@
-"""The context of a compilation: what its passes go by, and to whom they report."""
+"""The context of a compilation: the settings and measurements that its passes read, and the observer that they report
+to.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,7 @@ KeepWeight = Callable[[memoryview], str]
 
 
 def _ignore(what: str, done: int, total: int) -> None:
-    """Report progress to nobody."""
+    """Discard progress."""
 
 
 @dataclass(frozen=True)

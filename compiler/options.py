@@ -23,7 +23,7 @@ class Limits:
     loop_steps: int = 1024
     #: nodes once functions are inlined and loops written out
     nodes: int = DEFAULT_NODES
-    #: known indices must be in range for all sizes of an axis: nobody has declared them.  Else for one of them
+    #: known indices must be in range for every size of an axis whose sizes are not declared; else for one of them
     every_size: bool = False
 
 
@@ -43,7 +43,7 @@ class CompileOptions:
     """
 
     disabled_passes: tuple[str, ...] = ()
-    open_sizes: bool = True  #: plans of stages serve ranges of sizes, where a program comes to ever new ones
+    open_sizes: bool = True  #: plans of stages serve ranges of sizes, where those of a program keep changing
     verify: bool = False  #: check the IR's invariants between passes
     precision: str = "float32"  #: "float16" stores float32 values as float16 where they fit
     #: which tensors that a file declares float16 are float32: see :mod:`.precision.wide_tensors`

@@ -4,7 +4,7 @@ The softmax is a stream: for each query the kernel keeps the highest score so fa
 weighted sum of the values, and scales the two sums down when a higher score comes.  All of it is f32.
 
 ``load_q(batch, m, step)``, ``load_k(batch, n, step)``   four neighbouring elements of a query and of a key (zeros past
-                                                         the end); absent where the scores lie in memory
+                                                         the end); absent where the scores are in memory
 ``score(batch, m, n, product)``                          a score, from the product of a query and a key
 ``load_v(batch, n, step)``                               four neighbouring elements of a value
 ``store(batch, m, step, value)``                         four neighbouring results, pushed through the epilogue

@@ -1,7 +1,7 @@
 """The matrix product that the scores of an attention come from, so that one kernel computes both.
 
 A ``loom.SoftmaxProduct`` reads scores.  Where they are an elementwise function of one matrix product (a scale, a mask,
-a soft cap, views of the batch axes between), and nothing else reads what lies between, the kernel computes the product
+a soft cap, views of the batch axes between), and nothing else reads the values between, the kernel computes the product
 itself, a block of keys at a time: :func:`find_scores` gives the nodes, or why not.
 """
 

@@ -11,9 +11,6 @@ from ..symbolic import polynomial as ix
 from ..symbolic.expr import Expr
 from ..symbolic.polynomial import Dim
 
-#: Functions that cost as much as many multiply-adds
-_COSTLY = frozenset({"exp", "log", "tanh", "erf", "pow", "sin", "cos", "sqrt", "sigmoid"})
-
 
 def extent(size: Dim) -> str:
     """Format a size; of a dynamic one its upper bound with a mark (``<=N``)."""
@@ -29,7 +26,7 @@ def epilogue(stores: Iterable[Store]) -> str:
     """Return the class of an epilogue: the number of its loads, followed by ``f`` if it calls functions."""
     values = [store.value for store in stores]
     count = sum(1 for value in values for _ in ex.loads(value))
-    costly = any(node.op in _COSTLY for value in values for node in ex.walk(value))
+    costly = any(node.op in ex.EXPENSIVE_FUNCTIONS for value in values for node in ex.walk(value))
     return f"{min(count, 4)}{'f' if costly else ''}"
 
 

@@ -1,7 +1,7 @@
 """Recurrent layers: a loop over time inside one kernel.
 
-A workgroup has one sequence of the batch in one direction; its threads share the units of the hidden state, which lies
-in workgroup memory.  States that are each unit's own lie there too or, where it is too small, in memory of the thread:
+A workgroup has one sequence of the batch in one direction; its threads share the units of the hidden state, which is
+in workgroup memory.  States that are each unit's own are there too or, where it is too small, in memory of the thread:
 with 16 KiB an LSTM may have 4,096 units.  The products of the inputs with their weights are made beforehand for all
 steps at once; what is left is the product of the state with the recurrence weights, the activations and the new state.
 

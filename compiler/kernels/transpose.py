@@ -1,6 +1,6 @@
 """Map kernels that read along one axis and write along another: a square tile passes through workgroup memory.
 
-Without the tile either the loads or the stores of neighbouring threads would lie far apart, and a GPU would move a
+Without the tile either the loads or the stores of neighbouring threads would be far apart, and a GPU would move a
 whole cache line for each element.  Software drivers have no such cost and use the map kernel.
 """
 

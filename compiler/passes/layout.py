@@ -92,7 +92,7 @@ def _choose(group: Group, fusion: Fusion, votes: Mapping[int, int]) -> Layout:
 
 
 def _from_anchor(group: Group) -> Layout:
-    """Order the axes of a region's exit as the anchor's own result would lie in memory."""
+    """Order the axes of a region's exit as the anchor's own result would be stored."""
     region = group.region
     assert region is not None
     natural = family_named(group.family).output_layout(region.anchor)

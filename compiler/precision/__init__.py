@@ -1,4 +1,4 @@
-"""16-bit floats as a format of storage: which values lie in memory as halves, while arithmetic stays float32.
+"""16-bit floats as a format of storage: which values are stored as halves, while arithmetic stays float32.
 
 :mod:`.declared_halves` follows a file that declares float16 or bfloat16, but for tensors that reach beyond the type,
 which :mod:`.wide_tensors` keeps in float32.  :mod:`.float16_storage` chooses for a float32 model

@@ -4,7 +4,7 @@ A model that declares float16 or bfloat16 says how its tensors are stored, not h
 the way to them are computed.  So the first pass, :func:`widen_halves`, turns the 16-bit floats of a graph into float32
 and keeps the declared type as :attr:`~.graph.Value.storage`; whatever later passes make is float32.  Before fusion,
 :func:`declare_storage` gives inputs, constants and outputs their types back, and once layouts are chosen
-:func:`restore_halves` does so for what else lies in memory.  A value that is no tensor of the file, the sum of a mean
+:func:`restore_halves` does so for what else is stored.  A value that is no tensor of the file, the sum of a mean
 or a factor folded into a weight, has no declared type and stays float32 wherever it is.
 
 ``storage`` follows a tensor through rewrites as its name does.  A value that only moves elements of halves is a half,
@@ -145,7 +145,7 @@ def _stored_operand(output: Value) -> Value | None:
     family = family_of(operand.producer)
     if family is None:
         return operand if alone or operand.storage is output.dtype else None
-    # Fusion decides whether the kernel of an anchor packs its results.  What others read, too, lies in memory once.
+    # Fusion decides whether the kernel of an anchor packs its results.  What others read, too, is stored once.
     shared = not alone and operand.storage is output.dtype and family.stores_packed
     return operand if shared else None
 

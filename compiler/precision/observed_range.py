@@ -1,6 +1,7 @@
 """Magnitudes that the tensors of a float32 run were observed to reach.
 
-Tensors go by the ONNX node whose result they are, so that what was observed for one input shape counts for others.
+Tensors are identified by the ONNX node that computes them, so that what was observed for one input shape counts for
+others.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ tensor is infinite, and a difference or a softmax of it is NaN.  The option ``wi
 
 ``auto``      what a constant may carry beyond the range (:mod:`.overflow_analysis`) is float32, with a margin;
 ``measured``  so is what a run was seen to reach (``reached``), and a cast to float16 rounds only where its result is
-              stored: what lies in registers alone is in no measurement;
+              stored: what is in registers alone is in no measurement;
 ``all``       everything is float32: the plan that is measured;
 ``off``       every tensor is stored as declared.
 

@@ -40,10 +40,12 @@ UNARY = frozenset(
 #: ``min`` and ``max`` give NaN for NaN; ``max_number`` gives either operand then
 BINARY = frozenset("add sub mul div mod fmod pow min max max_number and or xor shl shr".split())
 COMPARISONS = frozenset("eq ne lt le gt ge".split())
-#: Operations that cost about four simple ones
-EXPENSIVE = frozenset(
-    "exp log sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf pow sqrt div mod fmod".split()
+#: Functions of the special function unit, or polynomials of several terms
+EXPENSIVE_FUNCTIONS = frozenset(
+    "exp log sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf pow sqrt".split()
 )
+#: Operations that cost about four simple ones
+EXPENSIVE = EXPENSIVE_FUNCTIONS | {"div", "mod", "fmod"}
 FLOATS = frozenset({"f32"})
 
 

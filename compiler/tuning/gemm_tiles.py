@@ -19,7 +19,7 @@ from ..target import Target, ThreadCosts, WorkgroupCosts
 class RegisterTile:
     """``rows`` times ``columns`` vectors of four results a thread, nothing shared.
 
-    ``across`` neighbouring threads of a workgroup lie along the columns and ``down`` along the rows.
+    ``across`` neighbouring threads of a workgroup are spread along the columns and ``down`` along the rows.
     """
 
     rows: int

@@ -56,7 +56,7 @@ class BundleWriter:
         self._plans: list[PlanRecord] = []
         self._samples: list[SampleRecord] = []
         self._weights: dict[str, list[tuple[int, int]]] = {}  #: key -> (file number, position among its parts)
-        self._places: dict[tuple[int, int], Part] = {}  #: (file number, position) -> where that part lies
+        self._places: dict[tuple[int, int], Part] = {}  #: (file number, position) -> where that part is
         self._number = 0  #: of the file of weights that is being filled
         self._open: list[tuple[str, memoryview]] = []  #: its entries
         self._open_bytes = 0

@@ -5,7 +5,7 @@ and gives a copy of the message *without* the large tensor payloads, small enoug
 with the byte range of each payload in the file.  It looks everywhere a tensor can be: initializers of the graph and of
 nested graphs, attributes of nodes (Constant among them) and of functions.
 
-In the copy, a stripped ``TensorProto`` says where its payload lies in its ``segment`` field (``begin`` and ``end`` are
+In the copy, a stripped ``TensorProto`` says where its payload is in its ``segment`` field (``begin`` and ``end`` are
 byte positions in the file), which real files never use.
 
 What counts as a payload: ``raw_data``, and ``float_data`` and ``double_data`` in one packed run, whose wire format is

@@ -1,6 +1,6 @@
 """The secret that authenticates entries of the disk cache: 32 random bytes in a file that only its owner can read.
 
-The file lies outside the cache, so that neither a cache that was copied from another machine nor a program that may
+The file is outside the cache, so that neither a cache that was copied from another machine nor a program that may
 write to the cache alone can make an entry that this user's processes accept as their own.
 """
 

@@ -95,11 +95,11 @@ class WgpuEngine:
     def run(self, feeds: Mapping[str, Feed], targets: Mapping[str, Target]) -> dict[str, Any]:
         """Return outputs by name; see :meth:`Executor.run`.
 
-        A run whose outputs are not finite may be repeated; see :meth:`OverflowWatch.mend`.
+        A run whose outputs are not finite may be repeated; see :meth:`OverflowWatch.recalibrate`.
         """
         refuse_forked_process()  # before a lock that another thread may have held when the process was forked
         results = self._run(feeds, targets)
-        if self.has_halves and self.watch.mend(self.calibrate, feeds, targets, results):
+        if self.has_halves and self.watch.recalibrate(self.calibrate, feeds, targets, results):
             results = self._run(feeds, targets)
             self.watch.settle(feeds, results)
         return results

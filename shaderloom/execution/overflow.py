@@ -38,7 +38,7 @@ class OverflowWatch:
     def __init__(self) -> None:
         self._settled: set[tuple[_Shapes, _Kinds]] = set()
 
-    def mend(
+    def recalibrate(
         self,
         calibrate: Callable[[Mapping[str, Any]], bool],
         feeds: Mapping[str, Any],

@@ -20,7 +20,7 @@ function tell(message, failed = false) {
   $("status").className = failed ? "bad" : "";
 }
 
-/** Run `work` with the controls disabled; what it throws is told on the page. */
+/** Run `work` with the controls disabled; what it throws is shown on the page. */
 async function exclusively(message, work) {
   if (busy) return;
   busy = true;

@@ -6,7 +6,7 @@ suite      cases
 node       operator cases of the installed onnx, with data (``onnx.backend.test``)
 models     its small models: of several operators, and exported from PyTorch
 web        operator cases of a browser runtime, from the folder that ``SHADERLOOM_WEB_SUITE`` names
-real       trained models and exporter graphs, where they can be had, against onnxruntime (:mod:`.models`)
+real       trained models and exporter graphs, where they are available, against onnxruntime (:mod:`.models`)
 =========  ===========================================================================================================
 """
 

@@ -63,7 +63,7 @@ def by_case(device: str = "") -> dict[str, Group]:
 
 
 def unexpected(outcome: Outcome, device: str = "") -> str | None:
-    """What is not as expected, or None.  A model that cannot be had is no surprise: its row is missing."""
+    """What is not as expected, or None.  A model that is not available is no surprise: its row is missing."""
     if outcome.kind == "missing":
         return None
     group = by_case(device).get(outcome.key)

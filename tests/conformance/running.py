@@ -20,7 +20,7 @@ BOTH = ("wgpu", "cpu")
 
 #: Kinds of outcomes: all results right, on the device alone or with the host's help; an error that says what is not
 #: supported; a result that is not right; anything else (another exception, no answer in time, the end of the process);
-#: a model that cannot be had
+#: a model that is not available
 KINDS = ("wgpu", "cpu", "refused", "wrong", "failed", "missing")
 
 

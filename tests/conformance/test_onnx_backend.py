@@ -1,6 +1,6 @@
 """The node cases of the ONNX backend suite on the default device, against the list of what is expected of them.
 
-Cases that a device refuses run with cpu behind it.  A pass that nobody expected is an error, too.
+Cases that a device refuses run with cpu behind it.  An unexpected pass is an error, too.
 """
 
 from __future__ import annotations

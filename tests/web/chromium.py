@@ -149,7 +149,7 @@ class Chromium:
 
 
 class Page:
-    """A tab.  ``messages`` has what scripts wrote to the console and exceptions that nobody caught."""
+    """A tab.  ``messages`` has what scripts wrote to the console and uncaught exceptions."""
 
     def __init__(self, browser: Chromium, session: str, target: str) -> None:
         self._browser = browser

@@ -1,6 +1,6 @@
 """Rows and columns: how a kernel walks a domain of which some axes are reduced.
 
-Rows are the kept axes, columns the reduced ones, each flattened in the order in which the main operand lies in memory,
+Rows are the kept axes, columns the reduced ones, each flattened in the order of the main operand in memory,
 so that neighbouring threads (or lanes) touch neighbouring elements.
 """
 

@@ -15,7 +15,7 @@ function tell(message, failed = false) {
   $("status").className = failed ? "bad" : "";
 }
 
-/** Run `work` while the controls are off; what it throws is told on the page. */
+/** Run `work` while the controls are off; what it throws is shown on the page. */
 async function exclusively(work) {
   if (busy) return;
   busy = true;

@@ -24,7 +24,7 @@ export function inReadingOrder(boxes) {
   return rows.flatMap((row) => row.sort((a, b) => boxes[a].x - boxes[b].x));
 }
 
-/** Reads pictures with sessions of the three bundles. `onStage(text)` is told what is going on. */
+/** Reads pictures with sessions of the three bundles. `onStage(text)` is called with the current step. */
 export class OcrPipeline {
   constructor({ detection, angle, recognition }, onStage = () => {}) {
     this.sessions = { detection, angle, recognition };

@@ -29,7 +29,7 @@ function element(tag, properties = {}, ...children) {
   return made;
 }
 
-/** The selected call; parts of the page are told when it changes. */
+/** The selected call; parts of the page are notified when it changes. */
 const selection = {
   call: -1,
   listeners: [],

@@ -181,8 +181,8 @@ BAD_GRAPHS: dict[str, tuple[Callable[[], onnx.ModelProto], type[ShaderloomError]
         "cycle",
     ),
     "node that reads itself": (lambda: make([node("Add", ["x", "y"], ["y"])]), ModelError, ""),
-    "value that nobody makes": (lambda: make([node("Add", ["x", "nothing"], ["y"])]), ModelError, "nothing"),
-    "output that nobody makes": (lambda: make([node("Relu", ["x"], ["z"])]), ModelError, "y"),
+    "value without a producer": (lambda: make([node("Add", ["x", "nothing"], ["y"])]), ModelError, "nothing"),
+    "output without a producer": (lambda: make([node("Relu", ["x"], ["z"])]), ModelError, "y"),
     "value made twice": (lambda: make([node("Relu", ["x"], ["y"]), node("Neg", ["x"], ["y"])]), ModelError, "y"),
     "no input of an operator": (lambda: make([node("Add", ["x"], ["y"])]), ModelError, "Add"),
     "shapes that do not broadcast": (

@@ -136,7 +136,7 @@ def test_a_link_that_loops_is_refused(folder):
 
 
 def test_a_hard_link_is_refused(folder):
-    """Nobody can tell whether its other name lies in the folder."""
+    """Whether its other name is in the folder is unknown."""
     os.link(folder.parent / "secret.bin", folder / "hard.bin")
     with pytest.raises(ModelError, match="has other names"):
         _load(folder, {"location": "hard.bin"})

@@ -1,4 +1,4 @@
-"""The registry is complete for whoever asks it, also after an interrupt while the operators were being imported.
+"""The registry is complete for every caller, also after an interrupt while the operators were being imported.
 
 Covers: compiler/ops/registry.
 """

@@ -77,7 +77,7 @@ def grow_graph(
 
 
 def _drop_unread(growth: Growth) -> None:
-    """Leaves that attempts without success left behind, or that nobody came to read."""
+    """Leaves that attempts without success left behind, or that no node came to read."""
     read = {name for node in growth.nodes for name in reads(node)}
     for table in (growth.feeds, growth.initializers):
         for name in set(table) - read:

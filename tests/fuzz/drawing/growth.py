@@ -86,7 +86,7 @@ class Shared:
     """What all graphs of a model have in common."""
 
     generator: np.random.Generator
-    known: dict[str, Known] = field(default_factory=dict)  #: all values, also those that nobody else reads
+    known: dict[str, Known] = field(default_factory=dict)  #: all values, also those without readers
     feeds: dict[str, np.ndarray] = field(default_factory=dict)
     switches: list[Switch] = field(default_factory=list)
     leaves: Iterator[int] = field(default_factory=lambda: itertools.count(1))
@@ -326,7 +326,7 @@ class Growth:
     # -- the model -------------------------------------------------------------------------------------------------
 
     def outputs(self) -> list[Known]:
-        """What nobody reads, a few values that somebody does, seldom an input as it is."""
+        """Values without readers, a few with readers, seldom an input as it is."""
         results = [value for value in self.values if value.name.startswith("n")]
         used = {name for node in self.nodes for name in reads(node)}
         found = {value.name: value for value in results if value.name not in used}

@@ -153,12 +153,12 @@ class NodeDraw:
         return self.growth.leaf(self.type(name), tuple(shape), low, high)
 
     def uneven(self, name: str, shape: Sequence[int]) -> Known:
-        """A new input whose elements meet no tie of a rounding inside the operator; nobody else reads it."""
+        """A new input whose elements meet no tie of a rounding inside the operator; no other node reads it."""
         array = self.growth.generator.uniform(-1.7, 2.1, tuple(shape))
         return self.growth.add(array.astype(helper.tensor_dtype_to_np_dtype(onnx_type(self.type(name)))), False)
 
     def given(self, name: str, array: Any, *, constant: bool = False) -> Known:
-        """An operand of exactly these elements: a constant mostly; nobody else reads it."""
+        """An operand of exactly these elements: a constant mostly; no other node reads it."""
         array = np.asarray(array)
         own = dtype_of(array)
         dtype = self.bind(name, own) if own in self.types(name) else self.type(name)

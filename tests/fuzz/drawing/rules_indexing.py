@@ -129,7 +129,7 @@ def compress(d: NodeDraw) -> Found:
 
 @rule("Unique")
 def unique(d: NodeDraw) -> Found:
-    """onnx's reference evaluator sorts whatever it is told; onnxruntime, which does not, has few types."""
+    """onnx's reference evaluator sorts any type; onnxruntime, which does not, has few types."""
     value = d.ranked("X", 1, 4, empty=False)
     ordered = d.integer(0, 1) if value.dtype in ("float32", "int64", "int8") else 1
     return {

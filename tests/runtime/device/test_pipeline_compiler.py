@@ -153,7 +153,7 @@ def test_a_kernel_that_does_not_compile_is_the_device_s_error(each_device, three
     plan = two_step_plan()
     broken = dataclasses.replace(plan, kernels=tuple(dataclasses.replace(k, wgsl="fn main(") for k in plan.kernels))
     pool = WeightPool(each_device, lambda reference: BIAS, MemoryAccount(1 << 30))
-    for _ in range(2):  # a failure is not remembered as a pipeline that somebody is creating
+    for _ in range(2):  # a failure is not remembered as a pipeline that is being created
         with pytest.raises(DeviceError, match="compiling the shader"):
             Executor(each_device, broken, pool)
     pool.close()

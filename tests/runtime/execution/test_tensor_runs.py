@@ -43,7 +43,7 @@ def executor(device):
 
 
 class Counter:
-    """Counts the calls of wgpu-native's functions, whoever makes them."""
+    """Counts the calls of wgpu-native's functions, whatever their caller."""
 
     FUNCTIONS: ClassVar = {
         "maps": ("wgpuBufferMapAsync",),

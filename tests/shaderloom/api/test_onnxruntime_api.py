@@ -50,7 +50,7 @@ def session(device, model):
 
 @pytest.fixture
 def told():
-    """Whatever was told once is told again."""
+    """Report again what was reported once."""
     notices.forget()
     yield
     notices.forget()

@@ -145,7 +145,7 @@ def is_dropped(cache: DiskCache, caplog, reason: str) -> bool:
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no FIFOs")
 def test_only_regular_files_are_opened(cache, caplog, tmp_path):
-    """Neither a FIFO, which nobody writes, nor a link, nor a folder is an entry; each but the folder is removed."""
+    """Neither a FIFO, without a writer, nor a link, nor a folder is an entry; each but the folder is removed."""
     cache.put("plan", ENTRIES, "value")
     path = entry_file(cache)
     elsewhere = tmp_path / "elsewhere"

@@ -211,7 +211,7 @@ def test_a_missing_barrier(check, monkeypatch):
 @pytest.mark.parametrize(("wrong", "node"), [("t", "Tanh (main node 5)"), ("c2", "Conv (main node 3)")])
 def test_a_wrong_reference(check, tmp_path, wrong, node):
     """Where onnx's reference evaluator agrees with the device, the expected tensor is at fault; without the operands of
-    its node nobody can tell.
+    its node is not identified.
     """
     model = build(NETWORK)
     feeds = feeds_of(model)

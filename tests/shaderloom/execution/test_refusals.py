@@ -1,6 +1,6 @@
 """What a refusal says, whatever is asked of any operator.
 
-Each operator's first case is changed in one place: an attribute of its schema gets a value that nobody means, or an
+Each operator's first case is changed in one place: an attribute of its schema gets an invalid value, or an
 operand another element type.  The model is then compiled, or refused with an error that names the node, its domain and
 opset, and what is at fault; nothing else may happen.
 """

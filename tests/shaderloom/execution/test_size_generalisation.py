@@ -1,4 +1,4 @@
-"""Stages that come to ever new sizes: one plan for a range of them, with the results of a plan for each."""
+"""Stages whose sizes keep changing: one plan for a range of them, with the results of a plan for each."""
 
 from __future__ import annotations
 

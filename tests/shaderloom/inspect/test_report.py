@@ -353,7 +353,7 @@ def test_two_thousand_nodes(browser, tmp_path):
         page.evaluate("byId('fit').click()")
         drawn = page.evaluate(COUNT_DRAWING)
         assert count <= drawn["fill"] <= drawn["stroke"] < 2 * count, "a box once, all edges together"
-        assert "fillText" not in drawn, "no text that nobody can read"
+        assert "fillText" not in drawn, "no text too small to read"
         assert_quiet(page)
 
 
