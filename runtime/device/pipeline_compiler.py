@@ -82,9 +82,14 @@ class PipelineCompiler:
         self._holders: list[PipelineHolder] = []
         self._threads: list[threading.Thread] = []
         self._lock = threading.Condition()
-        self._done = 0
         self._finishing = False
+        self.done = 0  #: kernels that are compiled, or whose compilation has failed
         self.on_siblings = 0  #: kernels that were compiled on siblings of the device
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a thread compiles, or waits for a kernel."""
+        return any(thread.is_alive() for thread in tuple(self._threads))
 
     def add(self, kernel: Kernel) -> None:
         """Compile ``kernel`` soon; one that was added before is ignored."""
@@ -107,7 +112,7 @@ class PipelineCompiler:
             while thread.is_alive():
                 thread.join(_SLICE)
                 if self._progress is not None:
-                    self._progress(self._done, len(self._keys))
+                    self._progress(self.done, len(self._keys))
 
     def stop(self) -> None:
         """Start no further kernel; a driver in the middle of one is waited for a moment and then left to itself."""
@@ -152,7 +157,7 @@ class PipelineCompiler:
                     if empty is not None:
                         empty.dispatch(kernel, self._pipeline(empty.device, kernel))
                         self.on_siblings += 1
-                self._done += 1
+                self.done += 1
 
     def _pipeline(self, device: Device, kernel: Kernel) -> PipelineHolder:
         return device.pipeline(kernel, checked=self._checked, max_wgsl_bytes=self._max_wgsl_bytes)

@@ -37,7 +37,7 @@ def encode(kind: str, entries: Mapping[str, Any], value: Any, secret: bytes | No
     if len(text) > MAX_ENTRY:
         return None
     body = zlib.compress(text, 3)
-    raw = _head(kind, body, secret) + body
+    raw = head_of(kind, body, secret) + body
     return raw if len(raw) <= MAX_ENTRY else None
 
 
@@ -47,7 +47,7 @@ def decode(raw: bytes, kind: str, entries: Mapping[str, Any], secret: bytes | No
     Raises :class:`ValueError`, with the reason, unless it was made for ``kind`` and ``entries`` with the same secret.
     """
     head, newline, body = raw.partition(b"\n")
-    if not hmac.compare_digest(head + newline, _head(kind, body, secret)):
+    if not hmac.compare_digest(head + newline, head_of(kind, body, secret)):
         raise ValueError("it is damaged, of another version, or not authentic")
     unpacker = zlib.decompressobj()
     try:
@@ -80,7 +80,8 @@ def _check_nesting(content: Any) -> None:
     raise ValueError(f"it is nested more than {MAX_NESTING} deep")
 
 
-def _head(kind: str, body: bytes, secret: bytes | None) -> bytes:
+def head_of(kind: str, body: bytes, secret: bytes | None) -> bytes:
+    """Return the first line of an entry, which authenticates its kind and its body."""
     signed = f"{_MAGIC} {kind}\n".encode() + body
     if secret is None:
         method, digest = "sha256", hashlib.sha256(signed).hexdigest()

@@ -61,7 +61,7 @@ def test_short_kernels_are_left_to_their_first_dispatch_where_siblings_cost_more
     ahead = compiler(each_device)
     for item in kernels(3, "short"):
         ahead.add(item)
-    assert bool(ahead._threads) == (not compiles_late(each_device))
+    assert ahead.is_running == (not compiles_late(each_device))
     ahead.finish()
 
 
@@ -146,7 +146,7 @@ def test_a_device_without_a_sibling_compiles_alone(each_device, three_threads, m
     for item in kernels(3, "alone"):
         ahead.add(item)
     ahead.finish()
-    assert ahead.on_siblings == 0 and ahead._done == 3
+    assert ahead.on_siblings == 0 and ahead.done == 3
 
 
 def test_a_kernel_that_does_not_compile_is_the_device_s_error(each_device, three_threads):
@@ -165,12 +165,12 @@ def test_threads_without_work_end_and_start_again(each_device, three_threads, mo
     first, second = kernels(2, "idle")
     ahead.add(first)
     deadline = time.monotonic() + PATIENCE
-    while ahead._threads and time.monotonic() < deadline:
+    while ahead.is_running and time.monotonic() < deadline:
         time.sleep(0.01)
-    assert not ahead._threads and ahead._done == 1
+    assert not ahead.is_running and ahead.done == 1
     ahead.add(second)
     ahead.finish()
-    assert ahead._done == 2
+    assert ahead.done == 2
 
 
 def test_stopping_leaves_the_rest(each_device, three_threads):
@@ -179,8 +179,9 @@ def test_stopping_leaves_the_rest(each_device, three_threads):
     for item in items:
         ahead.add(item)
     ahead.stop()
-    assert not ahead._queue and not any(thread.is_alive() for thread in ahead._threads)
-    assert ahead._done < len(items)
+    assert not ahead.is_running
+    ahead.finish()
+    assert ahead.done < len(items)
 
 
 _INTERRUPTED = """

@@ -32,8 +32,13 @@ SECRET = bytes(range(32))
 
 
 @pytest.fixture(params=[None, SECRET], ids=["without a secret", "authenticated"])
-def cache(tmp_path, request) -> DiskCache:
-    return DiskCache(tmp_path / "cache", secret=request.param)
+def secret(request) -> bytes | None:
+    return request.param
+
+
+@pytest.fixture
+def cache(tmp_path, secret) -> DiskCache:
+    return DiskCache(tmp_path / "cache", secret=secret)
 
 
 def fresh(cache: DiskCache, secret: bytes | None) -> DiskCache:
@@ -45,12 +50,12 @@ def entry_file(cache: DiskCache):
     return path
 
 
-def test_what_was_put_is_found(cache):
+def test_what_was_put_is_found(cache, secret):
     value = {"text": "ü\n", "list": [1, 2.5, None, True]}
     assert cache.get("plan", ENTRIES) is None
     assert cache.put("plan", ENTRIES, value)
     assert cache.get("plan", ENTRIES) == value
-    assert fresh(cache, cache._secret).get("plan", dict(reversed(ENTRIES.items()))) == value
+    assert fresh(cache, secret).get("plan", dict(reversed(ENTRIES.items()))) == value
     assert cache.get("header", ENTRIES) is None
 
 
@@ -119,18 +124,18 @@ def test_an_entry_for_another_key_is_a_miss(cache):
     assert cache.get("plan", other) is None
 
 
-def test_a_value_that_is_no_json_is_a_miss(cache):
+def test_a_value_that_is_no_json_is_a_miss(cache, secret):
     for text in (b"{", b"[]", canonical({"key": ENTRIES}).encode()):
-        write_entry(cache, text)
+        write_entry(cache, secret, text)
         assert cache.get("plan", ENTRIES) is None
 
 
-def write_entry(cache: DiskCache, text: bytes) -> None:
+def write_entry(cache: DiskCache, secret: bytes | None, text: bytes) -> None:
     """Write what has the header of an entry for ENTRIES around any text."""
     path = cache.path_of("plan", ENTRIES)
     path.parent.mkdir(parents=True, exist_ok=True)
     body = zlib.compress(text)
-    path.write_bytes(entry._head("plan", body, cache._secret) + body)
+    path.write_bytes(entry.head_of("plan", body, secret) + body)
 
 
 def around(value: bytes) -> bytes:
@@ -164,17 +169,17 @@ def test_only_regular_files_are_opened(cache, caplog, tmp_path):
     assert cache.get("plan", ENTRIES) == "value"
 
 
-def test_size_is_bounded_before_and_while_unpacking(cache, caplog, monkeypatch):
+def test_size_is_bounded_before_and_while_unpacking(cache, secret, caplog, monkeypatch):
     """A thousandfold of zlib's size is not unpacked, and a file that is larger than any entry not read."""
     bound = 1 << 20
     monkeypatch.setattr(entry, "MAX_ENTRY", bound)
     monkeypatch.setattr(disk, "MAX_ENTRY", bound)
-    write_entry(cache, around(b'"' + b"x" * (16 * bound) + b'"'))
+    write_entry(cache, secret, around(b'"' + b"x" * (16 * bound) + b'"'))
     assert entry_file(cache).stat().st_size < bound // 10
     tracemalloc.start()
     try:
         assert is_dropped(cache, caplog, "bytes of text")
-        write_entry(cache, b"")
+        write_entry(cache, secret, b"")
         with open(entry_file(cache), "r+b") as file:
             file.truncate(1 << 40)
         assert is_dropped(cache, caplog, "more than 1,048,576 bytes")
@@ -184,12 +189,12 @@ def test_size_is_bounded_before_and_while_unpacking(cache, caplog, monkeypatch):
     assert not cache.put("plan", ENTRIES, "x" * bound), "what cannot be read back is not stored"
 
 
-def test_nesting_is_bounded(cache, caplog):
+def test_nesting_is_bounded(cache, secret, caplog):
     for depth in (entry.MAX_NESTING, 900, 100_000):
-        write_entry(cache, around(b"[" * depth + b"]" * depth))
+        write_entry(cache, secret, around(b"[" * depth + b"]" * depth))
         assert is_dropped(cache, caplog, "unusable"), depth
     depth = entry.MAX_NESTING - 1  # the entry itself is one level
-    write_entry(cache, around(b"[" * depth + b"]" * depth))
+    write_entry(cache, secret, around(b"[" * depth + b"]" * depth))
     assert cache.get("plan", ENTRIES) is not None
 
 

@@ -40,15 +40,23 @@ def test_a_cpu_session_has_no_device():
         shaderloom.InferenceSession(parse(ADD), providers=["cpu"], preferred_output_location="gpu-buffer")
 
 
-def test_options_of_the_session_reach_onnxruntime():
+def test_options_of_the_session_reach_onnxruntime(monkeypatch):
     onnxruntime = pytest.importorskip("onnxruntime")
+    opened = []
+
+    class Recorded(onnxruntime.InferenceSession):
+        def __init__(self, *arguments, **options):
+            super().__init__(*arguments, **options)
+            opened.append(self)
+
+    monkeypatch.setattr(onnxruntime, "InferenceSession", Recorded)
     settings = shaderloom.SessionOptions()
     settings.intra_op_num_threads = 1
     settings.execution_mode = shaderloom.ExecutionMode.ORT_PARALLEL
     settings.graph_optimization_level = shaderloom.GraphOptimizationLevel.ORT_DISABLE_ALL
     with shaderloom.InferenceSession(parse(ADD), settings, providers=["cpu"]) as session:
         session.run(None, {"x": np.zeros(3, np.float32)})
-        theirs = session._cpu._open()._session.get_session_options()
+    (theirs,) = (each.get_session_options() for each in opened)
     assert theirs.intra_op_num_threads == 1
     assert theirs.execution_mode == onnxruntime.ExecutionMode.ORT_PARALLEL
     assert theirs.graph_optimization_level == onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
