@@ -38,7 +38,7 @@ from ..tuning.config_choice import problem_key
 from .attention_scores import find_scores, product_coordinates
 from .config_key import extent
 from .context import GroupContext
-from .draft import Built, Draft
+from .draft import BuiltKernel, Draft
 from .family import KernelFamily, OverflowFlags, Reuse, register_family
 from .geometry import lanes_of, unflatten
 from .groups import Region, Scores
@@ -47,7 +47,7 @@ from .loop_trips import filter_by_trips, upper_bound
 VECTOR = "vec4<f32>"
 
 
-def _build(context: GroupContext) -> Built:
+def _build(context: GroupContext) -> BuiltKernel:
     """Build the kernel of a SoftmaxProduct with its scores and its fused consumers."""
     hooks = AttentionHooks(context)
     batch, m, n = (ix.bounds(size)[1] for size in (hooks.batch_size, hooks.m_size, hooks.n_size))
@@ -287,7 +287,7 @@ class Attention(KernelFamily):
         hooks = AttentionHooks(context)
         return hooks.stored if hooks.stores_whole_vectors else None
 
-    def build(self, context: GroupContext) -> Built:
+    def build(self, context: GroupContext) -> BuiltKernel:
         return _build(context)
 
 

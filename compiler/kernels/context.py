@@ -17,7 +17,7 @@ from ..symbolic import expr as ex
 from ..tuning.config_choice import Candidate, Decision
 from . import loop_trips
 from .device_limits import check_limits, check_trips
-from .draft import Built, Draft
+from .draft import BuiltKernel, Draft
 from .groups import Group
 from .operand_names import renamed, stored_expressions
 from .operands import OperandReader
@@ -61,7 +61,7 @@ class GroupContext:
         self._decisions[key] = self.choices.decisions[key]
         return chosen
 
-    def built(self, draft: Draft) -> Built:
+    def built(self, draft: Draft) -> BuiltKernel:
         """Bind every tensor that the hooks touch, keep accesses inside, check the device's limits, make the spec."""
         operands = self.operands
         outputs = {operands.name(output): output for output in (*self.group.also, self.group.output)}
@@ -90,7 +90,7 @@ class GroupContext:
             draft.workgroup_bytes,
             tuple(sorted(draft.parameters.items())),
         )
-        return Built(spec, bound, draft.flops, tuple(self._decisions.values()))
+        return BuiltKernel(spec, bound, draft.flops, tuple(self._decisions.values()))
 
     def _features(self) -> tuple[str, ...]:
         """Return the optional features that the text may use: those that are faster on the device."""

@@ -1,4 +1,6 @@
-"""A family's description of its kernel (:class:`Draft`), and the kernel with its tensors bound (:class:`Built`)."""
+"""A family's description of its kernel (:class:`Draft`), and the kernel with its tensors bound
+(:class:`BuiltKernel`).
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from ..codegen.spec import Grid, Hook, KernelSpec, Workgroup
 from ..ir.graph import Value
 from ..symbolic.polynomial import Dim
 from ..tuning.config_choice import Decision
-from .operand_names import reads_own_element_only, written_over
+from .operand_names import in_place_spec, reads_own_element_only
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +34,7 @@ class Draft:
 
 
 @dataclass(frozen=True, slots=True)
-class Built:
+class BuiltKernel:
     """A spec, the values behind its operands (in the order of ``spec.operands``), and how it was configured."""
 
     spec: KernelSpec
@@ -44,10 +46,10 @@ class Built:
         """Return whether each thread reads of ``operand`` only what it overwrites if the result takes its memory."""
         return reads_own_element_only(self.spec, self._name(operand))
 
-    def in_place(self, operand: Value) -> Built:
+    def in_place(self, operand: Value) -> BuiltKernel:
         """Return the same kernel with its result in the memory of ``operand``."""
         result = self.spec.operands[-1].name
-        spec = written_over(self.spec, self._name(operand), result)
+        spec = in_place_spec(self.spec, self._name(operand), result)
         return replace(self, spec=spec, operands=tuple(value for value in self.operands if value is not operand))
 
     def _name(self, operand: Value) -> str:

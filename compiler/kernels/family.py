@@ -21,7 +21,7 @@ from ..ir.graph import Node, Shape, Value
 from ..ir.layout import Layout, contiguous
 from ..ops.registry import Registry, registry
 from .context import GroupContext
-from .draft import Built
+from .draft import BuiltKernel
 from .groups import Region, Scores
 
 #: Whether constants may carry a value (far below, far above) the range of a narrower type
@@ -138,7 +138,7 @@ class KernelFamily(ABC):
         return run is not None and context.results.is_run(run)
 
     @abstractmethod
-    def build(self, context: GroupContext) -> Built:
+    def build(self, context: GroupContext) -> BuiltKernel:
         """Return the kernel of a group; raises the errors of the compiler where none can be built."""
 
 
@@ -182,6 +182,6 @@ def family_of(node: Node, operators: Registry = registry) -> KernelFamily | None
     return None if name is None else family_named(name)
 
 
-def build(context: GroupContext) -> Built:
+def build(context: GroupContext) -> BuiltKernel:
     """Return the kernel of a group."""
     return family_named(context.group.family).build(context)

@@ -21,7 +21,7 @@ from ..symbolic.expr import Expr
 from ..symbolic.polynomial import Dim
 from . import transpose
 from .context import GroupContext
-from .draft import Built, Draft
+from .draft import BuiltKernel, Draft
 from .family import KernelFamily, by_position, register_family
 from .geometry import lanes_of, linear_grid, logical_coordinates
 from .map_reference import compute_map
@@ -44,7 +44,7 @@ class MapConfig:
             raise ValueError(f"workgroup must be 1 to 256, not {self.workgroup}")
 
 
-def _build(context: GroupContext) -> Built:
+def _build(context: GroupContext) -> BuiltKernel:
     """Build the kernel of a map group."""
     output = context.group.output
     layout, shape = output.layout, output.shape
@@ -107,7 +107,7 @@ class Map(KernelFamily):
     def reference(self, node: Node, operands: Sequence[np.ndarray], sizes: Sizes) -> np.ndarray:
         return compute_map(node, by_position(node, operands), sizes)
 
-    def build(self, context: GroupContext) -> Built:
+    def build(self, context: GroupContext) -> BuiltKernel:
         transposed = transpose.find_transposed_load(context)
         return _build(context) if transposed is None else transpose.build(context, transposed)
 

@@ -70,7 +70,7 @@ def reads_own_element_only(spec: KernelSpec, operand: str) -> bool:
     return True
 
 
-def written_over(spec: KernelSpec, operand: str, result: str) -> KernelSpec:
+def in_place_spec(spec: KernelSpec, operand: str, result: str) -> KernelSpec:
     """Return the kernel that reads ``operand`` at the binding of ``result``, which takes over its memory."""
     kept = [each for each in spec.operands if each.name != operand]
     read = [each.name for each in kept if each.access == "read"]

@@ -28,7 +28,7 @@ from ..symbolic import polynomial as ix
 from ..symbolic.expr import Expr
 from ..symbolic.polynomial import Dim
 from .context import GroupContext
-from .draft import Built, Draft
+from .draft import BuiltKernel, Draft
 from .family import KernelFamily, by_position, register_family
 
 #: Positions of the operands of ``loom.Recurrent``
@@ -49,7 +49,7 @@ class RecurrentConfig:
             raise ValueError(f"{self.unroll} terms in a round")
 
 
-def _build(context: GroupContext) -> Built:
+def _build(context: GroupContext) -> BuiltKernel:
     """Build the kernel of a Recurrent with its fused consumers."""
     node = context.anchor
     attributes = node.attributes
@@ -188,7 +188,7 @@ class Recurrent(KernelFamily):
     def reference(self, node: Node, operands: Sequence[np.ndarray], sizes: Sizes) -> np.ndarray:
         return recurrent_array(node.attributes, by_position(node, operands))
 
-    def build(self, context: GroupContext) -> Built:
+    def build(self, context: GroupContext) -> BuiltKernel:
         return _build(context)
 
 

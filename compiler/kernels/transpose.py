@@ -18,7 +18,7 @@ from ..symbolic.polynomial import Dim
 from ..tuning.config_choice import problem_key
 from .config_key import extent
 from .context import GroupContext
-from .draft import Built, Draft
+from .draft import BuiltKernel, Draft
 from .geometry import linear_grid, unflatten
 from .rows.rows import strides
 
@@ -68,7 +68,7 @@ def find_transposed_load(context: GroupContext) -> TransposedLoad | None:
     return None if found is None else TransposedLoad(value, found[1], found[0])
 
 
-def build(context: GroupContext, transposed: TransposedLoad) -> Built:
+def build(context: GroupContext, transposed: TransposedLoad) -> BuiltKernel:
     """Return the tiled kernel of a map group."""
     output = context.group.output
     shape, written_along = output.shape, output.layout.innermost

@@ -26,7 +26,7 @@ from ..symbolic.expr import Expr
 from ..symbolic.lanes import LANES
 from ..symbolic.polynomial import Dim
 from .context import GroupContext
-from .draft import Built, Draft
+from .draft import BuiltKernel, Draft
 from .family import KernelFamily, OverflowFlags, Reuse, extremum_overflow, register_family
 from .geometry import find_hooks, lanes_of, linear_grid, logical_coordinates, unflatten
 from .groups import Region
@@ -63,7 +63,7 @@ class WindowAxis:
     dilation: int
 
 
-def _build(context: GroupContext) -> Built:
+def _build(context: GroupContext) -> BuiltKernel:
     """Build the kernel of a pool with its fused consumers."""
     node = context.anchor
     attributes: PoolAttributes = node.attributes
@@ -278,7 +278,7 @@ class Window(KernelFamily):
     def stored_run(self, context: GroupContext) -> Shape | None:
         return _outer(context.anchor, LANES) if _lanes(context, _order(context)) == LANES else None
 
-    def build(self, context: GroupContext) -> Built:
+    def build(self, context: GroupContext) -> BuiltKernel:
         return _build(context)
 
 

@@ -20,7 +20,7 @@ from ..rewriting.rules import Facts, Match, Rule
 from ..symbolic import polynomial as ix
 from ..target import Target
 from ..tuning.attention_tiles import attention_parts, attention_reason
-from .patterns import is_filled_with, known_numbers, made_by, view
+from .patterns import is_filled_with, known_numbers, produced_by, view
 
 #: Head sizes that a thread group can hold
 LARGEST_HEAD = 256
@@ -40,20 +40,20 @@ def _last_axis(node: Node) -> bool:
 
 
 def _reduction(value: Value | None, *kinds: str) -> Node | None:
-    node = made_by(value, "loom.Reduce")
+    node = produced_by(value, "loom.Reduce")
     return node if node is not None and node.attributes.kind in kinds and _last_axis(node) else None
 
 
 def _division(weights: Value) -> tuple[list[Node], Value, Value] | None:
     """Match ``powers / divisor`` or a product with the reciprocal; return its nodes, ``powers`` and ``divisor``."""
-    node = made_by(weights, "Div")
+    node = produced_by(weights, "Div")
     if node is not None:
         return [node], node.operand(0), node.operand(1)
-    node = made_by(weights, "Mul")
+    node = produced_by(weights, "Mul")
     if node is None:
         return None
     for powers, factor in ((node.operand(0), node.operand(1)), (node.operand(1), node.operand(0))):
-        reciprocal = made_by(factor, "Reciprocal")
+        reciprocal = produced_by(factor, "Reciprocal")
         if reciprocal is not None:
             return [node, reciprocal], powers, reciprocal.operand(0)
     return None
@@ -64,10 +64,10 @@ def _total(divisor: Value) -> tuple[Node, list[Node], bool] | None:
     plain = _reduction(divisor, "sum")
     if plain is not None:
         return plain, [], False
-    choice = made_by(divisor, "Where")
+    choice = produced_by(divisor, "Where")
     if choice is None or not is_filled_with(choice.operand(1), 1.0):
         return None
-    test, plain = made_by(choice.operand(0), "Equal"), _reduction(choice.operand(2), "sum")
+    test, plain = produced_by(choice.operand(0), "Equal"), _reduction(choice.operand(2), "sum")
     if test is None or plain is None or test.operand(0) is not plain.output or not is_filled_with(test.operand(1), 0.0):
         return None
     return plain, [choice, test], True
@@ -80,12 +80,12 @@ def _softmax(weights: Value) -> _Softmax | None:
         return None
     divided, powers, _ = division
     summed, between, zero_rows = total
-    exponential = made_by(powers, "Exp")
-    difference = None if exponential is None else made_by(exponential.operand(0), "Sub")
+    exponential = produced_by(powers, "Exp")
+    difference = None if exponential is None else produced_by(exponential.operand(0), "Sub")
     if exponential is None or difference is None or summed.operand(0) is not powers:
         return None
     highest = difference.operand(1)
-    bounded = made_by(highest, "loom.Maximum")
+    bounded = produced_by(highest, "loom.Maximum")
     if bounded is not None:
         low = known_numbers(bounded.operand(1))
         if low is None or low.size != 1 or not low.reshape(-1)[0] < -1e4:
@@ -103,7 +103,7 @@ def _softmax(weights: Value) -> _Softmax | None:
 def _match(node: Node, facts: Facts) -> Match | None:
     weights = node.operand(0)
     between: list[Node] = []
-    while (step := made_by(weights, "loom.View", "Cast")) is not None:
+    while (step := produced_by(weights, "loom.View", "Cast")) is not None:
         operand = step.operand(0)
         if step.op == "View" and (operand.rank < 2 or operand.shape[-1] != weights.shape[-1]):
             return None

@@ -13,14 +13,14 @@ from ..ops.registry import registry
 from ..rewriting.builder import GraphBuilder
 from ..rewriting.rules import Facts, Match, Rule
 from ..symbolic import polynomial as ix
-from .patterns import is_filled_with, known_numbers, made_by
+from .patterns import is_filled_with, known_numbers, produced_by
 
 #: operators without a negative result
 _NOT_NEGATIVE = ("Relu", "Sigmoid", "HardSigmoid", "Exp", "Abs", "Softplus")
 
 
 def _match(node: Node, facts: Facts) -> Match | None:
-    pad = made_by(node.operand(0), "Pad")
+    pad = produced_by(node.operand(0), "Pad")
     if pad is None:
         return None
     return Match((node, pad), {"value": pad.operand(0), "pad": pad})

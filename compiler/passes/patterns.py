@@ -11,7 +11,7 @@ from ..rewriting.builder import GraphBuilder
 from ..rewriting.rules import Facts, operator_key
 
 
-def made_by(value: Value | None, *operators: str) -> Node | None:
+def produced_by(value: Value | None, *operators: str) -> Node | None:
     """Return the producer of ``value`` if it is one of ``operators``, else None."""
     if value is None or value.producer is None or operator_key(value.producer) not in operators:
         return None

@@ -18,7 +18,7 @@ from ..ops.registry import registry
 from ..rewriting.builder import GraphBuilder
 from ..rewriting.rules import Facts, Match, Rule, operator_key
 from ..symbolic import polynomial as ix
-from .patterns import known_numbers, made_by, split_constant, varies_along, view
+from .patterns import known_numbers, produced_by, split_constant, varies_along, view
 
 PRODUCTS = ("loom.Convolution", "loom.ConvolutionTranspose", "loom.MatMul")
 
@@ -90,7 +90,7 @@ def _match_scaled_product(node: Node, facts: Facts) -> Match | None:
     parts = split_constant(node, facts)
     if parts is None or (node.op == "Div" and parts[0] is not node.operand(0)):
         return None
-    product = made_by(parts[0], *PRODUCTS)
+    product = produced_by(parts[0], *PRODUCTS)
     if product is None or not node.output.dtype.is_float:
         return None
     return Match((node, product), {"product": product, "factor": parts[1]})
@@ -135,9 +135,9 @@ def _match_scaled_sum(node: Node, facts: Facts) -> Match | None:
     parts = split_constant(node, facts)
     if parts is None or (node.op == "Div" and parts[0] is not node.operand(0)):
         return None
-    total = made_by(parts[0], "Add")
+    total = produced_by(parts[0], "Add")
     inner = None if total is None else split_constant(total, facts)
-    product = None if inner is None else made_by(inner[0], *PRODUCTS)
+    product = None if inner is None else produced_by(inner[0], *PRODUCTS)
     if total is None or inner is None or product is None or not node.output.dtype.is_float:
         return None
     return Match((node, total, product), {"product": product, "addend": inner[1], "factor": parts[1], "sum": total})
@@ -162,7 +162,7 @@ SCALED_SUM = Rule("scale-over-sum", frozenset({"Mul", "Div"}), _match_scaled_sum
 
 
 def _match_scaled_operand(node: Node, facts: Facts) -> Match | None:
-    scaling = made_by(node.operand(0), "Mul", "Div")
+    scaling = produced_by(node.operand(0), "Mul", "Div")
     parts = None if scaling is None else split_constant(scaling, facts)
     if scaling is None or parts is None or (scaling.op == "Div" and parts[0] is not scaling.operand(0)):
         return None
@@ -228,7 +228,7 @@ SUBTRACTION = Rule(
 def _match_chain(node: Node, facts: Facts) -> Match | None:
     """Match ``(x + a) + b`` and ``(x * a) * b`` with constants a and b."""
     outer = split_constant(node, facts)
-    inner_node = None if outer is None else made_by(outer[0], operator_key(node))
+    inner_node = None if outer is None else produced_by(outer[0], operator_key(node))
     inner = None if inner_node is None else split_constant(inner_node, facts)
     if outer is None or inner is None or inner_node is None:
         return None
@@ -278,13 +278,13 @@ def _longer_axes(shape: Shape) -> list[int]:
 def _match_below_view(node: Node, facts: Facts) -> Match | None:
     """Arithmetic with a constant on a product that a view gave or took axes of size 1: one-dimensional convolutions."""
     parts = split_constant(node, facts)
-    shaped = None if parts is None else made_by(parts[0], "loom.View")
+    shaped = None if parts is None else produced_by(parts[0], "loom.View")
     if parts is None or shaped is None or (node.op == "Div" and parts[0] is not node.operand(0)):
         return None
     value = shaped.operand(0)
-    total = made_by(value, "Add")
+    total = produced_by(value, "Add")
     inner = None if total is None else split_constant(total, facts)
-    if made_by(value, *PRODUCTS) is None and (inner is None or made_by(inner[0], *PRODUCTS) is None):
+    if produced_by(value, *PRODUCTS) is None and (inner is None or produced_by(inner[0], *PRODUCTS) is None):
         return None
     before, after = _longer_axes(value.shape), _longer_axes(shaped.output.shape)
     if [value.shape[axis] for axis in before] != [shaped.output.shape[axis] for axis in after]:

@@ -16,7 +16,7 @@ from ..ir.graph import Node, Value
 from ..ops.onnx.cast import CastAttributes, is_same
 from ..rewriting.builder import GraphBuilder
 from ..rewriting.rules import Facts, Match, Rule
-from .patterns import is_filled_with, known_numbers, made_by
+from .patterns import is_filled_with, known_numbers, produced_by
 
 
 def _first(builder: GraphBuilder, match: Match) -> Value:
@@ -43,7 +43,7 @@ NEUTRAL = Rule("neutral-element", frozenset({"Mul", "Div", "Pow", "Add", "Sub"})
 
 
 def _twice(node: Node, facts: Facts) -> Match | None:
-    inner = made_by(node.operand(0), node.op)
+    inner = produced_by(node.operand(0), node.op)
     if inner is None:
         return None
     value = inner.operand(0) if node.op in ("Neg", "Not") else inner.output
@@ -64,7 +64,7 @@ UNBOUNDED_CLIP = Rule("clip-without-bounds", frozenset({"Clip"}), _unbounded, _f
 
 def _relu_of_clip(node: Node, facts: Facts) -> Match | None:
     """Match a Relu of a Clip whose bounds are not negative: the Clip's result is not negative either."""
-    inner = made_by(node.operand(0), "Clip")
+    inner = produced_by(node.operand(0), "Clip")
     if inner is None:
         return None
     low, high = known_numbers(inner.optional(1)), known_numbers(inner.optional(2))
@@ -109,7 +109,7 @@ SAME_CAST = Rule("cast-to-same-type", frozenset({"Cast"}), _same_cast, _first)
 
 
 def _cast_of_cast(node: Node, facts: Facts) -> Match | None:
-    inner = made_by(node.operand(0), "Cast")
+    inner = produced_by(node.operand(0), "Cast")
     return None if inner is None else Match((node, inner), {"value": inner.operand(0)})
 
 

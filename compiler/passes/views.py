@@ -9,7 +9,7 @@ from ..ops.registry import registry
 from ..rewriting.builder import GraphBuilder
 from ..rewriting.rules import Facts, Match, Rule
 from ..symbolic import polynomial as ix
-from .patterns import broadcast, made_by, view
+from .patterns import broadcast, produced_by, view
 
 # -- one operator for every change of shape --------------------------------------------------------------------------
 
@@ -114,7 +114,7 @@ SLICE_OF_SLICE = Rule("slice-of-slice", frozenset({"loom.StridedSlice"}), _same_
 
 def _slice_of_concat(node: Node, facts: Facts) -> Match | None:
     """Match a slice of one part of a concatenation."""
-    concat = made_by(node.operand(0), "Concat")
+    concat = produced_by(node.operand(0), "Concat")
     if concat is None:
         return None
     axis = concat.attributes.axis % concat.output.rank
@@ -154,7 +154,7 @@ SLICE_OF_CONCAT = Rule("slice-of-concat", frozenset({"loom.StridedSlice"}), _sli
 
 def _follows(left: Value | None, right: Value | None, axis: int) -> bool:
     """Return whether ``right`` slices the same tensor as ``left`` and begins where ``left`` ends along ``axis``."""
-    one, other = made_by(left, "loom.StridedSlice"), made_by(right, "loom.StridedSlice")
+    one, other = produced_by(left, "loom.StridedSlice"), produced_by(right, "loom.StridedSlice")
     if one is None or other is None or one.operand(0) is not other.operand(0):
         return False
     first: StridedSliceAttributes = one.attributes
@@ -223,7 +223,7 @@ def _expanded_operand(node: Node, facts: Facts) -> Match | None:
     if len(node.inputs) < 2 or not registry.of(node).is_elementwise or node.op == "Clip":
         return None
     for position, value in enumerate(node.inputs):
-        inner = made_by(value, "loom.Broadcast")
+        inner = produced_by(value, "loom.Broadcast")
         if inner is None:
             continue
         shape = inner.operand(0).shape

@@ -41,7 +41,7 @@ def relayout_weights(graph: Graph) -> int:
         for position, layout in family.weight_layouts(node).items():
             value = node.operand(position)
             if value in constant:
-                laid_out = weights.laid_out(value, layout)
+                laid_out = weights.with_layout(value, layout)
                 changed += laid_out is not value
                 graph.set_input(node, position, laid_out)
     graph.sort()
@@ -57,7 +57,7 @@ class _Weights:
         self.narrow = narrow
         self.relaid: dict[tuple[Value, Layout], Value] = {}
 
-    def laid_out(self, value: Value, layout: Layout) -> Value:
+    def with_layout(self, value: Value, layout: Layout) -> Value:
         """Return ``value`` stored in ``layout``: the value itself if it already is, else a copy or recomputation."""
         if without_idle_padding(layout, value.shape) == value.layout:
             return value
@@ -82,10 +82,10 @@ class _Weights:
             order = permutation(node)
             padding = tuple(sorted((order[axis], multiple) for axis, multiple in layout.padding))
             below = Layout(tuple(order[axis] for axis in layout.order), padding)
-            operands = [self.laid_out(node.operand(0), below)]
+            operands = [self.with_layout(node.operand(0), below)]
         elif registry.of(node).element is not None:
             operands = [
-                self.laid_out(operand, layout) if operand.shape == value.shape else operand
+                self.with_layout(operand, layout) if operand.shape == value.shape else operand
                 for operand in (each for each in node.inputs if each is not None)
             ]
         else:

@@ -9,7 +9,7 @@ from ...runtime.plan.notes import CallNotes
 from ..ir.dataflow import operands, preorder
 from ..ir.graph import Node, Value
 from ..ir.layout import Layout
-from ..kernels.draft import Built
+from ..kernels.draft import BuiltKernel
 from ..kernels.groups import Group
 from ..symbolic.dimensions import serialise
 
@@ -24,7 +24,7 @@ class CallRecorder:
         self.calls: list[CallFacts] = []
         self.notes: list[CallNotes] = []
 
-    def add(self, group: Group, built: Built, in_place: Value | None) -> None:
+    def add(self, group: Group, built: BuiltKernel, in_place: Value | None) -> None:
         """Record one call of the run; ``in_place`` is the operand whose memory the result takes over."""
         anchor = group.region.anchor if group.region else group.output.producer
         own = group.region.nodes if group.region else group.nodes[len(group.inlined) :]

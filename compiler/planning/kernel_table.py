@@ -13,7 +13,7 @@ from ..compilation import Compilation
 from ..fusion import Fusion
 from ..ir.graph import Value
 from ..kernels.context import GroupContext
-from ..kernels.draft import Built
+from ..kernels.draft import BuiltKernel
 from ..kernels.family import build
 from ..kernels.groups import Group
 from ..kernels.signature import signature
@@ -29,7 +29,7 @@ class GroupKernel:
     """The kernel of one group; ``overwrites`` is the operand whose memory the result takes over."""
 
     group: Group
-    built: Built
+    built: BuiltKernel
     overwrites: Value | None = None
 
 
@@ -65,13 +65,13 @@ class KernelTable:
                 raise
         return len(self._kernels)
 
-    def _build(self, group: Group) -> Built:
+    def _build(self, group: Group) -> BuiltKernel:
         """Return a group's kernel; a group that is like an earlier one gets its spec."""
         own = signature(group, self._fusion.materialised)
         earlier = None if own is None else self._built.get(own.key)
         if own is not None and earlier is not None:
             spec, positions, flops, decisions = earlier
-            return Built(spec, tuple(own.values[position] for position in positions), flops, decisions)
+            return BuiltKernel(spec, tuple(own.values[position] for position in positions), flops, decisions)
         names = [dimension_variable(symbol.name, symbol.low, symbol.step) for symbol in self._symbols]
         built = build(GroupContext(group, self._fusion.materialised, self._compilation, symbols=names))
         if own is not None:

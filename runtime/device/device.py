@@ -238,7 +238,7 @@ class Device:
         self._gate.end_reading()
 
     @property
-    def spins(self) -> bool:
+    def busy_waits(self) -> bool:
         """Whether waiting threads poll at first; a software driver needs their cores."""
         return self.profile.kind != "cpu"
 
@@ -246,7 +246,7 @@ class Device:
         """Block until everything submitted so far has finished."""
         refuse_forked_process()
         if native.AVAILABLE:
-            native.wait(self.gpu, spin=self.spins)
+            native.wait(self.gpu, spin=self.busy_waits)
         else:
             marker = self.create_buffer(16, 0x1 | 0x8, "wait")
             with self.guarded("waiting"):

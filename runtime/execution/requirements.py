@@ -19,7 +19,7 @@ _CORNERS = 6
 
 
 @dataclass(frozen=True, slots=True)
-class Need:
+class Requirement:
     """``amount`` of a limit, and what needs it."""
 
     limit: str
@@ -51,7 +51,7 @@ def check_limits(plan: Plan, profile: DeviceProfile) -> None:
             )
 
 
-def needs(plan: Plan) -> Iterator[Need]:
+def needs(plan: Plan) -> Iterator[Requirement]:
     """Yield everything that the plan needs of a device, for the largest sizes of its dynamic dimensions."""
     corners = _corners(plan)
 
@@ -63,22 +63,22 @@ def needs(plan: Plan) -> Iterator[Need]:
         kernel, subject = kernels[call.kernel], describe(call)
         x, y, z = kernel.workgroup
         storage = sum(binding.access != "uniform" for binding in kernel.bindings)
-        yield Need("max-storage-buffers-per-shader-stage", storage, subject)
-        yield Need("max-compute-invocations-per-workgroup", x * y * z, subject)
+        yield Requirement("max-storage-buffers-per-shader-stage", storage, subject)
+        yield Requirement("max-compute-invocations-per-workgroup", x * y * z, subject)
         for axis, size in zip("xyz", kernel.workgroup):
-            yield Need(f"max-compute-workgroup-size-{axis}", size, subject)
-        yield Need("max-compute-workgroup-storage-size", kernel.workgroup_bytes, subject)
-        yield Need("max-compute-workgroups-per-dimension", max(map(largest, call.grid)), subject)
+            yield Requirement(f"max-compute-workgroup-size-{axis}", size, subject)
+        yield Requirement("max-compute-workgroup-storage-size", kernel.workgroup_bytes, subject)
+        yield Requirement("max-compute-workgroups-per-dimension", max(map(largest, call.grid)), subject)
         for binding, span in zip(kernel.bindings, call.ranges, strict=True):
             kind = "uniform" if binding.access == "uniform" else "storage"
-            yield Need(f"max-{kind}-buffer-binding-size", largest(span.size), f"'{span.buffer}' in {subject}")
+            yield Requirement(f"max-{kind}-buffer-binding-size", largest(span.size), f"'{span.buffer}' in {subject}")
     for port in (*plan.inputs, *plan.outputs):
         elements = math.prod(map(largest, port.shape))
-        yield Need("max-buffer-size", padded_bytes(elements, BY_NAME[port.dtype]), f"the tensor '{port.name}'")
+        yield Requirement("max-buffer-size", padded_bytes(elements, BY_NAME[port.dtype]), f"the tensor '{port.name}'")
     for number, arena in enumerate(plan.arenas):
-        yield Need("max-buffer-size", largest(arena), f"activation memory {number}")
+        yield Requirement("max-buffer-size", largest(arena), f"activation memory {number}")
     for weight in plan.weights:
-        yield Need("max-buffer-size", weight.bytes, f"weight '{weight.description or weight.key}'")
+        yield Requirement("max-buffer-size", weight.bytes, f"weight '{weight.description or weight.key}'")
 
 
 def _corners(plan: Plan) -> list[Mapping[str, int]]:

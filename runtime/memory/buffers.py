@@ -148,7 +148,7 @@ class mapped:
         device, buffer, size = self._device, self._buffer, self._size
         with device.guarded("mapping a result"):
             if native.AVAILABLE:
-                native.map_read(device.gpu, buffer, size, spin=device.spins)
+                native.map_read(device.gpu, buffer, size, spin=device.busy_waits)
             else:
                 buffer.map_async("READ_NOSYNC", 0, size).sync_wait()
             return read_range(device, buffer, size)

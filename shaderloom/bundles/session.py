@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ..model.compiled import Compiled, Progress, ignore_progress
+from ..model.compiled import CompiledPlan, Progress, ignore_progress
 from ..model.feeds import ShapeKey
 from ..model.header import ModelHeader
 from ..runtime.bundle.manifest import Manifest, PlanRecord
@@ -109,7 +109,7 @@ class BundlePlans:
         shapes: Mapping[str, tuple[int, ...]],
         profile: DeviceProfile,
         on_kernel: Callable[[Kernel], None] | None = None,
-    ) -> Compiled:
+    ) -> CompiledPlan:
         """Load the bundle's plan for this key; raise :class:`InputError` if the bundle has none."""
         start = time.perf_counter()
         record = self._records.get(key)
@@ -124,7 +124,7 @@ class BundlePlans:
                     hint="compile it again with --software, or open it on a GPU",
                 )
             record = record.for_software()
-        return Compiled(self._bundle.plan(record), True, (time.perf_counter() - start) * 1e3, self._trust)
+        return CompiledPlan(self._bundle.plan(record), True, (time.perf_counter() - start) * 1e3, self._trust)
 
     def as_model(self) -> None:
         """Return None: a bundle contains only plans."""

@@ -299,7 +299,7 @@ class Diagnostician:
         pending = [(first.instance.graph, first.tensor)]
         while pending:
             path, name = pending.pop()
-            home = self.source.home(path, name)
+            home = self.source.defining_graph(path, name)
             index = None if home is None else home.producers.get(name)
             if home is None or index is None or (home.path, index) in found:
                 continue

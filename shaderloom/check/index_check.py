@@ -180,7 +180,7 @@ class IndexCheck:
         """Return the constant of this name that is visible in a graph; None if there is none or it is fed."""
         if name in graph.constants:
             return None if name in self._feeds else graph.constants[name]
-        home = self._source.home(graph.name, name)
+        home = self._source.defining_graph(graph.name, name)
         if home is None or name not in home.sources or (home.outer is None and name in self._feeds):
             return None
         return home.sources[name]
@@ -218,7 +218,7 @@ class IndexCheck:
             self._arrays.setdefault(instance, {}).update(self._reference.tensors(self._feeds, wanted, instance))
 
     def _value(self, name: str, instance: GraphInstance) -> np.ndarray | None:
-        home = self._source.home(instance.graph, name)
+        home = self._source.defining_graph(instance.graph, name)
         if home is None:
             return None
         if home.outer is None and name in self._feeds:

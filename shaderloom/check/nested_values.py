@@ -91,7 +91,7 @@ class NestedValues:
 
     def _value(self, instance: GraphInstance, name: str) -> Any:
         """Return a value that is visible to the nodes of a graph; a constant of the model as its message."""
-        home = self._model.home(instance.graph, name)
+        home = self._model.defining_graph(instance.graph, name)
         if home is None:
             raise KeyError(name)
         constant = home.sources.get(name)
@@ -132,7 +132,7 @@ class NestedValues:
         """Run a graph once and return its tensors, inputs included."""
         assert graph.outer is not None, "the main graph is no body"
         around = GraphInstance(graph.outer, instance.steps[: self._model.graphs[graph.outer].loops])
-        visible = [name for name in graph.captured if self._model.home(graph.outer, name) is not None]
+        visible = [name for name in graph.captured if self._model.defining_graph(graph.outer, name) is not None]
         seen = {name: self._value(around, name) for name in visible}
         constants = {name: value for name, value in seen.items() if isinstance(value, Constant)}
         given = {**{name: value for name, value in seen.items() if name not in constants}, **inputs}
@@ -183,10 +183,10 @@ class _Steps:
             most, going = (*operands, None, None)[:2]
             self.most = None if most is None else int(np.asarray(most).reshape(-1)[0])
             self.going = True if going is None else bool(np.asarray(going).reshape(-1)[0])
-            self.carried = list(operands[2:])
+            self.loop_carried = list(operands[2:])
             return
         count = int(attributes["num_scan_inputs"])
-        self.carried = list(operands[: len(operands) - count])
+        self.loop_carried = list(operands[: len(operands) - count])
         self.sequences = list(operands[len(operands) - count :])
         self.axes = tuple(attributes.get("scan_input_axes") or (0,) * count)
         self.backwards = tuple(attributes.get("scan_input_directions") or (0,) * count)
@@ -199,16 +199,16 @@ class _Steps:
         if not self.going or (self.most is not None and step >= self.most):
             return None
         if self.is_loop:
-            return [np.array(step, np.int64), np.array(True), *self.carried]
+            return [np.array(step, np.int64), np.array(True), *self.loop_carried]
         elements = [
             np.take(sequence, -1 - step if backwards else step, axis)
             for sequence, axis, backwards in zip(self.sequences, self.axes, self.backwards)
         ]
-        return [*self.carried, *map(np.asarray, elements)]
+        return [*self.loop_carried, *map(np.asarray, elements)]
 
     def take(self, results: Sequence[Any]) -> None:
         """Advance with the results of the body."""
         if self.is_loop:
             self.going = bool(np.asarray(results[0]).reshape(-1)[0])
             results = results[1:]
-        self.carried = list(results[: len(self.carried)])
+        self.loop_carried = list(results[: len(self.loop_carried)])

@@ -115,7 +115,7 @@ class OnnxModel:
         return {graph.prefix + name: (graph.path, name) for graph in self.graphs.values() for name in graph.producers}
 
     @cached_property
-    def carried(self) -> dict[str, tuple[str, str]]:
+    def loop_carried(self) -> dict[str, tuple[str, str]]:
         """Qualified name -> graph and name in the file, of the inputs of loop bodies."""
         return {
             graph.prefix + port.name: (graph.path, port.name)
@@ -124,7 +124,7 @@ class OnnxModel:
             for port in graph.proto.input
         }
 
-    def home(self, path: str, name: str) -> OnnxGraph | None:
+    def defining_graph(self, path: str, name: str) -> OnnxGraph | None:
         """Return the graph that defines a name visible in the graph ``path``, or None."""
         graph: OnnxGraph | None = self.graphs[path]
         while graph is not None and name not in graph.producers and name not in graph.sources:

@@ -145,7 +145,7 @@ class RunChecker(Observer):
         """Compare the inputs of a step without reporting them: they are the results of the step before."""
         self._expected.turn_to(around)
         for name, held in inputs.items():
-            path, own = self._source.carried[name]
+            path, own = self._source.loop_carried[name]
             key = GraphInstance(path, around), own
             self._expected.expect([own], key[0])
             array = _array(held)

@@ -48,7 +48,7 @@ def _operands(
     values: Tensors = {}
     constants: dict[str, Constant] = {}
     for name in dict.fromkeys(names_read(node)):
-        home = expected.source.home(instance.graph, name)
+        home = expected.source.defining_graph(instance.graph, name)
         where = None if home is None else expected.source.instance_of(home.path, instance.steps)
         if home is None or where is None:
             return None

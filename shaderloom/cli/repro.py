@@ -56,7 +56,7 @@ def command(
       shaderloom repro decoder.onnx --node /decoder/MatMul_3 --step 4 -o step.py
     """
     keep_model(output, model)
-    from ..inspect.repro import Wanted, cut
+    from ..inspect.repro import CallSelection, cut
 
     number, stage = parse_call(call)
     steps = parse_steps(step)
@@ -67,7 +67,7 @@ def command(
         with open_with_cpu(model, device=device, dynamic=inputs.dynamic, cache=cache, options=chosen) as session:
             feeds = make_feeds(session, inputs)
             report("running to the kernel", 0, 0)
-            found = cut(session._wgpu, feeds, Wanted(kernel, number, node, stage, steps), title=model.name)
+            found = cut(session._wgpu, feeds, CallSelection(kernel, number, node, stage, steps), title=model.name)
     try:
         output.write_text(found.text, encoding="utf-8")
     except OSError as error:

@@ -13,7 +13,7 @@ from .options import CompilerOptions, DeviceOption, JsonOption, ModelArgument, S
 from .terminal import echo, progress
 
 if TYPE_CHECKING:
-    from ..tuner.parent import Tuned
+    from ..tuner.parent import TuningResult
 
 
 @as_command
@@ -93,7 +93,7 @@ def command(
         _print(result)
 
 
-def _print(result: Tuned) -> None:
+def _print(result: TuningResult) -> None:
     from ..compiler.tuning.config_choice import describe
 
     changed = sorted(

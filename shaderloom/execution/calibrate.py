@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..model.calibration import Calibration, measure
-from ..model.compiled import Compiled
+from ..model.compiled import CompiledPlan
 from ..model.feeds import ShapeKey, shape_key
 from ..model.random_inputs import random_feeds
 from ..runtime.execution.ports import Feed
@@ -54,7 +54,7 @@ class Calibrator:
 
     def compile(
         self, key: ShapeKey, shapes: Mapping[str, tuple[int, ...]], feeds: Mapping[str, Feed] | None
-    ) -> Compiled:
+    ) -> CompiledPlan:
         """Return the plan of a key by the magnitudes recorded so far.
 
         In half precision what they do not cover is measured first.

@@ -24,7 +24,7 @@ from ..runtime.execution.timing import Profile
 from ..runtime.plan.errors import ClosedError, DeviceLimitError, UnsupportedError
 from ..runtime.plan.plan import Plan
 from .calibrate import Calibrator, nothing_to_calibrate
-from .loaded_plans import LoadedPlans, Ready
+from .loaded_plans import LoadedPlan, LoadedPlans
 from .one_plan import OnePlanDecision
 from .overflow import OverflowWatch
 from .plan_source import PlanSource, requested_shapes
@@ -82,7 +82,7 @@ class WgpuEngine:
         return self.resources.device
 
     @property
-    def last(self) -> Ready | None:
+    def last(self) -> LoadedPlan | None:
         """The plan that was used last."""
         return self._plans.last
 
@@ -248,7 +248,7 @@ class WgpuEngine:
 
     # -- plans by shape key --------------------------------------------------------------------------------------------
 
-    def select(self, shapes: Mapping[str, Sequence[int]] | None) -> Ready:
+    def select(self, shapes: Mapping[str, Sequence[int]] | None) -> LoadedPlan:
         """Return the plan for ``shapes``; for None the one that ran last, or the one for the declared shapes."""
         if shapes is None and self.last is not None:
             return self.last
@@ -258,7 +258,7 @@ class WgpuEngine:
         """Compile the plan for ``shapes``, or the declared ones; return False for a program of several steps."""
         return self._as_one_plan(self.ready, requested_shapes(self.source, shapes), None) is not None
 
-    def ready(self, shapes: Mapping[str, Sequence[int]], feeds: Mapping[str, Feed] | None = None) -> Ready:
+    def ready(self, shapes: Mapping[str, Sequence[int]], feeds: Mapping[str, Feed] | None = None) -> LoadedPlan:
         """Return the plan for these shapes with its executor: the loaded one, or a new one.
 
         A new plan in half precision is calibrated with ``feeds``; without them with random inputs until the first run.
@@ -277,7 +277,7 @@ class WgpuEngine:
                 ready = self._plans.load(key, compiled)
             return ready
 
-    def _find(self, shapes: dict[str, tuple[int, ...]], feeds: Mapping[str, Feed]) -> Ready:
+    def _find(self, shapes: dict[str, tuple[int, ...]], feeds: Mapping[str, Feed]) -> LoadedPlan:
         """Return the plan for a run, as :meth:`ready` does, without checking known shapes again."""
         quick = tuple(shapes.items())
         with self._lock:

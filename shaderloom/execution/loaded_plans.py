@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import dataclass
 
-from ..model.compiled import Compiled
+from ..model.compiled import CompiledPlan
 from ..model.feeds import ShapeKey
 from ..runtime.execution.executor import Executor
 from ..runtime.plan.errors import InputError
@@ -14,12 +14,12 @@ from .resources import DeviceResources, KeyStats
 
 
 @dataclass(frozen=True, slots=True)
-class Ready:
+class LoadedPlan:
     """A plan with its executor."""
 
     key: ShapeKey
     text: str  #: the key as text
-    compiled: Compiled
+    compiled: CompiledPlan
     executor: Executor
     stats: KeyStats
 
@@ -34,38 +34,38 @@ class LoadedPlans:
     def __init__(self, resources: DeviceResources, limit: int) -> None:
         if limit < 1:
             raise InputError(f"a session keeps at least one plan, not {limit}")
-        self.last: Ready | None = None  #: the plan that was used last
+        self.last: LoadedPlan | None = None  #: the plan that was used last
         self._resources = resources
         self._stats = resources.stats
         self._limit = limit
-        self._ready: OrderedDict[ShapeKey, Ready] = OrderedDict()
-        self._seen: dict[Shapes, Ready] = {}
+        self._ready: OrderedDict[ShapeKey, LoadedPlan] = OrderedDict()
+        self._seen: dict[Shapes, LoadedPlan] = {}
 
-    def __contains__(self, ready: Ready) -> bool:
+    def __contains__(self, ready: LoadedPlan) -> bool:
         return self._ready.get(ready.key) is ready
 
-    def find(self, key: ShapeKey) -> Ready | None:
+    def find(self, key: ShapeKey) -> LoadedPlan | None:
         """Return the plan of a key for its next use, None if it is not loaded."""
         return self._use(self._ready.get(key))
 
-    def find_seen(self, shapes: Shapes) -> Ready | None:
+    def find_seen(self, shapes: Shapes) -> LoadedPlan | None:
         """Return the plan that was noted for these shapes, for its next use; None if there is none."""
         return self._use(self._seen.get(shapes))
 
-    def _use(self, ready: Ready | None) -> Ready | None:
+    def _use(self, ready: LoadedPlan | None) -> LoadedPlan | None:
         if ready is not None:
             self._stats.hits += 1
             self._ready.move_to_end(ready.key)
             self._stats.last_key, self.last = ready.text, ready
         return ready
 
-    def note(self, shapes: Shapes, ready: Ready) -> None:
+    def note(self, shapes: Shapes, ready: LoadedPlan) -> None:
         """Note the plan of concrete shapes for :meth:`find_seen`."""
         self._seen[shapes] = ready
         if len(self._seen) > SEEN_SHAPES:
             del self._seen[next(iter(self._seen))]
 
-    def load(self, key: ShapeKey, compiled: Compiled) -> Ready:
+    def load(self, key: ShapeKey, compiled: CompiledPlan) -> LoadedPlan:
         """Load a new plan on the device; evict others beyond the limit."""
         while len(self._ready) >= self._limit:  # before the new one allocates memory
             self._drop(self._ready.popitem(last=False)[1])
@@ -74,11 +74,11 @@ class LoadedPlans:
         executor = self._resources.executor(compiled)
         stats = KeyStats(compiled.milliseconds, compiled.from_disk, self._stats.prepare_ms - prepared)
         self._stats.keys[str(key)] = stats
-        self._ready[key] = ready = Ready(key, str(key), compiled, executor, stats)
+        self._ready[key] = ready = LoadedPlan(key, str(key), compiled, executor, stats)
         self._stats.last_key, self.last = ready.text, ready
         return ready
 
-    def _drop(self, ready: Ready) -> None:
+    def _drop(self, ready: LoadedPlan) -> None:
         for shapes in [shapes for shapes, other in self._seen.items() if other is ready]:
             del self._seen[shapes]
         ready.executor.close()

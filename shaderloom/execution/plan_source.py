@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from ..model.compiled import Compiled, Progress
+from ..model.compiled import CompiledPlan, Progress
 from ..model.feeds import Ranges, ShapeKey
 from ..model.header import ModelHeader
 from ..runtime.execution.weight_pool import ReadSource
@@ -50,7 +50,7 @@ class PlanSource(Protocol):
         shapes: Mapping[str, tuple[int, ...]],
         profile: DeviceProfile,
         on_kernel: Callable[[Kernel], None] | None = None,
-    ) -> Compiled:
+    ) -> CompiledPlan:
         """Return the plan for a shape key, of which ``shapes`` are one instance.
 
         ``on_kernel`` is called with each kernel that is generated, as soon as its text is written.

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from ..model.compiled import Compiled
+from ..model.compiled import CompiledPlan
 from ..runtime.device.device import Device
 from ..runtime.device.pipeline_compiler import PipelineCompiler
 from ..runtime.execution.executor import Executor
@@ -124,7 +124,7 @@ class DeviceResources:
             started.stop()
         return self._new_compiler(checked=checked)
 
-    def executor(self, compiled: Compiled, pool: WeightPool | None = None) -> Executor:
+    def executor(self, compiled: CompiledPlan, pool: WeightPool | None = None) -> Executor:
         """Return an executor of a new plan, counted in the statistics.
 
         With a weight ``pool`` of its own it is not counted: it runs for a calibration, or for observation.

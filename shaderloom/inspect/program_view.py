@@ -66,9 +66,9 @@ def view_of(path: Path, make_feeds: Callable[[InferenceSession], Mapping[str, An
         profile = session.device.profile
         if engine.ran_steps or engine.last is None:
             shapes = {name: list(getattr(value, "shape", ())) for name, value in feeds.items()}
-            whole: Mapping[str, str] = engine.program.whole
+            full_precision: Mapping[str, str] = engine.program.full_precision_plans
         else:
-            shapes, whole = dict(engine.last.key.to_json()), {}
+            shapes, full_precision = dict(engine.last.key.to_json()), {}
         return ProgramView(
             tuple(session.placement()),
             tuple(session.stats.steps),
@@ -76,7 +76,7 @@ def view_of(path: Path, make_feeds: Callable[[InferenceSession], Mapping[str, An
             tuple(plans),
             profile,
             model_facts(model, shapes, plans[0], profile) if plans else {"name": path.name},
-            tuple(_precision(plan, whole, results) for plan in plans) if model.options.half else (),
+            tuple(_precision(plan, full_precision, results) for plan in plans) if model.options.half else (),
         )
 
 
@@ -85,14 +85,14 @@ _OUTPUT = "an output of the model: it keeps its type"
 _CROSSING = "it goes to another stage: there values keep the type that the model declares"
 
 
-def _precision(plan: Plan, whole: Mapping[str, str], results: Collection[str]) -> dict[str, Any]:
+def _precision(plan: Plan, full_precision: Mapping[str, str], results: Collection[str]) -> dict[str, Any]:
     """Return what is float16 in a plan and what stays float32, and why; ``results`` are the model's outputs.
 
     Extends the plan's notes by the values that leave the plan; ``why`` explains a plan that is entirely float32.
     """
     notes = plan.notes.precision
     if notes is None:
-        why = whole.get(plan.key, "it was compiled in full precision")
+        why = full_precision.get(plan.key, "it was compiled in full precision")
         return {"stored": "float32", "activations": 0, "weights": 0, "full_precision": [], "why": why}
     constant = {item.output for item in plan.constants}
     leaving = [

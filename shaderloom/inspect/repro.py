@@ -34,7 +34,7 @@ LARGEST = 64 << 20
 
 
 @dataclass(frozen=True)
-class Wanted:
+class CallSelection:
     """Selects a call.  Set at least one of ``kernel``, ``call`` and ``node``.
 
     ``stage`` counts plans from 1 in the order in which they first run, as ``check`` and ``profile`` do; None is the
@@ -69,7 +69,7 @@ class Wanted:
 
 
 @dataclass(frozen=True)
-class Cut:
+class ReproScript:
     """A script and its origin: a call of a plan, which is one ``stage``, in ``steps`` of the enclosing loops.
 
     ``stage`` is None for a model that is one plan.
@@ -86,7 +86,7 @@ class Cut:
         return f"call {self.call}{stage}{_around(self.steps)}, {', '.join(self.plan.calls[self.call].origins)}"
 
 
-def cut(engine: WgpuEngine, feeds: Mapping[str, Any], wanted: Wanted, *, title: str) -> Cut:
+def cut(engine: WgpuEngine, feeds: Mapping[str, Any], wanted: CallSelection, *, title: str) -> ReproScript:
     """Run a model and write the selected call as a script.
 
     Raises :class:`InputError` if there is none, with the reason: where a node runs instead, which stages there are.
@@ -105,8 +105,8 @@ def cut(engine: WgpuEngine, feeds: Mapping[str, Any], wanted: Wanted, *, title: 
 
 
 class _Cutter(Observer):
-    def __init__(self, engine: WgpuEngine, pool: WeightPool, wanted: Wanted, title: str) -> None:
-        self.cut: Cut | None = None
+    def __init__(self, engine: WgpuEngine, pool: WeightPool, wanted: CallSelection, title: str) -> None:
+        self.cut: ReproScript | None = None
         self._engine = engine
         self._pool = pool
         self._wanted = wanted
@@ -133,7 +133,7 @@ class _Cutter(Observer):
             return
         title = self._title if is_whole else f"{self._title}, stage {stage}{_around(around)}"
         text = make_script(step.device, plan, self._pool, feeds, call, title=title)
-        self.cut = Cut(text, plan, None if is_whole else stage, call, around)
+        self.cut = ReproScript(text, plan, None if is_whole else stage, call, around)
 
     def nothing(self) -> InputError:
         """Build the error that explains why no call matches."""

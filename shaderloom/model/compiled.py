@@ -16,7 +16,7 @@ def ignore_progress(what: str, done: int, total: int) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Compiled:
+class CompiledPlan:
     """A plan, its origin, and the milliseconds it took to obtain.
 
     ``from_disk``: another process has generated the shaders.  ``trusted``: it was one of this user's, or this process,

@@ -24,7 +24,7 @@ from ..runtime.memory.source_files import SourceFiles
 from ..runtime.plan.caps import Caps
 from ..runtime.plan.device_profile import DeviceProfile
 from ..runtime.plan.plan import Kernel
-from .compiled import Compiled, Progress, ignore_progress
+from .compiled import CompiledPlan, Progress, ignore_progress
 from .feeds import Dynamic, ShapeKey, canonical_dynamic, override_dimensions, read_dynamic, static_shapes
 from .foreign import has_foreign_operators, refuse_foreign
 from .header import ModelHeader
@@ -115,7 +115,7 @@ class Model:
         shapes: Mapping[str, tuple[int, ...]],
         profile: DeviceProfile,
         on_kernel: Callable[[Kernel], None] | None = None,
-    ) -> Compiled:
+    ) -> CompiledPlan:
         """Return the plan for a shape key and a device profile: from the disk cache, else compiled and stored.
 
         ``shapes`` are the concrete input shapes that gave the key.  ``on_kernel`` is called with each kernel that is
@@ -201,16 +201,16 @@ class Model:
 
     def compile_reference(
         self, key: ShapeKey, shapes: Mapping[str, tuple[int, ...]], profile: DeviceProfile
-    ) -> Compiled:
+    ) -> CompiledPlan:
         """Return the plan of the same model in float32."""
         return self._compile(key, shapes, self.compilation(profile, self.options.reference))
 
-    def _compile(self, key: ShapeKey, shapes: Mapping[str, tuple[int, ...]], compilation: Compilation) -> Compiled:
+    def _compile(self, key: ShapeKey, shapes: Mapping[str, tuple[int, ...]], compilation: Compilation) -> CompiledPlan:
         """Return the plan for a shape key, of which ``shapes`` are one instance."""
         entries = self._plan_entries(key, compilation)
         return self._find_or_compile(f"compiling for {key}", entries, lambda: self.unit(shapes), compilation)
 
-    def compile_stage(self, stage: Mapping[str, Any], unit: CompilationUnit, compilation: Compilation) -> Compiled:
+    def compile_stage(self, stage: Mapping[str, Any], unit: CompilationUnit, compilation: Compilation) -> CompiledPlan:
         """Return the plan of the stage that ``stage``, JSON values, identifies among those of the model."""
         entries = {**self._plan_entries(ShapeKey(()), compilation), "stage": stage}
         return self._find_or_compile("compiling a stage", entries, lambda: unit, compilation)
@@ -221,7 +221,7 @@ class Model:
         entries: Mapping[str, Any],
         unit_of: Callable[[], CompilationUnit],
         compilation: Compilation,
-    ) -> Compiled:
+    ) -> CompiledPlan:
         """Return the plan on the disk under ``entries``, or compile and store it; progress is reported as ``what``."""
         start = time.perf_counter()
         plan = self._cache.plan(entries, compilation.choices)
@@ -237,7 +237,7 @@ class Model:
         origin = "read from the disk" if from_disk else "compiled"
         COMPILE.info("%s: %d kernels, %s in %.0f ms", what, len(plan.kernels), origin, milliseconds)
         trusted = not from_disk or self._cache.is_authentic
-        return Compiled(plan, from_disk, milliseconds, trusted)
+        return CompiledPlan(plan, from_disk, milliseconds, trusted)
 
     def close(self) -> None:
         self.sources.close()

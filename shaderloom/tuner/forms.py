@@ -37,7 +37,7 @@ Feeds = Mapping[str, np.ndarray]
 
 
 @dataclass
-class FormOutcome:
+class FormResult:
     """Entries by key, and the refused candidates."""
 
     entries: dict[str, TuningEntry]
@@ -55,7 +55,7 @@ def search_forms(
     *,
     announce: Callable[[Mapping[str, EncodedCandidate]], None],
     in_time: Callable[[], bool],
-) -> FormOutcome:
+) -> FormResult:
     """Measure the candidates of ``questions``, all of one family; ranks that exceed the time budget are skipped."""
     plan = compile_with(Choices(records))
     times = {0: _costs(device, timer, plan, pool, feeds, questions)}
@@ -81,7 +81,7 @@ def search_forms(
                 (1 - LEAST_GAIN) * times[0][decision.key], least
             ):
                 best[decision.key], least = rank, times[rank][decision.key]
-    outcome = FormOutcome({}, {})
+    outcome = FormResult({}, {})
     taken = {key: chosen[rank][key] for key, rank in best.items() if rank}
     if taken:
         announce(taken)

@@ -12,7 +12,7 @@ import numpy as np
 from ..compiler.codegen.render import render
 from ..compiler.ir.dataflow import operands, preorder
 from ..compiler.ir.graph import Value
-from ..compiler.kernels.draft import Built
+from ..compiler.kernels.draft import BuiltKernel
 from ..compiler.planning.sizes import stored_bytes
 from ..compiler.symbolic.dimensions import serialise
 from ..runtime.device.device import Device
@@ -42,7 +42,7 @@ class KernelBenchmark:
     declared dynamic dimensions.  Raises :class:`LimitError` for operands that take too much memory.
     """
 
-    def __init__(self, device: Device, built: Built, symbols: Mapping[Symbol, int]) -> None:
+    def __init__(self, device: Device, built: BuiltKernel, symbols: Mapping[Symbol, int]) -> None:
         self.device = device
         self.sizes = {symbol.name: size for symbol, size in symbols.items()}
         self._values = built.operands
@@ -71,7 +71,7 @@ class KernelBenchmark:
             )
             write(device, self._uniform, 0, np.asarray(uniform_values(list(symbols), self.sizes), np.int32))
 
-    def candidate(self, built: Built, *, checked: bool, most_wgsl: int = 1 << 20) -> Candidate:
+    def candidate(self, built: BuiltKernel, *, checked: bool, most_wgsl: int = 1 << 20) -> Candidate:
         """Compile a kernel for this problem.  Raises the errors of the device."""
         kernel = render(built.spec)
         return Candidate(self, built, kernel, Binder(self.device, [kernel], checked=checked, max_wgsl_bytes=most_wgsl))
@@ -122,7 +122,7 @@ class KernelBenchmark:
 class Candidate:
     """A compiled kernel with bound operands.  ``dispatches`` differ in the copies of weights that they read."""
 
-    def __init__(self, benchmark: KernelBenchmark, built: Built, kernel: Kernel, binder: Binder) -> None:
+    def __init__(self, benchmark: KernelBenchmark, built: BuiltKernel, kernel: Kernel, binder: Binder) -> None:
         self.benchmark = benchmark
         order = {value: place for place, value in enumerate(benchmark._values)}
         copies = max(len(benchmark._buffers[value]) for value in built.operands)

@@ -49,7 +49,7 @@ class TunedProblem:
 
 
 @dataclass
-class Tuned:
+class TuningResult:
     """The result of tuning a model.  ``left`` problems were not reached in time; ``present`` were measured before."""
 
     adapter: str = ""
@@ -90,7 +90,7 @@ def tune(
     forms: bool = True,
     path: Path | None = None,
     progress: Progress | None = None,
-) -> Tuned:
+) -> TuningResult:
     """Measure the configurations of a model's kernels on a device and store the results in the database.
 
     ``adapter`` and ``driver`` name the device as its profile does.  Problems that the database already has are skipped,
@@ -104,7 +104,7 @@ def tune(
     if budget <= 0 or candidates < 1:
         raise InputError("tuning needs a budget of some seconds and at least one candidate")
     table = Database.read(path).find(adapter, driver) or DeviceTable((adapter,), driver)
-    result = Tuned(adapter, driver)
+    result = TuningResult(adapter, driver)
     measured = DeviceTable((adapter,), driver)
     start = time.monotonic()
     with _model_file(model) as file:
@@ -121,7 +121,7 @@ def tune(
             {key: [dict(item.choice) for item in items] for key, items in table.refused.items()},
         )
         try:
-            _Run(job, result, measured, start, progress or (lambda what, done, total: None)).go()
+            _Run(job, result, measured, start, progress or (lambda what, done, total: None)).run()
         finally:
             result.seconds = time.monotonic() - start
             _keep(path, measured)
@@ -153,7 +153,9 @@ def _keep(path: Path, measured: DeviceTable) -> None:
 class _Run:
     """The processes of one tuning run."""
 
-    def __init__(self, job: TuningJob, result: Tuned, table: DeviceTable, start: float, progress: Progress) -> None:
+    def __init__(
+        self, job: TuningJob, result: TuningResult, table: DeviceTable, start: float, progress: Progress
+    ) -> None:
         self.job, self.result, self.table, self.progress = job, result, table, progress
         self.end = start + job.budget
         self.calls: dict[str, int] = {}
@@ -162,7 +164,7 @@ class _Run:
         self.finished = False
         self.total = 0
 
-    def go(self) -> None:
+    def run(self) -> None:
         for _ in range(_MOST_RESTARTS + 1):
             self.trying = {}
             ended = self._process()

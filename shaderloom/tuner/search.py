@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..compiler.kernels.draft import Built
+from ..compiler.kernels.draft import BuiltKernel
 from ..compiler.tuning.config_choice import EncodedCandidate, encode
 from ..measurements.database import Refusal, TuningEntry
 from ..runtime.device.device import Device
@@ -35,7 +35,7 @@ Announce = Callable[[EncodedCandidate], None]
 
 
 @dataclass
-class Contender:
+class TimedCandidate:
     """A candidate with correct results; nanoseconds of runs, and of compiling it."""
 
     choice: EncodedCandidate
@@ -55,7 +55,7 @@ class Contender:
 
 
 @dataclass
-class Outcome:
+class SearchResult:
     """The result for a problem, and the candidates refused.  Without an entry nothing could be measured."""
 
     entry: TuningEntry | None
@@ -67,26 +67,26 @@ def search(
     device: Device,
     timer: Timer,
     candidates: Sequence[Any],
-    build: Callable[[Any], Built],
+    build: Callable[[Any], BuiltKernel],
     symbols: Mapping[Symbol, int],
     *,
     announce: Announce,
     calls: int = 1,
     refused: Sequence[EncodedCandidate] = (),
-) -> Outcome:
+) -> SearchResult:
     """Measure ``candidates``, of which the first is the cost model's choice; those in ``refused`` are skipped.
 
     ``calls`` is the number of calls of the kernel in a run of the model.
 
     Raises :class:`DeviceLost`; every other error refuses only its candidate.
     """
-    outcome = Outcome(None, [])
+    outcome = SearchResult(None, [])
     first = encode(candidates[0])
     if first in refused:
         return outcome
     benchmark: KernelBenchmark | None = None
     try:
-        contenders: list[Contender] = []
+        contenders: list[TimedCandidate] = []
         expected: list[Any] = []
         for item in candidates:
             choice = encode(item)
@@ -120,7 +120,9 @@ def search(
             benchmark.close()
 
 
-def _prepare(timer: Timer, benchmark: KernelBenchmark, built: Built, choice: EncodedCandidate, calls: int) -> Contender:
+def _prepare(
+    timer: Timer, benchmark: KernelBenchmark, built: BuiltKernel, choice: EncodedCandidate, calls: int
+) -> TimedCandidate:
     """Compile a candidate and time its first runs: compilation is complete only after the first."""
     start = time.process_time_ns() if timer.software else time.perf_counter_ns()
     candidate = benchmark.candidate(built, checked=timer.software)
@@ -129,10 +131,10 @@ def _prepare(timer: Timer, benchmark: KernelBenchmark, built: Built, choice: Enc
     created = (time.process_time_ns() if timer.software else time.perf_counter_ns()) - start
     first = timer.first(candidate.dispatches[:1])
     again = timer.once(candidate.dispatches[:1])
-    return Contender(choice, candidate, max(created + first - again, 0.0), again, calls)
+    return TimedCandidate(choice, candidate, max(created + first - again, 0.0), again, calls)
 
 
-def _decide(timer: Timer, contenders: Sequence[Contender]) -> TuningEntry:
+def _decide(timer: Timer, contenders: Sequence[TimedCandidate]) -> TuningEntry:
     first = contenders[0]
     timer.warm_up(first.candidate.dispatches)
     _measure(timer, contenders, ROUNDS)
@@ -148,11 +150,11 @@ def _decide(timer: Timer, contenders: Sequence[Contender]) -> TuningEntry:
     return TuningEntry(best.choice, best.ns, first.choice, first.ns, best.compile_ns if timer.software else 0.0)
 
 
-def _saves(timer: Timer, one: Contender, other: Contender) -> bool:
+def _saves(timer: Timer, one: TimedCandidate, other: TimedCandidate) -> bool:
     return one.objective(timer.repaid_runs) <= (1 - LEAST_GAIN) * other.objective(timer.repaid_runs)
 
 
-def _measure(timer: Timer, contenders: Sequence[Contender], rounds: int) -> None:
+def _measure(timer: Timer, contenders: Sequence[TimedCandidate], rounds: int) -> None:
     running = list(contenders)
     for number in range(rounds):
         for item in running:

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..compiler.compilation import Compilation
 from ..compiler.kernels.context import GroupContext
-from ..compiler.kernels.draft import Built
+from ..compiler.kernels.draft import BuiltKernel
 from ..compiler.kernels.family import build
 from ..compiler.kernels.groups import Group
 from ..compiler.passes.lowering import Lowering
@@ -47,14 +47,14 @@ class KernelBuilder:
         self.symbols = symbols  #: declared dynamic dimensions with their sizes
         self.sizes = {symbol.name: size for symbol, size in symbols.items()}
 
-    def build(self, group: Group, choices: Choices) -> Built:
+    def build(self, group: Group, choices: Choices) -> BuiltKernel:
         """Build the kernel of a group; raise the compiler's errors."""
         names = [dimension_variable(symbol.name, symbol.low, symbol.step) for symbol in self.symbols]
         materialised = self.lowered.fusion.materialised
         compilation = replace(self.compilation, choices=choices)
         return build(GroupContext(group, materialised, compilation, symbols=names))
 
-    def with_choice(self, task: Task, candidate: Any) -> Built:
+    def with_choice(self, task: Task, candidate: Any) -> BuiltKernel:
         """Build the kernel of a task with one of its candidates."""
         record = TuningRecord(encode(candidate), TUNED, 0.0, 0.0)
         return self.build(task.group, Choices({task.key: record}))
@@ -78,7 +78,7 @@ class KernelBuilder:
                     tasks[decision.key] = Task(decision, group, 1, work)
         return sorted(tasks.values(), key=lambda task: (-task.work, task.key))
 
-    def _work(self, built: Built) -> float:
+    def _work(self, built: BuiltKernel) -> float:
         moved = sum(evaluate(serialise(stored_bytes(value)), self.sizes) for value in built.operands)
         return moved + evaluate(serialise(built.flops), self.sizes) / _OPERATIONS_A_BYTE
 

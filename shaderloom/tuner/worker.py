@@ -62,7 +62,7 @@ class TuningJob:
         return json.dumps(asdict(self))
 
 
-def say(kind: str, **facts: Any) -> None:
+def send(kind: str, **facts: Any) -> None:
     print(MARK + json.dumps({"kind": kind, **facts}), flush=True)
 
 
@@ -90,7 +90,7 @@ class TuningWorker:
         self.records.update((key, TuningRecord(choice, TUNED, 0.0, 0.0)) for key, choice in job.measured.items())
 
     def run(self) -> None:
-        say(
+        send(
             "device",
             adapter=self.device.profile.adapter,
             driver=driver_of(self.device.profile),
@@ -100,15 +100,15 @@ class TuningWorker:
             self._forms()
         builder = KernelBuilder(self._lower(Choices(self.records)), self.compilation, self.symbols)
         tasks = builder.tasks(self.records)
-        say("tasks", calls={task.key: task.calls for task in tasks})
+        send("tasks", calls={task.key: task.calls for task in tasks})
         open_tasks = [task for task in tasks if task.key not in self.job.measured]
         for number, task in enumerate(open_tasks):
             if not self._in_time():
-                say("done", left=len(open_tasks) - number)
+                send("done", left=len(open_tasks) - number)
                 return
-            say("progress", what=task.key, done=number, total=len(open_tasks))
+            send("progress", what=task.key, done=number, total=len(open_tasks))
             self._task(builder, task)
-        say("done", left=0)
+        send("done", left=0)
 
     def _task(self, builder: KernelBuilder, task: Task) -> None:
         outcome = search(
@@ -117,7 +117,7 @@ class TuningWorker:
             shortlist(task.decision.candidates, self.job.candidates),
             lambda candidate: builder.with_choice(task, candidate),
             self.symbols,
-            announce=lambda choice: say("trying", choices={task.key: choice}),
+            announce=lambda choice: send("trying", choices={task.key: choice}),
             calls=task.calls,
             refused=self.job.refused.get(task.key, ()),
         )
@@ -126,9 +126,9 @@ class TuningWorker:
     def _report(self, entries: Mapping[str, TuningEntry], refused: Mapping[str, Sequence[Any]]) -> None:
         for key, items in refused.items():
             for item in items:
-                say("refused", problem=key, choice=dict(item.choice), why=item.why)
+                send("refused", problem=key, choice=dict(item.choice), why=item.why)
         for key, entry in entries.items():
-            say("entry", problem=key, entry=entry.to_json())
+            send("entry", problem=key, entry=entry.to_json())
 
     def _forms(self) -> None:
         """Tune choices of the passes, family by family: each choice determines which decisions come up next."""
@@ -147,7 +147,7 @@ class TuningWorker:
                 break
             family = questions[0].key.split()[0]
             questions = [decision for decision in questions if decision.key.split()[0] == family]
-            say("progress", what=f"forms of the graph: {family}", done=0, total=0)
+            send("progress", what=f"forms of the graph: {family}", done=0, total=0)
             self._forms_of(questions)
             measured.update(decision.key for decision in questions)
         gc.collect()  # executors keep pipelines, whose compiling is to be measured
@@ -163,7 +163,7 @@ class TuningWorker:
                 lambda chosen: compile_unit(self.unit, replace(self.compilation, choices=chosen)).plan,
                 pool,
                 random_feeds(self.model.header, self.shapes),
-                announce=lambda forced: say("trying", choices=dict(forced)),
+                announce=lambda forced: send("trying", choices=dict(forced)),
                 in_time=self._in_time,
             )
         finally:
@@ -192,7 +192,7 @@ def main() -> None:
         sys.stdout.flush()
         raise SystemExit(LOST) from None
     except ShaderloomError as error:
-        say("error", text=str(error))
+        send("error", text=str(error))
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from ...symbolic import expr as ex
 from ...symbolic import polynomial as ix
 from ...symbolic.polynomial import Dim
 from ..context import GroupContext
-from ..draft import Built, Draft
+from ..draft import BuiltKernel, Draft
 from ..family import KernelFamily, Reuse, register_family
 from ..geometry import linear_grid, unflatten
 from ..groups import Region
@@ -37,7 +37,7 @@ class MergeConfig:
     workgroup: int = 64
 
 
-def _build(context: GroupContext) -> Built:
+def _build(context: GroupContext) -> BuiltKernel:
     """Build the kernel of a MergeRuns with its fused consumers."""
     node = context.anchor
     keys, order, attributes = node.operand(0), node.operand(1), node.attributes
@@ -105,7 +105,7 @@ class Merge(KernelFamily):
     def reference(self, node: Node, operands: Sequence[np.ndarray], sizes: Sizes) -> np.ndarray:
         return merge_runs_array(operands[0], operands[1], node.attributes)
 
-    def build(self, context: GroupContext) -> Built:
+    def build(self, context: GroupContext) -> BuiltKernel:
         return _build(context)
 
 

@@ -15,7 +15,7 @@ from ...ops.internal.sorting import permute_array
 from ...symbolic import expr as ex
 from ...symbolic import polynomial as ix
 from ..context import GroupContext
-from ..draft import Built, Draft
+from ..draft import BuiltKernel, Draft
 from ..family import KernelFamily, register_family
 from ..geometry import linear_grid
 
@@ -27,7 +27,7 @@ class PermuteConfig:
     workgroup: int = 64
 
 
-def _build(context: GroupContext) -> Built:
+def _build(context: GroupContext) -> BuiltKernel:
     """Build the kernel of a Permute with its fused consumers."""
     node = context.anchor
     operand, order = node.operand(0), node.operand(1)
@@ -64,7 +64,7 @@ class Permute(KernelFamily):
     def reference(self, node: Node, operands: Sequence[np.ndarray], sizes: Sizes) -> np.ndarray:
         return permute_array(operands[0], operands[1])
 
-    def build(self, context: GroupContext) -> Built:
+    def build(self, context: GroupContext) -> BuiltKernel:
         return _build(context)
 
 

@@ -21,7 +21,7 @@ from ...symbolic import expr as ex
 from ...symbolic import polynomial as ix
 from ...symbolic.expr import Expr
 from ..context import GroupContext
-from ..draft import Built, Draft
+from ..draft import BuiltKernel, Draft
 from ..family import KernelFamily, Reuse, register_family
 from ..geometry import linear_grid, unflatten
 from ..groups import Region
@@ -36,7 +36,7 @@ class RankConfig:
     workgroup: int = 64
 
 
-def _build(context: GroupContext) -> Built:
+def _build(context: GroupContext) -> BuiltKernel:
     """Build the kernel of a TopIndices with its fused consumers."""
     node = context.anchor
     operand, attributes = node.operand(0), node.attributes
@@ -112,7 +112,7 @@ class Rank(KernelFamily):
             node.attributes.run,
         )
 
-    def build(self, context: GroupContext) -> Built:
+    def build(self, context: GroupContext) -> BuiltKernel:
         return _build(context)
 
 

@@ -22,7 +22,7 @@ from ...symbolic import polynomial as ix
 from ...symbolic.expr import Expr
 from ...symbolic.polynomial import Dim
 from ..context import GroupContext
-from ..draft import Built, Draft
+from ..draft import BuiltKernel, Draft
 from ..family import KernelFamily, register_family
 from ..geometry import find_hooks, linear_grid, unflatten
 from ..loop_trips import filter_by_trips, upper_bound
@@ -38,7 +38,7 @@ class ScatterConfig:
     unroll: int = 1
 
 
-def _build(context: GroupContext) -> Built:
+def _build(context: GroupContext) -> BuiltKernel:
     """Build the kernel of a Scatter with its fused consumers."""
     node = context.anchor
     data, updates, attributes = node.operand(0), node.operand(2), node.attributes
@@ -144,7 +144,7 @@ class Scatter(KernelFamily):
     def reference(self, node: Node, operands: Sequence[np.ndarray], sizes: Sizes) -> np.ndarray:
         return scatter_array(operands[0], operands[1], operands[2], node.attributes)
 
-    def build(self, context: GroupContext) -> Built:
+    def build(self, context: GroupContext) -> BuiltKernel:
         return _build(context)
 
 

@@ -21,7 +21,7 @@ from ...ops.onnx.suppression import BEFORE, CORNERS, MOST, ORDER, OVERLAP, SCORE
 from ...symbolic import expr as ex
 from ...symbolic import polynomial as ix
 from ..context import GroupContext
-from ..draft import Built, Draft
+from ..draft import BuiltKernel, Draft
 from ..family import KernelFamily, Reuse, by_position, register_family
 from ..groups import Region
 
@@ -37,7 +37,7 @@ class SuppressConfig:
             raise ValueError(f"a block of {self.block} boxes")
 
 
-def _build(context: GroupContext) -> Built:
+def _build(context: GroupContext) -> BuiltKernel:
     """Build the kernel of a ChooseBoxes with its fused consumers."""
     node, attributes = context.anchor, context.anchor.attributes
     batches, classes, size = (ix.number(dim) for dim in node.operand(ORDER).shape)
@@ -117,7 +117,7 @@ class Suppress(KernelFamily):
     def reference(self, node: Node, operands: Sequence[np.ndarray], sizes: Sizes) -> np.ndarray:
         return choose_boxes_array(node, by_position(node, operands))
 
-    def build(self, context: GroupContext) -> Built:
+    def build(self, context: GroupContext) -> BuiltKernel:
         return _build(context)
 
 

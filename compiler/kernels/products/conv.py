@@ -16,7 +16,7 @@ from ...symbolic.expr import Expr
 from ...symbolic.polynomial import Dim
 from ..config_key import window_of
 from ..context import GroupContext
-from ..draft import Built
+from ..draft import BuiltKernel
 from ..family import Reuse, register_family
 from ..geometry import unflatten
 from ..groups import Region
@@ -121,7 +121,7 @@ class Convolution(ConvolutionFamily):
         anchor = context.anchor
         return depthwise.stored_run(anchor) if depthwise.suits(anchor) else super().stored_run(context)
 
-    def build(self, context: GroupContext) -> Built:
+    def build(self, context: GroupContext) -> BuiltKernel:
         return depthwise.build(context) if depthwise.applies(context) else super().build(context)
 
 

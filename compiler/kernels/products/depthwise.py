@@ -14,7 +14,7 @@ from ...tuning.config_choice import problem_key
 from ...tuning.depthwise_tiles import DepthwiseProblem, DepthwiseTile, Extent, depthwise_tiles
 from ..config_key import extent, window_of
 from ..context import GroupContext
-from ..draft import Built, Draft
+from ..draft import BuiltKernel, Draft
 from ..geometry import lanes_of, unflatten
 from ..padded import read_padded
 from .product import column, divides
@@ -53,7 +53,7 @@ def _stored(anchor: Node) -> Shape:
     return ix.coordinate("image", images), lanes_of(ix.coordinate("channel", ix.ceildiv(channels, LANES))), *outputs
 
 
-def build(context: GroupContext) -> Built:
+def build(context: GroupContext) -> BuiltKernel:
     """Return the kernel of a convolution to which it :func:`applies`."""
     attributes, result = context.anchor.attributes, context.anchor.output
     kernel, strides, dilations = attributes.kernel, attributes.strides, attributes.dilations

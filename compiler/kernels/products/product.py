@@ -30,7 +30,7 @@ from ...tuning import gemm_tiles
 from ...tuning.config_choice import problem_key
 from ..config_key import epilogue, extent, loaded_types
 from ..context import GroupContext
-from ..draft import Built, Draft
+from ..draft import BuiltKernel, Draft
 from ..family import KernelFamily
 from ..geometry import lanes_of, linear_grid, logical_coordinates
 from ..loop_trips import filter_by_trips, upper_bound
@@ -95,7 +95,7 @@ class ProductFamily(KernelFamily):
     def stored_run(self, context: GroupContext) -> Shape | None:
         return self.product(context).stored_run
 
-    def build(self, context: GroupContext) -> Built:
+    def build(self, context: GroupContext) -> BuiltKernel:
         return build_product(context, self.product(context))
 
 
@@ -198,7 +198,7 @@ class ProductHooks:
         return run is not None and self.context.results.is_run(run)
 
 
-def build_product(context: GroupContext, product: Product) -> Built:
+def build_product(context: GroupContext, product: Product) -> BuiltKernel:
     """Build the kernel of a product with the template that suits its sizes and the device."""
     hooks = ProductHooks(context, product)
     if not hooks.is_vectorizable:
@@ -307,7 +307,7 @@ def _split(hooks: ProductHooks, tile: gemm_tiles.SplitTile) -> Draft:
 
 def build_elements(
     context: GroupContext, k: Dim, terms: Callable[[Sequence[Dim], Dim], tuple[Expr, Expr]], flops: Dim
-) -> Built:
+) -> BuiltKernel:
     """Build a kernel of one thread a result (four neighbours of packed types), where no other template applies.
 
     ``terms(coordinates, k)`` gives the factors of the ``k``-th term of the anchor's result at ``coordinates``.

@@ -16,7 +16,7 @@ from ...symbolic import expr as ex
 from ...symbolic import polynomial as ix
 from ...symbolic.lanes import LANES
 from ..context import GroupContext
-from ..draft import Built, Draft
+from ..draft import BuiltKernel, Draft
 from ..family import KernelFamily, Reuse, register_family
 from ..geometry import lanes_of, linear_grid, unflatten
 from ..groups import Region
@@ -35,7 +35,7 @@ class WinogradConfig:
             raise ValueError(f"workgroup must be 1 to 256, not {self.workgroup}")
 
 
-def _build(context: GroupContext) -> Built:
+def _build(context: GroupContext) -> BuiltKernel:
     """Build the kernel: elementwise producers are parts of its loads, and it stores through its epilogue."""
     node = context.anchor
     attributes: WinogradInputAttributes = node.attributes
@@ -108,7 +108,7 @@ class WinogradInput(KernelFamily):
     def stored_run(self, context: GroupContext) -> Shape | None:
         return _stored(context.anchor)
 
-    def build(self, context: GroupContext) -> Built:
+    def build(self, context: GroupContext) -> BuiltKernel:
         return _build(context)
 
 

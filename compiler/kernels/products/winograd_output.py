@@ -16,14 +16,14 @@ from ...symbolic import expr as ex
 from ...symbolic import polynomial as ix
 from ...symbolic.lanes import LANES
 from ..context import GroupContext
-from ..draft import Built, Draft
+from ..draft import BuiltKernel, Draft
 from ..family import KernelFamily, register_family
 from ..geometry import lanes_of, linear_grid
 from ..groups import Region
 from .winograd_input import WinogradConfig, tile_hooks
 
 
-def _build(context: GroupContext) -> Built:
+def _build(context: GroupContext) -> BuiltKernel:
     """Build the kernel: bias, residual and activation are parts of its stores."""
     node = context.anchor
     attributes: WinogradOutputAttributes = node.attributes
@@ -88,7 +88,7 @@ class WinogradOutput(KernelFamily):
     def stored_run(self, context: GroupContext) -> Shape | None:
         return _stored(context.anchor)
 
-    def build(self, context: GroupContext) -> Built:
+    def build(self, context: GroupContext) -> BuiltKernel:
         return _build(context)
 
 

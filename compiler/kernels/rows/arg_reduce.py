@@ -21,7 +21,7 @@ from ...symbolic import expr as ex
 from ...symbolic import polynomial as ix
 from ...symbolic.expr import Expr
 from ..context import GroupContext
-from ..draft import Built, Draft
+from ..draft import BuiltKernel, Draft
 from ..family import KernelFamily, register_family
 from ..geometry import linear_grid
 from ..loop_trips import filter_by_trips
@@ -43,7 +43,7 @@ class ArgReduceConfig:
             raise ValueError(f"a workgroup of {self.rows} x {self.strips} threads")
 
 
-def _build(context: GroupContext) -> Built:
+def _build(context: GroupContext) -> BuiltKernel:
     """Build the kernel of an ArgReduce with its fused consumers."""
     node = context.anchor
     operand, attributes = node.operand(0), node.attributes
@@ -116,7 +116,7 @@ class ArgReduce(KernelFamily):
     def reference(self, node: Node, operands: Sequence[np.ndarray], sizes: Sizes) -> np.ndarray:
         return arg_reduce_array(operands[0], node.attributes)
 
-    def build(self, context: GroupContext) -> Built:
+    def build(self, context: GroupContext) -> BuiltKernel:
         return _build(context)
 
 

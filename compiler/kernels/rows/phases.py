@@ -16,7 +16,7 @@ from ...symbolic.lanes import LANES
 from ..context import GroupContext
 from ..results import Phase
 from .register_reuse import ReusedValue, RowProgram
-from .rows import Walk
+from .rows import RowTraversal
 
 _COMBINE = {"sum": "add", "prod": "mul", "max": "max", "min": "min", "max_number": "max_number"}
 
@@ -55,7 +55,7 @@ def _type(compute: str, lanes: int) -> str:
     return f"vec4<{WGSL_TYPES[compute]}>" if lanes == LANES else WGSL_TYPES[compute]
 
 
-def phase_hooks(context: GroupContext, program: RowProgram, walk: Walk) -> list[Hook]:
+def phase_hooks(context: GroupContext, program: RowProgram, walk: RowTraversal) -> list[Hook]:
     """Return the hooks of each phase.
 
     They are: values for later phases, an element, the combination of partial results, the initial value, and the last
@@ -80,7 +80,7 @@ def phase_hooks(context: GroupContext, program: RowProgram, walk: Walk) -> list[
     return hooks
 
 
-def _combine_hooks(name: str, operation: str, compute: str, walk: Walk) -> list[Hook]:
+def _combine_hooks(name: str, operation: str, compute: str, walk: RowTraversal) -> list[Hook]:
     """Return the hooks ``combine_NAME`` of two partial results and ``join_NAME`` of four lanes along a row."""
     result = ex.binary(operation, ex.register("left", compute), ex.register("right", compute))
     both = tuple((side, _type(compute, walk.lanes)) for side in ("left", "right"))
@@ -101,7 +101,7 @@ def _wraps(phase: Phase, dtype: DType) -> bool:
     return phase.kind in ("sum", "prod") and dtype.is_integer and dtype.bits < 32
 
 
-def phase_shapes(context: GroupContext, program: RowProgram, walk: Walk) -> tuple[PhaseShape, ...]:
+def phase_shapes(context: GroupContext, program: RowProgram, walk: RowTraversal) -> tuple[PhaseShape, ...]:
     """Return what the templates need to know of each phase."""
 
     def names(value: Expr) -> tuple[str, ...]:

@@ -31,7 +31,7 @@ from ...symbolic.lanes import LANES
 from ...tuning.config_choice import problem_key
 from ..config_key import extent, loaded_types
 from ..context import GroupContext
-from ..draft import Built, Draft
+from ..draft import BuiltKernel, Draft
 from ..family import KernelFamily, OverflowFlags, Reuse, extremum_overflow, register_family
 from ..geometry import linear_grid
 from ..groups import Region
@@ -41,17 +41,17 @@ from .phases import operations, phase_hooks, phase_shapes, register_types, reuse
 from .reduce_config import ReduceConfig, configurations, rounds
 from .reduce_words import build_words
 from .register_reuse import RowProgram, reuse_registers
-from .rows import Rows, Walk, memory_order
+from .rows import Rows, RowTraversal, memory_order
 
 
-def _build(context: GroupContext) -> Built:
+def _build(context: GroupContext) -> BuiltKernel:
     """Build the kernel of a reduction with its fused consumers."""
     region = context.group.region
     assert region is not None
     phases, store, walk = _walk(context)
     rows, threads, columns = walk.rows, walk.threads, walk.columns
     if context.group.output.dtype.packing > 1 and not _owns_words(context, walk):
-        return build_words(context, Walk(rows, 1, walk.column_lanes if walk.row_lanes == 1 else 1))
+        return build_words(context, RowTraversal(rows, 1, walk.column_lanes if walk.row_lanes == 1 else 1))
     config = _choose(context, walk, phases, store)
     stores_row = context.results.exit_is_row
     phases, store = context.results.row_program(rows.coordinates(walk.row_lanes, walk.column_lanes))
@@ -88,7 +88,7 @@ def _build(context: GroupContext) -> Built:
     )
 
 
-def _choose(context: GroupContext, walk: Walk, phases: Sequence[Phase], store: Store) -> ReduceConfig:
+def _choose(context: GroupContext, walk: RowTraversal, phases: Sequence[Phase], store: Store) -> ReduceConfig:
     """Choose the workgroup for the walk of a row program."""
     rows, threads, columns = walk.rows, walk.threads, walk.columns
     stores_row = context.results.exit_is_row
@@ -113,7 +113,7 @@ def _choose(context: GroupContext, walk: Walk, phases: Sequence[Phase], store: S
     return context.choose(key, possible)
 
 
-def _hooks(context: GroupContext, walk: Walk, program: RowProgram) -> list[Hook]:
+def _hooks(context: GroupContext, walk: RowTraversal, program: RowProgram) -> list[Hook]:
     """Return the hooks for the coordinates of a row, for the phases, and for the store of a row or of an element."""
     names = walk.rows.names
     types = register_types(program.phases, walk.row_lanes)
@@ -127,14 +127,14 @@ def _hooks(context: GroupContext, walk: Walk, program: RowProgram) -> list[Hook]
     return [*hooks, Hook("store", (*names, "column"), walk.lanes, registers, None, (program.store,))]
 
 
-def _walk(context: GroupContext) -> tuple[list[Phase], Store, Walk]:
+def _walk(context: GroupContext) -> tuple[list[Phase], Store, RowTraversal]:
     """Return the row program at the variables of its domain, and how threads walk it."""
     region = context.group.region
     assert region is not None
     phases, store = context.results.row_program(domain_variables(region.domain))
     order = memory_order([phase.value for phase in phases], region.domain)
     rows = Rows.split(region.domain, context.anchor.attributes.axes, order)
-    return phases, store, Walk(rows, *_lanes(context, rows))
+    return phases, store, RowTraversal(rows, *_lanes(context, rows))
 
 
 # -- lanes -----------------------------------------------------------------------------------------------------------
@@ -161,7 +161,7 @@ def _lanes(context: GroupContext, rows: Rows) -> tuple[int, int]:
     return chosen
 
 
-def _owns_words(context: GroupContext, walk: Walk) -> bool:
+def _owns_words(context: GroupContext, walk: RowTraversal) -> bool:
     """Return whether every store of four lanes is one run of a packed result."""
     if walk.row_lanes != LANES and (context.results.exit_is_row or walk.column_lanes != LANES):
         return False
@@ -202,7 +202,7 @@ class Reduce(KernelFamily):
     def can_store(self, context: GroupContext, dtype: DType) -> bool:
         return dtype.packing == 1 or _owns_words(context, _walk(context)[-1])
 
-    def build(self, context: GroupContext) -> Built:
+    def build(self, context: GroupContext) -> BuiltKernel:
         return _build(context)
 
 

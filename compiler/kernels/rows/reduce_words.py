@@ -8,16 +8,16 @@ from ...codegen.types import VECTOR_TYPES
 from ...symbolic import polynomial as ix
 from ...symbolic.lanes import LANES
 from ..context import GroupContext
-from ..draft import Built, Draft
+from ..draft import BuiltKernel, Draft
 from ..geometry import find_hooks, lanes_of, linear_grid, logical_coordinates
 from ..loop_trips import upper_bound
 from .phases import operations, phase_hooks, phase_shapes, register_types
 from .reduce_config import PARTIALS, ReduceConfig, block_size, rounds
 from .register_reuse import RowProgram
-from .rows import Walk, exit_to_domain
+from .rows import RowTraversal, exit_to_domain
 
 
-def build_words(context: GroupContext, walk: Walk) -> Built:
+def build_words(context: GroupContext, walk: RowTraversal) -> BuiltKernel:
     """Build the kernel of a reduction to a packed result; ``walk`` has one lane along rows."""
     region = context.group.region
     assert region is not None

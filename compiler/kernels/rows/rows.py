@@ -158,7 +158,7 @@ def rows_along(context: GroupContext, operand: Value, axis: int) -> Rows:
 
 
 @dataclass(frozen=True, slots=True)
-class Walk:
+class RowTraversal:
     """The iteration of threads over the domain: its rows, and the lanes along rows and along columns."""
 
     rows: Rows

@@ -19,7 +19,7 @@ from ...ops.onnx.cumulative import cumulate_array
 from ...symbolic import expr as ex
 from ...symbolic import polynomial as ix
 from ..context import GroupContext
-from ..draft import Built, Draft
+from ..draft import BuiltKernel, Draft
 from ..family import KernelFamily, register_family
 from ..geometry import linear_grid
 from ..loop_trips import filter_by_trips
@@ -47,7 +47,7 @@ def _rounds(config: ScanConfig, columns: int) -> int:
     return run if config.strips == 1 else 2 * run + config.strips
 
 
-def _build(context: GroupContext) -> Built:
+def _build(context: GroupContext) -> BuiltKernel:
     """Build the kernel of a Cumulate with its fused consumers."""
     node = context.anchor
     operand, attributes = node.operand(0), node.attributes
@@ -106,7 +106,7 @@ class Scan(KernelFamily):
     def reference(self, node: Node, operands: Sequence[np.ndarray], sizes: Sizes) -> np.ndarray:
         return cumulate_array(operands[0], node.attributes)
 
-    def build(self, context: GroupContext) -> Built:
+    def build(self, context: GroupContext) -> BuiltKernel:
         return _build(context)
 
 

@@ -76,7 +76,7 @@ def rotate(
 
 
 @dataclass(frozen=True)
-class Attended:
+class AttentionResult:
     """The result and its intermediate values: scores [batch, heads, queries, keys] after each step."""
 
     result: Value
@@ -97,7 +97,7 @@ def attend(
     biases: Sequence[Value] = (),
     masks: Sequence[Value] = (),
     sink: Value | None = None,
-) -> Attended:
+) -> AttentionResult:
     """Build softmax(query key' * scale + biases) value, in the type of ``query``.
 
     Fewer heads of keys than of queries: each serves as many neighbouring heads of queries.  ``biases`` are added to the
@@ -131,4 +131,4 @@ def attend(
         weights = builder.op("Softmax", biased, axis=-1)
     used = view(builder, weights, batch, shared, groups, queries, keys) if grouped else weights
     result = view(builder, builder.op("MatMul", used, value), batch, heads, queries, value.shape[-1])
-    return Attended(in_type(builder, result, dtype), scores, capped, biased, weights)
+    return AttentionResult(in_type(builder, result, dtype), scores, capped, biased, weights)

@@ -24,7 +24,7 @@ def channels_last(builder: Builder, value: Value) -> Value:
     return builder.op("Transpose", value, perm=(0, *range(2, value.rank), 1))
 
 
-def seen_first(node: Node) -> Node:
+def channels_first_node(node: Node) -> Node:
     """Return a detached copy of ``node`` whose first operand has its channels first, for shape rules only."""
     value = node.operand(0)
     turned = Value(0, value.name, value.dtype, first_shape(value.shape))

@@ -12,7 +12,7 @@ from ...ir.graph import Node, Shape, Value
 from ...symbolic import polynomial as ix
 from .. import checks
 from ..checks import FLOATS
-from ..onnx.dropout import trains
+from ..onnx.dropout import is_training
 from ..registry import Builder, Inferred, register
 
 
@@ -112,14 +112,14 @@ class BiasDropoutAttributes:
 def _infer_dropout(node: Node) -> Inferred:
     shape, residual = _biased_shape(node), node.optional(2)
     checks.require(residual is None or residual.shape == shape, node, "the residual differs in shape from the input")
-    trains(node, 4)  # refuses a mode that is not known
+    is_training(node, 4)  # refuses a mode that is not known
     return [(node.operand(0).dtype, shape), (BOOL, shape)]
 
 
 def _expand_dropout(builder: Builder, node: Node) -> Sequence[Value]:
     """Drop elements of the sum with the bias, then add the residual."""
     residual = node.optional(2)
-    mode = builder.constant(np.asarray(trains(node, 4)))
+    mode = builder.constant(np.asarray(is_training(node, 4)))
     result, mask = builder.ops("Dropout", _biased(builder, node), node.optional(3), mode, seed=node.attributes.seed)
     return [result if residual is None else builder.op("Add", result, residual), mask]
 

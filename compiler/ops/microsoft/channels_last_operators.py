@@ -15,7 +15,7 @@ from ...ir.graph import Node, Value
 from ...symbolic import polynomial as ix
 from .. import checks
 from ..checks import FLOATS
-from ..math.channels_last import channels_first, channels_last, first_shape, last_shape, seen_first
+from ..math.channels_last import channels_first, channels_first_node, channels_last, first_shape, last_shape
 from ..math.nodes import fields_of, in_type
 from ..onnx.convolution import ConvAttributes
 from ..onnx.pooling import MaxPoolAttributes, explicit
@@ -35,7 +35,7 @@ def _check_image(node: Node) -> None:
 
 def _infer_max_pool(node: Node) -> Inferred:
     _check_image(node)
-    seen = seen_first(node)
+    seen = channels_first_node(node)
     value = seen.operand(0)
     return [(value.dtype, last_shape((*value.shape[:2], *explicit(seen, "max").output_spatial)))]
 
@@ -62,7 +62,7 @@ _CONV = registry.get("Conv")
 
 def _with_filters_first(node: Node) -> Node:
     """Return a detached copy whose first two operands have their channels first, for shape rules only."""
-    seen = seen_first(node)
+    seen = channels_first_node(node)
     weight = node.operand(1)
     checks.require(weight.rank == node.operand(0).rank, node, f"the weight has rank {weight.rank}")
     turned = Value(0, weight.name, weight.dtype, first_shape(weight.shape))
@@ -94,7 +94,7 @@ register(
 
 def _seen_with_sum(node: Node) -> Node:
     """Return a detached copy of ``node`` whose operands 0 and Z (3) have their channels first, for shape rules only."""
-    seen, added = seen_first(node), node.optional(3)
+    seen, added = channels_first_node(node), node.optional(3)
     if added is None:
         return seen
     turned = Value(0, added.name, added.dtype, first_shape(added.shape))

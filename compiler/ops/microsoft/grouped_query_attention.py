@@ -19,7 +19,7 @@ from ...symbolic.polynomial import Dim
 from .. import checks
 from ..checks import FLOATS, INDICES
 from ..internal.key_cache import append_keys
-from ..math.attention_core import Attended, attend, attended_keys, join_heads, rotate, split_heads
+from ..math.attention_core import AttentionResult, attend, attended_keys, join_heads, rotate, split_heads
 from ..math.nodes import in_type, part, view
 from ..registry import Builder, Inferred, register
 from .attention import integer, scale_of
@@ -225,7 +225,7 @@ def _padded_bias(builder: Builder, node: Node, bias: Value, keys: Dim) -> Value:
     return builder.op("Pad", bias, builder.constant(pads), builder.scalar(0.0, bias))
 
 
-def _shown(builder: Builder, node: Node, attended: Attended, mask: Value, sizes: _GroupedSizes) -> Value:
+def _shown(builder: Builder, node: Node, attended: AttentionResult, mask: Value, sizes: _GroupedSizes) -> Value:
     """Build the output ``output_qk``: scores or weights of the keys of the longest sequence, 0 for masked keys."""
     shown = attended.weights
     if node.attributes.qk_output == 1:

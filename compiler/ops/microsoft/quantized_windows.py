@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ...ir.graph import Node, Value
 from .. import checks
-from ..math.channels_last import channels_first, channels_last, last_shape, seen_first
+from ..math.channels_last import channels_first, channels_first_node, channels_last, last_shape
 from ..math.nodes import fields_of
 from ..onnx.convolution import ConvAttributes
 from ..onnx.pooling import AveragePoolAttributes, explicit
@@ -33,7 +33,7 @@ def _infer_convolution(node: Node) -> Inferred:
     if not node.attributes.channels_last:
         return _STANDARD.infer(node)
     checks.require(node.operand(0).rank >= 3, node, f"the input has rank {node.operand(0).rank}")
-    ((dtype, shape),) = _STANDARD.infer(seen_first(node))
+    ((dtype, shape),) = _STANDARD.infer(channels_first_node(node))
     return [(dtype, last_shape(shape))]
 
 
@@ -71,7 +71,7 @@ class QLinearAveragePoolAttributes(AveragePoolAttributes):
 def _infer_pool(node: Node) -> Inferred:
     last = node.attributes.channels_last
     checks.require(node.operand(0).rank >= 3, node, f"the input has rank {node.operand(0).rank}")
-    seen = seen_first(node) if last else node
+    seen = channels_first_node(node) if last else node
     value = seen.operand(0)
     shape = (*value.shape[:2], *explicit(seen, "average").output_spatial)
     return [(value.dtype, last_shape(shape) if last else shape)]

@@ -24,12 +24,12 @@ class DropoutAttributes:
 
 def _infer_dropout(node: Node) -> Inferred:
     value = node.operand(0)
-    trains(node)  # refuses a mode that is not known
+    is_training(node)  # refuses a mode that is not known
     mask = value.dtype if node.attributes.mask_of_data else dtypes.BOOL
     return [(value.dtype, value.shape), (mask, value.shape)]
 
 
-def trains(node: Node, position: int = 2) -> bool:
+def is_training(node: Node, position: int = 2) -> bool:
     """Return whether the node runs in training mode, which exported models have as an input of a few operators."""
     training = node.optional(position)
     return training is not None and bool(static_elements(node, training, "training_mode").reshape(-1)[0])
@@ -38,7 +38,7 @@ def trains(node: Node, position: int = 2) -> bool:
 def _expand_dropout(builder: Builder, node: Node) -> Sequence[Value]:
     """Build inference, which drops nothing (the data unchanged and a mask of true), or training."""
     data = node.operand(0)
-    if trains(node):
+    if is_training(node):
         return _drop(builder, node)
     kept = builder.scalar(1.0, data) if node.attributes.mask_of_data else builder.constant(np.asarray(True))
     mask = builder.op("Expand", kept, builder.op("Shape", data))

@@ -92,9 +92,9 @@ def _inference_form(raw: RawNode) -> None:
     """
     if not raw.attributes.pop("spatial", 1):
         raise UnsupportedError("BatchNormalization with spatial=0 is not supported", hint="supported is spatial=1")
-    trains = not raw.attributes.pop("is_test", 1)
+    is_training = not raw.attributes.pop("is_test", 1)
     raw.attributes.pop("consumed_inputs", None)
-    if trains or any(raw.outputs[1:]):
+    if is_training or any(raw.outputs[1:]):
         raise UnsupportedError(
             "BatchNormalization in the training mode of opsets before 14 is not supported",
             hint="supported are inference, and training_mode=1 of opset 14",

@@ -62,9 +62,9 @@ class Program:
         self._lock = threading.RLock()
 
     @property
-    def whole(self) -> Mapping[str, str]:
+    def full_precision_plans(self) -> Mapping[str, str]:
         """Half-precision plans, by key, that are entirely float32, and the reason."""
-        return self._builder.stages.whole
+        return self._builder.stages.full_precision_plans
 
     def run(self, feeds: Mapping[str, Any], targets: Mapping[str, Target], record: RunRecord) -> dict[str, Any]:
         """Return outputs by name (see :meth:`Executor.run`), after a calibration where one is due."""

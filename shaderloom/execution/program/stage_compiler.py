@@ -13,7 +13,7 @@ from ...compiler.driver import compile_unit
 from ...compiler.passes.lowering import CompilationUnit
 from ...compiler.precision.exact_set import InterfaceConstraints
 from ...compiler.staging.partial_compile import Advance
-from ...model.compiled import Compiled
+from ...model.compiled import CompiledPlan
 from ...runtime.plan.plan import Symbol
 from ..steps import Recompile
 from .context import ProgramContext
@@ -35,7 +35,9 @@ class StageCompiler:
     def __init__(self, context: ProgramContext) -> None:
         self._context = context
         self.allows_uncalibrated = False  #: nodes that no calibration covers stay in full precision
-        self.whole: dict[str, str] = {}  #: half-precision plans that are entirely float32, and the reason
+        self.full_precision_plans: dict[
+            str, str
+        ] = {}  #: half-precision plans that are entirely float32, and the reason
 
     def compile(
         self,
@@ -44,7 +46,7 @@ class StageCompiler:
         outputs: Mapping[str, str | None],
         recompute: Callable[[], Advance],
         symbols: tuple[Symbol, ...],
-    ) -> tuple[Compiled, Recompile]:
+    ) -> tuple[CompiledPlan, Recompile]:
         """Return the plan of a stage with these ``outputs``, and a function that recompiles it.
 
         ``recompute`` recomputes what was ``reached``, since compiling mutates the graph.  In half precision the plan
@@ -59,7 +61,7 @@ class StageCompiler:
 
         def make(
             options: Mapping[str, Any], interface: InterfaceConstraints | None = None
-        ) -> tuple[Compiled, Recompile]:
+        ) -> tuple[CompiledPlan, Recompile]:
             unit = CompilationUnit(lambda _: graph, nodes, symbols, interface)
             compilation = replace(
                 source.compilation(profile, options),
@@ -87,7 +89,7 @@ class StageCompiler:
             # randomness, or a provider's rounding, took another path in the calibration run
             graph = recompute().finish(list(outputs))
             compiled, recompile = make(source.options.reference)
-            self.whole[compiled.plan.key] = UNCALIBRATED
+            self.full_precision_plans[compiled.plan.key] = UNCALIBRATED
             return compiled, recompile
         context.interface.learn(precision)
         return compiled, recompile

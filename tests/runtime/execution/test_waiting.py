@@ -92,7 +92,7 @@ def test_a_shader_without_an_end_can_be_interrupted(each_device):
 def test_a_run_is_waited_for_when_the_thread_asks_at_first(device, monkeypatch):
     """A software driver takes its time: results would be those of the poison if the wait ended early."""
     monkeypatch.setattr(device, "profile", replace(device.profile, kind="discrete"))
-    assert device.spins
+    assert device.busy_waits
     x = np.random.default_rng(0).standard_normal((512, 300)).astype(np.float32)
     nodes = [helper.make_node("MatMul", ["x", "w"], ["t"]), helper.make_node("Tanh", ["t"], ["y"])]
     weight = np.random.default_rng(1).standard_normal((300, 512)).astype(np.float32) * 0.05

@@ -10,7 +10,7 @@ import pytest
 from shaderloom.execution.loaded_plans import LoadedPlans
 from shaderloom.execution.one_plan import SEEN_SHAPES
 from shaderloom.execution.resources import SessionStats
-from shaderloom.model.compiled import Compiled
+from shaderloom.model.compiled import CompiledPlan
 from shaderloom.model.feeds import ShapeKey
 from shaderloom.runtime.plan.errors import InputError
 
@@ -35,7 +35,7 @@ class Resources:
     open: list[Executor] = field(default_factory=list)
     most: int = 0
 
-    def executor(self, compiled: Compiled) -> Any:
+    def executor(self, compiled: CompiledPlan) -> Any:
         self.stats.prepare_ms += 2.0
         self.open.append(Executor())
         self.most = max(self.most, sum(not executor.closed for executor in self.open))
@@ -47,7 +47,7 @@ def key(size: int) -> ShapeKey:
 
 
 def load(plans: LoadedPlans, size: int) -> Any:
-    return plans.load(key(size), Compiled(two_step_plan(), False, 5.0, trusted=True))
+    return plans.load(key(size), CompiledPlan(two_step_plan(), False, 5.0, trusted=True))
 
 
 def test_the_least_recently_used_plan_goes_before_a_new_one_is_loaded():
