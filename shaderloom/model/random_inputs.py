@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..runtime.plan.dtypes import BY_NAME, EXTENSIONS, interface_dtype
 from ..runtime.plan.errors import InputError
-
-if TYPE_CHECKING:
-    from .header import ModelHeader, NodeArg, node_arg
+from .header import ModelHeader, NodeArg, node_arg
 
 #: Kernels count elements with signed 32-bit integers
 MOST_ELEMENTS = 2**31 - 1
