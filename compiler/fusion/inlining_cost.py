@@ -1,8 +1,8 @@
 """The cost of inlining to a kernel: the elements it computes, and the nesting depth of its index arithmetic.
 
 A node that several inlined nodes read at different coordinates is computed once for each of them, and what it reads as
-often, so that a chain of ``x = Gather(x, x)`` doubles with every node.  A *place* is one coordinate tuple at which a
-kernel reads a value; two places are the same if they come from the same place through equal operators.
+often, so that a chain of ``x = Gather(x, x)`` doubles with every node.  A *point* is one coordinate tuple at which a
+kernel reads a value; two points are the same if they come from the same point through equal operators.
 """
 
 from __future__ import annotations
@@ -14,37 +14,37 @@ from ..ops.registry import OpDef
 from ..rewriting.rules import operator_key
 from .partition import Partition
 
-#: Elements that one thread may compute for each element of its kernel's result: inlined nodes, each at every place
+#: Elements that one thread may compute for each element of its kernel's result: inlined nodes, each at every point
 EVALUATION_LIMIT = 256
 #: Nodes that compute coordinates, each from those of the one before: bounds the depth of index arithmetic
 NESTING_LIMIT = 32
 
 
-class Places:
-    """The places of a graph, numbered; each has *room* for some more nodes that compute coordinates from its own.
+class EvaluationPoints:
+    """The points of a graph, numbered, each with the depth to which nodes may still compute coordinates from its own.
 
-    Where a node reads one operand at what another one holds, the two share the room: each may nest in the other.
+    Where a node reads one operand at what another one holds, the two share the depth: each may nest in the other.
     """
 
     def __init__(self) -> None:
         self._numbers: dict[Hashable, int] = {}
-        self._room: list[int] = []
+        self._depths: list[int] = []
 
     def start(self, kernel: Node, shape: Shape) -> int:
-        """Return the place of a kernel's own element, in a value of ``shape``."""
-        return self._place((kernel.id, shape), NESTING_LIMIT)
+        """Return the point of a kernel's own element, in a value of ``shape``."""
+        return self._point((kernel.id, shape), NESTING_LIMIT)
 
-    def have_room(self, places: Iterable[int]) -> bool:
-        """Return whether a node may be computed at ``places``."""
-        return all(self._room[place] >= 0 for place in places)
+    def may_nest(self, points: Iterable[int]) -> bool:
+        """Return whether a node may be computed at ``points``."""
+        return all(self._depths[point] >= 0 for point in points)
 
-    def read(self, user: Node, definition: OpDef, operand: Value, places: Iterable[int]) -> set[int]:
-        """Return where ``user``, which is computed at ``places``, reads ``operand``."""
+    def read(self, user: Node, definition: OpDef, operand: Value, points: Iterable[int]) -> set[int]:
+        """Return where ``user``, which is computed at ``points``, reads ``operand``."""
         shape = operand.shape
         if definition.element is not None:
             if shape == user.outputs[0].shape:
-                return set(places)
-            return {self._place(("broadcast", place, shape), self._room[place]) for place in places}
+                return set(points)
+            return {self._point(("broadcast", point, shape), self._depths[point]) for point in points}
         operands = definition.data_inputs(user)
         reads = -(-definition.reads // len(operands))  # of each operand
         sharing = 1 if definition.is_view else len(operands)
@@ -54,53 +54,53 @@ class Places:
             if value is operand:
                 rule = operator_key(user), repr(user.attributes), position, shape, others
                 found.update(
-                    self._place((rule, place, number), (self._room[place] - 1) // sharing)
-                    for place in places
+                    self._point((rule, point, number), (self._depths[point] - 1) // sharing)
+                    for point in points
                     for number in range(reads)
                 )
         return found
 
-    def _place(self, key: Hashable, room: int) -> int:
-        number = self._numbers.setdefault(key, len(self._room))
-        if number == len(self._room):
-            self._room.append(room)
+    def _point(self, key: Hashable, depth: int) -> int:
+        number = self._numbers.setdefault(key, len(self._depths))
+        if number == len(self._depths):
+            self._depths.append(depth)
         return number
 
 
 class InliningCost:
-    """The places at which each kernel computes the nodes that it inlines."""
+    """The points at which each kernel computes the nodes that it inlines."""
 
     def __init__(self, partition: Partition) -> None:
         self._partition = partition
-        self._numbering = Places()
-        self._places: dict[Node, Mapping[int, set[int]]] = {}
+        self._numbering = EvaluationPoints()
+        self._points: dict[Node, Mapping[int, set[int]]] = {}
         self._evaluated: dict[int, int] = {}  #: how many elements each kernel computes
 
-    def places(self, readers: Iterable[Node], operand: Value) -> dict[int, set[int]]:
+    def points(self, readers: Iterable[Node], operand: Value) -> dict[int, set[int]]:
         """Return where each kernel, by the id of its anchor or map node, reads ``operand``."""
         found: dict[int, set[int]] = {}
         for user in dict.fromkeys(readers):
             region = self._partition.region_of.get(user)
             if region is not None:
-                place = self._numbering.start(region.anchor, operand.shape)
-                found.setdefault(region.anchor.id, set()).add(place)
+                point = self._numbering.start(region.anchor, operand.shape)
+                found.setdefault(region.anchor.id, set()).add(point)
                 continue
-            own = self._places.get(user) or {user.id: {self._numbering.start(user, user.outputs[0].shape)}}
-            for kernel, places in own.items():
-                read = self._numbering.read(user, self._partition.operators.of(user), operand, places)
+            own = self._points.get(user) or {user.id: {self._numbering.start(user, user.outputs[0].shape)}}
+            for kernel, points in own.items():
+                read = self._numbering.read(user, self._partition.operators.of(user), operand, points)
                 found.setdefault(kernel, set()).update(read)
         return found
 
-    def add(self, node: Node, places: Mapping[int, set[int]]) -> None:
-        """Note that kernels inline ``node``, each at its ``places``."""
-        self._places[node] = places
-        for kernel, each in places.items():
+    def add(self, node: Node, points: Mapping[int, set[int]]) -> None:
+        """Note that kernels inline ``node``, each at its ``points``."""
+        self._points[node] = points
+        for kernel, each in points.items():
             self._evaluated[kernel] = self._evaluated.get(kernel, 0) + len(each)
 
-    def nests_too_deep(self, places: Mapping[int, set[int]]) -> bool:
+    def nests_too_deep(self, points: Mapping[int, set[int]]) -> bool:
         """Return whether more than ``NESTING_LIMIT`` nodes would compute one coordinate."""
-        return not all(map(self._numbering.have_room, places.values()))
+        return not all(map(self._numbering.may_nest, points.values()))
 
-    def computes_too_much(self, places: Mapping[int, set[int]]) -> bool:
+    def computes_too_much(self, points: Mapping[int, set[int]]) -> bool:
         """Return whether a kernel would compute more than ``EVALUATION_LIMIT`` elements for each of its own."""
-        return any(self._evaluated.get(kernel, 0) + len(each) > EVALUATION_LIMIT for kernel, each in places.items())
+        return any(self._evaluated.get(kernel, 0) + len(each) > EVALUATION_LIMIT for kernel, each in points.items())

@@ -70,7 +70,7 @@ class Inlining:
     inlined_in: Mapping[int, int]  #: how many nodes each kernel inlines
     works: MapWork
     cost: InliningCost
-    places: Mapping[int, set[int]]  #: where each kernel would compute it
+    points: Mapping[int, set[int]]  #: where each kernel would compute it
 
     @property
     def value(self) -> Value:
@@ -108,12 +108,12 @@ PROLOGUE_RULES: tuple[FusionRule[Inlining], ...] = (
     ),
     FusionRule(
         "nesting-limit",
-        lambda c: c.cost.nests_too_deep(c.places),
+        lambda c: c.cost.nests_too_deep(c.points),
         f"more than {NESTING_LIMIT} nodes would compute one coordinate",
     ),
     FusionRule(
         "evaluation-limit",
-        lambda c: c.cost.computes_too_much(c.places),
+        lambda c: c.cost.computes_too_much(c.points),
         f"the consumer would compute more than {EVALUATION_LIMIT} elements for each of its own",
     ),
     FusionRule(

@@ -41,12 +41,12 @@ class _Inliner:
                 partition.materialise.add(value)  # a weight, read at run time
                 return
             kernels.update(self._kernels_of(user, value))
-        places = self.cost.places(readers, value)
-        candidate = Inlining(partition, node, kernels, self.inlined_in, self.works, self.cost, places)
+        points = self.cost.points(readers, value)
+        candidate = Inlining(partition, node, kernels, self.inlined_in, self.works, self.cost, points)
         reason = first_remark(PROLOGUE_RULES, candidate)
         if reason is None:
             self.consumers[node] = kernels
-            self.cost.add(node, places)
+            self.cost.add(node, points)
             for kernel in kernels:
                 self.inlined_in[kernel] = self.inlined_in.get(kernel, 0) + 1
             return
