@@ -5,14 +5,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..plan.errors import InternalError
-from ..plan.json_reader import Reader
 from ..plan.plan import Plan
-from ..plan.validate import check_plan
 from .format import canonical_json, own_feature, web_feature
 from .manifest import Part
 
@@ -40,74 +37,38 @@ def encode(plan: Plan) -> bytes:
     return canonical_json(data)
 
 
-def decode(content: bytes, shader: Callable[[str], str], weights: Mapping[str, Sequence[Part]]) -> Plan:
-    """Read ``plan-KEY.json``.
+def decode(root: Any, shader: Callable[[str], str], weights: Mapping[str, Sequence[Part]]) -> Plan:
+    """Return the plan of a JSON value that was checked (:mod:`.structure`, :mod:`.relations`).
 
     ``shader`` gives the text of a kernel by its key, ``weights`` the parts of every weight: they become the sources of
-    the plan.  Unknown fields are ignored.  Raises :class:`ValueError` if the content is not a plan that can run.
+    the plan.  Unknown fields are ignored.
     """
-    try:
-        root = Reader(json.loads(content), "")
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"it is not JSON: {error}") from None
-    data = {**root.object(), "sources": [], "weights": []}
-    data["kernels"] = [_kernel(item, shader) for item in root.get("kernels").items()]
-    data["constants"] = [_constant(item) for item in root.get("constants").items()]
-    for item in root.get("weights").items():
-        weight, sources = _weight(item, weights)
-        data["weights"].append(weight)
-        data["sources"] += sources
-    try:
-        plan = Plan.from_json(data)
-    except RecursionError:
-        raise ValueError("its dimensions are nested too deeply") from None
-    check_plan(plan)
-    return plan
-
-
-def _kernel(item: Reader, shader: Callable[[str], str]) -> dict[str, Any]:
-    features = [own_feature(name.text()) for name in item.get("features").items()]
-    return {**item.object(), "wgsl": shader(item.get("key").key()), "features": features}
-
-
-def _constant(item: Reader) -> dict[str, Any]:
-    data = item.get("data").text()
-    source = {
-        "key": "",
-        "path": None,
-        "offset": 0,
-        "length": len(data) // 4 * 3 - data[-2:].count("="),
-        "dtype": item.get("dtype").text(),
-        "shape": item.get("shape").value,
-        "data": {"base64": data},
-    }
-    return {"output": item.get("output").text(), "source": source}
-
-
-def _weight(item: Reader, weights: Mapping[str, Sequence[Part]]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Return a weight and the sources that it consists of."""
-    key, size = item.get("key").key(), item.get("bytes").number()
-    if key not in weights:
-        raise ValueError(f"the manifest does not have weight '{key}'")
-    if sum(part.length for part in weights[key]) != size:
-        raise ValueError(f"weight '{key}' has not the size that the manifest says")
-    sources = [
-        {
-            "key": f"{key}.{number}",
-            "path": part.file,
-            "offset": part.offset,
-            "length": part.length,
-            "dtype": "uint8",
-            "shape": [part.length],
-            "data": None,
-        }
-        for number, part in enumerate(weights[key])
+    data = {**root, "sources": [], "weights": []}
+    data["kernels"] = [
+        {**item, "wgsl": shader(item["key"]), "features": [own_feature(name) for name in item["features"]]}
+        for item in root["kernels"]
     ]
-    weight = {
+    data["constants"] = [
+        {"output": item["output"], "source": _source(item["dtype"], item["shape"], data=item["data"])}
+        for item in root["constants"]
+    ]
+    for item in root["weights"]:
+        parts = {f"{item['key']}.{number}": part for number, part in enumerate(weights[item["key"]])}
+        data["weights"].append({**item, "sources": list(parts), "calls": []})
+        data["sources"] += [_source("uint8", [part.length], key=key, part=part) for key, part in parts.items()]
+    return Plan.from_json(data)
+
+
+def _source(
+    dtype: str, shape: list[int], *, key: str = "", part: Part | None = None, data: str | None = None
+) -> dict[str, Any]:
+    """Return the source of a weight's part, or of a constant's base64 data."""
+    return {
         "key": key,
-        "bytes": size,
-        "sources": [source["key"] for source in sources],
-        "calls": [],
-        "description": item.get("description").text(),
+        "path": None if part is None else part.file,
+        "offset": 0 if part is None else part.offset,
+        "length": 0 if part is None else part.length,
+        "dtype": dtype,
+        "shape": shape,
+        "data": None if data is None else {"base64": data},
     }
-    return weight, sources

@@ -18,6 +18,8 @@ from .files import open_files
 from .format import shader_file
 from .integrity import CheckedFiles, read_manifest
 from .manifest import Manifest, PlanRecord, SampleRecord
+from .relations import check_plan
+from .structure import read
 
 #: Told what is being checked, bytes done and bytes in all
 Progress = Callable[[str, int, int], None]
@@ -52,17 +54,11 @@ class Bundle:
         """Return one of the manifest's plans with its shader texts; its sources are ranges of the weights' files."""
         content = self._checked.read(record.file)
         try:
-            plan = bundle_plan.decode(content, self._shader, self.manifest.weights)
-            if plan.key != record.key:
-                raise ValueError("it has another key")
-            if {port.name for port in plan.inputs} != set(record.shapes):
-                raise ValueError("it has other inputs than the manifest says")
-            for symbol in plan.symbols:
-                if symbol.range != self.manifest.dynamic.get(symbol.name):
-                    raise ValueError(f"its range of '{symbol.name}' is not the one that the manifest says")
+            root = read(content, "plan")
+            check_plan(root, self.manifest.content, record.key)
+            return bundle_plan.decode(root, self._shader, self.manifest.weights)
         except ValueError as error:
             raise BundleError(f"'{record.file}': {error}") from None
-        return plan
 
     def _shader(self, key: str) -> str:
         name = shader_file(key)

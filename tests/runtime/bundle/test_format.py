@@ -26,6 +26,7 @@ from shaderloom.compiler.reference.constant_eval import evaluate_constant
 from shaderloom.runtime.bundle.format import CHUNK, MANIFEST, own_limit, web_limit
 from shaderloom.runtime.bundle.plan import decode, encode
 from shaderloom.runtime.bundle.reader import Bundle
+from shaderloom.runtime.bundle.structure import read
 from shaderloom.runtime.bundle.writer import BundleWriter
 from shaderloom.runtime.execution.requirements import check_limits, requirements
 from shaderloom.runtime.memory import safetensors
@@ -130,7 +131,7 @@ def _facts():
         "nodes": 1,
         "inputs": (DeclaredPort("x", "float32", ("N",)),),
         "overridable": (),
-        "outputs": (),
+        "outputs": (DeclaredPort("y", "float32", ("N",)),),
         "dynamic": {},
         "features": ("subgroup",),
         "limits": {"max-buffer-size": 1024},
@@ -165,8 +166,9 @@ def _flip(path: Path, position: int) -> None:
 
 
 def test_plans_survive_the_format():
-    plan = dynamic_plan()
-    assert decode(encode(plan), {kernel.key: kernel.wgsl for kernel in plan.kernels}.__getitem__, {}) == plan
+    plan = replace(dynamic_plan(), key="ab" * 32)
+    shaders = {kernel.key: kernel.wgsl for kernel in plan.kernels}
+    assert decode(read(encode(plan), "plan"), shaders.__getitem__, {}) == plan
     with pytest.raises(InternalError, match="not evaluated"):
         encode(two_step_plan())
 

@@ -1,0 +1,349 @@
+"""The relations between the fields of a manifest, and of a plan and its manifest.
+
+``runtime/web/shaderloom/relations.js`` has the same checks in the same order, by the same rules;
+``tests/runtime/bundle/test_both_readers.py`` compares them.  Structures were checked before (:mod:`.structure`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+from .format import CHUNK, DIGEST, MANIFEST, is_file_name, plan_file, sample_file, shader_file
+from .ranges import Bounds, bounds_of
+from .structure import LARGEST, Refusal, in_order, schema
+
+#: Where an output may lie otherwise than in its buffer
+_ALIASED = ("input", "output", "weight")
+
+Path = tuple[str | int, ...]
+
+
+# -- the manifest ------------------------------------------------------------------------------------------------------
+
+
+def check_manifest(manifest: Any) -> None:
+    """Raise :class:`Refusal` for the first relation that does not hold."""
+    files = manifest["files"]
+    for name in in_order(files):
+        path = ("files", name)
+        if not is_file_name(name) or name in (MANIFEST, DIGEST):
+            raise Refusal("file name", "is a file that no bundle may have", *path)
+        if len(files[name]["sha256"]) != -(-files[name]["size"] // CHUNK):
+            raise Refusal("hashes", "has another number of hashes than chunks", *path)
+    _unique([*manifest["inputs"], *manifest["overridable"]], "inputs")
+    _unique(manifest["outputs"], "outputs")
+    for name in in_order(manifest["dynamic"]):
+        _check_range(manifest["dynamic"][name], ("dynamic", name))
+    _check_plans(manifest)
+    _check_samples(manifest)
+    _check_weights(manifest)
+
+
+def _unique(ports: Iterable[Any], where: str) -> None:
+    names = [port["name"] for port in ports]
+    if len(set(names)) != len(names):
+        raise Refusal("names", "has a name twice", where)
+
+
+def _check_range(sizes: Any, path: Path) -> None:
+    low, high, step = sizes["low"], sizes["high"], sizes["step"]
+    if step < 1 or high < low or (high - low) % step:
+        raise Refusal("range", "is no range: it has no size, or does not end with one", *path)
+
+
+def _check_plans(manifest: Any) -> None:
+    ports = {port["name"]: port for port in (*manifest["inputs"], *manifest["overridable"])}
+    seen: set[str] = set()
+    for index, record in enumerate(manifest["plans"]):
+        path: Path = ("plans", index)
+        keys = {record["key"], record.get("software", record["key"])}
+        if keys & seen:
+            raise Refusal("plan twice", "is listed twice", *path)
+        seen |= keys
+        if record["file"] != plan_file(record["key"]):
+            raise Refusal("plan file", f"is not '{plan_file(record['key'])}'", *path, "file")
+        for key in (record["key"], record.get("software", record["key"])):
+            if plan_file(key) not in manifest["files"]:
+                raise Refusal("listed", f"needs '{plan_file(key)}', which is not listed", *path)
+        for name in in_order(record["shapes"]):
+            where = (*path, "shapes", name)
+            if name not in ports:
+                raise Refusal("plan input", "is no input of the model", *where)
+            if ports[name]["dtype"] not in schema()["dtypes"]:
+                raise Refusal("plan dtype", "has no element type that a device holds", *where)
+            for dim in record["shapes"][name]:
+                if isinstance(dim, str) and dim not in manifest["dynamic"]:
+                    raise Refusal("dimension", f"has the dimension '{dim}', whose range is not there", *where)
+
+
+def _check_samples(manifest: Any) -> None:
+    keys = {record["key"] for record in manifest["plans"]}
+    for index, sample in enumerate(manifest["samples"]):
+        path: Path = ("samples", index)
+        if sample["plan"] not in keys:
+            raise Refusal("sample plan", "is a sample without a plan", *path)
+        if sample["file"] != sample_file(sample["plan"]):
+            raise Refusal("sample file", f"is not '{sample_file(sample['plan'])}'", *path, "file")
+        if sample["file"] not in manifest["files"]:
+            raise Refusal("listed", f"needs '{sample['file']}', which is not listed", *path)
+        if not 0 <= sample["tolerance"] < 1:
+            raise Refusal("tolerance", "is not between 0 and 1", *path, "tolerance")
+
+
+def _check_weights(manifest: Any) -> None:
+    """Check that weights are made of ranges of listed files, none of which belongs to two."""
+    used: dict[str, list[tuple[int, int]]] = {}
+    for key in in_order(manifest["weights"]):
+        weight, total = manifest["weights"][key], 0
+        for index, part in enumerate(weight["parts"]):
+            path: Path = ("weights", key, "parts", index)
+            if part["file"] not in manifest["files"]:
+                raise Refusal("listed", f"needs '{part['file']}', which is not listed", *path)
+            if part["offset"] % 16 or part["length"] % 16 or not part["length"]:
+                raise Refusal("blocks", "is not made of whole blocks of 16 bytes", *path)
+            if part["offset"] + part["length"] > manifest["files"][part["file"]]["size"]:
+                raise Refusal("inside", "lies outside its file", *path)
+            total += part["length"]
+            used.setdefault(part["file"], []).append((part["offset"], part["length"]))
+        if total != weight["bytes"]:
+            raise Refusal("weight bytes", "has another size than its parts", "weights", key)
+    for file in in_order(used):
+        end = 0
+        for offset, length in sorted(used[file]):
+            if offset < end:
+                raise Refusal("overlap", "has bytes that belong to two weights", "files", file)
+            end = offset + length
+
+
+# -- a plan ------------------------------------------------------------------------------------------------------------
+
+
+def check_plan(plan: Any, manifest: Any, key: str) -> None:
+    """Raise :class:`Refusal` for the first relation that does not hold in the plan with a key of a manifest."""
+    if plan["key"] != key:
+        raise Refusal("plan key", "is another plan's", "key")
+    record = next(item for item in manifest["plans"] if key in (item["key"], item.get("software")))
+    _PlanCheck(plan, manifest, record).run()
+
+
+class _PlanCheck:
+    """The checks of one plan.  ``buffers`` has the size of every buffer that it may name."""
+
+    def __init__(self, plan: Any, manifest: Any, record: Any) -> None:
+        self._plan = plan
+        self._manifest = manifest
+        self._record = record
+        self._symbols: dict[str, tuple[int, int]] = {}
+        self._buffers: dict[str, Bounds] = {}
+
+    def run(self) -> None:
+        self._check_symbols()
+        self._check_ports("inputs", "input")
+        self._check_ports("outputs", "output")
+        self._check_signature()
+        for index, size in enumerate(self._plan["arenas"]):
+            self._buffers[f"arena:{index}"] = self._padded(self._size(size, "arenas", index))
+        self._check_weights()
+        if self._plan["symbols"]:
+            self._buffers["symbols"] = self._padded((4 * len(self._plan["symbols"]),) * 2)
+        self._check_kernels()
+        self._check_calls()
+        self._check_outputs()
+        self._check_facts()
+
+    def _size(self, value: Any, *path: str | int) -> Bounds:
+        """Return the bounds of a size, which must not be negative for all values of the symbols."""
+        try:
+            bounds = bounds_of(value, self._symbols)
+        except ValueError as error:
+            raise Refusal("symbol", str(error), *path) from None
+        if bounds is None:
+            raise Refusal("overflow", "may be as large as 2 to the power of 53", *path)
+        if bounds[1] < 0:
+            raise Refusal("negative", "is negative", *path)
+        return bounds
+
+    def _padded(self, size: Bounds) -> Bounds:
+        low, high = (max((value + 15) // 16 * 16, 16) for value in size)
+        return low, high
+
+    def _check_symbols(self) -> None:
+        for index, symbol in enumerate(self._plan["symbols"]):
+            path: Path = ("symbols", index)
+            _check_range(symbol, path)
+            if symbol["name"] in self._symbols:
+                raise Refusal("names", "is a symbol twice", *path)
+            declared = self._manifest["dynamic"].get(symbol["name"])
+            if declared is None or any(declared[name] != symbol[name] for name in ("low", "high", "step")):
+                raise Refusal("symbol range", "has another range in the manifest", *path)
+            self._symbols[symbol["name"]] = (symbol["low"], symbol["high"])
+        dims = {dim for port in self._plan["inputs"] for dim in port["shape"] if isinstance(dim, str)}
+        for index, symbol in enumerate(self._plan["symbols"]):
+            if symbol["name"] not in dims:
+                raise Refusal("unfed symbol", "is a dimension of no input", "symbols", index)
+
+    def _check_ports(self, field: str, kind: str) -> None:
+        for index, port in enumerate(self._plan[field]):
+            name = f"{kind}:{port['name']}"
+            if name in self._buffers:
+                raise Refusal("names", "is a name twice", field, index)
+            bytes_: Bounds | None = (schema()["dtypes"][port["dtype"]],) * 2
+            for axis, dim in enumerate(port["shape"]):
+                size = self._size(dim, field, index, "shape", axis)
+                bytes_ = _product(bytes_, size)
+            if bytes_ is None:
+                raise Refusal("overflow", "has 2 to the power of 53 bytes or more", field, index)
+            self._buffers[name] = self._padded(bytes_)
+
+    def _check_signature(self) -> None:
+        """Check that inputs and outputs are those of the manifest."""
+        shapes, ports = self._record["shapes"], [*self._manifest["inputs"], *self._manifest["overridable"]]
+        dtypes = {port["name"]: port["dtype"] for port in ports}
+        if {port["name"] for port in self._plan["inputs"]} != set(shapes):
+            raise Refusal("signature", "has other inputs than the manifest says", "inputs")
+        for index, port in enumerate(self._plan["inputs"]):
+            if port["dtype"] != dtypes[port["name"]] or port["shape"] != shapes[port["name"]]:
+                raise Refusal("signature", "has another type or shape than the manifest says", "inputs", index)
+        outputs = {port["name"]: port["dtype"] for port in self._manifest["outputs"]}
+        if {port["name"] for port in self._plan["outputs"]} != set(outputs):
+            raise Refusal("signature", "has other outputs than the manifest says", "outputs")
+        for index, port in enumerate(self._plan["outputs"]):
+            if outputs[port["name"]] not in (None, port["dtype"]):
+                raise Refusal("signature", "has another type than the manifest says", "outputs", index)
+
+    def _check_weights(self) -> None:
+        for index, weight in enumerate(self._plan["weights"]):
+            path: Path = ("weights", index)
+            name, stored = f"weight:{weight['key']}", self._manifest["weights"].get(weight["key"])
+            if name in self._buffers:
+                raise Refusal("names", "is a weight twice", *path)
+            if stored is None or stored["bytes"] != weight["bytes"]:
+                raise Refusal("weight", "is not a weight of the manifest, or has another size there", *path)
+            self._buffers[name] = (weight["bytes"],) * 2
+
+    def _check_kernels(self) -> None:
+        seen = set()
+        for index, kernel in enumerate(self._plan["kernels"]):
+            path: Path = ("kernels", index)
+            if kernel["key"] in seen:
+                raise Refusal("names", "is a kernel twice", *path)
+            seen.add(kernel["key"])
+            shader = self._manifest["files"].get(shader_file(kernel["key"]))
+            if shader is None:
+                raise Refusal("listed", f"needs '{shader_file(kernel['key'])}', which is not listed", *path)
+            if shader["size"] > schema()["bytes"]["shader"]:
+                raise Refusal("shader", f"has a shader of {shader['size']:,} bytes", *path)
+            if min(kernel["workgroup"]) < 1:
+                raise Refusal("workgroup", "has no invocations", *path, "workgroup")
+
+    def _check_calls(self) -> None:
+        kernels = {kernel["key"]: kernel for kernel in self._plan["kernels"]}
+        for number, step in enumerate(self._plan["steps"]):
+            for index, call in enumerate(step["calls"]):
+                path: Path = ("steps", number, "calls", index)
+                kernel = kernels.get(call["kernel"])
+                if kernel is None:
+                    raise Refusal("kernel", "names a kernel that the plan does not have", *path)
+                if len(kernel["bindings"]) != len(call["ranges"]):
+                    raise Refusal("bindings", "has another number of ranges than its kernel of bindings", *path)
+                grid = [self._size(size, *path, "grid", axis) for axis, size in enumerate(call["grid"])]
+                for name in ("flops", "bytes"):
+                    self._names(call[name], *path, name)
+                is_empty = any(size == (0, 0) for size in grid)
+                for at, item in enumerate(call["ranges"]):
+                    self._check_span(item, is_empty, (*path, "ranges", at))
+                self._check_accesses(kernel, call, path)
+
+    def _names(self, value: Any, *path: str | int) -> None:
+        """Check the symbols of a number that no run depends on."""
+        try:
+            bounds_of(value, self._symbols)
+        except ValueError as error:
+            raise Refusal("symbol", str(error), *path) from None
+
+    def _check_span(self, item: Any, is_empty: bool, path: Path) -> None:
+        buffer = self._buffers.get(item["buffer"])
+        if buffer is None:
+            raise Refusal("buffer", f"binds '{item['buffer']}', which the plan does not have", *path)
+        offset, size = self._size(item["offset"], *path, "offset"), self._size(item["size"], *path, "size")
+        if is_empty:
+            return
+        if offset[0] + size[0] > buffer[1] or size[1] < 1:
+            raise Refusal("inside", "lies outside its buffer, or is empty", *path)
+        if size[0] == size[1] and size[0] % 4:
+            raise Refusal("words", "is not made of whole words", *path)
+
+    def _check_accesses(self, kernel: Any, call: Any, path: Path) -> None:
+        accesses: dict[str, str] = {}
+        for at, (binding, item) in enumerate(zip(kernel["bindings"], call["ranges"])):
+            name, access = item["buffer"], binding["access"]
+            if accesses.setdefault(name, access) != access:
+                raise Refusal("access", "binds a buffer in two ways", *path, "ranges", at)
+            if access == "read_write" and name.partition(":")[0] not in ("output", "arena"):
+                raise Refusal("access", "writes to a buffer that is only read", *path, "ranges", at)
+            if (access == "uniform") != (name == "symbols"):
+                raise Refusal("access", "binds another buffer than the symbols as uniform", *path, "ranges", at)
+
+    def _check_outputs(self) -> None:
+        outputs = {port["name"]: port for port in self._plan["outputs"]}
+        settled: dict[str, str] = {}
+        for index, constant in enumerate(self._plan["constants"]):
+            path: Path = ("constants", index)
+            port = outputs.get(constant["output"])
+            if port is None or constant["output"] in settled:
+                raise Refusal("output", "is no output of the plan, or one twice", *path)
+            settled[constant["output"]] = ""
+            if constant["dtype"] != port["dtype"] or constant["shape"] != port["shape"]:
+                raise Refusal("constant", "has another type or shape than its output", *path)
+            itemsize: int = schema()["dtypes"][constant["dtype"]]
+            if _decoded(constant["data"]) != math.prod(constant["shape"]) * itemsize:
+                raise Refusal("constant", "has another number of bytes than its shape", *path)
+        for index, alias in enumerate(self._plan["aliases"]):
+            path = ("aliases", index)
+            if alias["output"] not in outputs or alias["output"] in settled:
+                raise Refusal("output", "is no output of the plan, or one twice", *path)
+            settled[alias["output"]] = alias["source"]
+            held = self._buffers.get(alias["source"])
+            if held is None or alias["source"].partition(":")[0] not in _ALIASED:
+                raise Refusal("buffer", f"is an alias of '{alias['source']}', which the plan does not have", *path)
+            size = self._size(alias["size"], *path, "size")
+            needed = self._buffers[f"output:{alias['output']}"]
+            if needed[0] > held[1] or size[0] > held[1]:
+                raise Refusal("inside", "is larger than what it is an alias of", *path)
+        for index, alias in enumerate(self._plan["aliases"]):
+            source, left = alias["source"], len(settled)
+            while source.startswith("output:"):
+                source, left = settled.get(source[7:], ""), left - 1
+                if left < 0:
+                    raise Refusal("circle", "is an alias of itself", "aliases", index)
+
+    def _check_facts(self) -> None:
+        """Check that facts and notes are about calls and tensors that there are."""
+        facts, notes = self._plan["facts"], self._plan["notes"]
+        calls, tensors = sum(len(step["calls"]) for step in self._plan["steps"]), len(facts["tensors"])
+        for index, tensor in enumerate(facts["tensors"]):
+            for axis, size in enumerate(tensor["shape"]):
+                self._names(size, "facts", "tensors", index, "shape", axis)
+        if len(facts["calls"]) not in (0, calls):
+            raise Refusal("facts", "has another number of calls than the plan", "facts", "calls")
+        for index, call in enumerate(facts["calls"]):
+            named = [*call["operands"], *call["also"], *([] if call["in_place"] is None else [call["in_place"]])]
+            if max(named) >= tensors:
+                raise Refusal("facts", "names a tensor that is not there", "facts", "calls", index)
+        if len(notes["calls"]) not in (0, calls):
+            raise Refusal("notes", "has another number of calls than the plan", "notes", "calls")
+
+
+def _product(left: Bounds | None, right: Bounds) -> Bounds | None:
+    """Return the bounds of a product of sizes from 0 up, or None if it may be too large."""
+    if left is None:
+        return None
+    low, high = left[0] * max(right[0], 0), left[1] * right[1]
+    return None if high > LARGEST else (low, high)
+
+
+def _decoded(data: str) -> int:
+    """Return the number of bytes of base64 data."""
+    return len(data) // 4 * 3 - data[-2:].count("=")
