@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ..execution.plan_bound import DEFAULT_PLANS
 from ..model.compiled import CompiledPlan, Progress, ignore_progress
 from ..model.feeds import ShapeKey
 from ..model.header import ModelHeader
@@ -52,7 +53,7 @@ class BundleSession(InferenceSession):
         *,
         device: str | int | Device | Any = None,
         caps: Caps | None = None,
-        plans: int = 16,
+        plans: int = DEFAULT_PLANS,
         use_native: bool | None = None,
         preferred_output_location: str | Mapping[str, str] | None = None,
         progress: Progress | None = None,

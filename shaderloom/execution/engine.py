@@ -27,6 +27,7 @@ from .calibrate import Calibrator, nothing_to_calibrate
 from .loaded_plans import LoadedPlan, LoadedPlans
 from .one_plan import OnePlanDecision
 from .overflow import OverflowWatch
+from .plan_bound import DEFAULT_PLANS
 from .plan_source import PlanSource, requested_shapes
 from .resources import DeviceResources
 from .steps import Env, Observer, PlanStep, RunRecord, host_targets
@@ -43,9 +44,9 @@ T = TypeVar("T")
 class WgpuEngine:
     """Runs the plans of a source on one device.  Thread-safe.
 
-    ``plans`` are kept loaded; the least recently used is evicted, its weights stay.  ``cpu_options`` are the session
-    options of the provider cpu, which runs the nodes that the compiler refuses; None disables it.  The other options
-    are those of :class:`DeviceResources`.
+    ``plans`` are kept loaded (:mod:`.plan_bound`); the least recently used is evicted, its weights stay.
+    ``cpu_options`` are the session options of the provider cpu, which runs the nodes that the compiler refuses; None
+    disables it.  The other options are those of :class:`DeviceResources`.
     """
 
     def __init__(
@@ -53,7 +54,7 @@ class WgpuEngine:
         source: PlanSource,
         device: Device,
         *,
-        plans: int = 16,
+        plans: int = DEFAULT_PLANS,
         checked: bool | None = None,
         use_native: bool | None = None,
         cpu_options: Mapping[str, Any] | None = None,

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from ..model.compiled import CompiledPlan
 from ..model.feeds import ShapeKey
 from ..runtime.execution.executor import Executor
-from ..runtime.plan.errors import InputError
 from .one_plan import SEEN_SHAPES, Shapes
+from .plan_bound import PlanBound, Reloads
 from .resources import DeviceResources, KeyStats
 
 
@@ -32,12 +32,11 @@ class LoadedPlans:
     """
 
     def __init__(self, resources: DeviceResources, limit: int) -> None:
-        if limit < 1:
-            raise InputError(f"a session keeps at least one plan, not {limit}")
+        self._bound = PlanBound.of(limit)
+        self._reloads = Reloads(limit)
         self.last: LoadedPlan | None = None  #: the plan that was used last
         self._resources = resources
         self._stats = resources.stats
-        self._limit = limit
         self._ready: OrderedDict[ShapeKey, LoadedPlan] = OrderedDict()
         self._seen: dict[Shapes, LoadedPlan] = {}
 
@@ -67,9 +66,12 @@ class LoadedPlans:
 
     def load(self, key: ShapeKey, compiled: CompiledPlan) -> LoadedPlan:
         """Load a new plan on the device; evict others beyond the limit."""
-        while len(self._ready) >= self._limit:  # before the new one allocates memory
+        sizes = (ready.executor.device_bytes for ready in self._ready.values())
+        for _ in range(self._bound.excess((*sizes, 0))):  # before the new one allocates memory
             self._drop(self._ready.popitem(last=False)[1])
             self._stats.evictions += 1
+        if str(key) in self._stats.keys:
+            self._reloads.add()
         prepared = self._stats.prepare_ms
         executor = self._resources.executor(compiled)
         stats = KeyStats(compiled.milliseconds, compiled.from_disk, self._stats.prepare_ms - prepared)

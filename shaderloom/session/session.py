@@ -13,6 +13,7 @@ from ..api.options import RunOptions, SessionOptions
 from ..api.providers import initialise_providers, parse_providers
 from ..cpu.provider import CpuEngine
 from ..execution.engine import WgpuEngine
+from ..execution.plan_bound import DEFAULT_PLANS
 from ..execution.plan_source import PlanSource
 from ..execution.resources import SessionStats
 from ..model.compiled import Progress
@@ -69,7 +70,8 @@ class InferenceSession(OrtSession):
     ``cache``
         True for the user's disk cache, a folder for another, False for none.
     ``plans``
-        how many plans stay ready; the least recently used is dropped, its weights stay.
+        how many plans stay ready, those beyond 16 while all fit in 1 GiB; the least recently used is dropped, its
+        weights stay.
     ``bounds_checks``
         True or False: whether shaders are compiled with run-time bounds checks.  None leaves them out on GPUs, where
         they cost up to a quarter of the time: the compiler keeps every access of generated code inside its operand.
@@ -100,7 +102,7 @@ class InferenceSession(OrtSession):
         caps: Caps | None = None,
         external_data_loader: DataLoader | None = None,
         cache: bool | str | os.PathLike[str] | DiskCache = True,
-        plans: int = 16,
+        plans: int = DEFAULT_PLANS,
         bounds_checks: bool | None = None,
         use_native: bool | None = None,
         options: Mapping[str, Any] | None = None,

@@ -15,6 +15,7 @@ from ...runtime.execution.weight_pool import WeightPool
 from ...runtime.memory.tensor import Tensor
 from ...runtime.plan.errors import DeviceLimitError, InputError, Origin
 from ...runtime.plan.plan import Plan
+from ..plan_bound import DEFAULT_PLANS, PlanBound
 from ..resources import DeviceResources
 from ..steps import Env, PlanStep, RunRecord
 from ..values import RuntimeValue
@@ -41,7 +42,7 @@ class Program:
         resources: DeviceResources,
         cpu_options: Mapping[str, Any] | None,
         *,
-        plans: int = 16,
+        plans: int = DEFAULT_PLANS,
         calibrate: Callable[[Mapping[str, Any]], object] | None = None,
         pool: WeightPool | None = None,
     ) -> None:
@@ -56,7 +57,7 @@ class Program:
         self._calibrate = calibrate
         self._builder = ProgramBuilder(self.context, cpu_options)
         self._options = source.options.current  #: on which the plans depend, with what calibrations have measured
-        self._cache = StepCache(plans * STAGES)
+        self._cache = StepCache(PlanBound.of(plans, STAGES))
         #: in half precision plans depend on magnitudes measured at the current sizes
         self._generalises = not source.options.half and source.options.stated.get("open_sizes", True)
         self._lock = threading.RLock()

@@ -6,6 +6,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Any
 
+from ..plan_bound import PlanBound, Reloads
 from ..steps import PlanStep, Step
 from .state import State
 
@@ -26,18 +27,19 @@ class CachedStep:
 
 
 class StepCache:
-    """Steps by (state, key).  At most ``plans`` of them are plans, and at most :data:`STEPS` times as many in all.
+    """Steps by (state, key): as many plans as ``bound`` allows, and at most :data:`STEPS` times as many in all.
 
     The newest step always stays.  An evicted step is closed, and rebuilt when its state is reached again.
     """
 
-    def __init__(self, plans: int, *, key_bytes: int = KEY_BYTES) -> None:
-        self._plans = plans
-        self._most = plans * STEPS
+    def __init__(self, bound: PlanBound, *, key_bytes: int = KEY_BYTES) -> None:
+        self._bound = bound
+        self._most = bound.most * STEPS
         self._key_bytes = key_bytes
         self._entries: OrderedDict[tuple[State, Any], CachedStep] = OrderedDict()
-        self._count = 0  #: of plans
         self._held = 0  #: bytes in keys
+        self._reloads = Reloads(bound.most)
+        self._dropped: set[int] = set()  #: hashes of the keys of evicted plans
         self.evicted = 0  #: evicted plans
 
     def __len__(self) -> int:
@@ -60,11 +62,14 @@ class StepCache:
         entry = CachedStep(step, sum(_element_bytes(part) for part in key))
         self._entries[state, key] = entry
         self._held += entry.bytes
-        self._count += isinstance(step[0], PlanStep)
         while len(self._entries) > 1 and (len(self._entries) > self._most or self._held > self._key_bytes):
             self._drop(next(iter(self._entries)))
-        while self._count > self._plans:
-            self._drop(next(key for key, kept in self._entries.items() if isinstance(kept.step[0], PlanStep)))
+        if isinstance(step[0], PlanStep):
+            plans = [key for key, kept in self._entries.items() if isinstance(kept.step[0], PlanStep)]
+            for old in plans[: self._bound.excess(each.executor.device_bytes for each in self.plans())]:
+                self._drop(old)
+            if hash((state, key)) in self._dropped:
+                self._reloads.add()
 
     def plans(self) -> list[PlanStep]:
         """Return the steps that are plans, the least recently used first."""
@@ -75,14 +80,14 @@ class StepCache:
         for entry in self._entries.values():
             entry.step[0].close()
         self._entries.clear()
-        self._count = self._held = 0
+        self._held = 0
 
     def _drop(self, key: tuple[State, Any]) -> None:
         entry = self._entries.pop(key)
         self._held -= entry.bytes
         if isinstance(entry.step[0], PlanStep):
-            self._count -= 1
             self.evicted += 1
+            self._dropped.add(hash(key))
         entry.step[0].close()
 
 

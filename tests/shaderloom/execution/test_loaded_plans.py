@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 
+from shaderloom import notices
 from shaderloom.execution.loaded_plans import LoadedPlans
 from shaderloom.execution.one_plan import SEEN_SHAPES
+from shaderloom.execution.plan_bound import LEAST_PLANS, PLAN_BYTES, RELOADS
 from shaderloom.execution.resources import SessionStats
 from shaderloom.model.compiled import CompiledPlan
 from shaderloom.model.feeds import ShapeKey
@@ -21,6 +24,7 @@ from ...support.plans import two_step_plan
 class Executor:
     """What the table does with an executor."""
 
+    device_bytes: int = 0
     closed: bool = False
 
     def close(self) -> None:
@@ -34,10 +38,11 @@ class Resources:
     stats: SessionStats = field(default_factory=SessionStats)
     open: list[Executor] = field(default_factory=list)
     most: int = 0
+    bytes: int = 0  #: of the executors to come
 
     def executor(self, compiled: CompiledPlan) -> Any:
         self.stats.prepare_ms += 2.0
-        self.open.append(Executor())
+        self.open.append(Executor(self.bytes))
         self.most = max(self.most, sum(not executor.closed for executor in self.open))
         return self.open[-1]
 
@@ -100,6 +105,31 @@ def test_clearing_closes_everything():
     plans.clear()
     assert plans.last is None and plans.find(key(1)) is None
     assert all(executor.closed for executor in resources.open)
+
+
+def test_beyond_the_first_plans_bytes_are_bounded():
+    """As many as are always kept stay whatever their size; more only while all are below the bound."""
+    resources = Resources(bytes=PLAN_BYTES)
+    plans = LoadedPlans(resources, 3 * LEAST_PLANS)
+    for size in range(LEAST_PLANS + 2):
+        load(plans, size)
+    assert resources.stats.evictions == 2
+    resources.bytes = 0
+    for size in range(100, 100 + 3 * LEAST_PLANS):
+        load(plans, size)
+    assert sum(not executor.closed for executor in resources.open) == 3 * LEAST_PLANS
+
+
+def test_plans_that_come_and_go_are_warned_about_once():
+    plans = LoadedPlans(Resources(), 2)
+    notices.forget()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(RELOADS):
+            for size in range(3):
+                load(plans, size)
+    (warning,) = caught
+    assert "2 at most" in str(warning.message) and "plans=" in str(warning.message)
 
 
 def test_no_plan_at_all_is_refused():

@@ -9,6 +9,7 @@ import gc
 import json
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import numpy as np
 import onnx
@@ -18,6 +19,7 @@ from typer.testing import CliRunner
 
 import shaderloom
 from shaderloom.cli import app
+from shaderloom.execution.plan_bound import PlanBound
 from shaderloom.execution.program.interpreter import STAGES
 from shaderloom.execution.program.state import Block
 from shaderloom.execution.program.step_cache import STEPS, StepCache
@@ -174,9 +176,11 @@ def test_kept_steps_are_bounded_by_number_plans_and_bytes():
     def step(plan: bool = False):
         made = object.__new__(PlanStep if plan else HostStep)
         made.close = lambda: closed.append(made)
+        if plan:
+            made.executor = SimpleNamespace(device_bytes=0)
         return made
 
-    kept = StepCache(2, key_bytes=100)
+    kept = StepCache(PlanBound.of(2), key_bytes=100)
     for number in range(40):
         kept.keep(state, (("x", ("float32", (number,))),), (step(), state))
     assert len(kept) == 2 * STEPS
