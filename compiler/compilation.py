@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PassReport:
-    """What one pass did, and how long it took."""
+    """The report of one pass: its rewrites and its time."""
 
     name: str
     changes: int

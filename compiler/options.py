@@ -1,4 +1,4 @@
-"""What a caller of the compiler may decide: options, which results may depend on, and limits, which refuse."""
+"""Options of the compiler, which results may depend on, and limits, beyond which it refuses a model."""
 
 from __future__ import annotations
 

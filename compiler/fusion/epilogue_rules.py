@@ -1,4 +1,4 @@
-"""Which consumers may join a region, and which of its values the kernel may store.
+"""Rules of forward fusion: the consumers that may join a region, and the values that its kernel may store.
 
 Every value of a region has coordinates in terms of the result of its anchor: a consumer joins when its operands are
 where its own result is.  Views that can be inverted (``store_map``) only change the coordinates.  The rules are

@@ -1,4 +1,4 @@
-"""Which map nodes are computed inside the kernels that read them: the rules, and the work that they weigh."""
+"""Rules of backward fusion: the map nodes that their readers' kernels compute, and the work that this repeats."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ class BufferMap:
         return Range(f"arena:{buffer.number}", offset, size)
 
     def check_bindings(self, kernel: GroupKernel, target: Target) -> None:
-        """Raise :class:`DeviceLimitError` if the device cannot bind an operand, or what a weight among them is made of.
+        """Raise :class:`DeviceLimitError` if the device cannot bind an operand, or the source of a weight among them.
 
         The origin is the first node of the group that reads or computes it.  Inputs and outputs of open size are taken
         at their smallest: a run has the last word on them.

@@ -51,7 +51,7 @@ class HalfStorage:
 
 @dataclass(frozen=True, slots=True)
 class StorageDecision:
-    """Whether a value becomes float16: ``reason`` is why it stays float32, None if it does not."""
+    """The storage of a value: ``reason`` is why it stays float32, None if it becomes float16."""
 
     value: Value
     is_weight: bool
@@ -106,7 +106,7 @@ def _may_change(value: Value, outputs: set[Value]) -> bool:
 
 
 class _HalfRules:
-    """Why values stay float32."""
+    """The reasons for which values stay float32."""
 
     def __init__(self, graph: Graph, fusion: Fusion, compilation: Compilation, interface: InterfaceConstraints) -> None:
         self.fusion = fusion

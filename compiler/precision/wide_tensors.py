@@ -68,7 +68,7 @@ def widen_tensors(graph: Graph, options: CompileOptions) -> list[FullPrecisionVa
 
 
 class _WideRules:
-    """Why tensors stay float32."""
+    """The reasons for which tensors stay float32."""
 
     def __init__(self, graph: Graph, options: CompileOptions) -> None:
         self._all = options.widen == "all"

@@ -70,7 +70,7 @@ class ThreadCosts:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SplitCosts:
-    """Whether the terms of a matrix product are shared among workgroups."""
+    """Costs by which the terms of a matrix product are split among workgroups."""
 
     parts: tuple[int, ...]  #: numbers of parts that are considered
     least_extent: int  #: terms of a part, at least
@@ -81,7 +81,7 @@ class SplitCosts:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AttentionCosts:
-    """Whether the keys of one query are shared among workgroups; in nanoseconds."""
+    """Costs by which the keys of one query are split among workgroups, in nanoseconds."""
 
     byte: float  #: of keys and values
     merge: float  #: of the call that merges the parts

@@ -19,7 +19,7 @@ _READING_SECONDS = 10.0
 
 
 class Gate:
-    """What stands before a device: ``turn`` is held while something is submitted, or the device destroyed.
+    """The gate of a device: ``turn`` is held while something is submitted, or the device destroyed.
 
     The lock is used as it is, with ``with``: an interrupt inside a method that takes it would leave it taken.
     """

@@ -36,7 +36,7 @@ class TooLargeError(Exception):
 
 @dataclass
 class Sizes:
-    """What is known of names: scalars of types and values, constants that count, tokens of functions when inlined."""
+    """Sizes by name: scalars of types and values, constants that count, tokens of functions when inlined."""
 
     types: dict[str, int] = field(default_factory=dict)
     values: dict[str, int] = field(default_factory=dict)

@@ -206,7 +206,7 @@ class ShapeError(ShaderloomError):
 
 
 class NotKnownError(ShapeError):
-    """What must be known while compiling is computed from the elements of the inputs: it is known in a later stage."""
+    """A value that must be known while compiling is computed from elements of the inputs: a later stage knows it."""
 
     remedy = "a session computes it first and compiles the rest then; for a bundle make it a constant of the model"
 

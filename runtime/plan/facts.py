@@ -18,7 +18,7 @@ ANALYTIC, SHIPPED, TUNED = "analytic", "shipped", "tuned"
 
 
 class NodePlacement(StrEnum):
-    """How an ONNX node is computed."""
+    """The placement of an ONNX node in a plan."""
 
     RUN = "run"  #: by calls of every run
     WEIGHTS = "weights"  #: once, when weights are made: it depends on constants alone
@@ -36,7 +36,7 @@ class TensorKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StoredLayout:
-    """How the elements of a tensor are ordered in memory.
+    """The order of the elements of a tensor in memory.
 
     ``order`` lists the axes from outermost to innermost.  ``padding`` holds pairs of an axis and the multiple that its
     size is rounded up to.  ``blocks`` holds pairs of an axis and the block size that is split off as an innermost axis.
@@ -84,7 +84,7 @@ class CallFacts:
 
 @dataclass(frozen=True, slots=True)
 class DecisionFacts:
-    """How the configuration for one problem was chosen.  Times are nanoseconds, None where nothing was measured."""
+    """The choice of a configuration for one problem.  Times are nanoseconds, None where nothing was measured."""
 
     problem: str
     source: str  #: :data:`ANALYTIC`, :data:`SHIPPED` or :data:`TUNED`

@@ -29,7 +29,7 @@ class MemoryNotes:
 
 @dataclass(frozen=True, slots=True)
 class FusionRefusal:
-    """Why two neighbouring nodes do not share a kernel."""
+    """The reason for which two neighbouring nodes do not share a kernel."""
 
     producer: str
     consumer: str

@@ -146,7 +146,7 @@ class Diagnostician:
         return None
 
     def _remedy(self) -> str:
-        """Return how a tensor that overflows comes to be stored as float32."""
+        """Return the way to store a tensor that overflows as float32."""
         if self.plan.facts.precision is not None:
             return "calibrate with inputs like these, or scale it"
         return "widen = 'auto' stores it as float32, if it is neither an output nor goes to another stage"

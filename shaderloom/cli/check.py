@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class CheckOptions(OptionGroup):
-    """What is compared, with what, and how closely."""
+    """Options of the comparison: tensors, reference and tolerance."""
 
     against: Annotated[
         str,

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class BundleOptions(OptionGroup):
-    """What a bundle is for, and its form."""
+    """Options of a bundle: its target and its form."""
 
     target: Annotated[
         str,

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class Listing(StrEnum):
-    """What to show of a compilation."""
+    """The listings of a compilation."""
 
     passes = "passes"
     graph = "graph"
@@ -51,7 +51,7 @@ GRAPH_LISTINGS = (Listing.passes, Listing.graph, Listing.canonical, Listing.layo
 
 @dataclass(frozen=True, kw_only=True)
 class ViewOptions(OptionGroup):
-    """What to show, and where."""
+    """Options of the output: the listing, and where it goes."""
 
     show: Annotated[
         Listing,

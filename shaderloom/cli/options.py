@@ -95,7 +95,7 @@ class Widen(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class StorageOptions(OptionGroup):
-    """How tensors of floats are stored."""
+    """Options of the storage of floats."""
 
     f16: Annotated[
         bool, typer.Option("--f16", help="Store weights and activations in half precision where they fit.")

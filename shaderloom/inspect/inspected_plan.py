@@ -1,4 +1,4 @@
-"""What ``inspect`` shows: a plan from a model or a bundle, with the facts that identify it.
+"""The plan that ``inspect`` shows, from a model or a bundle, with the facts that identify it.
 
 ``facts`` are JSON values that are the same in every run: name, kind, digest, shapes, device profile, options, versions.
 """

@@ -42,8 +42,8 @@ LOST = 3
 
 @dataclass
 class TuningJob:
-    """What to tune.  ``measured`` has the choice of each problem that is not measured again; ``refused`` are candidates
-    not to try again.
+    """The settings of a tuning run.  ``measured`` has the choice of each problem that is not measured again;
+    ``refused`` are candidates not to try again.
     """
 
     model: str

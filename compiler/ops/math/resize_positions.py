@@ -1,4 +1,4 @@
-"""Where Resize samples along one axis: source positions of output coordinates, and the element nearest to each.
+"""Sample positions of Resize along one axis: source positions of output coordinates, and the element nearest to each.
 
 Positions follow ONNX's formulas as exact fractions: of integers where those are small enough, otherwise as a
 :class:`RealMap`.  A scale that is no fraction of small integers is never rounded to one.  ``positions`` repeats the

@@ -25,7 +25,7 @@ class PadAttributes:
 
 @dataclass(frozen=True, slots=True)
 class AxisPad:
-    """How one axis is padded.
+    """The padding of one axis.
 
     Negative pads cut: the source keeps ``inner`` elements from ``first`` on.  ``before`` and ``after`` elements are
     then added to what is left.
