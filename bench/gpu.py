@@ -24,7 +24,10 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from bench.gpu_models import GpuModel
 
 ROOT = Path(__file__).resolve().parents[1]
 BUILD = ROOT / "build" / "bench"
@@ -44,6 +47,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=0.3, help="for each mode of each round")
     parser.add_argument("--profile", action="store_true", help="also the time of every call of Shaderloom")
     parser.add_argument("--no-kernels", action="store_true", help="leave the single kernels out")
+    parser.add_argument("--no-starts", action="store_true", help="leave the starts of processes out")
     parser.add_argument("--json", type=Path, default=BUILD / "gpu.json")
     parser.add_argument("--no-page", action="store_true")
     arguments = parser.parse_args()
@@ -56,6 +60,8 @@ def main() -> None:
     results["models"], results["runtimes"] = _measure_models(arguments, environment)
     if not arguments.no_kernels:
         results["kernels"] = _measure_kernels(environment)
+    if not arguments.no_starts:
+        results["starts"] = _measure_starts(arguments, environment)
     results["seconds"] = time.perf_counter() - began
     arguments.json.parent.mkdir(parents=True, exist_ok=True)
     arguments.json.write_text(json.dumps(results, indent=1))
@@ -182,9 +188,9 @@ class GpuWorker:
 def _measure_models(arguments: argparse.Namespace, environment: dict[str, str]) -> tuple[list[Any], dict[str, Any]]:
     import numpy as np
 
-    from bench.gpu_models import GPU_MODELS, fill
+    from bench.gpu_models import fill
 
-    chosen = [GPU_MODELS[name] for name in arguments.models.split(",") if name] or list(GPU_MODELS.values())
+    chosen = _chosen(arguments)
     BUILD.mkdir(parents=True, exist_ok=True)
     options = ["--profile"] if arguments.profile else []
     names = arguments.workers.split(",")
@@ -243,6 +249,29 @@ def _measure_models(arguments: argparse.Namespace, environment: dict[str, str]) 
         for worker in workers:
             worker.end()
     return results, {worker.name: worker.facts for worker in workers}
+
+
+def _chosen(arguments: argparse.Namespace) -> list[GpuModel]:
+    """Return the models that the command line names, or all."""
+    from bench.gpu_models import GPU_MODELS
+
+    return [GPU_MODELS[name] for name in arguments.models.split(",") if name] or list(GPU_MODELS.values())
+
+
+def _measure_starts(arguments: argparse.Namespace, environment: dict[str, str]) -> list[dict[str, Any]]:
+    """Return the starts of each model, of those that differ in a batch only the first."""
+    import numpy as np
+
+    from bench.gpu_models import fill
+    from bench.gpu_starts import measure_starts
+
+    results = []
+    for model in {model.skeleton: model for model in reversed(_chosen(arguments))}.values():
+        np.savez(BUILD / "inputs.npz", **model.feeds())
+        starts = measure_starts(fill(model, BUILD / "gpu-models"), BUILD / "inputs.npz", environment)
+        print(model.name, json.dumps(starts), file=sys.stderr, flush=True)
+        results.append({"model": model.name, "starts": starts})
+    return results[::-1]
 
 
 def _refuse_early_returns(result: dict[str, Any]) -> None:

@@ -90,6 +90,8 @@ def section(results: Results) -> str:
     errors = [f"* {r['model']}, {name}: {text}" for r in results["models"] for name, text in r["errors"].items()]
     if errors:
         parts.append("Not run:\n\n" + "\n".join(errors) + "\n")
+    if "starts" in results:
+        parts.append(_start_table(results["starts"]))
     if "kernels" in results:
         parts.append(_kernel_table(results["kernels"]))
     return "\n".join(parts)
@@ -125,6 +127,28 @@ def _ratios(models: list[dict[str, Any]]) -> list[str]:
             f"least {ratios[worst]:.2f} ({worst}).\n"
         )
     return lines
+
+
+def _start_table(models: list[dict[str, Any]]) -> str:
+    """Seconds from the start of a process to its first output, and the parts of the first process."""
+    rows = []
+    for item in models:
+        for runtime, starts in item["starts"].items():
+            failed = next((start["error"] for start in starts if "error" in start), None)
+            if failed is not None:
+                rows.append([item["model"], runtime, failed, *[""] * 4])
+                continue
+            cold = starts[0]
+            parts = (cold["imported"], cold["created"] - cold["imported"], cold["first"] - cold["created"])
+            seconds = [f"{start['first']:.2f}" for start in starts]
+            runs = " / ".join(f"{start['run_ms']:.2f}" for start in starts)
+            rows.append([item["model"], runtime, *seconds, " + ".join(f"{part:.2f}" for part in parts), runs])
+    title = (
+        "Seconds from the start of a process to its first output, arrays in and out: with empty caches, and in two\n"
+        "processes after it; the first one's import, creation and first run; a later run of each.\n\n"
+    )
+    heads = ["model", "runtime", "cold", "second", "third", "import + creation + first run", "a later run, ms"]
+    return title + _table(heads, rows)
 
 
 def _kernel_table(kernels: dict[str, Any]) -> str:

@@ -5,15 +5,20 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import os
 import sys
 
+import numpy as np
 import onnx
+import onnx.parser
 import pytest
 
-from bench import gpu_page, report
+from bench import gpu_page, gpu_starts, report
 from bench.compile_speed import CompileTime, exceeds_linearithmic, steep_passes
 from bench.graphs import SHAPES
 from bench.runner import Result, Worker, WorkerError
+
+from .support.patience import PATIENCE
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -164,7 +169,19 @@ def gpu_results(machine: str, milliseconds: float) -> gpu_page.Results:
         "errors": {"gpu_onnxruntime": "no adapter"},
     }
     runtimes = {"gpu_torch": {"facts": {"version": "2.11"}}}
-    return {"machine": machine, "date": "2026-01-01", "seconds": 9.0, "models": [model], "runtimes": runtimes}
+    start = {"imported": 0.5, "created": 0.75, "first": 2.0, "run_ms": milliseconds}
+    starts = {
+        "shaderloom": [start, {**start, "first": 1.5}, {**start, "first": 1.25}],
+        "onnxruntime": [{"error": "no"}],
+    }
+    return {
+        "machine": machine,
+        "date": "2026-01-01",
+        "seconds": 9.0,
+        "models": [model],
+        "runtimes": runtimes,
+        "starts": [{"model": "decoder", "starts": starts}],
+    }
 
 
 def test_the_page_of_gpus_has_a_section_for_each_card(tmp_path) -> None:
@@ -180,9 +197,27 @@ def test_the_page_of_gpus_has_a_section_for_each_card(tmp_path) -> None:
     assert "9.000" not in text
     assert text.count("over Shaderloom's: 2.00 in the geometric mean, least 2.00 (decoder)") == 2
     assert "* decoder, gpu_onnxruntime: no adapter" in text
+    assert "| decoder | shaderloom | 2.00 | 1.50 | 1.25 | 0.50 + 0.25 + 1.25 | 0.12 / 0.12 / 0.12 |" in text
+    assert "| decoder | onnxruntime | no |" in text
     gpu_page.draw(tmp_path)
     pictures = {path.name for path in (tmp_path / gpu_page.PAGE.parent).glob("*.png")}
     assert pictures in (set(), {"gpus-card-a-80gb.png", "gpus-card-b.png"})  # without matplotlib
+
+
+@pytest.mark.slow
+def test_starts_of_processes(tmp_path, monkeypatch) -> None:
+    """Three processes of each runtime: ours with a home of its own, and one that fails with its reason."""
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17]> m (float[4] x) => (float[4] y) { y = Exp(x) }'
+    )
+    onnx.save(model, tmp_path / "m.onnx")
+    np.savez(tmp_path / "x.npz", x=np.ones(4, np.float32))
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    starts = gpu_starts.measure_starts(tmp_path / "m.onnx", tmp_path / "x.npz", environment)
+    assert [set(start) for start in starts["shaderloom"]] == [{"imported", "created", "first", "run_ms"}] * 3
+    for start in starts["shaderloom"]:
+        assert 0 < start["imported"] < start["created"] < start["first"] < PATIENCE
+    assert "onnxruntime_ep_webgpu" in sys.modules or all("error" in start for start in starts["onnxruntime"])
 
 
 def test_compile_times_of_a_part_replace_that_part(tmp_path, monkeypatch) -> None:
