@@ -41,10 +41,10 @@ def check_manifest(manifest: Any) -> None:
     _check_weights(manifest)
 
 
-def _unique(ports: Iterable[Any], where: str) -> None:
+def _unique(ports: Iterable[Any], field: str) -> None:
     names = [port["name"] for port in ports]
     if len(set(names)) != len(names):
-        raise Refusal("names", "has a name twice", where)
+        raise Refusal("names", "has a name twice", field)
 
 
 def _check_range(sizes: Any, path: Path) -> None:

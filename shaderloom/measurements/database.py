@@ -66,7 +66,7 @@ class TuningEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class RefusedCandidate:
     """A candidate that must not be tried again, and why."""
 
     choice: EncodedCandidate
@@ -84,7 +84,7 @@ class DeviceTable:
     driver: str
     method: str = ""
     problems: dict[str, TuningEntry] = field(default_factory=dict)
-    refused: dict[str, list[Refusal]] = field(default_factory=dict)
+    refused: dict[str, list[RefusedCandidate]] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -240,8 +240,8 @@ def _read_entry(item: Reader) -> TuningEntry:
     )
 
 
-def _read_refusals(item: Reader) -> list[Refusal]:
-    return [Refusal(_choice(each.get("choice")), _text(each.get("why"))) for each in item.items()]
+def _read_refusals(item: Reader) -> list[RefusedCandidate]:
+    return [RefusedCandidate(_choice(each.get("choice")), _text(each.get("why"))) for each in item.items()]
 
 
 def _read_table(item: Reader) -> DeviceTable:

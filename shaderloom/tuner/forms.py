@@ -16,7 +16,7 @@ from functools import partial
 import numpy as np
 
 from ..compiler.tuning.config_choice import Choices, Decision, EncodedCandidate, TuningRecord, encode
-from ..measurements.database import Refusal, TuningEntry
+from ..measurements.database import RefusedCandidate, TuningEntry
 from ..runtime.device.device import Device
 from ..runtime.execution.dispatch import Dispatch
 from ..runtime.execution.executor import Executor
@@ -41,7 +41,7 @@ class FormResult:
     """Entries by key, and the refused candidates."""
 
     entries: dict[str, TuningEntry]
-    refused: dict[str, list[Refusal]]
+    refused: dict[str, list[RefusedCandidate]]
 
 
 def search_forms(
@@ -90,7 +90,7 @@ def search_forms(
             wrong = _wrong(after.run(feeds), before.run(feeds))
             is_faster = _is_faster(timer, after, before, feeds)
         if wrong is not None:
-            outcome.refused = {key: [Refusal(choice, wrong)] for key, choice in taken.items()}
+            outcome.refused = {key: [RefusedCandidate(choice, wrong)] for key, choice in taken.items()}
         if wrong is not None or not is_faster:
             best = dict.fromkeys(best, 0)
     for key, rank in best.items():

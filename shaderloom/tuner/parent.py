@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ..compiler.tuning.config_choice import EncodedCandidate
-from ..measurements.database import VARIABLE, Database, DeviceTable, Refusal, TuningEntry, user_path
+from ..measurements.database import VARIABLE, Database, DeviceTable, RefusedCandidate, TuningEntry, user_path
 from ..model.compiled import Progress
 from ..model.self_tuning import Tune
 from ..runtime.plan.errors import DeviceError, InputError, ShaderloomError
@@ -56,7 +56,7 @@ class TuningResult:
     driver: str = ""
     method: str = ""
     rows: list[TunedProblem] = field(default_factory=list)
-    refused: list[tuple[str, Refusal]] = field(default_factory=list)
+    refused: list[tuple[str, RefusedCandidate]] = field(default_factory=list)
     present: int = 0
     left: int = 0
     seconds: float = 0.0
@@ -173,13 +173,13 @@ class _Run:
             if not self.trying:
                 raise DeviceError(f"the process that tunes ended before it tried anything: {ended}")
             for key, choice in self.trying.items():
-                self._refuse(key, Refusal(choice, ended))
+                self._refuse(key, RefusedCandidate(choice, ended))
             self.job.budget = max(self.end - time.monotonic(), 0.0)
         self.result.rows = [
             TunedProblem(key, self.calls.get(key, 1), entry) for key, entry in self.table.problems.items()
         ]
 
-    def _refuse(self, key: str, refusal: Refusal) -> None:
+    def _refuse(self, key: str, refusal: RefusedCandidate) -> None:
         self.table.refused.setdefault(key, []).append(refusal)
         self.result.refused.append((key, refusal))
         self.job.refused.setdefault(key, []).append(refusal.choice)
@@ -249,7 +249,7 @@ class _Run:
             done = self.total - message["total"] + message["done"] if message["total"] else 0
             self.progress(f"measuring {message['what'][:60]}", done, self.total if message["total"] else 0)
         elif kind == "refused":
-            self._refuse(message["problem"], Refusal(message["choice"], message["why"]))
+            self._refuse(message["problem"], RefusedCandidate(message["choice"], message["why"]))
         elif kind == "entry":
             row = message["entry"]
             self.table.problems[message["problem"]] = TuningEntry(

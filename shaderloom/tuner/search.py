@@ -19,7 +19,7 @@ from typing import Any
 
 from ..compiler.kernels.draft import BuiltKernel
 from ..compiler.tuning.config_choice import EncodedCandidate, encode
-from ..measurements.database import Refusal, TuningEntry
+from ..measurements.database import RefusedCandidate, TuningEntry
 from ..runtime.device.device import Device
 from ..runtime.plan.errors import DeviceLost, ShaderloomError
 from ..runtime.plan.plan import Symbol
@@ -59,7 +59,7 @@ class SearchResult:
     """The result for a problem, and the candidates refused.  Without an entry nothing could be measured."""
 
     entry: TuningEntry | None
-    refused: list[Refusal]
+    refused: list[RefusedCandidate]
     measured: int = 0
 
 
@@ -101,7 +101,7 @@ def search(
             except DeviceLost:
                 raise
             except ShaderloomError as error:
-                outcome.refused.append(Refusal(choice, error.reason))
+                outcome.refused.append(RefusedCandidate(choice, error.reason))
                 if choice == first:
                     return outcome
                 continue
@@ -109,7 +109,7 @@ def search(
                 expected = results
             wrong = contender.candidate.difference(results, expected)
             if wrong is not None:
-                outcome.refused.append(Refusal(choice, wrong))
+                outcome.refused.append(RefusedCandidate(choice, wrong))
                 continue
             contenders.append(contender)
         outcome.measured = len(contenders)

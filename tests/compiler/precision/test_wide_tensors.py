@@ -27,7 +27,7 @@ ROW = np.array([[0.5, 1.0, 2.0, 3.5]], np.float16)
 HIDDEN = np.full((1, 4), -3.4e38, np.float32)
 
 
-def made(
+def widened_model(
     nodes: list[NodeProto],
     inputs: Mapping[str, tuple[int, list[int | str]]],
     outputs: Mapping[str, int],
@@ -52,7 +52,7 @@ def growing(*outputs: str, width: int = 4) -> ModelProto:
     grow, shrink = np.eye(width) * 300, np.eye(width) * 1e-3
     nodes = [node("MatMul", "x w", "a"), node("MatMul", "a w", "b"), node("MatMul", "b v", "y")]
     weights = {"w": grow.astype(np.float16), "v": shrink.astype(np.float16)}
-    return made(nodes, {"x": (HALF, ["n", width])}, dict.fromkeys(("y", *outputs), HALF), weights)
+    return widened_model(nodes, {"x": (HALF, ["n", width])}, dict.fromkeys(("y", *outputs), HALF), weights)
 
 
 def grown(x: np.ndarray) -> np.ndarray:
@@ -105,7 +105,7 @@ def test_masks_of_a_row_that_is_hidden_as_a_whole(device, calibrations, sum_of: 
     used = {name for each in nodes for name in each.input}
     weights = {"w": np.eye(4, dtype=np.float16), **{name: constants[name] for name in constants if name in used}}
     ends = [node("MatMul", "x w", "q"), *nodes, node("Softmax", "s", "y")]
-    model = made(ends, {"x": (HALF, [1, 4])}, {"y": HALF}, weights)
+    model = widened_model(ends, {"x": (HALF, [1, 4])}, {"y": HALF}, weights)
     with opened(model, device) as session:
         (y,) = session.run(None, {"x": ROW})
         assert session.report()["widened"]
@@ -124,7 +124,7 @@ def test_a_bound_and_a_divisor_widen_nothing(device) -> None:
         node("Div", "b h", "c"),
         node("MatMul", "c w", "y"),
     ]
-    with opened(made(nodes, {"x": (HALF, [1, 4])}, {"y": HALF}, weights), device) as session:
+    with opened(widened_model(nodes, {"x": (HALF, [1, 4])}, {"y": HALF}, weights), device) as session:
         session.run(None, {"x": ROW})
         assert "widened" not in session.report()
 
@@ -193,7 +193,7 @@ def test_a_run_that_overwrites_its_input_is_not_repeated(device, calibrations) -
 def test_a_cast_rounds_where_it_is_stored(device, outputs: tuple[str, ...]) -> None:
     """Inside a kernel no run can see what it reaches."""
     nodes = [node("Cast", "m", "h", to=HALF), node("Add", "h x", "a"), node("Softmax", "a", "y")]
-    model = made(nodes, {"m": (SINGLE, [1, 4]), "x": (HALF, [1, 4])}, dict.fromkeys(outputs, HALF))
+    model = widened_model(nodes, {"m": (SINGLE, [1, 4]), "x": (HALF, [1, 4])}, dict.fromkeys(outputs, HALF))
     with opened(model, device) as session:
         y, *rest = session.run(None, {"m": HIDDEN, "x": ROW})
     assert close(y, np.full((1, 4), 0.25))
@@ -205,7 +205,7 @@ def test_half_precision_that_was_calibrated_without_a_mask(device) -> None:
     nodes = [node("Add", "m u", "a"), node("MatMul", "x w", "s"), node("Add", "s a", "b"), node("Softmax", "b", "y")]
     nodes.append(node("ReduceMax", "a", "t", axes=[1], keepdims=1))
     weights = {"w": np.eye(4, dtype=np.float32), "u": np.ones((8, 4), np.float32)}
-    model = made(nodes, {"m": (SINGLE, [8, 4]), "x": (SINGLE, [8, 4])}, {"y": SINGLE, "t": SINGLE}, weights)
+    model = widened_model(nodes, {"m": (SINGLE, [8, 4]), "x": (SINGLE, [8, 4])}, {"y": SINGLE, "t": SINGLE}, weights)
     x, open_mask = np.tile(ROW.astype(np.float32), (8, 1)), np.zeros((8, 4), np.float32)
     hidden = open_mask.copy()
     hidden[3] = -3.4e38

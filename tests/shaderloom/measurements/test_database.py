@@ -10,7 +10,7 @@ import json
 import pytest
 
 from shaderloom.measurements import device_records
-from shaderloom.measurements.database import VARIABLE, Database, DeviceTable, Refusal, TuningEntry, user_path
+from shaderloom.measurements.database import VARIABLE, Database, DeviceTable, RefusedCandidate, TuningEntry, user_path
 from shaderloom.measurements.device_records import DeviceRecords, card, driver_of, shipped
 from shaderloom.runtime.plan.device_profile import WEB, DeviceProfile
 from shaderloom.runtime.plan.errors import InputError
@@ -22,7 +22,9 @@ LAVAPIPE = DeviceProfile(kind="cpu", driver=f"{NAME} {DRIVER}", adapter=NAME)
 
 
 def database() -> Database:
-    table = DeviceTable((NAME,), DRIVER, "cpu", {"gemm m=1": ENTRY}, {"gemm m=2": [Refusal({"form": "x"}, "it broke")]})
+    table = DeviceTable(
+        (NAME,), DRIVER, "cpu", {"gemm m=1": ENTRY}, {"gemm m=2": [RefusedCandidate({"form": "x"}, "it broke")]}
+    )
     return Database([table])
 
 
