@@ -217,7 +217,7 @@ def test_starts_of_processes(tmp_path, monkeypatch) -> None:
     assert [set(start) for start in starts["shaderloom"]] == [{"imported", "created", "first", "run_ms"}] * 3
     for start in starts["shaderloom"]:
         assert 0 < start["imported"] < start["created"] < start["first"] < PATIENCE
-    assert "onnxruntime_ep_webgpu" in sys.modules or all("error" in start for start in starts["onnxruntime"])
+    assert [set(start) & {"first", "error"} != set() for start in starts["onnxruntime"]] == [True] * 3
 
 
 def test_compile_times_of_a_part_replace_that_part(tmp_path, monkeypatch) -> None:
