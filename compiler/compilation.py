@@ -5,10 +5,11 @@ to.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 from ..runtime.plan.plan import Kernel
+from ..runtime.plan.record import record
 from .options import DEFAULT_LIMITS, CompileOptions, Limits
 from .remarks import Remark
 from .target import WEB_TARGET, Target
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from .ir.graph import Graph
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PassReport:
     """The report of one pass: its rewrites and its time."""
 
@@ -42,7 +43,7 @@ def _ignore(what: str, done: int, total: int) -> None:
     """Discard progress."""
 
 
-@dataclass(frozen=True)
+@record(slots=False)
 class Compilation:
     """Settings and services of one compilation, read by every pass.
 

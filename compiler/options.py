@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import Any
 
 from ..runtime.plan.caps import DEFAULT_NODES
 from ..runtime.plan.dtypes import check_precision
 from ..runtime.plan.errors import InputError
+from ..runtime.plan.record import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Limits:
     """Caps of the compiler; a caller may set them."""
 
@@ -34,7 +35,7 @@ DEFAULT_LIMITS = Limits()
 WIDEN = ("auto", "off", "measured", "all")
 
 
-@dataclass(frozen=True)
+@record(slots=False)
 class CompileOptions:
     """Options of one compilation.
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from ..runtime.plan.errors import Origin
+from ..runtime.plan.record import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Remark:
     """A rule that matched, and why it was refused (None: it was applied)."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from ...runtime.plan.dtypes import DType
 from ...runtime.plan.errors import (
@@ -23,6 +23,7 @@ from ...runtime.plan.errors import (
     merge_refusals,
 )
 from ...runtime.plan.plan import Symbol
+from ...runtime.plan.record import record
 from ...runtime.plan.size_range import SizeRange, read_ranges
 from ..frontend.model import ImportedGraph, ImportedModel, ImportedNode, ImportedPort
 from ..ir.graph import Graph, Shape, Value
@@ -38,7 +39,7 @@ DynamicDims = Mapping[str, Sequence[int]]  #: declared dimension -> ``(low, high
 _UNNAMED = frozenset({"", "?"})  #: what exporters write for a dimension that is just unknown
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class BoundShapes:
     """Input shapes with numbers in place of names.  ``sizes`` has the number of each named dimension in this call."""
 

@@ -7,9 +7,9 @@ through a view.  The template sees their names and parameters only.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
+from ...runtime.plan.record import record
 from ..symbolic.expr import Expr
 from ..symbolic.polynomial import Dim
 
@@ -20,7 +20,7 @@ Grid = tuple[Dim, Dim, Dim]
 Workgroup = tuple[int, int, int]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Operand:
     """A bound tensor: ``name`` in the shader, ``read`` or ``read_write``, storage type."""
 
@@ -29,7 +29,7 @@ class Operand:
     dtype: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Store:
     """Write ``value`` to element ``position`` of an operand, where ``condition`` (if any) holds."""
 
@@ -40,7 +40,7 @@ class Store:
     condition: Expr | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Hook:
     """A generated function.
 
@@ -61,7 +61,7 @@ class Hook:
     held: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class KernelSpec:
     """Everything that determines a kernel's text; equal specs give equal text."""
 

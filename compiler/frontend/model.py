@@ -7,7 +7,7 @@ Nodes are in topological order and in the newest form of their operator.  Consta
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ import onnx
 from ...runtime.plan.dtypes import DType
 from ...runtime.plan.errors import Origin, ShaderloomError
 from ...runtime.plan.model_metadata import ModelMetadata
+from ...runtime.plan.record import record
 from ..ir.constants import MappedFile, TensorSource
 from ..ops.registry import OpDef
 
@@ -24,7 +25,7 @@ from ..ops.registry import OpDef
 DeclaredDim = int | str | None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ImportedPort:
     """An input or output of a graph.  ``dims`` is None when not even the rank is declared."""
 
@@ -50,7 +51,7 @@ class ImportedBlock:
         return self._importer()
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ImportedNode:
     """An operator application.  ``inputs`` are value names, ``""`` for an omitted optional input.
 
@@ -71,7 +72,7 @@ class ImportedNode:
     refusal: ShaderloomError | None = field(default=None, repr=False)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ImportedGraph:
     """A main graph, or the body of a control-flow node, whose nodes may read names of the graphs around it."""
 
@@ -84,7 +85,7 @@ class ImportedGraph:
     foreign: Mapping[str, onnx.TensorProto | onnx.SparseTensorProto] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
+@record(slots=False)
 class ImportedModel:
     """A model.  ``inputs`` are those that a caller must feed; ``overridable`` have a default among the constants."""
 

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import onnx
 import onnx.defs
 
 from ...runtime.plan.errors import ModelError, UnsupportedError
+from ...runtime.plan.record import record
 from ..ops.registry import registry
 
 _STANDARD_DOMAINS = ("", "ai.onnx.ml")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class OperatorSignature:
     """``required`` are positions of inputs that must not be omitted; maxima count variadic operands as many."""
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Generic, TypeVar
+
+from ...runtime.plan.record import record
 
 Candidate = TypeVar("Candidate")
 
 
-@dataclass(frozen=True)
+@record(slots=False)
 class FusionRule(Generic[Candidate]):
     """A reason not to fuse: where ``check`` holds for a candidate, the pair stays apart with ``remark``.
 

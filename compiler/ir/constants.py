@@ -13,7 +13,7 @@ import math
 import mmap
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from pathlib import Path
 from typing import Protocol
@@ -24,6 +24,7 @@ from ...runtime.plan import dtypes
 from ...runtime.plan.dtypes import DType, compute_dtype
 from ...runtime.plan.errors import InternalError, ModelError
 from ...runtime.plan.plan import SourceRef
+from ...runtime.plan.record import record
 from .graph import Source
 
 
@@ -174,7 +175,7 @@ class BytesSource:
         return SourceRef(self.key, "", self.offset, self.length, self.dtype.name, self.shape)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class FileIdentity:
     """Distinguishes versions of a file without reading its content."""
 
@@ -189,7 +190,7 @@ class FileIdentity:
         return cls(str(path), status.st_size, status.st_mtime_ns, status.st_ino)
 
 
-@dataclass(frozen=True)
+@record(slots=False)
 class MappedFile:
     """A read-only mapping of a model or data file, shared by its sources and closed with the last of them.
 

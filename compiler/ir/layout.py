@@ -10,15 +10,14 @@ multiple; the extra elements are zero.  ``blocks`` splits an axis: ``((1, 4),)``
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from ...runtime.plan.record import record
 from ..symbolic import polynomial as ix
 from ..symbolic.polynomial import Dim
 
 Shape = tuple[Dim, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Layout:
     order: tuple[int, ...]
     padding: tuple[tuple[int, int], ...] = ()  #: (axis, multiple), sorted by axis

@@ -13,9 +13,10 @@ thread of a map kernel, which computes up to three unused elements, and windows 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ...runtime.plan.dtypes import padded_bytes
+from ...runtime.plan.record import record
 from ..codegen.spec import Hook, Store
 from ..ir.graph import Value
 from ..symbolic import expr as ex
@@ -27,7 +28,7 @@ from ..symbolic.polynomial import Dim
 Coordinates = tuple[Dim, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Fact:
     """A condition that holds where an access is executed: ``left < right``, or ``left >= right``."""
 

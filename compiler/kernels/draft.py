@@ -5,9 +5,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
+from ...runtime.plan.record import record
 from ..codegen.spec import Grid, Hook, KernelSpec, Workgroup
 from ..ir.graph import Value
 from ..symbolic.polynomial import Dim
@@ -15,7 +16,7 @@ from ..tuning.config_choice import Decision
 from .operand_names import in_place_spec, reads_own_element_only
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Draft:
     """A kernel whose tensors have yet to be bound: a template with its configuration, hooks and sizes."""
 
@@ -33,7 +34,7 @@ class Draft:
     features: tuple[str, ...] = ()  #: device features that the template needs
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class BuiltKernel:
     """A spec, the values behind its operands (in the order of ``spec.operands``), and how it was configured."""
 

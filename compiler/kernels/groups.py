@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from ...runtime.plan.record import record
 from ..ir.graph import Node, Shape, Value
 
 
-@dataclass(frozen=True)
+@record(slots=False)
 class Scores:
     """The matrix product behind the scores of an attention, and ``nodes`` in topological order: ``product`` first, then
     what makes scores of it."""

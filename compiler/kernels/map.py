@@ -7,11 +7,11 @@ expression.  Threads follow the physical order of the output, so stores are cont
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from ...runtime.plan.dtypes import DType
+from ...runtime.plan.record import record
 from ..codegen.spec import Hook
 from ..ir.coordinates import Sizes
 from ..ir.graph import Node
@@ -30,7 +30,7 @@ from .map_reference import compute_map
 WORKGROUP, LARGE_WORKGROUP = 64, 256
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class MapConfig:
     """``lanes`` neighbouring elements a thread, ``workgroup`` threads a group."""
 

@@ -12,11 +12,11 @@ The result has the output of every step, then the last hidden state, and for an 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from ...runtime.plan.record import record
 from ..codegen.spec import Hook
 from ..ir.coordinates import Sizes
 from ..ir.graph import Node, Value
@@ -35,7 +35,7 @@ from .family import KernelFamily, by_position, register_family
 GATES, RECURRENCE, LENGTHS, HIDDEN, CELL, PEEPHOLES, RESET_BIAS = range(7)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RecurrentConfig:
     """``threads`` share the units of one sequence; ``unroll`` terms of a sum are written out."""
 

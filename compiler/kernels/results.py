@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from ...runtime.plan.errors import DeviceLimitError
+from ...runtime.plan.record import record
 from ..codegen.spec import Store
 from ..ir.graph import Node, Shape, Value
 from ..symbolic import expr as ex
@@ -17,7 +17,7 @@ from .groups import Group, Region
 from .operands import OperandReader
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Phase:
     """One reduction of a row program: combine ``value`` over the reduced axes into register ``name``."""
 

@@ -9,8 +9,8 @@ and so are the contents of weights: operators look at integers, and at a few num
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
 
+from ...runtime.plan.record import record
 from ..ir.graph import Node, Value
 from ..symbolic.polynomial import Index
 from .groups import Group
@@ -19,7 +19,7 @@ from .groups import Group
 PARAMETERS = 16
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class GroupSignature:
     """``key`` compares; ``values`` are the group's values in the order in which the key numbers them."""
 

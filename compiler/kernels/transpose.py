@@ -6,8 +6,7 @@ whole cache line for each element.  Software drivers have no such cost and use t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from ...runtime.plan.record import record
 from ..codegen.spec import Hook
 from ..codegen.types import WGSL_TYPES
 from ..ir.coordinates import domain_variables
@@ -26,7 +25,7 @@ from .rows.rows import strides
 SHORTEST_SIDE = 8
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TransposeConfig:
     """Tiles of ``tile`` x ``tile`` elements, moved by ``tile`` x ``down`` threads; rows are padded by one element."""
 
@@ -41,7 +40,7 @@ class TransposeConfig:
 CONFIGURATIONS = (TransposeConfig(), TransposeConfig(32, 4), TransposeConfig(16, 16), TransposeConfig(16, 8))
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TransposedLoad:
     """A map's ``value`` at the variables of its domain, and its only ``load`` that runs along another axis than the
     stores: ``read_along``."""

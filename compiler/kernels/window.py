@@ -8,11 +8,11 @@ that padding costs nothing and never counts.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from ...runtime.plan.errors import UnsupportedError
+from ...runtime.plan.record import record
 from ..codegen.spec import Hook
 from ..codegen.types import VECTOR_TYPES, WGSL_TYPES
 from ..ir.coordinates import Sizes, domain_variables
@@ -34,7 +34,7 @@ from .rows.rows import exit_to_domain, memory_order
 from .sliding_reference import pool
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class WindowConfig:
     """``lanes`` channels a thread; with ``words`` a thread computes the elements of a packed word one by one."""
 
@@ -49,7 +49,7 @@ class WindowConfig:
             raise ValueError(f"workgroup must be 1 to 256, not {self.workgroup}")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class WindowAxis:
     """A spatial axis as the template sees it: names of its coordinates, and constants."""
 

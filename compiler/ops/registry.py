@@ -24,12 +24,13 @@ import numpy as np
 
 from ...runtime.plan.dtypes import DType
 from ...runtime.plan.errors import UnsupportedError, close_to, nearest_first
+from ...runtime.plan.record import record
 from ..ir.graph import Node, Shape, Value
 from ..symbolic.expr import Expr
 from ..symbolic.polynomial import Dim
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class NoAttributes:
     """For operators without attributes."""
 
@@ -107,7 +108,7 @@ class RawNode:
 Adapter = Callable[[RawNode], None]
 
 
-@dataclass(frozen=True)
+@record(slots=False)
 class Indices:
     """The declaration that an operand holds indices; :mod:`.index_rule` has the rule."""
 
@@ -120,7 +121,7 @@ class Indices:
     outside: str = "it is clamped"  #: what becomes of one that is out of range at run time
 
 
-@dataclass(frozen=True)
+@record(slots=False)
 class OpDef:
     """The definition of one operator.  ``name`` and ``domain`` as in ONNX; internal ones use "loom"."""
 

@@ -12,8 +12,7 @@ with views of the batch axes and changes of the float type allowed before the la
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from ...runtime.plan.record import record
 from ..ir.graph import Node, Value
 from ..rewriting.builder import GraphBuilder
 from ..rewriting.rules import Facts, Match, Rule
@@ -26,7 +25,7 @@ from .patterns import is_filled_with, known_numbers, produced_by, view
 LARGEST_HEAD = 256
 
 
-@dataclass(frozen=True)
+@record(slots=False)
 class _Softmax:
     """The parts of a softmax over the last axis; ``nodes`` from the division to the reduction of the scores."""
 

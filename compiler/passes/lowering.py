@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from ...runtime.plan.notes import FullPrecisionValue
 from ...runtime.plan.plan import Plan, Symbol
+from ...runtime.plan.record import record
 from ..frontend.model import ImportedNode
 from ..fusion import Fusion
 from ..ir.graph import Graph
@@ -16,7 +17,7 @@ from ..precision.exact_set import InterfaceConstraints
 from ..precision.float16_storage import HalfStorage
 
 
-@dataclass(frozen=True)
+@record(slots=False)
 class CompilationUnit:
     """The source of one plan: a model with the shapes of its inputs, or a stage of a program."""
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from ...runtime.plan.errors import InputError, InternalError
+from ...runtime.plan.record import record
 from ..compilation import Compilation, PassReport
 from ..ir.graph import verify
 from .lowering import Lowering
@@ -15,7 +15,7 @@ from .lowering import Lowering
 PassFunction = Callable[[Lowering, Compilation], int]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Pass:
     """One step of the compiler.
 

@@ -12,8 +12,7 @@ share the joined weight.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from ...runtime.plan.record import record
 from ..compilation import Compilation
 from ..ir.dataflow import operands, preorder
 from ..ir.graph import Graph, Node, Value
@@ -30,7 +29,7 @@ from .patterns import split_constant, varies_along, view
 MEETING = 6
 
 
-@dataclass(frozen=True)
+@record(slots=False)
 class _Sibling:
     """A product, the constant that is added to its columns (if any), and the last of the two nodes."""
 

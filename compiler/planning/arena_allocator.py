@@ -17,11 +17,12 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from ...runtime.plan.record import record
 from ..symbolic import polynomial as ix
 from ..symbolic.polynomial import Dim
 
 
-@dataclass(frozen=True)
+@record(slots=False)
 class LiveRange:
     """The calls during which a block of memory is in use, from ``first`` to ``last`` inclusive.
 
@@ -35,14 +36,14 @@ class LiveRange:
     read: frozenset[int]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ArenaBuffer:
     """The arena with this number."""
 
     number: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class OutputBuffer:
     """The buffer of the output with this number."""
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
+from ...runtime.plan.record import record
 from ..ir.graph import Source, Value
 from ..reference.constant_eval import evaluate_constant
 
@@ -15,7 +14,7 @@ _CACHED = 1 << 14
 _CHUNK = 1 << 18
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ValueRange:
     """The smallest and the largest finite element; (0, 0) if there is none."""
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from ...runtime.plan.dtypes import FLOAT32
+from ...runtime.plan.record import record
 from ..fusion import constant_values
 from ..ir.dataflow import operands, reachable
 from ..ir.graph import Graph, Value
@@ -18,7 +19,7 @@ CONTROL = "a size, a choice of elements or a condition is computed from it"
 _EXACT = "positions and integers are exact"
 
 
-@dataclass(frozen=True)
+@record(slots=False)
 class InterfaceConstraints:
     """Precision constraints that other stages of a program impose, by names of inputs and outputs."""
 
@@ -37,7 +38,7 @@ class InterfaceConstraints:
         }
 
 
-@dataclass(frozen=True)
+@record(slots=False)
 class ExactSet:
     """The values of a graph that float16 may not hold, whatever their magnitude."""
 

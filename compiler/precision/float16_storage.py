@@ -18,11 +18,11 @@ Each value in memory gets a :class:`StorageDecision`.  It stays float32 if
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from ...runtime.plan.dtypes import FLOAT16, FLOAT16_LARGEST, FLOAT16_SMALLEST_NORMAL, FLOAT32
 from ...runtime.plan.facts import PrecisionFacts
 from ...runtime.plan.notes import FullPrecisionValue, PrecisionNotes
+from ...runtime.plan.record import record
 from ..compilation import Compilation
 from ..fusion import Fusion
 from ..ir.graph import Graph, Value
@@ -41,7 +41,7 @@ from .storable import StorableTypes
 _VECTOR = 1 << 16
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class HalfStorage:
     """Facts and notes about the result of :func:`store_halves`."""
 
@@ -49,7 +49,7 @@ class HalfStorage:
     notes: PrecisionNotes
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class StorageDecision:
     """The storage of a value: ``reason`` is why it stays float32, None if it becomes float16."""
 

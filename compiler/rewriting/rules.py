@@ -18,10 +18,11 @@ from __future__ import annotations
 import dataclasses
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from ...runtime.plan.errors import InternalError, ShaderloomError
+from ...runtime.plan.record import record
 from ..compilation import Compilation
 from ..ir.dataflow import operands, post_order
 from ..ir.graph import Graph, Node, Value
@@ -32,7 +33,7 @@ from ..symbolic import polynomial as ix
 from .builder import GraphBuilder
 
 
-@dataclass(frozen=True)
+@record(slots=False)
 class Match:
     """The nodes that a rewrite takes the place of, root first, and the parts that the pattern bound by name."""
 
@@ -103,7 +104,7 @@ def _accept(match: Match, facts: Facts) -> str | None:
     return None
 
 
-@dataclass(frozen=True)
+@record(slots=False)
 class Rule:
     """One rewrite.  ``operators`` are the roots it looks at: ONNX names, ``loom.`` before internal ones; empty: all."""
 

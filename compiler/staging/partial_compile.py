@@ -33,6 +33,7 @@ from ...runtime.plan.errors import (
     ShapeError,
     UnsupportedError,
 )
+from ...runtime.plan.record import record
 from ..binding.loop_unrolling import body_of
 from ..binding.shape_binding import Scope, Specialiser
 from ..frontend.model import ImportedGraph, ImportedModel
@@ -47,7 +48,7 @@ from .program_graph import PendingNode, ProgramScope, SplitNodes, branch_nodes
 READABLE = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class StageInput:
     """A value that is there when a stage begins.  ``dtype`` None: the compiler cannot read it (a sequence).
 

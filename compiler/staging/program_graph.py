@@ -7,13 +7,13 @@ the graph.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import onnx
 
 from ...runtime.plan.errors import ModelError, Origin
+from ...runtime.plan.record import record
 from ..frontend.model import ImportedGraph, ImportedNode
 from ..frontend.topology import names_read
 from ..ir.constants import InlineSource, TensorSource
@@ -58,7 +58,7 @@ class ProgramScope:
         return [PendingNode.of(node, self) for node in self.graph.nodes]
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False, slots=False)
 class PendingNode:
     """A node of a program with qualified names; ``captured`` are those that its nested graphs read.
 

@@ -6,9 +6,9 @@ the size, or how many whole steps it has; plans speak of sizes alone.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
+from ...runtime.plan.record import record
 from . import polynomial as ix
 from .polynomial import Dim
 
@@ -37,7 +37,7 @@ def dimension_variable(name: str, low: int, step: int = 1) -> str:
     return f"${name}" if step == 1 else f"@{step}+{low % step}:{name}"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Dimension:
     """A dimension, decoded from the name of its variable: its sizes are ``step * variable + offset``."""
 

@@ -23,11 +23,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass
 from typing import Any
 from weakref import WeakValueDictionary
 
 from ...runtime.plan.errors import ShapeError
+from ...runtime.plan.record import record
 from . import polynomial as ix
 from .polynomial import Dim
 from .terms import shortened
@@ -49,7 +49,7 @@ EXPENSIVE = EXPENSIVE_FUNCTIONS | {"div", "mod", "fmod"}
 FLOATS = frozenset({"f32"})
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Load:
     """One element of an operand.
 

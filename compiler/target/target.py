@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from ...runtime.plan.device_profile import WEB, DeviceProfile
+from ...runtime.plan.record import record
 
 # Cost records are compared by identity: each is written once, in the file of a family.
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class RegisterCosts:
     """Nanoseconds of a group of threads, each with a tile of a matrix product in registers."""
 
@@ -20,7 +20,7 @@ class RegisterCosts:
     accumulators: int  #: vectors that a thread accumulates, at most
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class BroadcastCosts:
     """Nanoseconds of a subgroup whose threads share loads of a matrix product by broadcasts."""
 
@@ -31,7 +31,7 @@ class BroadcastCosts:
     accumulators: int  #: vectors that a thread accumulates, at most
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class DepthwiseCosts:
     """Nanoseconds of a group of threads in a convolution of every channel by itself."""
 
@@ -43,7 +43,7 @@ class DepthwiseCosts:
     loads: int  #: of a thread that computes several rows, at most
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class WinogradCosts:
     """Nanoseconds of a group of threads in the transforms of Winograd's filtering."""
 
@@ -52,7 +52,7 @@ class WinogradCosts:
     compile: float  #: of both transforms
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class ThreadCosts:
     """Costs where threads share nothing, because workgroup memory costs as much as any other; in nanoseconds.
 
@@ -68,7 +68,7 @@ class ThreadCosts:
     winograd: WinogradCosts
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class SplitCosts:
     """Costs by which the terms of a matrix product are split among workgroups."""
 
@@ -79,7 +79,7 @@ class SplitCosts:
     gain: float  #: part of the time that must be left, at most
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class AttentionCosts:
     """Costs by which the keys of one query are split among workgroups, in nanoseconds."""
 
@@ -89,7 +89,7 @@ class AttentionCosts:
     parts: int  #: at most
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class WorkgroupCosts:
     """Costs where the threads of a workgroup share tiles in its memory."""
 
@@ -104,7 +104,7 @@ class WorkgroupCosts:
     attention: AttentionCosts
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Target:
     """A device as the compiler sees it: a family's data with the profile of one device.
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import ceil
 
+from ...runtime.plan.record import record
 from ..symbolic.lanes import LANES
 from ..target import Target, WorkgroupCosts
 
@@ -14,7 +14,7 @@ FEW_ROWS = 4
 _QUERY_VECTORS = 32
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TileAttention:
     """A workgroup has ``rows * down`` queries and walks the keys in blocks of ``keys``.
 
@@ -47,7 +47,7 @@ class TileAttention:
         return 16 * (self.block * key_vectors + self.keys * stride) + 4 * self.block * (self.keys + 1)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RowAttention:
     """A workgroup has one query; its ``threads`` take a key each, then share the vectors of the result.
 

@@ -12,11 +12,12 @@ never wrong, and it cannot break a limit of the device.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, is_dataclass
+from dataclasses import asdict, field, is_dataclass
 from typing import Any, TypeVar
 
 from ...runtime.plan.facts import ANALYTIC, DecisionFacts
 from ...runtime.plan.notes import Alternative
+from ...runtime.plan.record import record
 
 #: A configuration that is offered for a problem: a frozen dataclass, or a plain value
 Candidate = TypeVar("Candidate")
@@ -28,7 +29,7 @@ EncodedCandidate = Mapping[str, Any]
 _NOTED = 8
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TuningRecord:
     """A measured configuration: its nanoseconds, and those of the configuration that the cost model prefers."""
 
@@ -38,7 +39,7 @@ class TuningRecord:
     analytic_nanoseconds: float
 
 
-@dataclass(frozen=True)
+@record(slots=False)
 class Decision:
     """The configuration that was chosen for a problem.  ``candidates`` are all that were offered, the model's best
     first; ``cost`` returns what the model ordered them by, None for one that a rule placed.

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import ceil
 
+from ...runtime.plan.record import record
 from ..target import Target, ThreadCosts
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class DepthwiseTile:
     """Four channels of ``rows`` times ``columns`` neighbouring results a thread; ``across`` threads along channels."""
 
@@ -24,7 +24,7 @@ class DepthwiseTile:
             raise ValueError(f"a workgroup of {self.across} by {self.down} threads")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Extent:
     """``size`` results along an axis, and the window along it."""
 
@@ -38,7 +38,7 @@ class Extent:
         return len({at * self.stride + tap * self.dilation for at in range(results) for tap in range(self.kernel)})
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class DepthwiseProblem:
     """``images`` of ``outer`` lines for each row, with ``vectors`` of four channels each.
 

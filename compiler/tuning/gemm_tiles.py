@@ -7,15 +7,16 @@ best to worst, by an analytic model with the costs of the target; kernels hold n
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from math import ceil
 
+from ...runtime.plan.record import record
 from ..symbolic.lanes import LANES
 from ..target import Target, ThreadCosts, WorkgroupCosts
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RegisterTile:
     """``rows`` times ``columns`` vectors of four results a thread, nothing shared.
 
@@ -40,7 +41,7 @@ class RegisterTile:
         return self.across * self.down
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SubgroupTile:
     """A workgroup is one subgroup of ``subgroup`` threads with ``rows`` rows each and ``columns`` vectors in common.
 
@@ -58,7 +59,7 @@ class SubgroupTile:
             raise ValueError(f"a subgroup of {self.subgroup} threads")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SharedTile:
     """A workgroup computes ``block_m`` times ``block_n`` results from tiles in workgroup memory, ``block_k`` deep.
 
@@ -116,7 +117,7 @@ class SharedTile:
 SPLIT_ROWS = 8
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SplitTile:
     """Few rows, or many terms: ``parts`` threads share the terms of each vector of four columns in ``rows`` rows.
 
@@ -142,7 +143,7 @@ class SplitTile:
         return 16 * self.rows * self.threads
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ElementTile:
     """One thread computes ``lanes`` neighbouring results by itself: the general fallback."""
 
@@ -154,7 +155,7 @@ class ElementTile:
             raise ValueError(f"{self.lanes} lanes, {self.workgroup} threads")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Problem:
     """``batch`` products of an ``m`` by ``k`` with a ``k`` by ``n`` matrix.
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from ...runtime.plan.record import record
 from ..ops.math.winograd import TAPS, TILE_OUTPUTS, tiles
 from ..symbolic.lanes import LANES
 from ..target import Target, ThreadCosts
 from . import gemm_tiles
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class WinogradProblem:
     """A convolution of 3 by 3: sizes of its result, and channels of its input."""
 

@@ -8,18 +8,19 @@ are ignored.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from ..plan.declared_port import DeclaredPort
 from ..plan.format import FORMAT
+from ..plan.record import record
 from ..plan.size_range import SizeRange
 from .format import canonical_json, own_feature, own_limit, plan_file, web_feature, web_limit
 from .relations import check_manifest
 from .structure import read
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class FileRecord:
     """Size of a file and sha256 of each of its chunks, in hex."""
 
@@ -27,7 +28,7 @@ class FileRecord:
     chunks: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Part:
     """A range of a file that holds a weight, or a piece of one.  All numbers are multiples of 16."""
 
@@ -36,7 +37,7 @@ class Part:
     length: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PlanRecord:
     """``shapes`` has the inputs that must be fed: numbers, or names of dynamic dimensions.
 
@@ -56,7 +57,7 @@ class PlanRecord:
         return PlanRecord(self.software, plan_file(self.software), self.shapes)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SampleRecord:
     """Inputs and expected outputs of the plan with key ``plan``."""
 
@@ -65,7 +66,7 @@ class SampleRecord:
     tolerance: float
 
 
-@dataclass(frozen=True)
+@record(slots=False)
 class Manifest:
     """``features`` and ``limits`` have the names of :mod:`.device_profile`; the file has WebGPU's.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +12,7 @@ from ..memory import safetensors
 from ..plan.dtypes import BY_NAME
 from ..plan.errors import BundleError, InputError, InternalError
 from ..plan.plan import Plan, SourceRef
+from ..plan.record import record
 from . import plan as bundle_plan
 from .files import open_files
 from .format import shader_file
@@ -25,7 +25,7 @@ from .structure import read
 Progress = Callable[[str, int, int], None]
 
 
-@dataclass(frozen=True)
+@record(slots=False)
 class Sample:
     """Inputs, and the outputs that a run should give."""
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
 from ..plan.errors import LimitError
+from ..plan.record import record
 from .format import DIGEST, MANIFEST, is_file_name
 
 _LOCAL = struct.Struct("<4s5H3L2H")
@@ -27,7 +27,7 @@ _MAX_SIZE, _MAX_ENTRIES = 0xFFFFFFFE, 0xFFFE
 _BLOCK = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ZipEntry:
     """A file in the zip: ``size`` bytes at ``offset``."""
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from ..plan.device_profile import KNOWN_FEATURES, WEB_LIMITS
 from ..plan.errors import DeviceError
+from ..plan.record import record
 from .forking import note_use
 
 #: wgpu backends that have compute with WebGPU's guarantees; OpenGL does not
@@ -20,7 +20,7 @@ _NO_ADAPTER_HINT = (
 )
 
 
-@dataclass(frozen=True)
+@record(slots=False)
 class AdapterDescription:
     """One adapter as ``shaderloom devices`` shows it."""
 

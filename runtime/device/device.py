@@ -6,12 +6,12 @@ import hashlib
 import threading
 import weakref
 from concurrent.futures import Future
-from dataclasses import dataclass
 from typing import Any
 
 from ..plan.device_profile import KNOWN_FEATURES, WEB_LIMITS, DeviceProfile
 from ..plan.errors import DeviceError, DeviceLimitError, DeviceLost
 from ..plan.plan import Kernel
+from ..plan.record import record
 from . import native, wgsl_guard
 from .adapters import AdapterDescription, describe_adapter, first_line
 from .forking import note_use, refuse_forked_process
@@ -19,7 +19,7 @@ from .loss import gate_of, tells_loss
 from .subgroups import measure_subgroup_size
 
 
-@dataclass(frozen=True)
+@record(slots=False)
 class Pipeline:
     """A compute pipeline with its explicit layout of bind group 0."""
 

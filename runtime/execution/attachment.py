@@ -24,6 +24,7 @@ from ..memory.tensor import Tensor
 from ..plan.dtypes import BY_NAME, interface_dtype
 from ..plan.errors import InputError, InternalError
 from ..plan.plan import Plan
+from ..plan.record import record
 from .ports import Feed, PortSize, constant_array
 
 #: Where an output goes: ``"cpu"`` makes an array, ``"gpu-buffer"`` a tensor, a tensor takes the result
@@ -32,7 +33,7 @@ Target = Union[str, Tensor]
 LOCATIONS = ("cpu", "gpu-buffer")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Copy:
     """A copy on the device to or from a tensor's storage; ``buffer`` names the plan's side."""
 

@@ -6,7 +6,6 @@ Used by the executor for every run and by the weight pool for its transforms.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from ..device import native
@@ -14,9 +13,10 @@ from ..device.device import Device, PipelineHolder
 from ..plan.dimension import evaluate
 from ..plan.errors import DeviceLimitError, InternalError
 from ..plan.plan import Kernel, KernelCall
+from ..plan.record import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Span:
     """A range of a buffer in bytes, ready to be bound."""
 
@@ -25,7 +25,7 @@ class Span:
     size: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Dispatch:
     """A call with everything that encoding it needs.  ``raw`` holds handles only; the objects keep them alive."""
 
@@ -133,7 +133,7 @@ def encode(compute_pass: Any, dispatches: Sequence[Dispatch], *, use_native: boo
         compute_pass.dispatch_workgroups(*dispatch.grid)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class BufferCopy:
     """A copy on the device; offsets and size are multiples of 4."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,10 +10,11 @@ import numpy as np
 from ..device.device import Device
 from ..memory.buffers import OwnedBuffer, StagingPool, mapped
 from ..plan.dtypes import BY_NAME, interface_dtype
+from ..plan.record import record
 from .ports import PortSize
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Readback:
     """A range of the staging buffer that holds an output."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, Union
 
 import numpy as np
@@ -14,12 +13,13 @@ from ..plan.dimension import DimExpr, evaluate
 from ..plan.dtypes import BY_NAME, interface_dtype, padded_bytes, to_border
 from ..plan.errors import InputError, InternalError, LimitError
 from ..plan.plan import Constant, Plan, Port
+from ..plan.record import record
 
 #: What a caller may feed, once checked
 Feed = Union[np.ndarray, Tensor]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PortSize:
     """A port for given symbol values.  ``border`` bytes hold the elements, kernels may touch ``padded`` bytes."""
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from ..device import native
 from ..device.device import Device
 from ..device.forking import is_forked
+from ..plan.record import record
 from .dispatch import BufferCopy, Dispatch, encode
 
 
@@ -39,7 +39,7 @@ class EncodedCommands:
             native.release_recorded(self._recorded)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Recording:
     """Copies, one compute pass, and copies, in this order.  ``dispatches`` must not be changed."""
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import Any
 
 from ..memory.storage import Storage, pinned
 from ..memory.tensor import Tensor
+from ..plan.record import record
 from .recording import Recording
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RepeatedRun:
     """Weak references to the tensors of a run, and the commands that it submitted.
 

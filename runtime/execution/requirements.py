@@ -5,20 +5,20 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from ..plan.device_profile import DeviceProfile
 from ..plan.dimension import DimExpr, evaluate
 from ..plan.dtypes import BY_NAME, padded_bytes
 from ..plan.errors import LimitError, UnsupportedError
 from ..plan.plan import Plan
+from ..plan.record import record
 from .dispatch import describe
 
 #: symbols of which every combination of bounds is tried; of more only the two with all low and all high
 _CORNERS = 6
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Requirement:
     """``amount`` of a limit, and what needs it."""
 

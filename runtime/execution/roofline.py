@@ -7,11 +7,11 @@ The two numbers are the device's *roofline* (Williams, Waterman, Patterson, 2009
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
 
 from ..device.device import Device
 from ..plan.caps import Caps, MemoryAccount
 from ..plan.plan import Binding, ComputePass, Kernel, KernelCall, Plan, Range
+from ..plan.record import record
 from .executor import Executor
 from .weight_pool import WeightPool
 
@@ -49,7 +49,7 @@ _MULTIPLY_ADD = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Roofline:
     """Peaks of a device.  ``method`` is how they were timed; see :class:`~.timing.Profile`."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
@@ -12,13 +12,14 @@ from ..device import native
 from ..device.device import Device
 from ..memory.buffers import COPY_DST, COPY_SRC, MAP_READ, QUERY_RESOLVE, mapped
 from ..plan.plan import KernelCall
+from ..plan.record import record
 from .dispatch import Dispatch, encode
 
 #: Queries in one query set; WebGPU allows 4096
 QUERIES = 4096
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CallTime:
     """Time of one call on the device."""
 
@@ -28,7 +29,7 @@ class CallTime:
     call: KernelCall  #: the plan's own object; calls with an empty grid do not run and have no time
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Profile:
     """Times of the calls of one run, in order.
 

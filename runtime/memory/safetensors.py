@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from ..plan.record import record
 
 #: element types of ours by the format's names
 DTYPE_NAMES = {
@@ -36,7 +37,7 @@ MAX_HEADER_BYTES = 100_000_000
 ALIGNMENT = 16
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SafetensorsEntry:
     """A tensor in a file: bytes ``begin`` to ``end`` of the file."""
 

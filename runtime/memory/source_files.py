@@ -10,16 +10,16 @@ import mmap
 import os
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..plan.errors import InternalError, ModelError
 from ..plan.plan import SourceRef
+from ..plan.record import record
 from .data_loader import DataLoader
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class FileState:
     """Metadata that distinguishes versions of a file without reading it."""
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
 
 from .errors import LimitError
+from .record import record
 
 DEFAULT_NODES = 1 << 16  #: nodes of a model: several times those of the largest that exporters write
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Caps:
     """Upper bounds for one session.  Exceeding one is a :class:`LimitError`, raised before anything is made.
 

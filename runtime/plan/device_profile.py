@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from typing import Any
+
+from .record import record
 
 #: WebGPU's default limits: what every browser and every adapter grants
 WEB_LIMITS: dict[str, int] = {
@@ -26,7 +28,7 @@ WEB_LIMITS: dict[str, int] = {
 KNOWN_FEATURES = ("shader-f16", "subgroup", "timestamp-query", "shader-int64")
 
 
-@dataclass(frozen=True)
+@record(slots=False)
 class DeviceProfile:
     """Features and limits that a plan is compiled for.
 

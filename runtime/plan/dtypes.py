@@ -18,15 +18,15 @@ Buffers are padded to a multiple of 16 bytes so that four-lane loads never cross
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from .errors import InputError, UnsupportedError
+from .record import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class DType:
     """An element type.
 

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from .record import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Origin:
     """Origin of an IR node: one node of the ONNX file.
 

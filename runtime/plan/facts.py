@@ -7,10 +7,11 @@ only shown to people is in :mod:`.notes`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 
 from .dimension import DimExpr
+from .record import record
 
 #: Where the configuration of a kernel may come from: the cost model, measurements that are part of the package, or
 #: measurements of this machine
@@ -34,7 +35,7 @@ class TensorKind(StrEnum):
     OUTPUT = "output"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class StoredLayout:
     """The order of the elements of a tensor in memory.
 
@@ -48,7 +49,7 @@ class StoredLayout:
     text: str  #: for people
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TensorFacts:
     """A tensor that a call of the run binds."""
 
@@ -62,7 +63,7 @@ class TensorFacts:
     steps: tuple[int, ...] = ()  #: iterations of the unrolled loops around the node
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CallFacts:
     """The tensors of one call, as positions in :attr:`PlanFacts.tensors`."""
 
@@ -82,7 +83,7 @@ class CallFacts:
         return [self.operands[-1], *self.also]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class DecisionFacts:
     """The choice of a configuration for one problem.  Times are nanoseconds, None where nothing was measured."""
 
@@ -98,7 +99,7 @@ class DecisionFacts:
         return self.source == ANALYTIC and self.candidates > 1
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PrecisionFacts:
     """Assumptions of half-precision storage, and precision constraints for the stages that read the outputs."""
 
@@ -108,7 +109,7 @@ class PrecisionFacts:
     overflowing: Mapping[str, tuple[bool, bool]] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PlanFacts:
     """All facts about a plan; empty for a plan that no compiler made."""
 

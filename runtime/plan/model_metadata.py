@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from .record import record
 
-@dataclass(frozen=True)
+
+@record(slots=False)
 class ModelMetadata:
     """The metadata of a model file, by onnxruntime's names."""
 

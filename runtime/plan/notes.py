@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from .record import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CallNotes:
     """The parts of a call's kernel: its family, and the ONNX nodes of each part as texts."""
 
@@ -16,7 +18,7 @@ class CallNotes:
     decision: str | None  #: the problem that its configuration was chosen for, None where there was no choice
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class MemoryNotes:
     """Bytes of memory; upper bounds where dimensions are declared dynamic."""
 
@@ -27,7 +29,7 @@ class MemoryNotes:
     in_place: int  #: number of calls that overwrite an operand
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class FusionRefusal:
     """The reason for which two neighbouring nodes do not share a kernel."""
 
@@ -36,7 +38,7 @@ class FusionRefusal:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Alternative:
     """A configuration that was offered for a problem, as text."""
 
@@ -45,7 +47,7 @@ class Alternative:
     chosen: bool
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class FullPrecisionValue:
     """A value that stays float32 where others are float16: its ONNX node and tensor, and why."""
 
@@ -54,7 +56,7 @@ class FullPrecisionValue:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PrecisionNotes:
     """Result of half-precision storage: the type, the number of values stored in it, and those that stay float32."""
 
@@ -64,7 +66,7 @@ class PrecisionNotes:
     full_precision: tuple[FullPrecisionValue, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PlanNotes:
     """All notes on a plan; empty for a plan that no compiler made."""
 

@@ -27,10 +27,11 @@ from .errors import printable_lines
 from .facts import PlanFacts, TensorKind
 from .format import FORMAT, check_format
 from .notes import PlanNotes
+from .record import record
 from .size_range import SizeRange
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Range:
     """Part of a buffer in bytes.  ``size`` is what the kernel may touch, padded as in ``dtypes.padded_bytes``."""
 
@@ -39,7 +40,7 @@ class Range:
     size: DimExpr
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Binding:
     """One entry of bind group 0.  ``access`` is ``read``, ``read_write`` or ``uniform``."""
 
@@ -48,7 +49,7 @@ class Binding:
     element: str  #: WGSL element type of the array, e.g. ``vec4<f32>``
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Kernel:
     """A compiled shader, whose entry point is ``main``.  ``key`` is the sha256 of all that determined its text."""
 
@@ -66,7 +67,7 @@ class Kernel:
         return self.key[:12]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class KernelCall:
     """A dispatch: one range per binding of the kernel, and the number of workgroups in each dimension."""
 
@@ -79,7 +80,7 @@ class KernelCall:
     bytes: DimExpr = 0  #: bytes read and written at least once
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SourceRef:
     """Bytes of an initializer: a range of a file (``path`` relative to the model unless empty), or inline data.
 
@@ -95,7 +96,7 @@ class SourceRef:
     data: bytes | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Weight:
     """A tensor of the weight pool.
 
@@ -111,7 +112,7 @@ class Weight:
     description: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Port:
     """A model input or output with its shape in this plan."""
 
@@ -123,7 +124,7 @@ class Port:
         return f"{self.name}:{self.dtype}[{shape_text(self.shape)}]"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Constant:
     """An output whose value is known at compile time: no kernel computes it."""
 
@@ -131,7 +132,7 @@ class Constant:
     source: SourceRef
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class OutputAlias:
     """An output that is the same tensor as an input, another output, or a weight: copied, not computed in a run."""
 
@@ -140,7 +141,7 @@ class OutputAlias:
     size: DimExpr
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ComputePass:
     """Calls that run on the device, in order, as one compute pass."""
 
@@ -149,7 +150,7 @@ class ComputePass:
     calls: tuple[KernelCall, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Symbol:
     """A declared dynamic dimension: its size is ``low``, ``low + step``, ... or ``high``."""
 

@@ -20,9 +20,9 @@ Source of the format: protobuf's encoding guide, and ``onnx.proto`` for the fiel
 from __future__ import annotations
 
 import mmap
-from dataclasses import dataclass
 
 from .errors import ModelError
+from .record import record
 
 #: smaller payloads stay in the copy; a message shorter than this cannot hold one and is copied without a look inside
 MINIMUM_PAYLOAD = 512
@@ -45,7 +45,7 @@ _DATA_TYPE = 2
 _FIXED_WIDTH_RUNS = {4: 1, 10: 11}
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class StrippedModel:
     """``message`` is a ModelProto without large payloads; ``ranges`` their (begin, end) in the file."""
 

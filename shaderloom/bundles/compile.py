@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ from ..runtime.execution.requirements import check_limits, requirements
 from ..runtime.plan.device_profile import WEB, WEB_LIMITS, DeviceProfile
 from ..runtime.plan.errors import InputError, NotKnownError, ShaderloomError, UnsupportedError
 from ..runtime.plan.plan import Plan
+from ..runtime.plan.record import record
 from ..version import __version__
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ TARGETS = ("web", "web-software", "native", "this-device")
 Shapes = Mapping[str, Sequence[int]]
 
 
-@dataclass(frozen=True)
+@record(slots=False)
 class _Variant:
     """A shape key with one set of concrete shapes that it covers."""
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
 from ..runtime.bundle.reader import Sample
 from ..runtime.plan.dtypes import EXTENSIONS, from_numpy
+from ..runtime.plan.record import record
 from .session import BundleSession
 
 
-@dataclass(frozen=True)
+@record(slots=False)
 class Comparison:
     """The comparison of one output of one sample.  ``reason`` describes the difference, None if there is none."""
 
@@ -24,8 +24,8 @@ class Comparison:
 
 def verify_samples(session: BundleSession) -> Iterator[Comparison]:
     """Run every sample and compare every output."""
-    for record in session.bundle.manifest.samples:
-        sample = session.bundle.sample(record)
+    for sample_record in session.bundle.manifest.samples:
+        sample = session.bundle.sample(sample_record)
         names = list(sample.outputs)
         for name, actual in zip(names, session.run(names, sample.inputs)):
             yield compare(sample, name, actual)

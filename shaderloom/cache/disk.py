@@ -15,11 +15,11 @@ import os
 import stat
 import tempfile
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..log import CACHE
+from ..runtime.plan.record import record
 from .entry import MAX_ENTRY, canonical, decode, encode
 from .files import others_have_access, read_regular
 from .secret import load_secret, secret_path
@@ -38,7 +38,7 @@ def key_of(kind: str, entries: Mapping[str, Any]) -> str:
     return hashlib.sha256(canonical({"kind": kind, "entries": entries}).encode()).hexdigest()
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CacheInfo:
     """State of a cache folder; sizes in bytes."""
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+
+from ..runtime.plan.record import record
 
 #: Least tolerances by element type: largest error over largest expected magnitude.  Integers must be equal
 TOLERANCES = {"float64": 1e-4, "float32": 1e-4, "float16": 4e-3, "bfloat16": 3e-2}
@@ -15,7 +16,7 @@ MASK = 1e30
 SPREAD_FACTOR = 4.0
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Element:
     """One differing element."""
 
@@ -24,7 +25,7 @@ class Element:
     expected: Any
 
 
-@dataclass(frozen=True)
+@record(slots=False)
 class Difference:
     """``error``: largest error over largest expected magnitude; infinite where a non-finite element differs."""
 
@@ -109,7 +110,7 @@ def _relative(got: np.ndarray, expected: np.ndarray) -> np.ndarray:
     return np.where(same, 0.0, np.where(finite & np.isfinite(left), errors, np.inf))
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class NotFinite:
     """Counts of NaN and of infinite elements."""
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from ..runtime.plan.record import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class GraphInstance:
     """An execution of a graph of the model.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -23,12 +23,13 @@ from ..compiler.ops.registry import Indices
 from ..compiler.symbolic import polynomial as ix
 from ..runtime.plan.dtypes import FLOAT32
 from ..runtime.plan.errors import ShaderloomError, UnsupportedError
+from ..runtime.plan.record import record
 from .graph_instance import MAIN_GRAPH, GraphInstance
 from .onnx_model import OnnxModel
 from .references import Reference
 
 
-@dataclass(frozen=True)
+@record(slots=False)
 class IndexFault:
     """Out-of-range indices in operand ``position`` of a node; ``instance`` is their first occurrence."""
 

@@ -6,7 +6,6 @@ Functions are inlined as in the compiler, so that positions of nodes and paths o
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -19,12 +18,13 @@ from ..compiler.frontend.topology import names_read
 from ..compiler.ir.dataflow import reachable
 from ..model.model_file import check_is_file
 from ..runtime.plan.errors import ModelError, Origin
+from ..runtime.plan.record import record
 from .graph_instance import GraphInstance
 
 Constant = onnx.TensorProto | onnx.SparseTensorProto
 
 
-@dataclass(frozen=True)
+@record(slots=False)
 class OnnxGraph:
     """The main graph, or one in an attribute of the node ``index`` of the graph ``outer``.
 

@@ -6,7 +6,6 @@ A tensor is comparable if a kernel writes it to memory and it is a tensor of the
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from ..plans.instrument import Observation, observe
 from ..runtime.execution.weight_pool import WeightPool
 from ..runtime.plan.facts import TensorFacts, TensorKind
 from ..runtime.plan.plan import KernelCall, Plan
+from ..runtime.plan.record import record
 from .comparison import Difference, NotFinite, not_finite
 from .expectations import Expectations
 from .graph_instance import MAIN_GRAPH, GraphInstance
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ..compiler.passes.lowering import Lowering
 
 
-@dataclass(frozen=True)
+@record(slots=False)
 class ComparedTensor:
     """One compared tensor.  ``call`` is None where no kernel of the run computes it."""
 
@@ -42,7 +42,7 @@ class ComparedTensor:
         return self.instance, self.tensor
 
 
-@dataclass(frozen=True)
+@record(slots=False)
 class NonFiniteResult:
     """A kernel that turns finite operands into non-finite results; ``expected``: the reference has them too."""
 

@@ -5,7 +5,7 @@ onnx's reference evaluator.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -15,9 +15,10 @@ from onnx.numpy_helper import to_array
 
 from ..api import providers
 from ..runtime.plan.errors import InputError, UnsupportedError
+from ..runtime.plan.record import record
 
 
-@dataclass(frozen=True)
+@record(slots=False)
 class SegmentSource:
     """Nodes in topological order, with all initializers and functions that they refer to."""
 

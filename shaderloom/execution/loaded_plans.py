@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass
 
 from ..model.compiled import CompiledPlan
 from ..model.feeds import ShapeKey
 from ..runtime.execution.executor import Executor
+from ..runtime.plan.record import record
 from .one_plan import SEEN_SHAPES, Shapes
 from .plan_bound import PlanBound, Reloads
 from .resources import DeviceResources, KeyStats
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class LoadedPlan:
     """A plan with its executor."""
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from ..notices import notify
 from ..runtime.plan.errors import InputError
+from ..runtime.plan.record import record
 
 #: Plans that a session keeps unless its caller says otherwise
 DEFAULT_PLANS = 64
@@ -18,7 +18,7 @@ PLAN_BYTES = 1 << 30
 RELOADS = 8
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PlanBound:
     """At most ``most`` plans; more than ``least`` only while all take at most ``bytes`` together."""
 

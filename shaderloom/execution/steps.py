@@ -18,6 +18,7 @@ from ..runtime.execution.executor import Executor
 from ..runtime.execution.timing import Profile
 from ..runtime.memory.tensor import Tensor
 from ..runtime.plan.plan import Plan, Symbol
+from ..runtime.plan.record import record
 from .values import Crossing, RuntimeValue
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ def read(env: Env, name: str, record: RunRecord) -> Any:
     return value.read()
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SizeInput:
     """An input that carries a symbol's size: an element of a value that is compiled in."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,12 +10,13 @@ from ..runtime.device.device import Device
 from ..runtime.memory.tensor import Tensor
 from ..runtime.plan.dtypes import DType, from_numpy
 from ..runtime.plan.errors import UnsupportedError
+from ..runtime.plan.record import record
 
 #: Arrays of at least this many bytes that several steps read are uploaded once
 _WORTH_KEEPING = 1024
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Crossing:
     """A value that one provider computed and another one read."""
 

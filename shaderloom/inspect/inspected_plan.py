@@ -9,7 +9,7 @@ import hashlib
 import importlib.metadata
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from ..runtime.bundle.files import is_bundle
 from ..runtime.plan.device_profile import DeviceProfile
 from ..runtime.plan.errors import InputError
 from ..runtime.plan.plan import Plan
+from ..runtime.plan.record import record
 from ..runtime.plan.size_range import SizeRange
 from ..version import __version__
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 Shapes = Mapping[str, tuple[int, ...]]
 
 
-@dataclass(frozen=True)
+@record(slots=False)
 class InspectedPlan:
     """A plan to inspect.  ``profile`` is its device profile; ``placements`` are the model's nodes (bundle: none)."""
 

@@ -16,6 +16,7 @@ from ..plans.describe import describe_groups, describe_plan
 from ..runtime.plan.device_profile import DeviceProfile
 from ..runtime.plan.errors import InputError
 from ..runtime.plan.plan import Plan
+from ..runtime.plan.record import record
 
 if TYPE_CHECKING:
     from ..compiler.compilation import PassReport
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from ..model.model import Model
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class GraphText:
     """A graph as text, and the pass that produced it."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +14,12 @@ from ..runtime.plan.codec import encode
 from ..runtime.plan.device_profile import DeviceProfile
 from ..runtime.plan.errors import UnsupportedError
 from ..runtime.plan.plan import Plan
+from ..runtime.plan.record import record
 from ..session.session import InferenceSession
 from .inspected_plan import InspectedPlan, model_facts
 
 
-@dataclass(frozen=True)
+@record(slots=False)
 class ProgramView:
     """The observations of one run on given inputs.  ``plans`` are those of its stages, in the order of last use."""
 

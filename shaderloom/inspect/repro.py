@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib import resources
 from typing import Any
 
@@ -27,13 +27,14 @@ from ..runtime.execution.weight_pool import WeightPool
 from ..runtime.plan.dimension import evaluate
 from ..runtime.plan.errors import InputError, LimitError
 from ..runtime.plan.plan import ComputePass, Plan, Port, uniform_values
+from ..runtime.plan.record import record
 from .report.annotate import annotated, comments, plain, tensor_text
 
 #: Largest size in bytes of a script's operands: it must fit into a bug report
 LARGEST = 64 << 20
 
 
-@dataclass(frozen=True)
+@record(slots=False)
 class CallSelection:
     """Selects a call.  Set at least one of ``kernel``, ``call`` and ``node``.
 
@@ -68,7 +69,7 @@ class CallSelection:
             return None
 
 
-@dataclass(frozen=True)
+@record(slots=False)
 class ReproScript:
     """A script and its origin: a call of a plan, which is one ``stage``, in ``steps`` of the enclosing loops.
 

@@ -28,6 +28,7 @@ from ..cache import FOLDER_VARIABLE
 from ..compiler.tuning.config_choice import EncodedCandidate
 from ..runtime.plan.errors import InputError
 from ..runtime.plan.json_reader import Reader
+from ..runtime.plan.record import record
 
 #: Environment variable with the user's database, or ``off`` for neither it nor the defaults
 VARIABLE = "SHADERLOOM_TUNING"
@@ -38,7 +39,7 @@ FORMAT, VERSION = "shaderloom-tuning", 1
 MOST_BYTES, MOST_PROBLEMS, MOST_DEVICES, LONGEST_TEXT, MOST_FIELDS = 32 << 20, 100_000, 1_000, 2_000, 64
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TuningEntry:
     """The measurement of a problem; ``choice`` may equal the cost model's choice.  ``compile_ns`` is that of
     ``choice``.
@@ -65,7 +66,7 @@ class TuningEntry:
         }
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RefusedCandidate:
     """A candidate that must not be tried again, and why."""
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from ..runtime.plan.plan import Plan
+from ..runtime.plan.record import record
 
 #: Called with the current stage, the amount done, and the total (0: unknown)
 Progress = Callable[[str, int, int], None]
@@ -15,7 +15,7 @@ def ignore_progress(what: str, done: int, total: int) -> None:
     """Ignore progress."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CompiledPlan:
     """A plan, its origin, and the milliseconds it took to obtain.
 

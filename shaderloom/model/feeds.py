@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, TypeGuard
 
 import numpy as np
@@ -13,6 +13,7 @@ from ..runtime.memory.tensor import Tensor
 from ..runtime.plan.declared_port import DeclaredPort
 from ..runtime.plan.dtypes import BY_NAME, EXTENSIONS, DType, to_border
 from ..runtime.plan.errors import InputError, UnsupportedError
+from ..runtime.plan.record import record
 from ..runtime.plan.size_range import SizeRange, read_ranges
 from .header import ModelHeader
 
@@ -22,7 +23,7 @@ Dynamic = Mapping[str, Sequence[int]]
 Ranges = Mapping[str, SizeRange]
 
 
-@dataclass(frozen=True)
+@record(slots=False)
 class ShapeKey:
     """The dimensions that select a plan: for each input numbers, or the name of a declared dynamic dimension."""
 

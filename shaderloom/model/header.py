@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,7 @@ from ..runtime.memory.source_files import FileState
 from ..runtime.plan.declared_port import DeclaredPort
 from ..runtime.plan.dtypes import BY_NAME
 from ..runtime.plan.model_metadata import ModelMetadata
+from ..runtime.plan.record import record
 
 if TYPE_CHECKING:
     from ..compiler.frontend.model import ImportedModel, ImportedPort
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 _ONNX_TYPE_NAMES = {"float32": "float", "float64": "double"}
 
 
-@dataclass(frozen=True)
+@record(slots=False)
 class NodeArg:
     """An input or output as onnxruntime describes it: ``type`` like ``tensor(float)``, dimensions as number, name or
     None.
@@ -40,7 +41,7 @@ def node_arg(port: DeclaredPort) -> NodeArg:
     return NodeArg(port.name, f"tensor({_ONNX_TYPE_NAMES.get(dtype, dtype)})", list(port.dims or ()))
 
 
-@dataclass(frozen=True)
+@record(slots=False)
 class ModelHeader:
     """Inputs that must be fed, those with a default, outputs, metadata, and the files that the model consists of."""
 

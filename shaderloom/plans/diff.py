@@ -9,8 +9,10 @@ from __future__ import annotations
 import difflib
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
+
+from ..runtime.plan.record import record
 
 Description = Mapping[str, Any]
 
@@ -22,7 +24,7 @@ KERNEL_FIELDS = ("template", "config", "workgroup", "workgroup_bytes", "bindings
 CALL_FIELDS = ("grid", "flops", "bytes", "ranges")
 
 
-@dataclass(frozen=True)
+@record(slots=False)
 class ChangedCall:
     """A call of the same ONNX nodes that differs between the plans; positions and kernels before and after."""
 
@@ -39,7 +41,7 @@ class ChangedCall:
         return self.kernel_before != self.kernel_after
 
 
-@dataclass(frozen=True)
+@record(slots=False)
 class PlanDifference:
     """``added`` and ``removed``: descriptions of calls with their positions; ``facts``: other differing fields."""
 

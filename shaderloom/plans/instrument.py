@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,6 +17,7 @@ from ..runtime.plan.dimension import evaluate
 from ..runtime.plan.dtypes import BY_NAME, interface_dtype
 from ..runtime.plan.facts import TensorFacts
 from ..runtime.plan.plan import Binding, ComputePass, Kernel, KernelCall, Plan, Port, Range
+from ..runtime.plan.record import record
 
 if TYPE_CHECKING:
     from ..runtime.device.device import Device
@@ -44,7 +45,7 @@ _COPY_KERNEL = Kernel(
 )
 
 
-@dataclass(frozen=True)
+@record(slots=False)
 class Observation:
     """The result of a call: ``array`` in logical order, and the facts of its tensor.
 

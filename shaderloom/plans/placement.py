@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..runtime.plan.errors import Origin
 from ..runtime.plan.facts import NodePlacement
+from ..runtime.plan.record import record
 
 if TYPE_CHECKING:
     from ..compiler.frontend.model import ImportedModel
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 Placed = Mapping[tuple[str, int], tuple[Origin, str, str, str]]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Placement:
     """The placement of one ONNX node.
 

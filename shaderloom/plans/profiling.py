@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,12 +15,13 @@ import numpy as np
 from ..runtime.execution.timing import Profile
 from ..runtime.plan.dimension import evaluate
 from ..runtime.plan.plan import Plan
+from ..runtime.plan.record import record
 
 if TYPE_CHECKING:
     from ..runtime.execution.roofline import Roofline
 
 
-@dataclass(frozen=True)
+@record(slots=False)
 class CallProfile:
     """One call of a plan with its time.  ``roofline`` is the share of the device's peak, 1 at best."""
 
@@ -62,7 +63,7 @@ class CallProfile:
         }
 
 
-@dataclass(frozen=True)
+@record(slots=False)
 class PlanProfile:
     """All executed calls, in order; ``method`` as in :class:`~.timing.Profile`."""
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import ClassVar
 from urllib.parse import unquote, urlsplit
 
 from ..runtime.plan.errors import InputError, ShaderloomError
+from ..runtime.plan.record import record
 
 HOST = "127.0.0.1"
 #: bytes written at once
@@ -27,7 +27,7 @@ _HEADERS = {
 }
 
 
-@dataclass(frozen=True)
+@record(slots=False)
 class Resource:
     """``read`` returns the bytes on request; an error of Shaderloom's is answered with status 500."""
 

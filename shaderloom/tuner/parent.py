@@ -21,6 +21,7 @@ from ..measurements.database import VARIABLE, Database, DeviceTable, RefusedCand
 from ..model.compiled import Progress
 from ..model.self_tuning import Tune
 from ..runtime.plan.errors import DeviceError, InputError, ShaderloomError
+from ..runtime.plan.record import record
 from .worker import MARK, TuningJob
 
 #: Default time budget of tuning in seconds
@@ -32,7 +33,7 @@ _PATIENCE = 120.0
 _MOST_RESTARTS = 20
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TunedProblem:
     """A measured problem: the number of its calls in a run, and the result."""
 

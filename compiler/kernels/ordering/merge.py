@@ -7,11 +7,11 @@ of the merge path), and reads its own: all places are independent, and each is w
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from ....runtime.plan.errors import UnsupportedError
+from ....runtime.plan.record import record
 from ...codegen.spec import Hook
 from ...codegen.types import WGSL_TYPES
 from ...ir.coordinates import Sizes
@@ -30,7 +30,7 @@ from ..rows.rows import rows_along
 from .rank import precedes
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class MergeConfig:
     """One thread a place, ``workgroup`` threads a group."""
 

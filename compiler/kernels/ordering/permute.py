@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from ....runtime.plan.record import record
 from ...codegen.spec import Hook
 from ...codegen.types import WGSL_TYPES
 from ...ir.coordinates import Sizes
@@ -20,7 +20,7 @@ from ..family import KernelFamily, register_family
 from ..geometry import linear_grid
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PermuteConfig:
     """One thread an element, ``workgroup`` threads a group."""
 

@@ -8,10 +8,10 @@ of their run of a long row.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from ....runtime.plan.record import record
 from ...codegen.spec import Hook
 from ...codegen.types import WGSL_TYPES
 from ...ir.coordinates import Sizes
@@ -29,7 +29,7 @@ from ..loop_trips import upper_bound
 from ..rows.rows import rows_along
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RankConfig:
     """One thread an element, ``workgroup`` threads a group."""
 

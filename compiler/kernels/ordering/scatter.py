@@ -7,10 +7,10 @@ two threads write one place, so the result is the same on every device, sums of 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from ....runtime.plan.record import record
 from ...codegen.spec import Hook
 from ...codegen.types import WGSL_TYPES
 from ...ir.coordinates import Sizes
@@ -30,7 +30,7 @@ from ..loop_trips import filter_by_trips, upper_bound
 _COMBINE = {"add": "add", "mul": "mul", "max": "max", "min": "min"}
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ScatterConfig:
     """One thread an element of the result, ``workgroup`` threads a group; ``unroll`` updates in a round."""
 

@@ -9,11 +9,11 @@ are too low.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from ....runtime.plan.errors import UnsupportedError
+from ....runtime.plan.record import record
 from ...codegen.spec import Hook
 from ...ir.coordinates import Sizes
 from ...ir.graph import Node, Value
@@ -26,7 +26,7 @@ from ..family import KernelFamily, Reuse, by_position, register_family
 from ..groups import Region
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SuppressConfig:
     """``block`` boxes, one a thread, are decided together; their bits fill whole words."""
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from ....runtime.plan.record import record
 from ...ir.coordinates import Sizes
 from ...ir.graph import Node, Shape, Value
 from ...ir.layout import Layout, channels_last
@@ -26,7 +26,7 @@ from . import depthwise
 from .product import Product, ProductFamily
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Term:
     """One term of a result: ``inner`` is the input channel within its group, ``source`` among all channels."""
 

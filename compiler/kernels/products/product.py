@@ -14,10 +14,11 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
+from ....runtime.plan.record import record
 from ...codegen.spec import Hook, Store
 from ...codegen.types import VECTOR_TYPES, WGSL_TYPES
 from ...ir.graph import Shape
@@ -36,7 +37,7 @@ from ..geometry import lanes_of, linear_grid, logical_coordinates
 from ..loop_trips import filter_by_trips, upper_bound
 
 
-@dataclass(frozen=True)
+@record(slots=False)
 class Product:
     """Sizes of a batched product, and how its indices map to the anchor's result and operands.
 

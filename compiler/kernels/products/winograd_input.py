@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from ....runtime.plan.record import record
 from ...codegen.spec import Hook
 from ...ir.coordinates import Sizes
 from ...ir.graph import Node, Shape, Value
@@ -23,7 +23,7 @@ from ..groups import Region
 from ..padded import read_padded
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class WinogradConfig:
     """``outputs`` results of a tile along each axis."""
 

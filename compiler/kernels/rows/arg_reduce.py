@@ -7,11 +7,11 @@ the first counts, or the last with ``select_last_index``; NaN is larger and smal
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from ....runtime.plan.errors import ShapeError
+from ....runtime.plan.record import record
 from ...codegen.spec import Hook
 from ...codegen.types import WGSL_TYPES
 from ...ir.coordinates import Sizes
@@ -29,7 +29,7 @@ from .reduce_config import share
 from .rows import rows_along
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ArgReduceConfig:
     """A workgroup covers ``rows`` rows with ``strips`` threads each."""
 

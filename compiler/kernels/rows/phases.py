@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from ....runtime.plan.dtypes import DType
+from ....runtime.plan.record import record
 from ...codegen.spec import Hook, Store
 from ...codegen.types import WGSL_TYPES
 from ...ops.checks import wrap
@@ -21,7 +21,7 @@ from .rows import RowTraversal
 _COMBINE = {"sum": "add", "prod": "mul", "max": "max", "min": "min", "max_number": "max_number"}
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ReusedShape:
     """A value in registers as a template sees it: its name and WGSL type, and the others that it is computed from."""
 
@@ -30,7 +30,7 @@ class ReusedShape:
     uses: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PhaseShape:
     """A phase as a template sees it: WGSL types of a partial result and of the register, and how to finish it."""
 

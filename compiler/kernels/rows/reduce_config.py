@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from ....runtime.plan.record import record
 from ...symbolic import polynomial as ix
 from ...symbolic.lanes import LANES
 from ...symbolic.polynomial import Dim
@@ -20,7 +19,7 @@ MOST_STEPS = 16
 _FEW_STEPS = 12
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ReduceConfig:
     """``rows`` x ``strips`` threads form a workgroup; ``block`` columns of a thread make a partial sum (0: all).
 

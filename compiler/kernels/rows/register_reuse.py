@@ -9,8 +9,9 @@ that cost more than arithmetic.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from ....runtime.plan.record import record
 from ...codegen.spec import Store
 from ...symbolic import expr as ex
 from ...symbolic import polynomial as ix
@@ -21,7 +22,7 @@ from ..results import Phase
 MOST_SCALARS = 128
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ReusedValue:
     """``value`` is computed in phase ``phase``, for every step of a thread, into registers ``name``."""
 
@@ -30,7 +31,7 @@ class ReusedValue:
     value: Expr
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RowProgram:
     """Phases and the store, in terms of the registers of the reused values."""
 

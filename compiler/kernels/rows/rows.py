@@ -7,9 +7,9 @@ so that neighbouring threads (or lanes) touch neighbouring elements.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from ....runtime.plan.errors import UnsupportedError
+from ....runtime.plan.record import record
 from ...codegen.spec import Hook
 from ...ir.coordinates import domain_variables
 from ...ir.graph import Value
@@ -74,7 +74,7 @@ def exit_to_domain(context: GroupContext, coordinates: Sequence[Dim]) -> tuple[D
     return tuple(found.get(f"a{axis}", 0) for axis in range(len(region.domain)))
 
 
-@dataclass(frozen=True)
+@record(slots=False)
 class Rows:
     """A domain split into rows and columns.
 
@@ -157,7 +157,7 @@ def rows_along(context: GroupContext, operand: Value, axis: int) -> Rows:
     return Rows.split(operand.shape, (axis,), memory_order([trial], operand.shape))
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RowTraversal:
     """The iteration of threads over the domain: its rows, and the lanes along rows and along columns."""
 

@@ -7,10 +7,10 @@ where it starts, and it walks its columns again and stores.  The order of operat
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from ....runtime.plan.record import record
 from ...codegen.spec import Hook
 from ...codegen.types import WGSL_TYPES
 from ...ir.coordinates import Sizes
@@ -30,7 +30,7 @@ _COMBINE = {"sum": "add", "prod": "mul"}
 _LONG = 256
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ScanConfig:
     """A workgroup covers ``rows`` rows with ``strips`` threads each; one of the two is 1."""
 

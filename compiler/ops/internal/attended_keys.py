@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from ....runtime.plan.dtypes import BOOL
+from ....runtime.plan.record import record
 from ...ir.graph import Node
 from ...symbolic import expr as ex
 from ...symbolic import polynomial as ix
@@ -14,7 +14,7 @@ from ...symbolic.polynomial import Dim
 from ..registry import Inferred, Read, register
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class AttendedKeysAttributes:
     """The result is [batch, 1, queries, keys].
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from ....runtime.plan.record import record
 from ...ir.graph import Node, Value
 from ...symbolic import expr as ex
 from ...symbolic import polynomial as ix
@@ -13,7 +13,7 @@ from ...symbolic.polynomial import Dim
 from ..registry import Builder, Inferred, Read, register
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class AppendAttributes:
     """``keys`` is the size of the result along axis 2.
 

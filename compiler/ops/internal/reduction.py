@@ -7,12 +7,12 @@ operation (0, 1, the lowest or the highest number of the type).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ....runtime.plan.dtypes import INT64, DType
+from ....runtime.plan.record import record
 from ...ir.graph import Node
 from ...symbolic import polynomial as ix
 from ...symbolic.polynomial import Undecidable
@@ -24,7 +24,7 @@ from ..registry import Inferred, register
 # -- the two kernel families -----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ReduceAttributes:
     """``kind`` is sum, prod, max, min or max_number; ``axes`` are sorted and count from the front.
 
@@ -99,7 +99,7 @@ register(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ArgReduceAttributes:
     """``kind`` is max or min; ``axis`` counts from the front."""
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from ....runtime.plan.record import record
 from ...ir.graph import Node
 from ...ir.layout import Layout
 from ..registry import Inferred, register
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RelayoutAttributes:
     """``layout`` of the result."""
 

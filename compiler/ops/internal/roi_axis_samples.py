@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from ....runtime.plan.dtypes import FLOAT32
+from ....runtime.plan.record import record
 from ...ir.graph import Node
 from ...symbolic import expr as ex
 from ...symbolic.expr import Expr
@@ -22,7 +22,7 @@ def _infer(node: Node) -> Inferred:
     return [(FLOAT32, (node.operand(0).shape[0], attributes.bins, size))]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Samples:
     """Sample ``i`` of a bin, below ``count``, is at ``first + (i + 1/2) * step``."""
 

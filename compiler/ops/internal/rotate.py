@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from ....runtime.plan.record import record
 from ...ir.graph import Node
 from ...symbolic import expr as ex
 from ...symbolic import polynomial as ix
@@ -14,7 +14,7 @@ from ..math.positions import run_time_index
 from ..registry import Inferred, Read, register
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RotateAttributes:
     """Pairs of the first ``2 * pairs`` elements are turned: neighbours if ``interleaved``, else those of two halves."""
 

@@ -6,8 +6,8 @@ The source position of an output coordinate along an axis is that of an :data:`~
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
+from ....runtime.plan.record import record
 from ...ir.graph import Node
 from ...symbolic import expr as ex
 from ...symbolic import polynomial as ix
@@ -18,7 +18,7 @@ from ..math.axis_maps import AxisMap, RationalMap, RealMap
 from ..registry import Inferred, Read, register
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SampleAttributes:
     """``sizes`` is the output shape.
 
@@ -83,7 +83,7 @@ register(
 # -- weighted sums ---------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Tap:
     """One element of the weighted sum along an axis."""
 

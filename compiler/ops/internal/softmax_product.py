@@ -11,11 +11,11 @@ its highest score and its sum of powers.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from ....runtime.plan.dtypes import BY_NAME, FLOAT32
+from ....runtime.plan.record import record
 from ...ir.graph import Node
 from ...symbolic import expr as ex
 from ...symbolic import polynomial as ix
@@ -30,7 +30,7 @@ from ..registry import Inferred, Read, register
 LOWEST = -3.4028234e38
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SoftmaxProductAttributes:
     """``zero_rows``: a row whose scores are all -infinity gives zeros; otherwise NaN, as 0 / 0."""
 
@@ -98,7 +98,7 @@ register(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class MergePartsAttributes:
     """``size`` elements of a value, as ``dtype``; without any of the ``keys`` the result is zero."""
 

@@ -6,11 +6,10 @@ positions, NaN counts as larger than any number.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from ....runtime.plan.dtypes import INT32
+from ....runtime.plan.record import record
 from ...ir.graph import Node, Value
 from ...symbolic import polynomial as ix
 from .. import checks
@@ -19,7 +18,7 @@ from ..registry import Builder, Inferred, register
 # -- merging ----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class MergeRunsAttributes:
     """``axis`` counts from the front.  Runs of ``run`` positions are sorted, those of twice as many will be.
 

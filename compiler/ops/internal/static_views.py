@@ -7,10 +7,10 @@ two equal views compare equal, and a shape over dynamic dimensions does not keep
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from ....runtime.plan.record import record
 from ...ir.graph import Node, Shape
 from ...symbolic import polynomial as ix
 from ...symbolic.expr import Expr
@@ -20,14 +20,14 @@ from ..math.regroup import broadcast_coordinates, reindex
 from ..registry import Inferred, Read, register
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ViewAttributes:
     """The shape of the result; the elements keep their row-major order."""
 
     shape: Shape
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class BroadcastAttributes:
     """The shape of the result, to which the operand broadcasts."""
 

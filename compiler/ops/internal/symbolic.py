@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from ....runtime.plan.dtypes import DType
+from ....runtime.plan.record import record
 from ...ir.graph import Node
 from ...symbolic import expr as ex
 from ...symbolic import polynomial as ix
@@ -19,7 +19,7 @@ from ..registry import Inferred, Read, register
 MAX_DIMENSIONS = 256
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class DimensionsAttributes:
     """``elements`` in row-major order of ``shape``; ``dtype`` is an integer type."""
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from ....runtime.plan import dtypes
+from ....runtime.plan.record import record
 from ...ir.graph import Node, Shape
 from ...symbolic import expr as ex
 from ...symbolic import polynomial as ix
@@ -15,7 +15,7 @@ from ..checks import wrap
 from ..registry import Inferred, Read, register
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class UnpackAttributes:
     """``to`` is the ONNX code of the result's element type."""
 

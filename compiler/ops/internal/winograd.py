@@ -6,17 +6,17 @@ The pass ``winograd`` creates them.  Tiles are numbered row-major over images, r
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
+from ....runtime.plan.record import record
 from ...ir.graph import Node
 from ..checks import FLOATS
 from ..math.winograd import Transform, tiles, transform
 from ..registry import Inferred, register
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class WinogradInputAttributes:
     """Tiles of ``outputs`` results along each axis cover ``spatial`` results; ``begins`` zeros precede the input."""
 
@@ -25,7 +25,7 @@ class WinogradInputAttributes:
     spatial: tuple[int, int]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class WinogradOutputAttributes:
     """``spatial`` results of each of ``images`` images."""
 

@@ -6,11 +6,11 @@ Tensors of heads are [batch, heads, sequence, size].  Scores are computed in f32
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from ....runtime.plan.dtypes import FLOAT32
+from ....runtime.plan.record import record
 from ...ir.graph import Value
 from ...symbolic import polynomial as ix
 from ...symbolic.polynomial import Dim
@@ -75,7 +75,7 @@ def rotate(
 # -- scores and softmax ----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@record(slots=False)
 class AttentionResult:
     """The result and its intermediate values: scores [batch, heads, queries, keys] after each step."""
 

@@ -9,16 +9,16 @@ large it is.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from fractions import Fraction
 
+from ....runtime.plan.record import record
 from ...symbolic import expr as ex
 from ...symbolic import polynomial as ix
 from ...symbolic.expr import Expr
 from ...symbolic.polynomial import Dim
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RationalMap:
     """The position ``(multiplier * c + offset) / divisor``, with a positive divisor."""
 
@@ -30,7 +30,7 @@ class RationalMap:
         return ix.add(ix.multiply(coordinate, self.multiplier), self.offset)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RealMap:
     """The position ``(high + low) * c + whole + offset``, 0 <= ``offset`` < 1.
 

@@ -13,9 +13,8 @@ decide.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ....runtime.plan.dtypes import DType
+from ....runtime.plan.record import record
 from ...symbolic import expr as ex
 from ...symbolic.expr import Expr
 
@@ -23,7 +22,7 @@ _INFINITY = 0x7F800000  #: of f32
 _NAN = 0x7FC00000
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Format:
     """A sign, an exponent, and ``fraction`` bits; the exponent ``bias`` encodes a factor of 1.
 

@@ -8,17 +8,17 @@ index known at compile time and out of range is an error; the kernels clamp indi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from ....runtime.plan.errors import ShapeError
+from ....runtime.plan.record import record
 from ...ir.graph import Node
 from ...symbolic import polynomial as ix
 from ..registry import Indices
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class WrongIndices:
     """``value`` at ``position`` is the first of ``count`` indices that are not from ``low`` to ``high``."""
 

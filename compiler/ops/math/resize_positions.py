@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
 
+from ....runtime.plan.record import record
 from ...symbolic import polynomial as ix
 from ...symbolic.polynomial import Dim
 from .. import checks
@@ -23,7 +23,7 @@ _TIE = 1e-6  #: a position this close to the middle between two elements is in t
 _NUMERATOR_LIMIT = 1 << 30  #: of positions: they are signed 32-bit integers, with room for sums
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ResizedAxis:
     """One resized axis: sizes before and after, output pixels per input pixel, and the region of interest."""
 

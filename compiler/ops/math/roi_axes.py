@@ -6,9 +6,9 @@ A region is x1, y1, x2, y2.  The relation of an element of an axis to the bins o
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from ....runtime.plan.dtypes import DType
+from ....runtime.plan.record import record
 from ...ir.graph import Node
 from ...symbolic import expr as ex
 from ...symbolic.expr import Expr
@@ -17,7 +17,7 @@ from ..registry import Inferred
 from .activation_functions import number
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RoiAxisAttributes:
     """The result is [regions, bins, size]: something of each bin of each region, and each element of an axis."""
 
@@ -27,7 +27,7 @@ class RoiAxisAttributes:
     scale: float
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RoiAxisSamplesAttributes(RoiAxisAttributes):
     """``kind``, for every element of the axis and every bin:
 

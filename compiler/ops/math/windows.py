@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from ....runtime.plan.errors import ShapeError
+from ....runtime.plan.record import record
 from ...ir.graph import Node, Value
 from ...symbolic import polynomial as ix
 from ...symbolic.polynomial import Dim
@@ -19,7 +20,7 @@ from .nodes import fields_of
 _ROWS = np.array([2], np.int64)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class WindowAttributes:
     """Explicit parameters: ``pads`` holds all begins, then all ends; one number for each spatial axis otherwise."""
 
@@ -29,7 +30,7 @@ class WindowAttributes:
     dilations: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SizedWindowAttributes(WindowAttributes):
     """Besides, the spatial sizes of the result, which the others leave ambiguous."""
 

@@ -11,10 +11,11 @@ near that of a direct sum: with 0, +-3/4, +-3/2 the largest error is twice the d
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from math import prod
+
+from ....runtime.plan.record import record
 
 TAPS = 3  #: of the filter along each axis
 #: results of a tile along an axis -> finite points; infinity is the last point
@@ -26,7 +27,7 @@ _POINTS: dict[int, tuple[Fraction, ...]] = {
 Matrix = tuple[tuple[float, ...], ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Transform:
     """The matrices of one tile size; every entry of ``data`` and ``result`` is exact in f32."""
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from ....runtime.plan.dtypes import INT32, DType
 from ....runtime.plan.errors import UnsupportedError
+from ....runtime.plan.record import record
 from ...ir.graph import Node, Value
 from ...symbolic import polynomial as ix
 from ...symbolic.polynomial import Dim
@@ -84,7 +84,7 @@ def _causal(builder: Builder, node: Node, queries: Dim, keys: Dim, past: Dim) ->
 # -- MultiHeadAttention ----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class MultiHeadAttentionAttributes:
     num_heads: int
     mask_filter_value: float = -10000.0
@@ -100,7 +100,7 @@ def _packed(node: Node) -> int:
     return 2 if key is not None and key.rank == 5 else 1
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _AttentionSizes:
     batch: Dim
     queries: Dim
@@ -239,7 +239,7 @@ register(
 # -- Attention -------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PackedAttentionAttributes:
     num_heads: int
     do_rotary: int = 0

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from ....runtime.plan.dtypes import BOOL
+from ....runtime.plan.record import record
 from ...ir.graph import Node, Shape, Value
 from ...symbolic import polynomial as ix
 from .. import checks
@@ -73,7 +73,7 @@ register(
 # -- BiasSoftmax -----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class BiasSoftmaxAttributes:
     """All axes from ``axis`` on are one.  ``is_inner_broadcast`` says on which side of it the bias lacks axes, as the
     shape of the bias does.
@@ -104,7 +104,7 @@ register(
 # -- BiasDropout -----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class BiasDropoutAttributes:
     seed: int | None = None
 

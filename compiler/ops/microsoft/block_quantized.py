@@ -7,11 +7,11 @@ holds the packed bytes.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from ....runtime.plan.dtypes import UINT8
+from ....runtime.plan.record import record
 from ...ir.graph import Node, Value
 from ...symbolic import expr as ex
 from ...symbolic import polynomial as ix
@@ -29,7 +29,7 @@ _UINT8 = frozenset({"uint8"})
 # -- packed numbers --------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class UnpackBitsAttributes:
     """The last axis holds ``size`` numbers of ``bits`` bits."""
 
@@ -83,7 +83,7 @@ def _ints(*values: int) -> np.ndarray:
 # -- MatMulNBits -----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class MatMulNBitsAttributes:
     """``accuracy_level`` and ``weight_prepacked`` are hints to other runtimes' kernels."""
 
@@ -179,7 +179,7 @@ register(
 # -- GatherBlockQuantized --------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class GatherBlockQuantizedAttributes:
     bits: int = 4
     block_size: int = 128

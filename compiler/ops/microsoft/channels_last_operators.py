@@ -6,11 +6,11 @@ onnxruntime's layout pass and its optimiser of diffusion models write them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from ....runtime.plan.dtypes import FLOAT32
+from ....runtime.plan.record import record
 from ...ir.graph import Node, Value
 from ...symbolic import polynomial as ix
 from .. import checks
@@ -138,7 +138,7 @@ register(
 # -- GroupNorm, SkipGroupNorm ----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class GroupNormAttributes:
     """``activation``: 0 for none, 1 for x sigmoid(x)."""
 

@@ -7,11 +7,11 @@ shares a scale, the largest magnitude of what it was made of.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from ....runtime.plan.dtypes import INT32
+from ....runtime.plan.record import record
 from ...ir.graph import Node, Value
 from ...symbolic import polynomial as ix
 from .. import checks
@@ -34,7 +34,7 @@ _TABLES: dict[int, tuple[float, ...]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class MatMulBnb4Attributes:
     """``transB`` 1: A [..., K] times the transpose of the weight [N, K]; 0: A [..., N] times the weight."""
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from ....runtime.plan.dtypes import FLOAT32, INT32
+from ....runtime.plan.record import record
 from ...ir.graph import Node, Value
 from ...symbolic import polynomial as ix
 from .. import checks
@@ -20,7 +20,7 @@ from ..registry import Builder, Indices, Inferred, register
 _INT32 = frozenset({"int32"})
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class EmbedLayerNormalizationAttributes:
     epsilon: float = 1e-12
     mask_index_type: int = 1
@@ -76,7 +76,7 @@ register(
 _QUANTISED = ((2, 8, 13), (3, 9, 14), (4, 10, 15), (5, 11, 16), (6, 12, 17))
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class QEmbedLayerNormalizationAttributes:
     epsilon: float = 1e-12
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from ....runtime.plan.errors import UnsupportedError
+from ....runtime.plan.record import record
 from ...ir.graph import Node, Value
 from ...symbolic import polynomial as ix
 from .. import checks
@@ -57,7 +57,7 @@ def _activated(builder: Builder, value: Value, name: str, parameters: Sequence[f
 # -- FusedConv -------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class FusedConvAttributes(ConvAttributes):
     activation: str = ""
     activation_params: tuple[float, ...] = ()
@@ -99,7 +99,7 @@ register(
 # -- FusedMatMul, FusedGemm ------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class FusedMatMulAttributes:
     alpha: float = 1.0
     transA: int = 0
@@ -157,7 +157,7 @@ register(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class FusedGemmAttributes(GemmAttributes):
     activation: str = ""
     activation_alpha: float = 0.0

@@ -7,12 +7,12 @@ of the past; without a past they are at the front, before the padding of a promp
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from ....runtime.plan.dtypes import INT32
 from ....runtime.plan.errors import UnsupportedError
+from ....runtime.plan.record import record
 from ...ir.graph import Node, Value
 from ...symbolic import polynomial as ix
 from ...symbolic.polynomial import Dim
@@ -27,7 +27,7 @@ from .attention import integer, scale_of
 _INT32 = frozenset({"int32"})
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class GroupQueryAttentionAttributes:
     """``k_quant_type`` and the like concern caches of integers, which are refused.
 
@@ -54,7 +54,7 @@ class GroupQueryAttentionAttributes:
 # -- the operator ----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _GroupedSizes:
     batch: Dim
     queries: Dim

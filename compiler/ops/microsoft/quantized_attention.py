@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from ....runtime.plan.dtypes import FLOAT32
+from ....runtime.plan.record import record
 from ...ir.graph import Node, Value
 from ...symbolic import polynomial as ix
 from .. import checks
@@ -17,7 +17,7 @@ from .scaled_products import scaled_product
 _FLOAT32 = frozenset({"float32"})
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class QAttentionAttributes:
     num_heads: int
     do_rotary: int = 0

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
+from ....runtime.plan.record import record
 from ...ir.graph import Node, Value
 from ...symbolic import polynomial as ix
 from .. import checks
@@ -66,7 +66,7 @@ for _op in ("Add", "Mul"):
     )
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class QLinearLeakyReluAttributes:
     alpha: float = 0.01
 
@@ -104,7 +104,7 @@ register(
 # -- pools -----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class GlobalPoolAttributes:
     channels_last: int = 0
 
@@ -134,7 +134,7 @@ register(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class QLinearReduceMeanAttributes:
     axes: tuple[int, ...]
     keepdims: int = 1
@@ -169,7 +169,7 @@ register(
 # -- QLinearConcat ---------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class QLinearConcatAttributes:
     axis: int
 

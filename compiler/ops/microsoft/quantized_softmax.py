@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from ....runtime.plan.record import record
 from ...ir.graph import Node, Value
 from .. import checks
 from ..math.softmax import softmax
@@ -16,7 +16,7 @@ _FLOAT32 = frozenset({"float32"})
 _TYPES = (BYTES, _FLOAT32, BYTES, _FLOAT32, BYTES)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class QLinearSoftmaxAttributes:
     """``opset`` is that of the Softmax it was: before 13 all axes from ``axis`` on are one."""
 

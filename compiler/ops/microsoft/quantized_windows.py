@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from ....runtime.plan.record import record
 from ...ir.graph import Node, Value
 from .. import checks
 from ..math.channels_last import channels_first, channels_first_node, channels_last, last_shape
@@ -21,7 +21,7 @@ _FLOAT32 = frozenset({"float32"})
 # -- QLinearConv -----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class QLinearConvAttributes(ConvAttributes):
     channels_last: int = 0
 
@@ -63,7 +63,7 @@ register(
 # -- QLinearAveragePool ----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class QLinearAveragePoolAttributes(AveragePoolAttributes):
     channels_last: int = 0
 

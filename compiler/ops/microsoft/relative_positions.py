@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from ....runtime.plan.record import record
 from ...ir.graph import Node, Value
 from ...symbolic import polynomial as ix
 from .. import checks
@@ -22,7 +22,7 @@ _INT64 = frozenset({"int64"})
 # -- RelativePositionBias --------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RelativePositionBiasAttributes:
     max_distance: int
     is_bidirectional: int = 0
@@ -95,7 +95,7 @@ register(
 # -- GatedRelativePositionBias ---------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class GatedRelativePositionBiasAttributes:
     num_heads: int
 

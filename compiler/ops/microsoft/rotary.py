@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from ....runtime.plan.record import record
 from ...ir.graph import Node, Value
 from ...symbolic import polynomial as ix
 from ...symbolic.polynomial import Dim
@@ -17,7 +17,7 @@ from ..math.nodes import in_type, view
 from ..registry import Builder, Indices, Inferred, register
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RotaryAttributes:
     """``is_packed_batching`` changes nothing while the input has its three axes; ``scale`` is read by no runtime."""
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from ....runtime.plan import dtypes
+from ....runtime.plan.record import record
 from ...ir.graph import Node, Value
 from ...symbolic import polynomial as ix
 from ...symbolic.expr import Expr
@@ -19,7 +19,7 @@ from ..onnx.normalization import deviations, inverse_deviation, scaled
 from ..registry import Builder, Infer, Inferred, register
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class QuickGeluAttributes:
     alpha: float = 1.702
 
@@ -57,7 +57,7 @@ for _name, _function in (("BiasGelu", gelu), ("FastGelu", gelu_tanh)):
     )
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SkipNormalizationAttributes:
     """Attributes of SkipLayerNormalization and SkipSimplifiedLayerNormalization."""
 

@@ -6,11 +6,12 @@ Each is an operator of the standard; ``CDist`` is a few of them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
 
+from ....runtime.plan.record import record
 from ...ir.graph import Node, Value
 from .. import checks
 from ..checks import FLOATS
@@ -82,7 +83,7 @@ register(
 # -- CDist -----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CDistAttributes:
     metric: str = "sqeuclidean"
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from ....runtime.plan.record import record
 from ...ir.graph import Node
 from ...symbolic import expr as ex
 from ...symbolic.expr import Expr
@@ -44,7 +44,7 @@ define("Mish", lambda node, args: mish(args[0]), infer=same_as_input(), types=(F
 # -- with attributes -------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class LeakyReluAttributes:
     alpha: float = 0.01
 
@@ -56,7 +56,7 @@ def _leaky_relu(node: Node, args: Sequence[Expr]) -> Expr:
 define("LeakyRelu", _leaky_relu, infer=same_as_input(), types=(FLOATS,), attributes=LeakyReluAttributes)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class AlphaAttributes:
     """``alpha`` with the default 1 of Elu, Celu, ThresholdedRelu and Swish."""
 
@@ -90,7 +90,7 @@ for _name, _element in (
     define(_name, _element, infer=same_as_input(), types=(FLOATS,), attributes=AlphaAttributes)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SeluAttributes:
     alpha: float = 1.67326319217681884765625
     gamma: float = 1.05070102214813232421875
@@ -105,7 +105,7 @@ def _selu(node: Node, args: Sequence[Expr]) -> Expr:
 define("Selu", _selu, infer=same_as_input(), types=(FLOATS,), attributes=SeluAttributes)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class HardSigmoidAttributes:
     alpha: float = 0.2
     beta: float = 0.5
@@ -119,7 +119,7 @@ def _hard_sigmoid(node: Node, args: Sequence[Expr]) -> Expr:
 define("HardSigmoid", _hard_sigmoid, infer=same_as_input(), types=(FLOATS,), attributes=HardSigmoidAttributes)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class GeluAttributes:
     approximate: str = "none"
 
@@ -138,7 +138,7 @@ define(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ShrinkAttributes:
     bias: float = 0.0
     lambd: float = 0.5

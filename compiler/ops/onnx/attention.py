@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from ....runtime.plan.dtypes import FLOAT32
+from ....runtime.plan.record import record
 from ...ir.graph import Node, Value
 from ...symbolic import polynomial as ix
 from ...symbolic.polynomial import Dim
@@ -21,7 +21,7 @@ from ..registry import Builder, Indices, Inferred, register
 # -- Attention -------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class AttentionAttributes:
     """``softmax_precision`` asks for a type that is at most as wide as the one used, f32."""
 
@@ -36,7 +36,7 @@ class AttentionAttributes:
     right_window_size: int = -1
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Shapes:
     batch: Dim
     heads: Dim
@@ -185,7 +185,7 @@ register(
 # -- RotaryEmbedding -------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RotaryEmbeddingAttributes:
     interleaved: int = 0
     num_heads: int = 0

@@ -8,13 +8,13 @@ number of the same value, moved.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from ....runtime.plan import dtypes
 from ....runtime.plan.dtypes import DType, compute_dtype
 from ....runtime.plan.errors import ShapeError, UnsupportedError
+from ....runtime.plan.record import record
 from ...ir.graph import Node
 from ...symbolic import expr as ex
 from ...symbolic.expr import Expr
@@ -23,7 +23,7 @@ from ..registry import Inferred, register
 from .cast import convert_expression
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class BitCastAttributes:
     to: int
 

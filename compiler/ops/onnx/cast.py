@@ -8,13 +8,13 @@ and 4 bits go through f32 (:mod:`.codes`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from ....runtime.plan import dtypes
 from ....runtime.plan.dtypes import DType, compute_dtype
 from ....runtime.plan.errors import UnsupportedError
+from ....runtime.plan.record import record
 from ...ir.graph import Node, Value
 from ...symbolic import expr as ex
 from ...symbolic import polynomial as ix
@@ -28,7 +28,7 @@ from ..registry import Builder, Inferred, register
 ROUND_MODES = ("up", "down", "nearest")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CastAttributes:
     to: int = 0
     saturate: int = 1  #: concerns 8-bit floats alone
@@ -36,7 +36,7 @@ class CastAttributes:
     rounds: int = 1  #: 0 in what operators are expanded to: a half that is not stored may stay more precise
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CastLikeAttributes:
     saturate: int = 1
     round_mode: str = "up"

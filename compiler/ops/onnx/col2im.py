@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from ....runtime.plan.record import record
 from ...ir.graph import Node, Value
 from ...symbolic import expr as ex
 from ...symbolic import polynomial as ix
@@ -19,7 +19,7 @@ from ..math.windows import per_axis, resolve_pads, window_count
 from ..registry import Builder, Inferred, Read, register
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ColumnTapsAttributes:
     """[N, C * taps, windows] -> [N, C, taps, image...]: what each tap of a window adds to each element of the image."""
 
@@ -72,7 +72,7 @@ register(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Col2ImAttributes:
     dilations: tuple[int, ...] | None = None
     pads: tuple[int, ...] | None = None

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from ....runtime.plan.dtypes import BOOL
+from ....runtime.plan.record import record
 from ...ir.graph import Node
 from ...symbolic import expr as ex
 from ...symbolic.expr import Expr
@@ -35,7 +35,7 @@ for _name, _op in (("BitwiseAnd", "and"), ("BitwiseOr", "or"), ("BitwiseXor", "x
     define(_name, binary_element(_op), infer=broadcast_inference(), types=(INTEGERS,))
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class BitShiftAttributes:
     direction: str = ""
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from ....runtime.plan.errors import ShapeError
+from ....runtime.plan.record import record
 from ...ir.graph import Node, Shape, Value
 from ...symbolic import polynomial as ix
 from ...symbolic.polynomial import Dim
@@ -17,12 +17,12 @@ from ..math.windows import SizedWindowAttributes, WindowAttributes, dilated, per
 from ..registry import Builder, Inferred, register
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ConvolutionAttributes(WindowAttributes):
     group: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ConvolutionTransposeAttributes(SizedWindowAttributes):
     group: int
 
@@ -74,7 +74,7 @@ register(
 # -- Conv ------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ConvAttributes:
     auto_pad: str = "NOTSET"
     dilations: tuple[int, ...] | None = None
@@ -169,7 +169,7 @@ register(
 # -- ConvTranspose ---------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ConvTransposeAttributes(ConvAttributes):
     output_padding: tuple[int, ...] | None = None
     output_shape: tuple[int, ...] | None = None

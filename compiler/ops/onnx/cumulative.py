@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from ....runtime.plan.dtypes import FLOAT32
+from ....runtime.plan.record import record
 from ...ir.graph import Node, Value
 from ...symbolic import polynomial as ix
 from .. import checks
@@ -18,7 +18,7 @@ _WIDE = frozenset({"float32", "int32", "uint32", "int64", "uint64"})
 _TYPES = _WIDE | {"float16", "bfloat16"}
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CumulateAttributes:
     """``kind`` is sum or prod; ``axis`` counts from the front; ``exclusive`` leaves out the element itself."""
 
@@ -58,7 +58,7 @@ register(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CumulativeAttributes:
     exclusive: int = 0
     reverse: int = 0

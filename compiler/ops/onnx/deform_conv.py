@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from ....runtime.plan.dtypes import FLOAT32
 from ....runtime.plan.errors import UnsupportedError
+from ....runtime.plan.record import record
 from ...ir.graph import Node, Value
 from ...symbolic import expr as ex
 from ...symbolic import polynomial as ix
@@ -22,7 +22,7 @@ from ..registry import Builder, Inferred, Read, register
 from .convolution import add_bias
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class DeformConvAttributes:
     dilations: tuple[int, ...] | None = None
     group: int = 1
@@ -32,7 +32,7 @@ class DeformConvAttributes:
     strides: tuple[int, ...] | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class DeformedAttributes:
     """[N, C, H, W] -> [N, C, taps, height, width]: the input under every tap of every window, moved by the offsets."""
 

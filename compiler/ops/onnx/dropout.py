@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from ....runtime.plan import dtypes
+from ....runtime.plan.record import record
 from ...ir.graph import Node, Value
 from ..checks import FLOATS, static_elements
 from ..math.nodes import in_type
 from ..registry import Builder, Inferred, RawNode, register
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class DropoutAttributes:
     """``mask_of_data``: the mask has the type of the data, as before version 10."""
 

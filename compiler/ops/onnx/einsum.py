@@ -8,9 +8,9 @@ and the rest have are batch axes of that product.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from ....runtime.plan.errors import ShapeError
+from ....runtime.plan.record import record
 from ...ir.graph import Node, Value
 from ...symbolic import polynomial as ix
 from ...symbolic.expr import Expr
@@ -23,12 +23,12 @@ from ..registry import Builder, Inferred, Read, register
 Labels = tuple[str, ...]  #: of axes; those of an ellipsis are ".0", ".1", ... counted from the last one
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class EinsumAttributes:
     equation: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Equation:
     """An equation whose ellipses are resolved; ``sizes`` of broadcast axes is the larger one."""
 
@@ -89,7 +89,7 @@ def _infer(node: Node) -> Inferred:
 # -- repeated labels -------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class DiagonalAttributes:
     """ResizedAxis ``i`` of the operand is read at the coordinate of axis ``axes[i]`` of the result."""
 
@@ -118,7 +118,7 @@ register(
 # -- contraction -----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@record(slots=False)
 class _Term:
     """A tensor whose axes have distinct labels."""
 

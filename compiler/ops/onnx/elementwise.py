@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from ....runtime.plan.dtypes import BOOL
+from ....runtime.plan.record import record
 from ...ir.graph import Node
 from ...symbolic import expr as ex
 from ...symbolic.expr import Expr
@@ -102,7 +102,7 @@ define("BitwiseNot", unary_element("bitnot"), infer=same_as_input(), types=(INTE
 define("IsNaN", lambda node, args: ex.unary("isnan", args[0]), infer=_boolean_inference, types=(FLOATS,))
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class IsInfAttributes:
     detect_negative: int = 1
     detect_positive: int = 1
@@ -142,7 +142,7 @@ for _name, _op in (("Add", "add"), ("Sub", "sub"), ("Mul", "mul")):
 define("Div", binary_element("div"), infer=broadcast_inference(), types=(NUMERIC,))
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ModAttributes:
     fmod: int = 0
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from ....runtime.plan import dtypes
 from ....runtime.plan.dtypes import FLOAT32
+from ....runtime.plan.record import record
 from ...ir.graph import Node, Value
 from ...symbolic import polynomial as ix
 from ...symbolic.expr import Expr
@@ -27,7 +27,7 @@ from ..registry import Builder, Inferred, RawNode, Read, register
 DIRECT = 256
 
 
-@dataclass(frozen=True)
+@record(slots=False)
 class Complex:
     """Real and imaginary parts, f32 tensors of one shape; None is zero."""
 
@@ -132,7 +132,7 @@ def _joined(builder: Builder, value: Complex) -> Value:
 # -- DFT -------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class DFTAttributes:
     inverse: int = 0
     onesided: int = 0
@@ -143,7 +143,7 @@ def _axis_input(raw: RawNode) -> None:
     checks.set_input(raw, 2, raw.add_constant(np.asarray(raw.attributes.pop("axis", 1), np.int64)))
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Transform:
     axis: int
     length: int  #: of the signal
@@ -211,7 +211,7 @@ register(
 # -- STFT ------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class FramesAttributes:
     """[batch, samples] -> [batch, ``count``, ``length``]: frame ``i`` starts at sample ``i * step``."""
 
@@ -239,7 +239,7 @@ register(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class STFTAttributes:
     onesided: int = 1
 
@@ -293,7 +293,7 @@ register(
 # -- MelWeightMatrix -------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class MelWeightMatrixAttributes:
     output_datatype: int = 1
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ....runtime.plan import dtypes
 from ....runtime.plan.dtypes import DType
+from ....runtime.plan.record import record
 from ...ir.graph import Node
 from ...symbolic import expr as ex
 from ...symbolic import polynomial as ix
@@ -22,7 +22,7 @@ from ..registry import Inferred, Read, register
 # -- ConstantOfShape -------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Fill:
     """The one element of a constant tensor."""
 
@@ -30,7 +30,7 @@ class Fill:
     dtype: DType
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ConstantOfShapeAttributes:
     """``value`` may be given as an array of one element, or as a source of one; it is kept as a :class:`Fill`."""
 
@@ -84,7 +84,7 @@ register(
 # -- Range -----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RangeAttributes:
     stash_type: int = 1  #: type of intermediate results for 16-bit floats; they are computed in 32 bits anyway
 
@@ -154,7 +154,7 @@ register(
 # -- EyeLike ---------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class EyeLikeAttributes:
     dtype: int | None = None
     k: int = 0

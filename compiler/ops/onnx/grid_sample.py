@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from ....runtime.plan.record import record
 from ...ir.graph import Node
 from ...symbolic import expr as ex
 from ...symbolic import polynomial as ix
@@ -22,7 +22,7 @@ MODES = ("linear", "nearest", "cubic")
 PADDINGS = ("zeros", "border", "reflection")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class GridSampleAttributes:
     align_corners: int = 0
     mode: str = "linear"
@@ -47,7 +47,7 @@ def _infer(node: Node) -> Inferred:
     return [(value.dtype, (*value.shape[:2], *grid.shape[1:-1]))]
 
 
-@dataclass(frozen=True)
+@record(slots=False)
 class _Axis:
     """One spatial axis: positions count from 0 to ``size - 1``."""
 

@@ -7,10 +7,10 @@ no kernel can report; it is clamped, so that no kernel reads outside of its oper
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from ....runtime.plan.record import record
 from ...ir.graph import Node, Value
 from ...symbolic import expr as ex
 from ...symbolic import polynomial as ix
@@ -44,7 +44,7 @@ def _check_indices(node: Node) -> Value:
 # -- Gather ----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class GatherAttributes:
     axis: int = 0
 
@@ -132,7 +132,7 @@ register(
 # -- GatherND --------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class GatherNDAttributes:
     batch_dims: int = 0
 
@@ -181,7 +181,7 @@ register(
 # -- OneHot ----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class OneHotAttributes:
     axis: int = -1
 
@@ -234,7 +234,7 @@ register(
 # -- Trilu -----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TriluAttributes:
     upper: int = 1
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from ....runtime.plan.dtypes import FLOAT32
+from ....runtime.plan.record import record
 from ...ir.graph import Node, Value
 from ...symbolic import polynomial as ix
 from .. import checks
@@ -70,7 +70,7 @@ register(
 # -- Gemm ------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class GemmAttributes:
     alpha: float = 1.0
     beta: float = 1.0

@@ -8,13 +8,13 @@ search in running counts, each on its own, so the result is the same on every de
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ....runtime.plan.dtypes import BOOL, INT32, INT64
 from ....runtime.plan.errors import NotKnownError
+from ....runtime.plan.record import record
 from ...ir.graph import Node, Value
 from ...symbolic import polynomial as ix
 from .. import checks
@@ -129,7 +129,7 @@ register(
 # -- Compress -------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CompressAttributes:
     axis: int | None = None
 

@@ -6,13 +6,13 @@ Statistics of half-precision inputs are computed in f32 where the operator's ``s
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from ....runtime.plan import dtypes
 from ....runtime.plan.dtypes import FLOAT32, DType
 from ....runtime.plan.errors import UnsupportedError
+from ....runtime.plan.record import record
 from ...ir.graph import Node, Value
 from ...symbolic import polynomial as ix
 from ...symbolic.polynomial import Dim
@@ -77,7 +77,7 @@ def channel_axis(node: Node) -> Dim:
 # -- BatchNormalization ----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class BatchNormalizationAttributes:
     epsilon: float = 1e-5
     momentum: float = 0.9
@@ -166,7 +166,7 @@ register(
 # -- LayerNormalization, RMSNormalization ----------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class LayerNormalizationAttributes:
     axis: int = -1
     epsilon: float = 1e-5
@@ -251,7 +251,7 @@ register(
 # -- InstanceNormalization, GroupNormalization -----------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class InstanceNormalizationAttributes:
     epsilon: float = 1e-5
 
@@ -281,7 +281,7 @@ register(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class GroupNormalizationAttributes:
     """``per_group``: scale and bias have one number for each group (version 18), not for each channel."""
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from ....runtime.plan.dtypes import FLOAT32
+from ....runtime.plan.record import record
 from ...ir.graph import Node, Value
 from .. import checks
 from ..checks import FLOATS, same_as_input
@@ -17,7 +17,7 @@ from ..registry import Builder, Inferred, register
 from .normalization import channel_axis, deviations
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class LpNormalizationAttributes:
     axis: int = -1
     p: int = 2
@@ -48,7 +48,7 @@ register(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class MeanVarianceAttributes:
     axes: tuple[int, ...] = (0, 2, 3)
 
@@ -77,7 +77,7 @@ register(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class LrnAttributes:
     alpha: float = 1e-4
     beta: float = 0.75

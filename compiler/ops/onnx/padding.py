@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from ....runtime.plan.record import record
 from ...ir.graph import Node, Value
 from ...symbolic import expr as ex
 from ...symbolic import polynomial as ix
@@ -18,12 +18,12 @@ from ..registry import Builder, Inferred, RawNode, Read, register
 MODES = ("constant", "reflect", "edge", "wrap")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PadAttributes:
     mode: str = "constant"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class AxisPad:
     """The padding of one axis.
 
@@ -153,7 +153,7 @@ register(
 # -- CenterCropPad ---------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CenterCropPadAttributes:
     axes: tuple[int, ...] | None = None
 

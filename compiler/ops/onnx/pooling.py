@@ -9,12 +9,12 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from ....runtime.plan.dtypes import INT64, DType
 from ....runtime.plan.errors import UnsupportedError
+from ....runtime.plan.record import record
 from ...ir.graph import Node, Value
 from ...symbolic import expr as ex
 from ...symbolic import polynomial as ix
@@ -29,7 +29,7 @@ from ..registry import Builder, Infer, Inferred, Read, register
 _POOLED = FLOATS | {"int8", "uint8"}
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PoolAttributes(SizedWindowAttributes):
     """``kind`` is max, average or lp; ``p`` is the exponent of lp.
 
@@ -58,7 +58,7 @@ register(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class MaxPoolAttributes:
     auto_pad: str = "NOTSET"
     ceil_mode: int = 0
@@ -69,7 +69,7 @@ class MaxPoolAttributes:
     strides: tuple[int, ...] | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class AveragePoolAttributes:
     auto_pad: str = "NOTSET"
     ceil_mode: int = 0
@@ -80,7 +80,7 @@ class AveragePoolAttributes:
     strides: tuple[int, ...] | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class LpPoolAttributes:
     auto_pad: str = "NOTSET"
     ceil_mode: int = 0
@@ -136,7 +136,7 @@ def _infer_max_pool(node: Node) -> Inferred:
     return [(dtype, shape), (INT64, shape)]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class MaxPoolIndicesAttributes(SizedWindowAttributes):
     """With ``column_major`` the spatial axes count in reverse order."""
 

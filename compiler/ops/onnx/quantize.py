@@ -7,13 +7,13 @@ number, one for each index of an axis, or one for each block of ``block_size`` n
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from ....runtime.plan import dtypes
 from ....runtime.plan.dtypes import FLOAT32, INT32, UINT8, DType
 from ....runtime.plan.errors import UnsupportedError
+from ....runtime.plan.record import record
 from ...ir.graph import Node, Shape, Value
 from ...symbolic import expr as ex
 from ...symbolic import polynomial as ix
@@ -35,7 +35,7 @@ SCALES = FLOATS | {"float8e8m0"}
 # -- the two conversions ---------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ConversionAttributes:
     """``to`` is the ONNX code of the result's element type.
 
@@ -140,7 +140,7 @@ def dequantize(
 # -- blocks ----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RepeatBlocksAttributes:
     """Element ``i`` of the result's ``axis``, which has ``size`` elements, is element ``i // block`` of the
     operand's."""
@@ -207,7 +207,7 @@ def along(builder: Builder, value: Value, parameter: Value | None, axis: int, bl
 # -- QuantizeLinear, DequantizeLinear --------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class QuantizeLinearAttributes:
     """``saturate`` concerns 8-bit floats alone; ``precision`` is the type of the division, by default the scale's."""
 
@@ -273,7 +273,7 @@ register(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class DequantizeLinearAttributes:
     axis: int = 1
     block_size: int = 0

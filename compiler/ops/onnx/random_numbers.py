@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from ....runtime.plan import dtypes
 from ....runtime.plan.dtypes import FLOAT32, DType
 from ....runtime.plan.errors import UnsupportedError
+from ....runtime.plan.record import record
 from ...ir.graph import Node, Shape, Value
 from ...symbolic import expr as ex
 from ...symbolic import polynomial as ix
@@ -33,7 +33,7 @@ _STEP = 0x9E3779B9  #: 2^32 over the golden ratio: keeps streams apart
 # -- the generator ---------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RandomAttributes:
     """``kind`` is uniform, in [0, 1), or normal, of mean 0 and deviation 1; ``seed`` has 32 bits."""
 
@@ -104,7 +104,7 @@ def random(builder: Builder, node: Node, kind: str, shape: Shape) -> Value:
 # -- the operators ---------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class NormalAttributes:
     """``shape`` is given for RandomNormal, not for RandomNormalLike; ``dtype`` 0 is that of the input, or f32."""
 
@@ -115,7 +115,7 @@ class NormalAttributes:
     shape: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class UniformAttributes:
     """Numbers are from ``low`` to ``high``; ``shape`` and ``dtype`` are like those of :class:`NormalAttributes`."""
 
@@ -158,7 +158,7 @@ for _name in ("RandomUniform", "RandomUniformLike"):
     register(name=_name, infer=lambda node: [_result(node)], attributes=UniformAttributes, expand=_expand_uniform)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class BernoulliAttributes:
     dtype: int = 0
     seed: float | None = None
@@ -185,7 +185,7 @@ register(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class MultinomialAttributes:
     dtype: int = 6
     sample_size: int = 1

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from ....runtime.plan.record import record
 from ...ir.graph import Node
 from ...symbolic import expr as ex
 from ...symbolic import polynomial as ix
@@ -16,7 +16,7 @@ from ..registry import Inferred, Read, register
 # -- blocks of pixels as channels ------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class BlockAttributes:
     """``mode`` orders the channels of the deep tensor: DCR (block row, block column, channel), CRD (channel first)."""
 
@@ -120,7 +120,7 @@ register(
 # -- ReverseSequence -------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ReverseSequenceAttributes:
     batch_axis: int = 1
     time_axis: int = 0

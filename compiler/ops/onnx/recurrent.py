@@ -8,12 +8,12 @@ Everything is computed in f32.  Gates are in ONNX's order: input, output, forget
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from ....runtime.plan.dtypes import FLOAT32
 from ....runtime.plan.errors import UnsupportedError
+from ....runtime.plan.record import record
 from ...ir.graph import Node, Shape, Value
 from ...symbolic import expr as ex
 from ...symbolic import polynomial as ix
@@ -35,7 +35,7 @@ Function = tuple[str, float, float]  #: name in lower case, alpha, beta
 # -- the kernel's operator -------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RecurrentAttributes:
     """``activations`` are the functions f, g, h of each direction in turn.
 
@@ -133,7 +133,7 @@ def _rounded(state: np.ndarray) -> np.ndarray:
 # -- the operators ---------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RecurrentLayerAttributes:
     activation_alpha: tuple[float, ...] | None = None
     activation_beta: tuple[float, ...] | None = None
@@ -144,17 +144,17 @@ class RecurrentLayerAttributes:
     layout: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class GRUAttributes(RecurrentLayerAttributes):
     linear_before_reset: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class LSTMAttributes(RecurrentLayerAttributes):
     input_forget: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Layer:
     """Sizes of a layer, checked against its operands."""
 

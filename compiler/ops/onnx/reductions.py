@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from ....runtime.plan import dtypes
 from ....runtime.plan.dtypes import INT32, INT64
+from ....runtime.plan.record import record
 from ...ir.graph import Node, Value
 from ...symbolic.polynomial import Undecidable
 from .. import checks
@@ -20,7 +20,7 @@ from ..registry import Builder, Inferred, register
 # -- ONNX reductions -------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ReduceOperatorAttributes:
     keepdims: int = 1
     noop_with_empty_axes: int = 0
@@ -163,7 +163,7 @@ for _name, _decompose, _kind, _types, _last in _OPERATORS:
 # -- positions of extrema --------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ArgOperatorAttributes:
     axis: int = 0
     keepdims: int = 1
@@ -219,7 +219,7 @@ _register_arg("ArgMin", "min")
 # -- global pools ----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class GlobalLpPoolAttributes:
     p: int = 2
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
 
 from ....runtime.plan.errors import ShapeError, UnsupportedError
+from ....runtime.plan.record import record
 from ...ir.graph import Node, Shape, Value
 from ...symbolic import polynomial as ix
 from ...symbolic.polynomial import Dim
@@ -48,7 +48,7 @@ NEAREST_MODES = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil", "le
 _LARGEST_RANGE = 1 << 20  #: of a symbolic size whose scaled value is checked for all values
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ResizeAttributes:
     antialias: int = 0
     axes: tuple[int, ...] | None = None
@@ -280,7 +280,7 @@ register(
 # -- Upsample --------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class UpsampleAttributes:
     mode: str = "nearest"
 

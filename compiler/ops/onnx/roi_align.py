@@ -6,9 +6,9 @@ With ``sampling_ratio`` 0 a bin has a sample for each pixel that it is high and 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from ....runtime.plan.dtypes import FLOAT32
+from ....runtime.plan.record import record
 from ...ir.graph import Node, Value
 from ...symbolic import expr as ex
 from ...symbolic import polynomial as ix
@@ -25,7 +25,7 @@ from ..math.roi_samples import adaptive_largest, adaptive_mean
 from ..registry import Builder, Indices, Inferred, RawNode, Read, register
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RoiAlignAttributes:
     coordinate_transformation_mode: str = "half_pixel"
     mode: str = "avg"
@@ -40,7 +40,7 @@ def _older_mode(raw: RawNode) -> None:
     raw.attributes.setdefault("coordinate_transformation_mode", "output_half_pixel")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RoiSamplesAttributes:
     """The result is [regions, channels, height, width, ratio * ratio]: the samples of every bin."""
 

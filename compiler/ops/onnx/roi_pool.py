@@ -7,11 +7,11 @@ find it, over the columns and over the rows, with the elements outside of the bi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from ....runtime.plan.dtypes import BOOL
+from ....runtime.plan.record import record
 from ...ir.graph import Node, Value
 from ...symbolic import expr as ex
 from ...symbolic.expr import Expr
@@ -25,7 +25,7 @@ from ..math.roi_axes import RoiAxisAttributes, ends, infer_axis
 from ..registry import Builder, Inferred, Read, register
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class MaxRoiPoolAttributes:
     pooled_shape: tuple[int, ...]
     spatial_scale: float = 1.0

@@ -7,11 +7,11 @@ of range is an error of the model that no kernel can report; it is clamped, as e
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from ....runtime.plan.dtypes import FLOAT32, INT32, DType
+from ....runtime.plan.record import record
 from ...ir.graph import Node, Value
 from ...symbolic import polynomial as ix
 from ...symbolic.polynomial import Dim
@@ -23,7 +23,7 @@ _WIDE = frozenset({"float32", "int32", "uint32", "int64", "uint64"})
 _REDUCTIONS = ("none", "add", "mul", "max", "min")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ScatterKernelAttributes:
     """``axis``: indices address that axis (ScatterElements); None: tuples address the leading axes (ScatterND)."""
 
@@ -100,7 +100,7 @@ def _check_reduction(node: Node) -> str:
 # -- ScatterElements -------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ScatterElementsAttributes:
     axis: int = 0
     reduction: str = "none"
@@ -139,7 +139,7 @@ register(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ScatterAttributes:
     axis: int = 0
 
@@ -167,7 +167,7 @@ register(
 # -- ScatterND -------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ScatterNDAttributes:
     reduction: str = "none"
 

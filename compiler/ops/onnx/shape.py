@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from ....runtime.plan import dtypes
+from ....runtime.plan.record import record
 from ...ir.graph import Node, Shape
 from ...symbolic import expr as ex
 from ...symbolic import polynomial as ix
@@ -25,7 +25,7 @@ def dims_array(shape: Sequence[Dim]) -> np.ndarray:
     return array
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ShapeAttributes:
     start: int = 0
     end: int | None = None

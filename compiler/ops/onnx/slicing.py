@@ -7,11 +7,11 @@ one size for each axis.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from ....runtime.plan.errors import ShapeError
+from ....runtime.plan.record import record
 from ...ir.graph import Node, Shape, Value
 from ...symbolic import expr as ex
 from ...symbolic import polynomial as ix
@@ -23,7 +23,7 @@ from ..registry import Builder, Inferred, RawNode, Read, register
 # -- slices ----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class StridedSliceAttributes:
     """Output coordinate ``c`` of an axis reads input coordinate ``start + c * step``; all of them are in range."""
 
@@ -142,7 +142,7 @@ register(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SplitAttributes:
     axis: int = 0
     num_outputs: int | None = None
@@ -222,7 +222,7 @@ register(
 # -- concatenation and repetition ------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ConcatAttributes:
     axis: int = 0
 

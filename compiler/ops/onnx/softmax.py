@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from ....runtime.plan.record import record
 from ...ir.graph import Node, Value
 from .. import checks
 from ..checks import FLOATS, same_as_input
@@ -15,7 +15,7 @@ from ..math.softmax import shifted, softmax
 from ..registry import Builder, Inferred, RawNode, register
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SoftmaxAttributes:
     """``flatten`` keeps the meaning before version 13: all axes from ``axis`` on are one."""
 

@@ -12,12 +12,12 @@ intersection over union with one that was chosen before is *larger* than the thr
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from ....runtime.plan.dtypes import INT32, INT64
 from ....runtime.plan.errors import NotKnownError, UnsupportedError
+from ....runtime.plan.record import record
 from ...ir.graph import Node, Value
 from ...symbolic import polynomial as ix
 from ...target import PORTABLE_LOOP_TRIPS
@@ -38,7 +38,7 @@ _FLOAT32 = frozenset({"float32"})
 # -- the choice -------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ChooseBoxesAttributes:
     """Of boxes in order of scores, ``block`` at a time, blocks from ``first`` to ``stop`` are decided.
 
@@ -98,7 +98,7 @@ register(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SuppressionAttributes:
     """``center_point_box``: boxes are [x, y, width, height] of their middle instead of two opposite corners."""
 

@@ -7,20 +7,20 @@ with every n-gram of the pool of that length, and the matches are summed.  Strin
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 
 from ....runtime.plan.dtypes import FLOAT32
 from ....runtime.plan.errors import UnsupportedError
+from ....runtime.plan.record import record
 from ...ir.graph import Node, Value
 from ...symbolic.polynomial import Dim
 from .. import checks
 from ..registry import Builder, Inferred, register
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TfIdfVectorizerAttributes:
     max_gram_length: int
     max_skip_count: int

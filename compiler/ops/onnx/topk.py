@@ -8,11 +8,11 @@ candidates for the best of all, in an order that keeps ties as they were; else s
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from ....runtime.plan.dtypes import INT32, INT64
+from ....runtime.plan.record import record
 from ...ir.graph import Node, Shape, Value
 from ...symbolic import polynomial as ix
 from ...symbolic.polynomial import Dim
@@ -25,7 +25,7 @@ RUN = 512
 GAIN = 2
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TopIndicesAttributes:
     """``axis`` counts from the front; ``k`` is at most the size of that axis.
 
@@ -77,7 +77,7 @@ register(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TopKAttributes:
     """``sorted`` may ask for any order; sorted order is one."""
 

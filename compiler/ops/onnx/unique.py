@@ -9,13 +9,13 @@ element, slices with a NaN are all different (numpy's rules, which are those of 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ....runtime.plan.dtypes import BOOL, INT32, INT64, UINT8
 from ....runtime.plan.errors import NotKnownError
+from ....runtime.plan.record import record
 from ...ir.graph import Node, Value
 from ...symbolic import polynomial as ix
 from ...symbolic.polynomial import Dim
@@ -29,7 +29,7 @@ from .topk import top_indices
 _FLAT = np.array([-1])
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class UniqueSlicesAttributes:
     """``axis`` None: the elements of the flattened tensor."""
 
@@ -113,7 +113,7 @@ register(
 # -- the results, once their number is known --------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class UniqueAttributes:
     """With ``sorted`` 0 the results are in the order of their first occurrence."""
 

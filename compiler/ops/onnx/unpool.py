@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from ....runtime.plan.record import record
 from ...ir.graph import Node, Value
 from ...symbolic import polynomial as ix
 from ...symbolic.polynomial import Dim
@@ -18,7 +18,7 @@ from ..registry import Builder, Indices, Inferred, register
 from .scatter import scatter
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class MaxUnpoolAttributes:
     kernel_shape: tuple[int, ...]
     pads: tuple[int, ...] | None = None

@@ -7,12 +7,12 @@ Every operator here is a ``gather`` of exactly one element.  Those that use each
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ....runtime.plan.errors import ShapeError
+from ....runtime.plan.record import record
 from ...ir.graph import Node, Shape
 from ...symbolic import polynomial as ix
 from ...symbolic.expr import Expr
@@ -62,7 +62,7 @@ def reshaped_dims(node: Node, shape: Shape, wanted: Sequence[Dim], allow_zero: b
     return tuple(dims)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ReshapeAttributes:
     allowzero: int = 0
 
@@ -89,7 +89,7 @@ register(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class FlattenAttributes:
     axis: int = 1
 
@@ -164,7 +164,7 @@ register(
 # -- transposition ---------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TransposeAttributes:
     perm: tuple[int, ...] | None = None
 

@@ -24,6 +24,7 @@ from ...compiler.symbolic import polynomial as ix
 from ...compiler.symbolic.dimensions import dimension
 from ...runtime.plan.dtypes import UINT8
 from ...runtime.plan.plan import Symbol
+from ...runtime.plan.record import record
 from ..steps import SizeInput
 
 #: Cache key of a step: for each value its name and :meth:`~.execution.values.RuntimeValue.describe`
@@ -42,7 +43,7 @@ LEAST_HIGH = 64
 LARGEST, MOST_ELEMENTS = 1 << 24, 8
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SymbolicSize:
     """A size equal to ``symbol`` plus ``offset``."""
 
@@ -54,7 +55,7 @@ class SymbolicSize:
         return ix.add(dimension(self.symbol.name, *self.symbol.range), self.offset)
 
 
-@dataclass(frozen=True)
+@record(slots=False)
 class GeneralisedShape:
     """The open sizes of a state's values, and their ranges."""
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass
 from typing import Any
 
+from ...runtime.plan.record import record
 from ..plan_bound import PlanBound, Reloads
 from ..steps import PlanStep, Step
 from .state import State
@@ -18,7 +18,7 @@ KEY_BYTES = 64 << 20
 NextStep = tuple[Step, State]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CachedStep:
     """A step, the state after it, and the bytes of elements in its key."""
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from ...compiler.staging.program_graph import PendingNode
 from ...cpu.segment import CpuSegment
 from ...runtime.execution.attachment import Target
 from ...runtime.plan.errors import InternalError, ShaderloomError
+from ...runtime.plan.record import record
 from ..steps import Env, RunRecord, read
 from ..values import RuntimeValue
 from .host_evaluation import HostEvaluator
@@ -37,7 +37,7 @@ class CpuStep:
         pass
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ReadElements:
     """Bring a value to the host: its elements are compiled into later stages."""
 
@@ -47,7 +47,7 @@ class ReadElements:
         read(env, self.name, record)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Alias:
     """Give a value another name, such as an output of a branch.  Nothing is copied."""
 
@@ -58,7 +58,7 @@ class Alias:
         env[self.target] = env[self.source]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Fold:
     """Compute conditions and counts from small integers that are on the host.
 
