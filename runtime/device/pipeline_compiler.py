@@ -24,7 +24,7 @@ from typing import Any
 
 from ..plan.errors import ShaderloomError
 from ..plan.plan import Kernel
-from . import native
+from . import compile_threads, native
 from .device import Device, PipelineHolder
 
 #: Parts of the names of adapters whose driver compiles when a kernel is first dispatched
@@ -126,14 +126,13 @@ class PipelineCompiler:
 
     def _start_threads(self) -> None:
         while len(self._threads) < min(len(self._queue), cores(), _MAX_THREADS):
-            name = f"shaderloom-compile-{len(self._threads)}"
-            thread = threading.Thread(target=self._work, name=name, daemon=True)
-            self._threads.append(thread)
-            thread.start()
+            self._threads.append(compile_threads.start(self._work, len(self._threads)))
 
     def _next(self) -> Kernel | None:
         """Return the longest kernel that is left; None when no more will come, or none has come for a while."""
         with self._lock:
+            if compile_threads.process_ends():
+                return None
             while not self._queue:
                 if self._finishing:
                     return None

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
+from ..runtime.device.compile_threads import is_compiling
 from ..version import __version__
 from . import cache, check, compile, devices, inspect, profile, repro, run, serve, tune, verify
 from .common import refused_by_system
@@ -91,6 +92,9 @@ def main() -> None:
         if not status and not isinstance(error, BrokenPipeError):  # the reader has closed the pipe
             echo(f"error: {refused_by_system(error)}", err=True)
         status = status or 1
+    if status == INTERRUPTED and is_compiling():
+        sys.stderr.flush()
+        os._exit(INTERRUPTED)  # a driver in the middle of a shader may take ten seconds, and nothing is left to save
     if status:
         sys.exit(status)
 

@@ -200,6 +200,10 @@ _INTERRUPTED = """
 
     Device._create_pipeline = slow
     ahead = compiler(device)
+    if sys.argv[1:] == ["end"]:  # the main thread ends, the driver finishes what it has begun
+        for item in kernels(40, "ended"):
+            ahead.add(item)
+        sys.exit(5)
     for item in kernels(4, "interrupted"):
         ahead.add(item)
     signal.setitimer(signal.ITIMER_REAL, 0.5)
@@ -229,6 +233,17 @@ def test_an_interrupt_does_not_wait_for_the_driver(each_device):
     assert done.stdout.startswith("stopped after")
     assert float(done.stdout.split()[-1]) < 3.5, "half a second, a moment's patience, and a busy machine"
     assert time.monotonic() - start < 60
+
+
+@pytest.mark.slow
+def test_a_process_that_ends_waits_for_the_driver_alone(each_device):
+    """It neither crashes nor compiles what is left: three kernels of four seconds, not forty."""
+    environment = {**os.environ, "SHADERLOOM_ADAPTER": each_device.name, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", textwrap.dedent(_INTERRUPTED), "end"]
+    start = time.monotonic()
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=PATIENCE)
+    assert done.returncode == 5, done.stderr
+    assert time.monotonic() - start < 40 * 4 / 8
 
 
 def test_a_sibling_has_the_same_features_and_limits(each_device):

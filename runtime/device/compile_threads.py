@@ -1,0 +1,29 @@
+"""Threads on which drivers compile, and the end of a process that has some.
+
+They are no daemons: a process that ends while a driver compiles on another thread would be ended by a signal, so Python
+waits for the driver.  A program that was interrupted may leave at once instead, by :func:`os._exit`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+_NAME = "shaderloom-compile"
+
+
+def start(target: Callable[[], None], number: int) -> threading.Thread:
+    """Start and return the thread ``number`` of those that run ``target``."""
+    thread = threading.Thread(target=target, name=f"{_NAME}-{number}")
+    thread.start()
+    return thread
+
+
+def is_compiling() -> bool:
+    """Return whether such a thread runs, for which the end of the process would wait."""
+    return any(thread.name.startswith(_NAME) for thread in threading.enumerate())
+
+
+def process_ends() -> bool:
+    """Return whether the main thread has ended, so that nothing that is compiled will be used."""
+    return not threading.main_thread().is_alive()
