@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from ...runtime.plan.dtypes import from_border, to_border
+from ...runtime.plan.dtypes import compute_dtype, from_border, to_border
 from ...runtime.plan.errors import InternalError
 from ..ir.coordinates import Sizes, shape_of
 from ..ir.graph import Graph, Node, Value
@@ -19,6 +19,9 @@ from ..kernels.map import MAP
 from ..ops.registry import registry
 from ..symbolic import polynomial as ix
 from ..symbolic.dimensions import declared_dimension, dimension
+
+#: Names of the types that are computed in float32
+_HALVES = ("float16", "bfloat16")
 
 
 def run_graph(
@@ -47,6 +50,9 @@ def run_graph(
         operands = [None if value is None else arrays[value.id] for value in node.inputs]
         for value, array in zip(node.outputs, run_node(node, operands, bound)):
             expected = shape_of(value, bound)
+            if value.dtype.name in _HALVES:
+                with np.errstate(over="ignore"):
+                    array = array.astype(compute_dtype(value.dtype), copy=False)
             if array.shape != expected:
                 raise InternalError(f"{node!r} gives shape {array.shape}, {expected} was inferred", origin=node.origin)
             arrays[value.id] = array
@@ -67,10 +73,18 @@ def _bind_sizes(value: Value, array: np.ndarray, bound: dict[str, int]) -> None:
 
 
 def run_node(node: Node, operands: Sequence[np.ndarray | None], sizes: Sizes) -> list[np.ndarray]:
-    """Return the outputs of one node; raise :class:`InternalError` for operators that the ``expand`` pass replaces."""
-    family = MAP if registry.of(node).is_map else family_of(node)
+    """Return the outputs of one node, those of 16-bit floats in float32: kernels round only where they store.
+
+    Raises :class:`InternalError` for operators that the ``expand`` pass replaces.
+    """
+    definition = registry.of(node)
+    family = MAP if definition.is_map else family_of(node)
     if family is None:
         raise InternalError(f"{node.op} must be expanded first", origin=node.origin)
-    present = [operand for operand in operands if operand is not None]
+    present = [
+        operand.astype(np.float32) if operand.dtype.name in _HALVES and not definition.by_type else operand
+        for operand in operands
+        if operand is not None
+    ]
     with np.errstate(all="ignore"):
         return [np.asarray(family.reference(node, present, sizes))]

@@ -12,6 +12,8 @@ from ..runtime.plan.record import record
 TOLERANCES = {"float64": 1e-4, "float32": 1e-4, "float16": 4e-3, "bfloat16": 3e-2}
 #: Larger magnitudes are minus infinity in masks; they do not set the scale of the others
 MASK = 1e30
+#: The last number but one of float16: from here on a number within one step of another may be infinite
+LAST_STEP = 65472.0
 #: Multiple of the difference between two correct computations of a tensor that is allowed
 SPREAD_FACTOR = 4.0
 
@@ -45,22 +47,25 @@ def compare(
     *,
     tolerance: float | None = None,
     other: np.ndarray | None = None,
+    moved: tuple[np.ndarray, np.ndarray] | None = None,
     count: int = 5,
 ) -> Difference:
-    """Compare two tensors with the tolerance of the element type, or with ``tolerance``.
+    """Compare two tensors with the tolerance of the element types, that of the coarser one, or with ``tolerance``.
 
-    ``other`` is the expected tensor computed another way: four times the distance of the two is allowed in any case.
+    ``other`` is the expected tensor computed another way, ``moved`` the tensor computed in two correct ways: four times
+    the distance of the two is allowed in any case.
     """
     got, expected = _texts_as_objects(got), _texts_as_objects(expected)
     if got.shape != expected.shape:
         return Difference(float("inf"), 0.0, (), f"shape {list(got.shape)} instead of {list(expected.shape)}")
     if got.dtype != expected.dtype and not (_is_float(got) and _is_float(expected)):
         return Difference(float("inf"), 0.0, (), f"type {got.dtype} instead of {expected.dtype}")
-    allowed = TOLERANCES.get(got.dtype.name, 0.0) if tolerance is None else tolerance
-    if other is not None and other.shape == expected.shape:
-        spread = float(_relative(other, expected).max(initial=0.0))
-        if np.isfinite(spread):
-            allowed = max(allowed, SPREAD_FACTOR * spread)
+    allowed = max(TOLERANCES.get(each.dtype.name, 0.0) for each in (got, expected)) if tolerance is None else tolerance
+    for one, two in (*([] if other is None else [(other, expected)]), *([] if moved is None else [moved])):
+        if one.shape == two.shape == expected.shape:
+            spread = float(_relative(one, two).max(initial=0.0))
+            if np.isfinite(spread):
+                allowed = max(allowed, SPREAD_FACTOR * spread)
     errors = _relative(got, expected)
     error = float(errors.max(initial=0.0))
     if error <= allowed:
@@ -95,13 +100,17 @@ def _is_float(array: np.ndarray) -> bool:
 def _relative(got: np.ndarray, expected: np.ndarray) -> np.ndarray:
     """Return each element's error relative to the largest finite expected magnitude; for integers 0 or infinity.
 
-    Elements whose magnitude exceeds ``MASK`` are relative to their own, and do not count for the largest.
+    Elements whose magnitude exceeds ``MASK`` are relative to their own, and do not count for the largest.  Where
+    float16 is expected, infinity is what lies beyond the last step of its range.
     """
     if not _is_float(expected):
         return np.where(got == expected, 0.0, np.inf)
     left, right = got.astype(np.float64), expected.astype(np.float64)
     finite = np.isfinite(right)
     same = (left == right) | (np.isnan(left) & np.isnan(right))
+    if expected.dtype.name == "float16":
+        beyond = (np.abs(left) >= LAST_STEP) & (np.abs(right) >= LAST_STEP) & (np.sign(left) == np.sign(right))
+        same |= beyond & ~(finite & np.isfinite(left))
     magnitude = np.abs(right)
     mask = magnitude > MASK
     with np.errstate(invalid="ignore", over="ignore"):

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 #: Units in the last place by which sums of a few hundred terms differ when added in another order
 NOISE_FACTOR = 128.0
+#: Types that kernels compute in float32
+_FLOATS = ("float32", "float16", "bfloat16")
 
 
 @dataclass
@@ -85,7 +87,7 @@ class Diagnostician:
 
     def _look(self, first: ComparedTensor, call: int) -> Diagnosis:
         suspects = self._suspects(call)
-        overflow = self._overflow(first)
+        overflow = self._overflow(first) or self._overflow_before(first, call)
         if overflow is not None:
             return overflow
         local = LocalCheck(self.check.compile(), self.check.feeds, self.observed)
@@ -141,6 +143,40 @@ class Diagnostician:
             )
             result.findings.append(
                 f"tensor '{name}' reaches {largest:.3g}, float16 ends at {FLOAT16_LARGEST:.0f}: {self._remedy()}"
+            )
+            return result
+        return None
+
+    def _overflow_before(self, first: ComparedTensor, call: int) -> Diagnosis | None:
+        """Report a float16 tensor that overflows before a tensor that is not finite, which the reference's is.
+
+        It compares as right: infinite is what numbers beyond the range are in its type.
+        """
+        found = self.observed.get(call)
+        expected = self.expected.value(first.tensor, first.instance)
+        if found is None or not_finite(found.array) is None or expected is None or not_finite(expected) is not None:
+            return None
+        facts, writers = self.plan.facts, self.plan.facts.writers()
+
+        def before(number: int) -> list[int]:
+            return [writers[operand] for operand in facts.calls[number].reads if operand in writers]
+
+        for number in sorted(reachable(before(call), before)):
+            here = self.observed.get(number)
+            if here is None or here.tensor.dtype != "float16" or not_finite(here.array) is None:
+                continue
+            result = Diagnosis(
+                "overflow",
+                first.tensor,
+                number,
+                kernel_text(self.plan, number),
+                here.tensor.node,
+                self.plan.calls[number].origins,
+                worst=first.difference,
+            )
+            name = here.tensor.name or "of the kernel"
+            result.findings.append(
+                f"tensor '{name}' exceeds float16, which ends at {FLOAT16_LARGEST:.0f}: {self._remedy()}"
             )
             return result
         return None
@@ -321,6 +357,7 @@ class LocalCheck:
     def __init__(
         self, lowering: Lowering, feeds: Mapping[str, np.ndarray], observed: Mapping[int, Observation]
     ) -> None:
+        from ..compiler.symbolic.dimensions import dimension_variable
         from ..plans.profiling import symbol_values
 
         self._fusion = lowering.fusion
@@ -328,7 +365,11 @@ class LocalCheck:
         self._numbers = {group.output: number for number, group in enumerate(self._running)}
         self._feeds = feeds
         self._observed = observed
-        self._sizes = symbol_values(lowering.plan, feeds)
+        sizes = symbol_values(lowering.plan, feeds)
+        self._sizes = {
+            dimension_variable(symbol.name, symbol.low, symbol.step): sizes[symbol.name] // symbol.step
+            for symbol in lowering.plan.symbols
+        }
         self._weights: dict[Value, np.ndarray] = {}
         self._generator: np.random.Generator | None = None
 
@@ -375,8 +416,8 @@ class LocalCheck:
         return arrays[group.output if result is None else result]
 
     def _moved(self, array: np.ndarray) -> np.ndarray:
-        """Return the operand, scaled by one unit in the last place while :meth:`noise` runs."""
-        if self._generator is None or array.dtype != np.float32:
+        """Return the operand, scaled by one unit in the last place of float32 while :meth:`noise` runs."""
+        if self._generator is None or array.dtype.name not in _FLOATS:
             return array
         sign = self._generator.choice((-1.0, 1.0))
         return (array.astype(np.float64) * (1 + sign * np.finfo(np.float32).eps)).astype(np.float32)
@@ -392,8 +433,17 @@ class LocalCheck:
         if value in self._numbers:
             return self._observed[self._numbers[value]].array
         if value not in self._weights:
-            self._weights[value] = self._compute(self._fusion.materialised[value], value)
+            group = self._fusion.materialised.get(value)
+            self._weights[value] = self._of_sizes(value) if group is None else self._compute(group, value)
         return self._weights[value]
+
+    def _of_sizes(self, value: Value) -> np.ndarray:
+        """Return an operand that lies nowhere: numbers that follow from the sizes of the run."""
+        from ..compiler.reference.interpreter import run_node
+
+        assert value.producer is not None, "it is no constant"
+        operands = [None if operand is None else self._operand(operand) for operand in value.producer.inputs]
+        return run_node(value.producer, operands, self._sizes)[value.output_index]
 
 
 def _depths(nodes: Sequence[Any]) -> dict[Any, int]:

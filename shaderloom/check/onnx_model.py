@@ -90,6 +90,11 @@ class OnnxModel:
                         pending.append(inner)
         return found
 
+    @cached_property
+    def declares_halves(self) -> bool:
+        """Whether an input, an output, a constant or a cast is float16 or bfloat16."""
+        return any(_has_halves(graph.proto) for graph in self.graphs.values())
+
     @property
     def producers(self) -> dict[str, int]:
         """Tensor -> index of the node of the main graph that computes it."""
@@ -216,3 +221,14 @@ def _nested(outer: OnnxGraph, index: int, node: onnx.NodeProto, attribute: onnx.
         is_step,
         outer.loops + is_step,
     )
+
+
+def _has_halves(graph: onnx.GraphProto) -> bool:
+    codes = {port.type.tensor_type.elem_type for port in (*graph.input, *graph.output)}
+    codes.update(tensor.data_type for tensor in graph.initializer)
+    for node in graph.node:
+        for attribute in node.attribute:
+            codes.add(attribute.t.data_type)
+            if node.op_type == "Cast" and attribute.name == "to":
+                codes.add(attribute.i)
+    return bool(codes & {onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16})

@@ -152,9 +152,16 @@ class OnnxRuntimeReference(_Running):
 
 
 class EvaluatorReference(_Running):
-    """onnx's reference evaluator: slow, and close to the text of the standard."""
+    """onnx's reference evaluator: slow, and close to the text of the standard.
+
+    It computes 16-bit floats in float32 and rounds them where the file names a tensor, or without ``rounds`` nowhere.
+    """
 
     name = "onnx reference"
+
+    def __init__(self, model: OnnxModel, *, rounds: bool = True) -> None:
+        super().__init__(model)
+        self._rounds = rounds
 
     def tensors(self, feeds: Feeds, names: Collection[str], instance: GraphInstance = MAIN_GRAPH) -> Tensors:
         return self._tensors(feeds, names, instance, optimised=False)
@@ -168,18 +175,19 @@ class EvaluatorReference(_Running):
 
     def _open(self, proto: Any, optimised: bool) -> Callable[[Mapping[str, Any]], list[Any]]:
         import onnx
-        from onnx.reference import ReferenceEvaluator
+
+        from .half_evaluator import HalfEvaluator
 
         onnx.load_external_data_for_model(proto, str(self._model.path.absolute().parent))
         try:
-            evaluator = ReferenceEvaluator(proto)
+            evaluator = HalfEvaluator(proto, rounds=self._rounds)
         except Exception as error:  # whatever an operator of the evaluator raises
             raise self._refusal(error) from error
 
         def run(feeds: Mapping[str, Any]) -> list[Any]:
             try:
                 with np.errstate(all="ignore"):
-                    results = evaluator.run(None, dict(feeds))
+                    results = evaluator.run(feeds)
             except Exception as error:
                 raise self._refusal(error) from error
             return [np.asarray(result) if np.isscalar(result) else result for result in results]
