@@ -44,12 +44,19 @@ def _read_rotated(node: Node, coordinates: Sequence[Dim], read: Read) -> Expr:
     if node.optional(3) is not None:
         row = [run_time_index(read(3, [batch, place]), node.operand(1).shape[0]), pair]
     else:
-        row = [0 if node.operand(1).shape[0] == 1 else batch, place, pair]
+        row = [_cache_row(batch, node.operand(0).shape[0], node.operand(1).shape[0]), place, pair]
     own = read(0, coordinates)
     other = read(0, [batch, head, place, partner])
     signed = ex.select(ex.compare("eq", ex.coordinate(second), ex.const(0, "i32")), -other, other)
     turned = own * read(1, row) + signed * read(2, row)
     return ex.guard(ex.in_range(element, 0, size), turned, own)
+
+
+def _cache_row(batch: Dim, batches: Dim, rows: Dim) -> Dim:
+    """Return the row of caches for an element of the batch: they have one for each, or one for all."""
+    if not isinstance(rows, ix.Index):
+        return 0 if rows == 1 else batch
+    return batch if rows == batches else ix.minimum(batch, ix.add(rows, -1))
 
 
 def _infer_rotated(node: Node) -> Inferred:

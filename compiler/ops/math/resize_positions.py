@@ -76,6 +76,8 @@ def real_map(mode: str, axis: ResizedAxis) -> RealMap:
     largest = max(ix.bounds(axis.after)[1] - 1, 0)
     if checks.is_size(axis.after, 1) and mode in ("align_corners", "pytorch_half_pixel"):
         return RealMap.of(Fraction(0), Fraction(0), 0)
+    if mode == "pytorch_half_pixel" and ix.bounds(axis.after)[0] <= 1:
+        _number(axis.after)  # whether there is one element alone
     half = Fraction(1, 2)
     if mode in ("align_corners", "tf_crop_and_resize"):
         span, steps = _number(axis.before) - 1, _number(axis.after) - 1
@@ -118,6 +120,8 @@ def rational_map(mode: str, axis: ResizedAxis) -> RationalMap:
     if mode == "tf_half_pixel_for_nn":
         return RationalMap(step, down, double)
     half_pixel = ix.add(down, ix.multiply(up, -1))
+    if mode == "pytorch_half_pixel":  # the only element of an axis is the first one: the run may decide that
+        half_pixel = ix.multiply(half_pixel, ix.minimum(ix.add(after, -1), 1))
     if mode == "half_pixel_symmetric":
         # the middle of the input falls on the middle of the output, also when the output size was rounded
         shift = ix.add(ix.multiply(before, up), ix.multiply(ix.multiply(after, down), -1))

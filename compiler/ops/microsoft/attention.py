@@ -25,7 +25,9 @@ _INT32 = frozenset({"int32"})
 
 def scale_of(node: Node, size: Dim) -> float:
     """Return the attribute ``scale``; 0 and absence mean the inverse square root of the size of a head."""
-    return node.attributes.scale or 1.0 / math.sqrt(checks.concrete(node, size, "the size of a head"))
+    elements = checks.concrete(node, size, "the size of a head")
+    checks.require(elements > 0, node, "a head has no elements")
+    return node.attributes.scale or 1.0 / math.sqrt(elements)
 
 
 def integer(builder: Builder, size: Dim) -> Value:

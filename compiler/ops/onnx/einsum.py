@@ -63,6 +63,8 @@ def parse(node: Node) -> Equation:
     sizes: dict[str, Dim] = {}
     for labels, value in zip(terms, values):
         for label, size in zip(labels, value.shape):
+            if size != value.shape[labels.index(label)]:
+                raise ShapeError(f"axis '{label}' is twice in one operand, with different sizes", origin=node.origin)
             merged = checks.broadcast_dim(sizes.get(label, size), size)
             if merged is None:
                 raise ShapeError(f"axis '{label}' has the sizes {ix.text(sizes[label])} and {ix.text(size)}")

@@ -83,9 +83,16 @@ class _Axis:
 
     def reflected(self, position: Expr) -> Expr:
         """Reflect a position at the borders as often as needed: a triangular wave."""
-        if self.size == 1 and self.align_corners:
+        if checks.is_size(self.size, 1) and self.align_corners:
             return number(0.0)
         low, reach = self._low, self._range
+        if self.align_corners and ix.bounds(self.size)[0] <= 1:  # the run decides whether there is one element alone
+            wave = self._wave(position, low, ex.binary("max", reach, number(1.0)))
+            return ex.select(ex.compare("gt", ex.coordinate(self.size), ex.const(1, "i32")), wave, number(0.0))
+        return self._wave(position, low, reach)
+
+    @staticmethod
+    def _wave(position: Expr, low: Expr, reach: Expr) -> Expr:
         period = reach + reach
         distance = ex.unary("abs", position - low)
         rest = distance - period * ex.unary("floor", distance / period)

@@ -203,8 +203,7 @@ def _expand_resize(builder: Builder, node: Node) -> Sequence[Value]:
     axes = {at: axis for at, axis in resized_axes(node).items() if not _is_identity(mode, axis)}
     inside = tuple(_inside(node, axes[at]) if at in axes else None for at in range(value.rank))
     if 0 in node.output.shape:
-        axes = {}
-        value = builder.op("Expand", builder.scalar(0, value), builder.op("Shape", value))
+        return [builder.op("Broadcast", builder.scalar(0, value), domain="loom", shape=node.output.shape)]
     if attributes.antialias and attributes.mode != "nearest":
         return [resample(builder, node, value, axes)]
     maps: list[AxisMap] = [None] * value.rank
