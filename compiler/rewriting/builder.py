@@ -248,7 +248,7 @@ class GraphBuilder:
             array = _typed(result, dtype)
             if array is None:
                 return None
-            if dtype.name == "float16" and _has_overflown(array, node):
+            if dtype.name == "float16" and not definition.by_type and _has_overflown(array, node):
                 return None  # it may be computed as float32 (:mod:`..precision.wide_tensors`)
             if array.shape != shape:
                 raise InternalError(

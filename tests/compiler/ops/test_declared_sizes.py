@@ -1,6 +1,8 @@
 """Questions about a size that only a run knows: one element or several, none at all, as many as another axis.
 
-Covers: compiler/ops.  Where the answer changes elements, the kernel asks again when it runs, or the compiler refuses.
+Where the answer changes elements, the kernel asks again when it runs, or the compiler refuses.
+
+Covers: compiler/ops.
 """
 
 from __future__ import annotations
