@@ -69,6 +69,8 @@ export interface LoadOptions {
   device?: GPUDevice;
   /** Take kernels for adapters that compute on the CPU. Default: what the device's adapter says of itself. */
   software?: boolean;
+  /** Bytes of weights that the bundle may have; 2 ** 33 by default. */
+  maxWeightBytes?: number;
   onProgress?: (progress: Progress) => void;
 }
 

@@ -88,10 +88,10 @@ export class Calls {
     for (const call of plan.steps.flatMap((step) => step.calls)) {
       const grid = call.grid.map((size) => evaluate(size, symbols));
       if (grid.includes(0)) continue;
-      const compiled = kernels.get(call.kernel);
-      if (!compiled || call.ranges.length !== compiled.kernel.bindings.length) {
-        throw new ShaderloomError("bundle", `a call of kernel ${call.kernel.slice(0, 12)} does not fit the plan`);
+      if (Math.min(...grid) < 0) {
+        throw new ShaderloomError("bundle", `kernel ${call.kernel.slice(0, 12)} has ${grid.join(" x ")} workgroups`);
       }
+      const compiled = /** @type {CompiledKernel} */ (kernels.get(call.kernel)); // the plan was checked
       calls.push({ call, compiled, grid });
     }
     cache.set(key, calls);

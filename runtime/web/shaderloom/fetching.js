@@ -18,14 +18,30 @@ export async function fetchFile(base, name) {
   return response;
 }
 
+/** Return the bytes of a response. @param {Response} response @param {string} name @param {number} most
+ *  @throws {ShaderloomError} "bundle" for more than `most` bytes */
+export async function readAtMost(response, name, most) {
+  const body = /** @type {ReadableStream<Uint8Array<ArrayBuffer>>} */ (response.body);
+  const reader = body.getReader();
+  /** @type {Uint8Array<ArrayBuffer>[]} */
+  const pieces = [];
+  let length = 0;
+  for (let piece = await reader.read(); !piece.done; piece = await reader.read()) {
+    length += piece.value.length;
+    if (length > most) {
+      reader.cancel().catch(() => {});
+      throw new ShaderloomError("bundle", `'${name}' has more than ${most} bytes`);
+    }
+    pieces.push(piece.value);
+  }
+  return new Uint8Array(await new Blob(pieces).arrayBuffer());
+}
+
 /** Return the SHA-256 digest of bytes in lower-case hex. @param {Uint8Array<ArrayBuffer>} bytes */
 export async function sha256(bytes) {
   const digest = new Uint8Array(await crypto.subtle.digest("SHA-256", bytes));
   return Array.from(digest, (byte) => byte.toString(16).padStart(2, "0")).join("");
 }
-
-/** Return bytes as a text. @param {Uint8Array} bytes @throws {TypeError} if they are no UTF-8 */
-export const decodeUtf8 = (bytes) => new TextDecoder("utf-8", { fatal: true }).decode(bytes);
 
 /** Return the error for a file that has another hash than the bundle says. @param {string} name */
 export function damaged(name) {

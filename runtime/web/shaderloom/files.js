@@ -1,11 +1,9 @@
 /** @import { Manifest } from "../shaderloom.js" */
 
 import { ShaderloomError } from "./errors.js";
-import { damaged, decodeUtf8, fetchFile, sha256 } from "./fetching.js";
+import { damaged, fetchFile, sha256 } from "./fetching.js";
 import { fetchManifest } from "./manifest.js";
-
-/** Bytes that share a hash. */
-const CHUNK = 4 << 20;
+import { CHUNK } from "./relations.js";
 
 /** Read the files of a bundle; no byte is used before the hash of its chunk was compared with the manifest's. */
 export class BundleFiles {
@@ -39,7 +37,7 @@ export class BundleFiles {
    */
   async stream(name, use) {
     const record = Object.hasOwn(this.manifest.files, name) ? this.manifest.files[name] : undefined;
-    if (!record || !/^[a-z0-9][a-z0-9._-]*(\/[a-z0-9][a-z0-9._-]*)?$/.test(name)) {
+    if (!record) {
       throw new ShaderloomError("bundle", `the bundle has no file '${name}'`);
     }
     const body = /** @type {ReadableStream<Uint8Array<ArrayBuffer>>} */ ((await fetchFile(this.#base, name)).body);
@@ -73,13 +71,21 @@ export class BundleFiles {
 
   /** Return the bytes of a file. @param {string} name @throws {ShaderloomError} as `stream` does */
   async read(name) {
-    const content = new Uint8Array(this.manifest.files[name]?.size ?? 0);
-    await this.stream(name, (chunk, offset) => content.set(chunk, offset));
-    return content;
+    /** @type {Uint8Array<ArrayBuffer>[]} */
+    const chunks = []; // memory for what has come, not for what the manifest says
+    await this.stream(name, (chunk) => {
+      chunks.push(chunk);
+    });
+    return new Uint8Array(await new Blob(chunks).arrayBuffer());
   }
 
   /** Return the text of a file. @param {string} name @throws {ShaderloomError} as `stream` does */
   async text(name) {
-    return decodeUtf8(await this.read(name));
+    try {
+      return new TextDecoder("utf-8", { fatal: true }).decode(await this.read(name));
+    } catch (error) {
+      if (error instanceof ShaderloomError) throw error;
+      throw new ShaderloomError("bundle", `'${name}' is not a text`, { cause: error });
+    }
   }
 }

@@ -1,31 +1,33 @@
 /** @import { Manifest } from "../shaderloom.js" */
 
-import { ShaderloomError } from "./errors.js";
-import { damaged, decodeUtf8, fetchFile, sha256 } from "./fetching.js";
-
-/** The major version of the format that this package reads. */
-const MAJOR = 2;
+import { damaged, fetchFile, readAtMost, sha256 } from "./fetching.js";
+import { checkManifest } from "./relations.js";
+import { SCHEMA } from "./schema.js";
+import { readJson, Refusal } from "./structure.js";
 
 /**
- * Return the manifest of the bundle at `base`, once its hash and the version of its format are right.
+ * Return the manifest of the bundle at `base`, once its hash and its fields are right.
  *
  * @param {URL} base @returns {Promise<Manifest>}
  * @throws {ShaderloomError} "bundle"
  */
 export async function fetchManifest(base) {
-  const content = new Uint8Array(await (await fetchFile(base, "manifest.json")).arrayBuffer());
-  const digest = await (await fetchFile(base, "manifest.sha256")).text();
-  if (digest !== `${await sha256(content)}\n`) throw damaged("manifest.json");
-  /** @type {Manifest} */
-  let manifest;
+  const content = await readAtMost(await fetchFile(base, "manifest.json"), "manifest.json", SCHEMA.bytes.manifest);
+  const digest = await readAtMost(await fetchFile(base, "manifest.sha256"), "manifest.sha256", 65);
+  if (new TextDecoder().decode(digest) !== `${await sha256(content)}\n`) throw damaged("manifest.json");
+  return checked("manifest.json", () => {
+    const manifest = readJson(content, "manifest");
+    checkManifest(manifest);
+    return manifest;
+  });
+}
+
+/** Return what `read` returns; a refusal is the error of the file. @template T @param {string} file
+ *  @param {() => T} read @throws {ShaderloomError} "bundle" */
+export function checked(file, read) {
   try {
-    manifest = JSON.parse(decodeUtf8(content));
+    return read();
   } catch (error) {
-    throw new ShaderloomError("bundle", "'manifest.json' is not JSON", { cause: error });
+    throw error instanceof Refusal ? error.of(file) : error;
   }
-  const major = /^(\d+)\.\d+$/.exec(manifest.format)?.[1];
-  if (Number(major) !== MAJOR) {
-    throw new ShaderloomError("bundle", `the bundle has format ${manifest.format}; this runner reads ${MAJOR}.x`);
-  }
-  return manifest;
 }

@@ -76,9 +76,7 @@ export class Pipelines {
     let layout = this.#layouts.get(key);
     if (!layout) {
       const entries = accesses.map((access, binding) => {
-        const type = BINDING_TYPES[access];
-        if (!type) throw new ShaderloomError("bundle", `a binding has the unknown access '${access}'`);
-        return { binding, visibility: GPUShaderStage.COMPUTE, buffer: { type } };
+        return { binding, visibility: GPUShaderStage.COMPUTE, buffer: { type: BINDING_TYPES[access] } };
       });
       layout = this.#guard.device.createBindGroupLayout({ entries });
       this.#layouts.set(key, layout);

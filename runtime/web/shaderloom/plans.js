@@ -1,10 +1,12 @@
 /** @import { Plan, PlanRecord, Progress } from "../shaderloom.js" */
 /** @import { BundleFiles } from "./files.js" */
 /** @import { CompiledKernel, Pipelines } from "./pipelines.js" */
-/** @import { Signature } from "./signature.js" */
 
 import { ShaderloomError } from "./errors.js";
-import { nameSet } from "./signature.js";
+import { checked } from "./manifest.js";
+import { checkPlan } from "./relations.js";
+import { SCHEMA } from "./schema.js";
+import { readJson } from "./structure.js";
 
 /** A plan and its compiled kernels by key.
  *  @typedef {{ plan: Plan, kernels: Map<string, CompiledKernel> }} LoadedPlan */
@@ -13,21 +15,19 @@ import { nameSet } from "./signature.js";
 export class Plans {
   #files;
   #pipelines;
-  #signature;
   #software;
   #onProgress;
   /** @type {Map<number, Promise<LoadedPlan>>} */
   #loaded = new Map();
 
   /**
-   * @param {BundleFiles} files @param {Pipelines} pipelines @param {Signature} signature
+   * @param {BundleFiles} files @param {Pipelines} pipelines
    * @param {boolean} software whether to take kernels for adapters that compute on the CPU
    * @param {(progress: Progress) => void} onProgress
    */
-  constructor(files, pipelines, signature, software, onProgress) {
+  constructor(files, pipelines, software, onProgress) {
     this.#files = files;
     this.#pipelines = pipelines;
-    this.#signature = signature;
     this.#software = software;
     this.#onProgress = onProgress;
   }
@@ -62,25 +62,16 @@ export class Plans {
   }
 
   /** @param {PlanRecord} record @returns {Promise<Plan>} */
-  async #fetch({ key: own, shapes, software }) {
+  async #fetch({ key: own, software }) {
     const key = (this.#software && software) || own;
     const file = `plan-${key}.json`;
-    /** @type {Plan} */
-    const plan = JSON.parse(await this.#files.text(file));
-    if (plan.key !== key || nameSet(plan.inputs.map((port) => port.name)) !== nameSet(Object.keys(shapes))) {
-      throw new ShaderloomError("bundle", `'${file}' is not the plan that the manifest means`);
-    }
-    for (const { kind } of plan.steps) {
-      if (kind !== "device") {
-        throw new ShaderloomError("bundle", `'${file}' has a step of kind '${kind}', which this runner does not know`);
-      }
-    }
-    for (const { name, low, high, step } of plan.symbols) {
-      const range = this.#signature.ranges[name];
-      if (range?.low !== low || range.high !== high || range.step !== step) {
-        throw new ShaderloomError("bundle", `'${file}' has another range of '${name}' than the manifest`);
-      }
-    }
-    return plan;
+    const { manifest } = this.#files;
+    if (manifest.files[file].size > SCHEMA.bytes.plan) throw new ShaderloomError("bundle", `'${file}' is too large`);
+    const content = await this.#files.read(file);
+    return checked(file, () => {
+      const plan = readJson(content, "plan");
+      checkPlan(plan, manifest, key);
+      return plan;
+    });
   }
 }

@@ -1,24 +1,45 @@
 /** @import { CpuTensor, DataType } from "../shaderloom.js" */
 
-import { typedArray } from "./dtypes.js";
+import { elementBytes, typedArray } from "./dtypes.js";
+import { ShaderloomError } from "./errors.js";
+import { elementCount } from "./sizes.js";
 
-/** Element types by their names in safetensors files. @type {Record<string, DataType>} */
-const DTYPES = {
-  F32: "float32", F16: "float16", BF16: "bfloat16", I64: "int64", U64: "uint64", I32: "int32", U32: "uint32",
-  I16: "int16", U16: "uint16", I8: "int8", U8: "uint8", BOOL: "bool",
-};
+/** Element types by their names in safetensors files. @type {Map<string, DataType>} */
+const DTYPES = new Map([
+  ["F32", "float32"], ["F16", "float16"], ["BF16", "bfloat16"], ["I64", "int64"], ["U64", "uint64"], ["I32", "int32"],
+  ["U32", "uint32"], ["I16", "int16"], ["U16", "uint16"], ["I8", "int8"], ["U8", "uint8"], ["BOOL", "bool"],
+]);
 
-/** Return the tensors of a safetensors file with their names.
- *  @param {Uint8Array<ArrayBuffer>} content @returns {[name: string, tensor: CpuTensor][]} */
-export function parseSafetensors(content) {
+/**
+ * Return the tensors of a safetensors file with their names.
+ *
+ * @param {Uint8Array<ArrayBuffer>} content @param {string} file its name in messages
+ * @returns {[name: string, tensor: CpuTensor][]} @throws {ShaderloomError} "bundle" for what is none
+ */
+export function parseSafetensors(content, file) {
   const view = new DataView(content.buffer, content.byteOffset, content.byteLength);
-  const start = 8 + Number(view.getBigUint64(0, true));
-  /** @type {Record<string, { dtype: string, shape: number[], data_offsets: [number, number] }>} */
-  const header = JSON.parse(new TextDecoder().decode(content.subarray(8, start)));
-  return Object.entries(header)
+  const start = content.length < 8 ? Infinity : 8 + Number(view.getBigUint64(0, true));
+  if (start > content.length) throw new ShaderloomError("bundle", `'${file}' is shorter than its header`);
+  let header;
+  try {
+    header = JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(content.subarray(8, start)));
+  } catch (error) {
+    throw new ShaderloomError("bundle", `the header of '${file}' is not JSON`, { cause: error });
+  }
+  return Object.entries(header ?? {})
     .filter(([name]) => name !== "__metadata__")
-    .map(([name, { dtype, shape, data_offsets: [begin, end] }]) => {
-      const bytes = content.slice(start + begin, start + end);
-      return [name, { dtype: DTYPES[dtype], dims: shape, data: typedArray(DTYPES[dtype], bytes.buffer) }];
+    .map(([name, entry]) => {
+      const dtype = DTYPES.get(entry?.dtype);
+      const dims = counts(entry?.shape);
+      const [begin, end] = counts(entry?.data_offsets);
+      const isInside = begin <= end && start + end <= content.length;
+      if (!dtype || !isInside || elementCount(dims) * elementBytes(dtype) !== end - begin) {
+        throw new ShaderloomError("bundle", `'${name}' in '${file}' is no tensor`);
+      }
+      return [name, { dtype, dims, data: typedArray(dtype, content.slice(start + begin, start + end).buffer) }];
     });
 }
+
+/** Return a list of integers from 0 up; one of NaN for anything else. @param {unknown} value @returns {number[]} */
+const counts = (value) =>
+  Array.isArray(value) && value.every((item) => Number.isSafeInteger(item) && item >= 0) ? value : [NaN];

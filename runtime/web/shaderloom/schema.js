@@ -71,7 +71,7 @@ export const SCHEMA = {
     "facts": { "record": {
       "tensors": { "list": "tensor facts", "most": 4000000 }, "calls": { "list": "call facts", "most": 1000000 },
       "nodes": { "list": { "one of": ["run", "weights", "folded"] }, "most": 4000000 },
-      "decisions": { "list": "decision", "most": 1000000 }, "precision": { "or null": "precision facts" }
+      "decisions": { "list": "decision", "most": 1000000 }, "precision": { "or null": "precision facts" }, "declares_halves": "flag"
     } },
     "tensor facts": { "record": {
       "name": "text", "graph": "text", "node": "text", "dtype": "text", "shape": { "list": "size", "most": 1000 },
@@ -92,7 +92,8 @@ export const SCHEMA = {
       "calls": { "list": "call notes", "most": 1000000 }, "memory": { "or null": "memory notes" },
       "not_fused": { "list": "fusion refusal", "most": 4000000 },
       "alternatives": { "map": { "list": "alternative", "most": 65536 }, "most": 1000000 },
-      "precision": { "or null": "precision notes" }
+      "precision": { "or null": "precision notes" },
+      "widened": { "list": "full precision value", "most": 4000000 }
     } },
     "call notes": { "record": { "family": "text", "prologue": { "list": "text", "most": 65536 },
       "anchor": { "list": "text", "most": 65536 }, "epilogue": { "list": "text", "most": 65536 },
@@ -102,7 +103,7 @@ export const SCHEMA = {
     "fusion refusal": { "record": { "producer": "text", "consumer": "text", "why": "text" } },
     "alternative": { "record": { "config": "text", "cost": { "or null": "number" }, "chosen": "flag" } },
     "precision notes": { "record": { "stored": "text", "activations": "count", "weights": "count",
-      "kept": { "list": "kept value", "most": 4000000 } } },
-    "kept value": { "record": { "node": "text", "tensor": "text", "why": "text" } }
+      "full_precision": { "list": "full precision value", "most": 4000000 } } },
+    "full precision value": { "record": { "node": "text", "tensor": "text", "why": "text" } }
   }
 };

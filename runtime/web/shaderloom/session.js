@@ -17,20 +17,22 @@ import { timeCalls } from "./profiling.js";
 import { parseSafetensors } from "./safetensors.js";
 import { Signature } from "./signature.js";
 import { elementCount, evaluate, formatShape } from "./sizes.js";
-import { uploadWeights } from "./weights.js";
+import { requireFewer, uploadWeights } from "./weights.js";
 
 /**
  * Open the bundle (a folder) at `url` and upload its weights.
  *
  * `device`: a GPUDevice of the caller's; without one the session makes its own and destroys it in `dispose()`.
  * `software`: whether to take kernels for adapters that compute on the CPU; by default what the adapter says.
+ * `maxWeightBytes`: bytes of weights that the bundle may have, 8 GiB by default.
  * `onProgress({stage, done, total})`: bytes of weights ("weights") or pipelines ("pipelines").
  *
  * @type {typeof api.load}
  * @throws {ShaderloomError} "bundle" for a bundle that cannot be read, "device" for a device that cannot run it
  */
-export async function load(url, { device: callers, software, onProgress = () => {} } = {}) {
+export async function load(url, { device: callers, software, maxWeightBytes = 2 ** 33, onProgress = () => {} } = {}) {
   const files = await BundleFiles.open(url);
+  requireFewer(files.manifest, maxWeightBytes);
   const device = callers ? checkDevice(callers, files.manifest) : await openDevice(files.manifest);
   const guard = new DeviceGuard(device);
   const buffers = new Buffers(device);
@@ -74,7 +76,7 @@ class Session {
     this.#ownsDevice = !device;
     this.#signature = new Signature(manifest);
     this.#pipelines = new Pipelines(files, guard);
-    this.#plans = new Plans(files, this.#pipelines, this.#signature, software, onProgress);
+    this.#plans = new Plans(files, this.#pipelines, software, onProgress);
     this.#calls = new Calls(this.device, buffers);
     this.#copies = new OutputCopies(guard);
     this.shapes = this.#signature.shapes;
@@ -157,7 +159,7 @@ class Session {
     this.#guard.check();
     const record = this.manifest.samples[index];
     if (!record) throw new ShaderloomError("input", `the bundle has no sample ${index}`);
-    const tensors = parseSafetensors(await this.#files.read(record.file));
+    const tensors = parseSafetensors(await this.#files.read(record.file), record.file);
     /** @param {string} kind */
     const select = (kind) => Object.fromEntries(
       tensors.filter(([name]) => name.startsWith(kind)).map(([name, tensor]) => [name.slice(kind.length), tensor]),

@@ -22,7 +22,7 @@ import { elementCount } from "./sizes.js";
  */
 export function bindShapes(shapes, feeds, dtypes) {
   /** @type {PartialSymbols} */
-  const symbols = {};
+  const symbols = Object.create(null); // a name may be __proto__
   const names = Object.keys(shapes);
   for (const name of names) {
     const { dims } = feeds[name];

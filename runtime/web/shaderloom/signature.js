@@ -56,7 +56,7 @@ export class Signature {
   /** @param {Feeds} feeds */
   #normalise(feeds) {
     /** @type {Record<string, Value>} */
-    const values = {};
+    const values = Object.create(null); // a name may be __proto__
     for (const [name, feed] of Object.entries(feeds)) {
       if (!Object.hasOwn(this.dtypes, name)) {
         const known = Object.keys(this.dtypes).join(", ");

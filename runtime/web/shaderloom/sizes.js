@@ -19,13 +19,22 @@ export function evaluate(size, symbols) {
   switch (operator) {
     case "+": return values.reduce((sum, value) => sum + value, 0);
     case "*": return values.reduce((product, value) => product * value, 1);
-    case "//": return Math.floor(left / right);
-    case "%": return left - Math.floor(left / right) * right;
+    case "//": return floorDivide(left, right);
+    case "%": return modulo(left, right);
     case "min": return Math.min(left, right);
     case "max": return Math.max(left, right);
   }
   throw new ShaderloomError("bundle", `unknown operator '${operator}' in a dimension`);
 }
+
+/** Return the remainder with the sign of the divisor, exactly. @param {number} left @param {number} right */
+export function modulo(left, right) {
+  const rest = left % right;
+  return rest < 0 ? rest + right : rest;
+}
+
+/** Return the quotient rounded down, exactly. @param {number} left @param {number} right */
+export const floorDivide = (left, right) => (left - modulo(left, right)) / right;
 
 /** Return the number of elements of a shape. @param {readonly number[]} dims */
 export const elementCount = (dims) => dims.reduce((product, size) => product * size, 1);

@@ -5,59 +5,65 @@
 
 import { ShaderloomError } from "./errors.js";
 
-/** A range of a weights' file, and its offset in a buffer.
- *  @typedef {{ buffer: GPUBuffer, target: number, begin: number, end: number }} Part */
+/** A range of a weights' file, and its offset in the buffer of a weight.
+ *  @typedef {{ name: string, bytes: number, target: number, begin: number, end: number }} Part */
+
+/** @param {Manifest} manifest @param {number} most
+ *  @throws {ShaderloomError} "bundle" for weights of more than `most` bytes */
+export function requireFewer(manifest, most) {
+  const total = totalBytes(manifest);
+  if (total > most) {
+    throw new ShaderloomError("bundle", `the weights have ${total} bytes; maxWeightBytes is ${most}`);
+  }
+}
+
+/** @param {Manifest} manifest */
+const totalBytes = ({ weights }) => Object.values(weights).reduce((sum, { bytes }) => sum + bytes, 0);
 
 /**
- * Upload the weights of a bundle into buffers named "weight:KEY", chunk by chunk.
+ * Upload the weights of a bundle into buffers named "weight:KEY", chunk by chunk. A buffer is made when its first bytes
+ * have come and their hash is right, so a manifest alone takes no memory.
  *
  * @param {BundleFiles} files @param {DeviceGuard} guard @param {Buffers} buffers
  * @param {(progress: Progress) => void} onProgress
- * @throws {ShaderloomError} "bundle" for files that do not hold the weights, or as the guard does
+ * @throws {ShaderloomError} "bundle" for files that are damaged, or as the guard does
  */
 export async function uploadWeights(files, guard, buffers, onProgress) {
-  const parts = await guard.watch("allocating the weights", async () => allocate(files.manifest, buffers));
   const { queue } = guard.device;
-  const total = Object.values(files.manifest.weights).reduce((sum, { bytes }) => sum + bytes, 0);
+  const total = totalBytes(files.manifest);
   let done = 0;
   onProgress({ stage: "weights", done, total });
-  for (const [file, ranges] of parts) {
+  for (const [file, parts] of partsOf(files.manifest)) {
     await files.stream(file, async (chunk, offset) => {
-      guard.check();
-      for (const { buffer, target, begin, end } of ranges) {
-        const first = Math.max(begin, offset);
-        const last = Math.min(end, offset + chunk.length);
-        if (first >= last) continue;
-        queue.writeBuffer(buffer, target + first - begin, chunk, first - offset, last - first);
-        done += last - first;
-      }
+      await guard.watch("uploading the weights", async () => {
+        for (const { name, bytes, target, begin, end } of parts) {
+          const first = Math.max(begin, offset);
+          const last = Math.min(end, offset + chunk.length);
+          if (first >= last) continue;
+          const buffer = buffers.get(name) ?? buffers.create(name, bytes);
+          queue.writeBuffer(buffer, target + first - begin, chunk, first - offset, last - first);
+          done += last - first;
+        }
+      });
       await queue.onSubmittedWorkDone(); // so that no more than a chunk waits in the browser's memory
       onProgress({ stage: "weights", done, total });
     });
   }
   guard.check();
-  if (done !== total) {
-    throw new ShaderloomError("bundle", `the weights' files hold ${done} bytes of weights instead of ${total}`);
-  }
 }
 
-/** Make the buffers of all weights, and return what to write into them by file.
- *  @param {Manifest} manifest @param {Buffers} buffers @returns {Map<string, Part[]>} */
-function allocate(manifest, buffers) {
+/** Return the parts of weights by their files. @param {Manifest} manifest @returns {Map<string, Part[]>} */
+function partsOf(manifest) {
   /** @type {Map<string, Part[]>} */
-  const parts = new Map();
-  for (const [key, weight] of Object.entries(manifest.weights)) {
-    const buffer = buffers.create(`weight:${key}`, weight.bytes);
+  const found = new Map();
+  for (const [key, { bytes, parts }] of Object.entries(manifest.weights)) {
     let target = 0;
-    for (const { file, offset, length } of weight.parts) {
-      const ranges = parts.get(file) ?? [];
-      ranges.push({ buffer, target, begin: offset, end: offset + length });
-      parts.set(file, ranges);
+    for (const { file, offset, length } of parts) {
+      const ranges = found.get(file) ?? [];
+      ranges.push({ name: `weight:${key}`, bytes, target, begin: offset, end: offset + length });
+      found.set(file, ranges);
       target += length;
     }
-    if (target !== weight.bytes) {
-      throw new ShaderloomError("bundle", `the parts of weight ${key} are not ${weight.bytes} bytes`);
-    }
   }
-  return parts;
+  return found;
 }

@@ -1,0 +1,417 @@
+// The relations between the fields of a manifest, and of a plan and its manifest: the checks of
+// runtime/bundle/relations.py in the same order, by the same rules.
+
+/** @import { Bounds } from "./bounds.js" */
+
+import { boundsOf } from "./bounds.js";
+import { SCHEMA } from "./schema.js";
+import { bufferSize } from "./sizes.js";
+import { Refusal } from "./structure.js";
+
+/** Bytes that share a hash. */
+export const CHUNK = 4 << 20;
+
+const FILE_NAME = /^[a-z0-9][a-z0-9._-]*(\/[a-z0-9][a-z0-9._-]*)?$/;
+const OWN_FILES = ["manifest.json", "manifest.sha256"];
+
+/** @typedef {(string | number)[]} Path */
+
+/** The bytes of an element by its type. @type {Map<string | null, number>} */
+const BYTES = new Map(Object.entries(SCHEMA.dtypes));
+
+/** @param {object} value */
+const sortedEntries = (value) => Object.keys(value).sort().map((name) => [name, /** @type {any} */ (value)[name]]);
+
+/** @param {any} manifest @throws {Refusal} for the first relation that does not hold */
+export function checkManifest(manifest) {
+  for (const [name, { size, sha256 }] of sortedEntries(manifest.files)) {
+    const path = ["files", name];
+    if (name.length > 200 || !FILE_NAME.test(name) || OWN_FILES.includes(name)) {
+      throw new Refusal("file name", "is a file that no bundle may have", path);
+    }
+    if (sha256.length !== Math.ceil(size / CHUNK)) {
+      throw new Refusal("hashes", "has another number of hashes than chunks", path);
+    }
+  }
+  requireUnique([...manifest.inputs, ...manifest.overridable], "inputs");
+  requireUnique(manifest.outputs, "outputs");
+  for (const [name, sizes] of sortedEntries(manifest.dynamic)) checkRange(sizes, ["dynamic", name]);
+  checkPlans(manifest);
+  checkSamples(manifest);
+  checkWeights(manifest);
+}
+
+/** @param {any[]} ports @param {string} field */
+function requireUnique(ports, field) {
+  if (new Set(ports.map(({ name }) => name)).size !== ports.length) {
+    throw new Refusal("names", "has a name twice", [field]);
+  }
+}
+
+/** @param {any} sizes @param {Path} path */
+function checkRange({ low, high, step }, path) {
+  if (step < 1 || high < low || (high - low) % step) {
+    throw new Refusal("range", "is no range: it has no size, or does not end with one", path);
+  }
+}
+
+/** @param {any} manifest */
+function checkPlans({ inputs, overridable, dynamic, plans, files }) {
+  const ports = new Map([...inputs, ...overridable].map((port) => [port.name, port]));
+  const seen = new Set();
+  for (const [index, record] of plans.entries()) {
+    const path = ["plans", index];
+    const keys = new Set([record.key, record.software ?? record.key]);
+    for (const key of keys) if (seen.has(key)) throw new Refusal("plan twice", "is listed twice", path);
+    for (const key of keys) seen.add(key);
+    if (record.file !== `plan-${record.key}.json`) {
+      throw new Refusal("plan file", `is not 'plan-${record.key}.json'`, [...path, "file"]);
+    }
+    for (const key of keys) requireListed(files, `plan-${key}.json`, path);
+    for (const [name, shape] of sortedEntries(record.shapes)) {
+      const place = [...path, "shapes", name];
+      const port = ports.get(name);
+      if (!port) throw new Refusal("plan input", "is no input of the model", place);
+      if (!BYTES.has(port.dtype)) throw new Refusal("plan dtype", "has no element type that a device holds", place);
+      for (const dim of shape) {
+        if (typeof dim === "string" && !Object.hasOwn(dynamic, dim)) {
+          throw new Refusal("dimension", `has the dimension '${dim}', whose range is not there`, place);
+        }
+      }
+    }
+  }
+}
+
+/** @param {any} files @param {string} name @param {Path} path */
+function requireListed(files, name, path) {
+  if (!Object.hasOwn(files, name)) throw new Refusal("listed", `needs '${name}', which is not listed`, path);
+}
+
+/** @param {any} manifest */
+function checkSamples({ plans, samples, files }) {
+  const keys = new Set(plans.map((/** @type {any} */ record) => record.key));
+  for (const [index, { plan, file, tolerance }] of samples.entries()) {
+    const path = ["samples", index];
+    if (!keys.has(plan)) throw new Refusal("sample plan", "is a sample without a plan", path);
+    if (file !== `samples/${plan}.safetensors`) {
+      throw new Refusal("sample file", `is not 'samples/${plan}.safetensors'`, [...path, "file"]);
+    }
+    requireListed(files, file, path);
+    if (!(tolerance >= 0 && tolerance < 1)) {
+      throw new Refusal("tolerance", "is not between 0 and 1", [...path, "tolerance"]);
+    }
+  }
+}
+
+/** Check that weights are made of ranges of listed files, none of which belongs to two. @param {any} manifest */
+function checkWeights({ weights, files }) {
+  /** @type {Map<string, [offset: number, length: number][]>} */
+  const used = new Map();
+  for (const [key, { bytes, parts }] of sortedEntries(weights)) {
+    let total = 0;
+    for (const [index, { file, offset, length }] of parts.entries()) {
+      const path = ["weights", key, "parts", index];
+      requireListed(files, file, path);
+      if (offset % 16 || length % 16 || !length) {
+        throw new Refusal("blocks", "is not made of whole blocks of 16 bytes", path);
+      }
+      if (offset + length > files[file].size) throw new Refusal("inside", "lies outside its file", path);
+      total += length;
+      const ranges = used.get(file) ?? [];
+      ranges.push([offset, length]);
+      used.set(file, ranges);
+    }
+    if (total !== bytes) throw new Refusal("weight bytes", "has another size than its parts", ["weights", key]);
+  }
+  for (const [file, ranges] of [...used].sort(([first], [second]) => (first < second ? -1 : 1))) {
+    let end = 0;
+    for (const [offset, length] of ranges.sort((first, second) => first[0] - second[0])) {
+      if (offset < end) throw new Refusal("overlap", "has bytes that belong to two weights", ["files", file]);
+      end = offset + length;
+    }
+  }
+}
+
+/** @param {any} plan @param {any} manifest @param {string} key the plan's in the manifest
+ *  @throws {Refusal} for the first relation that does not hold */
+export function checkPlan(plan, manifest, key) {
+  if (plan.key !== key) throw new Refusal("plan key", "is another plan's", ["key"]);
+  const record = manifest.plans.find((/** @type {any} */ item) => item.key === key || item.software === key);
+  new PlanCheck(plan, manifest, record).run();
+}
+
+/** The checks of one plan. */
+class PlanCheck {
+  /** @type {Map<string, Bounds>} */
+  #symbols = new Map();
+  /** The sizes of all buffers that the plan may name. @type {Map<string, Bounds>} */
+  #buffers = new Map();
+  #plan;
+  #manifest;
+  #record;
+
+  /** @param {any} plan @param {any} manifest @param {any} record */
+  constructor(plan, manifest, record) {
+    this.#plan = plan;
+    this.#manifest = manifest;
+    this.#record = record;
+  }
+
+  run() {
+    const { arenas, symbols } = this.#plan;
+    this.#checkSymbols();
+    this.#checkPorts("inputs", "input");
+    this.#checkPorts("outputs", "output");
+    this.#checkSignature();
+    for (const [index, size] of arenas.entries()) {
+      this.#buffers.set(`arena:${index}`, padded(this.#size(size, ["arenas", index])));
+    }
+    this.#checkWeights();
+    if (symbols.length) this.#buffers.set("symbols", padded([4 * symbols.length, 4 * symbols.length]));
+    this.#checkKernels();
+    this.#checkCalls();
+    this.#checkOutputs();
+    this.#checkFacts();
+  }
+
+  /** Return the bounds of a size, which must not be negative for all values of the symbols.
+   *  @param {any} value @param {Path} path @returns {Bounds} */
+  #size(value, path) {
+    const bounds = this.#bounds(value, path);
+    if (!bounds) throw new Refusal("overflow", "may be as large as 2 to the power of 53", path);
+    if (bounds[1] < 0) throw new Refusal("negative", "is negative", path);
+    return bounds;
+  }
+
+  /** @param {any} value @param {Path} path */
+  #bounds(value, path) {
+    const unknown = (/** @type {string} */ name) =>
+      new Refusal("symbol", `depends on '${name}', which is no symbol of the plan`, path);
+    return boundsOf(value, this.#symbols, unknown);
+  }
+
+  #checkSymbols() {
+    const { symbols, inputs } = this.#plan;
+    const { dynamic } = this.#manifest;
+    for (const [index, symbol] of symbols.entries()) {
+      const { name, low, high, step } = symbol;
+      const path = ["symbols", index];
+      checkRange(symbol, path);
+      if (this.#symbols.has(name)) throw new Refusal("names", "is a symbol twice", path);
+      const declared = Object.hasOwn(dynamic, name) ? dynamic[name] : {};
+      if (declared.low !== low || declared.high !== high || declared.step !== step) {
+        throw new Refusal("symbol range", "has another range in the manifest", path);
+      }
+      this.#symbols.set(name, [low, high]);
+    }
+    const dims = new Set(inputs.flatMap((/** @type {any} */ port) => port.shape));
+    for (const [index, { name }] of symbols.entries()) {
+      if (!dims.has(name)) throw new Refusal("unfed symbol", "is a dimension of no input", ["symbols", index]);
+    }
+  }
+
+  /** @param {"inputs" | "outputs"} field @param {string} kind */
+  #checkPorts(field, kind) {
+    for (const [index, { name, dtype, shape }] of this.#plan[field].entries()) {
+      const buffer = `${kind}:${name}`;
+      if (this.#buffers.has(buffer)) throw new Refusal("names", "is a name twice", [field, index]);
+      const itemsize = BYTES.get(dtype) ?? 0;
+      /** @type {Bounds | undefined} */
+      let bytes = [itemsize, itemsize];
+      for (const [axis, dim] of shape.entries()) {
+        const size = this.#size(dim, [field, index, "shape", axis]);
+        bytes &&= product(bytes, size);
+      }
+      if (!bytes) throw new Refusal("overflow", "has 2 to the power of 53 bytes or more", [field, index]);
+      this.#buffers.set(buffer, padded(bytes));
+    }
+  }
+
+  /** Check that inputs and outputs are those of the manifest. */
+  #checkSignature() {
+    const { inputs, outputs } = this.#plan;
+    const { shapes } = this.#record;
+    const fed = new Map([...this.#manifest.inputs, ...this.#manifest.overridable].map((port) => [port.name, port.dtype]));
+    const given = new Map(this.#manifest.outputs.map((/** @type {any} */ port) => [port.name, port.dtype]));
+    if (!haveNames(inputs, Object.keys(shapes))) {
+      throw new Refusal("signature", "has other inputs than the manifest says", ["inputs"]);
+    }
+    for (const [index, { name, dtype, shape }] of inputs.entries()) {
+      if (fed.get(name) !== dtype || !isSameShape(shape, shapes[name])) {
+        throw new Refusal("signature", "has another type or shape than the manifest says", ["inputs", index]);
+      }
+    }
+    if (!haveNames(outputs, [...given.keys()])) {
+      throw new Refusal("signature", "has other outputs than the manifest says", ["outputs"]);
+    }
+    for (const [index, { name, dtype }] of outputs.entries()) {
+      if (![null, dtype].includes(given.get(name))) {
+        throw new Refusal("signature", "has another type than the manifest says", ["outputs", index]);
+      }
+    }
+  }
+
+  #checkWeights() {
+    const stored = this.#manifest.weights;
+    for (const [index, { key, bytes }] of this.#plan.weights.entries()) {
+      const path = ["weights", index];
+      if (this.#buffers.has(`weight:${key}`)) throw new Refusal("names", "is a weight twice", path);
+      if (!Object.hasOwn(stored, key) || stored[key].bytes !== bytes) {
+        throw new Refusal("weight", "is not a weight of the manifest, or has another size there", path);
+      }
+      this.#buffers.set(`weight:${key}`, [bytes, bytes]);
+    }
+  }
+
+  #checkKernels() {
+    const { files } = this.#manifest;
+    const seen = new Set();
+    for (const [index, { key, workgroup }] of this.#plan.kernels.entries()) {
+      const path = ["kernels", index];
+      if (seen.has(key)) throw new Refusal("names", "is a kernel twice", path);
+      seen.add(key);
+      const shader = `shaders/${key}.wgsl`;
+      requireListed(files, shader, path);
+      if (files[shader].size > SCHEMA.bytes.shader) {
+        throw new Refusal("shader", `has a shader of ${files[shader].size} bytes`, path);
+      }
+      if (Math.min(...workgroup) < 1) throw new Refusal("workgroup", "has no invocations", [...path, "workgroup"]);
+    }
+  }
+
+  #checkCalls() {
+    const kernels = new Map(this.#plan.kernels.map((/** @type {any} */ kernel) => [kernel.key, kernel]));
+    for (const [number, { calls }] of this.#plan.steps.entries()) {
+      for (const [index, call] of calls.entries()) {
+        const path = ["steps", number, "calls", index];
+        const kernel = kernels.get(call.kernel);
+        if (!kernel) throw new Refusal("kernel", "names a kernel that the plan does not have", path);
+        if (kernel.bindings.length !== call.ranges.length) {
+          throw new Refusal("bindings", "has another number of ranges than its kernel of bindings", path);
+        }
+        const grid = call.grid.map((/** @type {any} */ size, /** @type {number} */ axis) =>
+          this.#size(size, [...path, "grid", axis]));
+        for (const name of ["flops", "bytes"]) this.#bounds(call[name], [...path, name]);
+        const isEmpty = grid.some((/** @type {Bounds} */ [low, high]) => low === 0 && high === 0);
+        for (const [at, range] of call.ranges.entries()) this.#checkSpan(range, isEmpty, [...path, "ranges", at]);
+        checkAccesses(kernel, call, path);
+      }
+    }
+  }
+
+  /** @param {any} range @param {boolean} isEmpty @param {Path} path */
+  #checkSpan(range, isEmpty, path) {
+    const buffer = this.#buffers.get(range.buffer);
+    if (!buffer) throw new Refusal("buffer", `binds '${range.buffer}', which the plan does not have`, path);
+    const offset = this.#size(range.offset, [...path, "offset"]);
+    const size = this.#size(range.size, [...path, "size"]);
+    if (isEmpty) return;
+    if (offset[0] + size[0] > buffer[1] || size[1] < 1) {
+      throw new Refusal("inside", "lies outside its buffer, or is empty", path);
+    }
+    if (size[0] === size[1] && size[0] % 4) throw new Refusal("words", "is not made of whole words", path);
+  }
+
+  #checkOutputs() {
+    const { constants, aliases } = this.#plan;
+    const outputs = new Map(this.#plan.outputs.map((/** @type {any} */ port) => [port.name, port]));
+    /** @type {Map<string, string>} */
+    const settled = new Map();
+    for (const [index, { output, dtype, shape, data }] of constants.entries()) {
+      const path = ["constants", index];
+      const port = outputs.get(output);
+      if (!port || settled.has(output)) throw new Refusal("output", "is no output of the plan, or one twice", path);
+      settled.set(output, "");
+      if (dtype !== port.dtype || !isSameShape(shape, port.shape)) {
+        throw new Refusal("constant", "has another type or shape than its output", path);
+      }
+      const bytes = shape.reduce((/** @type {number} */ total, /** @type {number} */ dim) => total * dim, BYTES.get(dtype));
+      if (decodedBytes(data) !== bytes) {
+        throw new Refusal("constant", "has another number of bytes than its shape", path);
+      }
+    }
+    for (const [index, { output, source, size }] of aliases.entries()) {
+      const path = ["aliases", index];
+      if (!outputs.has(output) || settled.has(output)) {
+        throw new Refusal("output", "is no output of the plan, or one twice", path);
+      }
+      settled.set(output, source);
+      const held = this.#buffers.get(source);
+      if (!held || !/^(input|output|weight):/.test(source)) {
+        throw new Refusal("buffer", `is an alias of '${source}', which the plan does not have`, path);
+      }
+      const bytes = this.#size(size, [...path, "size"]);
+      const needed = /** @type {Bounds} */ (this.#buffers.get(`output:${output}`));
+      if (needed[0] > held[1] || bytes[0] > held[1]) {
+        throw new Refusal("inside", "is larger than what it is an alias of", path);
+      }
+    }
+    for (const [index, alias] of aliases.entries()) {
+      let { source } = alias;
+      for (let left = settled.size; source.startsWith("output:"); left--) {
+        if (left <= 0) throw new Refusal("circle", "is an alias of itself", ["aliases", index]);
+        source = settled.get(source.slice(7)) ?? "";
+      }
+    }
+  }
+
+  /** Check that facts and notes are about calls and tensors that there are. */
+  #checkFacts() {
+    const { facts, notes, steps } = this.#plan;
+    const calls = steps.reduce((/** @type {number} */ total, /** @type {any} */ step) => total + step.calls.length, 0);
+    for (const [index, { shape }] of facts.tensors.entries()) {
+      for (const [axis, size] of shape.entries()) this.#bounds(size, ["facts", "tensors", index, "shape", axis]);
+    }
+    if (![0, calls].includes(facts.calls.length)) {
+      throw new Refusal("facts", "has another number of calls than the plan", ["facts", "calls"]);
+    }
+    for (const [index, { operands, also, in_place }] of facts.calls.entries()) {
+      if (Math.max(...operands, ...also, in_place ?? 0) >= facts.tensors.length) {
+        throw new Refusal("facts", "names a tensor that is not there", ["facts", "calls", index]);
+      }
+    }
+    if (![0, calls].includes(notes.calls.length)) {
+      throw new Refusal("notes", "has another number of calls than the plan", ["notes", "calls"]);
+    }
+  }
+}
+
+/** @param {any} kernel @param {any} call @param {Path} path */
+function checkAccesses({ bindings }, { ranges }, path) {
+  /** @type {Map<string, string>} */
+  const accesses = new Map();
+  for (const [at, { access }] of bindings.entries()) {
+    const { buffer } = ranges[at];
+    const place = [...path, "ranges", at];
+    if ((accesses.get(buffer) ?? access) !== access) throw new Refusal("access", "binds a buffer in two ways", place);
+    accesses.set(buffer, access);
+    if (access === "read_write" && !/^(output|arena):/.test(buffer)) {
+      throw new Refusal("access", "writes to a buffer that is only read", place);
+    }
+    if ((access === "uniform") !== (buffer === "symbols")) {
+      throw new Refusal("access", "binds another buffer than the symbols as uniform", place);
+    }
+  }
+}
+
+/** @param {Bounds} size @returns {Bounds} */
+const padded = ([low, high]) => [bufferSize(low), bufferSize(high)];
+
+/** Return the bounds of a product of sizes from 0 up, or undefined if it may be too large.
+ *  @param {Bounds} left @param {Bounds} right @returns {Bounds | undefined} */
+function product(left, right) {
+  const high = left[1] * right[1];
+  return high > Number.MAX_SAFE_INTEGER ? undefined : [left[0] * Math.max(right[0], 0), high];
+}
+
+/** Return the number of bytes of base64 data. @param {string} data */
+const decodedBytes = (data) => (data.length / 4) * 3 - (data.endsWith("==") ? 2 : Number(data.endsWith("=")));
+
+/** @param {any[]} ports @param {string[]} names */
+function haveNames(ports, names) {
+  const present = new Set(ports.map(({ name }) => name));
+  return present.size === new Set(names).size && names.every((name) => present.has(name));
+}
+
+/** Return whether two shapes are the same numbers and names. @param {any[]} shape @param {any[]} other */
+const isSameShape = (shape, other) => shape.length === other.length && shape.every((dim, axis) => dim === other[axis]);

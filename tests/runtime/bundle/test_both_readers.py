@@ -1,0 +1,224 @@
+"""The Python and the JavaScript reader of bundles give one verdict on any manifest and plan, by the same rule.
+
+Covers: runtime/bundle/structure, runtime/bundle/relations, runtime/bundle/ranges, runtime/web/shaderloom.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import random
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import onnx.parser
+import pytest
+
+from shaderloom.bundles.compile import compile_bundle
+from shaderloom.runtime.bundle.format import plan_file
+from shaderloom.runtime.bundle.ranges import bounds_of
+from shaderloom.runtime.bundle.structure import LARGEST, schema
+from shaderloom.runtime.plan import facts, notes, plan
+from shaderloom.runtime.plan.dimension import evaluate
+from shaderloom.runtime.plan.dtypes import BY_NAME
+from shaderloom.runtime.plan.model_metadata import ModelMetadata
+
+from ...support.bundles import product_bundle, small_bundle
+from ...support.effort import SOAK
+from ...support.hostile import RELATIONS, Seed, mutated, structural
+from ...support.verdicts import JavaScript, Verdict, python_verdict
+
+QUANTISED = """
+<ir_version: 8, opset_import: ["" : 17]>
+g (float[n, 8] x, int64[k] rows) => (float[n, 8] y, uint8[n, 8] q, float[k, 8] z) <float s = {0.1}, uint8 o = {3}> {
+    q = QuantizeLinear(x, s, o)
+    d = DequantizeLinear(q, s, o)
+    y = Softmax<axis = 1>(d)
+    z = Gather<axis = 0>(y, rows)
+}
+"""
+
+needs_node = pytest.mark.skipif(not JavaScript.is_available(), reason="Node.js is not installed")
+
+
+@pytest.fixture(scope="module")
+def seeds(tmp_path_factory) -> list[Seed]:
+    """A plan with constants and aliases, one with declared dimensions, a quantised one, halves, one for software."""
+    folder: Path = tmp_path_factory.mktemp("seeds")
+    small_bundle(folder / "small", 5)
+    small_bundle(folder / "dynamic", 5, dynamic={"n": (1, 64), "batch": (2, 8, 2)})
+    quantised = onnx.parser.parse_model(QUANTISED)
+    compile_bundle(quantised, folder / "quantised", shapes=[{"x": (4, 8), "rows": (2,)}], dynamic={"k": (1, 9)})
+    product_bundle(folder / "half", 8, precision="float16")
+    product_bundle(folder / "software", 8)
+    return [Seed.of(folder / name) for name in ("small", "dynamic", "quantised", "half", "software")]
+
+
+@pytest.fixture(scope="module")
+def javascript() -> Iterator[JavaScript]:
+    with JavaScript() as running:
+        yield running
+
+
+def test_bundles_are_accepted(seeds):
+    for seed in seeds:
+        assert python_verdict(*seed.files(), seed.key) == Verdict(None)
+
+
+@needs_node
+def test_bundles_are_accepted_by_javascript(seeds, javascript):
+    for seed in seeds:
+        assert javascript.verdict(*seed.files(), seed.key) == Verdict(None)
+
+
+@pytest.mark.parametrize("name", RELATIONS)
+def test_every_relation_has_its_rule(seeds, name):
+    file, change, rule = RELATIONS[name]
+    start = time.process_time()
+    verdict = python_verdict(*seeds[0].changed(file, change).files(), seeds[0].key)
+    assert (verdict.rule, verdict.path[0]) == (rule, file)
+    assert time.process_time() - start < 2
+
+
+@needs_node
+def test_every_relation_has_its_rule_in_javascript(seeds, javascript):
+    for name, (file, change, _) in RELATIONS.items():
+        files = seeds[0].changed(file, change).files()
+        assert javascript.verdict(*files, seeds[0].key) == python_verdict(*files, seeds[0].key), name
+
+
+@pytest.mark.slow
+@needs_node
+def test_every_wrong_value_of_every_field(seeds, javascript):
+    """Some 5,000: a value of another type, a number beyond its range, a name that is none, a missing field."""
+    for seed in seeds[:2]:
+        rules: Counter[str | None] = Counter()
+        for name, file, change in structural(seed):
+            files = seed.changed(file, change).files()
+            verdict = python_verdict(*files, seed.key)
+            assert javascript.verdict(*files, seed.key) == verdict, name
+            rules[verdict.rule] += 1
+        assert sum(rules.values()) > 2000 and rules[None] < sum(rules.values()) / 4, rules
+
+
+@pytest.mark.slow
+@pytest.mark.fuzz
+@needs_node
+def test_random_mutations(seeds, javascript):
+    """For 20 seconds, in a soak for 300; a failure names the number that draws it again."""
+    first = 0 if not SOAK else random.SystemRandom().randrange(1 << 40)
+    end, number, rules = time.monotonic() + (300 if SOAK else 20), first, Counter()
+    while time.monotonic() < end:
+        generator = random.Random(number)
+        seed = seeds[generator.randrange(len(seeds))]
+        files = mutated(seed, generator)
+        verdict = python_verdict(*files, seed.key)
+        other = javascript.verdict(*files, seed.key)
+        if "json" not in (verdict.rule, other.rule) or (verdict.rule is None) != (other.rule is None):
+            assert other == verdict, number
+        rules[verdict.rule] += 1
+        number += 1
+    assert number - first > 100 and len(rules) > 5, rules
+
+
+#: Texts on which parsers of JSON differ
+TEXTS = {
+    b"\xef\xbb\xbf": "a mark of the order of bytes", b"NaN": "", b"[Infinity]": "", b"\xff": "", b"": "", b"01": "",
+    b'"\x01"': "a raw control character", b"[" * 100_000: "deep", b'{"a":' * 100_000: "deep", b"[1,]": "", b"{": "",
+    b"'x'": "", b"\x00": "", "{}".encode("utf-16"): "another encoding", b"[]": "", b"1": "", b"null": "",
+}  # fmt: skip
+
+
+@needs_node
+@pytest.mark.parametrize("text", TEXTS)
+def test_texts_that_are_no_manifest(javascript, text):
+    verdict = python_verdict(text, None, "")
+    assert verdict.rule in ("json", "type")
+    assert javascript.verdict(text, None, "") == verdict
+
+
+@needs_node
+@pytest.mark.parametrize(
+    ("text", "rule"),
+    [("1e2", None), ("3.0", None), ("-0", None), ("9007199254740991", None), ("9007199254740992", "number"),
+     ("9007199254740993", "number"), ("1e16", "number"), ("1e999", "number"), ("0.5", "number"), ("-1", "number"),
+     ("1" * 5000, "number"), ("9007199254740991.4", None)],
+)  # fmt: skip
+def test_numbers_are_those_of_javascript(seeds, javascript, text, rule):
+    manifest, _ = seeds[0].changed("manifest", lambda root: root.update(nodes="@")).files()
+    manifest = manifest.replace(b'"@"', text.encode())
+    verdict = python_verdict(manifest, None, "")
+    assert verdict.rule == rule
+    assert javascript.verdict(manifest, None, "") == verdict
+
+
+def test_the_table_has_the_types_of_the_package():
+    on_device = {name: dtype.itemsize for name, dtype in BY_NAME.items() if dtype.on_device}
+    assert schema()["dtypes"] == on_device
+    assert {*on_device, *schema()["other dtypes"]} == set(BY_NAME)
+
+
+RECORDS = {
+    "facts": facts.PlanFacts, "tensor facts": facts.TensorFacts, "layout": facts.StoredLayout,
+    "call facts": facts.CallFacts, "decision": facts.DecisionFacts, "precision facts": facts.PrecisionFacts,
+    "notes": notes.PlanNotes, "call notes": notes.CallNotes, "memory notes": notes.MemoryNotes,
+    "fusion refusal": notes.FusionRefusal, "alternative": notes.Alternative, "precision notes": notes.PrecisionNotes,
+    "full precision value": notes.FullPrecisionValue, "binding": plan.Binding, "buffer range": plan.Range,
+    "call": plan.KernelCall, "symbol": plan.Symbol, "plan port": plan.Port, "alias": plan.OutputAlias,
+    "metadata": ModelMetadata,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", RECORDS)
+def test_the_table_has_the_fields_of_the_records(name):
+    form = schema()["types"][name]
+    assert [*form["record"], *form.get("optional", {})] == [field.name for field in dataclasses.fields(RECORDS[name])]
+
+
+@pytest.mark.parametrize(
+    "size",
+    [7, "n", ["+", "n", 2, "m"], ["*", -3, "n", "m"], ["//", ["+", "n", -40], 7], ["%", ["*", "n", -5], 3],
+     ["min", "n", 20], ["max", ["//", ["+", ["*", "n", 12], 15], 16], "m"], ["%", -7, 3], ["//", -7, 2]],
+)  # fmt: skip
+def test_bounds_hold_for_all_values(size):
+    symbols = {"n": (3, 33), "m": (0, 5)}
+    low, high = bounds_of(size, symbols)
+    values = [evaluate(size, {"n": n, "m": m}) for n in range(3, 34) for m in range(6)]
+    assert low <= min(values) and max(values) <= high
+
+
+def test_bounds_are_below_what_javascript_counts():
+    assert bounds_of(["+", LARGEST, 0], {}) == (LARGEST, LARGEST)
+    assert bounds_of(["+", LARGEST, 1], {}) is None
+    assert bounds_of(["+", "n", 1, -1], {"n": (0, LARGEST)}) is None
+    with pytest.raises(ValueError, match="'q', which is no symbol"):
+        bounds_of(["min", 1, "q"], {})
+
+
+def test_no_weight_shares_bytes_with_another(seeds):
+    """A few kilobytes of file stood for any number of weights."""
+    manifest = copy.deepcopy(seeds[0].manifest)
+    first = sorted(manifest["weights"])[0]
+    for number in range(100):
+        manifest["weights"][f"{number:064x}"] = copy.deepcopy(manifest["weights"][first])
+    seed = Seed(manifest, seeds[0].plan)
+    assert python_verdict(seed.files()[0], None, "").rule == "overlap"
+
+
+def test_a_shader_has_at_most_a_megabyte(seeds):
+    key = seeds[0].plan["kernels"][0]["key"]
+
+    def enlarge(manifest):
+        manifest["files"][f"shaders/{key}.wgsl"] = {"size": (1 << 20) + 1, "sha256": ["0" * 64]}
+
+    seed = seeds[0].changed("manifest", enlarge)
+    assert python_verdict(*seed.files(), seed.key).rule == "shader"
+    assert plan_file(seed.key) in seed.manifest["files"]
+
+
+def test_generators_are_seeded(seeds):
+    assert mutated(seeds[0], random.Random(3)) == mutated(seeds[0], random.Random(3))
+    assert np.unique([len(mutated(seeds[0], random.Random(n))[1]) for n in range(20)]).size > 3

@@ -1,0 +1,284 @@
+"""Hostile manifests and plans: a catalogue of single faults, and random mutations of real bundles."""
+
+from __future__ import annotations
+
+import copy
+import json
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from shaderloom.runtime.bundle.format import MANIFEST
+
+Change = Callable[[Any], None]
+
+#: What stands in for a value of any type
+WRONG: tuple[Any, ...] = (
+    None, True, -1, 1.5, 2**53, 10**400, "", "x", "\ud800", "__proto__", [], {}, [None], [[]], {"__proto__": 1},
+    ["+"], ["+", 1, [2, 3]], ["//", 4, 0], ["%", 4, -1], ["min", 1], ["moon", 1, 2], ["*", *[2] * 2000], ["+", "q", 1],
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Seed:
+    """The JSON of a bundle's manifest and of one of its plans."""
+
+    manifest: Any
+    plan: Any
+
+    @classmethod
+    def of(cls, folder: Path, number: int = 0) -> Seed:
+        manifest = json.loads((folder / MANIFEST).read_bytes())
+        return cls(manifest, json.loads((folder / manifest["plans"][number]["file"]).read_bytes()))
+
+    @property
+    def key(self) -> str:
+        return self.plan["key"]
+
+    def changed(self, file: str, change: Change) -> Seed:
+        made = copy.deepcopy(self)
+        change(getattr(made, file))
+        return made
+
+    def files(self) -> tuple[bytes, bytes]:
+        return json.dumps(self.manifest).encode(), json.dumps(self.plan).encode()
+
+
+def put(value: Any, *path: Any) -> Change:
+    """Replace what is at a path."""
+
+    def change(root: Any) -> None:
+        for name in path[:-1]:
+            root = root[name]
+        root[path[-1]] = value
+
+    return change
+
+
+def drop(*path: Any) -> Change:
+    def change(root: Any) -> None:
+        for name in path[:-1]:
+            root = root[name]
+        del root[path[-1]]
+
+    return change
+
+
+def twice(*path: Any) -> Change:
+    """Repeat the first item of a list."""
+
+    def change(root: Any) -> None:
+        for name in path:
+            root = root[name]
+        root.append(copy.deepcopy(root[0]))
+
+    return change
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Yield the path of every value, of lists and of objects with keys for names that of the first item."""
+    if path:
+        yield path
+    if isinstance(value, list) and value:
+        yield from places(value[0], (*path, 0))
+    elif isinstance(value, dict):
+        named = path and path[-1] in ("files", "weights", "shapes", "dynamic", "producer", "limits", "alternatives")
+        for name in sorted(value)[: 1 if named else None]:
+            yield from places(value[name], (*path, name))
+
+
+def structural(seed: Seed) -> Iterator[tuple[str, str, Change]]:
+    """Yield a name, the file and the change for every field and every wrong value, and for every field without it."""
+    for file in ("manifest", "plan"):
+        for path in places(getattr(seed, file)):
+            text = ".".join(map(str, path))
+            yield f"{file}.{text} missing", file, drop(*path)
+            for number, value in enumerate(WRONG):
+                yield f"{file}.{text} = wrong {number}", file, put(value, *path)
+
+
+CALL = ("steps", 0, "calls", 0)
+RANGE = (*CALL, "ranges", 0)
+
+
+def _first(name: str, *path: Any, value: Any) -> Change:
+    """Replace a field of the first entry of an object."""
+
+    def change(root: Any) -> None:
+        put(value, min(root[name]), *path)(root[name])
+
+    return change
+
+
+def _deep(root: Any) -> None:
+    value: Any = 1
+    for _ in range(600):
+        value = ["+", 1, value]
+    root["arenas"] = [value]
+
+
+def _share(root: Any) -> None:
+    """Two weights of the same bytes."""
+    (first, second) = sorted(root["weights"])[:2]
+    root["weights"][second] = copy.deepcopy(root["weights"][first])
+
+
+def _alias_itself(root: Any) -> None:
+    root["aliases"] = [{"output": "y", "source": "output:y", "size": 16}]
+
+
+def _alias_circle(root: Any) -> None:
+    root["aliases"] = [
+        {"output": "y", "source": "output:same", "size": 16}, {"output": "same", "source": "output:y", "size": 16},
+    ]  # fmt: skip
+
+
+#: By name: the file, the change of the small model's bundle, and the rule by which it is refused
+RELATIONS: dict[str, tuple[str, Change, str]] = {
+    "a file outside": ("manifest", lambda root: root["files"].update({"../x": {"size": 0, "sha256": []}}), "file name"),
+    "a file named as a prototype": (
+        "manifest", lambda root: root["files"].update({"__proto__": {"size": 0, "sha256": []}}), "file name"),
+    "a missing hash": ("manifest", _first("files", "sha256", value=[]), "hashes"),
+    "19 GB of one chunk": ("manifest", _first("files", "size", value=19 << 30), "hashes"),
+    "an input twice": ("manifest", twice("inputs"), "names"),
+    "an output twice": ("manifest", twice("outputs"), "names"),
+    "a range without a size": ("manifest", put({"n": {"low": 5, "high": 1, "step": 1}}, "dynamic"), "range"),
+    "a step of zero": ("manifest", put({"n": {"low": 5, "high": 5, "step": 0}}, "dynamic"), "range"),
+    "a plan twice": ("manifest", twice("plans"), "plan twice"),
+    "another plan's file": ("manifest", put("plan-x.json", "plans", 0, "file"), "plan file"),
+    "no such plan": ("manifest", put("0" * 64, "plans", 0, "software"), "listed"),
+    "an input of no model": ("manifest", put([1], "plans", 0, "shapes", "z"), "plan input"),
+    "an input without a type": ("manifest", put(None, "inputs", 0, "dtype"), "plan dtype"),
+    "an input of strings": ("manifest", put("string", "inputs", 0, "dtype"), "plan dtype"),
+    "a dimension without a range": ("manifest", put(["q"], "plans", 0, "shapes", "x"), "dimension"),
+    "70 axes of an input": ("manifest", put([1] * 70, "plans", 0, "shapes", "x"), "count"),
+    "a sample without a plan": (
+        "manifest", put([{"plan": "0" * 64, "file": "x", "tolerance": 0}], "samples"), "sample plan"),
+    "a part between blocks": ("manifest", _first("weights", "parts", 0, "offset", value=8), "blocks"),
+    "a part outside": ("manifest", _first("weights", "parts", 0, "length", value=1 << 40), "inside"),
+    "a part of no file": ("manifest", _first("weights", "parts", 0, "file", value="w"), "listed"),
+    "a weight of another size": ("manifest", _first("weights", "bytes", value=19 << 30), "weight bytes"),
+    "one file for many weights": ("manifest", _share, "overlap"),
+    "another plan": ("plan", put("0" * 64, "key"), "plan key"),
+    "a symbol of no manifest": (
+        "plan", put([{"name": "n", "low": 1, "high": 2, "step": 1}], "symbols"), "symbol range"),
+    "70 axes": ("plan", put([1] * 70, "inputs", 0, "shape"), "count"),
+    "a negative axis": ("plan", put(-5, "inputs", 0, "shape", 0), "negative"),
+    "another shape": ("plan", put(3, "inputs", 0, "shape", 0), "signature"),
+    "another type": ("plan", put("float16", "inputs", 0, "dtype"), "signature"),
+    "an output named as a prototype": ("plan", put("__proto__", "outputs", 0, "name"), "signature"),
+    "a port twice": ("plan", twice("inputs"), "names"),
+    "an unknown symbol": ("plan", put([["+", "q", 1]], "arenas"), "symbol"),
+    "a huge arena": ("plan", put([["*", 1 << 40, 1 << 40]], "arenas"), "overflow"),
+    "a huge part of a small size": ("plan", put([["min", ["*", 1 << 40, 1 << 40], 1]], "arenas"), "overflow"),
+    "a negative arena": ("plan", put([-16], "arenas"), "negative"),
+    "a huge tensor": ("plan", put([1 << 40, 1 << 40], "outputs", 0, "shape"), "overflow"),
+    "a deep size": ("plan", _deep, "json"),
+    "a size 40 deep": ("plan", put([json.loads('["+",1,' * 40 + "1" + "]" * 40)], "arenas"), "size"),
+    "a weight of no manifest": ("plan", put("0" * 64, "weights", 0, "key"), "weight"),
+    "a weight that is larger": ("plan", put(1 << 40, "weights", 0, "bytes"), "weight"),
+    "a weight twice": ("plan", twice("weights"), "names"),
+    "a kernel twice": ("plan", twice("kernels"), "names"),
+    "a kernel without a shader": ("plan", put("0" * 64, "kernels", 0, "key"), "listed"),
+    "a workgroup of none": ("plan", put([64, 0, 1], "kernels", 0, "workgroup"), "workgroup"),
+    "an unknown kernel": ("plan", put("0" * 64, *CALL, "kernel"), "kernel"),
+    "too few ranges": ("plan", put([], *CALL, "ranges"), "bindings"),
+    "a negative grid": ("plan", put([-1, 1, 1], *CALL, "grid"), "negative"),
+    "a grid of two axes": ("plan", put([1, 1], *CALL, "grid"), "count"),
+    "a grid of 50,000 factors": ("plan", put([["*", *[3] * 50_000], 1, 1], *CALL, "grid"), "size"),
+    "a grid of 1,000 factors": ("plan", put([["*", *[3] * 1_000], 1, 1], *CALL, "grid"), "overflow"),
+    "an unknown buffer": ("plan", put("input:q", *RANGE, "buffer"), "buffer"),
+    "a buffer named as a prototype": ("plan", put("__proto__", *RANGE, "buffer"), "buffer"),
+    "a range outside": ("plan", put(1 << 20, *RANGE, "offset"), "inside"),
+    "an empty range": ("plan", put(0, *RANGE, "size"), "inside"),
+    "a range of half words": ("plan", put(2, *RANGE, "size"), "words"),
+    "a written input": ("plan", put("read_write", "kernels", 0, "bindings", 0, "access"), "access"),
+    "a uniform tensor": ("plan", put("uniform", "kernels", 0, "bindings", 0, "access"), "access"),
+    "a constant of no output": ("plan", put("q", "constants", 0, "output"), "output"),
+    "a constant twice": ("plan", twice("constants"), "output"),
+    "a constant of another type": ("plan", put("int8", "constants", 0, "dtype"), "constant"),
+    "a constant of another shape": ("plan", put([4, 4], "constants", 0, "shape"), "constant"),
+    "a short constant": ("plan", put("AAAA", "constants", 0, "data"), "constant"),
+    "a constant in spaces": ("plan", put("AA AA", "constants", 0, "data"), "base64"),
+    "an alias of itself": ("plan", _alias_itself, "circle"),
+    "aliases in a circle": ("plan", _alias_circle, "circle"),
+    "an alias of an arena": ("plan", put("arena:0", "aliases", 0, "source"), "buffer"),
+    "an alias of nothing": ("plan", put("output:q", "aliases", 0, "source"), "buffer"),
+    "an alias of less": ("plan", put(1 << 40, "aliases", 0, "size"), "inside"),
+    "a step of another kind": ("plan", put("host", "steps", 0, "kind"), "choice"),
+    "facts of another call": ("plan", twice("facts", "calls"), "facts"),
+    "facts of no tensor": ("plan", put([1 << 30], "facts", "calls", 0, "operands"), "facts"),
+    "notes of another call": ("plan", twice("notes", "calls"), "notes"),
+}  # fmt: skip
+
+
+def mutated(seed: Seed, generator: random.Random) -> tuple[bytes, bytes]:
+    """Return the files with one to four random changes of their values, or of their bytes."""
+    made = copy.deepcopy(seed)
+    for _ in range(generator.choice((1, 1, 1, 2, 4))):
+        _mutate(made, generator)
+    manifest, plan = made.files()
+    if generator.random() < 0.1:
+        plan = _with_other_bytes(plan, generator)
+    elif generator.random() < 0.1:
+        manifest = _with_other_bytes(manifest, generator)
+    return manifest, plan
+
+
+def _mutate(seed: Seed, generator: random.Random) -> None:
+    container, name = _choose(getattr(seed, generator.choice(("manifest", "plan", "plan"))), generator)
+    kind = generator.randrange(6)
+    value = container[name]
+    if kind == 0:
+        container[name] = copy.deepcopy(generator.choice(WRONG))
+    elif kind == 1:
+        del container[name]
+    elif kind == 2 and isinstance(value, (int, float)):
+        container[name] = generator.choice(
+            (value + 1, value - 1, value * 2, -value, value * 16, value // 2, float(value))
+        )
+    elif kind == 3:
+        source, place = _choose(getattr(seed, generator.choice(("manifest", "plan"))), generator)
+        container[name] = copy.deepcopy(source[place])
+    elif kind == 4 and isinstance(container, list):
+        container.insert(name, copy.deepcopy(value))
+    elif isinstance(container, dict):
+        container[generator.choice(("__proto__", "constructor", "novelty", "0", "n", "y"))] = copy.deepcopy(value)
+    else:
+        container[name] = ["max", value, generator.choice((0, 4, "n", 1 << 30))]
+
+
+def _choose(root: Any, generator: random.Random) -> tuple[Any, Any]:
+    """Return a container and a name in it, at a random depth."""
+    while True:
+        names = list(root) if isinstance(root, dict) else list(range(len(root)))
+        if not names:
+            return {"": None}, ""
+        name = generator.choice(names)
+        if not isinstance(root[name], (dict, list)) or not root[name] or generator.random() < 0.15:
+            return root, name
+        root = root[name]
+
+
+_PIECES = (b"NaN", b"Infinity", b"1e999", b"-0", b"1e3", b"9007199254740993", b'"\\ud800"', b"\xef\xbb\xbf", b"\xff",
+           b'{"a":1,"a":2}', b"\x00", b"[" * 200, b"-", b"01", b'"\\u0000"', b"1" * 5000, b" ", b"\n")  # fmt: skip
+
+
+def _with_other_bytes(content: bytes, generator: random.Random) -> bytes:
+    start = generator.randrange(len(content))
+    kind = generator.randrange(3)
+    if kind == 0:
+        return content[:start]
+    if kind == 1:
+        return content[:start] + bytes([content[start] ^ 1 << generator.randrange(8)]) + content[start + 1 :]
+    end = start
+    if generator.random() < 0.7:  # instead of a number
+        digits = [
+            index for index in range(start, min(start + 400, len(content))) if content[index : index + 1].isdigit()
+        ]
+        start = end = digits[0] if digits else start
+        while end < len(content) and content[end : end + 1].isdigit():
+            end += 1
+    return content[:start] + generator.choice(_PIECES) + content[end:]

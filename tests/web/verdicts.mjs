@@ -1,0 +1,26 @@
+// The verdicts of the JavaScript runner on manifests and plans: a JSON line {manifest, plan, key} with files in base64
+// on standard input, a line {rule, path} on standard output; the rule is null where all is well, and "foreign" for an
+// error of another kind. tests/support/verdicts.py asks.
+
+import { createInterface } from "node:readline";
+import { checkManifest, checkPlan } from "../../runtime/web/shaderloom/relations.js";
+import { readJson, Refusal } from "../../runtime/web/shaderloom/structure.js";
+
+const bytes = (text) => new Uint8Array(Buffer.from(text, "base64"));
+
+function verdict({ manifest, plan, key }) {
+  let file = "manifest";
+  try {
+    const read = readJson(bytes(manifest), "manifest");
+    checkManifest(read);
+    if (plan === null) return { rule: null, path: [] };
+    file = "plan";
+    checkPlan(readJson(bytes(plan), "plan"), read, key);
+    return { rule: null, path: [] };
+  } catch (error) {
+    if (error instanceof Refusal) return { rule: error.rule, path: [file, ...error.path] };
+    return { rule: "foreign", path: [file, String(error?.stack)] };
+  }
+}
+
+for await (const line of createInterface({ input: process.stdin })) console.log(JSON.stringify(verdict(JSON.parse(line))));
