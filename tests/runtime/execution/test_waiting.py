@@ -54,7 +54,7 @@ def test_slices_grow_with_the_time_and_none_blocks(monkeypatch, spin):
 
 ENDLESS = """
 import os, signal, sys, threading
-from shaderloom.runtime.device.device import open_device
+from shaderloom.runtime.device.opening import open_device
 device = open_device(sys.argv[1])
 code = '''@group(0) @binding(0) var<storage, read_write> y: array<u32>;
   @compute @workgroup_size(1) fn main() { loop { if y[0] == 7u { break; } y[1] += 1u; } }'''
