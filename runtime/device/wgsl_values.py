@@ -99,8 +99,9 @@ class _Pass:
         }
 
     def run(self) -> bool:
-        """Return whether every name had its size before it was used."""
-        position, tokens, handlers = 0, self._tokens, self._handlers
+        """Return whether every name had its size before it was used; call it once."""
+        position, tokens = 0, self._tokens
+        handlers, self._handlers = self._handlers, {}  # methods of this object would keep the tokens in a cycle
         while token := tokens[position]:
             self._inlined += 1
             handler = handlers.get(token)

@@ -80,8 +80,11 @@ class BindGroups:
         return made
 
     def forget(self, values: tuple[int, ...]) -> None:
-        self._prepared.pop(values, None)
+        prepared = self._prepared.pop(values, None)
+        if prepared is not None:
+            prepared.lists.clear()  # its watchers refer to it
 
     def clear(self) -> None:
         """Drop all bind groups: a buffer of the plan was replaced."""
-        self._prepared.clear()
+        for values in list(self._prepared):
+            self.forget(values)

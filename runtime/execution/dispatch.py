@@ -60,6 +60,10 @@ class Binder:
             self._holders[call.kernel] = holder
         return holder
 
+    def clear(self) -> None:
+        """Give up the pipelines; those that no other executor uses are freed."""
+        self._holders.clear()
+
     def dispatch(
         self, call: KernelCall, symbols: Mapping[str, int], resolve: Callable[[str], tuple[Any, int]]
     ) -> Dispatch | None:

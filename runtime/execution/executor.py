@@ -91,8 +91,9 @@ class Executor:
         self._sizes: OrderedDict[tuple[int, ...], _RunSizes] = OrderedDict()
         self._written_symbols: tuple[int, ...] | None = None
         self._output_pool = OutputPool()
+        own_account = self._account  # not self: a closed executor must not wait for a garbage collection
         self._attacher = Attacher(
-            device, plan, self._output_pool, lambda size, name: OwnedBuffer(device, self._account, size, TENSOR, name)
+            device, plan, self._output_pool, lambda size, name: OwnedBuffer(device, own_account, size, TENSOR, name)
         )
         self._replay = Replay(device, use_native=self._use_native)
         self._repeated: RepeatedRun | None = None
@@ -226,6 +227,7 @@ class Executor:
             self._repeated = None
             self._replay.clear()
             self._groups.clear()
+            self._binder.clear()
             for buffer in self._buffers.values():
                 buffer.destroy()
             self._buffers.clear()

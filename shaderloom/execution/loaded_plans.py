@@ -10,7 +10,7 @@ from ..runtime.execution.executor import Executor
 from ..runtime.plan.record import record
 from .one_plan import SEEN_SHAPES, Shapes
 from .plan_bound import PlanBound, Reloads
-from .resources import DeviceResources, KeyStats
+from .resources import MAX_ROWS, DeviceResources, KeyStats
 
 
 @record
@@ -75,7 +75,10 @@ class LoadedPlans:
         prepared = self._stats.prepare_ms
         executor = self._resources.executor(compiled)
         stats = KeyStats(compiled.milliseconds, compiled.from_disk, self._stats.prepare_ms - prepared)
-        self._stats.keys[str(key)] = stats
+        rows = self._stats.keys
+        rows[str(key)] = stats
+        if len(rows) > MAX_ROWS:
+            del rows[next(iter(rows))]
         self._ready[key] = ready = LoadedPlan(key, str(key), compiled, executor, stats)
         self._stats.last_key, self.last = ready.text, ready
         return ready

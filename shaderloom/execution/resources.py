@@ -28,9 +28,16 @@ class KeyStats:
     runs: int = 0
 
 
+#: Rows of :attr:`SessionStats.keys`
+MAX_ROWS = 1024
+
+
 @dataclass
 class SessionStats:
-    """Counts since the session was created.  ``keys`` is by shape key as text; an evicted key keeps its row."""
+    """Counts since the session was created.
+
+    ``keys`` is by shape key as text; an evicted key keeps its row while it is among the last :data:`MAX_ROWS`.
+    """
 
     hits: int = 0
     misses: int = 0
