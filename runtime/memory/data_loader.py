@@ -7,7 +7,6 @@ for.
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import queue
 import threading
@@ -68,6 +67,8 @@ def check_length(got: int, wanted: int, tensor: str) -> None:
 
 def _from_thread(data: Any) -> Iterator[memoryview]:
     """Run an asynchronous loader in a thread with a loop of its own: the caller's may be the one that waits here."""
+    import asyncio  # few models have such a loader
+
     ready: queue.Queue[Any] = queue.Queue(_AHEAD)
     stopped = threading.Event()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections.abc import Callable, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -22,6 +21,8 @@ class AsyncRun:
         self._future = future
 
     def __await__(self) -> Generator[Any, None, list[Any]]:
+        import asyncio  # the caller has it; a session that never awaits does not need it
+
         return asyncio.wrap_future(self._future).__await__()
 
     def result(self, timeout: float | None = None) -> list[Any]:

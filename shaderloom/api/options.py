@@ -6,7 +6,6 @@ warns once.
 
 from __future__ import annotations
 
-import difflib
 import enum
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
@@ -108,6 +107,8 @@ class SessionOptions:
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name not in _NAMES:
+            import difflib
+
             hint = difflib.get_close_matches(name, [known for known in _NAMES if not known.startswith("_")], 1)
             nearest = f"; the nearest is '{hint[0]}'" if hint else ""
             raise AttributeError(f"SessionOptions has no option '{name}'{nearest}")
