@@ -36,11 +36,13 @@ from .drawing.exclusions import EXCLUDED
 from .drawing.forms import NARROW, OLDEST, Form, drawn_definitions, form_of
 from .drawing.graphs import RandomGraph, random_graphs, seeded_graph
 from .drawing.growth import Growth
+from .drawing.long_halves import LongGraph, long_graphs
 from .drawing.oracle import Known, dtype_of
 from .drawing.source import Seeded, Unsuitable
+from .drawing.uneven_rows import UnevenModel, uneven_models
 
 #: examples in a run of all tests
-HOST, FIRST, SECOND, DYNAMIC, PROGRAMS, COUNTS = 1570, 240, 60, 130, 60, 30
+HOST, FIRST, SECOND, DYNAMIC, PROGRAMS, COUNTS, LONG, UNEVEN = 1570, 240, 60, 130, 60, 30, 60, 40
 
 
 def profile(examples: int) -> settings:
@@ -189,16 +191,17 @@ def named_dims(graph: RandomGraph) -> dict[str, list[int | str]]:
 @pytest.mark.fuzz
 @pytest.mark.slow
 def test_graphs_of_declared_dimensions(device) -> None:
-    """One plan for two sizes of every dimension, where the graph holds for both."""
+    """One plan for several sizes of every dimension, where the graph holds for them; 1 may be among them."""
     runs: Counter[int] = Counter()
+    single: Counter[bool] = Counter()
 
     @profile(DYNAMIC)
-    @given(random_graphs(inputs_only=True, keep=holds_for_all_sizes), st.sampled_from([1, 5]))
-    def check(graph: RandomGraph, step: int) -> None:
+    @given(random_graphs(inputs_only=True, keep=holds_for_all_sizes), st.sampled_from([1, 5]), st.sampled_from([1, 2]))
+    def check(graph: RandomGraph, step: int, least: int) -> None:
         dims = named_dims(graph)
         names = {dim for shape in dims.values() for dim in shape if isinstance(dim, str)}
         sizes = {name: int(name.removeprefix("size")) for name in names}
-        dynamic = {name: (2 + (size - 2) % step, size + 9, step) for name, size in sizes.items()}
+        dynamic = {name: (least + (size - least) % step, size + 9, step) for name, size in sizes.items()}
         model = graph.model(dims)
         note(onnx.printer.to_text(model))
         try:
@@ -208,20 +211,67 @@ def test_graphs_of_declared_dimensions(device) -> None:
                 raise  # a refusal names the dimension that it cannot leave open
             return
         feeds, expected = [graph.feeds], [graph.outputs]
-        if names:
-            larger = graph.resized(lambda size: size if size < 2 else size + 5)
+        others = [lambda size: size if size < 2 else size + 5]
+        if all(low == 1 for low, *_ in dynamic.values()):
+            others.append(lambda size: min(size, 1))  # what is one element may be broadcast, also by chance
+        for other in others if names else ():
+            resized = graph.resized(other)
             try:
-                known = graph.growth.replayed(larger)
-                feeds.append(larger)
-                expected.append([known[value.name] for value in graph.outputs])
+                known = graph.growth.replayed(resized)
             except Unsuitable:  # sizes that were equal by chance
-                pass
+                continue
+            single[other is others[-1] and len(others) > 1] += 1
+            feeds.append(resized)
+            expected.append([known[value.name] for value in graph.outputs])
         runs[len(feeds)] += 1
         for results, wanted in zip(run_plan(device, plan, model, feeds), expected, strict=True):
             compare(wanted, results)
 
     check()
-    assert runs.total() > DYNAMIC // 3 and runs[2] > DYNAMIC // 20
+    assert runs.total() > DYNAMIC // 3 and single[False] > DYNAMIC // 20 and single[True] > DYNAMIC // 20
+
+
+@pytest.mark.fuzz
+@pytest.mark.slow
+def test_long_reductions_of_halves(device) -> None:
+    """Sums beyond float16 whose means are in it: for the drawn sizes, and for every size with one plan."""
+    compared: Counter[str] = Counter()
+
+    @profile(LONG)
+    @given(long_graphs(), st.booleans())
+    def check(graph: LongGraph, declared: bool) -> None:
+        note(onnx.printer.to_text(graph.proto))
+        feeds = [graph.feeds]
+        if declared:
+            feeds += [graph.resized(lambda size: max(size // 3, 1)), graph.resized(lambda size: 1)]
+        dynamic = graph.dynamic if declared else {}
+        plan = compile_for(graph.proto, graph.feeds, device.profile, dynamic=dynamic)
+        for each, (found,) in zip(feeds, run_plan(device, plan, graph.proto, feeds), strict=True):
+            try:
+                graph.check(found, each)
+            except Unsuitable:
+                continue
+            compared["declared" if plan.symbols else "as drawn"] += 1
+            compared["long"] += each["x"].shape[-1] * (each["x"].shape[2] if each["x"].ndim == 4 else 1) > 65_536
+
+    check()
+    assert min(compared.values()) > LONG // 6 and len(compared) == 3, compared
+
+
+@pytest.mark.fuzz
+@pytest.mark.slow
+def test_batches_of_rows_of_different_lengths(device) -> None:
+    """One plan for every batch, every length and every number of keys."""
+
+    @profile(UNEVEN)
+    @given(uneven_models())
+    def check(model: UnevenModel) -> None:
+        note(onnx.printer.to_text(model.proto))
+        with InferenceSession(model.proto, device=device, cache=False, dynamic=model.dynamic) as session:
+            model.check([session.run(None, each) for each in model.feeds])
+            assert session.stats.misses == 1
+
+    check()
 
 
 #: rows among which those of an input are found
