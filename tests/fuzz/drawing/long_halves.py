@@ -24,13 +24,15 @@ MOST = 1 << 20
 TOLERANCE = 4e-3
 #: Results stay where a rounding is no infinity
 LARGEST = 6e4
-#: Reductions over axes from the second on: name, attributes, and the rank that they need (0: any)
+#: Reductions of long axes: name, attributes, and the rank that they need (0: any).  Behind a mean there may be a
+#: product, which takes the division over: then the sum lies in memory
 REDUCTIONS: tuple[tuple[str, dict[str, Any], int], ...] = (
     ("ReduceMean", {}, 0),
     ("ReduceL2", {}, 0),
     ("ReduceLogSumExp", {}, 0),
     ("ReduceMax", {}, 0),
     ("GlobalAveragePool", {}, 4),
+    ("MeanOfTokens", {}, 3),
     ("GlobalMaxPool", {}, 4),
     ("InstanceNormalization", {}, 4),
     ("LayerNormalization", {}, 3),
@@ -90,10 +92,10 @@ class LongGraph:
 
 def _shape(source: Source, rank: int) -> tuple[int, ...]:
     """Up to :data:`MOST` elements; of a few magnitudes, about the sizes at which sums, counts and loops end."""
-    long = 1 << choose(source, [4, 17, 11, 19, 16, 20, 8])
+    long = 1 << choose(source, [4, 14, 17, 12, 19, 13, 16, 20])
     long += source.integer(0, max(long // 8, 1))
     long = min(long, MOST)
-    rows = source.integer(1, max(min(MOST // long, 16), 1))
+    rows = choose(source, [size for size in (1, 32, 8, 64, 3) if size * long <= MOST])
     if rank == 4:
         side = max(int(np.sqrt(long)), 1)
         return (1, rows, side, max(long // side, 1))
@@ -128,7 +130,16 @@ class _Chain:
     def reduce(self, operator: str, attributes: dict[str, Any]) -> None:
         rank = len(self.shape)
         channels = self.shape[1]
-        if operator.startswith("Reduce"):
+        if operator == "MeanOfTokens":
+            self.shape = (1, self.shape[2], channels)
+            self.add("ReduceMean", axes=[1], keepdims=0)
+            if self.source.integer(0, 2):
+                self.add("MatMul", self.constant((channels, 8), -0.3, 0.3))
+        elif operator == "GlobalAveragePool":
+            self.add(operator)
+            if self.source.integer(0, 2):
+                self.add("Conv", self.constant((4, channels, 1, 1), -0.3, 0.3))
+        elif operator.startswith("Reduce"):
             axes = list(range(2, rank)) if rank == 4 else [rank - 1]
             self.add(operator, axes=axes, keepdims=self.source.integer(0, 1), **attributes)
         elif operator == "InstanceNormalization":
@@ -159,8 +170,9 @@ def grow_long(source: Source) -> LongGraph:
     dims: list[int | str] = list(chain.shape)
     if named:
         dims = [size if axis < 1 else f"d{axis}" for axis, size in enumerate(dims)]
-        if operator == "InstanceNormalization":
-            dims[1] = chain.shape[1]
+        fixed = {"InstanceNormalization": 1, "GlobalAveragePool": 1, "MeanOfTokens": 2}.get(operator)
+        if fixed is not None:  # weights have its size
+            dims[fixed] = chain.shape[fixed]
     graph = helper.make_graph(
         chain.nodes,
         "long",
