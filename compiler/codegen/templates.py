@@ -6,12 +6,22 @@ from __future__ import annotations
 
 from functools import lru_cache
 from importlib import resources
+from typing import Any
 
 import jinja2
 
 from ...runtime.plan.errors import InternalError
+from .template_bytecode import TemplateBytecode
 
 _SUFFIX = ".wgsl.j2"
+
+#: How templates are read; compiled ones depend on it
+_OPTIONS: dict[str, Any] = {
+    "trim_blocks": True,
+    "lstrip_blocks": True,
+    "keep_trailing_newline": True,
+    "autoescape": False,
+}
 
 
 @lru_cache(maxsize=1)
@@ -26,10 +36,8 @@ def environment() -> jinja2.Environment:
     return jinja2.Environment(
         loader=jinja2.FunctionLoader(source),
         undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        autoescape=False,
+        bytecode_cache=TemplateBytecode(str(root), repr(_OPTIONS)),
+        **_OPTIONS,
     )
 
 
