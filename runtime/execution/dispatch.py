@@ -11,7 +11,7 @@ from typing import Any
 from ..device import native
 from ..device.device import Device, PipelineHolder
 from ..plan.dimension import evaluate
-from ..plan.errors import DeviceLimitError, InternalError
+from ..plan.errors import DeviceLimitError, InternalError, ShaderloomError
 from ..plan.plan import Kernel, KernelCall
 from ..plan.record import record
 
@@ -37,13 +37,22 @@ class Dispatch:
 
 
 class Binder:
-    """Pipelines of a set of kernels and the bind groups made for them."""
+    """Pipelines of a set of kernels and the bind groups made for them; ``fault`` is the error for a wrong call."""
 
-    def __init__(self, device: Device, kernels: Sequence[Kernel], *, checked: bool, max_wgsl_bytes: int) -> None:
+    def __init__(
+        self,
+        device: Device,
+        kernels: Sequence[Kernel],
+        *,
+        checked: bool,
+        max_wgsl_bytes: int,
+        fault: type[ShaderloomError] = InternalError,
+    ) -> None:
         self.device = device
         self._kernels = {kernel.key: kernel for kernel in kernels}
         self._checked = checked
         self._max_wgsl_bytes = max_wgsl_bytes
+        self._fault = fault
         self._holders: dict[str, PipelineHolder] = {}
 
     def kernel(self, call: KernelCall) -> Kernel:
@@ -71,14 +80,14 @@ class Binder:
 
         ``resolve`` gives the buffer of a name and the offset in it where the named memory begins.
 
-        Raises :class:`DeviceLimitError` for a range beyond a binding limit and
-        :class:`InternalError` for one outside its buffer: wgpu would end the process on an empty range.
+        Raises :class:`DeviceLimitError` for a range beyond a binding limit and the plan's fault for one outside its
+        buffer: wgpu would end the process on an empty range.
         """
         grid = tuple(evaluate(size, symbols) for size in call.grid)
         if 0 in grid:
             return None
         if min(grid) < 0:
-            raise InternalError(f"{describe(call)} dispatches {grid} workgroups")
+            raise self._fault(f"{describe(call)} dispatches {grid} workgroups")
         limit = self.device.profile.limit("max-compute-workgroups-per-dimension")
         if max(grid) > limit:
             raise DeviceLimitError(f"{describe(call)} dispatches {grid} workgroups; the limit is {limit} a dimension")
@@ -89,8 +98,9 @@ class Binder:
         entries = []
         for index, (binding, item) in enumerate(zip(kernel.bindings, call.ranges)):
             buffer, base = resolve(item.buffer)
-            span = Span(buffer, base + evaluate(item.offset, symbols), evaluate(item.size, symbols))
-            self._check(call, item.buffer, binding.access, span)
+            offset = evaluate(item.offset, symbols)
+            span = Span(buffer, base + offset, evaluate(item.size, symbols))
+            self._check(call, item.buffer, binding.access, span, offset)
             resource = {"buffer": span.buffer, "offset": span.offset, "size": span.size}
             entries.append({"binding": index, "resource": resource})
         with self.device.guarded(f"binding the buffers of {describe(call)}"):
@@ -98,7 +108,7 @@ class Binder:
         x, y, z = grid
         return Dispatch(call, holder, group, (x, y, z), (holder.pipeline.handle, group._internal, x, y, z))
 
-    def _check(self, call: KernelCall, name: str, access: str, span: Span) -> None:
+    def _check(self, call: KernelCall, name: str, access: str, span: Span, offset: int) -> None:
         uniform = access == "uniform"
         limit_name = "max-uniform-buffer-binding-size" if uniform else "max-storage-buffer-binding-size"
         limit = self.device.profile.limit(limit_name)
@@ -106,9 +116,9 @@ class Binder:
             raise DeviceLimitError(
                 f"{describe(call)} binds {span.size:,} bytes of '{name}'; the device's {limit_name} is {limit:,}"
             )
-        inside = 0 < span.size and 0 <= span.offset and span.offset + span.size <= span.buffer.size
+        inside = 0 < span.size and 0 <= offset and span.offset + span.size <= span.buffer.size
         if not inside or span.size % 4:
-            raise InternalError(
+            raise self._fault(
                 f"{describe(call)} binds bytes {span.offset} to {span.offset + span.size} of '{name}', "
                 f"which has {span.buffer.size}"
             )

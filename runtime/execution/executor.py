@@ -23,7 +23,7 @@ from ..memory.storage import OutputPool
 from ..plan.caps import Caps, MemoryAccount
 from ..plan.dimension import evaluate
 from ..plan.dtypes import BY_NAME, interface_dtype
-from ..plan.errors import ClosedError, DeviceLimitError, InternalError
+from ..plan.errors import ClosedError, DeviceLimitError, InternalError, ShaderloomError
 from ..plan.plan import Plan, uniform_values
 from . import timing
 from .attachment import Attacher, Attachment, Target
@@ -57,7 +57,8 @@ class Executor:
     ``pool`` is shared between the executors of a session.  ``checked`` keeps the shaders' bounds checks.
     ``use_native`` None chooses the direct path where wgpu-native has its functions.  ``poison`` overwrites activations
     and outputs before each run with bytes of 0xFF (NaN, or -1): what a kernel fails to write then shows.
-    ``compiler`` may have begun with the plan's kernels; it must check bounds as this executor does.
+    ``compiler`` may have begun with the plan's kernels; it must check bounds as this executor does.  ``fault`` is the
+    error for a plan whose sizes come out wrong.
     """
 
     def __init__(
@@ -73,6 +74,7 @@ class Executor:
         use_native: bool | None = None,
         poison: bool = False,
         compiler: PipelineCompiler | None = None,
+        fault: type[ShaderloomError] = InternalError,
     ) -> None:
         self.device = device
         self.plan = plan
@@ -82,7 +84,8 @@ class Executor:
         self._own_staging = staging is None
         self._staging = staging or StagingPool(device, self._account)
         self._use_native = native.AVAILABLE if use_native is None else use_native and native.AVAILABLE
-        self._binder = Binder(device, plan.kernels, checked=checked, max_wgsl_bytes=caps.wgsl_bytes)
+        self._fault = fault
+        self._binder = Binder(device, plan.kernels, checked=checked, max_wgsl_bytes=caps.wgsl_bytes, fault=fault)
         self._tensor_cap = caps.tensor_elements
         self._poison = poison
         self._buffers: dict[str, OwnedBuffer] = {}
@@ -262,6 +265,9 @@ class Executor:
             port_sizes(plan.outputs, symbols, self._tensor_cap),
             [evaluate(size, symbols) for size in plan.arenas],
         )
+        shapes = [port.shape for port in (*sizes.inputs.values(), *sizes.outputs.values())]
+        if any(size < 0 for dims in (*shapes, sizes.arenas) for size in dims):
+            raise self._fault(f"the plan has a negative size for {symbols}")
         self._sizes[values] = sizes
         if len(self._sizes) > KEPT_SYMBOLS:
             self._groups.forget(self._sizes.popitem(last=False)[0])

@@ -20,7 +20,7 @@ from ..runtime.device.device import Device
 from ..runtime.device.opening import open_device
 from ..runtime.plan.caps import Caps
 from ..runtime.plan.device_profile import DeviceProfile
-from ..runtime.plan.errors import DeviceError, InputError, LimitError
+from ..runtime.plan.errors import BundleError, DeviceError, InputError, LimitError
 from ..runtime.plan.model_metadata import ModelMetadata
 from ..runtime.plan.plan import Kernel
 from ..session.session import InferenceSession
@@ -125,7 +125,8 @@ class BundlePlans:
                     hint="compile it again with --software, or open it on a GPU",
                 )
             record = record.for_software()
-        return CompiledPlan(self._bundle.plan(record), True, (time.perf_counter() - start) * 1e3, self._trust)
+        plan = self._bundle.plan(record)
+        return CompiledPlan(plan, True, (time.perf_counter() - start) * 1e3, self._trust, BundleError)
 
     def as_model(self) -> None:
         """Return None: a bundle contains only plans."""

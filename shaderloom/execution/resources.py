@@ -149,6 +149,7 @@ class DeviceResources:
             use_native=self._use_native,
             poison=self._poison,
             compiler=self._take_compiler(checked=checked),
+            fault=compiled.fault,
         )
         if pool is None:
             self.stats.misses += 1

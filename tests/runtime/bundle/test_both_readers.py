@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import random
+import re
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -217,6 +218,17 @@ def test_a_shader_has_at_most_a_megabyte(seeds):
     seed = seeds[0].changed("manifest", enlarge)
     assert python_verdict(*seed.files(), seed.key).rule == "shader"
     assert plan_file(seed.key) in seed.manifest["files"]
+
+
+def test_every_rule_is_specified_and_in_both_readers():
+    root = Path(__file__).resolve().parents[3]
+    python = (root / "runtime" / "bundle" / "relations.py").read_text()
+    javascript = (root / "runtime" / "web" / "shaderloom" / "relations.js").read_text()
+    rules = re.findall(r'Refusal\(\s*"([^"]+)"', python)
+    assert set(rules) == set(re.findall(r'Refusal\(\s*"([^"]+)"', javascript)), "each reader has the other's rules"
+    page = (root / "docs" / "guide" / "bundles.md").read_text().partition("\n## Checks\n")[2]
+    specified = {name for cell in re.findall(r"^\| ([a-z ,]+) \|", page, re.MULTILINE) for name in cell.split(", ")}
+    assert set(rules) <= specified
 
 
 def test_generators_are_seeded(seeds):

@@ -1,0 +1,103 @@
+"""Hostile bundles with right digests in Chromium: a result, or an error of the runner, never another one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ..support.bundles import change_manifest, copy_bundle, seal, small_bundle, write_manifest
+from ..support.hostile import RELATIONS, Seed
+from .chromium import Page
+
+#: What the runner says to loading a bundle and running it
+OUTCOME = """async () => {
+  const { load, ShaderloomError } = await import("/shaderloom.js");
+  try {
+    const session = await load("/bundle/");
+    const feeds = { x: new Float32Array(2 * 5 * 8), bias: new Float32Array(8) };
+    await session.run(feeds);
+    for (const [index] of session.manifest.samples.entries()) await session.sample(index);
+    return "ran";
+  } catch (error) {
+    return error instanceof ShaderloomError ? `${error.kind}: ${error.message}` : `foreign: ${error.stack}`;
+  }
+}"""
+
+#: One of each kind: a manifest, sizes, buffers, outputs, names
+SAMPLE = (
+    "19 GB of one chunk", "one file for many weights", "an input without a type", "70 axes", "a negative axis",
+    "an output named as a prototype", "a grid of 50,000 factors", "a grid of two axes", "a range outside",
+    "a written input", "a short constant", "an alias of itself", "aliases in a circle", "a huge arena",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """One plan, for GPUs and software adapters alike, so that a change of it is what the browser reads."""
+    return small_bundle(tmp_path_factory.mktemp("hostile") / "b", 5, target="web-software")
+
+
+def outcome(page: Page) -> str:
+    return page.call(OUTCOME)
+
+
+def test_the_bundle_itself_runs(open_bundle, folder):
+    assert outcome(open_bundle(folder)) == "ran"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SAMPLE)
+def test_hostile_bundles_are_refused(open_bundle, folder, tmp_path, name):
+    file, change, _ = RELATIONS[name]
+    seed = Seed.of(folder).changed(file, change)
+    path = copy_bundle(folder, tmp_path / "b")
+    if file == "plan":
+        (path / f"plan-{seed.key}.json").write_text(json.dumps(seed.plan))
+        seal(path)
+    else:
+        write_manifest(path, seed.manifest)
+    assert outcome(open_bundle(path)).startswith(f"bundle: '{'plan-' if file == 'plan' else 'manifest.json'}")
+
+
+def test_weights_take_no_memory_before_they_come(open_bundle, folder, tmp_path):
+    """Nineteen gigabytes that a manifest announces, in hashes that fit, are refused by their number."""
+    path = copy_bundle(folder, tmp_path / "b")
+    manifest = json.loads((path / "manifest.json").read_bytes())
+    size = 19 << 30
+    manifest["files"]["weights-00002.safetensors"] = {"size": size, "sha256": ["0" * 64] * (size // (4 << 20))}
+    part = {"file": "weights-00002.safetensors", "offset": 0, "length": size}
+    manifest["weights"]["0" * 64] = {"bytes": size, "parts": [part]}
+    write_manifest(path, manifest)
+    assert "maxWeightBytes is 8589934592" in outcome(open_bundle(path))
+
+
+def test_names_of_prototypes_are_names(open_bundle, folder, tmp_path):
+    """An output ``__proto__`` and an input ``constructor`` are there like all others."""
+    path = copy_bundle(folder, tmp_path / "b")
+    text = {file: file.read_text() for file in (path / "manifest.json", *path.glob("plan-*.json"))}
+    for file, content in text.items():
+        content = content.replace('"bias"', '"constructor"').replace("input:bias", "input:constructor")
+        file.write_text(content.replace('"name": "y"', '"name": "__proto__"').replace("output:y", "output:__proto__"))
+    change_manifest(path)
+    seal(path)
+    found = open_bundle(path).call(
+        """async () => {
+          const { load } = await import("/shaderloom.js");
+          const session = await load("/bundle/");
+          const found = await session.run({ x: new Float32Array(80), ["constructor"]: new Float32Array(8) });
+          return [Object.keys(found).sort(), Object.getOwnPropertyDescriptor(found, "__proto__").value.dims];
+        }"""
+    )
+    assert found == [["__proto__", "same", "shape", "table", "two"], [2, 5, 8]]
+
+
+def test_samples_that_are_none(open_bundle, tmp_path):
+    path = small_bundle(tmp_path / "b", 5, target="web-software", sample=True)
+    (sample,) = (path / "samples").iterdir()
+    for content in (b"", b"\xff" * 8, b"\x02" + bytes(7) + b"[]", (20).to_bytes(8, "little") + b'{"x":{"dtype":"Q"} }'):
+        sample.write_bytes(content)
+        seal(path)
+        told = outcome(open_bundle(path))
+        assert told == "ran" or told.startswith("bundle: "), told
