@@ -89,7 +89,8 @@ def pool(node: Node, operands: Sequence[np.ndarray], sizes: Sizes) -> np.ndarray
         numbers = np.stack([present[(slice(None), slice(None), *slices)] for _, slices in taps]).sum(axis=0)
     else:
         numbers = windows(present, 0.0).sum(axis=0)
-    return (windows(compute, 0.0).sum(axis=0, dtype=np.float32) / numbers).astype(value.dtype)
+    # a window of padding alone has the average 0
+    return (windows(compute, 0.0).sum(axis=0, dtype=np.float32) / np.maximum(numbers, 1)).astype(value.dtype)
 
 
 def _taps(

@@ -1,7 +1,8 @@
 """Pools: windows slid over the spatial axes of [N, C, spatial...].
 
 An average divides by the number of elements that it saw; with ``count_include_pad`` also by those of the padding, but
-not by what a window of ``ceil_mode`` covers beyond it.
+not by what a window of ``ceil_mode`` covers beyond it.  A window of padding alone has the average 0, the norm 0 and the
+lowest number as its maximum.
 """
 
 from __future__ import annotations
@@ -104,7 +105,8 @@ def explicit(node: Node, kind: str) -> PoolAttributes:
     dilations = per_axis(node, attributes.dilations, count, "dilations")
     spatial = value.shape[2:]
     pads = resolve_pads(node, attributes.auto_pad, attributes.pads, spatial, kernel, strides, dilations)
-    ceil_mode = bool(attributes.ceil_mode)
+    # under VALID every window is whole, whatever ceil_mode says
+    ceil_mode = bool(attributes.ceil_mode) and attributes.auto_pad != "VALID"
     output = tuple(
         window_count(
             node, spatial[axis], kernel[axis], strides[axis], dilations[axis], pads[axis], pads[count + axis], ceil_mode
