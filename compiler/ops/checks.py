@@ -151,6 +151,14 @@ def is_size(size: Dim, number: int) -> bool:
     return not isinstance(size, ix.Index) and size == number
 
 
+def may_equal(left: Dim, right: Dim) -> bool:
+    """Return whether two dimensions are equal for some sizes of the run."""
+    try:
+        return ix.equal(left, right)
+    except ix.Undecidable:
+        return True
+
+
 def concrete(node: Node, size: Dim, what: str) -> int:
     """Return a dimension that must be a number. Raise :class:`ShapeError` for a declared dynamic one."""
     if isinstance(size, ix.Index):

@@ -276,6 +276,9 @@ def infer_projected(node: Node, past: Value | None, dtype: DType, chosen: Sequen
     query_size, key_size, value_size = hidden_sizes(node, chosen)
     checks.require(heads > 0, node, f"num_heads must be positive, not {heads}")
     checks.require(query_size == key_size, node, "query and key differ in size")
+    if past is not None:
+        fits = past.rank == 5 and all(map(checks.may_equal, past.shape[:3], (2, batch, heads)))
+        checks.require(fits, node, f"a past of shape {checks.describe_shape(past.shape)}")
     keys = queries if past is None else ix.add(queries, past.shape[3])
     result = (dtype, (batch, queries, value_size))
     if not ix.equal(key_size, value_size):  # no tensor holds both keys and values

@@ -89,6 +89,9 @@ def _sizes(node: Node) -> _GroupedSizes:
     count = heads if key is not None else heads + 2 * shared
     checks.require(ix.equal(ix.modulo(hidden, count), 0), node, f"{ix.text(hidden)} is not {count} heads")
     total = checks.static_dims(node, 6, "total_sequence_length")[0]
+    if past is not None:
+        fits = past.rank == 4 and checks.may_equal(past.shape[0], batch) and checks.may_equal(past.shape[1], shared)
+        checks.require(fits, node, f"a past of shape {checks.describe_shape(past.shape)}")
     before: Dim = 0 if past is None else past.shape[2]
     # a cache that is longer than what is valid is one of fixed size: it stays as long as it is
     return _GroupedSizes(batch, queries, ix.floordiv(hidden, count), before, total, ix.maximum(total, before))

@@ -51,6 +51,7 @@ def _expand_rotary(builder: Builder, node: Node) -> Sequence[Value]:
     value, positions = node.operand(0), node.operand(1)
     heads = value if value.rank == 4 else split_heads(builder, value, _head_count(node))
     batch, _, sequence, size = heads.shape
+    checks.require(not checks.is_size(size, 0), node, "a head has no elements")
     if positions.rank < 2:
         steps = builder.op("Range", *_bounds(builder, node, sequence, positions))
         positions = builder.op("Add", view(builder, positions, 1, 1), steps)

@@ -8,6 +8,7 @@ Covers: compiler/ops.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -143,3 +144,25 @@ def test_a_diagonal_of_unequal_axes_is_refused(device) -> None:
     for dims in ([3, 1], ["n", 1], ["n", 3]):
         with pytest.raises(ShapeError, match="'i' is twice"):
             run(device, "Einsum", {"x": normal(3, 1 if dims[1] == 1 else 3)}, {"x": dims}, equation="ii->i")
+
+
+CACHES = {
+    "a batch of one": ("GroupQueryAttention-1", 3, 0, 1),
+    "no heads": ("GroupQueryAttention-1", 3, 1, 0),
+    "keys alone": ("Attention-8", 4, 0, 1),
+}
+
+
+@pytest.mark.parametrize("cache", CACHES)
+def test_a_cache_that_does_not_fit_is_refused(cache: str) -> None:
+    """It was read out of range, or an internal error."""
+    name, position, axis, size = CACHES[cache]
+    operator = next(each for each in all_cases() if each.name == f"com.microsoft.{name}")
+    tensors = list(operator.case.inputs)
+    shape = list(tensors[position].shape)
+    shape[axis] = size
+    tensors[position] = replace(tensors[position], shape=tuple(shape))
+    changed = replace(operator, case=replace(operator.case, inputs=tuple(tensors)))
+    for names in ({}, {("x0", 1): f"d_{tensors[0].shape[1]}"}):
+        with pytest.raises(ShapeError, match="a past of shape"):
+            interpret(changed, names, 1)
