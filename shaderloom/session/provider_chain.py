@@ -2,28 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..cpu.provider import CpuEngine
 from ..execution.engine import WgpuEngine
 from ..notices import WARNING, notify
-from ..runtime.device.device import Device
-from ..runtime.device.opening import open_device
 from ..runtime.execution.attachment import Target
 from ..runtime.execution.ports import Feed
 from ..runtime.memory.tensor import Tensor
 from ..runtime.plan.errors import InputError, UnsupportedError
-
-#: Options of the provider wgpu -> argument of :func:`open_device`; "deviceId" and the like are ONNX Runtime's
-_DEVICE_OPTIONS = {
-    "device": "choice",
-    "device_id": "choice",
-    "deviceId": "choice",
-    "power_preference": "power_preference",
-    "powerPreference": "power_preference",
-}
 
 
 class ProviderChain:
@@ -105,25 +93,3 @@ class ProviderChain:
                     raise InputError("outputs cannot stay on a device: the session runs on cpu alone", tensor=name)
                 results[name] = Tensor.from_numpy(results[name], self._engine.device)
         return results
-
-
-def open_chosen(device: Any, options: Mapping[str, Any], severity: int) -> Device:
-    """Open the device that the arguments and the provider's options select."""
-    arguments: dict[str, Any] = {}
-    for name, value in options.items():
-        if name in _DEVICE_OPTIONS:
-            arguments[_DEVICE_OPTIONS[name]] = value
-        else:
-            notify(f"the option '{name}' of provider 'wgpu' has no effect", once=f"wgpu {name}", severity=severity)
-    if device is not None:
-        arguments["choice"] = device
-    opened = open_device(**arguments)
-    if opened.profile.kind == "cpu" and not arguments.get("choice") and not os.environ.get("SHADERLOOM_ADAPTER"):
-        notify(
-            f"the only adapter is {opened.name}, a software one; on this machine providers=['cpu'] is faster "
-            "(by onnxruntime, where it is installed)",
-            once="software adapter",
-            severity=severity,
-            stacklevel=6,
-        )
-    return opened

@@ -32,8 +32,9 @@ from ..runtime.memory.tensor import Tensor
 from ..runtime.plan.caps import Caps
 from ..runtime.plan.errors import ClosedError, InputError, UnsupportedError
 from ..runtime.plan.plan import Plan
+from .opening_device import OpeningDevice
 from .ort_session import OrtSession
-from .provider_chain import ProviderChain, open_chosen
+from .provider_chain import ProviderChain
 
 if TYPE_CHECKING:
     from ..cache import DiskCache
@@ -108,27 +109,28 @@ class InferenceSession(OrtSession):
         options: Mapping[str, Any] | None = None,
         progress: Progress | None = None,
     ) -> None:
-        from ..model.model import Model  # imports the compiler, which sessions of bundles do not need
-
         settings = sess_options or SessionOptions()
         severity = settings.log_severity_level
         wanted = parse_providers(providers, provider_options, severity=severity)
         file = locate(path_or_bytes)
 
         def make_wgpu(chosen: Mapping[str, Any]) -> None:
-            opened = open_chosen(device, chosen, severity)
-            source = Model(
-                file.content,
-                dynamic=dynamic,
-                caps=caps,
-                cache=cache,
-                options={**settings.compiler_options(), **(options or {})},
-                dimensions=(settings.free_dimensions, settings.free_denotations),
-                external_data_loader=external_data_loader,
-                progress=progress,
-                keep_refused=any(name == "cpu" for name, _ in wanted),
-                tune=_tuning(settings.tuning_seconds),
-            )
+            with OpeningDevice(device, chosen, severity) as opening:
+                from ..model.model import Model  # imports what sessions of bundles do not need
+
+                source = Model(
+                    file.content,
+                    dynamic=dynamic,
+                    caps=caps,
+                    cache=cache,
+                    options={**settings.compiler_options(), **(options or {})},
+                    dimensions=(settings.free_dimensions, settings.free_denotations),
+                    external_data_loader=external_data_loader,
+                    progress=progress,
+                    keep_refused=any(name == "cpu" for name, _ in wanted),
+                    tune=_tuning(settings.tuning_seconds),
+                )
+                opened = opening.result()
             self._engine = WgpuEngine(source, opened, plans=plans, checked=bounds_checks, use_native=use_native)
 
         def make_cpu(chosen: Mapping[str, Any]) -> None:

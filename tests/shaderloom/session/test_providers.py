@@ -226,8 +226,9 @@ def test_a_software_adapter_is_named_once(monkeypatch):
     if not list_adapters() or list_adapters()[0].kind != "cpu":
         pytest.skip("the first adapter is no software one")
     monkeypatch.delenv("SHADERLOOM_ADAPTER", raising=False)
-    with pytest.warns(UserWarning, match=r"a software one; on this machine providers=\['cpu'\] is faster"):
+    with pytest.warns(UserWarning, match=r"a software one; on this machine providers=\['cpu'\] is faster") as caught:
         shaderloom.InferenceSession(parse(ADD), cache=False).close()
+    assert [warning.filename for warning in caught] == [__file__]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         shaderloom.InferenceSession(parse(ADD), cache=False).close()

@@ -1,0 +1,79 @@
+"""The device of a session, opened by a thread while the session reads its model: the driver's part needs no GIL."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from concurrent.futures import Future
+from threading import Thread
+from types import TracebackType
+from typing import Any, Self
+
+from ..notices import notify
+from ..runtime.device.device import Device
+from ..runtime.device.opening import open_device
+
+#: Options of the provider wgpu -> argument of :func:`open_device`; "deviceId" and the like are ONNX Runtime's
+_DEVICE_OPTIONS = {
+    "device": "choice",
+    "device_id": "choice",
+    "deviceId": "choice",
+    "power_preference": "power_preference",
+    "powerPreference": "power_preference",
+}
+
+
+class OpeningDevice:
+    """The device that the arguments of a session and the provider's options select, while it is opened.
+
+    The thread runs inside of ``with`` alone.  Errors are those of opening the device first and running the block then:
+    if both fail, the device's error is raised.
+    """
+
+    def __init__(self, device: Any, options: Mapping[str, Any], severity: int) -> None:
+        self._arguments: dict[str, Any] = {}
+        for name, value in options.items():
+            if name in _DEVICE_OPTIONS:
+                self._arguments[_DEVICE_OPTIONS[name]] = value
+            else:
+                notify(
+                    f"the option '{name}' of provider 'wgpu' has no effect",
+                    once=f"wgpu {name}",
+                    severity=severity,
+                )
+        if device is not None:
+            self._arguments["choice"] = device
+        self._severity = severity
+        self._future: Future[Device] = Future()
+        self._thread = Thread(target=self._open, name="shaderloom-device")
+
+    def _open(self) -> None:
+        try:
+            self._future.set_result(open_device(**self._arguments))
+        except BaseException as error:
+            self._future.set_exception(error)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        self._thread.join()
+        if isinstance(error, Exception):
+            failure = self._future.exception()
+            if failure is not None and failure is not error:
+                raise failure
+
+    def result(self) -> Device:
+        """Wait for the device; warn of a software one that nobody asked for.  Raises what :func:`open_device` does."""
+        opened = self._future.result()
+        asked = self._arguments.get("choice") or os.environ.get("SHADERLOOM_ADAPTER")
+        if opened.profile.kind == "cpu" and not asked:
+            notify(
+                f"the only adapter is {opened.name}, a software one; on this machine providers=['cpu'] is faster "
+                "(by onnxruntime, where it is installed)",
+                once="software adapter",
+                severity=self._severity,
+                stacklevel=5,
+            )
+        return opened
