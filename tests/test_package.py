@@ -112,6 +112,15 @@ def test_documents_name_files_that_exist():
     assert missing == []
 
 
+def test_the_documentation_has_every_page():
+    """A page that docs/conf.py does not name is in no menu, which ./dev docs refuses."""
+    navigation = (ROOT / "docs" / "conf.py").read_text(encoding="utf-8")
+    pages = [path for folder in ("guide", "benchmarks") for path in (ROOT / "docs" / folder).glob("*.md")]
+    assert len(pages) > 10
+    named = re.compile(r'"(?:docs/guide/)?([\w-]+)"')
+    assert {path.stem for path in pages} - set(named.findall(navigation)) == set()
+
+
 def test_the_readme_counts_operators():
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     standard = {schema.name for schema in onnx.defs.get_all_schemas() if schema.domain == ""}

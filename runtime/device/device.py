@@ -106,7 +106,7 @@ class Device:
     def create_buffer(self, size: int, usage: int, label: str) -> Any:
         """Create a buffer of ``size`` > 0 bytes, a multiple of 4; ``usage`` is WebGPU's bits.
 
-        Raises :class:`DeviceLimitError` beyond ``max-buffer-size``.
+        Raises :class:`LimitError` beyond ``max-buffer-size``.
         """
         limit = self.profile.limit("max-buffer-size")
         if size > limit:
