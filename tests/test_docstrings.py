@@ -11,7 +11,8 @@ ROOT = Path(__file__).resolve().parents[1]
 NO_VERBS = frozenset(
     "the a an whether what which where how when why of for as from to in on with without all every each any no one two "
     "both same only not it its this that these those there if because positions names elements numbers values shapes "
-    "rows columns inputs outputs everything nothing something".split()
+    "rows columns inputs outputs everything nothing something among into text cost minimum maximum remainder domain "
+    "json wgsl n x".split()
 )
 
 

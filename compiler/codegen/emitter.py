@@ -158,7 +158,7 @@ class Emitter(Writer):
     # -- scalars -------------------------------------------------------------------------------------------------
 
     def scalar(self, value: Expr) -> str:
-        """Text of a value that does not depend on the lane."""
+        """Return the text of a value that does not depend on the lane."""
         # Guarded values must not be computed before their condition is known, so this walk is written by hand.
         found = self._scalars.get(value)
         if found is not None:
@@ -238,7 +238,7 @@ class Emitter(Writer):
     # -- vectors -------------------------------------------------------------------------------------------------
 
     def vector(self, value: Expr) -> Rendered:
-        """Text of a ``vec4``, or of four scalars for types that have no vec4 form."""
+        """Return the text of a ``vec4``, or of four scalars for types that have no vec4 form."""
         found = self._vectors.get(value)
         if found is not None:
             return found

@@ -96,7 +96,7 @@ def helper_files() -> dict[str, str]:
 
 @lru_cache(maxsize=256)
 def helper_text(name: str, suffix: str) -> str:
-    """WGSL of a helper function for one lane ("1") or four ("4")."""
+    """Return the WGSL of a helper function for one lane ("1") or four ("4")."""
     file = helper_files().get(name)
     if file is None:
         raise InternalError(f"there is no WGSL helper '{name}'")

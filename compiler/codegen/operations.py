@@ -46,7 +46,7 @@ def float_literal(value: float) -> str:
 
 
 def literal(node: Expr, writer: Writer) -> str:
-    """Text of a constant."""
+    """Return the text of a constant."""
     value = node.payload
     if node.dtype == "bool":
         return "true" if value else "false"
@@ -64,7 +64,7 @@ def literal(node: Expr, writer: Writer) -> str:
 
 
 def operation(node: Expr, arguments: list[str], lanes: int, writer: Writer) -> str:
-    """Text of one operation on rendered arguments of one or four lanes."""
+    """Return the text of one operation on rendered arguments of one or four lanes."""
     op, dtype = node.op, node.args[-1].dtype
     if dtype in ("i64", "u64") or node.dtype in ("i64", "u64"):
         return _wide_operation(node, arguments, writer)
@@ -118,7 +118,7 @@ def _splat(text: str, lanes: int, dtype: str) -> str:
 
 
 def _extremum(node: Expr, arguments: list[str], lanes: int, writer: Writer) -> str:
-    """Minimum or maximum where NaN wins, as in ONNX.
+    """Return the text of a minimum or maximum where NaN wins, as in ONNX.
 
     The built-in functions may lose NaN.  A comparison that NaN fails does so too: some drivers take it for a sign
     that there is none.  So bits decide.

@@ -31,7 +31,7 @@ MAX_WGSL_CHARACTERS = 1 << 20
 
 
 def element_type(operand: Operand, wide: bool, paired: bool = False) -> str:
-    """WGSL element type of an operand's array; ``paired`` ones hold two elements in a 64-bit word."""
+    """Return the WGSL element type of an operand's array; ``paired`` ones hold two elements in a 64-bit word."""
     storage = BY_NAME[operand.dtype]
     if paired:
         return "vec2<u64>"
@@ -178,7 +178,7 @@ def _vector_operands(spec: KernelSpec) -> frozenset[object]:
 
 
 def _paired_operands(spec: KernelSpec, wide: frozenset[object]) -> frozenset[object]:
-    """Vector operands that are read as 64-bit words of two elements, where the spec asks for it.
+    """Return the vector operands that are read as 64-bit words of two elements, where the spec asks for it.
 
     Software drivers load every word of every lane by itself: half as many words take little more than half the time.
     """

@@ -81,7 +81,7 @@ def _wrong_type(operator: str, name: str, value: Any, expected: Any, origin: Ori
 
 @functools.cache
 def _fields(attributes: type) -> dict[str, tuple[Any, bool]]:
-    """Field name -> (type, whether it must be given) of an attributes dataclass."""
+    """Return the fields of an attributes dataclass by name: type, and whether an attribute must give the value."""
     hints = typing.get_type_hints(attributes)
     missing = dataclasses.MISSING
     return {

@@ -82,7 +82,7 @@ def _versions() -> dict[tuple[str, str], tuple[tuple[int, bool], ...]]:
 
 
 def read_opsets(imports: Iterable[onnx.OperatorSetIdProto]) -> Mapping[str, int]:
-    """Domain -> version.  Duplicates are tolerated: the newest counts.
+    """Return the version of each domain.  Duplicates are tolerated: the newest counts.
 
     Raises :class:`UnsupportedError` for an opset of the standard that the installed onnx does not know yet.
     """

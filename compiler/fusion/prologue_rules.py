@@ -145,7 +145,7 @@ PROLOGUE_RULES: tuple[FusionRule[Inlining], ...] = (
 
 
 def _element_work(definition: OpDef, node: Node) -> int:
-    """Cost of an elementwise operator: its expression's operations, expensive functions counted four times."""
+    """Return the number of operations in an elementwise operator's expression; expensive functions count four times."""
     arguments = [
         ex.register(f"x{position}", value.dtype.compute)
         for position, value in enumerate(node.inputs)

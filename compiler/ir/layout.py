@@ -96,5 +96,5 @@ def contiguous(rank: int) -> Layout:
 
 
 def channels_last(rank: int) -> Layout:
-    """N, spatial axes, C: the layout of convolutions and pools."""
+    """Return the layout of convolutions and pools: N, spatial axes, C."""
     return Layout((0, *range(2, rank), 1))

@@ -51,7 +51,7 @@ def eliminate_common_subexpressions(graph: Graph) -> int:
 
 
 def _key(node: Node) -> Hashable | None:
-    """Equal keys: equal results.  None where that cannot be told."""
+    """Return a key that only nodes with equal results share; None where equality cannot be decided."""
     if node.blocks or node.op.startswith("Random") or node.op in ("Multinomial", "Bernoulli"):
         return None
     try:

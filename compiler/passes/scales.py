@@ -276,7 +276,9 @@ def _longer_axes(shape: Shape) -> list[int]:
 
 
 def _match_below_view(node: Node, facts: Facts) -> Match | None:
-    """Arithmetic with a constant on a product that a view gave or took axes of size 1: one-dimensional convolutions."""
+    """Match arithmetic with a constant on a product behind a view that adds or removes axes of size 1, as
+    one-dimensional convolutions have.
+    """
     parts = split_constant(node, facts)
     shaped = None if parts is None else produced_by(parts[0], "loom.View")
     if parts is None or shaped is None or (node.op == "Div" and parts[0] is not node.operand(0)):

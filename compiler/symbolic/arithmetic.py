@@ -226,7 +226,7 @@ def _fits_below(value: Dim, divisor: Dim) -> bool:
 
 
 def floordiv(value: Dim, divisor: Dim) -> Dim:
-    """Floor division by a positive divisor."""
+    """Return the quotient of floor division by a positive divisor."""
     if not isinstance(value, Index) and not isinstance(divisor, Index):
         return int(value) // int(divisor)
     return _floordiv(value, divisor)
@@ -288,7 +288,7 @@ def _nested_floordiv(value: Index, divisor: int) -> Dim | None:
 
 
 def modulo(value: Dim, divisor: Dim) -> Dim:
-    """Remainder of floor division by a positive divisor: in ``[0, divisor)``."""
+    """Return the remainder of floor division by a positive divisor: in ``[0, divisor)``."""
     if not isinstance(value, Index) and not isinstance(divisor, Index):
         return int(value) % int(divisor)
     return _modulo(value, divisor)

@@ -58,7 +58,7 @@ def declared_dimension(variable: str) -> Dimension | None:
 
 
 def serialise(value: Dim) -> Any:
-    """JSON form of an index without opaque atoms: an int, a dimension's name, or lists ``[operator, operand, ...]``.
+    """Return the JSON form of an index without opaque atoms: an int, a name, or lists ``[operator, operand, ...]``.
 
     Names stand for sizes; a variable that counts steps is the size divided by the step.
     """

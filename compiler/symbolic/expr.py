@@ -460,7 +460,7 @@ def opaque_values(node: Expr) -> list[Expr]:
 
 
 def loads(value: Expr) -> tuple[Expr, ...]:
-    """Distinct load nodes in evaluation order."""
+    """Return the distinct load nodes, in evaluation order."""
     found = value._loads
     if found is None:
         found = tuple(node for node in walk(value) if node.op == "load")

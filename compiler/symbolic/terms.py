@@ -130,7 +130,7 @@ def number(value: int | Polynomial) -> int:
 
 
 def text(value: int | Polynomial) -> str:
-    """Deterministic text of an index, e.g. ``3 + 4*h + (w)//2``."""
+    """Return the deterministic text of an index, e.g. ``3 + 4*h + (w)//2``."""
     if not isinstance(value, Polynomial):
         return str(int(value))
     parts = []

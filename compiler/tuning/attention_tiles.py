@@ -121,7 +121,7 @@ def _row_threads(target: Target, n: int, value_vectors: int) -> int:
 
 
 def attention_parts(target: Target, batch: int, m: int, n: int, value_size: int) -> int:
-    """Among how many workgroups the keys of one query are split; the second pass must pay for its call."""
+    """Return the number of workgroups that share the keys of one query; the second pass must pay for its call."""
     if not isinstance(target.costs, WorkgroupCosts) or m > FEW_ROWS:
         return 1
     costs = target.costs.attention

@@ -326,7 +326,7 @@ def _split_tile(problem: Problem, target: Target) -> SplitTile:
 
 
 def split_parts(problem: Problem, extent: int, target: Target) -> int:
-    """Into how many parts the terms of a product are worth splitting (1: none); they divide ``extent``."""
+    """Return the number of parts into which to split the terms of a product (1: no split), a divisor of ``extent``."""
     costs = target.costs
     if not isinstance(costs, WorkgroupCosts) or problem.m <= 8:
         return 1

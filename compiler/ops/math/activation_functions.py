@@ -40,8 +40,11 @@ def gelu_tanh(value: Expr) -> Expr:
 
 
 def mish(value: Expr) -> Expr:
-    """x tanh(log(1 + exp(x))).  With e = exp(-|x|) it is x n / (n + d), n = 1 + 2 e, d = 2 e^2 for positive x, and
-    n = e (e + 2), d = 2 for negative: nothing overflows or cancels."""
+    """Return x tanh(log(1 + exp(x))).
+
+    With e = exp(-|x|) it is x n / (n + d), n = 1 + 2 e, d = 2 e^2 for positive x, and n = e (e + 2), d = 2 for
+    negative: nothing overflows or cancels.
+    """
     power = exponential(-ex.unary("abs", value))
     negative = below(value, 0.0)
     part = ex.select(negative, power * (power + number(2.0)), number(1.0) + number(2.0) * power)
