@@ -19,13 +19,15 @@ import numpy as np
 
 from ..memory import safetensors
 from ..plan.dtypes import UINT8, from_numpy
-from ..plan.errors import InputError
+from ..plan.errors import InputError, LimitError
 from ..plan.plan import Plan
 from . import plan as bundle_plan
 from .files import is_bundle
 from .format import CHUNK, DIGEST, MANIFEST, WEIGHTS_FILE, plan_file, sample_file, shader_file, weights_file
 from .integrity import digest_line
 from .manifest import FileRecord, Manifest, Part, PlanRecord, SampleRecord
+from .relations import check_manifest, check_plan
+from .structure import Refusal, read
 from .zip import write_zip
 
 #: room in a file of weights for its header, and what one entry may take of it
@@ -124,13 +126,17 @@ class BundleWriter:
         self._samples.append(SampleRecord(key, sample_file(key), tolerance))
 
     def finish(self, **facts: Any) -> Manifest:
-        """Write the manifest and move the bundle to its place.  ``facts`` are the other fields of :class:`Manifest`."""
+        """Write the manifest and move the bundle to its place.  ``facts`` are the other fields of :class:`Manifest`.
+
+        Raises :class:`LimitError` for what no reader would take.
+        """
         self._flush()
         weights = {key: tuple(self._places[place] for place in places) for key, places in self._weights.items()}
         manifest = Manifest(
             plans=tuple(self._plans), samples=tuple(self._samples), weights=weights, files=self._files, **facts
         )
         content = manifest.to_bytes()
+        self._check(content)
         self._write(MANIFEST, [content], listed=False)
         self._write(DIGEST, [digest_line(content)], listed=False)
         try:
@@ -138,6 +144,20 @@ class BundleWriter:
         except OSError as error:
             raise InputError(f"cannot write '{self._target}': {error.strerror or error}") from None
         return manifest
+
+    def _check(self, content: bytes) -> None:
+        """Check the manifest and the plans as readers do."""
+        name = MANIFEST
+        try:
+            manifest = read(content, "manifest")
+            check_manifest(manifest)
+            for key in {key for plan in self._plans for key in (plan.key, plan.software) if key is not None}:
+                name = plan_file(key)
+                check_plan(read((self._folder / name).read_bytes(), "plan"), manifest, key)
+        except Refusal as refusal:
+            raise LimitError(
+                f"the model does not fit the format of bundles: '{name}': {refusal}", hint="use a session of the model"
+            ) from None
 
     # -- files ---------------------------------------------------------------------------------------------------
 

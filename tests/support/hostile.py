@@ -235,7 +235,7 @@ def _mutate(seed: Seed, generator: random.Random) -> None:
         container[name] = copy.deepcopy(generator.choice(WRONG))
     elif kind == 1:
         del container[name]
-    elif kind == 2 and isinstance(value, (int, float)):
+    elif kind == 2 and isinstance(value, (int, float)) and abs(value) < 1 << 60:
         container[name] = generator.choice(
             (value + 1, value - 1, value * 2, -value, value * 16, value // 2, float(value))
         )

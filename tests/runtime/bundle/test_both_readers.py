@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import json
 import random
 import re
 import time
@@ -41,6 +42,9 @@ g (float[n, 8] x, int64[k] rows) => (float[n, 8] y, uint8[n, 8] q, float[k, 8] z
     z = Gather<axis = 0>(y, rows)
 }
 """
+
+#: Data of tests
+KEPT = Path(__file__).resolve().parents[2] / "data"
 
 needs_node = pytest.mark.skipif(not JavaScript.is_available(), reason="Node.js is not installed")
 
@@ -229,6 +233,17 @@ def test_every_rule_is_specified_and_in_both_readers():
     page = (root / "docs" / "guide" / "bundles.md").read_text().partition("\n## Checks\n")[2]
     specified = {name for cell in re.findall(r"^\| ([a-z ,]+) \|", page, re.MULTILINE) for name in cell.split(", ")}
     assert set(rules) <= specified
+
+
+@pytest.mark.parametrize("path", sorted((KEPT / "bundles").glob("*.json")), ids=lambda path: path.stem)
+def test_kept_seeds(path):
+    """Bundles that fuzzing begins with, and its findings, refused by the ``rule`` that a file names."""
+    kept = json.loads(path.read_bytes())
+    question = *Seed(kept["manifest"], kept["plan"]).files(), kept.get("key", kept["plan"]["key"])
+    assert python_verdict(*question).rule == kept.get("rule")
+    if JavaScript.is_available():
+        with JavaScript() as javascript:
+            assert javascript.verdict(*question) == python_verdict(*question)
 
 
 def test_generators_are_seeded(seeds):

@@ -173,6 +173,22 @@ def test_plans_survive_the_format():
         encode(two_step_plan())
 
 
+@pytest.mark.parametrize(("fault", "told"), [("version", "model.version is not an integer"), ("rank", "has 33 items")])
+def test_what_no_reader_would_take_is_not_written(tmp_path, fault, told):
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17]> g (float[2] x) => (float[2] y) { y = Exp(x) }'
+    )
+    if fault == "version":
+        model.model_version = 1 << 60
+    else:
+        for port in (model.graph.input[0], model.graph.output[0]):
+            for _ in range(32):
+                port.type.tensor_type.shape.dim.add().dim_value = 1
+    with pytest.raises(LimitError, match=f"does not fit the format of bundles: .*{told}"):
+        compile_bundle(model, tmp_path / "b")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_names_of_limits():
     for name in WEB_LIMITS:
         assert own_limit(web_limit(name)) == name

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 import time
 from collections import Counter
 from pathlib import Path
@@ -90,6 +91,7 @@ def test_random_mutations_end_in_a_result_or_an_error_of_ours(folder, seed, devi
             outcomes[outcome(path, device)] += 1
         except Exception as error:
             pytest.fail(f"mutation {number}: {type(error).__name__}: {error}")
+        shutil.rmtree(path)
         number += 1
     assert outcomes["BundleError"] > 10 and not any("unprintable" in kind for kind in outcomes), outcomes
 
