@@ -9,6 +9,7 @@ import json
 import resource
 import subprocess
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,7 +23,15 @@ from ..support.running import compile_for, run_plan
 INDEX = ["gathers", "gathers of itself", "reshapes", "resizes", "rolls"]
 INDEX += [f"pads {mode}" for mode in ("constant", "reflect", "edge", "wrap")]
 INDEX += ["shifts"]
-ELEMENTWISE = [name for name in CHAINS if name not in [*INDEX, "scores"]]
+#: what differs from those in the operator alone
+SLOW_INDEX = ["expands", "splits", "tiles", "constant gathers", "nearest resizes", "element gathers"]
+#: no index of these grows, however long the chain is
+FREE = ["reversals", "squeezes"]
+ELEMENTWISE = [name for name in CHAINS if name not in [*INDEX, *SLOW_INDEX, *FREE, "scores"]]
+
+
+def _slow(names: list[str]) -> list[Any]:
+    return [pytest.param(name, marks=pytest.mark.slow) for name in names]
 
 
 def _measure(name: str, length: int, seconds: int) -> dict[str, int]:
@@ -39,13 +48,18 @@ def _measure(name: str, length: int, seconds: int) -> dict[str, int]:
     return measured
 
 
-@pytest.mark.parametrize("name", INDEX)
+@pytest.mark.parametrize("name", [*INDEX, *_slow(SLOW_INDEX)])
 def test_index_arithmetic_has_a_price(name: str) -> None:
     """A thousand steps; without a price, 16 of some of them take gigabytes."""
     measured = _measure(name, 1000, 20)
     assert 1000 // NESTING_LIMIT <= measured["calls"] <= 400
     assert measured["refusals"] >= measured["calls"] - 1
     assert measured["longest"] < 1 << 19
+
+
+@pytest.mark.parametrize("name", _slow(FREE))
+def test_views_that_undo_each_other_take_no_kernel(name: str) -> None:
+    assert _measure(name, 1000, 20) == {"calls": 0, "longest": 0, "refusals": 0}
 
 
 def test_scores_that_are_doubled() -> None:
@@ -60,7 +74,7 @@ def test_ten_thousand_elementwise_nodes(name: str) -> None:
     assert measured["longest"] < 1 << 17
 
 
-@pytest.mark.parametrize("name", [*INDEX, "Relu", "Mul itself"])
+@pytest.mark.parametrize("name", [*INDEX, "Relu", "Mul itself", *_slow([*SLOW_INDEX, *FREE])])
 def test_results_of_chains(name: str, device) -> None:
     """As many steps as take several kernels."""
     model = CHAINS[name](40)

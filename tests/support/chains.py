@@ -139,6 +139,73 @@ def shifts(length: int) -> onnx.ModelProto:
     return _chain(length, step, (16, 5), constants=constants)
 
 
+#: chains of nodes that move elements of [6, 4], a step each from ``v`` to ``v``: nodes as (operator, operands,
+#: result, attributes), and their constants
+_MOVES: dict[str, tuple[list[tuple[str, list[str], str, dict[str, object]]], dict[str, list[int]]]] = {
+    "reversals": (
+        [("Slice", ["v", "last", "first", "axes", "back"], "w", {})],
+        {
+            "last": [5, 3],
+            "first": [-100, -100],
+            "axes": [0, 1],
+            "back": [-1, -1],
+        },
+    ),
+    "squeezes": ([("Unsqueeze", ["v", "axis"], "a", {}), ("Squeeze", ["a", "axis"], "w", {})], {"axis": [1]}),
+    "expands": (
+        [
+            ("Slice", ["v", "zero", "one", "zero"], "a", {}),
+            ("Expand", ["a", "shape"], "b", {}),
+            ("Add", ["v", "b"], "w", {}),
+        ],
+        {"zero": [0], "one": [1], "shape": [6, 4]},
+    ),
+    "splits": (
+        [("Split", ["v", "sizes"], "a b", {"axis": 0}), ("Concat", ["b", "a"], "w", {"axis": 0})],
+        {"sizes": [2, 4]},
+    ),
+    "tiles": (
+        [("Tile", ["v", "twice"], "a", {}), ("Slice", ["a", "start", "end", "axes"], "w", {})],
+        {"twice": [2, 1], "start": [3], "end": [9], "axes": [0]},
+    ),
+    "constant gathers": ([("Gather", ["v", "places"], "w", {"axis": 0})], {"places": [3, 1, 4, 0, 5, 2]}),
+    "nearest resizes": (
+        [
+            ("Resize", ["v", "", "", "large"], "a", {"mode": "nearest"}),
+            ("Resize", ["a", "", "", "small"], "w", {"mode": "nearest", "nearest_mode": "ceil"}),
+        ],
+        {"large": [7, 9], "small": [6, 4]},
+    ),
+}
+
+
+def moves(length: int, name: str) -> onnx.ModelProto:
+    """Return a chain of one of :data:`_MOVES`."""
+    nodes, constants = _MOVES[name]
+
+    def step(number: int, value: str) -> list[onnx.NodeProto]:
+        names = {"": "", "v": value, "w": f"v{number}", **{each: each for each in constants}}
+
+        def named(each: str) -> str:
+            return names.get(each, f"{each}{number}")
+
+        return [
+            helper.make_node(op, [named(each) for each in operands], [named(each) for each in result.split()], **extra)
+            for op, operands, result, extra in nodes
+        ]
+
+    return _chain(length, step, (6, 4), constants={each: np.array(v, np.int64) for each, v in constants.items()})
+
+
+def element_gathers(length: int) -> onnx.ModelProto:
+    """Return a chain of GatherElements with the places of the run."""
+
+    def step(number: int, value: str) -> list[onnx.NodeProto]:
+        return [helper.make_node("GatherElements", [value, "indices"], [f"v{number}"])]
+
+    return _chain(length, step, (16,), inputs={"indices": (TensorProto.INT64, (16,))})
+
+
 def scores(length: int) -> onnx.ModelProto:
     """Return an attention whose scores are doubled time and again between their product and the softmax."""
     nodes = [
@@ -161,6 +228,8 @@ CHAINS: dict[str, Callable[[int], onnx.ModelProto]] = {
     "resizes": resizes,
     "rolls": rolls,
     "scores": scores,
+    "element gathers": element_gathers,
+    **{name: lambda length, name=name: moves(length, name) for name in _MOVES},
     "shifts": shifts,
     **{
         f"pads {mode}": lambda length, mode=mode: pads(length, mode) for mode in ("constant", "reflect", "edge", "wrap")
