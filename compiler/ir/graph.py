@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Protocol
 
 import numpy as np
@@ -310,7 +310,8 @@ class Graph:
         for node in self.nodes:
             origins = ", ".join(str(origin.index) for origin in node.origins)
             layouts = " ".join(str(value.layout) for value in node.outputs if not value.layout.is_contiguous)
-            lines.append(f"  {node!r} {node.attributes or ''} {layouts} # onnx {origins}".replace("  #", " #"))
+            attributes = repr(node.attributes) if fields(node.attributes) else ""
+            lines.append(" ".join(filter(None, (f"  {node!r}", attributes, layouts, f"# onnx {origins}"))))
         lines.append(f"  return {', '.join(map(repr, self.outputs))}")
         return "\n".join(lines)
 

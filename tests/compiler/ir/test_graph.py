@@ -19,7 +19,7 @@ def test_a_graph_prints_a_line_for_each_node():
     assert str(graph).splitlines() == [
         "graph main(%1:float32[4x8] x)",
         "  %3:float32[4x8] = Softmax(%1:float32[4x8]) SoftmaxAttributes(axis=1, flatten=0) # onnx 0",
-        "  %5:float32[4x8] = Neg(%3:float32[4x8]) NoAttributes() # onnx 1",
+        "  %5:float32[4x8] = Neg(%3:float32[4x8]) # onnx 1",
         "  return %5:float32[4x8]",
     ]
     assert repr(graph) == "Graph('main', 2 nodes)"
