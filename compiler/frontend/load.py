@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import onnx
-from google.protobuf.message import DecodeError, EncodeError  # type: ignore[import-untyped]
+from google.protobuf.message import DecodeError, EncodeError
 
 from ...runtime.plan.caps import DEFAULT_NODES
 from ...runtime.plan.errors import InputError, ModelError

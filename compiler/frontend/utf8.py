@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from google.protobuf.descriptor import Descriptor, FieldDescriptor  # type: ignore[import-untyped]
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 from ...runtime.plan.errors import ModelError
 

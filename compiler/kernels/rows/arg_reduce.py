@@ -16,7 +16,7 @@ from ...codegen.spec import Hook
 from ...codegen.types import WGSL_TYPES
 from ...ir.coordinates import Sizes
 from ...ir.graph import Node
-from ...ops.internal.reduction import arg_reduce_array
+from ...ops.internal.reduction import ArgReduceAttributes, arg_reduce_array
 from ...symbolic import expr as ex
 from ...symbolic import polynomial as ix
 from ...symbolic.expr import Expr
@@ -92,12 +92,12 @@ def _build(context: GroupContext) -> BuiltKernel:
     )
 
 
-def _replaces(compute: str, attributes: object) -> Expr:
+def _replaces(compute: str, attributes: ArgReduceAttributes) -> Expr:
     """Return the condition that the element at a later position replaces the one at an earlier position."""
     later, earlier = ex.register("later", compute), ex.register("earlier", compute)
-    if attributes.select_last_index:  # type: ignore[attr-defined]
-        return ex.unary("not", _beats(earlier, later, attributes.kind))  # type: ignore[attr-defined]
-    return _beats(later, earlier, attributes.kind)  # type: ignore[attr-defined]
+    if attributes.select_last_index:
+        return ex.unary("not", _beats(earlier, later, attributes.kind))
+    return _beats(later, earlier, attributes.kind)
 
 
 def _beats(one: Expr, other: Expr, kind: str) -> Expr:

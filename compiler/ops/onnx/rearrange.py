@@ -129,7 +129,8 @@ class ReverseSequenceAttributes:
 def _sequence_axes(node: Node) -> tuple[int, int]:
     rank = node.operand(0).rank
     attributes: ReverseSequenceAttributes = node.attributes
-    return tuple(checks.normalise_axes(node, (attributes.batch_axis, attributes.time_axis), rank))  # type: ignore[return-value]
+    batch, time = checks.normalise_axes(node, (attributes.batch_axis, attributes.time_axis), rank)
+    return batch, time
 
 
 def _infer_reverse_sequence(node: Node) -> Inferred:
