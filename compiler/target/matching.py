@@ -13,11 +13,11 @@ def target_of(profile: DeviceProfile) -> Target:
     """Return the target of a device: the first family of its kind that names the adapter or the driver, else the
     generic one.  Equal profiles have equal targets."""
     names = f"{profile.adapter} {profile.driver}".lower()
-    is_software = profile.kind == "cpu"
     family = next(
         family
         for family in FAMILIES
-        if family.is_software == is_software and (not family.adapters or any(text in names for text in family.adapters))
+        if family.is_software == profile.is_software
+        and (not family.adapters or any(text in names for text in family.adapters))
     )
     return replace(family, profile=profile)
 

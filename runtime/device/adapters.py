@@ -33,6 +33,11 @@ class AdapterDescription:
     limits: Mapping[str, int]
 
     @property
+    def is_software(self) -> bool:
+        """Whether the driver computes on the host's processor."""
+        return self.kind == "cpu"
+
+    @property
     def identity(self) -> str:
         return f"{self.name} {self.driver}".strip()
 

@@ -240,7 +240,7 @@ class Device:
     @property
     def busy_waits(self) -> bool:
         """Whether waiting threads poll at first; a software driver needs their cores."""
-        return self.profile.kind != "cpu"
+        return not self.profile.is_software
 
     def wait(self) -> None:
         """Block until everything submitted so far has finished."""
@@ -314,6 +314,6 @@ def request_device(description: AdapterDescription, adapter: Any, *, web_limits:
 
 def _profile(gpu: Any, adapter: AdapterDescription, features: frozenset[str], limits: dict[str, int]) -> DeviceProfile:
     subgroup_size = 0
-    if adapter.kind == "cpu" and "subgroup" in features:
+    if adapter.is_software and "subgroup" in features:
         subgroup_size = measure_subgroup_size(gpu)
     return DeviceProfile(adapter.kind, adapter.identity, features, limits, subgroup_size, adapter.name)

@@ -64,7 +64,7 @@ class Roofline:
 
 def measure_roofline(device: Device) -> Roofline:
     """Measure the device; takes tens of milliseconds on a GPU and about a second on a software driver."""
-    software = device.profile.kind == "cpu"
+    software = device.profile.is_software
     size = (16 if software else 256) << 20
     size = min(size, device.profile.limit("max-storage-buffer-binding-size"))
     threads = 1 << (12 if software else 20)

@@ -49,6 +49,11 @@ class DeviceProfile:
         return self.limits[name]
 
     @property
+    def is_software(self) -> bool:
+        """Whether the driver computes on the host's processor."""
+        return self.kind == "cpu"
+
+    @property
     def storage_alignment(self) -> int:
         """Bytes to which offsets of storage bindings are aligned."""
         return self.limits["min-storage-buffer-offset-alignment"]

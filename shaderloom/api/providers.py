@@ -123,6 +123,6 @@ def get_device() -> str:
     from ..runtime.device.adapters import list_adapters
 
     try:
-        return "GPU" if any(adapter.kind != "cpu" for adapter in list_adapters()) else "CPU"
+        return "GPU" if any(not adapter.is_software for adapter in list_adapters()) else "CPU"
     except DeviceError:
         return "CPU"

@@ -112,7 +112,7 @@ def compile_bundle(
                 report(f"compiling for {variant.key}", 0, 0)
                 plan = _compile(opened, variant, compiled_for, writer)
                 plans.append(plan)
-                other = plan if compiled_for.kind == "cpu" else None
+                other = plan if compiled_for.is_software else None
                 if software and other is None:
                     report(f"compiling for {variant.key} on software adapters", 0, 0)
                     other = _compile(opened, variant, replace(compiled_for, kind="cpu"), writer)

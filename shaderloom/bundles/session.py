@@ -117,7 +117,7 @@ class BundlePlans:
         if record is None:
             known = "; ".join(map(str, self._records))
             raise InputError(f"the bundle was not compiled for {key}", hint=f"it was for {known}")
-        if profile.kind == "cpu":
+        if profile.is_software:
             if record.software is None:
                 raise DeviceError(
                     f"the bundle's plan was compiled for GPUs, and {profile.adapter} computes on the CPU: "

@@ -68,7 +68,7 @@ class OpeningDevice:
         """Wait for the device; warn of a software one that nobody asked for.  Raises what :func:`open_device` does."""
         opened = self._future.result()
         asked = self._arguments.get("choice") or os.environ.get("SHADERLOOM_ADAPTER")
-        if opened.profile.kind == "cpu" and not asked:
+        if opened.profile.is_software and not asked:
             notify(
                 f"the only adapter is {opened.name}, a software one; on this machine providers=['cpu'] is faster "
                 "(by onnxruntime, where it is installed)",

@@ -97,7 +97,7 @@ class KernelBenchmark:
         return True
 
     def _copies(self, size: int) -> int:
-        if self.device.profile.kind == "cpu" or size < 1 << 20:
+        if self.device.profile.is_software or size < 1 << 20:
             return 1
         return max(1, min(_MOST_COPIES, math.ceil(_COLD_BYTES / size)))
 

@@ -30,7 +30,7 @@ class Timer:
 
     def __init__(self, device: Device) -> None:
         self.device = device
-        self.software = device.profile.kind == "cpu"
+        self.software = device.profile.is_software
         self.repaid_runs = target_of(
             device.profile
         ).repaid_runs  #: number of runs within which compiling must pay off; 0: it is free
