@@ -51,10 +51,12 @@ def grow_graph(
     inputs_only: bool = False,
     keep: Callable[[Form], bool] = lambda form: True,
     programs: bool = False,
+    attempts: int | None = None,
 ) -> RandomGraph:
     """A graph of 1 to 12 nodes; raises :class:`Unsuitable` if none fitted.
 
-    ``programs``: with control flow, and with more operands that are computed.
+    ``programs``: with control flow, and with more operands that are computed.  ``attempts``: about as many nodes as
+    this, of one plan, in place of a number that is drawn; of one seed fewer attempts draw the same nodes up to there.
     """
     narrow = not inputs_only and rarely(source, 10)
     growth = Growth(
@@ -62,13 +64,15 @@ def grow_graph(
         choose(source, [opset for opset in OPSETS if opset >= 21] if narrow else OPSETS),
         source.integer(0, 2**16),
         inputs_only=inputs_only,
-        staged=3 if programs else 16,
+        staged=None if attempts else 3 if programs else 16,
         control=draw_control if programs else None,
         keep=keep,
         narrow=narrow,
+        evenly=attempts is not None,
     )
-    for _ in range(source.integer(1, MOST_NODES)):
-        if len(growth.steps) < MOST_NODES:
+    most = max(attempts or 0, MOST_NODES)
+    for _ in range(attempts or source.integer(1, MOST_NODES)):
+        if len(growth.steps) < most:
             growth.grow()
     if not growth.steps:
         raise Unsuitable

@@ -101,8 +101,9 @@ class Growth:
     """A graph under construction.
 
     ``inputs_only``: no initializers but those of given elements, and those are constants.  Otherwise one in ``staged``
-    operands of given elements is no constant.  ``control`` draws one in ``one_in`` nodes, outside of deep bodies.
-    ``keep`` says which operators are drawn.  ``narrow``: mostly those that take types of 8 bits and fewer.
+    operands of given elements is no constant; None: all are.  ``control`` draws one in ``one_in`` nodes, outside of
+    deep bodies.  ``keep`` says which operators are drawn.  ``narrow``: mostly those that take types of 8 bits and less.
+    ``evenly``: each operator is as likely as the others, however it is lowered.
     """
 
     def __init__(
@@ -112,11 +113,12 @@ class Growth:
         seed: int,
         *,
         inputs_only: bool = False,
-        staged: int = 16,
+        staged: int | None = 16,
         control: DrawControl | None = None,
         one_in: int = 3,
         keep: Callable[[Form], bool] = lambda form: True,
         narrow: bool = False,
+        evenly: bool = False,
     ) -> None:
         self.source = source
         self.opset = opset
@@ -126,6 +128,7 @@ class Growth:
         self.one_in = one_in
         self.keep = keep
         self.narrow = narrow
+        self.evenly = evenly
         self.shared = Shared(np.random.default_rng(seed))
         self.prefix = ""  #: of the names of results
         self.depth = 0
@@ -161,6 +164,7 @@ class Growth:
             one_in=self.one_in,
             keep=self.keep,
             narrow=self.narrow,
+            evenly=self.evenly,
         )
         body.shared = self.shared
         body.prefix = f"{self.prefix}b{next(self.shared.bodies)}_"
@@ -205,7 +209,7 @@ class Growth:
         return value
 
     def given(self, array: np.ndarray, *, constant: bool = False) -> Known:
-        if constant or self.inputs_only or not rarely(self.source, self.staged):
+        if constant or self.inputs_only or self.staged is None or not rarely(self.source, self.staged):
             return self.add(array, True)
         return computed(self, array) if rarely(self.source, 2) else self.add(array, False)
 
@@ -230,9 +234,10 @@ class Growth:
         if control is not None and self.depth < DEEPEST and rarely(self.source, self.one_in):
             if self.tried(lambda: control(self)):
                 return
-        ways = [way for way, forms in self.forms_here().items() if any(map(self.keep, forms))]
+        kept = [[form for form in forms if self.keep(form)] for forms in self.forms_here().values()]
+        ways = [[*itertools.chain(*kept)]] if self.evenly else [forms for forms in kept if forms]
         for _ in range(4):
-            forms = [form for form in self.forms_here()[choose(self.source, ways)] if self.keep(form)]
+            forms = choose(self.source, ways)
             if self.narrow and self.source.integer(0, 3):
                 forms = [form for form in forms if takes_narrow(form)] or forms
             if self.attempt(choose(self.source, forms)):
