@@ -44,7 +44,6 @@ class CompileOptions:
     """
 
     disabled_passes: tuple[str, ...] = ()
-    open_sizes: bool = True  #: plans of stages serve ranges of sizes, where those of a program keep changing
     verify: bool = False  #: check the IR's invariants between passes
     precision: str = "float32"  #: "float16" stores float32 values as float16 where they fit
     #: which tensors that a file declares float16 are float32: see :mod:`.precision.wide_tensors`

@@ -46,7 +46,13 @@ html_theme_options = {"source_repository": _repository, "source_branch": f"v{ver
 NAVIGATION = {
     "Guide": [
         *("docs/guide/inspect", "docs/guide/tensors", "docs/guide/bundles", "docs/guide/web"),
-        *("docs/guide/onnxruntime-api", "docs/guide/precision", "docs/guide/tuning", "docs/guide/logging"),
+        *(
+            "docs/guide/onnxruntime-api",
+            "docs/guide/shapes",
+            "docs/guide/precision",
+            "docs/guide/tuning",
+            "docs/guide/logging",
+        ),
         "docs/guide/conformance",
     ],
     "Reference": [

@@ -59,7 +59,7 @@ def compile_bundle(
     path: str | os.PathLike[str],
     *,
     shapes: Sequence[Shapes] = (),
-    dynamic: Dynamic | None = None,
+    dynamic: Dynamic | str | None = None,
     target: str = "web",
     software: bool | None = None,
     as_zip: bool = False,

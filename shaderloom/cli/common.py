@@ -53,8 +53,15 @@ def parse_shapes(texts: Sequence[str] | None) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
-def parse_dynamic(texts: Sequence[str] | None) -> dict[str, tuple[int, ...]]:
-    """Parse ``["sequence=1:4096", "H=64:512:4"]`` into (low, high) bounds, with a step as third where it is passed."""
+def parse_dynamic(texts: Sequence[str] | None) -> dict[str, tuple[int, ...]] | str:
+    """Parse ``["sequence=1:4096", "H=64:512:4"]`` into (low, high) bounds, with a step as third where it is passed.
+
+    Return a mode that is alone as it is, and ``auto`` for none.
+    """
+    if not texts:
+        return "auto"
+    if texts in (["auto"], ["off"]):
+        return texts[0]
     dynamic = {}
     for name, value in parse_pairs(texts, "--dynamic").items():
         if not re.fullmatch(r"\d{1,18}:\d{1,18}(:\d{1,18})?", value):

@@ -95,7 +95,7 @@ class Opening:
         )
 
     def _check_bundle_options(self, options: dict[str, Any]) -> None:
-        if options or self.inputs.dynamic:
+        if options or self.inputs.dynamic != "auto":
             raise InputError("the plans of a bundle are compiled already", hint="leave out --option and --dynamic")
 
     def write_html(self, target: Path, path: Path, options: dict[str, Any], measure: bool) -> None:

@@ -22,7 +22,12 @@ BundleArgument = Annotated[Path, typer.Argument(metavar="BUNDLE", help="A shader
 
 DynamicOption = Annotated[
     list[str] | None,
-    typer.Option("--dynamic", metavar="NAME=LOW:HIGH[:STEP]", help="Keep a named dimension symbolic; repeatable."),
+    typer.Option(
+        "--dynamic",
+        metavar="auto|off|NAME=LOW:HIGH[:STEP]",
+        help="auto: one plan for a range of sizes that keep changing; off: one for each size. "
+        "NAME=LOW:HIGH keeps a named dimension symbolic; repeatable.",
+    ),
 ]
 RepeatOption = Annotated[int, typer.Option("--repeat", min=1, help="Number of runs; medians are shown.")]
 
@@ -67,7 +72,7 @@ class ShapeOptions(OptionGroup):
         return parse_shapes(self.shape_texts)
 
     @property
-    def dynamic(self) -> dict[str, tuple[int, ...]]:
+    def dynamic(self) -> dict[str, tuple[int, ...]] | str:
         return parse_dynamic(self.dynamic_texts)
 
 

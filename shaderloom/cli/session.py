@@ -28,7 +28,7 @@ def open_session(
     model: Path,
     *,
     device: str | None,
-    dynamic: dict[str, tuple[int, ...]],
+    dynamic: dict[str, tuple[int, ...]] | str,
     cache: bool,
     progress: Progress,
     storage: StorageOptions,
@@ -40,7 +40,7 @@ def open_session(
     if is_bundle(model):
         from ..bundles.session import load_bundle
 
-        if dynamic:
+        if dynamic != "auto":
             raise InputError("--dynamic is decided when a bundle is compiled", hint="leave it out")
         if storage.storage:
             option = "--f16" if storage.f16 else "--widen"

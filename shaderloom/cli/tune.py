@@ -78,7 +78,7 @@ def command(
             shapes,
             adapter=profile.adapter,
             driver=driver_of(profile),
-            dynamic=inputs.dynamic,
+            dynamic=opened.dynamic,
             options=compiler.chosen,
             budget=budget,
             candidates=candidates,

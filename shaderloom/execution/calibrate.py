@@ -66,12 +66,12 @@ class Calibrator:
             return compile_plan()
         start = time.perf_counter()
         if self._calibration.is_new:
-            self._record(self.measure_plan(shapes, feeds), assumed=feeds is None)
+            self._record(self.measure_plan(shapes, feeds, key), assumed=feeds is None)
         compiled = compile_plan()
         precision = compiled.plan.facts.precision
         assert precision is not None, "the plan is in half precision"
         if not self._calibration.covers(precision.measured):
-            self._record(self.measure_plan(shapes, feeds), assumed=feeds is None)
+            self._record(self.measure_plan(shapes, feeds, key), assumed=feeds is None)
             compiled = compile_plan()
         return replace(compiled, milliseconds=(time.perf_counter() - start) * 1e3)
 
@@ -92,9 +92,14 @@ class Calibrator:
         self._calibration.add(magnitudes, assumed=assumed)
         self.is_assumed = self.is_assumed or assumed
 
-    def measure_plan(self, shapes: Mapping[str, tuple[int, ...]], feeds: Mapping[str, Feed] | None) -> dict[str, float]:
-        """Run the plan in full precision once, on random inputs without ``feeds``, and return its magnitudes."""
-        key = shape_key(self._model.header, shapes, self._model.dynamic)
+    def measure_plan(
+        self, shapes: Mapping[str, tuple[int, ...]], feeds: Mapping[str, Feed] | None, key: ShapeKey | None = None
+    ) -> dict[str, float]:
+        """Run the plan in full precision once, on random inputs without ``feeds``, and return its magnitudes.
+
+        With a ``key`` it is the plan of that key, of which ``shapes`` are one instance.
+        """
+        key = key or shape_key(self._model.header, shapes, self._model.dynamic)
         device = self._resources.device
         plan = self._model.compile_reference(key, shapes, device.profile).plan
         if not self.half and not plan.facts.declares_halves:

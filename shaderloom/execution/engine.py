@@ -14,18 +14,26 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ..model.feeds import shape_key
+from ..model.feeds import ShapeKey, shape_key
+from ..model.open_sizes import GeneralisedShape
 from ..plans.placement import Placement, of_plan
 from ..runtime.device.device import Device
 from ..runtime.device.forking import is_forked, refuse_forked_process
 from ..runtime.execution.attachment import Target
 from ..runtime.execution.ports import Feed
 from ..runtime.execution.timing import Profile
-from ..runtime.plan.errors import ClosedError, DeviceLimitError, UnsupportedError
+from ..runtime.plan.errors import (
+    ClosedError,
+    DeviceLimitError,
+    LimitError,
+    ShapeError,
+    UnsupportedError,
+)
 from ..runtime.plan.plan import Plan
 from .calibrate import Calibrator, nothing_to_calibrate
 from .loaded_plans import LoadedPlan, LoadedPlans
 from .one_plan import OnePlanDecision
+from .open_shapes import OpenShapes
 from .overflow import OverflowWatch
 from .plan_bound import DEFAULT_PLANS
 from .plan_source import PlanSource, requested_shapes
@@ -65,8 +73,13 @@ class WgpuEngine:
         self.cpu_options = cpu_options
         self.resources = DeviceResources(source, device, checked=checked, use_native=use_native, poison=poison)
         self.stats = self.resources.stats
+        if self.model is not None:
+            self.stats.refused_ranges = self.model.sizes.refusals
         self._decision = OnePlanDecision(source)
         self._plans = LoadedPlans(self.resources, plans)
+        self._open_shapes: OpenShapes | None = None  #: None where every shape has a plan of its own
+        if self.model is not None and self.model.sizes.in_inputs and source.default_shapes() is None:
+            self._open_shapes = OpenShapes(self.model.sizes, source.header)
         calibration = None if self.model is None else self.model.calibration
         self._calibrator: Calibrator | None = None  #: None where plans do not depend on magnitudes
         if self.model is not None and calibration is not None:
@@ -86,6 +99,11 @@ class WgpuEngine:
     def last(self) -> LoadedPlan | None:
         """The plan that was used last."""
         return self._plans.last
+
+    @property
+    def sizes_mode(self) -> str:
+        """How sizes that keep changing are compiled: ``auto``, ``off``, or ``declared``."""
+        return "declared" if self.model is None else self.model.sizes.mode or "declared"
 
     def _check_open(self) -> None:
         if self._closed:
@@ -121,6 +139,9 @@ class WgpuEngine:
                 continue
             except DeviceLimitError:
                 # A plan for many sizes meets a limit at this one; in steps nodes are refused for it, and run on cpu.
+                if ready.key.opened is not None:
+                    self._replace_open(shapes, feeds)
+                    continue
                 if self.cpu_options is None or self.model is None:
                     raise
                 self._decision.take_steps(shapes)
@@ -130,6 +151,12 @@ class WgpuEngine:
             self.ran_steps = False
             ready.stats.runs += 1
             return results
+
+    def _replace_open(self, shapes: dict[str, tuple[int, ...]], feeds: Mapping[str, Feed]) -> None:
+        """Load the plan of these shapes alone, for the next run, in place of one for a range of sizes."""
+        key = shape_key(self.source.header, shapes, self.source.dynamic)
+        with self._lock:
+            self._plans.note(tuple(shapes.items()), self._plans.find(key) or self._load_own(key, shapes, feeds))
 
     def _note_run(self, start: float, record: RunRecord) -> None:
         stats = self.stats
@@ -169,7 +196,7 @@ class WgpuEngine:
         if ready is None:
             return self._run_steps(feeds, targets, record)
         self.ran_steps = False
-        recompile = partial(_recompile, self.model, self.device, shapes)
+        recompile = partial(_recompile, self.model, self.device, shapes, ready.key.opened)
         step = PlanStep(ready.executor, dict.fromkeys(targets), self.device, recompile)
         env: Env = {name: RuntimeValue(feed, "caller") for name, feed in feeds.items()}
         step.run(env, targets, record)
@@ -187,7 +214,10 @@ class WgpuEngine:
         self, get: Callable[[Any, Any], T], shapes: Mapping[str, tuple[int, ...]], feeds: Mapping[str, Feed] | None
     ) -> T | None:
         """Return the result of ``get`` for the plan of these shapes; None for a program of several steps."""
-        return self._decision.attempt(get, shapes, feeds, has_cpu=self.cpu_options is not None)
+        found = self._decision.attempt(get, shapes, feeds, has_cpu=self.cpu_options is not None)
+        if found is None and not self._decision.never:
+            shape_key(self.source.header, shapes, self.source.dynamic)  # which nothing else has checked
+        return found
 
     def _run_steps(self, feeds: Mapping[str, Feed], targets: Mapping[str, Target], record: RunRecord) -> dict[str, Any]:
         self._check_open()
@@ -269,14 +299,37 @@ class WgpuEngine:
         with self._lock:
             self._check_open()
             ready = self._plans.find(key)
-            if ready is None:
-                sizes = {name: tuple(shape) for name, shape in shapes.items()}
-                if self._calibrator is None:
-                    compiled = self.source.compile(key, sizes, self.device.profile, self.resources.add_kernel)
+            opened = self._open_shapes
+            if opened is None:
+                return ready or self._load(key, shapes, feeds)
+            for other in opened.keys(key) if ready is None else ():
+                ready = ready or self._plans.find(other)
+            while ready is None and (proposed := opened.propose(key)) is not None:
+                try:
+                    ready = self._load(proposed, shapes, feeds)
+                except (LimitError, ShapeError, UnsupportedError) as error:
+                    opened.refuse(key, proposed, error)
                 else:
-                    compiled = self._calibrator.compile(key, sizes, feeds)
-                ready = self._plans.load(key, compiled)
-            return ready
+                    opened.note(key, proposed)
+            return ready or self._load_own(key, shapes, feeds)
+
+    def _load(self, key: ShapeKey, shapes: Mapping[str, Sequence[int]], feeds: Mapping[str, Feed] | None) -> LoadedPlan:
+        """Return the new plan of a key, of which ``shapes`` are one instance."""
+        sizes = {name: tuple(shape) for name, shape in shapes.items()}
+        if self._calibrator is None:
+            compiled = self.source.compile(key, sizes, self.device.profile, self.resources.add_kernel)
+        else:
+            compiled = self._calibrator.compile(key, sizes, feeds)
+        return self._plans.load(key, compiled)
+
+    def _load_own(
+        self, key: ShapeKey, shapes: Mapping[str, Sequence[int]], feeds: Mapping[str, Feed] | None
+    ) -> LoadedPlan:
+        """Return the new plan for these shapes alone."""
+        ready = self._load(key, shapes, feeds)
+        if self._open_shapes is not None:
+            self._open_shapes.note(key, key)
+        return ready
 
     def _find(self, shapes: dict[str, tuple[int, ...]], feeds: Mapping[str, Feed]) -> LoadedPlan:
         """Return the plan for a run, as :meth:`ready` does, without checking known shapes again."""
@@ -348,10 +401,15 @@ class WgpuEngine:
 
 
 def _recompile(
-    model: Model | None, device: Device, shapes: Mapping[str, tuple[int, ...]], disabled: Collection[str]
+    model: Model | None,
+    device: Device,
+    shapes: Mapping[str, tuple[int, ...]],
+    opened: GeneralisedShape | None,
+    disabled: Collection[str],
 ) -> Lowering:
     """Compile the plan of a model for these shapes with further passes disabled."""
     from ..compiler.driver import compile_unit
 
     assert model is not None, "plans of a bundle are not made again"
-    return compile_unit(model.unit(shapes), model.compilation(device.profile).without(disabled))
+    compilation = model.compilation(device.profile, is_open=opened is not None)
+    return compile_unit(model.unit(shapes, opened), compilation.without(disabled))

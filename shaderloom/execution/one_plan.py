@@ -14,6 +14,9 @@ T = TypeVar("T")
 #: Number of concrete input shapes that are remembered
 SEEN_SHAPES = 256
 
+#: Number of different shapes for which a model is refused as one plan, if for none it is one, until all count as such
+REFUSED_SHAPES = 2
+
 #: Names and concrete shapes of the inputs, in the order of the feeds
 Shapes = tuple[tuple[str, tuple[int, ...]], ...]
 
@@ -29,6 +32,8 @@ class OnePlanDecision:
         self.never = source.header.refused > 0  #: the compiler cannot read some nodes: no shapes give one plan
         self._has_steps = source.as_model() is not None
         self._in_steps: set[Shapes] = set()
+        self._was_one = False
+        self._refused = 0  #: shapes for which it is none, on whatever device
 
     def attempt(
         self,
@@ -44,15 +49,20 @@ class OnePlanDecision:
         """
         if self.never:
             return None
-        key = tuple(shapes.items()) if self._in_steps else None
-        if key in self._in_steps:
+        if self._refused >= REFUSED_SHAPES and not self._was_one:
+            return None
+        if self._in_steps and tuple(shapes.items()) in self._in_steps:
             return None
         try:
-            return get(shapes, feeds)
+            found = get(shapes, feeds)
         except REFUSALS as error:
-            helps = has_cpu or isinstance(error, (NotKnownError, UnsupportedError))
-            if not self._has_steps or not helps:
+            lasts = isinstance(error, (NotKnownError, UnsupportedError))
+            if not self._has_steps or not (has_cpu or lasts):
                 raise
+            self._refused += lasts
+        else:
+            self._was_one = True
+            return found
         self.take_steps(shapes)
         return None
 

@@ -48,6 +48,8 @@ class SessionStats:
     last_key: str = ""
     last_run_ms: float = 0.0
     keys: dict[str, KeyStats] = field(default_factory=dict)
+    #: why no plan serves a range of sizes that keep changing, by the range: each size has a plan of its own then
+    refused_ranges: dict[str, str] = field(default_factory=dict)
     #: of the last run: kinds of its steps, calls on the device, and values that crossed providers
     steps: list[str] = field(default_factory=list)
     calls: int = 0

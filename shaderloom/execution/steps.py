@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from ..model.header import ModelHeader
+from ..model.open_sizes import GeneralisedShape
 from ..runtime.device.device import Device
 from ..runtime.execution.attachment import Target
 from ..runtime.execution.executor import Executor
@@ -114,8 +115,12 @@ class PlanStep:
         device: Device,
         recompile: Recompile,
         size_inputs: Mapping[str, SizeInput] | None = None,
+        general: GeneralisedShape | None = None,
     ) -> None:
-        """Wrap an executor as a step; ``size_inputs`` are plan inputs that carry only a dimension's size."""
+        """Wrap an executor as a step; ``size_inputs`` are plan inputs that carry only a dimension's size.
+
+        ``general`` are the sizes that the plan serves, if nobody has declared them.
+        """
         self.executor = executor
         self.recompile = recompile
         self.outputs = dict(outputs)
@@ -127,7 +132,7 @@ class PlanStep:
             for alias in executor.plan.aliases
             if alias.source.startswith("input:")
         }
-        self.is_open = bool(executor.plan.symbols)
+        self.general = general
         self.works = bool(executor.plan.calls)
 
     def run(self, env: Env, targets: Mapping[str, Target], record: RunRecord) -> None:

@@ -16,6 +16,7 @@ from ..runtime.plan.errors import InputError, UnsupportedError
 from ..runtime.plan.record import record
 from ..runtime.plan.size_range import SizeRange, read_ranges
 from .header import ModelHeader
+from .open_sizes import GeneralisedShape
 
 #: Dynamic dimensions as a caller declares them: name -> ``(low, high)`` or ``(low, high, step)``
 Dynamic = Mapping[str, Sequence[int]]
@@ -25,15 +26,33 @@ Ranges = Mapping[str, SizeRange]
 
 @record(slots=False)
 class ShapeKey:
-    """The dimensions that select a plan: for each input numbers, or the name of a declared dynamic dimension."""
+    """The dimensions that select a plan: for each input numbers, or the name of a dynamic dimension.
+
+    ``opened`` has the ranges of those that nobody declared.
+    """
 
     dims: tuple[tuple[str, tuple[int | str, ...]], ...]
+    opened: GeneralisedShape | None = None
+
+    def __hash__(self) -> int:
+        return hash(self.dims)
+
+    def open(self, opened: GeneralisedShape) -> ShapeKey:
+        """Return the key of the plan for all sizes that are ``opened``."""
+        return ShapeKey(
+            tuple(
+                (name, tuple(str(opened.sizes.get((name, axis), "")) or size for axis, size in enumerate(dims)))
+                for name, dims in self.dims
+            ),
+            opened,
+        )
 
     def to_json(self) -> dict[str, list[int | str]]:
         return {name: list(dims) for name, dims in self.dims}
 
     def __str__(self) -> str:
-        return ", ".join(f"{name}={'x'.join(map(str, dims)) or 'scalar'}" for name, dims in self.dims)
+        shapes = ", ".join(f"{name}={'x'.join(map(str, dims)) or 'scalar'}" for name, dims in self.dims)
+        return shapes if self.opened is None else f"{shapes} ({self.opened})"
 
 
 def read_dynamic(header: ModelHeader, dynamic: Dynamic) -> dict[str, SizeRange]:
@@ -43,7 +62,9 @@ def read_dynamic(header: ModelHeader, dynamic: Dynamic) -> dict[str, SizeRange]:
             f"dynamic is a mapping from names of dimensions to ranges, not {type(dynamic).__name__}",
             hint='write it like {"height": (64, 512)}, or {"height": (64, 512, 4)} with a step',
         )
-    named = sorted({dim for port in (*header.inputs, *header.overridable) for dim in port.dims or () if _is_name(dim)})
+    named = sorted(
+        {dim for port in (*header.inputs, *header.overridable) for dim in port.dims or () if is_dimension_name(dim)}
+    )
     for name in dynamic:
         if name not in named:
             raise InputError(
@@ -97,11 +118,11 @@ def _bind(port: DeclaredPort, shape: tuple[int, ...], sizes: dict[str, int], dyn
     for axis, (size, dim) in enumerate(zip(shape, port.dims)):
         if isinstance(dim, int) and dim != size:
             raise InputError(f"dimension {axis} is {size}, expected {dim}: {_declared(port)}", tensor=port.name)
-        if _is_name(dim) and sizes.setdefault(dim, size) != size:
+        if is_dimension_name(dim) and sizes.setdefault(dim, size) != size:
             raise InputError(
                 f"dimension {axis}, '{dim}', is {size} and elsewhere {sizes[dim]}: {_declared(port)}", tensor=port.name
             )
-        if _is_name(dim) and dim in dynamic:
+        if is_dimension_name(dim) and dim in dynamic:
             if not dynamic[dim].allows(size):
                 raise InputError(
                     f"dimension {axis}, '{dim}', is {size}; it was declared dynamic from {dynamic[dim]}",
@@ -114,7 +135,7 @@ def _bind(port: DeclaredPort, shape: tuple[int, ...], sizes: dict[str, int], dyn
     return tuple(bound)
 
 
-def _is_name(dim: Any) -> TypeGuard[str]:
+def is_dimension_name(dim: Any) -> TypeGuard[str]:
     """Return whether a declared dimension is a name for one size; exporters write "?" for an unknown one."""
     return isinstance(dim, str) and dim not in ("", "?")
 
@@ -216,7 +237,7 @@ def override_dimensions(
     Raises :class:`InputError` for a name that no input has.  A denotation that no input has is ignored, as in
     onnxruntime, where one list of denotations serves many models.
     """
-    named = {dim for port in (*header.inputs, *header.overridable) for dim in port.dims or () if _is_name(dim)}
+    named = {dim for port in (*header.inputs, *header.overridable) for dim in port.dims or () if is_dimension_name(dim)}
     for name in by_name:
         if name not in named:
             raise InputError(

@@ -23,6 +23,7 @@ from ..runtime.memory.data_loader import DataLoader, load_whole
 from ..runtime.memory.source_files import SourceFiles
 from ..runtime.plan.caps import Caps
 from ..runtime.plan.device_profile import DeviceProfile
+from ..runtime.plan.errors import ShapeError
 from ..runtime.plan.plan import Kernel
 from .compiled import CompiledPlan, Progress, ignore_progress
 from .feeds import Dynamic, ShapeKey, canonical_dynamic, override_dimensions, read_dynamic, static_shapes
@@ -30,9 +31,11 @@ from .foreign import has_foreign_operators, refuse_foreign
 from .header import ModelHeader
 from .model_cache import ModelCache
 from .model_file import locate
+from .open_sizes import GeneralisedShape, open_dim
 from .options import ModelOptions
 from .random_inputs import random_feeds
 from .self_tuning import SelfTuner, Tune
+from .size_memory import SizeMemory, read_mode
 
 if TYPE_CHECKING:
     import numpy as np
@@ -48,7 +51,7 @@ class Model:
         self,
         model: Any,
         *,
-        dynamic: Dynamic | None = None,
+        dynamic: Dynamic | str | None = None,
         caps: Caps | None = None,
         cache: bool | str | os.PathLike[str] | DiskCache = True,
         options: Mapping[str, Any] | None = None,
@@ -58,7 +61,10 @@ class Model:
         keep_refused: bool = False,
         tune: Tune | None = None,
     ) -> None:
-        """Open a model.  ``options`` are passed to the compiler and must be JSON values; they are part of cache keys.
+        """Open a model.  ``dynamic`` has ranges of named dimensions, or is "auto" or "off": whether sizes that keep
+        changing are opened (:mod:`.open_sizes`).
+
+        ``options`` are passed to the compiler and must be JSON values; they are part of cache keys.
 
         ``dimensions`` fixes named dimensions of the inputs, by name and by denotation.  With an
         ``external_data_loader`` nothing is kept on the disk: whether the data has changed is unknowable.  With
@@ -81,7 +87,10 @@ class Model:
         self._imported: ImportedModel | None = None
         self.header = override_dimensions(self._open_header(), *dimensions)
         self._cache.files = self.header.files
-        self.dynamic = read_dynamic(self.header, dynamic or {})
+        mode = read_mode(dynamic)
+        self.dynamic = {} if dynamic is None or isinstance(dynamic, str) else read_dynamic(self.header, dynamic)
+        #: with a tuner every shape has a plan of its own, for which configurations are measured
+        self.sizes = SizeMemory(self._cache, self.options.stated, mode, in_inputs=mode == "auto" and tune is None)
         ranges = None if self.calibration is None or self.calibration.half else self._cache.ranges(self.options.stated)
         if self.calibration is not None and ranges is not None:
             self.calibration.add(ranges)
@@ -121,7 +130,8 @@ class Model:
         ``shapes`` are the concrete input shapes that gave the key.  ``on_kernel`` is called with each kernel that is
         generated, as soon as its text is written.
         """
-        compiled = self._compile(key, shapes, replace(self.compilation(profile), on_kernel=on_kernel))
+        is_open = key.opened is not None
+        compiled = self._compile(key, shapes, replace(self.compilation(profile, is_open=is_open), on_kernel=on_kernel))
         if self._tuner is not None and self._tuner.is_due(key, compiled.plan):
             if self._loader is not None or has_foreign_operators() or not profile.adapter:
                 notify("this model cannot be tuned: another process could not read or compile it", once="tune foreign")
@@ -145,29 +155,37 @@ class Model:
             nodes=self.caps.nodes,
         )
 
-    def compilation(self, profile: DeviceProfile, options: Mapping[str, Any] | None = None) -> Compilation:
+    def compilation(
+        self, profile: DeviceProfile, options: Mapping[str, Any] | None = None, *, is_open: bool = False
+    ) -> Compilation:
         """Return the context of one compilation for a device, with the current measurements; ``options`` default to
         those of the model.
 
-        Raises :class:`InputError` for bad options.
+        With ``is_open`` it is for sizes that nobody has declared: what holds for some of them only is refused.  Raises
+        :class:`InputError` for bad options.
         """
         return Compilation(
             target_of(profile),
             CompileOptions.of(self.options.current if options is None else options),
-            self.limits,
+            replace(self.limits, every_size=is_open),
             Choices(self._records.for_device(profile)),
             progress=self.progress,
         )
 
-    def unit(self, shapes: Mapping[str, Sequence[int]]) -> CompilationUnit:
-        """Return the unit to compile for the input ``shapes``; parses the model.
+    def unit(self, shapes: Mapping[str, Sequence[int]], opened: GeneralisedShape | None = None) -> CompilationUnit:
+        """Return the unit to compile for the input ``shapes``, or for all sizes that are ``opened``; parses the model.
 
         Raises :class:`InputError` for shapes that the model does not accept.
         """
         from ..compiler.binding.shape_binding import bind_shapes
         from ..compiler.driver import model_unit
 
-        return model_unit(self.imported, bind_shapes(self.imported, shapes, self.dynamic))
+        bound = bind_shapes(self.imported, shapes, self.dynamic)
+        if opened is not None:
+            dims = {name: opened.replaced(name, tuple(map(int, shape))) for name, shape in shapes.items()}
+            open_dims = {name: tuple(map(open_dim, sizes)) for name, sizes in dims.items()}
+            bound = replace(bound, shapes=open_dims, symbols=opened.symbols)
+        return model_unit(self.imported, bound)
 
     def remember_ranges(self) -> None:
         """Store what was measured for a model that declares float16: sessions to come need not measure it again."""
@@ -203,12 +221,15 @@ class Model:
         self, key: ShapeKey, shapes: Mapping[str, tuple[int, ...]], profile: DeviceProfile
     ) -> CompiledPlan:
         """Return the plan of the same model in float32."""
-        return self._compile(key, shapes, self.compilation(profile, self.options.reference))
+        is_open = key.opened is not None
+        return self._compile(key, shapes, self.compilation(profile, self.options.reference, is_open=is_open))
 
     def _compile(self, key: ShapeKey, shapes: Mapping[str, tuple[int, ...]], compilation: Compilation) -> CompiledPlan:
         """Return the plan for a shape key, of which ``shapes`` are one instance."""
         entries = self._plan_entries(key, compilation)
-        return self._find_or_compile(f"compiling for {key}", entries, lambda: self.unit(shapes), compilation)
+        return self._find_or_compile(
+            f"compiling for {key}", entries, lambda: self.unit(shapes, key.opened), compilation
+        )
 
     def compile_stage(self, stage: Mapping[str, Any], unit: CompilationUnit, compilation: Compilation) -> CompiledPlan:
         """Return the plan of the stage that ``stage``, JSON values, identifies among those of the model."""
@@ -228,10 +249,14 @@ class Model:
         from_disk = plan is not None
         if plan is None:
             from ..compiler.driver import compile_unit
+            from ..compiler.symbolic.polynomial import Undecidable
 
             unit = unit_of()
             self.progress(what, 0, 0)
-            plan = compile_unit(unit, compilation).plan
+            try:
+                plan = compile_unit(unit, compilation).plan
+            except Undecidable as error:
+                raise ShapeError(f"a choice of the compiler does not hold for all sizes: {error}") from error
             self._cache.store_plan(entries, compilation.choices, plan)
         milliseconds = (time.perf_counter() - start) * 1e3
         origin = "read from the disk" if from_disk else "compiled"
@@ -253,7 +278,7 @@ class Model:
         """Return everything besides the model and measurements that determines a plan, as JSON values."""
         return {
             "shapes": key.to_json(),
-            "dynamic": canonical_dynamic(self.dynamic),
+            "dynamic": canonical_dynamic(self.dynamic if key.opened is None else key.opened.ranges),
             "profile": compilation.target.profile.to_json(),
             "options": asdict(compilation.options),
             "limits": asdict(compilation.limits),

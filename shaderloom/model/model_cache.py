@@ -73,6 +73,15 @@ class ModelCache:
         stored = None if self._cache is None else self._cache.get("ranges", self._entries(options=options))
         return {str(node): float(magnitude) for node, magnitude in stored} if isinstance(stored, list) else None
 
+    def sizes(self, options: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Return the sizes that the model was compiled for with these options, by what was compiled."""
+        stored = None if self._cache is None else self._cache.get("sizes", self._entries(options=options))
+        return stored if isinstance(stored, dict) else None
+
+    def store_sizes(self, options: Mapping[str, Any], sizes: Mapping[str, Any]) -> None:
+        if self._cache is not None:
+            self._cache.put("sizes", self._entries(options=options), sizes)
+
     def store_ranges(self, options: Mapping[str, Any], ranges: list[list[Any]]) -> None:
         if self._cache is not None:
             self._cache.put("ranges", self._entries(options=options), ranges)

@@ -60,8 +60,10 @@ class InferenceSession(OrtSession):
     ``preferred_output_location``
         ``"cpu"`` for arrays (the default) or ``"gpu-buffer"`` for tensors; one for all outputs, or a dict by name.
     ``dynamic``
-        ``{"sequence": (1, 4096)}``: named dimensions that stay symbolic, so that one plan serves all their sizes;
-        with a step, like ``{"height": (64, 512, 4)}``, those that are ``low``, ``low + step``, ... up to ``high``.
+        ``"auto"``: from the third size of the inputs on one plan serves a range of them, where the model allows it
+        (docs/guide/shapes.md); ``"off"``: every size has a plan of its own.  ``{"sequence": (1, 4096)}``: named
+        dimensions that stay symbolic from the first run on, and no others; with a step, like
+        ``{"height": (64, 512, 4)}``, those that are ``low``, ``low + step``, ... up to ``high``.
     ``caps``
         a :class:`Caps`: bounds on what the model may ask for.
     ``external_data_loader``
@@ -99,7 +101,7 @@ class InferenceSession(OrtSession):
         *,
         device: str | int | Device | Any = None,
         preferred_output_location: str | Mapping[str, str] | None = None,
-        dynamic: Dynamic | None = None,
+        dynamic: Dynamic | str = "auto",
         caps: Caps | None = None,
         external_data_loader: DataLoader | None = None,
         cache: bool | str | os.PathLike[str] | DiskCache = True,
@@ -288,6 +290,7 @@ class InferenceSession(OrtSession):
         return {
             **describe_plan(plan),
             "shape_key": ready.key.to_json(),
+            "dynamic": {"mode": self._wgpu.sizes_mode, "refused": dict(self.stats.refused_ranges)},
             "plan_key": plan.key,
             "device": self._wgpu.device.name,
             "device_bytes": {"weights": self._wgpu.resources.pool.bytes, "plan": ready.executor.device_bytes},

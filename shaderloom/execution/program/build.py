@@ -12,6 +12,7 @@ from ...compiler.staging.control_dependence import deciding_names
 from ...compiler.staging.partial_compile import Advance, Parts, StageInput, advance
 from ...compiler.staging.program_graph import PendingNode
 from ...compiler.symbolic.polynomial import Undecidable
+from ...model.open_sizes import GeneralisedShape, Key
 from ...plans.placement import PROVIDERS
 from ...runtime.plan.errors import (
     REFUSALS,
@@ -23,15 +24,14 @@ from ...runtime.plan.errors import (
     UnsupportedError,
 )
 from ...runtime.plan.facts import NodePlacement
-from ...runtime.plan.plan import Symbol
 from ..steps import Env, PlanStep, SizeInput, Step
 from .context import ProgramContext
 from .host_evaluation import HostEvaluator
 from .loops import LoopStep
 from .refusals import computes, refusal_of
 from .segments import SegmentMaker
-from .size_generalisation import GeneralisedShape, size_stage_input
-from .stage_compiler import StageCompiler
+from .size_generalisation import open_stage_input, size_inputs, size_stage_input
+from .stage_compiler import StageCompiler, Uncalibrated
 from .state import Block, State, reads_of, stage_input
 from .steps import Alias, CpuStep, Fold, HostAction, HostStep, ReadElements
 
@@ -53,11 +53,11 @@ class ProgramBuilder:
         self._parts: Parts = {}
         self._loops: dict[tuple[PendingNode, frozenset[str]], LoopStep] = {}
 
-    def build(self, state: State, env: Env, general: GeneralisedShape | None = None) -> tuple[Step, State]:
+    def build(self, state: State, env: Env, key: Key | None = None) -> tuple[Step, State]:
         """Return the next step from ``state`` and the state after it.
 
-        A plan is shared by all sizes that are ``general`` where possible.  Raises the refusals that no later step and
-        no other provider can resolve.
+        With the ``key`` of the current values a plan serves a range of sizes if these keep changing.  Raises the
+        refusals that no later step and no other provider can resolve.
         """
         aliases = [
             item
@@ -87,8 +87,8 @@ class ProgramBuilder:
             if folded is not None:
                 return folded
             if reached.done:
-                if general is not None:
-                    step = self._general_step(state, reached, general, refused, waiting)
+                if key is not None:
+                    step = self._open_step(state, reached, key, refused, waiting)
                     if step is not None:
                         return step
                 try:
@@ -152,6 +152,27 @@ class ProgramBuilder:
 
     # -- the device --------------------------------------------------------------------------------------------------
 
+    def _open_step(
+        self,
+        state: State,
+        reached: Advance,
+        key: Key,
+        refused: dict[PendingNode, ShaderloomError],
+        waiting: set[PendingNode],
+    ) -> tuple[Step, State] | None:
+        """Return a plan for a range of the sizes in ``key``; None if these do not change, or if none is possible."""
+        sizes = self._context.source.sizes
+        history = sizes.history(state.identity)
+        while (general := history.generalise(key)) is not None:
+            try:
+                return self._general_step(state, reached, general, refused, waiting)
+            except (LimitError, ShapeError, UnsupportedError, Undecidable) as error:
+                reason = str(error) or "a choice of the compiler holds for some of the sizes only"
+            except Uncalibrated:
+                reason = "in half precision the run that was looked at did not cover it"
+            sizes.refuse(state.identity, key, general, reason)
+        return None
+
     def _general_step(
         self,
         state: State,
@@ -159,31 +180,29 @@ class ProgramBuilder:
         general: GeneralisedShape,
         refused: dict[PendingNode, ShaderloomError],
         waiting: set[PendingNode],
-    ) -> tuple[Step, State] | None:
+    ) -> tuple[Step, State]:
         """Return a plan for all sizes that are ``general``.
 
-        Returns None unless it covers what was ``reached`` for the current sizes, and leaves the same nodes pending.
+        Raises :class:`ShapeError` unless it covers what was ``reached`` for the current sizes, and leaves the same
+        nodes pending.
         """
-        inputs = {name: general.stage_input(name, value) for name, value in reached.inputs.items()}
-        size_inputs = general.size_inputs(inputs)
-        if size_inputs.keys() & reached.values.keys():
-            return None  # the model already uses these names
-        inputs.update((name, size_stage_input(size_input.symbol)) for name, size_input in size_inputs.items())
+        inputs = {name: open_stage_input(general, name, value) for name, value in reached.inputs.items()}
+        rows = size_inputs(general, inputs)
+        if rows.keys() & reached.values.keys():
+            raise ShapeError("the model uses the name that an input for the size would have")
+        inputs.update((name, size_stage_input(size_input.symbol)) for name, size_input in rows.items())
         recompute = partial(self._advance_from, state, inputs, dict(refused), set(waiting))
-        try:
-            wide = recompute()
-            if not _is_same_stage(reached, wide):
-                return None
-            return self._device_step(state, wide, recompute, general.symbols, size_inputs)
-        except (LimitError, ShapeError, UnsupportedError, Undecidable):  # too large, or not the same for all the sizes
-            return None
+        wide = recompute()
+        if not _is_same_stage(reached, wide):
+            raise ShapeError("what can be compiled depends on the size")
+        return self._device_step(state, wide, recompute, general, rows)
 
     def _device_step(
         self,
         state: State,
         reached: Advance,
         recompute: Callable[[], Advance],
-        symbols: tuple[Symbol, ...] = (),
+        general: GeneralisedShape | None = None,
         size_inputs: Mapping[str, SizeInput] | None = None,
     ) -> tuple[Step, State]:
         """Return the stage as a step; ``recompute`` gives what was ``reached`` again: compiling mutates the graph."""
@@ -212,12 +231,12 @@ class ProgramBuilder:
             for item in reached.done:
                 self._context.place(item, *PROVIDERS[NodePlacement.FOLDED])
             return self._host_step(), following
-        compiled, recompile = self.stages.compile(state, reached, outputs, recompute, symbols)
+        compiled, recompile = self.stages.compile(state, reached, outputs, recompute, general)
         resources = self._context.resources
         executor = resources.executor(compiled, self._context.pool)
         for item, placement in zip(reached.done, compiled.plan.facts.nodes):
             self._context.place(item, *PROVIDERS[placement])
-        return PlanStep(executor, outputs, resources.device, recompile, size_inputs), following
+        return PlanStep(executor, outputs, resources.device, recompile, size_inputs, general), following
 
     @staticmethod
     def _host_alone(name: str, readers: Sequence[PendingNode], reached: Advance) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...model.model import Model
+from ...model.open_sizes import Key
 from ...plans.placement import Placement, describe
 from ...runtime.execution.attachment import Target
 from ...runtime.execution.weight_pool import WeightPool
@@ -21,7 +22,6 @@ from ..steps import Env, PlanStep, RunRecord
 from ..values import RuntimeValue
 from .build import ProgramBuilder
 from .context import ProgramContext
-from .size_generalisation import GeneralisedShape, Key
 from .stage_compiler import Uncalibrated
 from .state import Block, State
 from .step_cache import NextStep, StepCache
@@ -58,8 +58,6 @@ class Program:
         self._builder = ProgramBuilder(self.context, cpu_options)
         self._options = source.options.current  #: on which the plans depend, with what calibrations have measured
         self._cache = StepCache(PlanBound.of(plans, STAGES))
-        #: in half precision plans depend on magnitudes measured at the current sizes
-        self._generalises = not source.options.half and source.options.stated.get("open_sizes", True)
         self._lock = threading.RLock()
 
     @property
@@ -117,9 +115,9 @@ class Program:
             try:
                 step.run(env, targets, record)
             except DeviceLimitError:  # of a plan for many sizes at this one: what the device cannot do is refused then
-                if not isinstance(step, PlanStep) or not step.is_open:
+                if not isinstance(step, PlanStep) or step.general is None:
                     raise
-                step, following = self._build(state, key, env, None)
+                step, following = self._build(state, key, env, is_open=False)
                 step.run(env, targets, record)
             if record.observer is not None:
                 results = {name: held for name, held in env.items() if held_before.get(name) is not held}
@@ -133,19 +131,20 @@ class Program:
     def _step(self, state: State, key: Key, env: Env) -> NextStep:
         """Return the step that matches the values: one for them, one for a range of their sizes, or a new one."""
         found = self._cache.find(state, key)
-        general_key = state.sizes.general_key(key) if found is None else None
-        if general_key is not None:
-            found = self._cache.find(state, general_key)
-        if found is not None:
-            return found
-        return self._build(state, key, env, state.sizes.generalise(key) if self._generalises else None)
+        if found is None:
+            for general_key in self._source.sizes.history(state.identity).general_keys(key):
+                found = self._cache.find(state, general_key)
+                if found is not None:
+                    break
+        return self._build(state, key, env, is_open=self._source.sizes.in_stages) if found is None else found
 
-    def _build(self, state: State, key: Key, env: Env, general: GeneralisedShape | None) -> NextStep:
-        """Return a new step, and keep it."""
-        found = self._builder.build(state, env, general)
+    def _build(self, state: State, key: Key, env: Env, *, is_open: bool) -> NextStep:
+        """Return a new step, and keep it; ``is_open`` allows one for a range of sizes."""
+        found = self._builder.build(state, env, key if is_open else None)
         if isinstance(found[0], PlanStep):
-            state.sizes.note(key, general, found[0].is_open)
-            if general is not None and found[0].is_open:
+            general = found[0].general
+            self._source.sizes.note(state.identity, key, general)
+            if general is not None:
                 key = general.key(key) or key
         before = self._cache.evicted
         self._cache.keep(state, key, found)

@@ -14,6 +14,7 @@ from ...compiler.passes.lowering import CompilationUnit
 from ...compiler.precision.exact_set import InterfaceConstraints
 from ...compiler.staging.partial_compile import Advance
 from ...model.compiled import CompiledPlan
+from ...model.open_sizes import GeneralisedShape
 from ...runtime.plan.plan import Symbol
 from ..steps import Recompile
 from .context import ProgramContext
@@ -45,9 +46,10 @@ class StageCompiler:
         reached: Advance,
         outputs: Mapping[str, str | None],
         recompute: Callable[[], Advance],
-        symbols: tuple[Symbol, ...],
+        general: GeneralisedShape | None = None,
     ) -> tuple[CompiledPlan, Recompile]:
-        """Return the plan of a stage with these ``outputs``, and a function that recompiles it.
+        """Return the plan of a stage with these ``outputs``, for all sizes that are ``general``, and a function that
+        recompiles it.
 
         ``recompute`` recomputes what was ``reached``, since compiling mutates the graph.  In half precision the plan
         depends on the magnitudes of a run in full precision; raises :class:`Uncalibrated` if none covers the
@@ -57,6 +59,7 @@ class StageCompiler:
         source, profile = context.source, context.resources.device.profile
         graph = reached.finish(list(outputs))
         nodes = [item.node for item in reached.done]
+        symbols = () if general is None else general.symbols
         entries = _entries(state, reached, outputs, symbols)
 
         def make(
@@ -84,7 +87,7 @@ class StageCompiler:
         assert precision is not None, "the plan is in half precision"
         calibration = source.calibration
         if calibration is not None and not calibration.covers(precision.measured):
-            if not self.allows_uncalibrated:
+            if not self.allows_uncalibrated or general is not None:
                 raise Uncalibrated
             # randomness, or a provider's rounding, took another path in the calibration run
             graph = recompute().finish(list(outputs))

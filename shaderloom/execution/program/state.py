@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -13,7 +15,6 @@ from ...compiler.staging.program_graph import PendingNode
 from ...runtime.plan.dtypes import BY_NAME, DType, from_numpy
 from ...runtime.plan.errors import UnsupportedError
 from ..values import RuntimeValue, type_text
-from .size_generalisation import SizeHistory
 
 
 @dataclass(eq=False)
@@ -21,14 +22,19 @@ class State:
     """A position in a block: the nodes that have yet to run, and the values whose elements are compiled in.
 
     ``live`` are the names that those nodes, or the outputs of the block, read.  The next step depends on the values at
-    that point (:mod:`.step_cache`); ``sizes`` are those that the state was compiled for.
+    that point (:mod:`.step_cache`).
     """
 
     block: Block
     pending: tuple[PendingNode, ...]
     static_names: frozenset[str]
     live: tuple[str, ...]
-    sizes: SizeHistory = field(default_factory=SizeHistory)
+
+    @cached_property
+    def identity(self) -> str:
+        """A digest that is the same for the state in every process."""
+        nodes = [(item.scope.prefix, item.origin.index, item.node.op, item.synthetic) for item in self.pending]
+        return hashlib.sha256(repr((self.block.name, nodes, sorted(self.static_names))).encode()).hexdigest()
 
 
 @dataclass(eq=False)

@@ -292,9 +292,9 @@ def test_devices(shaderloom, device):
 def test_cache_commands(shaderloom, path, cache_folder, monkeypatch):
     shaderloom("run", path, "--shape", "x=30")
     state = json.loads(shaderloom("cache", "info", "--json").stdout)
-    assert (state["folder"], state["entries"]) == (str(cache_folder), 2)  # the model's header and a plan
-    assert "2 entries" in shaderloom("cache", "info").output
-    assert "2 entries removed" in shaderloom("cache", "clear").output
+    assert (state["folder"], state["entries"]) == (str(cache_folder), 3)  # the header, a plan, and its sizes
+    assert "3 entries" in shaderloom("cache", "info").output
+    assert "3 entries removed" in shaderloom("cache", "clear").output
     assert "0 entries" in shaderloom("cache", "info").output
     shaderloom("run", path, "--shape", "x=30", "--no-cache")
     assert "0 entries" in shaderloom("cache", "info").output

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from shaderloom.execution.one_plan import SEEN_SHAPES, OnePlanDecision
+from shaderloom.execution.one_plan import REFUSED_SHAPES, SEEN_SHAPES, OnePlanDecision
 from shaderloom.runtime.plan.errors import (
     DeviceLimitError,
     InputError,
@@ -86,8 +86,25 @@ def test_a_model_with_refused_nodes_is_never_compiled_as_one():
     assert not asked
 
 
-def test_so_many_shapes_are_remembered():
+def test_a_model_that_is_never_one_plan_is_not_compiled_for_every_shape():
     decision, asked = OnePlanDecision(Source()), []
+    get = refuses(NotKnownError("later"), asked)
+    for size in range(20):
+        assert decision.attempt(get, {"x": (size,)}, has_cpu=False) is None
+    assert len(asked) == REFUSED_SHAPES
+
+
+def test_a_limit_of_the_device_says_nothing_of_other_shapes():
+    decision, asked = OnePlanDecision(Source()), []
+    for size in range(20):
+        assert decision.attempt(refuses(DeviceLimitError("large"), asked), {"x": (size,)}, has_cpu=True) is None
+    assert len(asked) == 20
+
+
+def test_so_many_shapes_are_remembered():
+    """Of a model that is one plan for some shapes."""
+    decision, asked = OnePlanDecision(Source()), []
+    assert decision.attempt(lambda shapes, feeds: "plan", SHAPES, has_cpu=False) == "plan"
     get = refuses(NotKnownError("later"), asked)
     for size in range(SEEN_SHAPES):
         assert decision.attempt(get, {"x": (size,)}, has_cpu=False) is None

@@ -8,7 +8,8 @@ import pytest
 import shaderloom
 from shaderloom.compiler.staging.partial_compile import StageInput
 from shaderloom.compiler.symbolic import polynomial as ix
-from shaderloom.execution.program.size_generalisation import LEAST_HIGH, Key, SizeHistory
+from shaderloom.execution.program.size_generalisation import open_stage_input, size_inputs
+from shaderloom.model.open_sizes import LEAST_HIGH, Key, SizeHistory
 from shaderloom.runtime.plan.dtypes import FLOAT32, INT64
 from shaderloom.runtime.plan.errors import ShapeError
 from shaderloom.runtime.plan.plan import Symbol
@@ -50,7 +51,7 @@ def plan_count(pair: Pair) -> int:
 def test_a_loop_whose_state_grows(pair) -> None:
     """Twenty sizes: a plan each, or two and one for all that follow up to twice the third."""
     feeds = {"x": numbers(3), "k": np.array(20)}
-    session, closed = pair(GROWING), pair(GROWING, options={"open_sizes": False})
+    session, closed = pair(GROWING), pair(GROWING, dynamic="off")
     for each in (session, closed):
         each.check(**feeds)
     assert (plan_count(session), plan_count(closed)) == (3, 20)
@@ -129,13 +130,16 @@ def test_inputs_of_new_sizes(pair) -> None:
 
 
 def test_a_stage_that_holds_for_some_sizes_only(pair) -> None:
-    """Pairs of elements: every size has a plan of its own, and an odd one is the error that it always was."""
+    """Pairs of elements: multiples of the step that was met share a plan, and an odd size is the error that it was."""
     session = pair("""g (float[n] x, int64 k) => (float[m] y) <int64[2] pairs = {-1, 2}, int64[1] flat = {-1}> {
         y = Loop (k, , x) < body = b (int64 i, bool go, float[a] v) => (bool on, float[c] w) {
             on = Identity(go)  p = Reshape(v, pairs)  t = Transpose<perm = [1, 0]>(p)  f = Reshape(t, flat)
             w = Concat<axis = 0>(f, x) } > }""")
     session.check(x=numbers(4), k=np.array(9))
-    assert plan_count(session) == 9
+    assert plan_count(session) == 3
+    (plan,) = (plan for plan in plans_of(session.session) if plan.symbols)
+    assert [tuple(symbol.range) for symbol in plan.symbols] == [(4, 64, 4)]
+    session.check(x=numbers(6), k=np.array(3))
     with pytest.raises(shaderloom.ShaderloomError, match="does not divide into groups"):
         session.session.run(None, {"x": numbers(5), "k": np.array(2)})
 
@@ -154,15 +158,12 @@ def test_what_later_stages_know_stays_known(pair) -> None:
     assert session.read_back == ["Loop_0.body/big"] * 12
 
 
-def test_half_precision_opens_nothing(device) -> None:
+def test_half_precision(device) -> None:
     model, x = parse(GROWING), numbers(3)
     with shaderloom.InferenceSession(model, device=device, cache=False, options={"precision": "float16"}) as session:
         (found, _) = session.run(None, {"x": x, "k": np.array(6)})
         np.testing.assert_allclose(found, np.tile(x, 7), rtol=1e-3)
-        assert not any(plan.symbols for plan in plans_of(session))
-
-
-# -- what is opened --------------------------------------------------------------------------------------------------
+        assert session.stats.misses == 3 and any(plan.symbols for plan in plans_of(session))
 
 
 def key(known: bytes = b"", dtype: str = "float32", **shapes: tuple[int, ...]) -> Key:
@@ -175,106 +176,40 @@ def counted(count: int, *more: int, **shapes: tuple[int, ...]) -> Key:
     return (*key(**shapes), ("n", ("int64", numbers.shape, numbers.tobytes())))
 
 
-def test_axes_that_differ_by_a_number_share_a_size() -> None:
-    seen = SizeHistory()
-    for size in (4, 9):
-        assert seen.generalise(key(a=(2, size), b=(size + 1, 7), c=(size % 4, 3))) is None
-        seen.note(key(a=(2, size), b=(size + 1, 7), c=(size % 4 + 2, 3)), None, False)
-    general = seen.generalise(key(a=(2, 5), b=(6, 7), c=(30, 3)))
-    assert general is not None
-    assert general.symbols == (Symbol("a[1]", 2, LEAST_HIGH), Symbol("c[0]", 2, LEAST_HIGH))
-    general_key = general.key(key(a=(2, 5), b=(6, 7), c=(30, 3)))
-    assert general_key == general.key(key(a=(2, 64), b=(65, 7), c=(2, 3))) is not None
-    for other in (
-        key(a=(2, 5), b=(7, 7), c=(30, 3)),
-        key(a=(2, 65), b=(66, 7), c=(30, 3)),
-        key(a=(2, 1), b=(2, 7), c=(30, 3)),
-        key(a=(2,), b=(6, 7), c=(30, 3)),
-    ):
-        assert general.key(other) is None
-    assert general.key(key(a=(3, 5), b=(6, 7), c=(30, 3))) != general_key, "an axis that is not open"
-    assert general.key(key(a=(2, 5), b=(6, 7), c=(30, 3), dtype="int32")) != general_key
-
-
-def test_only_sizes_are_opened() -> None:
-    """Other elements, types or ranks are other stages; and it takes three sizes."""
-    seen = SizeHistory()
-    seen.note(key(b"1", a=(4,)), None, False)
-    seen.note(key(b"2", a=(5,)), None, False)
-    seen.note(key(b"1", a=(6, 1)), None, False)
-    seen.note(key(b"1", dtype="int32", a=(7,)), None, False)
-    assert seen.generalise(key(b"1", a=(8,))) is None
-    seen.note(key(b"1", a=(8,)), None, False)
-    general = seen.generalise(key(b"1", a=(100,)))
-    assert general is not None and general.symbols == (Symbol("a[0]", 2, 256),)
-    assert seen.generalise(key(b"1", a=(1,))) is None
-    seen.note(key(b"1", a=(100,)), general, False)
-    assert seen.closed and seen.generalise(key(b"1", a=(101,))) is None
-
-
 def test_integers_that_are_compiled_in_are_sizes() -> None:
     """Those that differ; beside an axis of the same size the axis tells it, else an input of its own."""
     seen = SizeHistory()
     for count in (5, 9):
-        seen.note(counted(count, -1, a=(7,), b=(count + 1,)), None, False)
+        seen.note(counted(count, -1, a=(7,), b=(count + 1,)))
     general = seen.generalise(counted(12, -1, a=(7,), b=(13,)))
     assert general is not None and general.symbols == (Symbol("n[0]", 2, LEAST_HIGH),)
     general_key = general.key(counted(12, -1, a=(7,), b=(13,)))
     assert general_key == general.key(counted(30, -1, a=(7,), b=(31,))) is not None
     assert general.key(counted(30, -1, a=(7,), b=(30,))) is None
     assert general.key(counted(30, -2, a=(7,), b=(31,))) != general_key
-    count = general.stage_input("n", StageInput(INT64, (2,), np.array([12, -1])))
+    count = open_stage_input(general, "n", StageInput(INT64, (2,), np.array([12, -1])))
     assert (
         count.static_value is not None
         and count.static_value[1] == -1
         and ix.bounds(count.static_value[0]) == (2, LEAST_HIGH)
     )
-    axis = general.stage_input("b", StageInput(FLOAT32, (13,)))
+    axis = open_stage_input(general, "b", StageInput(FLOAT32, (13,)))
     assert ix.equal(axis.shape[0], ix.add(count.static_value[0], 1))
-    (size_input,) = general.size_inputs({"n": count, "b": axis}).values()
+    (size_input,) = size_inputs(general, {"n": count, "b": axis}).values()
     assert size_input.feed(np.array([30, -1])).shape == (30, 0), "an axis that is one longer does not tell it"
     both = SizeHistory()
     for number in (5, 9):
-        both.note(counted(number, a=(number,)), None, False)
+        both.note(counted(number, a=(number,)))
     general = both.generalise(counted(12, a=(12,)))
     assert general is not None
-    assert general.size_inputs({"n": StageInput(INT64, (1,), np.array([12])), "a": StageInput(FLOAT32, (12,))}) == {}
+    assert size_inputs(general, {"n": StageInput(INT64, (1,), np.array([12])), "a": StageInput(FLOAT32, (12,))}) == {}
     alone = SizeHistory()
     for number in (5, 9):
-        alone.note(counted(number, a=(7,)), None, False)
+        alone.note(counted(number, a=(7,)))
     general = alone.generalise(counted(12, a=(7,)))
     assert general is not None
-    (size_input,) = general.size_inputs({"n": StageInput(INT64, (1,), np.array([12]))}).values()
+    (size_input,) = size_inputs(general, {"n": StageInput(INT64, (1,), np.array([12]))}).values()
     assert size_input.feed(np.array([30])).shape == (30, 0)
-
-
-def test_numbers_that_are_no_sizes() -> None:
-    seen = SizeHistory()
-    for number in (1 << 30, 1 << 31):
-        seen.note(counted(number), None, False)
-    assert seen.generalise(counted(1 << 29)) is None
-    seen = SizeHistory()
-    for number in (-5, -9):
-        seen.note(counted(number), None, False)
-    assert seen.generalise(counted(-7)) is None
-    many = SizeHistory()
-    for number in (5, 9):
-        many.note(counted(number, *range(8)), None, False)
-    assert many.generalise(counted(7, *range(8))) is None
-
-
-def test_axes_alone_where_integers_do_not_open() -> None:
-    seen = SizeHistory()
-    for count in (5, 9):
-        seen.note(counted(count, a=(count,)), None, False)
-    seen.note(counted(12, a=(12,)), seen.generalise(counted(12, a=(12,))), False)
-    assert not seen.closed and not seen.elements
-    assert seen.generalise(counted(12, a=(13,))) is None
-    seen.note(counted(12, a=(13,)), None, False)
-    general = seen.generalise(counted(12, a=(15,)))
-    assert general is not None and list(general.sizes) == [("a", 0)]
-    seen.note(counted(12, a=(15,)), general, False)
-    assert seen.closed
 
 
 #: Stages that are compiled once how many elements are found is known

@@ -326,7 +326,7 @@ def test_a_file_replaced_under_a_session_is_an_error(device, compiled, path, cac
 
 
 def test_options_and_device_are_part_of_the_key(device, compiled, path, cache_folder):
-    for options in ({"options": {"verify": True}}, {"options": {"open_sizes": False}}, {"dynamic": {"N": (1, 100)}}):
+    for options in ({"options": {"verify": True}}, {"dynamic": "off"}, {"dynamic": {"N": (1, 100)}}):
         with open_session(device, path, cache=True, **options) as session:
             session.prepare({"x": (20,)})
             assert session.stats.disk_hits == 0

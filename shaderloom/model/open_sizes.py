@@ -1,0 +1,304 @@
+"""Dynamic shapes inferred at run time: what is compiled for size after size is compiled once for a range of them.
+
+Texts of other lengths, a tensor that a loop appends to, and one whose size depends on data have another size each time.
+A :class:`SizeHistory` remembers the sizes that plans were compiled for: those of axes, and integers that are compiled
+in, such as the number of non-zero elements.  At the third different size, the sizes that differ become dimensions of a
+plan, as if they had been declared dynamic; the plans of the sizes before stay.  Sizes whose differences are constant
+share one symbol: a loop-carried tensor and a mask that is one longer still match.  A size beyond the range doubles it.
+
+Sessions use it for the inputs of a model that is one plan, programs for each of their stages.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..runtime.plan.plan import Symbol
+from ..runtime.plan.record import record
+from ..runtime.plan.size_range import SizeRange
+
+if TYPE_CHECKING:
+    from ..compiler.symbolic.polynomial import Dim
+
+#: For each value its name with its type and shape, and its elements as bytes if they are compiled in
+Key = tuple[tuple[str, tuple[Any, ...]], ...]
+#: Name of a value, and one of its axes; for a compiled-in value one of its elements
+ValueAxis = tuple[str, int]
+Sizes = Mapping[str, tuple[int, ...]]
+
+#: The number of different sizes that opens an axis, and the numbers of plans, of ranges and of their keys remembered
+OPENS, REMEMBERED, RANGES, RANGE_KEYS = 3, 8, 8, 64
+#: Smallest open size: 0 and 1 are special everywhere, and get plans of their own
+LOW = 2
+#: The least upper bound of open sizes; larger ones are powers of two
+LEAST_HIGH = 64
+#: Largest integer, and largest number of integers, that are taken for sizes
+LARGEST, MOST_ELEMENTS = 1 << 24, 8
+#: Largest steps that are tried one after the other, where no range with step 1 compiles: sizes that a network halves
+#: and doubles are multiples of a power of two
+STEPS = (1, 8, 64)
+
+
+@record
+class SymbolicSize:
+    """A size equal to ``symbol`` plus ``offset``."""
+
+    symbol: Symbol
+    offset: int
+
+    def __str__(self) -> str:
+        return f"{self.symbol.name} + {self.offset}" if self.offset else self.symbol.name
+
+
+def open_dim(size: int | SymbolicSize) -> Dim:
+    """Return a size as an integer of the compiler."""
+    if isinstance(size, int):
+        return size
+    from ..compiler.symbolic import polynomial as ix
+    from ..compiler.symbolic.dimensions import dimension
+
+    return ix.add(dimension(size.symbol.name, *size.symbol.range), size.offset)
+
+
+@record(slots=False)
+class GeneralisedShape:
+    """The open sizes of values, and their ranges."""
+
+    sizes: Mapping[ValueAxis, SymbolicSize]
+
+    @property
+    def symbols(self) -> tuple[Symbol, ...]:
+        return tuple(sorted({size.symbol for size in self.sizes.values()}, key=lambda symbol: symbol.name))
+
+    @property
+    def ranges(self) -> dict[str, SizeRange]:
+        """The range of each symbol by name."""
+        return {symbol.name: symbol.range for symbol in self.symbols}
+
+    def __str__(self) -> str:
+        return ", ".join(f"{name} {sizes}" for name, sizes in self.ranges.items())
+
+    def key(self, key: Key) -> Key | None:
+        """Return ``key`` with symbols in place of sizes; None if its sizes are outside of their ranges."""
+        given = _sizes(key)
+        found: dict[Symbol, int] = {}
+        for (name, position), symbolic in self.sizes.items():
+            sizes = given.get(name, ())
+            if position >= len(sizes):
+                return None
+            size = sizes[position] - symbolic.offset
+            if found.setdefault(symbolic.symbol, size) != size or not symbolic.symbol.range.allows(size):
+                return None
+        return tuple(
+            (name, (*_kind(described), *self.replaced(name, given[name])) if name in given else described)
+            for name, described in key
+        )
+
+    def replaced(self, name: str, sizes: Sequence[int]) -> tuple[int | SymbolicSize, ...]:
+        """Return the ``sizes`` of a value with those that are open as symbols."""
+        return tuple(self.sizes.get((name, position), size) for position, size in enumerate(sizes))
+
+    def to_json(self) -> list[list[Any]]:
+        return [
+            [*place, size.symbol.name, *size.symbol.range, size.offset] for place, size in sorted(self.sizes.items())
+        ]
+
+    @classmethod
+    def from_json(cls, rows: Any) -> GeneralisedShape:
+        """Decode what :meth:`to_json` wrote.  Raises ValueError or TypeError for anything else."""
+        return cls(
+            {
+                (str(name), int(position)): SymbolicSize(Symbol(str(symbol), *map(int, bounds)), int(offset))
+                for name, position, symbol, *bounds, offset in rows
+            }
+        )
+
+
+@record
+class CompiledSizes:
+    """Sizes that a plan was compiled for, with the digest of its key without them.
+
+    ``own``: the plan is for these sizes alone.
+    """
+
+    frame: str
+    sizes: Sizes
+    own: bool
+
+
+@dataclass
+class SizeHistory:
+    """The sizes that plans were compiled for, and the ranges that are open.
+
+    ``names`` are the names of dimensions for the axes that have one; they are those of symbols then.
+    """
+
+    names: Mapping[ValueAxis, str] = field(default_factory=dict)
+    plans: list[CompiledSizes] = field(default_factory=list)
+    generals: list[GeneralisedShape] = field(default_factory=list)  #: newest first
+    range_keys: list[str] = field(default_factory=list)  #: digests of the keys of their plans
+    #: whether compiled-in integers may be sizes; not after a plan of open sizes failed with them
+    elements: bool = True
+    #: for sets of axes that were opened in vain the number of :data:`STEPS` that were tried
+    refused: dict[frozenset[ValueAxis], int] = field(default_factory=dict)
+
+    def general_keys(self, key: Key) -> Iterator[Key]:
+        """Yield the keys of the plans of open sizes that cover ``key``, the newest first."""
+        return (found for general in self.generals if (found := general.key(key)) is not None)
+
+    def generalise(self, key: Key) -> GeneralisedShape | None:
+        """Return the sizes to open, so that one plan covers ``key`` and those like it.
+
+        Return None where ``key`` has a plan of its own, where that is premature, and where it was refused.
+        """
+        frame, now = _frame(key, self.elements), _sizes(key, self.elements)
+        if any(plan.own and (plan.frame, plan.sizes) == (frame, now) for plan in self.plans):
+            return None
+        for general in self.generals:
+            if _digest(general.key(key)) in self.range_keys:
+                return general
+        history = [plan.sizes for plan in self.plans if plan.frame == frame]
+        if len(history) < OPENS - 1:
+            return None
+        groups = _groups(now, history)
+        for chosen in (groups, *([group] for group in groups if len(groups) > 1)):
+            axes = frozenset(place for group in chosen for place in group.members)
+            attempts = [self._opened(chosen, step) for step in STEPS] if chosen else []
+            for tried in range(self.refused.get(axes, 0), len(attempts)):
+                if attempts[tried] not in attempts[:tried]:
+                    self.refused[axes] = tried
+                    return attempts[tried]
+            self.refused[axes] = len(STEPS)
+        return None
+
+    def _opened(self, groups: Sequence[_Group], largest_step: int) -> GeneralisedShape:
+        sizes: dict[ValueAxis, SymbolicSize] = {}
+        for group in groups:
+            sizes.update(group.opened(largest_step, self._symbol_name(group, sizes)))
+        return GeneralisedShape(sizes)
+
+    def _symbol_name(self, group: _Group, others: Mapping[ValueAxis, SymbolicSize]) -> str:
+        """Return the name of a group's dimension in the model, or else its first axis."""
+        name, position = group.first
+        wanted = self.names.get(group.first, f"{name}[{position}]")
+        taken = {size.symbol.name for size in others.values()}
+        return f"{name}[{position}]" if wanted in taken else wanted
+
+    def note(self, key: Key, general: GeneralisedShape | None = None) -> None:
+        """Record that a plan was compiled for ``key``: for all sizes that are ``general``, or else for its own."""
+        if general is not None:
+            others = [other for other in self.generals if other.sizes.keys() != general.sizes.keys()]
+            self.generals = [general, *others][:RANGES]
+            self.range_keys = [*self.range_keys[1 - RANGE_KEYS :], _digest(general.key(key))]
+        plan = CompiledSizes(_frame(key, self.elements), _sizes(key, self.elements), general is None)
+        self.plans = [*self.plans[1 - REMEMBERED :], plan]
+
+    def refuse(self, key: Key, general: GeneralisedShape) -> None:
+        """Record that no plan is possible for the sizes that :meth:`generalise` gave for ``key``."""
+        self.generals = [other for other in self.generals if other != general]
+        if any(name not in _sizes(key, False) for name, _ in general.sizes):
+            self.elements, self.plans = False, []  # perhaps possible without them
+        else:
+            axes = frozenset(general.sizes)
+            self.refused[axes] = self.refused.get(axes, 0) + 1
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "plans": [[plan.frame, {**plan.sizes}, plan.own] for plan in self.plans],
+            "generals": [general.to_json() for general in self.generals],
+            "range_keys": self.range_keys,
+            "elements": self.elements,
+            "refused": [[sorted(axes), tried] for axes, tried in self.refused.items()],
+        }
+
+    def restore(self, data: Any) -> None:
+        """Take over what :meth:`to_json` wrote in another process; leave the history as it is for anything else."""
+        try:
+            plans = [
+                CompiledSizes(str(frame), {str(name): tuple(map(int, row)) for name, row in sizes.items()}, bool(own))
+                for frame, sizes, own in data["plans"]
+            ]
+            generals = [GeneralisedShape.from_json(rows) for rows in data["generals"]]
+            range_keys = list(map(str, data["range_keys"]))
+            refused = {
+                frozenset((str(name), int(axis)) for name, axis in axes): int(tried) for axes, tried in data["refused"]
+            }
+        except (KeyError, TypeError, ValueError, AttributeError):
+            return
+        self.plans, self.generals, self.range_keys, self.refused = plans, generals, range_keys, refused
+        self.elements = bool(data.get("elements"))
+
+
+@record(slots=False)
+class _Group:
+    """Axes whose sizes differ by constants; ``first`` has the smallest, and ``values`` are those that it has had."""
+
+    members: Mapping[ValueAxis, int]
+    first: ValueAxis
+    values: tuple[int, ...]
+
+    def opened(self, largest_step: int, name: str) -> dict[ValueAxis, SymbolicSize]:
+        """Return the sizes as one symbol, in steps of a power of two up to ``largest_step`` that divides all values."""
+        least = self.members[self.first]
+        step = math.gcd(largest_step, *self.values)
+        low = LOW
+        if largest_step > 1:  # smaller sizes, or those between, were refused
+            low = max(LOW, 1 << (min(self.values).bit_length() - 1))
+            low += -low % step
+        high = max(LEAST_HIGH, 1 << (2 * max(self.values) - 1).bit_length())
+        symbol = Symbol(name, low, high - (high - low) % step, step)
+        return {member: SymbolicSize(symbol, size - least) for member, size in self.members.items()}
+
+
+def _groups(now: Sizes, history: Sequence[Sizes]) -> list[_Group]:
+    """Return the axes that differ from those in the history, together where their differences are constant."""
+    found: dict[tuple[int, ...], dict[ValueAxis, int]] = {}
+    for name, sizes in now.items():
+        for position, size in enumerate(sizes):
+            differences = tuple(other[name][position] - size for other in history)
+            if any(differences):
+                found.setdefault(differences, {})[name, position] = size
+    groups = []
+    for differences, members in found.items():
+        first = min(members, key=lambda member: members[member])
+        values = (members[first], *(members[first] + each for each in differences if members[first] + each >= LOW))
+        if members[first] >= LOW and max(members.values()) + max(0, *differences) <= LARGEST:
+            groups.append(_Group(members, first, values))
+    return groups
+
+
+def _sizes(key: Key, elements: bool = True) -> dict[str, tuple[int, ...]]:
+    """Return shapes of the values that are not compiled in, and ``elements`` of small integer tensors that are."""
+    found = {}
+    for name, described in key:
+        if len(described) == 2:
+            found[name] = described[1]
+        elif elements and len(described) == 3 and described[0] in ("int32", "int64"):
+            numbers = np.frombuffer(described[2], described[0])
+            if numbers.size <= MOST_ELEMENTS:
+                found[name] = tuple(numbers.tolist())
+    return found
+
+
+def _kind(described: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return the description of a value without its sizes."""
+    return (described[0], len(described[1])) if len(described) == 2 else (*described[:2], "compiled in")
+
+
+def _digest(key: Key | None) -> str:
+    return hashlib.sha256(repr(key).encode()).hexdigest()
+
+
+def _frame(key: Key, elements: bool) -> str:
+    """Return a digest of everything in a key except sizes."""
+    sized = _sizes(key, elements)
+    digest = hashlib.sha256()
+    for name, described in key:
+        digest.update(repr((name, _kind(described) if name in sized else described)).encode())
+    return digest.hexdigest()

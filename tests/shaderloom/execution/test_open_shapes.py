@@ -1,0 +1,197 @@
+"""Inputs whose sizes keep changing: one plan for a range of them from the third on, with the results of onnxruntime."""
+
+from __future__ import annotations
+
+import logging
+
+import numpy as np
+import pytest
+
+import shaderloom
+from shaderloom.runtime.plan.errors import InputError, ShaderloomError
+
+from ...support.models import filled_model
+from ...support.programs import BRANCHES, Pair, numbers, parse
+from ...support.sessions import engine_of
+
+#: What is computed of x, n rows of 4
+BODIES = {
+    "softmax": "y = Softmax<axis = 0>(x)",
+    "flattened": "y = Reshape(x, flat)",
+    "joined": "t = Tanh(x)  y = Concat<axis = 0>(t, x, t)",
+    "padded": "y = Pad(x, pads)",
+    "sums": "s = ReduceSum(x, first)  y = Div(x, s)",
+    "products": "t = Transpose<perm = [1, 0]>(x)  m = MatMul(x, t)  y = Softmax<axis = -1>(m)",
+    "its own shape": "n = Shape(x)  h = Slice(n, first, one)  r = ConstantOfShape(h)  s = ReduceSum(x, one)  "
+    "q = Squeeze(s, one)  y = Add(q, r)",
+    "positions": "n = Shape(x)  c = Gather(n, zero)  p = Range(zero, c, unit)  f = Cast<to = 1>(p)  "
+    "u = Unsqueeze(f, one)  y = Mul(u, x)",
+    "running sums": "y = CumSum(x, zero)",
+    "halves": "y = Slice(x, first, far, first, two)",
+}
+CONSTANTS = """int64[1] flat = {-1}, int64[4] pads = {2, 0, 1, 0}, int64[1] first = {0}, int64[1] one = {1},
+    int64 zero = {0}, int64 unit = {1}, int64[1] far = {1000000}, int64[1] two = {2}"""
+SIZES = (5, 9, 7, 33, 1, 0, 64, 2, 100, 12)
+
+TANH = "g (float[n, 4] x) => (float[n, 4] y) { y = Tanh(x) }"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", BODIES)
+def test_graphs_over_an_open_axis(name: str, each_device) -> None:
+    """Five sizes have plans of their own or need a wider range: the first two, 0, 1 and 100."""
+    model = parse(f"g (float[n, 4] x) => (float[a] y) <{CONSTANTS}> {{ {BODIES[name]} }}")
+    model.graph.output[0].type.tensor_type.ClearField("shape")
+    pair = Pair(model, each_device)
+    for size in SIZES:
+        if size or name not in ("sums", "its own shape"):  # onnxruntime refuses some of no rows
+            pair.check(x=numbers(size, 4))
+    assert pair.session.stats.misses <= 6
+    assert engine_of(pair.session).last.compiled.plan.symbols
+    assert not pair.session.stats.refused_ranges
+
+
+def test_the_first_two_sizes_and_those_of_one_are_points(device) -> None:
+    pair = Pair(parse(TANH), device)
+    keys = []
+    for size in (5, 9, 5, 7, 30, 9, 1, 64, 65, 7):
+        pair.check(x=numbers(size, 4))
+        keys.append(pair.session.stats.last_key)
+    own, narrow, wide = ["x=5x4", "x=9x4", "x=1x4"], "x=nx4 (n 2 to 64)", "x=nx4 (n 2 to 256)"
+    assert keys == [own[0], own[1], own[0], narrow, narrow, own[1], own[2], narrow, wide, narrow]
+    assert list(pair.session.stats.keys) == [own[0], own[1], narrow, own[2], wide]
+    report = pair.session.report()
+    assert report["symbols"] == {"n": [2, 64]} and report["dynamic"] == {"mode": "auto", "refused": {}}
+
+
+def test_a_fixed_size_and_off_and_declared_ranges(device) -> None:
+    for dynamic, keys in (
+        ("auto", ["x=5x4"]),
+        ("off", ["x=5x4", "x=6x4", "x=7x4", "x=8x4"]),
+        ({"n": (2, 9)}, ["x=nx4"]),
+        ({}, ["x=5x4", "x=6x4", "x=7x4", "x=8x4"]),
+    ):
+        pair = Pair(parse(TANH), device, dynamic=dynamic)
+        for size in (5, 5, 5) if dynamic == "auto" else (5, 6, 7, 8):
+            pair.check(x=numbers(size, 4))
+        assert list(pair.session.stats.keys) == keys
+    with pytest.raises(InputError, match="dynamic is 'auto', 'off' or a mapping"):
+        Pair(parse(TANH), device, dynamic="sometimes")
+
+
+def test_sizes_that_differ_by_a_number(device) -> None:
+    """A mask that is one longer than the past, as decoders have it, and a batch that varies besides."""
+    pair = Pair(
+        parse("""g (float[b, p, 4] past, float[b, 1, 4] now, float[b, t] mask) => (float[b, t, 4] y)
+        <int64[1] last = {-1}> { k = Concat<axis = 1>(past, now)  m = Unsqueeze(mask, last)  y = Mul(k, m) }"""),
+        device,
+    )
+    for batch, past in ((1, 5), (1, 6), (1, 7), (1, 50), (3, 8), (3, 33), (2, 9), (4, 60)):
+        pair.check(past=numbers(batch, past, 4), now=numbers(batch, 1, 4), mask=numbers(batch, past + 1))
+    assert pair.session.stats.misses == 4, "two, one for a batch of 1, one for all others"
+    assert pair.session.stats.last_key == ("past=bxpx4, now=bx1x4, mask=bxp + 1 (b 2 to 64, p 2 to 64)")
+
+
+def test_sizes_that_fit_in_steps(device) -> None:
+    """Halves that are joined to the whole again: multiples of what was met share a plan, others are the same error."""
+    pair = Pair(
+        parse("""g (float[1, 1, h] x) => (float[1, 1, a] y) <float[3] scales = {1.0, 1.0, 2.0}, float[0] none = {}> {
+        p = MaxPool<kernel_shape = [2], strides = [2]>(x)  r = Resize<mode = "nearest">(p, none, scales)
+        y = Add(x, r) }"""),
+        device,
+    )
+    for size in (8, 12, 20, 64, 40, 28):
+        pair.check(x=numbers(1, 1, size))
+    assert pair.session.stats.misses == 3
+    (refused,) = pair.session.stats.refused_ranges
+    assert refused == "h 2 to 64"
+    pair.check(x=numbers(1, 1, 6))
+    with pytest.raises(ShaderloomError):
+        pair.session.run(None, {"x": numbers(1, 1, 7)})
+
+
+def test_what_no_range_serves_is_said_once(device, caplog) -> None:
+    """A loop that is written out for each size."""
+    model = parse("""g (float[n, 2] x) => (float[2] last, float[n, 2] y) <float[2] zero = {0, 0}> {
+        last, y = Scan<num_scan_inputs = 1, body = b (float[2] s, float[2] r) => (float[2] t, float[2] u) {
+            t = Add(s, r)  u = Identity(t) }>(zero, x) }""")
+    pair = Pair(model, device)
+    with caplog.at_level(logging.INFO, "shaderloom.compile"):
+        for size in (3, 5, 4, 6, 7):
+            pair.check(x=numbers(size, 2))
+    assert pair.session.stats.misses == 5
+    refused = pair.session.stats.refused_ranges
+    assert list(refused) == ["n 2 to 64"] and "number of steps of Scan" in refused["n 2 to 64"]
+    assert sum("no plan for n 2 to 64" in record.message for record in caplog.records) == 1
+    assert pair.session.report()["dynamic"]["refused"] == refused
+
+
+def test_a_second_session_starts_with_the_range(device, tmp_path) -> None:
+    keys = []
+    for sizes in ((5, 9, 7), (5, 9, 30, 7)):
+        with shaderloom.InferenceSession(parse(TANH), device=device, cache=tmp_path) as session:
+            for size in sizes:
+                x = numbers(size, 4)
+                np.testing.assert_allclose(session.run(None, {"x": x})[0], np.tanh(x), rtol=1e-5, atol=1e-6)
+                keys.append(session.stats.last_key)
+            assert session.stats.disk_hits == (0 if len(keys) == 3 else session.stats.misses)
+    narrow = "x=nx4 (n 2 to 64)"
+    assert keys == ["x=5x4", "x=9x4", narrow, "x=5x4", "x=9x4", narrow, narrow]
+
+
+def test_a_second_program_starts_with_its_ranges(device, tmp_path) -> None:
+    """Both stages of a model whose condition is computed."""
+    for number in range(2):
+        with shaderloom.InferenceSession(parse(BRANCHES), providers=["wgpu"], device=device, cache=tmp_path) as session:
+            for size in (5, 9, 7, 33) if number == 0 else (40, 12):
+                x = np.abs(numbers(size))
+                np.testing.assert_allclose(session.run(None, {"x": x})[0], np.exp(x) + x.sum(), rtol=1e-5)
+            assert session.stats.misses == (6 if number == 0 else 2)
+            assert session.stats.disk_hits == (0 if number == 0 else 2)
+
+
+def test_half_precision(device) -> None:
+    pair = Pair(
+        parse("""g (float[n, 4] x) => (float[n, n] y) { t = Transpose<perm = [1, 0]>(x)  s = MatMul(x, t)
+        m = Softmax<axis = -1>(s)  y = Sqrt(m) }"""),
+        device,
+        options={"precision": "float16"},
+    )
+    for size in (5, 9, 7, 33, 12):
+        x = numbers(size, 4)
+        (wanted,) = pair.reference.run(None, {"x": x})
+        np.testing.assert_allclose(pair.session.run(None, {"x": x})[0], wanted, rtol=4e-3, atol=2e-3)
+    assert pair.session.stats.last_key == "x=nx4 (n 2 to 64)"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("half", [False, True], ids=["float32", "float16"])
+def test_bert_of_many_lengths(half: bool, each_device) -> None:
+    """The first two lengths, one plan for lengths up to 64, and one for longer ones: results of a plan for each."""
+    path = filled_model("bert_small_dynamic")
+    options = {"options": {"precision": "float16"}} if half else {}
+    with (
+        shaderloom.InferenceSession(path, device=each_device, cache=False, **options) as session,
+        shaderloom.InferenceSession(path, device=each_device, cache=False, dynamic="off", **options) as plain,
+    ):
+        for length in (17, 30, 23, 5, 64, 70, 100):
+            ids = np.random.default_rng(length).integers(0, 1000, (1, length))
+            feeds = {"input_ids": ids, "attention_mask": (ids < 900).astype(np.int64)}
+            for found, wanted in zip(session.run(None, feeds), plain.run(None, feeds), strict=True):
+                np.testing.assert_allclose(found, wanted, rtol=2e-2 if half else 1e-4, atol=3e-2 if half else 1e-5)
+        assert (session.stats.misses, plain.stats.misses) == (4, 7)
+
+
+@pytest.mark.slow
+def test_pictures_in_steps(each_device) -> None:
+    path = filled_model("unet_small")
+    with (
+        shaderloom.InferenceSession(path, device=each_device, cache=False) as session,
+        shaderloom.InferenceSession(path, device=each_device, cache=False, dynamic="off") as plain,
+    ):
+        for height, width in ((32, 48), (48, 32), (64, 80), (80, 64), (40, 32)):
+            feeds = {"input": numbers(1, 3, height, width)}
+            for found, wanted in zip(session.run(None, feeds), plain.run(None, feeds), strict=True):
+                np.testing.assert_allclose(found, wanted, rtol=1e-3, atol=1e-4)
+        assert session.stats.misses <= 4
+        assert session.stats.refused_ranges
