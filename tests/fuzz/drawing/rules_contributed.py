@@ -24,7 +24,7 @@ def _picture(d: NodeDraw, name: str) -> Any:
 def pool(d: NodeDraw) -> Found:
     value = _picture(d, "x")
     _, found = window(d, value.shape[1:3])
-    return {"x": value, **found, "ceil_mode": int(d.rarely(3))}
+    return {"x": value, **found}
 
 
 @rule("NhwcConv", "NhwcFusedConv", domain=MICROSOFT)

@@ -40,6 +40,8 @@ def window(d: NodeDraw, sizes: tuple[int, ...]) -> tuple[list[int], Found]:
         found["auto_pad"] = "VALID" if larger else d.choose("SAME_UPPER", "SAME_LOWER", "VALID")
     elif d.flip():
         found["pads"] = [d.integer(0, k - 1) for k in kernel * 2]
+    # under VALID onnxruntime rounds up as well, and the specification does not
+    found["ceil_mode"] = 0 if found["auto_pad"] == "VALID" else int(d.rarely(3))
     return kernel, {name: value for name, value in found.items() if name in d.form.attributes}
 
 
@@ -107,8 +109,6 @@ def pool(d: NodeDraw) -> Found:
     _, found = window(d, value.shape[2:])
     if d.form.name == "LpPool":
         found["p"] = d.choose(2, 1)
-    if "ceil_mode" in d.form.attributes:
-        found["ceil_mode"] = int(d.rarely(3))
     if d.form.name == "MaxPool" and "storage_order" in d.form.attributes:
         found["storage_order"] = 0
     return {"X": value, **found}
