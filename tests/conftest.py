@@ -58,15 +58,21 @@ def pytest_collection_finish() -> None:
 
 
 #: Fixtures that open a device
-DEVICE_FIXTURES = {"device", "each_device", "web_device"}
+DEVICE_FIXTURES = {"device", "each_device", "web_device", "opengl_device"}
 
 
 def open_adapter(name: str, **options: bool):
-    """The shared device of the adapter whose name contains ``name``; skips the calling test if there is none."""
+    """The shared device of the adapter whose name contains ``name``; skips the calling test if there is none.
+
+    One of OpenGL is taken only if it is asked for as such.
+    """
+    from shaderloom.runtime.device.adapters import OPENGL, choose_adapter, list_adapters
     from shaderloom.runtime.device.opening import open_device
     from shaderloom.runtime.plan.errors import DeviceError
 
     try:
+        if name != OPENGL and choose_adapter(name, list_adapters()).backend == OPENGL:
+            pytest.skip(f"no device '{name}' but one of OpenGL")
         return open_device(name, **options)
     except DeviceError as error:
         pytest.skip(f"no device '{name}': {error}")
@@ -88,6 +94,12 @@ def each_device(request: pytest.FixtureRequest):
 def web_device(request: pytest.FixtureRequest):
     """Each device with WebGPU's default limits and without optional features, as in a browser."""
     return open_adapter(request.param, web_limits=True, features=False)
+
+
+@pytest.fixture(scope="session")
+def opengl_device():
+    """The device of wgpu's OpenGL adapter; on Debian Mesa's, of libegl1, libegl-mesa0 and libgl1-mesa-dri."""
+    return open_adapter("OpenGL")
 
 
 @pytest.fixture

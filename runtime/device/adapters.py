@@ -10,8 +10,9 @@ from ..plan.errors import DeviceError
 from ..plan.record import record
 from .forking import note_use
 
-#: wgpu backends that have compute with WebGPU's guarantees; OpenGL does not
-BACKENDS = ("Vulkan", "Metal", "D3D12")
+#: wgpu's backend for OpenGL: it has no bounds checks (:attr:`AdapterDescription.checks_bounds`), so it comes last
+OPENGL = "OpenGL"
+BACKENDS = ("Vulkan", "Metal", "D3D12", OPENGL)
 
 _KINDS = {"CPU": "cpu", "DiscreteGPU": "discrete", "IntegratedGPU": "integrated"}
 _PREFERENCE = ("discrete", "integrated", "unknown", "cpu")
@@ -41,16 +42,23 @@ class AdapterDescription:
     def identity(self) -> str:
         return f"{self.name} {self.driver}".strip()
 
+    @property
+    def checks_bounds(self) -> bool:
+        """Whether shaders can have bounds checks: what wgpu translates to GLSL has none, and ends no loop."""
+        return self.backend != OPENGL
+
 
 def describe_adapter(index: int, adapter: Any) -> AdapterDescription:
     """Return the description of a ``wgpu.GPUAdapter``."""
     info = adapter.info
+    backend = info["backend_type"]
     return AdapterDescription(
         index=index,
         name=info["device"],
-        driver=info["description"],
+        # one driver may have an adapter of the same name for Vulkan; what it calls itself there names no version of GL
+        driver=f"{OPENGL} {info['description']}".strip() if backend == OPENGL else info["description"],
         kind=_KINDS.get(info["adapter_type"], "unknown"),
-        backend=info["backend_type"],
+        backend=backend,
         features=tuple(feature for feature in KNOWN_FEATURES if feature in adapter.features),
         limits={name: adapter.limits[name] for name in sorted(WEB_LIMITS) if name in adapter.limits},
     )
@@ -65,17 +73,25 @@ def enumerate_adapters() -> list[tuple[AdapterDescription, Any]]:
         adapters = wgpu.gpu.enumerate_adapters_sync()
     except Exception as error:  # wgpu raises RuntimeError and OSError of several kinds here
         raise DeviceError(f"adapters cannot be listed: {first_line(error)}", hint=_NO_ADAPTER_HINT) from error
-    usable = [adapter for adapter in adapters if adapter.info["backend_type"] in BACKENDS]
+    usable = [adapter for adapter in adapters if adapter.info["backend_type"] in BACKENDS and _has_compute(adapter)]
 
-    def rank(adapter: Any) -> tuple[int, int]:
+    def rank(adapter: Any) -> tuple[bool, int, int]:
         description = describe_adapter(0, adapter)
-        return _PREFERENCE.index(description.kind), -len(description.features)
+        is_opengl = description.backend == OPENGL
+        return is_opengl, _PREFERENCE.index(description.kind), -len(description.features)
 
     return [(describe_adapter(index, adapter), adapter) for index, adapter in enumerate(sorted(usable, key=rank))]
 
 
+def _has_compute(adapter: Any) -> bool:
+    """Return whether an adapter has compute shaders with storage buffers; OpenGL ES 3.0 has not."""
+    names = ("max-compute-invocations-per-workgroup", "max-storage-buffers-per-shader-stage")
+    return all(adapter.limits[name] > 0 for name in names)
+
+
 def list_adapters() -> list[AdapterDescription]:
-    """Return the usable adapters, best first: discrete, integrated, unknown, then software ones."""
+    """Return the usable adapters, best first: discrete, integrated, unknown, then software ones; OpenGL's after all
+    others, in the same order."""
     return [description for description, _ in enumerate_adapters()]
 
 
@@ -84,15 +100,19 @@ def choose_adapter(
 ) -> AdapterDescription:
     """Return the adapter that ``choice`` names: an index, or part of its name.
 
-    None chooses the first, or an integrated one if ``power_preference`` is ``"low-power"`` and there is one.
+    None chooses the first, or an integrated one if ``power_preference`` is ``"low-power"`` and there is one; one of
+    OpenGL only where there is no other.
 
     Raises :class:`DeviceError` if there is none.
     """
     if not adapters:
-        raise DeviceError("no Vulkan, Metal or Direct3D 12 adapter was found", hint=_NO_ADAPTER_HINT)
+        raise DeviceError(
+            "no Vulkan, Metal, Direct3D 12 or OpenGL adapter with compute shaders was found", hint=_NO_ADAPTER_HINT
+        )
     if choice is None or choice == "":
         if power_preference == "low-power":
-            return next((adapter for adapter in adapters if adapter.kind == "integrated"), adapters[0])
+            preferred = [adapter for adapter in adapters if adapter.backend != OPENGL] or adapters
+            return next((adapter for adapter in preferred if adapter.kind == "integrated"), adapters[0])
         return adapters[0]
     text = str(choice)
     if text.isdigit():

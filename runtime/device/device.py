@@ -13,7 +13,7 @@ from ..plan.errors import DeviceError, DeviceLimitError, DeviceLost
 from ..plan.plan import Kernel
 from ..plan.record import record
 from . import native, wgsl_guard
-from .adapters import AdapterDescription, describe_adapter, first_line
+from .adapters import OPENGL, AdapterDescription, describe_adapter, first_line
 from .forking import note_use, refuse_forked_process
 from .loss import gate_of, tells_loss
 from .subgroups import measure_subgroup_size
@@ -43,10 +43,13 @@ class Device:
     ``gpu`` is the ``wgpu.GPUDevice``, ``profile`` has its kind, features and limits, and ``name`` is the adapter's.
     """
 
-    def __init__(self, gpu: Any, profile: DeviceProfile, name: str) -> None:
+    def __init__(self, gpu: Any, profile: DeviceProfile, adapter: AdapterDescription) -> None:
         self.gpu = gpu
         self.profile = profile
-        self.name = name
+        self.adapter = adapter
+        self.name = adapter.identity
+        if self.is_opengl:
+            native.take_turns()
         self.queue = gpu.queue
         self._gate = gate_of(gpu)
         self._pipelines: weakref.WeakValueDictionary[str, PipelineHolder] = weakref.WeakValueDictionary()
@@ -73,7 +76,7 @@ class Device:
         features = frozenset(feature for feature in KNOWN_FEATURES if feature in gpu.features)
         limits = {name: int(gpu.limits.get(name, default)) for name, default in WEB_LIMITS.items()}
         profile = _profile(gpu, description, features, limits)
-        return cls(gpu, profile, description.identity)
+        return cls(gpu, profile, description)
 
     def sibling(self) -> Device:
         """Request another device of the same adapter with the same features and limits, for the caller alone.
@@ -85,10 +88,25 @@ class Device:
             gpu = self.gpu.adapter.request_device_sync(
                 required_features=list(self.gpu.features), required_limits=dict(profile.limits)
             )
-        return Device(gpu, profile, self.name)
+        return Device(gpu, profile, self.adapter)
 
     def __repr__(self) -> str:
         return f"<Device {self.name}>"
+
+    @property
+    def is_opengl(self) -> bool:
+        """Whether wgpu reaches the device through OpenGL: one thread at a time, without bounds checks."""
+        return self.adapter.backend == OPENGL
+
+    @property
+    def checks_bounds(self) -> bool:
+        """Whether shaders can be compiled with bounds checks."""
+        return self.adapter.checks_bounds
+
+    @property
+    def keeps_checks(self) -> bool:
+        """Whether trusted shaders keep bounds checks unless a caller decides: those of software drivers cost little."""
+        return self.profile.is_software and self.checks_bounds
 
     def guarded(self, what: str) -> _Guard:
         """Turn wgpu's errors in the block into :class:`DeviceError` (or :class:`DeviceLost`) about ``what``."""
@@ -118,8 +136,15 @@ class Device:
         """Create a shader module; with ``checked`` false without bounds checks, where wgpu-native can.
 
         ``checked=False`` is only for WGSL that this process has just generated.  Raises :class:`LimitError` for a text
-        of more than ``max_bytes``, and for one that would exhaust the stack of the driver's parser.
+        of more than ``max_bytes``, and for one that would exhaust the stack of the driver's parser, and
+        :class:`DeviceError` for checks that the device cannot have (:attr:`checks_bounds`).
         """
+        if checked and not self.checks_bounds:
+            raise DeviceError(
+                f"the shader of {label} must have bounds checks, and wgpu compiles none for OpenGL ({self.name})",
+                hint="use a Vulkan, Metal or Direct3D 12 adapter (shaderloom devices), or say that you trust the "
+                "shaders: a bundle with trust=True (--trust), a model without bounds_checks=True",
+            )
         wgsl_guard.check(wgsl, max_bytes, label)
         with self.guarded(f"compiling the shader of {label}"):
             if not checked:
@@ -305,7 +330,7 @@ def request_device(description: AdapterDescription, adapter: Any, *, web_limits:
         raise DeviceError(f"{description.identity} gave no device: {first_line(error)}") from error
     granted = {name: int(gpu.limits[name]) for name in WEB_LIMITS}
     profile = _profile(gpu, description, frozenset(wanted), granted)
-    device = Device(gpu, profile, description.identity)
+    device = Device(gpu, profile, description)
     device.own, device.web_limits, device.features = True, web_limits, features
     with _wrapped_lock:
         _wrapped[id(gpu)] = device

@@ -9,8 +9,11 @@ Every user of this module checks :data:`AVAILABLE` (or catches :class:`MissingSy
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import functools
 import queue
+import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -18,7 +21,7 @@ from typing import Any
 from . import native_types
 
 try:
-    from wgpu.backends.wgpu_native import GPUShaderModule, ffi, lib
+    from wgpu.backends.wgpu_native import GPUShaderModule, _api, ffi, lib
     from wgpu.backends.wgpu_native._api import libf
 
     _set_pipeline = lib.wgpuComputePassEncoderSetPipeline
@@ -39,6 +42,41 @@ PreparedCall = tuple[Any, Any, int, int, int]
 
 class MissingSymbolError(Exception):
     """The installed wgpu-native lacks a function."""
+
+
+#: Held by every call that may use OpenGL, once :func:`take_turns` was called
+_turn: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
+_turns_lock = threading.Lock()
+
+
+def take_turns() -> None:
+    """Let the calls of wgpu-native take turns from now on, in the whole process, those of wgpu-py included.
+
+    For OpenGL, whose context wgpu gives to one thread at a time: it ends the process when another one has waited for a
+    second, and a software driver keeps the context while it computes.  Objects that the garbage collector releases on
+    any thread wait for it, too.
+    """
+    global _turn
+    with _turns_lock:
+        if not AVAILABLE or not isinstance(_turn, contextlib.nullcontext):
+            return
+        turn = threading.RLock()  # the collector may release an object in the middle of a call
+        for name, function in tuple(vars(libf).items()):
+            if name.startswith("wgpu"):
+                setattr(libf, name, _in_turn(turn, function))
+        for kind in vars(_api).values():
+            if isinstance(kind, type) and "_release_function" in vars(kind):
+                kind._release_function = _in_turn(turn, kind._release_function)  # type: ignore[attr-defined]
+        _turn = turn
+
+
+def _in_turn(turn: Any, function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def call(*arguments: Any) -> Any:
+        with turn:
+            return function(*arguments)
+
+    return call
 
 
 def encode(compute_pass: Any, calls: Iterable[PreparedCall]) -> None:
@@ -116,7 +154,8 @@ def is_idle(device: Any) -> bool:
     wgpu-native returns a Rust ``bool`` where its header declares a word of 32 bits: only the lowest byte is
     significant.
     """
-    return bool(int(lib.wgpuDevicePoll(device._internal, False, ffi.NULL)) & 0xFF)
+    with _turn:
+        return bool(int(lib.wgpuDevicePoll(device._internal, False, ffi.NULL)) & 0xFF)
 
 
 def wait(device: Any, *, spin: bool = False) -> None:
@@ -182,7 +221,8 @@ def submit_recorded(queue: Any, recorded: Any) -> None:
 
 def release_recorded(recorded: Any) -> None:
     """Release a command buffer of :func:`record`."""
-    lib.wgpuCommandBufferRelease(recorded)
+    with _turn:
+        lib.wgpuCommandBufferRelease(recorded)
 
 
 def _submit(queue: Any, handles: Sequence[Any]) -> None:

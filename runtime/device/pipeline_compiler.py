@@ -53,6 +53,8 @@ def compiles_late(device: Device) -> bool:
     """Return whether the driver compiles at the first dispatch, and shares what it compiled through a disk cache."""
     if os.environ.get("MESA_SHADER_CACHE_DISABLE", "").lower() in ("1", "true", "yes"):
         return False
+    if device.is_opengl:
+        return False  # its devices share one context
     return native.AVAILABLE and any(part in device.name.lower() for part in _LATE_COMPILERS)
 
 
@@ -76,6 +78,7 @@ class PipelineCompiler:
         self._max_wgsl_bytes = max_wgsl_bytes
         self._progress = progress
         self._late = compiles_late(device)
+        self._most_threads = 0 if device.is_opengl else min(cores(), _MAX_THREADS)  # threads would take turns
         self._queue: list[tuple[int, int, Kernel]] = []  #: a heap, the longest text first
         self._keys: set[str] = set()
         self._bytes = 0
@@ -125,7 +128,7 @@ class PipelineCompiler:
             thread.join(max(end - time.monotonic(), 0.0))
 
     def _start_threads(self) -> None:
-        while len(self._threads) < min(len(self._queue), cores(), _MAX_THREADS):
+        while len(self._threads) < min(len(self._queue), self._most_threads):
             self._threads.append(compile_threads.start(self._work, len(self._threads)))
 
     def _next(self) -> Kernel | None:

@@ -54,11 +54,11 @@ class _RunSizes:
 class Executor:
     """One plan on one device.  Thread-safe: one run is encoded at a time, and its results are awaited outside the lock.
 
-    ``pool`` is shared between the executors of a session.  ``checked`` keeps the shaders' bounds checks.
-    ``use_native`` None chooses the direct path where wgpu-native has its functions.  ``poison`` overwrites activations
-    and outputs before each run with bytes of 0xFF (NaN, or -1): what a kernel fails to write then shows.
-    ``compiler`` may have begun with the plan's kernels; it must check bounds as this executor does.  ``fault`` is the
-    error for a plan whose sizes come out wrong.
+    ``pool`` is shared between the executors of a session.  ``checked`` keeps the shaders' bounds checks; None keeps
+    them where the device can have them.  ``use_native`` None chooses the direct path where wgpu-native has its
+    functions.  ``poison`` overwrites activations and outputs before each run with bytes of 0xFF (NaN, or -1): what a
+    kernel fails to write then shows.  ``compiler`` may have begun with the plan's kernels; it must check bounds as this
+    executor does.  ``fault`` is the error for a plan whose sizes come out wrong.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Executor:
         caps: Caps | None = None,
         account: MemoryAccount | None = None,
         staging: StagingPool | None = None,
-        checked: bool = True,
+        checked: bool | None = None,
         use_native: bool | None = None,
         poison: bool = False,
         compiler: PipelineCompiler | None = None,
@@ -80,6 +80,7 @@ class Executor:
         self.plan = plan
         self.pool = pool
         caps = caps or Caps()
+        checked = device.checks_bounds if checked is None else checked
         self._account = account or pool.account
         self._own_staging = staging is None
         self._staging = staging or StagingPool(device, self._account)

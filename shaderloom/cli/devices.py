@@ -12,6 +12,8 @@ from .terminal import echo
 def command(as_json: JsonOption = False) -> None:
     """List the adapters, best first; the first is used unless --device or SHADERLOOM_ADAPTER says otherwise.
 
+    Adapters of OpenGL come last: they have no bounds checks, and run one call at a time.
+
     [bold]Examples[/bold]
 
       shaderloom devices
@@ -47,7 +49,10 @@ def command(as_json: JsonOption = False) -> None:
     for adapter in found:
         memory = format_bytes(adapter.limits["max-compute-workgroup-storage-size"])
         echo(f"{adapter.index}: {adapter.name}")
-        echo(f"   {adapter.kind}, {adapter.backend}{', ' if adapter.driver else ''}{adapter.driver}")
+        interface = (
+            adapter.driver if adapter.driver.startswith(adapter.backend) else f"{adapter.backend}, {adapter.driver}"
+        )
+        echo(f"   {adapter.kind}, {interface.removesuffix(', ')}")
         echo(f"   target: {target(adapter)}")
         echo(f"   features: {', '.join(adapter.features) or 'none'}")
         echo(

@@ -114,7 +114,7 @@ class DeviceResources:
 
     @property
     def _keeps_checks(self) -> bool:
-        return self.device.profile.is_software if self._checked is None else self._checked
+        return self.device.keeps_checks if self._checked is None else self._checked
 
     def _new_compiler(self, *, checked: bool) -> PipelineCompiler:
         return PipelineCompiler(

@@ -103,7 +103,7 @@ def _records(forced: Mapping[str, EncodedCandidate]) -> dict[str, TuningRecord]:
 
 
 def _executor(device: Device, plan: Plan, pool: WeightPool) -> Executor:
-    return Executor(device, plan, pool, checked=device.profile.is_software)
+    return Executor(device, plan, pool, checked=device.keeps_checks)
 
 
 def _is_faster(timer: Timer, after: Executor, before: Executor, feeds: Feeds) -> bool:

@@ -125,7 +125,7 @@ def _prepare(
 ) -> TimedCandidate:
     """Compile a candidate and time its first runs: compilation is complete only after the first."""
     start = time.process_time_ns() if timer.software else time.perf_counter_ns()
-    candidate = benchmark.candidate(built, checked=timer.software)
+    candidate = benchmark.candidate(built, checked=timer.device.keeps_checks)
     if not candidate.dispatches:
         raise ShaderloomError("it has no workgroups")
     created = (time.process_time_ns() if timer.software else time.perf_counter_ns()) - start

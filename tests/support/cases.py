@@ -9,6 +9,7 @@ from functools import cached_property
 
 import numpy as np
 import onnx
+import pytest
 from onnx import defs, helper, numpy_helper
 
 import shaderloom.compiler.ops  # noqa: F401  (fills the registry)
@@ -149,3 +150,22 @@ def difference(actual: np.ndarray, expected: np.ndarray) -> float:
     if not finite.any():
         return 0.0
     return float(np.abs(left[finite] - right[finite]).max() / max(np.abs(right[finite]).max(), 1e-30))
+
+
+def assert_case(operator: OperatorCase, actual: Sequence[np.ndarray]) -> None:
+    """Compare the outputs of a case with its reference, within the case's tolerance."""
+    runtime, expected = operator.reference()
+    for position, (left, right) in enumerate(zip(actual, expected, strict=True)):
+        error = difference(left, right)
+        assert error <= operator.case.tolerance, (
+            f"output {position} differs from {runtime} by {error}:\n{left.dtype} {left.shape}\n{left}\n"
+            f"{right.dtype} {right.shape}\n{right}"
+        )
+
+
+def skip_if_host_only(operator: OperatorCase) -> None:
+    """float64 and strings have no storage on a device; that such a graph is refused is tested elsewhere."""
+    _, expected = operator.reference()
+    dtypes = {array.dtype.name for array in (*expected, *operator.feeds.values())}
+    if dtypes & {"float64", "object"}:
+        pytest.skip("an operand or result has a type that lives on the host")

@@ -1,5 +1,5 @@
 """lavapipe, the software driver of Mesa for Vulkan, whose shaders llvmpipe compiles: measured on two cores with AVX2
-(docs/performance.md)."""
+(docs/performance.md).  Mesa's llvmpipe for OpenGL is the same compiler, without subgroups and 64-bit words."""
 
 from __future__ import annotations
 

@@ -33,6 +33,7 @@ DEVICES = {
     "lavapipe": (
         DeviceProfile("cpu", f"{LLVMPIPE} Mesa 22.3.6 (LLVM 15.0.6)", adapter=LLVMPIPE),
         DeviceProfile("cpu", "lavapipe"),
+        DeviceProfile("cpu", f"{LLVMPIPE} OpenGL 4.5 (Core Profile) Mesa 22.3.6", adapter=LLVMPIPE),
     ),
     "SwiftShader": (DeviceProfile("cpu", f"{SWIFTSHADER} SwiftShader driver-5.0.0", adapter=SWIFTSHADER),),
     "NVIDIA": (

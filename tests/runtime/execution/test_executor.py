@@ -389,13 +389,15 @@ def test_wgsl_that_would_end_the_process_is_refused():
 
 
 def test_adapter_choice_by_index_and_name():
-    def adapter(index: int, name: str) -> AdapterDescription:
-        return AdapterDescription(index, name, "1.0", "cpu", "Vulkan", (), {})
+    def adapter(index: int, name: str, backend: str = "Vulkan") -> AdapterDescription:
+        return AdapterDescription(index, name, "1.0", "cpu", backend, (), {})
 
-    found = [adapter(0, "llvmpipe"), adapter(1, "SwiftShader Device")]
+    found = [adapter(0, "llvmpipe"), adapter(1, "SwiftShader Device"), adapter(2, "llvmpipe", "OpenGL")]
     assert choose_adapter(None, found).index == 0
     assert choose_adapter("1", found).index == 1
     assert choose_adapter("swift", found).index == 1
+    assert choose_adapter("llvmpipe", found).index == 0
+    assert choose_adapter("opengl", found).index == 2
     with pytest.raises(DeviceError, match="no adapter matches 'nvidia'"):
         choose_adapter("nvidia", found)
     with pytest.raises(DeviceError, match="mesa-vulkan-drivers"):

@@ -131,11 +131,12 @@ PROGRAM = """
 
 
 def run_without_driver(providers, blocked=()) -> dict:
-    """What a process in which no Vulkan driver is installed reports."""
+    """What a process in which no driver for Vulkan or OpenGL is installed reports."""
     environment = {
         **os.environ,
         "VK_DRIVER_FILES": "/nonexistent/driver.json",
         "VK_ICD_FILENAMES": "/nonexistent/driver.json",
+        "__EGL_VENDOR_LIBRARY_FILENAMES": "/nonexistent/driver.json",
     }
     program = textwrap.dedent(PROGRAM).format(model=ADD, providers=providers, blocked=tuple(blocked))
     result = subprocess.run(
@@ -252,8 +253,8 @@ def test_provider_options_choose_the_device(device):
 
 
 def test_low_power_prefers_an_integrated_adapter():
-    def adapter(index: int, kind: str) -> AdapterDescription:
-        return AdapterDescription(index, f"{kind} card", "1.0", kind, "Vulkan", (), {})
+    def adapter(index: int, kind: str, backend: str = "Vulkan") -> AdapterDescription:
+        return AdapterDescription(index, f"{kind} card", "1.0", kind, backend, (), {})
 
     found = [adapter(0, "discrete"), adapter(1, "integrated"), adapter(2, "cpu")]
     assert choose_adapter(None, found).index == 0
@@ -261,6 +262,9 @@ def test_low_power_prefers_an_integrated_adapter():
     assert choose_adapter(None, found, "low-power").index == 1
     assert choose_adapter("cpu", found, "low-power").index == 2
     assert choose_adapter(None, found[:1], "low-power").index == 0
+    opengl = adapter(3, "integrated", "OpenGL")
+    assert choose_adapter(None, [found[2], opengl], "low-power").index == 2
+    assert choose_adapter(None, [opengl], "low-power").index == 3
 
 
 def test_a_refusal_lists_what_importing_and_what_inferring_refuse(device):
