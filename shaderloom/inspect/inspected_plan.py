@@ -90,8 +90,8 @@ def inspect_bundle(path: Path, shapes: Shapes, kind: str = "unknown") -> Inspect
                 for record in manifest.plans
             )
             raise InputError("the bundle has no plan for these shapes", hint=f"it has {listed}")
-        plan = bundle.plan(record.for_software() if kind == "cpu" else record)
         profile = DeviceProfile(kind, manifest.target, frozenset(manifest.features), dict(manifest.limits))
+        plan = bundle.plan(record.for_software() if profile.is_software else record)
         facts = {
             "kind": "bundle",
             "name": path.name,
