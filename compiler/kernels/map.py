@@ -54,7 +54,7 @@ def _build(context: GroupContext) -> BuiltKernel:
     threads = ix.ceildiv(elements, lanes)
     wide = context.target.wide_map_threads
     is_wide = wide is not None and ix.bounds(threads)[1] >= wide
-    config = MapConfig(lanes, LARGE_WORKGROUP if is_wide else WORKGROUP)
+    config = MapConfig(lanes, min(LARGE_WORKGROUP if is_wide else WORKGROUP, context.target.max_workgroup_threads))
     thread = ix.coordinate("q", threads)
     flat: Dim = lanes_of(thread) if lanes == 4 else thread
     coordinates = logical_coordinates(axes, flat)

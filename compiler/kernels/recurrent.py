@@ -56,7 +56,8 @@ def _build(context: GroupContext) -> BuiltKernel:
     steps, directions, batch, units = _sizes(node)
     most = max(ix.bounds(units)[1], 1)
     is_narrow = most <= context.target.narrow_recurrent_units
-    config = RecurrentConfig(64 if is_narrow else 256, 16 if most >= 64 else 4)
+    threads = 64 if is_narrow else context.target.max_workgroup_threads
+    config = RecurrentConfig(threads, 16 if most >= 64 else 4)
     shared = 2 if attributes.kind == "gru" and not attributes.linear_before_reset else 1
     owned = 2 if attributes.kind == "lstm" else 1
     private = 4 * (shared + owned) * most > context.target.limit("max-compute-workgroup-storage-size")

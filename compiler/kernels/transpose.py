@@ -96,7 +96,8 @@ def build(context: GroupContext, transposed: TransposedLoad) -> BuiltKernel:
         a=loaded.payload.dtype,
         y=output.dtype.name,
     )
-    config = context.choose(key, CONFIGURATIONS)
+    most = context.target.max_workgroup_threads
+    config = context.choose(key, [each for each in CONFIGURATIONS if each.tile * each.down <= most])
     parameters = ("along_read", "along_write", "rest")
     store = context.results.store(coordinates, ex.replace(value, staged))
     hooks = [

@@ -143,6 +143,11 @@ class Target:
         """Return one of the device's limits, by WebGPU's name with dashes."""
         return self.profile.limit(name)
 
+    @property
+    def max_workgroup_threads(self) -> int:
+        """Threads of the largest workgroup of any kernel: WebGPU's 256, or what the device allows; in OpenGL ES 128."""
+        return min(256, self.limit("max-compute-invocations-per-workgroup"))
+
     def has_feature(self, name: str) -> bool:
         """Return whether the device has one of WebGPU's optional features."""
         return name in self.profile.features

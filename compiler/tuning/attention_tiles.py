@@ -87,7 +87,7 @@ def attention_tiles(target: Target, batch: int, m: int, n: int, key_size: int, v
     vectors = ceil(key_size / LANES), ceil(value_size / LANES)
     memory = target.limit("max-compute-workgroup-storage-size")
     if isinstance(best, RowAttention):
-        most = min(256, target.limit("max-compute-invocations-per-workgroup"))
+        most = target.max_workgroup_threads
         others: list[AttentionTile] = [
             RowAttention(number, best.registers)
             for number in (best.threads // 2, best.threads * 2)
@@ -114,7 +114,7 @@ def _best_tile(target: Target, batch: int, m: int, n: int, key_size: int, value_
 def _row_threads(target: Target, n: int, value_vectors: int) -> int:
     """Return the threads for each row: few where barriers are expensive, but at least one for each vector of values."""
     threads = target.group_threads
-    most = 256 if target.has_cheap_barriers else threads
+    most = target.max_workgroup_threads if target.has_cheap_barriers else threads
     while threads < value_vectors or (threads < most and threads < n):
         threads *= 2
     return threads

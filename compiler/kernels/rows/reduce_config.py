@@ -69,7 +69,7 @@ def configurations(
     many, long = max(ix.bounds(rows)[1], 1), max(ix.bounds(columns)[1], 1)
     best = share(target, many, long, columns_are_contiguous)
     widest = min(_power_of_two_above(many), 64)
-    limit = min(256, target.limit("max-compute-invocations-per-workgroup"))
+    limit = target.max_workgroup_threads
     others = [
         (row_count, strips)
         for strips in (1, 8, 16, 32, 64, 128, 256)
@@ -108,7 +108,8 @@ def share(target: Target, rows: int, columns: int, columns_are_contiguous: bool)
     while row_count > 1 and rows < row_count * target.busy_workgroups and columns * row_count > 256 * _FEW_STEPS:
         row_count //= 2  # few long rows (the pool of a whole picture): more workgroups, each with more threads a row
     strips = 1
-    while strips * row_count < 256 and 4 * strips < columns and (rows * strips < 1 << 16 or row_count * strips < 32):
+    most = target.max_workgroup_threads
+    while strips * row_count < most and 4 * strips < columns and (rows * strips < 1 << 16 or row_count * strips < 32):
         strips *= 2
     return max(row_count, min(64 // strips, widest)), strips
 
