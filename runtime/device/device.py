@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import threading
 import weakref
+from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Any
 
@@ -131,6 +132,16 @@ class Device:
             raise DeviceLimitError(f"buffer '{label}' needs {size:,} bytes; the device's max-buffer-size is {limit:,}")
         with self.guarded(f"creating buffer '{label}' of {size:,} bytes"):
             return self.gpu.create_buffer(size=size, usage=usage, label=label)
+
+    def bind_group(self, layout: Any, ranges: Sequence[tuple[Any, int, int]]) -> Any:
+        """Bind buffers, each with an offset and a size in bytes, in the order of the bindings."""
+        if native.AVAILABLE:
+            return native.create_bind_group(self.gpu, layout, ranges)
+        entries = [
+            {"binding": index, "resource": {"buffer": buffer, "offset": offset, "size": size}}
+            for index, (buffer, offset, size) in enumerate(ranges)
+        ]
+        return self.gpu.create_bind_group(layout=layout, entries=entries)
 
     def create_module(self, wgsl: str, *, checked: bool, label: str, max_bytes: int) -> Any:
         """Create a shader module; with ``checked`` false without bounds checks, where wgpu-native can.

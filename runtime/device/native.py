@@ -21,7 +21,7 @@ from typing import Any
 from . import native_types
 
 try:
-    from wgpu.backends.wgpu_native import GPUShaderModule, _api, ffi, lib
+    from wgpu.backends.wgpu_native import GPUBindGroup, GPUShaderModule, _api, ffi, lib
     from wgpu.backends.wgpu_native._api import libf
 
     _set_pipeline = lib.wgpuComputePassEncoderSetPipeline
@@ -118,6 +118,20 @@ def record(
         return libf.wgpuCommandEncoderFinish(encoder, ffi.NULL)
     finally:
         lib.wgpuCommandEncoderRelease(encoder)
+
+
+def create_bind_group(device: Any, layout: Any, ranges: Sequence[tuple[Any, int, int]]) -> Any:
+    """Bind ranges of buffers, each with its offset and size in bytes, in the order of the bindings.
+
+    Raises wgpu's errors for ranges that are not valid.
+    """
+    entries = ffi.new("WGPUBindGroupEntry[]", len(ranges))
+    for index, (buffer, offset, size) in enumerate(ranges):
+        entry = entries[index]
+        entry.binding, entry.buffer, entry.offset, entry.size = index, buffer._internal, offset, size
+    descriptor = ffi.new("WGPUBindGroupDescriptor *")
+    descriptor.layout, descriptor.entryCount, descriptor.entries = layout._internal, len(ranges), entries
+    return GPUBindGroup("", libf.wgpuDeviceCreateBindGroup(device._internal, descriptor), device)
 
 
 def create_trusted_module(device: Any, wgsl: str) -> Any:

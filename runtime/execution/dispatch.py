@@ -5,7 +5,7 @@ Used by the executor for every run and by the weight pool for its transforms.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
 
 from ..device import native
@@ -34,6 +34,15 @@ class Dispatch:
     group: Any
     grid: tuple[int, int, int]
     raw: native.PreparedCall
+
+
+@record
+class BoundCall:
+    """A pipeline with a bind group; ``is_shared``: for all values of the symbols."""
+
+    holder: PipelineHolder
+    group: Any
+    is_shared: bool
 
 
 class Binder:
@@ -83,7 +92,19 @@ class Binder:
         Raises :class:`DeviceLimitError` for a range beyond a binding limit and the plan's fault for one outside its
         buffer: wgpu would end the process on an empty range.
         """
-        grid = tuple(evaluate(size, symbols) for size in call.grid)
+        grid = self.grid(call, symbols)
+        return None if grid is None else self.place(call, self.bind(call, symbols, resolve), grid)
+
+    def place(self, call: KernelCall, bound: BoundCall, grid: tuple[int, int, int]) -> Dispatch:
+        """Return the dispatch of a bound call over a grid."""
+        return Dispatch(
+            call, bound.holder, bound.group, grid, (bound.holder.pipeline.handle, bound.group._internal, *grid)
+        )
+
+    def grid(self, call: KernelCall, symbols: Mapping[str, int]) -> tuple[int, int, int] | None:
+        """Return the workgroups of a call; None where there are none.  Raises as :meth:`dispatch` does."""
+        x, y, z = call.grid
+        grid = evaluate(x, symbols), evaluate(y, symbols), evaluate(z, symbols)
         if 0 in grid:
             return None
         if min(grid) < 0:
@@ -91,22 +112,42 @@ class Binder:
         limit = self.device.profile.limit("max-compute-workgroups-per-dimension")
         if max(grid) > limit:
             raise DeviceLimitError(f"{describe(call)} dispatches {grid} workgroups; the limit is {limit} a dimension")
+        return grid
+
+    def bind(
+        self,
+        call: KernelCall,
+        symbols: Mapping[str, int],
+        resolve: Callable[[str], tuple[Any, int]],
+        own: Container[str] = (),
+    ) -> BoundCall:
+        """Bind the ranges of one call.
+
+        A range of open size that is all of a buffer of the executor's ``own`` gets the whole buffer, which may be
+        larger, so that the bind group serves other sizes too.
+        """
         kernel = self.kernel(call)
         if len(call.ranges) != len(kernel.bindings):
             raise InternalError(f"{describe(call)} binds {len(call.ranges)} ranges to {len(kernel.bindings)} bindings")
         holder = self.pipeline(call)
-        entries = []
-        for index, (binding, item) in enumerate(zip(kernel.bindings, call.ranges)):
+        ranges: list[tuple[Any, int, int]] = []
+        is_shared = True
+        storage_limit = self.device.profile.limit("max-storage-buffer-binding-size")
+        for binding, item in zip(kernel.bindings, call.ranges):
             buffer, base = resolve(item.buffer)
             offset = evaluate(item.offset, symbols)
             span = Span(buffer, base + offset, evaluate(item.size, symbols))
             self._check(call, item.buffer, binding.access, span, offset)
-            resource = {"buffer": span.buffer, "offset": span.offset, "size": span.size}
-            entries.append({"binding": index, "resource": resource})
+            size = span.size
+            if not (isinstance(item.size, int) and isinstance(item.offset, int)):
+                if item.buffer in own and item.offset == 0 and buffer.size <= storage_limit:
+                    size = buffer.size
+                else:
+                    is_shared = False
+            ranges.append((buffer, span.offset, size))
         with self.device.guarded(f"binding the buffers of {describe(call)}"):
-            group = self.device.gpu.create_bind_group(layout=holder.pipeline.layout, entries=entries)
-        x, y, z = grid
-        return Dispatch(call, holder, group, (x, y, z), (holder.pipeline.handle, group._internal, x, y, z))
+            group = self.device.bind_group(holder.pipeline.layout, ranges)
+        return BoundCall(holder, group, is_shared)
 
     def _check(self, call: KernelCall, name: str, access: str, span: Span, offset: int) -> None:
         uniform = access == "uniform"

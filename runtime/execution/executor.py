@@ -91,7 +91,7 @@ class Executor:
         self._poison = poison
         self._buffers: dict[str, OwnedBuffer] = {}
         self._calls = tuple(plan.calls)
-        self._groups = BindGroups(self._binder, self._calls)
+        self._groups = BindGroups(self._binder, self._calls, self._buffers)
         self._sizes: OrderedDict[tuple[int, ...], _RunSizes] = OrderedDict()
         self._written_symbols: tuple[int, ...] | None = None
         self._output_pool = OutputPool()

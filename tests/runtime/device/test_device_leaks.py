@@ -70,7 +70,7 @@ def test_runs_accumulate_nothing(device, model):
 
 
 def test_evicted_plans_leave_nothing(device, model):
-    with shaderloom.InferenceSession(model, device=device, cache=False, plans=1) as session:
+    with shaderloom.InferenceSession(model, device=device, cache=False, plans=1, dynamic="off") as session:
         counts = []
         for n in (1, 2, 3, 1, 2):
             session.run(None, {"x": np.zeros((n, 8), np.float32)})

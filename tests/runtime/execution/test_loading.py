@@ -327,7 +327,7 @@ def test_a_second_plan_uploads_nothing(device, tmp_path):
             x = np.random.default_rng(n).random((n, 64), np.float32)
             np.testing.assert_allclose(session.run(None, {"x": x})[0], x, rtol=1e-5)
         assert engine_of(session).resources.pool.uploaded_bytes == uploaded
-        assert session.stats.misses == 4
+        assert session.stats.misses == 3, "the last two sizes share a plan"
 
 
 def test_every_error_of_loading_is_of_the_family(device, tmp_path, data):

@@ -59,7 +59,7 @@ def test_a_forged_plan_never_runs_unchecked(device, tmp_path, modules):
     """An entry with other shaders, well-formed but not authentic, is compiled again and not run."""
     run(DiskCache(tmp_path, secret=None), device)
     entries = list(tmp_path.rglob("*.entry"))
-    assert len(entries) == 2, "the header of the model and a plan"
+    assert len(entries) == 3, "the header of the model, a plan, and what it was compiled for"
     modules.clear()
     _, from_disk = run(DiskCache(tmp_path, secret=bytes(32)), device)
     assert not from_disk

@@ -38,7 +38,7 @@ def expected(x: np.ndarray) -> np.ndarray:
 def test_evicted_plans_free_their_pipelines_at_once(device, on_device):
     """Cycles that hold pipelines would keep them, and megabytes of a driver, until Python looks for cycles."""
     rng = np.random.default_rng(0)
-    with shaderloom.InferenceSession(make_model(), device=device, cache=False, plans=2) as session:
+    with shaderloom.InferenceSession(make_model(), device=device, cache=False, plans=2, dynamic="off") as session:
         session.run(None, {"x": np.ones((1, 8), np.float32)})
         gc.collect()
         gc.disable()

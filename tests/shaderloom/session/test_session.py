@@ -99,7 +99,7 @@ def test_ports_are_those_of_onnxruntime(device, compiled):
 
 
 def test_shapes_select_plans(device, compiled, path):
-    with open_session(device, path) as session:
+    with open_session(device, path, dynamic="off") as session:
         for count in (10, 20, 10, 20, 30, 10):
             (result,) = session.run(["y"], {"x": values(count)})
             np.testing.assert_allclose(result, expected(values(count)), rtol=1e-6)
@@ -114,7 +114,7 @@ def test_shapes_select_plans(device, compiled, path):
 
 
 def test_the_least_recently_used_plan_goes(device, compiled, path):
-    with open_session(device, path, plans=2) as session:
+    with open_session(device, path, plans=2, dynamic="off") as session:
         for count in (10, 20, 10, 30, 10, 20):
             session.run(None, {"x": values(count)})
         assert compiled == [(10,), (20,), (30,), (20,)]
