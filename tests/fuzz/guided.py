@@ -1,0 +1,215 @@
+"""Coverage-guided fuzzing of the readers of bundles and models with atheris, where it is installed.
+
+    python -m tests.fuzz.guided plan --seconds 300
+
+``plan`` and ``manifest`` begin as one of ``tests/data/bundles``, ``bundle`` as a small zip, and ``model`` as one of
+``tests/data/fuzz``; each grows by what reaches new lines.  A finding is an error that is no refusal, for manifests and
+plans another verdict than the JavaScript reader's, and a model that takes too long; its file is kept in
+``build/fuzz/<target>``, as is the corpus, and is tried first the next time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import shutil
+import signal
+import sys
+import tempfile
+import warnings
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+BUNDLES = ROOT / "tests" / "data" / "bundles"
+MODELS = ROOT / "tests" / "data" / "fuzz"
+
+#: MiB that the process may take; what a model leaves behind in caches is part of it
+MEMORY = 4096
+
+Attempt = Callable[[bytes], None]
+
+
+@dataclass(frozen=True)
+class Target:
+    """What is fuzzed: the packages whose lines count, and functions that return seeds, words and the attempt.
+
+    The attempt imports what it runs, which is instrumented then, and raises for a finding.
+    """
+
+    packages: tuple[str, ...]
+    seeds: Callable[[Path], dict[str, bytes]]
+    words: Callable[[], list[str]]
+    attempt: Callable[[Path], Attempt]
+    longest: int = 32_768
+
+
+# -- manifests and plans ----------------------------------------------------------------------------------------------
+
+
+def _json_target(part: str) -> Target:
+    """Return the target of the manifest or the plan of a bundle."""
+
+    def seeds(_: Path) -> dict[str, bytes]:
+        contents = {path.stem: json.loads(path.read_bytes())[part] for path in BUNDLES.glob("*.json")}
+        return {name: json.dumps(content, separators=(",", ":")).encode() for name, content in contents.items()}
+
+    return Target(("shaderloom.runtime",), seeds, _json_words, lambda _: _both_readers(part))
+
+
+def _json_words() -> list[str]:
+    """Return what the JSON consists of."""
+    from shaderloom.runtime.bundle.structure import schema
+
+    names = {name for form in schema()["types"].values() if isinstance(form, dict) for name in form.get("record", {})}
+    texts = ("__proto__", "n", "x", "output:same", "+", "*", "//", "%", "min", "max")
+    quoted = [f'"{name}":' for name in sorted(names)] + [f'"{text}"' for text in texts]
+    return [*quoted, "null", "[]", "{}", "9007199254740992", "1e999", "-1"]
+
+
+def _both_readers(part: str) -> Attempt:
+    from shaderloom.runtime.bundle.plan import decode
+
+    from ..support.verdicts import JavaScript, python_verdict
+
+    other: Any = JavaScript() if JavaScript.is_available() else None
+    bundle = json.loads((BUNDLES / "dynamic.json").read_bytes())
+    manifest, key = json.dumps(bundle["manifest"]).encode(), bundle["plan"]["key"]
+
+    def attempt(data: bytes) -> None:
+        question = (data, None, key) if part == "manifest" else (manifest, data, key)
+        verdict = python_verdict(*question)
+        if verdict.rule is None and part == "plan":
+            decode(json.loads(data), lambda kernel: "", {})
+        if other is not None:
+            answer = other.verdict(*question)
+            is_json = "json" in (verdict.rule, answer.rule)
+            if answer != verdict and not (is_json and None not in (verdict.rule, answer.rule)):
+                raise AssertionError(f"Python says {verdict}, JavaScript {answer}")
+
+    return attempt
+
+
+# -- zips -------------------------------------------------------------------------------------------------------------
+
+
+def _bundle_seeds(folder: Path) -> dict[str, bytes]:
+    from ..support.bundles import small_bundle
+
+    return {"small": small_bundle(folder / "seed.zip", 5, as_zip=True).read_bytes()}
+
+
+def _bundle_words() -> list[str]:
+    return ["PK\x03\x04", "PK\x01\x02", "PK\x05\x06", "manifest.json", "manifest.sha256"]
+
+
+def _open_bundle(folder: Path) -> Attempt:
+    from shaderloom.runtime.bundle.reader import Bundle
+    from shaderloom.runtime.plan.errors import InternalError, ShaderloomError
+
+    path = folder / "bundle.zip"
+
+    def attempt(data: bytes) -> None:
+        path.write_bytes(data)
+        try:
+            with Bundle(path) as bundle:
+                for record in bundle.manifest.plans:
+                    bundle.plan(record)
+                bundle.check_all()
+        except InternalError:
+            raise
+        except ShaderloomError:
+            return
+
+    return attempt
+
+
+# -- models -----------------------------------------------------------------------------------------------------------
+
+
+def _model_seeds(_: Path) -> dict[str, bytes]:
+    from .model_seeds import seeds
+
+    return seeds()
+
+
+def _model_words() -> list[str]:
+    """Return the names of all operators and of their attributes."""
+    from shaderloom.compiler.ops.registry import registry
+
+    attributes = {field.name for definition in registry.all() for field in fields(definition.attributes)}
+    return sorted({definition.name for definition in registry.all()} | attributes)
+
+
+def _load_model(folder: Path) -> Attempt:
+    from shaderloom.runtime.plan.errors import ShaderloomError
+
+    from .model_seeds import DATA_FILE
+    from .model_worker import compile_model, fault_of, too_slow
+
+    signal.signal(signal.SIGPROF, too_slow)
+    shutil.copy(MODELS / DATA_FILE, folder)
+    path = folder / "model.onnx"
+    for content in _model_seeds(folder).values():  # imports what is imported on first use, which takes long
+        path.write_bytes(content)
+        with suppress(ShaderloomError):
+            compile_model(path)
+
+    def attempt(data: bytes) -> None:
+        path.write_bytes(data)
+        fault = fault_of(path)
+        if fault is not None:
+            raise AssertionError(f"{fault['error']} at {fault['at']}")
+
+    return attempt
+
+
+TARGETS = {
+    "manifest": _json_target("manifest"),
+    "plan": _json_target("plan"),
+    "bundle": Target(("shaderloom.runtime",), _bundle_seeds, _bundle_words, _open_bundle, 1 << 17),
+    "model": Target(("shaderloom.compiler", "shaderloom.model"), _model_seeds, _model_words, _load_model, longest=4096),
+}
+
+
+def prepare(target: Target, seeds: Mapping[str, bytes], folder: Path) -> None:
+    """Write corpus and dictionary, with the findings of earlier runs."""
+    corpus = folder / "corpus"
+    corpus.mkdir(parents=True, exist_ok=True)
+    for name, content in seeds.items():
+        (corpus / f"seed-{name}").write_bytes(content)
+    escaped = ("".join(f"\\x{byte:02x}" for byte in word.encode("latin-1")) for word in target.words())
+    (folder / "dictionary").write_text("".join(f'"{word}"\n' for word in escaped))
+    for finding in folder.glob("crash-*"):
+        shutil.copy(finding, corpus)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("target", choices=TARGETS)
+    parser.add_argument("--seconds", type=int, default=300)
+    arguments = parser.parse_args()
+    if importlib.util.find_spec("atheris") is None:
+        print("atheris is not installed (pip install atheris): skipped", file=sys.stderr)
+        return 0
+    import atheris
+
+    warnings.simplefilter("ignore")
+    target, folder = TARGETS[arguments.target], ROOT / "build" / "fuzz" / arguments.target
+    with tempfile.TemporaryDirectory() as name:
+        with atheris.instrument_imports(include=list(target.packages)):
+            attempt, seeds = target.attempt(Path(name)), target.seeds(Path(name))
+        prepare(target, seeds, folder)
+        options = [f"-max_total_time={arguments.seconds}", f"-dict={folder / 'dictionary'}"]
+        options += [f"-max_len={target.longest}", f"-rss_limit_mb={MEMORY}", f"-artifact_prefix={folder}/"]
+        atheris.Setup([sys.argv[0], *options, str(folder / "corpus")], attempt)
+        atheris.Fuzz()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
