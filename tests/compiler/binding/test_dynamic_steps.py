@@ -327,7 +327,7 @@ def test_a_plan_of_another_range_is_refused(web_device, tmp_path) -> None:
         change_manifest(path, dynamic=change)
         with (
             shaderloom.load_bundle(path, device=web_device) as session,
-            pytest.raises(BundleError, match="its range of 'n' is not the one that the manifest says"),
+            pytest.raises(BundleError, match="has another range in the manifest"),
         ):
             session.run(None, feeds(3))
     for change in (
@@ -337,7 +337,7 @@ def test_a_plan_of_another_range_is_refused(web_device, tmp_path) -> None:
         {"n": [3, 63]},
     ):
         change_manifest(path, dynamic=change)
-        with pytest.raises(BundleError, match=r"dynamic\['n'\]"):
+        with pytest.raises(BundleError, match=r"dynamic\.n"):
             shaderloom.load_bundle(path, device=web_device)
     change_manifest(path, dynamic={})
     with pytest.raises(BundleError, match="has a dimension 'n' whose range it does not say"):

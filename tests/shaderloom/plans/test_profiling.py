@@ -132,8 +132,7 @@ def test_work_of_a_plan_that_serves_several_sizes(device):
         assert len(session.profile(feeds).calls) == 6
         runs = [session.profile_stages(feeds)]
         result = summarise_stages(runs, Roofline(1e9, 1e9, "wall"))
-        closed = {"dynamic": "off"}
-        with InferenceSession(onnx.parser.parse_model(GROWING), device=device, cache=False, options=closed) as plain:
+        with InferenceSession(onnx.parser.parse_model(GROWING), device=device, cache=False, dynamic="off") as plain:
             expected = summarise_stages([plain.profile_stages(feeds)], Roofline(1e9, 1e9, "wall"))
     assert [call.steps for call in result.calls] == [1, 1, 4]
     assert [call.steps for call in expected.calls] == [1] * 6
