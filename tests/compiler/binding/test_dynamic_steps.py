@@ -350,7 +350,7 @@ def test_a_plan_of_another_range_is_refused(web_device, tmp_path) -> None:
     seal(path)
     with (
         shaderloom.load_bundle(path, device=web_device) as session,
-        pytest.raises(BundleError, match="symbol 'n' has no size, or does not end with one"),
+        pytest.raises(BundleError, match="is no range: it has no size, or does not end with one"),
     ):
         session.run(None, feeds(3))
 
