@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from ..plans.describe import describe_full_precision
 from ..plans.placement import count_placements
 from ..runtime.plan.dimension import dim_text
 from ..runtime.plan.errors import InputError
@@ -121,7 +122,7 @@ def print_placement(view: ProgramView, as_json: bool) -> None:
     for crossing in view.crossings:
         echo(f"  '{crossing.tensor}' goes to {crossing.to}: {format_bytes(crossing.bytes)}")
     for number, facts in enumerate(view.precision, 1):
-        lines = [f"float32 as a whole: {facts['why']}"] if "why" in facts else _precision(facts)
+        lines = [f"float32 as a whole: {facts['why']}"] if "why" in facts else _full_precision({"precision": facts})
         echo(f"stage {number}: " if len(view.precision) > 1 else "", newline=False)
         echo("\n".join(lines))
 
@@ -168,21 +169,12 @@ def summary(facts: dict[str, Any]) -> list[str]:
         lines.append(
             "placement: " + ", ".join(f"{name} {count}" for name, count in placement.items() if name != "reasons")
         )
-    if isinstance(facts.get("precision"), dict):
-        lines += _precision(facts["precision"])
-    if facts.get("widened"):
-        lines.append(f"{len(facts['widened'])} tensors that the model declares float16 are float32")
-        lines += _by_reason(facts["widened"])
-    return lines
+    return [*lines, *_full_precision(facts)]
 
 
-def _precision(facts: dict[str, Any]) -> list[str]:
-    """Summarise half precision: counts, and the values that stay float32, by reason."""
-    lines = [
-        f"{facts['stored']}: {facts['activations']} activations and {facts['weights']} weights are stored so, "
-        f"{len(facts['full_precision'])} stay float32"
-    ]
-    return [*lines, *_by_reason(facts["full_precision"])]
+def _full_precision(facts: dict[str, Any]) -> list[str]:
+    """List what is float32 in place of float16, by cause and reason."""
+    return [line for heading, rows in describe_full_precision(facts) for line in (heading, *_by_reason(rows))]
 
 
 def _by_reason(rows: Sequence[Mapping[str, Any]]) -> list[str]:

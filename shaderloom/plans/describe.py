@@ -72,6 +72,22 @@ def _describe_compilation(plan: Plan) -> dict[str, Any]:
     return result
 
 
+def describe_full_precision(description: Mapping[str, Any]) -> list[tuple[str, list[dict[str, Any]]]]:
+    """Return what is float32 where float16 was asked for: a heading for each cause, and the values with their reasons.
+
+    ``description`` is a plan's of :func:`describe_plan`.
+    """
+    result = []
+    precision, widened = description.get("precision"), description.get("widened")
+    if precision:
+        stored = f"{precision['activations']} activations and {precision['weights']} weights are stored so"
+        rows = precision["full_precision"]
+        result.append((f"{precision['stored']}: {stored}, {len(rows)} stay float32", rows))
+    if widened:
+        result.append((f"{len(widened)} tensors that the model declares float16 are float32", widened))
+    return result
+
+
 def _describe_placement(nodes: Sequence[NodePlacement]) -> dict[str, Any]:
     counts = Counter(nodes)
     weights, folded = counts[NodePlacement.WEIGHTS], counts[NodePlacement.FOLDED]

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ...plans.describe import describe_decisions, describe_plan
+from ...plans.describe import describe_decisions, describe_full_precision, describe_plan
 from ...plans.profiling import PlanProfile
 from ...runtime.execution.roofline import Roofline
 from ...runtime.plan.device_profile import WEB
@@ -60,6 +60,10 @@ class _Collector:
         self.calls = plan.calls
         self.facts, self.notes = plan.facts, plan.notes
         self.tensors = plan.facts.tensors
+        self.description = describe_plan(plan)
+        self.full_precision = describe_full_precision(self.description)
+        kept = [row for _, rows in self.full_precision for row in rows]
+        self.reasons_for_float32 = {row["tensor"]: row["why"] for row in kept if row["tensor"]}
         self.decisions = describe_decisions(plan)
         self.kernels = _kernel_order(plan)
         self.numbers = {kernel.key: number for number, kernel in enumerate(self.kernels)}
@@ -81,12 +85,13 @@ class _Collector:
             "calls": calls,
             "graph": self._graph(),
             "memory": self._memory(),
+            "full_precision": self.full_precision,
         }
 
     # -- the whole --------------------------------------------------------------------------------------------------
 
     def _summary(self, calls: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        description = describe_plan(self.plan)
+        description = self.description
         return {
             "nodes": description.get("nodes"),
             "calls": len(calls),
@@ -138,6 +143,7 @@ class _Collector:
             "kind": tensor.kind.value,
             "from": self.writers.get(number),
             "to": self.readers.get(number, []),
+            **({"float32": self.reasons_for_float32[tensor.name]} if tensor.name in self.reasons_for_float32 else {}),
         }
 
     def _call(self, number: int) -> dict[str, Any]:

@@ -85,7 +85,8 @@ class Details {
       if (!tensor || access === "uniform") return element("li", {}, element("code", {}, name), " the dynamic dimensions");
       const how = access === "read" ? `read as ${type}` : `written as ${type}`;
       const over = access === "read" || call.in_place === null ? [] : [`overwrites ${this.data.tensors[call.in_place].name || "a tensor without a name"}`];
-      const facts = [`${tensor.dtype} ${tensor.shape}`, `layout ${tensor.layout || "of a scalar"}`, tensor.kind, how, ...over].join("; ");
+      const float32 = tensor.float32 ? [`float32: ${tensor.float32}`] : [];
+      const facts = [`${tensor.dtype} ${tensor.shape}`, ...float32, `layout ${tensor.layout || "of a scalar"}`, tensor.kind, how, ...over].join("; ");
       return element("li", {}, element("code", {}, name), ` ${tensor.name || "(no name)"} `, element("span", { className: "why" }, facts));
     }));
   }

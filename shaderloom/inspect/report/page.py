@@ -51,6 +51,7 @@ def render_report(
         device=device,
         identity=_identity(inspected, device),
         placements=inspected.placements,
+        full_precision=data["full_precision"],
         placed=count_placements(inspected.placements),
         style=safe(text("style.css")),
         script=safe(f'"use strict";\n{script}'),

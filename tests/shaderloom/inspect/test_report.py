@@ -11,10 +11,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from onnx import numpy_helper
 from typer.testing import CliRunner
 
 from bench.graphs import transformer
 from shaderloom.cli import app
+from shaderloom.cli.inspect_output import summary
 from shaderloom.inspect.inspected_plan import inspect_model
 from shaderloom.inspect.report.annotate import annotated, comments
 from shaderloom.inspect.report.data import portability, report_data
@@ -26,6 +28,7 @@ from shaderloom.runtime.execution.roofline import Roofline
 from shaderloom.runtime.execution.timing import CallTime, Profile
 from shaderloom.runtime.plan.device_profile import WEB
 
+from ...compiler.precision.test_wide_tensors import ROW, growing
 from ...support.reports import unpack
 from ...web.chromium import Chromium, find_chromium
 from ..check.test_check import NETWORK, build
@@ -188,6 +191,29 @@ def test_names_are_text_and_no_markup():
     html = render_report(inspect_model(Model(model, cache=False), SHAPES, WEB))
     assert evil not in html
     assert any(evil in origin for origin in unpack(html, "data")["calls"][0]["origins"])
+
+
+@pytest.mark.parametrize("precision", ["float32", "float16"])
+def test_what_is_float32_is_shown_with_its_reason(precision: str):
+    """``b`` leaves the range: the file declares it float16, or half precision would have it so."""
+    opened = growing()
+    if precision == "float16":
+        text = "g (float[1,4] x) => (float[1,4] y) { a = MatMul (x, w) b = MatMul (a, w) y = MatMul (b, v) }"
+        opened = build(text)
+        for name, factor in (("w", 300), ("v", 1e-3)):
+            opened.graph.initializer.append(
+                numpy_helper.from_array(np.eye(4, dtype=np.float32) * np.float32(factor), name)
+            )
+    model = Model(opened, cache=False, options={"precision": precision})
+    model.calibrate_on_host({"x": (1, 4)}, WEB, {"x": ROW.astype(model.header.inputs[0].dtype)})
+    inspected = inspect_model(model, {"x": (1, 4)}, WEB)
+    html = render_report(inspected)
+    data = unpack(html, "data")
+    ((heading, rows),) = data["full_precision"]
+    assert f"<summary>{heading}</summary>" in html and heading in summary(inspected.describe())
+    (why,) = [row["why"] for row in rows if row["tensor"] == "b"]
+    assert f"<td>b</td><td>{why}</td>" in html
+    assert {tensor["name"]: tensor["float32"] for tensor in data["tensors"] if "float32" in tensor}["b"] == why
 
 
 def test_dynamic_dimensions_are_shown():
