@@ -159,6 +159,33 @@ def may_equal(left: Dim, right: Dim) -> bool:
         return True
 
 
+def require_keys_and_values(node: Node, batch: Dim, key: Value, value: Value) -> None:
+    """Raise :class:`ShapeError` unless keys and values agree in all but the last axis, with ``batch`` sequences."""
+    sequences = key.shape[0] == value.shape[0] == batch  # nothing is broadcast here
+    fits = sequences and key.rank == value.rank and all(map(may_equal, key.shape[:-1], value.shape[:-1]))
+    shapes = f"{describe_shape(key.shape)} and {describe_shape(value.shape)}"
+    require(fits, node, f"{shapes} are no keys and values of {ix.text(batch)} sequences")
+
+
+def past_length(node: Node, position: int, key: tuple[Dim, Dim, Dim], value: tuple[Dim, Dim, Dim]) -> Dim:
+    """Return how many keys the past has, of which keys are the input ``position`` and values the next; 0 without one.
+
+    ``key`` and ``value`` are the sizes of the other axes: sequences, heads, elements of a head.  Raise
+    :class:`ShapeError` where one of them is missing or does not fit.
+    """
+    past_key, past_value = node.optional(position), node.optional(position + 1)
+    require((past_key is None) == (past_value is None), node, "past keys and past values come together")
+    if past_key is None or past_value is None:
+        return 0
+    require(past_key.rank == 4, node, "past keys are not of rank 4")
+    length = past_key.shape[2]
+    for what, past, (batch, heads, size) in (("keys", past_key, key), ("values", past_value, value)):
+        wanted = (batch, heads, length, size)
+        fits = past.rank == 4 and all(map(may_equal, past.shape, wanted))
+        require(fits, node, f"a past of shape {describe_shape(past.shape)} for {what}, not {describe_shape(wanted)}")
+    return length
+
+
 def concrete(node: Node, size: Dim, what: str) -> int:
     """Return a dimension that must be a number. Raise :class:`ShapeError` for a declared dynamic one."""
     if isinstance(size, ix.Index):

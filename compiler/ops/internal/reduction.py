@@ -115,9 +115,11 @@ def _infer_arg_reduce(node: Node) -> Inferred:
 
 
 def arg_reduce_array(array: np.ndarray, attributes: ArgReduceAttributes) -> np.ndarray:
-    """Evaluate ``loom.ArgReduce`` with numpy."""
+    """Evaluate ``loom.ArgReduce`` with numpy; of no elements the position is -1, as in the kernel."""
     find = np.argmax if attributes.kind == "max" else np.argmin
     axis = attributes.axis
+    if array.shape[axis] == 0:
+        return np.full(np.any(array, axis, keepdims=attributes.keepdims).shape, -1, np.int64)
     if attributes.select_last_index:
         last = array.shape[axis] - 1
         found = last - find(np.flip(array, axis), axis=axis, keepdims=attributes.keepdims)

@@ -118,17 +118,28 @@ def _is_buffer(node: Node) -> bool:
 
 
 def _multi_head_sizes(node: Node) -> _AttentionSizes:
+    if node.optional(9) is not None:
+        raise UnsupportedError("MultiHeadAttention with cache_indirection (input 9)", origin=node.origin)
+    sizes, heads = _stated_sizes(node), node.attributes.num_heads
+    shared = (sizes.batch, heads)
+    checks.past_length(node, 6, (*shared, sizes.size), (*shared, sizes.value_size))
+    return sizes
+
+
+def _stated_sizes(node: Node) -> _AttentionSizes:
+    """Return the sizes that query, key, value and the length of ``past_key`` state."""
     heads = node.attributes.num_heads
     query, key, value = node.operand(0), node.optional(1), node.optional(2)
     past = node.optional(6)
     checks.require(heads > 0, node, "num_heads must be positive")
-    if node.optional(9) is not None:
-        raise UnsupportedError("MultiHeadAttention with cache_indirection (input 9)", origin=node.origin)
+    checks.require(past is None or past.rank == 4, node, "past keys are not of rank 4")
     if _packed(node) == 3:
         batch, queries, _, _, size = query.shape
         return _AttentionSizes(batch, queries, queries, 0, size, size)
     checks.require(query.rank == 3, node, f"the query has rank {query.rank}")
     batch, queries, hidden = query.shape
+    if key is not None:
+        checks.require_keys_and_values(node, batch, key, key if _packed(node) == 2 or value is None else value)
     size = ix.floordiv(hidden, heads)
     before: Dim = 0 if past is None else past.shape[2]
     if _is_buffer(node):

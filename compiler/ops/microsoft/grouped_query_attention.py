@@ -81,7 +81,7 @@ class _GroupedSizes:
 
 def _sizes(node: Node) -> _GroupedSizes:
     attributes: GroupQueryAttentionAttributes = node.attributes
-    query, key, past = node.operand(0), node.optional(1), node.optional(3)
+    query, key = node.operand(0), node.optional(1)
     heads, shared = attributes.num_heads, attributes.kv_num_heads
     checks.require(heads > 0 and shared > 0 and heads % shared == 0, node, f"{heads} heads share {shared}")
     checks.require(query.rank == 3, node, f"the query has rank {query.rank}")
@@ -89,12 +89,12 @@ def _sizes(node: Node) -> _GroupedSizes:
     count = heads if key is not None else heads + 2 * shared
     checks.require(ix.equal(ix.modulo(hidden, count), 0), node, f"{ix.text(hidden)} is not {count} heads")
     total = checks.static_dims(node, 6, "total_sequence_length")[0]
-    if past is not None:
-        fits = past.rank == 4 and checks.may_equal(past.shape[0], batch) and checks.may_equal(past.shape[1], shared)
-        checks.require(fits, node, f"a past of shape {checks.describe_shape(past.shape)}")
-    before: Dim = 0 if past is None else past.shape[2]
+    size = ix.floordiv(hidden, count)
+    if key is not None:
+        checks.require_keys_and_values(node, batch, key, node.operand(2))
+    before = checks.past_length(node, 3, (batch, shared, size), (batch, shared, size))
     # a cache that is longer than what is valid is one of fixed size: it stays as long as it is
-    return _GroupedSizes(batch, queries, ix.floordiv(hidden, count), before, total, ix.maximum(total, before))
+    return _GroupedSizes(batch, queries, size, before, total, ix.maximum(total, before))
 
 
 def _infer(node: Node) -> Inferred:

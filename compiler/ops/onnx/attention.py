@@ -76,11 +76,11 @@ def _shapes(node: Node) -> _Shapes:
         batch, heads, queries, _ = query.shape
         shared, new = key.shape[1], key.shape[2]
         sizes = [each.shape[3] for each in (query, key, value)]
+    checks.require_keys_and_values(node, batch, key, value)
+    checks.require(not checks.is_size(shared, 0), node, "no heads of keys")
     checks.require(ix.equal(ix.modulo(heads, shared), 0), node, f"{heads} heads of queries, {shared} of keys")
     checks.require(ix.equal(sizes[0], sizes[1]), node, "heads of queries and of keys differ in size")
-    past_key, past_value = node.optional(4), node.optional(5)
-    checks.require((past_key is None) == (past_value is None), node, "past_key and past_value come together")
-    past: Dim = 0 if past_key is None else past_key.shape[2]
+    past = checks.past_length(node, 4, (batch, shared, sizes[1]), (batch, shared, sizes[2]))
     return _Shapes(batch, heads, shared, queries, new, past, sizes[0], sizes[2])
 
 

@@ -5,6 +5,8 @@ Covers: compiler/ops/microsoft.
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import onnx
 import pytest
@@ -14,6 +16,7 @@ from shaderloom.compiler.binding.shape_binding import bind_shapes, specialise
 from shaderloom.compiler.frontend import load_model
 from shaderloom.compiler.passes.expand import expand
 from shaderloom.compiler.reference.interpreter import run_graph
+from shaderloom.runtime.plan.errors import ShapeError
 
 Arrays = dict[str, np.ndarray]
 MICROSOFT = "com.microsoft"
@@ -90,3 +93,41 @@ def test_normalised_queries_and_keys() -> None:
     before.append(helper.make_node("GroupQueryAttention", ["q3", "k3", *names[2:]], outputs, **attributes))
     found = run([inside], feeds | weights, outputs, {"total": constants["total"]})
     compare(found, run(before, feeds | weights, outputs, constants))
+
+
+_HIDDEN = {"q": (2, 1, 8), "k": (2, 1, 8), "v": (2, 1, 8)}
+_PAST = {"pk": (2, 2, 3, 4), "pv": (2, 2, 3, 4)}
+
+MISFITS = {
+    "length of past values": ({"pv": (2, 2, 2, 4)}, "a past of shape (2, 2, 2, 4) for values, not (2, 2, 3, 4)"),
+    "length of past keys": ({"pk": (2, 2, 2, 4)}, "a past of shape (2, 2, 3, 4) for values, not (2, 2, 2, 4)"),
+    "sequences of the past": ({"pk": (0, 2, 3, 4)}, "a past of shape (0, 2, 3, 4) for keys, not (2, 2, 3, 4)"),
+    "heads of the past": ({"pv": (2, 1, 3, 4)}, "a past of shape (2, 1, 3, 4) for values, not (2, 2, 3, 4)"),
+    "rank of the past": ({"pk": (2, 3, 8)}, "past keys are not of rank 4"),
+    "no past values": ({"pv": None}, "past keys and past values come together"),
+    "number of values": ({"v": (2, 3, 8)}, "(2, 1, 8) and (2, 3, 8) are no keys and values of 2 sequences"),
+    "no sequence of queries": ({"q": (0, 1, 8)}, "(2, 1, 8) and (2, 1, 8) are no keys and values of 0 sequences"),
+}
+
+
+@pytest.mark.parametrize("misfit", MISFITS)
+@pytest.mark.parametrize("operator", ["MultiHeadAttention", "with a buffer", "GroupQueryAttention"])
+def test_keys_and_values_that_do_not_fit_are_refused(operator: str, misfit: str) -> None:
+    """Also by GroupQueryAttention and with ``past_sequence_length``, which copy a past into a buffer."""
+    changes, reason = MISFITS[misfit]
+    feeds = {name: random(*shape) for name, shape in {**_HIDDEN, **_PAST, **changes}.items() if shape is not None}
+    past = [name if name in feeds else "" for name in ("pk", "pv")]
+    constants: Arrays = {}
+    if operator == "GroupQueryAttention":
+        constants = {"lengths": np.full(2, 3, np.int32), "total": np.array([4], np.int32)}
+        names, attributes = ["q", "k", "v", *past, *constants], {"num_heads": 2, "kv_num_heads": 2}
+    else:
+        names, attributes = ["q", "k", "v", "", "", "", *past], {"num_heads": 2}
+        if operator == "with a buffer":
+            constants = {"valid": np.array([1], np.int32)}
+            names += constants
+    name = operator if operator.endswith("Attention") else "MultiHeadAttention"
+    node = helper.make_node(name, names, ["y", "a", "b"], "at", domain=MICROSOFT, **attributes)
+    with pytest.raises(ShapeError, match=re.escape(reason)) as caught:
+        run([node], feeds, ["y"], constants)
+    assert f"at {name} 'at'" in str(caught.value)

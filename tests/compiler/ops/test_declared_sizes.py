@@ -69,6 +69,29 @@ def test_a_declared_size_changes_no_element(operator: OperatorCase) -> None:
                 assert difference(found, wanted) <= max(operator.case.tolerance, 1e-5), (names, low)
 
 
+@pytest.mark.parametrize("dims", [["n", 4], [3, "n"], [2, "n", 4]])
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("opset", [11, 13])
+def test_hardmax_of_no_elements(dims: list[Any], axis: int, opset: int) -> None:
+    """Before opset 13 the axes from ``axis`` on are one, so that the rows may be without elements."""
+    graph = helper.make_graph(
+        [helper.make_node("Hardmax", ["x"], ["y"], axis=axis)],
+        "hardmax",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, dims)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, dims)],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+    shape = tuple(0 if dim == "n" else dim for dim in dims)
+    results: list[np.ndarray] = []
+
+    def run(report: Any, graph: Graph) -> None:
+        if report.name == "operand-limit":
+            results.extend(run_graph(graph, {"x": np.zeros(shape, np.float32)}))
+
+    lower_model(model, {"x": shape}, dynamic={"n": (0, 9)}, observer=run)
+    assert [result.shape for result in results] == [shape]
+
+
 def run(device: Any, operator: str, feeds: dict[str, np.ndarray], dims: dict[str, list[Any]], **options: Any) -> Any:
     """Run one node on ``feeds``, inputs of the declared shapes ``dims`` where they have any."""
     constants = options.pop("constants", {})

@@ -69,6 +69,30 @@ REFUSED: dict[str, tuple[str, str, type[ShaderloomError], str]] = {
         SHAPE,
         "5 channels do not divide into 2 groups",
     ),
+    "batch of values": (
+        "float[2, 2, 3, 4] q, float[2, 2, 5, 4] k, float[1, 2, 5, 4] v",
+        "Attention(q, k, v)",
+        SHAPE,
+        "(2, 2, 5, 4) and (1, 2, 5, 4) are no keys and values of 2 sequences",
+    ),
+    "number of values": (
+        "float[2, 2, 3, 4] q, float[2, 2, 5, 4] k, float[2, 2, 6, 4] v",
+        "Attention(q, k, v)",
+        SHAPE,
+        "(2, 2, 5, 4) and (2, 2, 6, 4) are no keys and values of 2 sequences",
+    ),
+    "no heads of keys": (
+        "float[2, 2, 3, 4] q, float[2, n, 5, 4] k, float[2, n, 5, 4] v",
+        "Attention(q, k, v)",
+        SHAPE,
+        "no heads of keys",
+    ),
+    "past values": (
+        "float[2, 2, 3, 4] q, float[2, 2, 5, 4] k, float[2, 2, 1, 4] pk, float[2, 2, 2, 4] pv",
+        "Attention(q, k, k, , pk, pv)",
+        SHAPE,
+        "a past of shape (2, 2, 2, 4) for values, not (2, 2, 1, 4)",
+    ),
     "cast": ("float[2] a", "Cast<to = 27>(a)", SUPPORT, "element type 27"),
 }
 
@@ -77,7 +101,7 @@ REFUSED: dict[str, tuple[str, str, type[ShaderloomError], str]] = {
 def test_refused(name: str):
     inputs, body, kind, reason = REFUSED[name]
     body = body if "y = " in body else f"y = {body}"
-    text = f'<ir_version: 10, opset_import: ["" : 21]> g ({inputs}) => (float y) {{ {body} }}'
+    text = f'<ir_version: 10, opset_import: ["" : 23]> g ({inputs}) => (float y) {{ {body} }}'
     with pytest.raises(kind) as caught:
         _specialise(text)
     assert reason in str(caught.value)
