@@ -3,12 +3,15 @@
 Drawn are kernels smaller than the stride, dilations, sizes of 1, windows of padding alone, and windows of ``ceil_mode``
 that reach or start beyond the padding.  :func:`departs` is the list of what onnxruntime does otherwise, which
 ``docs/guide/onnxruntime-api.md`` has in words.
+
+Of ConvTranspose and MaxUnpool every way to state the size of the result is drawn: ``auto_pad``, ``output_padding``, and
+an ``output_shape`` that is smaller or larger than what the windows reach.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -222,3 +225,164 @@ def test_onnxruntime_departs_where_we_say(op: str) -> None:
     for sliding in several:
         model, feeds = model_of([sliding])
         compare([sliding], feeds, run_onnxruntime(model, feeds))
+
+
+# -- windows of the result ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A ConvTranspose: every element of the input is spread over a window of the result."""
+
+    windows: tuple[Window, ...]
+    auto_pad: str
+    group: int
+    extra: tuple[int, ...]  #: output_padding
+    wanted: tuple[int, ...] | None  #: output_shape
+
+    def places(self) -> list[tuple[int, int]]:
+        """The size of the result, and the padding before, along each axis, as the standard has it."""
+        found = []
+        for axis, (window, extra) in enumerate(zip(self.windows, self.extra)):
+            full = window.stride * (window.size - 1) + extra + window.extent
+            if self.wanted is None and self.auto_pad not in SAME:
+                begin, end = (0, 0) if self.auto_pad == "VALID" else window.pads
+                found.append((full - begin - end, begin))
+                continue
+            size = window.size * window.stride if self.wanted is None else self.wanted[axis]
+            total = max(full - size, 0)  # a larger result has zeros at the end
+            found.append((size, total // 2 if self.auto_pad == "SAME_UPPER" else total - total // 2))
+        return found
+
+    def result(self, value: np.ndarray, weight: np.ndarray) -> np.ndarray:
+        """The result in float64, element by element of the input and tap by tap."""
+        places = self.places()
+        channels = value.shape[1] // self.group
+        outputs = weight.shape[1]
+        result = np.zeros((1, outputs * self.group, *(size for size, _ in places)))
+        for at in np.ndindex(value.shape[2:]):
+            for tap in np.ndindex(weight.shape[2:]):
+                axes = zip(at, tap, self.windows, places)
+                to = [i * window.stride + k * window.dilation - begin for i, k, window, (_, begin) in axes]
+                if not all(0 <= place < size for place, (size, _) in zip(to, places)):
+                    continue
+                for group in range(self.group):
+                    read = slice(group * channels, (group + 1) * channels)
+                    factors = weight[(read, slice(None), *tap)].astype(np.float64)
+                    written = slice(group * outputs, (group + 1) * outputs)
+                    result[(0, written, *to)] += value[(0, read, *at)].astype(np.float64) @ factors
+        return result
+
+    def case(self, number: int) -> tuple[onnx.NodeProto, dict[str, np.ndarray], np.ndarray]:
+        """The node, what it reads, and the result."""
+        generator = np.random.default_rng(number)
+        value = generator.uniform(-2, 2, (1, 4, *(window.size for window in self.windows))).astype(np.float32)
+        weight = generator.uniform(-1, 1, (4, 2, *(window.kernel for window in self.windows))).astype(np.float32)
+        attributes: dict[str, Any] = {
+            "strides": [window.stride for window in self.windows],
+            "dilations": [window.dilation for window in self.windows],
+            "group": self.group,
+            "auto_pad": self.auto_pad,
+            "output_padding": self.extra,
+        }
+        if self.wanted is not None:
+            attributes["output_shape"] = self.wanted
+        elif self.auto_pad == "NOTSET":
+            attributes["pads"] = [window.pads[side] for side in (0, 1) for window in self.windows]
+        node = helper.make_node("ConvTranspose", [f"x{number}", f"w{number}"], [f"y{number}"], **attributes)
+        return node, {f"x{number}": value, f"w{number}": weight}, self.result(value, weight)
+
+
+@dataclass(frozen=True)
+class Unpooling:
+    """A MaxUnpool of drawn elements and of indices that are distinct, with or without ``output_shape``."""
+
+    windows: tuple[Window, ...]
+    more: tuple[int, ...] | None  #: what ``output_shape`` has beyond the windows
+
+    def case(self, number: int) -> tuple[onnx.NodeProto, dict[str, np.ndarray], np.ndarray]:
+        """The node, what it reads, and the result: the indices count elements of the shape without ``output_shape``."""
+        generator = np.random.default_rng(number)
+        shape = (2, 3, *(window.size for window in self.windows))
+        inner = [(each.size - 1) * each.stride + each.kernel - sum(each.pads) for each in self.windows]
+        value = generator.uniform(-2, 2, shape).astype(np.float32)
+        places = generator.permutation(6 * int(np.prod(inner)))[: value.size].reshape(shape)
+        flat = np.zeros(6 * int(np.prod(inner)))
+        flat[places] = value
+        result = flat.reshape(2, 3, *inner)
+        feeds = {f"x{number}": value, f"i{number}": places.astype(np.int64)}
+        if self.more is not None:
+            result = np.pad(result, [(0, 0), (0, 0), *((0, more) for more in self.more)])
+            feeds[f"s{number}"] = np.array(result.shape, np.int64)
+        attributes: dict[str, Any] = {
+            "kernel_shape": [window.kernel for window in self.windows],
+            "strides": [window.stride for window in self.windows],
+            "pads": [window.pads[side] for side in (0, 1) for window in self.windows],
+        }
+        return helper.make_node("MaxUnpool", list(feeds), [f"y{number}"], **attributes), feeds, result
+
+
+def draw_spread(generator: np.random.Generator, number: int) -> Spread:
+    auto_pad = ("NOTSET", "VALID", *SAME)[number % 4]
+    windows = []
+    for _ in range(generator.integers(1, 3)):
+        size, kernel, stride, dilation = (int(generator.integers(1, high)) for high in (6, 5, 5, 4))
+        extent = (kernel - 1) * dilation + 1
+        begin = int(generator.integers(0, extent))
+        windows.append(Window(size, kernel, stride, dilation, (begin, int(generator.integers(0, extent - begin)))))
+    extra = tuple(int(generator.integers(0, max(window.stride, window.dilation))) for window in windows)
+    wanted = None
+    if auto_pad != "VALID" and number // 4 % 2:
+        reaches = [window.stride * (window.size - 1) + window.extent for window in windows]
+        wanted = tuple(int(generator.integers(1, reach + 4)) for reach in reaches)
+    return Spread(tuple(windows), auto_pad, int(generator.integers(1, 3)), extra, wanted)
+
+
+def draw_unpooling(generator: np.random.Generator, number: int) -> Unpooling:
+    """Padding leaves the result as many elements as the input has, so that the indices can be distinct."""
+    windows = []
+    for _ in range(generator.integers(1, 3)):
+        size, kernel, stride = (int(generator.integers(1, high)) for high in (6, 5, 5))
+        room = min((size - 1) * stride + kernel - size, kernel - 1)
+        begin = int(generator.integers(0, room + 1))
+        windows.append(Window(size, kernel, stride, 1, (begin, int(generator.integers(0, room - begin + 1)))))
+    more = tuple(int(generator.integers(0, 4)) for _ in windows) if number % 2 else None
+    return Unpooling(tuple(windows), more)
+
+
+DRAWS = {"ConvTranspose": draw_spread, "MaxUnpool": draw_unpooling}
+
+
+def check_inverse(op: str, count: int, run: Callable[[onnx.ModelProto, dict[str, np.ndarray]], Any]) -> None:
+    """Draw nodes, run them as one model, and compare each result."""
+    generator = np.random.default_rng(len(op))
+    drawn = [DRAWS[op](generator, number) for number in range(count)]
+    cases = [each.case(number) for number, each in enumerate(drawn)]
+    feeds = {name: array for _, read, _ in cases for name, array in read.items() if name[0] in "xi"}
+    constants = {name: array for _, read, _ in cases for name, array in read.items() if name not in feeds}
+    graph = helper.make_graph(
+        [node for node, *_ in cases],
+        "inverse",
+        [
+            helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
+            for name, array in feeds.items()
+        ],
+        [helper.make_tensor_value_info(f"y{number}", TensorProto.FLOAT, None) for number in range(count)],
+        [numpy_helper.from_array(array, name) for name, array in constants.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 22)], ir_version=10)
+    for each, (_, _, expected), found in zip(drawn, cases, run(model, feeds), strict=True):
+        assert found.shape == expected.shape, each
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5, err_msg=str(each))
+
+
+@pytest.mark.parametrize("op", DRAWS)
+@pytest.mark.parametrize("count", [32, pytest.param(400, marks=pytest.mark.slow)])
+def test_inverse_windows_of_the_specification(op: str, count: int) -> None:
+    check_inverse(op, count, interpret)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("op", DRAWS)
+def test_inverse_windows_on_devices(op: str, each_device) -> None:
+    check_inverse(op, 48, lambda model, feeds: run_model(each_device, model, feeds))
