@@ -59,6 +59,6 @@ def test_every_option_of_every_command_says_what_it_is():
     text = cli_reference()
     sections = dict(re.findall(r"^## (shaderloom [\w ]+)\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL))
     assert {"shaderloom run", "shaderloom serve", "shaderloom cache clear"} <= set(sections)
-    assert "| `--dynamic` `NAME=LOW:HIGH[:STEP]` |" in sections["shaderloom run"]
+    assert r"| `--dynamic` `auto\|off\|NAME=LOW:HIGH[:STEP]` |" in sections["shaderloom run"]
     assert "\nshaderloom run resnet50.onnx\n" in sections["shaderloom run"]
     assert re.findall(r"^.*\|  \|$", text, re.MULTILINE) == []

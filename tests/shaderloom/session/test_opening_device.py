@@ -21,7 +21,7 @@ def _no_thread_is_left():
 
 
 def software_device(**arguments):
-    return SimpleNamespace(profile=SimpleNamespace(kind="cpu"), name="soft", arguments=arguments)
+    return SimpleNamespace(profile=SimpleNamespace(is_software=True), name="soft", arguments=arguments)
 
 
 def refuse(**arguments):
