@@ -113,3 +113,34 @@ def test_facts_of_a_condition_bound_a_coordinate():
     assert not accesses.is_inside(above, 5, ())
     either = ex.binary("or", ex.in_range(above, 0, 5), ex.in_range(row, 0, 3))
     assert accesses.facts_of(either) == ()
+
+
+def over_rows_of_n():
+    """Kernels along a declared axis, which a run may leave without elements: name, nodes, and constants."""
+    node = helper.make_node
+    yield "ArgMax", [node("ArgMax", ["x"], ["y"], axis=1)], {}
+    yield "ArgMin of the first axis", [node("Transpose", ["x"], ["t"]), node("ArgMin", ["t"], ["y"], axis=0)], {}
+    for operator in ("ReduceSum", "ReduceMax", "ReduceMean", "ReduceLogSumExp"):
+        yield operator, [node(operator, ["x", "axis"], ["y"])], {"axis": np.array([1])}
+    for operator in ("Softmax", "LogSoftmax", "Hardmax", "LpNormalization"):
+        yield operator, [node(operator, ["x"], ["y"], axis=1)], {}
+    yield "CumSum", [node("CumSum", ["x", "axis"], ["y"])], {"axis": np.array(1)}
+    yield "padded", [node("Pad", ["x", "pads"], ["y"])], {"pads": np.array([0, 1, 0, 2])}
+    yield "joined", [node("Concat", ["x", "b"], ["y"], axis=1)], {"b": random(5, 3)}
+    yield "product", [node("Transpose", ["x"], ["t"]), node("MatMul", ["x", "t"], ["y"])], {}
+    yield "repeated", [node("Tile", ["x", "times"], ["y"])], {"times": np.array([2, 2])}
+    yield "stepped", [node("Slice", ["x", "from", "end", "axis", "step"], ["y"])], {
+        "from": np.array([0]), "end": np.array([1 << 30]), "axis": np.array([1]), "step": np.array([2]),
+    }  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", over_rows_of_n(), ids=lambda case: case[0])
+@pytest.mark.parametrize("size", [0, 1])
+def test_a_declared_axis_without_elements(device, case, size):
+    _, nodes, constants = case
+    feeds = {"x": random(5, size)}
+    model = make_model(nodes, feeds, ["y"], dims={"x": [5, "n"]}, constants=constants)
+    plan = compile_for(model, feeds, profile_of(device, "discrete"), dynamic={"n": (0, 9)})
+    assert plan.symbols
+    assert count_outside(device, plan, model, feeds) == 0
