@@ -26,6 +26,9 @@ def comments(plan: Plan, number: int) -> list[Comment]:
     kernel = plan.calls[number].kernel
     lines = next(item.wgsl for item in plan.kernels if item.key == kernel).splitlines()
     operands = [plan.facts.tensors[tensor] for tensor in plan.facts.calls[number].operands]
+    functions = {match[1]: number for number, line in enumerate(lines) if (match := _FUNCTION.match(line))}
+    read = {name: _read(_body(lines, number), operands) for name, number in functions.items()}
+    computes_in_stores = not any(names for name, names in read.items() if not _is_store(name))
     found: list[Comment] = []
     for line_number, line in enumerate(lines):
         binding = _BINDING.search(line)
@@ -33,8 +36,11 @@ def comments(plan: Plan, number: int) -> list[Comment]:
             found.append((line_number, f"// {plain(tensor_text(operands[int(binding[1])]))}"))
         function = _FUNCTION.match(line)
         if function is not None:
-            read = _read(_body(lines, line_number), operands)
-            text = _of_function(function[1], read, plan.notes.calls[number])
+            name, notes = function[1], plan.notes.calls[number]
+            if _is_store(name):
+                text = _of_store(notes, computes_in_stores)
+            else:
+                text = _of_function(name, read[name], notes)
             start = line_number
             while start and lines[start - 1].startswith("@compute"):
                 start -= 1
@@ -94,14 +100,22 @@ def parts_of(notes: CallNotes) -> tuple[list[str], list[str], list[str]]:
     return prologue, anchor, epilogue
 
 
+def _is_store(name: str) -> bool:
+    return name.startswith("store")
+
+
+def _of_store(notes: CallNotes, computes: bool) -> list[str]:
+    """Describe what a function that stores applies to its operands; ``computes``: all that the kernel computes."""
+    prologue, anchor, epilogue = parts_of(notes)
+    nodes = [*prologue, *anchor] if computes else epilogue
+    return [f"applies {', '.join(nodes)}"] if nodes else ["stores the result as it is"]
+
+
 def _of_function(name: str, read: Sequence[str], notes: CallNotes) -> list[str]:
     """Describe what a function computes of the ONNX graph, from its name and the tensors it loads."""
-    prologue, anchor, epilogue = parts_of(notes)
+    prologue, anchor, _ = parts_of(notes)
     if name == "main":
         return [f"computes {', '.join(anchor)}"] if anchor else []
-    if name.startswith("store"):
-        nodes = [*prologue, *anchor] if notes.family == "map" else epilogue
-        return [f"applies {', '.join(nodes)}"] if nodes else ["stores the result as it is"]
     if not read:
         return []
     through = f" through {', '.join(prologue)}" if prologue else ""

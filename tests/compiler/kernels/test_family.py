@@ -26,7 +26,7 @@ from shaderloom.runtime.plan.errors import InternalError, ShaderloomError
 
 from ...support.cases import all_cases
 
-COMPILER = Path(__file__).resolve().parents[3] / "compiler"
+ROOT = Path(__file__).resolve().parents[3]
 #: Operators whose kernels are of the families that store packed results, and of some that do not
 OPERATORS = {"Conv", "ConvTranspose", "MatMul", "ReduceMean", "Softmax", "LayerNormalization", "AveragePool", "CumSum"}
 
@@ -51,7 +51,7 @@ def test_an_unknown_family():
 def test_nobody_tests_the_name_of_a_family():
     """Comparisons with names would have to be found and changed for a new family."""
     found = []
-    for path in COMPILER.rglob("*.py"):
+    for path in [path for folder in ("compiler", "runtime", "shaderloom") for path in (ROOT / folder).rglob("*.py")]:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if not isinstance(node, ast.Compare):
                 continue
@@ -62,7 +62,7 @@ def test_nobody_tests_the_name_of_a_family():
             by_text = any(isinstance(part, ast.Constant) and isinstance(part.value, str) for part in inner)
             by_name = any(isinstance(part, ast.Attribute) and part.attr == "name" for part in inner)
             if asks and (by_text or by_name):
-                found.append(f"{path.relative_to(COMPILER)}:{node.lineno}")
+                found.append(f"{path.relative_to(ROOT)}:{node.lineno}")
     assert found == []
 
 
