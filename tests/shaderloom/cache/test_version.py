@@ -46,7 +46,7 @@ def test_any_change_of_a_source_changes_it(package):
 
 def test_what_is_no_source_does_not_change_it(package):
     before = digest()
-    (package / "__pycache__").mkdir()
+    (package / "__pycache__").mkdir(exist_ok=True)
     (package / "__pycache__" / "code.py").write_text("1")
     (package / "notes.txt").write_text("1")
     assert digest() == before
