@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..plans.describe import describe_full_precision
 from ..plans.placement import count_placements
+from ..runtime.plan.codec import encode
 from ..runtime.plan.dimension import dim_text
 from ..runtime.plan.errors import InputError
 from .common import count_text, format_bytes, print_json
@@ -123,8 +124,15 @@ def print_placement(view: ProgramView, as_json: bool) -> None:
         echo(f"  '{crossing.tensor}' goes to {crossing.to}: {format_bytes(crossing.bytes)}")
     for number, facts in enumerate(view.precision, 1):
         lines = [f"float32 as a whole: {facts['why']}"] if "why" in facts else _full_precision({"precision": facts})
-        echo(f"stage {number}: " if len(view.precision) > 1 else "", newline=False)
-        echo("\n".join(lines))
+        _print_of_stage(view, number, lines)
+    for number, plan in enumerate(view.plans, 1):
+        if plan.notes.widened:
+            _print_of_stage(view, number, _full_precision({"widened": encode(plan.notes.widened)}))
+
+
+def _print_of_stage(view: ProgramView, number: int, lines: Sequence[str]) -> None:
+    echo(f"stage {number}: " if len(view.plans) > 1 else "", newline=False)
+    echo("\n".join(lines))
 
 
 def print_difference(difference: PlanDifference) -> None:

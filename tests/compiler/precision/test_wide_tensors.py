@@ -246,6 +246,8 @@ def test_commands(tmp_path: Path) -> None:
     runner = CliRunner()
     assert "not finite" not in runner.invoke(app, run).output
     assert "not finite" in runner.invoke(app, [*run, "--widen", "off"]).output
+    shown = runner.invoke(app, ["inspect", str(model), "--show", "placement", "--input", f"x={x}"]).output
+    assert "tensors that the model declares float16 are float32" in shown
     refused = runner.invoke(
         app, ["compile", str(model), "-o", str(tmp_path / "b"), "--widen", "off", "--shape", "x=1x4"]
     )
