@@ -18,9 +18,10 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from . import native_types
+from . import native_table, native_types
 
 try:
+    native_table.import_bindings()
     from wgpu.backends.wgpu_native import GPUBindGroup, GPUShaderModule, _api, ffi, lib
     from wgpu.backends.wgpu_native._api import libf
 

@@ -9,7 +9,7 @@ import threading
 import numpy as np
 import pytest
 
-from shaderloom.runtime.device import native, native_types, wgsl_guard
+from shaderloom.runtime.device import native, wgsl_guard
 from shaderloom.runtime.device.adapters import AdapterDescription, choose_adapter
 from shaderloom.runtime.device.device import Device
 from shaderloom.runtime.device.opening import open_device
@@ -402,42 +402,3 @@ def test_adapter_choice_by_index_and_name():
         choose_adapter("nvidia", found)
     with pytest.raises(DeviceError, match="mesa-vulkan-drivers"):
         choose_adapter(None, [])
-
-
-NATIVE_TYPES = (
-    "WGPUBufferDescriptor *",
-    "WGPUComputeState *",
-    "WGPUChainedStruct * ",
-    "WGPUCommandBuffer[]",
-    "WGPUFeatureName[]",
-    "WGPUBindGroupEntry[]",
-    "WGPUDevice",
-    "char []",
-    "uint8_t []",
-    "uint8_t *",
-    "uintptr_t",
-    "intptr_t",
-    "void *",
-    "void(WGPUDevice const *, WGPUErrorType, WGPUStringView, void *, void *)",
-    "void(WGPUMapAsyncStatus, WGPUStringView, void *, void *)",
-)
-
-
-@pytest.mark.parametrize("text", NATIVE_TYPES)
-def test_native_types_are_those_of_the_parser(text):
-    from wgpu.backends.wgpu_native import ffi
-
-    assert native_types.install(ffi), "the pinned cffi must be understood"
-    parsed = ffi._parser.parse_type(text)
-    with ffi._lock:
-        slow = ffi._get_cached_btype(parsed.as_function_pointer() if parsed.is_raw_function else parsed)
-    assert native_types.find_type(ffi, text) == (slow, parsed.is_raw_function)
-
-
-def test_other_native_types_are_left_to_the_parser():
-    from wgpu.backends.wgpu_native import ffi
-
-    for text in ("WGPUNothing *", "int[3]", "void(*)(int)", "void(WGPUNothing)", b"char *"):
-        assert native_types.find_type(ffi, text) is None
-    assert ffi.sizeof("int[3]") == 12
-    assert not native_types.install(object())
