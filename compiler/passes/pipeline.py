@@ -77,7 +77,7 @@ def _winograd(graph: Graph, compilation: Compilation) -> int:
 
 def _widen_tensors(lowering: Lowering, compilation: Compilation) -> int:
     """Let tensors stay float32 that the file declares float16 and that reach beyond it; return their number."""
-    lowering.widened = widen_tensors(lowering.graph, compilation.options)
+    lowering.widened = widen_tensors(lowering.graph, compilation.options, lowering.unit.interface)
     return len(lowering.widened)
 
 

@@ -28,6 +28,8 @@ class InterfaceConstraints:
     integral: frozenset[str] = frozenset()  #: inputs that were computed from integers
     #: inputs that constants beyond the range of float16 may reach
     overflowing: Mapping[str, OverflowFlags] = field(default_factory=dict)
+    wide: frozenset[str] = frozenset()  #: inputs that the model declares float16 and that are stored as float32
+    widenable: frozenset[str] = frozenset()  #: outputs that may be stored so
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -35,6 +37,8 @@ class InterfaceConstraints:
             "exact": sorted(self.exact),
             "integral": sorted(self.integral),
             "overflowing": {name: list(flags) for name, flags in sorted(self.overflowing.items())},
+            "wide": sorted(self.wide),
+            "widenable": sorted(self.widenable),
         }
 
 

@@ -10,11 +10,13 @@ tensor is infinite, and a difference or a softmax of it is NaN.  The option ``wi
 ``all``       everything is float32: the plan that is measured;
 ``off``       every tensor is stored as declared.
 
-Inputs, constants and outputs keep the types of the file in any case.
+Inputs, constants and outputs keep the types of the file, but for what goes from one stage of a program to another:
+``InterfaceConstraints`` names the outputs that may be float32, and the inputs that are.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 
 from ...runtime.plan.dtypes import FLOAT16, FLOAT16_LARGEST, FLOAT32, RANGE_MARGIN
@@ -23,6 +25,7 @@ from ..ir.graph import Graph, Node, Value
 from ..ops.registry import registry
 from ..options import CompileOptions
 from ..rewriting.builder import GraphBuilder
+from .exact_set import InterfaceConstraints
 from .observed_range import ObservedRange, node_name
 from .overflow_analysis import IN_RANGE, overflowing_values
 
@@ -30,11 +33,23 @@ from .overflow_analysis import IN_RANGE, overflowing_values
 CONSTANT_LIMIT = FLOAT16_LARGEST / RANGE_MARGIN
 
 
-def widen_tensors(graph: Graph, options: CompileOptions) -> list[FullPrecisionValue]:
+def widen_tensors(
+    graph: Graph, options: CompileOptions, interface: InterfaceConstraints | None = None
+) -> list[FullPrecisionValue]:
     """Let tensors that are declared float16 and reach beyond it stay float32; return them with the reasons.
 
-    Runs on the graph that :func:`~.declared_halves.widen_halves` has left, before storage is declared.
+    Runs on the graph that :func:`~.declared_halves.widen_halves` has left, before storage is declared.  ``interface``
+    concerns a stage of a program.
     """
+    interface = interface or InterfaceConstraints()
+    entering = [value for value in graph.inputs if value.name in interface.wide]
+    for value in entering:
+        value.storage = None
+    leaving = [
+        position
+        for position, (name, value) in enumerate(zip(graph.output_names, graph.outputs))
+        if name in interface.widenable and value.dtype is FLOAT16
+    ]
     casts = [node for node in graph.nodes if _is_rounding_cast(node)]
     outputs = set(graph.outputs)
     halves = [
@@ -43,46 +58,74 @@ def widen_tensors(graph: Graph, options: CompileOptions) -> list[FullPrecisionVa
         for value in node.outputs
         if value.storage is FLOAT16 and not all(reader.outputs[0] in outputs for reader, _ in value.uses)
     ]
-    if options.widen == "off" or not (casts or halves):
+    if options.widen == "off" or not (casts or halves or leaving):
         return []
-    rules = _WideRules(graph, options)
-    widened = []
+    reasons = _reasons(graph, options, entering)
+    widened = {}
     for node in casts:
-        inner = _inner_cast(graph, node)
+        passed = [position for position in leaving if graph.outputs[position] is node.output]
+        inner = _inner_cast(graph, node, passed)
         if inner is None:
             continue
-        reason = rules.reason(inner.output)
+        reason = reasons.get(node.output)
         if reason is not None:
             inner.attributes = replace(inner.attributes, to=FLOAT32.onnx)
             inner.output.dtype = FLOAT32
-            widened.append(FullPrecisionValue(node_name(inner.output), node.output.name, reason))
+            widened[inner.output] = FullPrecisionValue(node_name(inner.output), node.output.name, reason)
+            for position in passed:
+                graph.outputs[position], graph.output_types[position] = inner.output, FLOAT32
         elif options.widen == "measured":
             inner.attributes = replace(inner.attributes, rounds=0)
-    for value in halves:
-        reason = rules.reason(value)
+    stored = _stored(graph, leaving)
+    for value in (*halves, *stored.values()):
+        reason = reasons.get(value)
         if reason is not None:
             value.storage = None
-            widened.append(FullPrecisionValue(node_name(value), value.name, reason))
+            widened[value] = FullPrecisionValue(node_name(value), value.name, reason)
+    for position, value in stored.items():
+        if value in reasons:
+            graph.outputs[position], graph.output_types[position] = value, FLOAT32
     graph.sort()
-    return widened
+    return list(widened.values())
 
 
-class _WideRules:
-    """The reasons for which tensors stay float32."""
+def _stored(graph: Graph, positions: Collection[int]) -> dict[int, Value]:
+    """Return the values that outputs at these positions only store as halves."""
+    producers = {position: graph.outputs[position].producer for position in positions}
+    return {
+        position: node.operand(0)
+        for position, node in producers.items()
+        if node is not None and _is_storing_cast(node) and node.operand(0).dtype is FLOAT32
+    }
 
-    def __init__(self, graph: Graph, options: CompileOptions) -> None:
-        self._all = options.widen == "all"
-        self._observed = ObservedRange(options.reached)
-        added = [value for value in graph.constants if _is_added(value)]
-        self._overflow = overflowing_values(graph, CONSTANT_LIMIT, constants=added)
 
-    def reason(self, value: Value) -> str | None:
-        """Return why ``value`` is not stored as a half, None if it is."""
-        if self._all:
-            return "everything is float32 in a run that is measured"
-        if self._overflow.get(value, IN_RANGE) != IN_RANGE:
-            return f"a constant of more than {CONSTANT_LIMIT:.0f} may carry it beyond {FLOAT16_LARGEST:.0f}"
-        return self._observed.excess(value)
+def _reasons(graph: Graph, options: CompileOptions, entering: Collection[Value]) -> dict[Value, str]:
+    """Return the values that are not stored as halves, and why.
+
+    ``entering`` are inputs that are not, either.  What only moves elements, or casts them, reaches what they reach.
+    """
+    reasons = dict.fromkeys(entering, "another stage of the program stores it so")
+    observed = ObservedRange(options.reached)
+    overflow = overflowing_values(
+        graph, CONSTANT_LIMIT, constants=[each for each in graph.constants if _is_added(each)]
+    )
+    for node in graph.nodes:
+        definition = registry.of(node)
+        moves = definition.is_view or node.op == "Cast"
+        moved = [reasons[value] for value in definition.data_inputs(node) if value in reasons] if moves else []
+        for value in node.outputs:
+            reason: str | None
+            if not value.dtype.is_float:
+                continue
+            if options.widen == "all":
+                reason = "everything is float32 in a run that is measured"
+            elif overflow.get(value, IN_RANGE) != IN_RANGE:
+                reason = f"a constant of more than {CONSTANT_LIMIT:.0f} may carry it beyond {FLOAT16_LARGEST:.0f}"
+            else:
+                reason = observed.excess(value) or next(iter(moved), None)
+            if reason is not None:
+                reasons[value] = reason
+    return reasons
 
 
 def _is_added(value: Value) -> bool:
@@ -102,15 +145,21 @@ def _is_rounding_cast(node: Node) -> bool:
     return node.op == "Cast" and not node.domain and bool(node.attributes.rounds) and node.output.dtype is FLOAT16
 
 
-def _inner_cast(graph: Graph, node: Node) -> Node | None:
+def _is_storing_cast(node: Node) -> bool:
+    """Return whether a cast to float16 only stores an output (:func:`~.declared_halves.widen_halves`)."""
+    return node.op == "Cast" and not node.domain and not node.attributes.rounds and node.output.dtype is FLOAT16
+
+
+def _inner_cast(graph: Graph, node: Node, passed: Collection[int]) -> Node | None:
     """Return the cast to float16 with whose result nodes of the graph compute; None if there are none.
 
     An output of the model, and a node that reads the very bits, keep the cast: the others get one of their own.
+    ``passed`` are the positions at which other stages read the result.
     """
     readers = [(reader, position) for reader, position in node.output.uses if reader.op == "Cast"]
-    if not readers:
+    if not readers and not passed:
         return None
-    if len(readers) == len(node.output.uses) and node.output not in graph.outputs:
+    if len(readers) == len(node.output.uses) and graph.outputs.count(node.output) == len(passed):
         return node
     copy = GraphBuilder(graph, node.origins).op("Cast", node.operand(0), to=FLOAT16.onnx)
     for reader, position in readers:

@@ -59,6 +59,7 @@ class StageInput:
     shape: Shape
     static_value: np.ndarray | None = None
     what: str = "a tensor"  #: for messages
+    is_wide: bool = False  #: the model declares it float16, and it is stored as float32
 
 
 @dataclass

@@ -185,7 +185,7 @@ class Diagnostician:
         """Return the way to store a tensor that overflows as float32."""
         if self.plan.facts.precision is not None:
             return "calibrate with inputs like these, or scale it"
-        return "widen = 'auto' stores it as float32, if it is neither an output nor goes to another stage"
+        return "widen = 'auto' stores it as float32, unless it is an output of the model"
 
     def _rounding(self, number: int, first: ComparedTensor, difference: Difference, noise: float) -> Diagnosis:
         """Report a kernel that amplifies rounding, as any other order of its additions would do too."""

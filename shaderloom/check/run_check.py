@@ -307,7 +307,8 @@ class _FirstRun(Observer):
 
 def _array(held: RuntimeValue) -> np.ndarray | None:
     """Return a value as an array without moving it; None for a sequence and the like."""
-    value = held.host if held.on_host or held.tensor is None else held.tensor.numpy()
+    on_host = held.tensor is None or (held.on_host and not held.is_wide)
+    value = held.host if on_host or held.tensor is None else held.tensor.numpy()
     return value if isinstance(value, np.ndarray) else None
 
 

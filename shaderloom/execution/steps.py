@@ -20,7 +20,7 @@ from ..runtime.execution.timing import Profile
 from ..runtime.memory.tensor import Tensor
 from ..runtime.plan.plan import Plan, Symbol
 from ..runtime.plan.record import record
-from .values import Crossing, RuntimeValue
+from .values import Crossing, RuntimeValue, narrowed
 
 if TYPE_CHECKING:
     from ..compiler.passes.lowering import Lowering
@@ -89,7 +89,7 @@ def read(env: Env, name: str, record: RunRecord) -> Any:
     if not value.on_host and value.maker == "wgpu":
         assert value.tensor is not None, "a value is on the host or on the device"
         record.crossings.append(Crossing(name, "cpu", value.tensor.nbytes))
-    return value.read()
+    return value.read(warn_as=name)
 
 
 @record
@@ -116,12 +116,15 @@ class PlanStep:
         recompile: Recompile,
         size_inputs: Mapping[str, SizeInput] | None = None,
         general: GeneralisedShape | None = None,
+        wide: Collection[str] = (),
     ) -> None:
         """Wrap an executor as a step; ``size_inputs`` are plan inputs that carry only a dimension's size.
 
-        ``general`` are the sizes that the plan serves, if nobody has declared them.
+        ``general`` are the sizes that the plan serves, if nobody has declared them.  ``wide`` are outputs that the
+        model declares float16 and that are float32.
         """
         self.executor = executor
+        self.wide = frozenset(wide)
         self.recompile = recompile
         self.outputs = dict(outputs)
         self.size_inputs = size_inputs or {}
@@ -150,7 +153,10 @@ class PlanStep:
         results = self.executor.run(feeds, wanted) if wanted else {}
         for name, value in results.items():
             folded = name in self.constant
-            env[name] = RuntimeValue(value, "compiler" if folded else "wgpu")
+            is_wide = name in self.wide
+            if is_wide and not isinstance(value, Tensor):
+                value, is_wide = narrowed(value, warn_as=name), False
+            env[name] = RuntimeValue(value, "compiler" if folded else "wgpu", is_wide=is_wide)
             if not folded and not isinstance(value, Tensor) and self.outputs[name] == "cpu":
                 record.crossings.append(Crossing(name, "cpu", value.nbytes))
         env.update(aliased)

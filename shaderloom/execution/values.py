@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from ..notices import notify
 from ..runtime.device.device import Device
 from ..runtime.memory.tensor import Tensor
-from ..runtime.plan.dtypes import DType, from_numpy
+from ..runtime.plan.dtypes import FLOAT16, FLOAT16_LARGEST, DType, from_numpy
 from ..runtime.plan.errors import UnsupportedError
 from ..runtime.plan.record import record
 
@@ -32,12 +33,15 @@ class RuntimeValue:
 
     ``tensor`` is its tensor on the device, ``host`` its value on the host: an array, or another ONNX value (a list for
     a sequence, None for an absent optional value).
+
+    ``is_wide``: the model declares it float16, and ``tensor`` is float32, because a half may not hold it.
     """
 
-    __slots__ = ("_on_host", "_uses", "host", "maker", "tensor")
+    __slots__ = ("_on_host", "_uses", "host", "is_wide", "maker", "tensor")
 
-    def __init__(self, value: Any, maker: str) -> None:
+    def __init__(self, value: Any, maker: str, *, is_wide: bool = False) -> None:
         self.maker = maker
+        self.is_wide = is_wide
         self.tensor: Tensor | None = None
         self.host: Any = None
         self._uses = 0
@@ -54,7 +58,9 @@ class RuntimeValue:
 
     @property
     def dtype(self) -> DType | None:
-        """The element type if a device can hold the value."""
+        """The element type that the model declares, if a device can hold the value."""
+        if self.is_wide:
+            return FLOAT16
         if self.tensor is not None:
             return self.tensor._dtype
         return array_type(self.host)
@@ -65,11 +71,16 @@ class RuntimeValue:
             return self.tensor.shape
         return self.host.shape if isinstance(self.host, np.ndarray) else ()
 
-    def read(self) -> Any:
-        """Return the value on the host; wait for the device if it is only there."""
+    def read(self, *, warn_as: str = "") -> Any:
+        """Return the value on the host, in the type that the model declares; wait for the device if it is only
+        there.
+
+        ``warn_as`` names the tensor for a warning where that type does not hold it.
+        """
         if not self._on_host:
             assert self.tensor is not None, "a value is somewhere"
-            self.host = self.tensor.numpy()
+            array = self.tensor.numpy()
+            self.host = narrowed(array, warn_as=warn_as) if self.is_wide else array
             self._on_host = True
         return self.host
 
@@ -95,7 +106,21 @@ class RuntimeValue:
         if static:
             array = self.read()
             return (dtype.name, array.shape, array.tobytes())
-        return (dtype.name, self.shape)
+        return (dtype.name, self.shape, "wide") if self.is_wide else (dtype.name, self.shape)
+
+
+def narrowed(array: np.ndarray, *, warn_as: str = "") -> np.ndarray:
+    """Return float32 elements as halves: infinite where they are beyond the range, of which there may be a warning."""
+    with np.errstate(over="ignore"):
+        halves = array.astype(np.float16)
+    lost = np.isinf(halves) & np.isfinite(array) if warn_as else np.zeros(1, bool)
+    if lost.any():
+        notify(
+            f"tensor '{warn_as}' reaches {np.abs(array[lost]).max():.3g} and is infinite where the host reads it: the "
+            f"model declares it float16, which ends at {FLOAT16_LARGEST:.0f}, and a node on the cpu takes it so",
+            once=f"infinite on the host {warn_as}",
+        )
+    return halves
 
 
 def array_type(value: Any) -> DType | None:

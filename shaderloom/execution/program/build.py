@@ -14,6 +14,7 @@ from ...compiler.staging.program_graph import PendingNode
 from ...compiler.symbolic.polynomial import Undecidable
 from ...model.open_sizes import GeneralisedShape, Key
 from ...plans.placement import PROVIDERS
+from ...runtime.plan.dtypes import FLOAT16, FLOAT32
 from ...runtime.plan.errors import (
     REFUSALS,
     InternalError,
@@ -226,17 +227,22 @@ class ProgramBuilder:
                     known.add(name)
             else:
                 outputs[name] = "gpu-buffer" if name in read else None
+        # what the caller gets, and what is compiled in, has the declared type
+        crossing = {name for name in outputs if name not in known and (name in read or state.block is not self.main)}
+        declared = {name: reached.values[name].dtype for name in crossing}  # compiling changes the values
         following = state.block.state(pending, frozenset(known))
         if not outputs:
             for item in reached.done:
                 self._context.place(item, *PROVIDERS[NodePlacement.FOLDED])
             return self._host_step(), following
-        compiled, recompile = self.stages.compile(state, reached, outputs, recompute, general)
+        compiled, recompile = self.stages.compile(state, reached, outputs, crossing, recompute, general)
         resources = self._context.resources
         executor = resources.executor(compiled, self._context.pool)
         for item, placement in zip(reached.done, compiled.plan.facts.nodes):
             self._context.place(item, *PROVIDERS[placement])
-        return PlanStep(executor, outputs, resources.device, recompile, size_inputs, general), following
+        ports = compiled.plan.outputs
+        wide = {port.name for port in ports if declared.get(port.name) is FLOAT16 and port.dtype == FLOAT32.name}
+        return PlanStep(executor, outputs, resources.device, recompile, size_inputs, general, wide), following
 
     @staticmethod
     def _host_alone(name: str, readers: Sequence[PendingNode], reached: Advance) -> bool:

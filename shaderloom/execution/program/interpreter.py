@@ -160,7 +160,7 @@ class Program:
         if target == "cpu":
             value = held.read()
             return np.array(value, order="C") if isinstance(value, np.ndarray) and held.maker != "wgpu" else value
-        if held.tensor is not None and held.maker == "wgpu":
+        if held.tensor is not None and held.maker == "wgpu" and not held.is_wide:
             return held.tensor
         if held.dtype is None:
             raise InputError("a value of this type cannot stay on a device", tensor=name)

@@ -188,9 +188,11 @@ class LoopStep:
         axis = axis % (len(row[0].shape) + 1)
         resources = self._context.resources
         present = [tensor for tensor in tensors if tensor is not None]
-        if axis == 0 and len(present) == len(row) and can_stack(present):
-            return RuntimeValue(stack(present, resources.device, resources.account), "wgpu")
-        if any(held.dtype is None for held in row) or all(held.on_host for held in row):
+        is_wide = any(held.is_wide for held in row)
+        alike = len(present) == len(row) and all(held.is_wide == is_wide for held in row)
+        if axis == 0 and alike and can_stack(present):
+            return RuntimeValue(stack(present, resources.device, resources.account), "wgpu", is_wide=is_wide)
+        if any(held.dtype is None for held in row) or (not is_wide and all(held.on_host for held in row)):
             return RuntimeValue(np.stack([held.read() for held in row], axis), row[0].maker)
         names = [f"{self.scope.prefix}row{number}" for number in range(len(row))]
         block = self.stack_block.get((len(row), axis))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -45,11 +45,12 @@ class StageCompiler:
         state: State,
         reached: Advance,
         outputs: Mapping[str, str | None],
+        widenable: Collection[str],
         recompute: Callable[[], Advance],
         general: GeneralisedShape | None = None,
     ) -> tuple[CompiledPlan, Recompile]:
         """Return the plan of a stage with these ``outputs``, for all sizes that are ``general``, and a function that
-        recompiles it.
+        recompiles it.  Those that are ``widenable`` may be stored as float32 although they are declared float16.
 
         ``recompute`` recomputes what was ``reached``, since compiling mutates the graph.  In half precision the plan
         depends on the magnitudes of a run in full precision; raises :class:`Uncalibrated` if none covers the
@@ -61,9 +62,13 @@ class StageCompiler:
         nodes = [item.node for item in reached.done]
         symbols = () if general is None else general.symbols
         entries = _entries(state, reached, outputs, symbols)
+        crossing = InterfaceConstraints(
+            wide=frozenset(value.name for value in graph.inputs if reached.inputs[value.name].is_wide),
+            widenable=frozenset(widenable),
+        )
 
         def make(
-            options: Mapping[str, Any], interface: InterfaceConstraints | None = None
+            options: Mapping[str, Any], interface: InterfaceConstraints = crossing
         ) -> tuple[CompiledPlan, Recompile]:
             unit = CompilationUnit(lambda _: graph, nodes, symbols, interface)
             compilation = replace(
@@ -71,7 +76,7 @@ class StageCompiler:
                 limits=context.limits,
                 on_kernel=context.resources.add_kernel,
             )
-            stage = {**entries, "interface": interface.to_json()} if interface is not None else entries
+            stage = {**entries, "interface": interface.to_json()}
             compiled = source.compile_stage(stage, unit, compilation)
             fresh = replace(unit, specialise=lambda _: recompute().finish(list(outputs)))
             return compiled, lambda disabled: compile_unit(fresh, compilation.without(disabled))
@@ -80,8 +85,9 @@ class StageCompiler:
             return make(source.options.current if context.pool is None else source.options.reference)
         inputs = [value.name for value in graph.inputs]
         control = {*state.block.control, *reached.wanted}
+        interface = context.interface.of_stage(inputs, outputs, reached.pending, control)
         compiled, recompile = make(
-            source.options.current, context.interface.of_stage(inputs, outputs, reached.pending, control)
+            source.options.current, replace(interface, wide=crossing.wide, widenable=crossing.widenable)
         )
         precision = compiled.plan.facts.precision
         assert precision is not None, "the plan is in half precision"

@@ -140,6 +140,17 @@ def test_a_tensor_that_overflows_is_named_with_a_remedy(check, against: str) -> 
     assert "'b'" in diagnosis.findings[0] and "widen = 'auto'" in diagnosis.findings[0]
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("against", AGAINST)
+def test_a_tensor_that_overflows_between_stages(check, against: str) -> None:
+    nodes = [node("Mul", "x x", "a"), node("Mul", "a a", "b"), node("NonZero", "b", "i"), node("Transpose", "i", "j")]
+    nodes += [node("GatherND", "b j", "p"), node("Mul", "p k", "y")]
+    model = half_model(nodes, {"x": [4]}, {"k": np.array(1e-3, np.float16)})
+    result = check(model, {"x": np.array([4, 0, 16, 28], np.float16)}, against)
+    assert result.is_close, result.diagnosis
+    assert any(row.tensor == "b" for row in result.rows)
+
+
 def test_the_evaluator_computes_halves_in_float32() -> None:
     x = np.full((1, 90_001), 30, np.float16)
     model = half_model([node("ReduceSum", "x axes", "s"), node("Mul", "s k", "y")], {"x": [1, 90_001]}, {})

@@ -1,0 +1,152 @@
+"""Tensors that a file declares float16, that leave its range, and that go from one stage of a program to another.
+
+Covers: compiler/precision/wide_tensors.py, shaderloom/execution/values.py.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+
+from shaderloom import InferenceSession, SessionOptions, Tensor
+from shaderloom.execution.engine import WgpuEngine
+
+from ...support.programs import BOTH, parse
+
+pytestmark = pytest.mark.usefixtures("quiet_providers")
+
+ROW = np.array([4, 0, 16, 28], np.float16)
+SMALL = float(np.float16(1e-3))
+
+#: ``b`` reaches 6e5, ``y`` is back in the range; how many elements are picked is counted in between
+PICKED = """g (float16[n] x) => (float16[m] y%s) <float shrink = {0.001}> {
+    a = Mul(x, x)  b = Mul(a, a)  i = NonZero(b)  j = Transpose(i)  p = GatherND(b, j)  y = Mul(p, shrink) }"""
+
+#: the carried value grows in each step, and is stacked, too
+LOOP = """g (float16[n] x, int64 k) => (float16[n] y, float16[s, n] z) <float shrink = {0.001}> {
+    v, vs = Loop (k, , x) < body = b (int64 i, bool go, float16[n] u) => (bool on, float16[n] w, float16[n] o) <
+        float grow = {100.0}> { on = Identity(go)  w = Mul(u, grow)  o = Identity(w) } >
+    y = Mul(v, shrink)  z = Mul(vs, shrink) }"""
+
+BRANCH = """g (float16[n] x, bool c) => (float16[n] y) <float shrink = {0.001}> {
+    a = Mul(x, x)
+    b = If (c) < then_branch = p () => (float16[n] t) { t = Mul(a, a) },
+                 else_branch = q () => (float16[n] e) { e = Neg(a) } >
+    i = NonZero(b)  j = Transpose(i)  p = GatherND(b, j)  y = Mul(p, shrink) }"""
+
+#: the mask is minus infinity as a half, and the row that it hides as a whole NaN
+#: float64 is for the host: it reads ``b``, which is declared float16
+ON_HOST = """g (float16[n] x) => (float16[n] y) <float shrink = {0.001}> {
+    a = Mul(x, x)  b = Mul(a, a)  d = Cast<to = 11>(b)  e = Neg(d)  f = Cast<to = 10>(e)  y = Mul(f, shrink) }"""
+
+
+def halves(text: str) -> onnx.ModelProto:
+    """Return a model with its constants as float16, which the text format has no numbers for."""
+    model = parse(text)
+    graphs = [model.graph, *(each.g for node in model.graph.node for each in node.attribute if each.HasField("g"))]
+    for tensor in (tensor for graph in graphs for tensor in graph.initializer):
+        array = numpy_helper.to_array(tensor).astype(np.float16)
+        tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
+    return model
+
+
+def opened(model: onnx.ModelProto, device: Any, **options: Any) -> InferenceSession:
+    settings = SessionOptions()
+    settings.widen = options.pop("widen", "auto")
+    options.setdefault("cache", False)
+    return InferenceSession(model, settings, device=device, options={"verify": True}, **options)
+
+
+def close(found: np.ndarray, expected: np.ndarray) -> bool:
+    assert found.dtype == np.float16 and found.shape == expected.shape
+    return bool(np.abs(found.astype(np.float64) - expected).max() <= 3 * 2.0**-11 * np.abs(expected).max())
+
+
+def picked(x: np.ndarray) -> np.ndarray:
+    return x[x != 0].astype(np.float64) ** 4 * SMALL
+
+
+@pytest.fixture
+def calibrations(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The calibration runs of a test."""
+    seen: list[str] = []
+    measure = WgpuEngine.calibrate
+    monkeypatch.setattr(WgpuEngine, "calibrate", lambda *given: (seen.append("run"), measure(*given))[1])
+    return seen
+
+
+def test_a_tensor_that_another_stage_reads(device, calibrations) -> None:
+    with opened(halves(PICKED % ""), device) as session:
+        for _ in range(2):
+            assert close(session.run(None, {"x": ROW})[0], picked(ROW))
+        assert len(calibrations) == 1
+    with opened(halves(PICKED % ""), device, widen="off") as session:
+        assert np.isinf(session.run(None, {"x": ROW})[0]).any()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("location", ["cpu", "gpu-buffer", "tensor"])
+def test_an_output_that_another_stage_reads(device, location: str) -> None:
+    """The caller gets it in its own type; the stage behind does not."""
+    with opened(halves(PICKED % ", float16[n] b"), device) as session:
+        target = Tensor.empty(ROW.shape, np.float16, device) if location == "tensor" else location
+        for _ in range(2):
+            y, b = session.run(["y", "b"], {"x": ROW}, outputs={"b": target})
+            assert close(y, picked(ROW))
+            np.testing.assert_array_equal(np.asarray(b), np.array([256, 0, np.inf, np.inf], np.float16))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("steps", [1, 3])
+def test_a_value_that_a_loop_carries(device, steps: int) -> None:
+    x, k = ROW / np.float16(8), np.array(steps)
+    with opened(halves(LOOP), device) as session:
+        for _ in range(2):
+            y, z = session.run(None, {"x": x, "k": k})
+            powers = 100.0 ** np.arange(1, steps + 1)
+            assert close(y, x.astype(np.float64) * 100.0**steps * SMALL)
+            assert z.shape == (steps, 4) and close(z, np.outer(powers, x.astype(np.float64)) * SMALL)
+
+
+@pytest.mark.slow
+def test_a_result_of_a_branch(device) -> None:
+    with opened(halves(BRANCH), device) as session:
+        (y,) = session.run(None, {"x": ROW, "c": np.array(False)})
+        assert close(y, -(ROW[ROW != 0].astype(np.float64) ** 2) * SMALL)
+        assert close(session.run(None, {"x": ROW, "c": np.array(True)})[0], picked(ROW))
+
+
+@pytest.mark.slow
+def test_the_next_process_remembers_stages(device, calibrations, tmp_path) -> None:
+    for _ in range(2):
+        with opened(halves(PICKED % ""), device, cache=tmp_path) as session:
+            assert close(session.run(None, {"x": ROW})[0], picked(ROW))
+    assert len(calibrations) == 1 and session.stats.disk_hits == session.stats.misses > 0
+
+
+@pytest.mark.slow
+def test_sizes_that_change_have_one_stage(device, calibrations) -> None:
+    with opened(halves(PICKED % ""), device) as session:
+        for size in range(2, 9):
+            x = np.resize(ROW, size)
+            assert close(session.run(None, {"x": x})[0], picked(x))
+    assert len(calibrations) == 1
+
+
+@pytest.mark.slow
+def test_a_node_on_the_host_gets_halves_and_a_warning(device) -> None:
+    with opened(halves(ON_HOST), device, providers=BOTH) as session:
+        small = ROW / np.float16(4)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            warnings.filterwarnings("ignore", "provider 'wgpu' cannot run")
+            (y,) = session.run(None, {"x": small})
+        assert close(y, -(small.astype(np.float64) ** 4) * SMALL)
+        with pytest.warns(UserWarning, match=r"tensor 'b' reaches 6.15e\+05 and is infinite where the host reads it"):
+            (y,) = session.run(None, {"x": ROW})
+        assert np.isinf(y).any()
