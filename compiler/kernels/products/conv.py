@@ -37,26 +37,33 @@ class Term:
 
 
 def window_product(
-    context: GroupContext, channels: Dim, outputs: Dim, factors: Callable[[Term], tuple[Expr, Expr]], window: str
+    context: GroupContext,
+    taps: Sequence[int],
+    channels: Dim,
+    outputs: Dim,
+    factors: Callable[[Term], tuple[Expr, Expr]],
+    window: str,
 ) -> Product:
     """Return the product of pixels of the result times output channels, one batch a group.
 
-    k runs over the window, then over the ``channels`` of a group, which has ``outputs`` output channels.
+    k runs over the ``taps`` of a result, then over the ``channels`` of a group, which has ``outputs`` output channels.
     """
-    attributes, shape = context.anchor.attributes, context.anchor.output.shape
+    shape = context.anchor.output.shape
     pixels = [shape[0], *shape[2:]]
-    steps = [*attributes.kernel, channels]
+    steps = [*taps, channels]
 
     def output(group: Dim, m: Dim, n: Dim) -> tuple[Dim, ...]:
         image, *spatial = unflatten(m, pixels)
         return (image, ix.add(ix.multiply(group, outputs), n), *spatial)
 
     def terms(coordinates: Sequence[Dim], k: Dim) -> tuple[Expr, Expr]:
-        *taps, inner = unflatten(k, steps)
+        *numbers, inner = unflatten(k, steps)
         source = ix.add(ix.multiply(ix.floordiv(coordinates[1], outputs), channels), inner)
-        return factors(Term(tuple(coordinates), tuple(taps), inner, source))
+        return factors(Term(tuple(coordinates), tuple(numbers), inner, source))
 
-    return Product(attributes.group, ix.product(pixels), outputs, ix.product(steps), output, terms, window)
+    return Product(
+        context.anchor.attributes.group, ix.product(pixels), outputs, ix.product(steps), output, terms, window
+    )
 
 
 def product_of(context: GroupContext) -> Product:
@@ -79,7 +86,7 @@ def product_of(context: GroupContext) -> Product:
         )
 
     outputs = ix.floordiv(node.output.shape[1], attributes.group)
-    return window_product(context, weight.shape[1], outputs, factors, window_of(attributes))
+    return window_product(context, attributes.kernel, weight.shape[1], outputs, factors, window_of(attributes))
 
 
 class ConvolutionFamily(ProductFamily):

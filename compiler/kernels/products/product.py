@@ -15,7 +15,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial, reduce
 from typing import Any
 
 from ....runtime.plan.record import record
@@ -25,7 +25,7 @@ from ...ir.graph import Shape
 from ...symbolic import expr as ex
 from ...symbolic import polynomial as ix
 from ...symbolic.expr import Expr
-from ...symbolic.lanes import LANES
+from ...symbolic.lanes import LANES, depends_on_lane
 from ...symbolic.polynomial import Dim
 from ...tuning import gemm_tiles
 from ...tuning.config_choice import problem_key
@@ -52,6 +52,7 @@ class Product:
     output: Callable[[Dim, Dim, Dim], tuple[Dim, ...]]
     terms: Callable[[Sequence[Dim], Dim], tuple[Expr, Expr]]
     window: str = "none"  #: of a convolution: kernel, strides and dilations, as part of the problem's key
+    clipped: tuple[int, ...] = ()  #: axes of the result along which ``output`` may be out of range: nothing is stored
 
     @property
     def flops(self) -> Dim:
@@ -63,7 +64,8 @@ class Product:
         if not divides(LANES, self.n):
             return None
         batch, m = ix.coordinate("batch", self.batch), ix.coordinate("m", self.m)
-        return self.output(batch, m, lanes_of(ix.coordinate("n", ix.ceildiv(self.n, LANES))))
+        run = self.output(batch, m, lanes_of(ix.coordinate("n", ix.ceildiv(self.n, LANES))))
+        return None if any(depends_on_lane(run[axis]) for axis in self.clipped) else run
 
     @property
     def problem(self) -> gemm_tiles.Problem:
@@ -167,11 +169,12 @@ class ProductHooks:
     def stores(self) -> tuple[Store, ...]:
         product = self.product
         columns = lanes_of(ix.coordinate("n", self.vectors))
-        whole = divides(LANES, product.n)
-        condition = None if whole else ex.in_range(columns, 0, product.n)
-        return self.context.results.stores(
-            product.output(self.batch, self.m, columns), ex.register("value", self.dtype), condition
-        )
+        coordinates = product.output(self.batch, self.m, columns)
+        conditions = [] if divides(LANES, product.n) else [ex.in_range(columns, 0, product.n)]
+        shape = self.context.anchor.output.shape
+        conditions += [ex.in_range(coordinates[axis], 0, shape[axis]) for axis in product.clipped]
+        condition = reduce(partial(ex.binary, "and"), conditions) if conditions else None
+        return self.context.results.stores(coordinates, ex.register("value", self.dtype), condition)
 
     def store(self) -> Hook:
         return Hook("store", ("batch", "m", "n"), LANES, (("value", self.type),), None, self.stores)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
+
 import numpy as np
 import pytest
 from onnx import helper
@@ -18,7 +21,7 @@ from shaderloom.runtime.plan.device_profile import DeviceProfile
 
 from ...support.comparison import reference
 from ...support.kernels import make_model, run_kernels
-from ...support.running import run_model
+from ...support.running import compile_for, run_model, run_plan
 
 pytest.importorskip("onnxruntime")
 
@@ -125,12 +128,42 @@ def test_long_windows_are_not_written_out(device, kind, shape, group, attributes
         ((2, 3, 5, 4), 7, (3, 3), {"strides": [2, 3], "pads": [1, 0, 0, 2], "output_padding": [1, 0]}),
         ((1, 6, 4, 5), 4, (3, 3), {"group": 2, "dilations": [2, 1]}),
         ((1, 4, 9), 8, (4,), {"strides": [2], "pads": [1, 1]}),
+        ((2, 3, 5), 6, (6,), {"strides": [4], "dilations": [6], "pads": [3, 7]}),
+        ((1, 4, 3, 5), 2, (16, 16), {"strides": [16, 16], "pads": [1, 2, 0, 3]}),
+        ((1, 5, 4, 3), 3, (3, 4), {"strides": [3, 4], "dilations": [2, 3], "pads": [2, 1, 0, 4]}),
+        ((1, 6, 3, 4), 6, (2, 2), {"strides": [3, 3], "group": 3, "output_padding": [1, 2]}),
+        ((1, 4, 2, 3, 4), 8, (2, 4, 3), {"strides": [2, 2, 2], "pads": [0, 1, 1, 0, 1, 1]}),
     ],
 )
 def test_transposed(device, kind, shape, outputs, kernel, attributes):
     weight = random(shape[1], outputs // attributes.get("group", 1), *kernel, seed=1)
     node = helper.make_node("ConvTranspose", ["x", "w"], ["y"], **attributes)
     compare(device, [node], {"x": random(*shape)}, {"w": weight}, kind)
+
+
+@pytest.mark.parametrize(("kernel", "strides", "work"), [((16, 16), (16, 16), 1), ((5, 3), (4, 2), 4)])
+def test_transposed_convolutions_visit_the_taps_that_reach_a_result(kernel, strides, work):
+    """A result of kernel 5x3 and strides 4x2 has at most 2 times 2 taps, not 15."""
+    feeds = {"x": random(1, 8, 4, 6)}
+    node = helper.make_node("ConvTranspose", ["x", "w"], ["y"], strides=strides)
+    model = make_model([node], feeds, ["y"], constants={"w": random(8, 12, *kernel)})
+    (call,) = compile_for(model, feeds).calls
+    blocks = (3 * strides[0] + kernel[0]) / strides[0], (5 * strides[1] + kernel[1]) / strides[1]
+    columns = 12 * strides[0] * strides[1]
+    assert call.flops == 2 * work * 8 * columns * math.ceil(blocks[0]) * math.ceil(blocks[1])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_transposed_convolution_of_declared_sizes(device, kind):
+    """The number of blocks and the clipping of the first and the last follow the sizes of a run."""
+    node = helper.make_node("ConvTranspose", ["x", "w", "b"], ["y"], strides=[2, 3], pads=[1, 2, 0, 1])
+    constants = {"w": random(4, 4, 3, 5, seed=1), "b": random(4)}
+    several = [{"x": random(1, 4, *sizes)} for sizes in ((3, 5), (8, 2), (1, 1))]
+    model = make_model([node], several[0], ["y"], constants=constants, dims={"x": (1, 4, "H", "W")})
+    profile = dataclasses.replace(device.profile, kind=kind)
+    plan = compile_for(model, several[0], profile, dynamic={"H": (1, 8), "W": (1, 9)})
+    for feeds, (found,) in zip(several, run_plan(device, plan, model, several), strict=True):
+        check(found, reference(model, feeds)[0])
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -60,6 +60,11 @@ VIEWED = {
         "r = ConvTranspose (x, w) y = Transpose <perm = [0, 2, 3, 1]> (r)",
         None,
     ),
+    "clipped phases of a transposed convolution": (
+        "float16[1, 4, 3, 5] x, float16[4, 3, 4, 4] w",
+        "y = ConvTranspose <strides = [4, 4], pads = [1, 2, 0, 1]> (x, w)",
+        None,
+    ),
     "rows of several reductions": (
         "float16[1, 6, 5] x",
         "g = Reshape (x, shape) s = Softmax <axis = 2> (g) y = Transpose <perm = [0, 2, 1]> (s)",
