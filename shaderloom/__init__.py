@@ -111,8 +111,11 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from .runtime.plan.garbage import RareCollections
+
     module, _, attribute = _HOMES[name].partition(":")
-    value = getattr(importlib.import_module(f"{__name__}.{module}"), attribute or name)
+    with RareCollections():
+        value = getattr(importlib.import_module(f"{__name__}.{module}"), attribute or name)
     globals()[name] = value
     return value
 

@@ -9,6 +9,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ..cache import DiskCache, open_cache
@@ -24,7 +25,8 @@ from ..runtime.memory.source_files import SourceFiles
 from ..runtime.plan.caps import Caps
 from ..runtime.plan.device_profile import DeviceProfile
 from ..runtime.plan.errors import ShapeError
-from ..runtime.plan.plan import Kernel
+from ..runtime.plan.garbage import RareCollections
+from ..runtime.plan.plan import Kernel, Plan
 from .compiled import CompiledPlan, Progress, ignore_progress
 from .feeds import Dynamic, ShapeKey, canonical_dynamic, override_dimensions, read_dynamic, static_shapes
 from .foreign import has_foreign_operators, refuse_foreign
@@ -245,24 +247,28 @@ class Model:
     ) -> CompiledPlan:
         """Return the plan on the disk under ``entries``, or compile and store it; progress is reported as ``what``."""
         start = time.perf_counter()
-        plan = self._cache.plan(entries, compilation.choices)
-        from_disk = plan is not None
-        if plan is None:
-            from ..compiler.driver import compile_unit
-            from ..compiler.symbolic.polynomial import Undecidable
-
-            unit = unit_of()
-            self.progress(what, 0, 0)
-            try:
-                plan = compile_unit(unit, compilation).plan
-            except Undecidable as error:
-                raise ShapeError(f"a choice of the compiler does not hold for all sizes: {error}") from error
-            self._cache.store_plan(entries, compilation.choices, plan)
+        with RareCollections():
+            plan = self._cache.plan(entries, compilation.choices)
+            from_disk = plan is not None
+            if plan is None:
+                plan = self._compile_unit(what, unit_of, compilation)
+                self._cache.store_plan(entries, compilation.choices, plan)
         milliseconds = (time.perf_counter() - start) * 1e3
         origin = "read from the disk" if from_disk else "compiled"
         COMPILE.info("%s: %d kernels, %s in %.0f ms", what, len(plan.kernels), origin, milliseconds)
         trusted = not from_disk or self._cache.is_authentic
         return CompiledPlan(plan, from_disk, milliseconds, trusted)
+
+    def _compile_unit(self, what: str, unit_of: Callable[[], CompilationUnit], compilation: Compilation) -> Plan:
+        from ..compiler.driver import compile_unit
+        from ..compiler.symbolic.polynomial import Undecidable
+
+        unit = unit_of()
+        self.progress(what, 0, 0)
+        try:
+            return compile_unit(unit, compilation).plan
+        except Undecidable as error:
+            raise ShapeError(f"a choice of the compiler does not hold for all sizes: {error}") from error
 
     def close(self) -> None:
         self.sources.close()
@@ -270,6 +276,7 @@ class Model:
     def _open_header(self) -> ModelHeader:
         header = self._cache.header()
         if header is None or (header.refused and not self._keep_refused):
+            import_module("..compiler.driver", __package__)  # needed next, and now the device is being opened
             header = ModelHeader.of(self.imported)
             self._cache.store_header(header)
         return header

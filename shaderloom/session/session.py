@@ -31,6 +31,7 @@ from ..runtime.execution.timing import Profile
 from ..runtime.memory.tensor import Tensor
 from ..runtime.plan.caps import Caps
 from ..runtime.plan.errors import ClosedError, InputError, UnsupportedError
+from ..runtime.plan.garbage import RareCollections
 from ..runtime.plan.plan import Plan
 from .opening_device import OpeningDevice
 from .ort_session import OrtSession
@@ -117,7 +118,7 @@ class InferenceSession(OrtSession):
         file = locate(path_or_bytes)
 
         def make_wgpu(chosen: Mapping[str, Any]) -> None:
-            with OpeningDevice(device, chosen, severity) as opening:
+            with RareCollections(), OpeningDevice(device, chosen, severity) as opening:
                 from ..model.model import Model  # imports what sessions of bundles do not need
 
                 source = Model(
