@@ -5,20 +5,23 @@
 Runs with tensors on the device in and out are queued without waiting; the median time of one call of ``run`` is the
 overhead.  A software driver computes the kernels on the same cores meanwhile, so the time that the calling thread
 itself computes is shown too: Mesa's does not accept a submission before the one before it has been computed, so there
-the median time is that of the kernels.  A least-squares line through the sizes splits the host's time into a part for
-each dispatch and a part for each run.  Each driver is measured in a process of its own.
+the median time is that of the kernels.  So is the time that it computes for runs of a plan with a declared dimension,
+each at a size that was not there lately with an input of its own.  A least-squares line through the sizes splits the
+host's time into a part for each dispatch and a part for each run.  Each driver is measured in a process of its own.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
+import random
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -33,6 +36,8 @@ from .session_report import save
 
 #: calls of the plans that are measured
 SIZES = (1, 10, 30, 100)
+#: rows of the inputs, and of those whose size is new
+ROWS, NEW_ROWS = 16, range(8, 136)
 #: the queue is drained after so many runs, outside the measured time
 QUEUED = 20
 
@@ -44,12 +49,13 @@ class Overhead:
     calls: int
     queued_us: float  #: tensors in and out, nothing awaited
     host_us: float  #: of these, what the calling thread computed
+    new_size_us: float  #: what it computed for a run with a new size of a declared dimension
     numpy_us: float  #: arrays in and out, completion included
 
 
-def chain(calls: int) -> onnx.ModelProto:
+def chain(calls: int, rows: int | str = ROWS) -> onnx.ModelProto:
     """Running sums in a row over alternating axes: one kernel each, and no two neighbours share a pipeline."""
-    shape = [16, 16]
+    shape = [rows, 16]
     constants = [helper.make_tensor(f"axis{axis}", TensorProto.INT64, [], [axis]) for axis in (0, 1)]
     nodes = []
     for index in range(calls):
@@ -66,28 +72,50 @@ def chain(calls: int) -> onnx.ModelProto:
 def measure(calls: int, rounds: int) -> Overhead:
     """Measure one size; raises if the plan does not have the number of dispatches that is claimed."""
     with shaderloom.InferenceSession(chain(calls), preferred_output_location="gpu-buffer") as session:
-        x = np.zeros((16, 16), np.float32)
+        x = np.zeros((ROWS, 16), np.float32)
         feeds = {"x": shaderloom.Tensor.from_numpy(x, session.device)}
         session.run(None, feeds)
         found = session.report()["calls"]
         if found != calls:
             raise RuntimeError(f"the plan has {found} calls instead of {calls}")
-        queued: list[float] = []
-        host: list[float] = []
-        for _ in range(rounds):
-            for _ in range(QUEUED):
-                start, computed = time.perf_counter(), time.thread_time()
-                (result,) = session.run(None, feeds)
-                queued.append(time.perf_counter() - start)
-                host.append(time.thread_time() - computed)
-                result.dispose()
-            session.synchronize()
+        queued, host = _queued(session, itertools.repeat(feeds), rounds)
         both: list[float] = []
         for _ in range(rounds * 2):
             start = time.perf_counter()
             session.run(None, {"x": x}, outputs={"y": "cpu"})
             both.append(time.perf_counter() - start)
-    return Overhead(calls, *(statistics.median(times) * 1e6 for times in (queued, host, both)))
+    times = queued, host, _new_sizes(calls, rounds), both
+    return Overhead(calls, *(statistics.median(each) * 1e6 for each in times))
+
+
+def _queued(
+    session: shaderloom.InferenceSession, feeds: Iterator[dict[str, Any]], rounds: int
+) -> tuple[list[float], list[float]]:
+    """Return the time of each of many queued runs, and what the calling thread computed of it, in seconds."""
+    queued, host = [], []
+    for _ in range(rounds):
+        for _ in range(QUEUED):
+            feed = next(feeds)
+            start, computed = time.perf_counter(), time.thread_time()
+            (result,) = session.run(None, feed)
+            queued.append(time.perf_counter() - start)
+            host.append(time.thread_time() - computed)
+            result.dispose()
+        session.synchronize()
+    return queued, host
+
+
+def _new_sizes(calls: int, rounds: int) -> list[float]:
+    """Return what the calling thread computes of runs that each have a size which was not there lately."""
+    ranges = {"n": (2, NEW_ROWS.stop)}
+    with shaderloom.InferenceSession(
+        chain(calls, "n"), preferred_output_location="gpu-buffer", dynamic=ranges
+    ) as session:
+        inputs = [np.zeros((rows, 16), np.float32) for rows in NEW_ROWS]
+        feeds = [{"x": shaderloom.Tensor.from_numpy(x, session.device)} for x in inputs]
+        session.run(None, feeds[-1])
+        order = random.Random(0).sample(feeds, len(feeds))
+        return _queued(session, itertools.cycle(order), rounds)[1]
 
 
 def fit(results: Sequence[Overhead]) -> tuple[float, float]:
@@ -128,7 +156,7 @@ def main() -> None:
         for item in devices[-1]["results"]:
             print(
                 f"{item['calls']:4} calls: {item['queued_us']:8.1f} us queued, of which the host computes "
-                f"{item['host_us']:8.1f}; {item['numpy_us']:9.1f} us with arrays"
+                f"{item['host_us']:8.1f}; {item['new_size_us']:8.1f} at a new size; {item['numpy_us']:9.1f} with arrays"
             )
         print(f"{devices[-1]['call_us']:.2f} us each call + {devices[-1]['run_us']:.1f} us each run")
     save("overhead", {"device": "; ".join(device["device"] for device in devices), "devices": devices})

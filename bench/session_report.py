@@ -39,18 +39,19 @@ def _overhead(part: dict[str, Any]) -> str:
     text = (
         "## Overhead of a run\n\n"
         "Median microseconds for a plan of so many tiny kernels. *Queued*: tensors on the device in and out, nothing\n"
-        "awaited; *host*: what the calling thread computes of it. *Arrays*: numpy in and out, completion included.\n"
+        "awaited; *host*: what the calling thread computes of it; *new size*: the same where each run has another\n"
+        "size of a declared dimension and an input of its own. *Arrays*: numpy in and out, completion included.\n"
         "Mesa's software driver does not accept a submission before the one before it has been computed: there the\n"
         "queued time is the time of the kernels.\n"
     )
     for device in part["devices"]:
         rows = [
-            [str(item["calls"]), *(f"{item[name]:.0f}" for name in ("queued_us", "host_us", "numpy_us"))]
+            [str(item["calls"]), *(f"{item[name]:.0f}" for name in ("queued_us", "host_us", "new_size_us", "numpy_us"))]
             for item in device["results"]
         ]
         text += (
             f"\n{device['device']}:\n\n"
-            + table(["calls", "queued", "host", "arrays"], rows)
+            + table(["calls", "queued", "host", "new size", "arrays"], rows)
             + f"\nA line through the host's: {device['call_us']:.1f} us each call, {device['run_us']:.0f} us a run.\n"
         )
     return text

@@ -121,6 +121,12 @@ def record(
         lib.wgpuCommandEncoderRelease(encoder)
 
 
+def write_buffer(queue: Any, buffer: Any, offset: int, data: memoryview) -> None:
+    """Write bytes, not none and a multiple of 4, into a buffer at ``offset``.  Raises wgpu's errors."""
+    with ffi.from_buffer(data) as address:  # cffi crashes where the garbage collector has to release it
+        libf.wgpuQueueWriteBuffer(queue._internal, buffer._internal, offset, address, len(data))
+
+
 def create_bind_group(device: Any, layout: Any, ranges: Sequence[tuple[Any, int, int]]) -> Any:
     """Bind ranges of buffers, each with its offset and size in bytes, in the order of the bindings.
 

@@ -204,7 +204,7 @@ class Attacher:
             direct = taken.get(storage.gpu.uid, 0) == 1 and self._fits(storage, size.padded)
             direct = direct and (not storage.borrowed or size.border == size.padded)
         else:
-            storage = self._pool.take(name, size.padded, lambda: self._make_buffer(size.padded, name))
+            storage = self._pool.take(name, size.padded, lambda room: self._make_buffer(room, name))
             tensor = Tensor(self._device, storage, BY_NAME[size.dtype], size.shape)
             result.created.append(tensor)
             result.pin(storage)

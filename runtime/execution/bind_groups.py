@@ -1,131 +1,146 @@
-"""Bind groups of a plan's calls: made once for each combination of symbol values and of bound tensors.
+"""Bind groups of a plan's calls, made once for what they bind, and lists of dispatches of whole runs.
 
-Calls that bind nothing of the caller's have one bind group, whatever is bound outside.  With dynamic dimensions it
-binds the whole of the executor's buffers, so that it serves all values of the symbols: only grids depend on these.
+With dynamic dimensions every activation has a buffer of its own from offset 0, and sizes come from the symbols' uniform
+alone.  So a call binds the whole of the executor's buffers, and of tensors in memory of their own: one bind group
+serves all values of the symbols, and only the grid depends on these.
 """
 
 from __future__ import annotations
 
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Container, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Union
 
+from ..memory.storage import Storage
 from ..plan.plan import KernelCall
 from .attachment import Attachment
 from .dispatch import Binder, BoundCall, Dispatch
+from .run_sizes import Grid, PlanSizes, RunSizes
 
-#: Combinations of bound tensors that are kept for one combination of symbol values
-KEPT_LISTS = 16
-#: Grids for which the dispatch of a call is kept
-KEPT_GRIDS = 64
+#: Runs whose dispatches are kept, bind groups of one call, and grids for which the dispatch of one bind group is kept
+KEPT_LISTS, KEPT_GROUPS, KEPT_GRIDS = 64, 64, 64
 
+#: Tensors that are bound in place of a plan's buffers: name, buffer and offset of each
 Identity = tuple[tuple[str, int, int], ...]
 Resolve = Callable[[str], tuple[Any, int]]
+#: What a bind group depends on: the caller's tensors that it binds, and the values of the symbols unless it serves all
+GroupKey = tuple[Identity, Union[tuple[int, ...], None]]
 
 
-class _Prepared:
-    """For given symbol values: dispatches of the calls inside (by position), and whole lists by bound tensors."""
+class _Call:
+    """A call with its bind groups, and the dispatches of each by grid."""
 
-    def __init__(self) -> None:
-        self.inside: dict[int, Dispatch | None] = {}
-        self.lists: OrderedDict[Identity, tuple[list[Dispatch], list[Any]]] = OrderedDict()
+    __slots__ = ("call", "grid", "inside", "placed", "ports")
+
+    def __init__(self, call: KernelCall, grid: int) -> None:
+        self.call = call
+        self.grid = grid  #: position among the grids of a run
+        names = {item.buffer for item in call.ranges if item.buffer.startswith(("input:", "output:"))}
+        self.ports = tuple(sorted(names))  #: buffers in place of which tensors may be bound
+        #: the dispatches without tensors of the caller's, where these serve all values of the symbols
+        self.inside: dict[Grid, Dispatch] | None = None
+        self.placed: OrderedDict[GroupKey, tuple[BoundCall, dict[Grid, Dispatch], list[Any]]] = OrderedDict()
 
 
 class BindGroups:
-    """Dispatch lists of one executor, which serialises its use.  ``own`` names the buffers that are the executor's.
+    """Dispatches of one executor, which serialises its use.  ``own`` are the executor's buffers by name.
 
-    A list is dropped when a buffer of the caller that it binds is collected: a bind group would keep the memory.
+    What binds a buffer of the caller is dropped when that is collected: a bind group would keep the memory.
     """
 
-    def __init__(self, binder: Binder, calls: Sequence[KernelCall], own: Container[str]) -> None:
+    def __init__(self, binder: Binder, calls: Sequence[KernelCall], sizes: PlanSizes, own: Collection[str]) -> None:
         self._binder = binder
-        self._calls = calls
+        self._calls = [_Call(call, grid) for call, grid in zip(calls, sizes.grid_of)]
+        self._grid_calls = sizes.grid_calls
         self._own = own
-        self._ports = [
-            {item.buffer for item in call.ranges if item.buffer.startswith(("input:", "output:"))} for call in calls
-        ]
-        self._prepared: dict[tuple[int, ...], _Prepared] = {}
-        #: calls inside that are bound for all values of the symbols, with their dispatches by grid
-        self._shared: dict[int, tuple[BoundCall, dict[tuple[int, int, int], Dispatch]]] = {}
-        texts = [repr(call.grid) for call in calls]
-        self._same_grid = [texts.index(text) for text in texts]  #: the first call with the grid of each
+        self._lists: OrderedDict[tuple[tuple[int, ...], Identity], tuple[list[Dispatch], list[Any]]] = OrderedDict()
 
     def dispatches(
-        self, values: tuple[int, ...], symbols: Mapping[str, int], attachment: Attachment, resolve: Resolve
+        self, values: tuple[int, ...], sizes: RunSizes, attachment: Attachment, resolve: Resolve
     ) -> list[Dispatch]:
-        """Return the calls with work to do, in order; ``resolve`` maps buffer names to buffers and offsets."""
-        prepared = self._prepared.get(values)
-        if prepared is None:
-            prepared = self._prepared[values] = _Prepared()
-        identity = attachment.identity()
-        found = prepared.lists.get(identity)
+        """Return the calls with work to do, in order; ``resolve`` maps buffer names to buffers and offsets.
+
+        The list is the same object for the same ``values`` of the symbols and the same tensors.
+        """
+        key = values, attachment.identity()
+        found = self._lists.get(key)
         if found is not None:
-            prepared.lists.move_to_end(identity)
+            self._lists.move_to_end(key)
             return found[0]
         spans = attachment.spans
-
-        def locate(name: str) -> tuple[Any, int]:
-            storage = spans.get(name)
-            return resolve(name) if storage is None else (storage.gpu, storage.offset)
-
+        tensors = {each[0]: each for each in key[1]}
+        grids = [self._binder.checked_grid(*each) for each in zip(self._grid_calls, sizes.grids)]
         made = []
-        grids: dict[int, tuple[int, int, int] | None] = {}
-        for index, (call, ports) in enumerate(zip(self._calls, self._ports)):
-            if not ports.isdisjoint(spans):
-                dispatch = self._binder.dispatch(call, symbols, locate)
-            elif index in prepared.inside:
-                dispatch = prepared.inside[index]
-            else:
-                dispatch = prepared.inside[index] = self._inside(index, call, symbols, resolve, grids)
-            if dispatch is not None:
-                made.append(dispatch)
-        lists = prepared.lists
-
-        def drop(_: Any) -> None:
-            lists.pop(identity, None)
-
-        lists[identity] = made, [weakref.ref(storage.gpu, drop) for storage in spans.values()]
-        if len(lists) > KEPT_LISTS:
-            lists.popitem(last=False)
+        for item in self._calls:
+            grid = grids[item.grid]
+            if grid is None:
+                continue
+            bound: Identity = ()
+            if item.ports and tensors:
+                bound = tuple([tensors[name] for name in item.ports if name in tensors])
+            inside = None if bound else item.inside
+            dispatch = None if inside is None else inside.get(grid)
+            made.append(dispatch or self._place(item, grid, bound, values, sizes.symbols, spans, resolve))
+        _keep(self._lists, key, (made, _watch(self._lists, key, spans.values())), KEPT_LISTS)
         return made
 
-    def _inside(
+    def _place(
         self,
-        index: int,
-        call: KernelCall,
+        item: _Call,
+        grid: Grid,
+        bound: Identity,
+        values: tuple[int, ...],
         symbols: Mapping[str, int],
+        spans: Mapping[str, Storage],
         resolve: Resolve,
-        grids: dict[int, tuple[int, int, int] | None],
-    ) -> Dispatch | None:
-        """Return the dispatch of a call that binds nothing of the caller's; ``grids`` are those for the symbols."""
-        first = self._same_grid[index]
-        if first not in grids:
-            grids[first] = self._binder.grid(call, symbols)
-        grid = grids[first]
-        if grid is None:
-            return None
-        shared = self._shared.get(index)
-        if shared is None:
-            bound = self._binder.bind(call, symbols, resolve, self._own)
-            if not bound.is_shared:
-                return self._binder.place(call, bound, grid)
-            shared = self._shared[index] = (bound, {})
-        bound, placed = shared
-        found = placed.get(grid)
+    ) -> Dispatch:
+        """Return the dispatch of a call that binds the tensors ``bound``, for all values of the symbols if it can."""
+        found = item.placed.get((bound, None)) or item.placed.get((bound, values))
         if found is None:
-            if len(placed) >= KEPT_GRIDS:
-                placed.clear()
-            found = placed[grid] = self._binder.place(call, bound, grid)
-        return found
+            storages = {name: spans[name] for name, _, _ in bound}
 
-    def forget(self, values: tuple[int, ...]) -> None:
-        prepared = self._prepared.pop(values, None)
-        if prepared is not None:
-            prepared.lists.clear()  # its watchers refer to it
+            def locate(name: str) -> tuple[Any, int]:
+                storage = storages.get(name)
+                return resolve(name) if storage is None else (storage.gpu, storage.offset)
+
+            def is_whole(name: str) -> bool:
+                storage = storages.get(name)
+                return name in self._own if storage is None else not storage.borrowed
+
+            group = self._binder.bind(item.call, symbols, locate, is_whole)
+            key: GroupKey = bound, None if group.is_shared else values
+            found = group, {}, _watch(item.placed, key, storages.values())
+            _keep(item.placed, key, found, KEPT_GROUPS)
+        group, dispatches, _ = found
+        if group.is_shared and not bound:
+            item.inside = dispatches
+        dispatch = dispatches.get(grid)
+        if dispatch is None:
+            if len(dispatches) >= KEPT_GRIDS:
+                dispatches.clear()
+            dispatch = dispatches[grid] = self._binder.place(item.call, group, grid)
+        return dispatch
 
     def clear(self) -> None:
         """Drop all bind groups: a buffer of the plan was replaced."""
-        self._shared.clear()
-        for values in list(self._prepared):
-            self.forget(values)
+        self._lists.clear()
+        for item in self._calls:
+            item.placed.clear()
+            item.inside = None
+
+
+def _watch(entries: OrderedDict[Any, Any], key: Any, storages: Collection[Storage]) -> list[Any]:
+    """Return what drops ``key`` when a buffer of ``storages`` is collected, while it lives: in any thread."""
+
+    def drop(_: Any) -> None:
+        entries.pop(key, None)
+
+    return [weakref.ref(storage.gpu, drop) for storage in storages]
+
+
+def _keep(entries: OrderedDict[Any, Any], key: Any, value: Any, most: int) -> None:
+    """Store a value, and drop the one that was stored first beyond ``most``."""
+    entries[key] = value
+    while len(entries) > most:
+        entries.popitem(last=False)

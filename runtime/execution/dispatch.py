@@ -5,7 +5,7 @@ Used by the executor for every run and by the weight pool for its transforms.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..device import native
@@ -15,14 +15,7 @@ from ..plan.errors import DeviceLimitError, InternalError, ShaderloomError
 from ..plan.plan import Kernel, KernelCall
 from ..plan.record import record
 
-
-@record
-class Span:
-    """A range of a buffer in bytes, ready to be bound."""
-
-    buffer: Any
-    offset: int
-    size: int
+_STORAGE_LIMIT = "max-storage-buffer-binding-size"
 
 
 @record
@@ -63,6 +56,8 @@ class Binder:
         self._max_wgsl_bytes = max_wgsl_bytes
         self._fault = fault
         self._holders: dict[str, PipelineHolder] = {}
+        limits = (_STORAGE_LIMIT, "max-uniform-buffer-binding-size", "max-compute-workgroups-per-dimension")
+        self._limits = {limit: device.profile.limit(limit) for limit in limits}
 
     def kernel(self, call: KernelCall) -> Kernel:
         try:
@@ -92,7 +87,8 @@ class Binder:
         Raises :class:`DeviceLimitError` for a range beyond a binding limit and the plan's fault for one outside its
         buffer: wgpu would end the process on an empty range.
         """
-        grid = self.grid(call, symbols)
+        x, y, z = call.grid
+        grid = self.checked_grid(call, (evaluate(x, symbols), evaluate(y, symbols), evaluate(z, symbols)))
         return None if grid is None else self.place(call, self.bind(call, symbols, resolve), grid)
 
     def place(self, call: KernelCall, bound: BoundCall, grid: tuple[int, int, int]) -> Dispatch:
@@ -101,15 +97,13 @@ class Binder:
             call, bound.holder, bound.group, grid, (bound.holder.pipeline.handle, bound.group._internal, *grid)
         )
 
-    def grid(self, call: KernelCall, symbols: Mapping[str, int]) -> tuple[int, int, int] | None:
+    def checked_grid(self, call: KernelCall, grid: tuple[int, int, int]) -> tuple[int, int, int] | None:
         """Return the workgroups of a call; None where there are none.  Raises as :meth:`dispatch` does."""
-        x, y, z = call.grid
-        grid = evaluate(x, symbols), evaluate(y, symbols), evaluate(z, symbols)
         if 0 in grid:
             return None
         if min(grid) < 0:
             raise self._fault(f"{describe(call)} dispatches {grid} workgroups")
-        limit = self.device.profile.limit("max-compute-workgroups-per-dimension")
+        limit = self._limits["max-compute-workgroups-per-dimension"]
         if max(grid) > limit:
             raise DeviceLimitError(f"{describe(call)} dispatches {grid} workgroups; the limit is {limit} a dimension")
         return grid
@@ -119,12 +113,12 @@ class Binder:
         call: KernelCall,
         symbols: Mapping[str, int],
         resolve: Callable[[str], tuple[Any, int]],
-        own: Container[str] = (),
+        is_whole: Callable[[str], bool] = lambda _: False,
     ) -> BoundCall:
         """Bind the ranges of one call.
 
-        A range of open size that is all of a buffer of the executor's ``own`` gets the whole buffer, which may be
-        larger, so that the bind group serves other sizes too.
+        A range of open size from the start of a buffer that ``is_whole``, of one tensor alone, gets the whole buffer,
+        which may be larger, so that the bind group serves other sizes too.
         """
         kernel = self.kernel(call)
         if len(call.ranges) != len(kernel.bindings):
@@ -132,37 +126,30 @@ class Binder:
         holder = self.pipeline(call)
         ranges: list[tuple[Any, int, int]] = []
         is_shared = True
-        storage_limit = self.device.profile.limit("max-storage-buffer-binding-size")
         for binding, item in zip(kernel.bindings, call.ranges):
             buffer, base = resolve(item.buffer)
-            offset = evaluate(item.offset, symbols)
-            span = Span(buffer, base + offset, evaluate(item.size, symbols))
-            self._check(call, item.buffer, binding.access, span, offset)
-            size = span.size
+            offset, size = evaluate(item.offset, symbols), evaluate(item.size, symbols)
+            limit_name = "max-uniform-buffer-binding-size" if binding.access == "uniform" else _STORAGE_LIMIT
+            limit = self._limits[limit_name]
+            if size > limit:
+                raise DeviceLimitError(
+                    f"{describe(call)} binds {size:,} bytes of '{item.buffer}'; the device's {limit_name} is {limit:,}"
+                )
+            inside = 0 < size and 0 <= offset and base + offset + size <= buffer.size
+            if not inside or size % 4:
+                raise self._fault(
+                    f"{describe(call)} binds bytes {base + offset} to {base + offset + size} of '{item.buffer}', "
+                    f"which has {buffer.size}"
+                )
             if not (isinstance(item.size, int) and isinstance(item.offset, int)):
-                if item.buffer in own and item.offset == 0 and buffer.size <= storage_limit:
+                if base + offset == 0 and is_whole(item.buffer) and buffer.size <= limit:
                     size = buffer.size
                 else:
                     is_shared = False
-            ranges.append((buffer, span.offset, size))
+            ranges.append((buffer, base + offset, size))
         with self.device.guarded(f"binding the buffers of {describe(call)}"):
             group = self.device.bind_group(holder.pipeline.layout, ranges)
         return BoundCall(holder, group, is_shared)
-
-    def _check(self, call: KernelCall, name: str, access: str, span: Span, offset: int) -> None:
-        uniform = access == "uniform"
-        limit_name = "max-uniform-buffer-binding-size" if uniform else "max-storage-buffer-binding-size"
-        limit = self.device.profile.limit(limit_name)
-        if span.size > limit:
-            raise DeviceLimitError(
-                f"{describe(call)} binds {span.size:,} bytes of '{name}'; the device's {limit_name} is {limit:,}"
-            )
-        inside = 0 < span.size and 0 <= offset and span.offset + span.size <= span.buffer.size
-        if not inside or span.size % 4:
-            raise self._fault(
-                f"{describe(call)} binds bytes {span.offset} to {span.offset + span.size} of '{name}', "
-                f"which has {span.buffer.size}"
-            )
 
 
 def describe(call: KernelCall) -> str:

@@ -7,10 +7,10 @@ same symbol values and the same tensors creates one command encoder and nothing 
 
 from __future__ import annotations
 
+import operator
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -21,7 +21,6 @@ from ..device.pipeline_compiler import PipelineCompiler
 from ..memory.buffers import COPY_DST, TENSOR, UNIFORM, OwnedBuffer, StagingPool, as_bytes, grown, write
 from ..memory.storage import OutputPool
 from ..plan.caps import Caps, MemoryAccount
-from ..plan.dimension import evaluate
 from ..plan.dtypes import BY_NAME, interface_dtype
 from ..plan.errors import ClosedError, DeviceLimitError, InternalError, ShaderloomError
 from ..plan.plan import Plan, uniform_values
@@ -30,25 +29,13 @@ from .attachment import Attacher, Attachment, Target
 from .bind_groups import BindGroups
 from .dispatch import Binder, BufferCopy, Dispatch
 from .pending import PendingRun, Readback
-from .ports import Feed, PortSize, bind_symbols, port_sizes
+from .ports import Feed, bind_symbols
 from .recording import Recording, Replay
 from .repeat import RepeatedRun
+from .run_sizes import PlanSizes, RunSizes
 from .weight_pool import WeightPool
 
 Measured = TypeVar("Measured")
-
-#: Combinations of symbol values whose sizes and dispatches are kept
-KEPT_SYMBOLS = 32
-
-
-@dataclass(slots=True)
-class _RunSizes:
-    """Sizes that follow from the values of the symbols."""
-
-    symbols: dict[str, int]
-    inputs: dict[str, PortSize]
-    outputs: dict[str, PortSize]
-    arenas: list[int]
 
 
 class Executor:
@@ -85,16 +72,16 @@ class Executor:
         self._own_staging = staging is None
         self._staging = staging or StagingPool(device, self._account)
         self._use_native = native.AVAILABLE if use_native is None else use_native and native.AVAILABLE
-        self._fault = fault
         self._binder = Binder(device, plan.kernels, checked=checked, max_wgsl_bytes=caps.wgsl_bytes, fault=fault)
-        self._tensor_cap = caps.tensor_elements
         self._poison = poison
         self._buffers: dict[str, OwnedBuffer] = {}
         self._calls = tuple(plan.calls)
-        self._groups = BindGroups(self._binder, self._calls, self._buffers)
-        self._sizes: OrderedDict[tuple[int, ...], _RunSizes] = OrderedDict()
+        self._sizes = PlanSizes(plan, caps.tensor_elements, fault)
+        self._groups = BindGroups(self._binder, self._calls, self._sizes, self._buffers)
+        self._arenas = tuple(f"arena:{index}" for index in range(len(plan.arenas)))
+        self._room: list[int] = []  #: bytes of each arena
         self._written_symbols: tuple[int, ...] | None = None
-        self._output_pool = OutputPool()
+        self._output_pool = OutputPool(device.profile.limit("max-buffer-size") if plan.symbols else None)
         own_account = self._account  # not self: a closed executor must not wait for a garbage collection
         self._attacher = Attacher(
             device, plan, self._output_pool, lambda size, name: OwnedBuffer(device, own_account, size, TENSOR, name)
@@ -115,7 +102,7 @@ class Executor:
             for call in self._calls:
                 self._binder.pipeline(call)
             if not plan.symbols:
-                self._allocate_arenas(self._sizes_of(()))
+                self._allocate_arenas(self._sizes.of(()))
         except BaseException:
             compiler.stop()
             self.close()
@@ -157,7 +144,7 @@ class Executor:
             attachment = self._attacher.attach(feeds, targets, sizes.inputs, sizes.outputs)
             try:
                 self._write(attachment, values, sizes)
-                dispatches = self._groups.dispatches(values, sizes.symbols, attachment, self._resolve)
+                dispatches = self._groups.dispatches(values, sizes, attachment, self._resolve)
                 pending = self._submit(attachment, dispatches, sizes)
                 self._remember(feeds, targets, attachment, dispatches)
                 return pending
@@ -177,7 +164,7 @@ class Executor:
         """Record the run for repetition if it only submits: nothing is written, copied or read back."""
         self._repeated = None
         bound = len(attachment.spans) == len(feeds) + len(targets)
-        if bound and dispatches and not self.plan.symbols and not self._poison and not attachment.copies_out:
+        if bound and dispatches and not self._poison and not attachment.copies_out:
             self._repeated = RepeatedRun.of(feeds, targets, Recording((), dispatches, ()), self._forget)
 
     def try_replay(self, feeds: Mapping[str, Any], targets: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -215,7 +202,7 @@ class Executor:
             attachment = self._attacher.attach(feeds, {}, sizes.inputs, sizes.outputs)
             try:
                 self._write(attachment, values, sizes)
-                dispatches = self._groups.dispatches(values, sizes.symbols, attachment, self._resolve)
+                dispatches = self._groups.dispatches(values, sizes, attachment, self._resolve)
                 if attachment.copies_in:
                     self._submit(attachment, [], sizes)
                 return measure(dispatches)
@@ -247,40 +234,21 @@ class Executor:
 
     # Sizes
 
-    def _bind(self, feeds: Mapping[str, Feed]) -> tuple[tuple[int, ...], _RunSizes]:
+    def _bind(self, feeds: Mapping[str, Feed]) -> tuple[tuple[int, ...], RunSizes]:
         if self._closed:
             raise ClosedError("the executor is closed")
         values = bind_symbols(self.plan, feeds)
-        return values, self._sizes_of(values)
-
-    def _sizes_of(self, values: tuple[int, ...]) -> _RunSizes:
-        found = self._sizes.get(values)
-        if found is not None:
-            self._sizes.move_to_end(values)
-            return found
-        plan = self.plan
-        symbols = dict(zip((symbol.name for symbol in plan.symbols), values))
-        sizes = _RunSizes(
-            symbols,
-            port_sizes(plan.inputs, symbols, self._tensor_cap),
-            port_sizes(plan.outputs, symbols, self._tensor_cap),
-            [evaluate(size, symbols) for size in plan.arenas],
-        )
-        shapes = [port.shape for port in (*sizes.inputs.values(), *sizes.outputs.values())]
-        if any(size < 0 for dims in (*shapes, sizes.arenas) for size in dims):
-            raise self._fault(f"the plan has a negative size for {symbols}")
-        self._sizes[values] = sizes
-        if len(self._sizes) > KEPT_SYMBOLS:
-            self._groups.forget(self._sizes.popitem(last=False)[0])
-        return sizes
+        return values, self._sizes.of(values)
 
     # Buffers
 
-    def _allocate_arenas(self, sizes: _RunSizes) -> None:
-        for index, size in enumerate(sizes.arenas):
-            self._allocate(f"arena:{index}", size)
-        if self.plan.symbols:
-            self._allocate("symbols", len(self.plan.symbols) * 4)
+    def _allocate_arenas(self, sizes: RunSizes) -> None:
+        if any(map(operator.gt, sizes.arenas, self._room)) or not self._room:
+            for name, size in zip(self._arenas, sizes.arenas):
+                self._allocate(name, size)
+            self._room = [self._buffers[name].size for name in self._arenas]
+            if self.plan.symbols:
+                self._allocate("symbols", len(self.plan.symbols) * 4)
 
     def _allocate(self, name: str, size: int) -> OwnedBuffer:
         """Return the buffer of a name; replace one that is too small for this run, and its bind groups with it."""
@@ -298,7 +266,7 @@ class Executor:
         buffer = self._buffers[name] = OwnedBuffer(self.device, self._account, size, usage, name)
         return buffer
 
-    def _write(self, attachment: Attachment, values: tuple[int, ...], sizes: _RunSizes) -> None:
+    def _write(self, attachment: Attachment, values: tuple[int, ...], sizes: RunSizes) -> None:
         """Make the plan's own buffers that this run needs, and write what comes from the host."""
         self._allocate_arenas(sizes)
         for port in self.plan.inputs:
@@ -317,13 +285,9 @@ class Executor:
                 data = np.ascontiguousarray(array, interface_dtype(BY_NAME[size.dtype]))  # little-endian
                 write(self.device, buffer.gpu, 0, as_bytes(data))
         if self.plan.symbols and values != self._written_symbols:
-            write(
-                self.device,
-                self._buffers["symbols"].gpu,
-                0,
-                np.asarray(uniform_values(self.plan.symbols, sizes.symbols), np.int32),
-            )
-            self._written_symbols = values
+            steps = uniform_values(self.plan.symbols, sizes.symbols)
+            write(self.device, self._buffers["symbols"].gpu, 0, np.array(steps, np.int32))
+            self._written_symbols, self._repeated = values, None
 
     def _overwrite(self) -> None:
         for name, buffer in self._buffers.items():
@@ -341,7 +305,7 @@ class Executor:
 
     # The submission
 
-    def _submit(self, attachment: Attachment, dispatches: list[Dispatch], sizes: _RunSizes) -> PendingRun:
+    def _submit(self, attachment: Attachment, dispatches: list[Dispatch], sizes: RunSizes) -> PendingRun:
         """Submit input copies, one compute pass, and output copies to tensors and staging memory at once."""
         readbacks, total = self._readbacks(attachment, sizes)
         before = [
@@ -377,7 +341,7 @@ class Executor:
         storage = attachment.spans.get(name)
         return self._resolve(name) if storage is None else (storage.gpu, storage.offset)
 
-    def _readbacks(self, attachment: Attachment, sizes: _RunSizes) -> tuple[list[Readback], int]:
+    def _readbacks(self, attachment: Attachment, sizes: RunSizes) -> tuple[list[Readback], int]:
         """Return the position of each output in the staging buffer, and the bytes that they need in all."""
         readbacks, total = [], 0
         for output in attachment.reads:

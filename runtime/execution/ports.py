@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Union
 
 import numpy as np
@@ -30,26 +30,20 @@ class PortSize:
     padded: int
 
 
-def port_sizes(ports: Iterable[Port], symbols: Mapping[str, int], tensor_cap: int) -> dict[str, PortSize]:
-    """Return the sizes of ports by name.
+def port_size(port: Port, shape: tuple[int, ...], tensor_cap: int) -> PortSize:
+    """Return the size of a port whose shape is ``shape``.
 
     Raises :class:`LimitError` for a tensor of more than ``tensor_cap`` elements.
     """
-    sizes = {}
-    for port in ports:
-        shape = tuple(evaluate(size, symbols) for size in port.shape)
-        elements = math.prod(shape)
-        if elements > tensor_cap:
-            raise LimitError(
-                f"the tensor has {elements:,} elements; the cap is {tensor_cap:,}",
-                tensor=port.name,
-                hint="raise caps.tensor_elements",
-            )
-        dtype = BY_NAME[port.dtype]
-        sizes[port.name] = PortSize(
-            port.dtype, shape, elements, border_bytes(elements, dtype), padded_bytes(elements, dtype)
+    elements = math.prod(shape)
+    if elements > tensor_cap:
+        raise LimitError(
+            f"the tensor has {elements:,} elements; the cap is {tensor_cap:,}",
+            tensor=port.name,
+            hint="raise caps.tensor_elements",
         )
-    return sizes
+    dtype = BY_NAME[port.dtype]
+    return PortSize(port.dtype, shape, elements, border_bytes(elements, dtype), padded_bytes(elements, dtype))
 
 
 def bind_symbols(plan: Plan, feeds: Mapping[str, Any]) -> tuple[int, ...]:
@@ -73,7 +67,7 @@ def bind_symbols(plan: Plan, feeds: Mapping[str, Any]) -> tuple[int, ...]:
         if len(shape) != len(port.shape):
             raise InputError(f"has rank {len(shape)}, expected {len(port.shape)}", tensor=port.name)
         for axis, (size, dim) in enumerate(zip(shape, port.shape)):
-            if isinstance(dim, str) and symbols.setdefault(dim, size) == size:
+            if size == dim or (isinstance(dim, str) and symbols.setdefault(dim, size) == size):
                 continue
             derived.append((port, axis, dim, size))
     for symbol in plan.symbols:

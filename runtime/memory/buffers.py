@@ -73,9 +73,16 @@ def write(device: Device, buffer: Any, offset: int, data: Any) -> None:
     whole = len(view) // 4 * 4
     with device.guarded("writing to a buffer"):
         if whole:
-            device.queue.write_buffer(buffer, offset, view, 0, whole)
+            _write(device, buffer, offset, view[:whole])
         if whole < len(view):
-            device.queue.write_buffer(buffer, offset + whole, bytes(view[whole:]).ljust(4, b"\0"))
+            _write(device, buffer, offset + whole, memoryview(bytes(view[whole:]).ljust(4, b"\0")))
+
+
+def _write(device: Device, buffer: Any, offset: int, view: memoryview) -> None:
+    if native.AVAILABLE:
+        native.write_buffer(device.queue, buffer, offset, view)
+    else:
+        device.queue.write_buffer(buffer, offset, view)
 
 
 def upload(device: Device, buffer: Any, data: Any, offset: int = 0) -> Iterator[int]:

@@ -147,42 +147,69 @@ def _is_finalised(buffer: OwnedBuffer) -> bool:
 class OutputPool:
     """Buffers for outputs that stay on the device.  A disposed output's buffer serves a later run.
 
-    The queue runs in order, so a buffer may be written again before earlier work that reads it has finished.
-    Buffers go back from any thread, also while a collection runs: the lists are changed by single operations only.
+    Where sizes change from run to run, ``limit`` is that of a buffer: sizes are rounded up then, by at most a quarter,
+    so that outputs of similar sizes share buffers.  The queue runs in order, so a buffer may be written again before
+    earlier work that reads it has finished.  Buffers go back from any thread, also while a collection runs: the lists
+    are changed by single operations only.
     """
 
-    KEPT = 2  #: free buffers of one output
+    #: Free buffers of one output; as many as the latter where sizes change and all but the former have at most so many
+    #: bytes together
+    KEPT, MOST_KEPT, KEPT_BYTES = 2, 32, 16 << 20
 
-    def __init__(self) -> None:
+    def __init__(self, limit: int | None = None) -> None:
+        self._limit = limit
         self._free: dict[str, list[OwnedBuffer]] = {}
         self._closed = False
 
-    def take(self, name: str, size: int, make: Callable[[], OwnedBuffer]) -> Storage:
-        """Return storage of ``size`` bytes for an output: the buffer released last if it fits, else a new one."""
+    def take(self, name: str, size: int, make: Callable[[int], OwnedBuffer]) -> Storage:
+        """Return storage of at least ``size`` bytes for an output: a released buffer if one fits, else a new one."""
+        if self._limit is not None:
+            size = max(size, min(rounded_up(size), self._limit // 16 * 16))
         free = self._free.setdefault(name, [])
-        while free:
-            try:
-                buffer = free.pop()
-            except IndexError:  # another thread was faster
-                break
-            if buffer.size == size and not _is_finalised(buffer):
-                return Storage.of_owned(buffer, lambda back: self._give_back(name, back))
-            buffer.destroy()
-        return Storage.of_owned(make(), lambda back: self._give_back(name, back))
+        for buffer in reversed(tuple(free)):
+            if buffer.size == size:
+                try:
+                    free.remove(buffer)
+                except ValueError:  # another thread was faster
+                    continue
+                if not _is_finalised(buffer):
+                    return self._storage(name, buffer)
+                buffer.destroy()
+        self._shrink(free, 0 if self._limit is None else self.MOST_KEPT - 1)
+        return self._storage(name, make(size))
+
+    def _storage(self, name: str, buffer: OwnedBuffer) -> Storage:
+        return Storage.of_owned(buffer, lambda back: self._give_back(name, back))
 
     def _give_back(self, name: str, buffer: OwnedBuffer) -> None:
         free = self._free.get(name)
-        if self._closed or free is None or len(free) >= self.KEPT:
+        if self._closed or free is None:
             buffer.destroy()  # one that comes back just while the pool closes goes with the last reference
             return
         free.append(buffer)
+        self._shrink(free, self.KEPT if self._limit is None else self.MOST_KEPT)
+
+    def _shrink(self, free: list[OwnedBuffer], most: int) -> None:
+        """Destroy the buffers that were free first, beyond ``most`` and beyond what all may take."""
+        while len(free) > most or (
+            self._limit is not None
+            and len(free) > self.KEPT
+            and sum(buffer.size for buffer in tuple(free)) > self.KEPT_BYTES
+        ):
+            try:
+                free.pop(0).destroy()
+            except IndexError:  # another thread was faster
+                break
 
     def close(self) -> None:
         """Destroy the free buffers; those in use go when their tensors do."""
         self._closed = True
         for free in self._free.values():
-            while free:
-                try:
-                    free.pop().destroy()
-                except IndexError:
-                    break
+            self._shrink(free, 0)
+
+
+def rounded_up(size: int) -> int:
+    """Return the least of 64, 128, 192, 256, 320, ..., 512, 640, ... that is ``size`` or more: four to each power."""
+    step = max(1 << (size - 1).bit_length(), 512) // 8
+    return -(-size // step) * step

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Union
 
 #: An int, the name of a symbol, or ``[operator, operand, ...]`` with the operators ``+ * // % min max``
@@ -34,6 +34,43 @@ def evaluate(expression: DimExpr, symbols: Mapping[str, int]) -> int:
     if operator == "max":
         return max(left, right)
     raise ValueError(f"unknown operator {operator!r} in a dimension")
+
+
+def dimension_function(expressions: Sequence[DimExpr], names: Sequence[str]) -> Callable[..., tuple[int, ...]]:
+    """Return the function of the values of ``names`` that gives the values of ``expressions``.
+
+    It is compiled: parts that several expressions share are computed once.  Raises ValueError for an operator and
+    KeyError for a name that is unknown.
+    """
+    constants = tuple(expression for expression in expressions if isinstance(expression, int))
+    if len(constants) == len(expressions):
+        return lambda *_: constants
+    variables = {name: f"v{position}" for position, name in enumerate(names)}
+    parts: dict[str, str] = {}
+
+    def part(expression: DimExpr) -> str:
+        if isinstance(expression, int):
+            return repr(int(expression))
+        if isinstance(expression, str):
+            return variables[expression]
+        operator, *operands = expression
+        values = [part(operand) for operand in operands]
+        if operator in ("+", "*"):
+            text = f" {operator} ".join(values)
+        elif operator in ("//", "%"):
+            text = f"{values[0]} {operator} {values[1]}"
+        elif operator in ("min", "max"):
+            text = f"{operator}({values[0]}, {values[1]})"
+        else:
+            raise ValueError(f"unknown operator {operator!r} in a dimension")
+        return parts.setdefault(text, f"p{len(parts)}")
+
+    results = "".join(f"{part(expression)}, " for expression in expressions)
+    body = [*(f"{name} = {text}" for text, name in parts.items()), f"return ({results})"]
+    scope: dict[str, Any] = {"min": min, "max": max}
+    exec("\n  ".join([f"def sizes({', '.join(variables.values())}):", *body]), scope)
+    function: Callable[..., tuple[int, ...]] = scope["sizes"]
+    return function
 
 
 def dim_text(expression: DimExpr) -> str:

@@ -46,3 +46,55 @@ def test_a_caller_s_tensor_is_bound_in_its_size(each_device) -> None:
                     (y,) = session.run(None, {"x": feed}, outputs={"y": where})
                     found = y if isinstance(y, np.ndarray) else y.numpy()
                     np.testing.assert_allclose(found, expected(x), rtol=1e-4, atol=1e-3)
+
+
+def test_tensors_of_new_sizes_share_buffers_and_bind_groups(each_device, monkeypatch) -> None:
+    """Released outputs of similar sizes serve each other, bound whole: then a run binds its new input alone."""
+    bound, created = [], []
+    kind = type(each_device)
+    bind_group, create_buffer = kind.bind_group, kind.create_buffer
+    monkeypatch.setattr(kind, "bind_group", lambda device, *where: bound.append(1) or bind_group(device, *where))
+    monkeypatch.setattr(kind, "create_buffer", lambda device, *what: created.append(1) or create_buffer(device, *what))
+    with shaderloom.InferenceSession(parse(SUMS), device=each_device, cache=False, dynamic={"n": (1, 99)}) as session:
+        counts = []
+        for size in (64, 60, 57, 63, 58, 40, 61, 59):
+            x = numbers(size, 8, seed=size)
+            tensor = shaderloom.Tensor.from_numpy(x, each_device)
+            before = len(bound), len(created)
+            (y,) = session.run(None, {"x": tensor}, outputs={"y": "gpu-buffer"})
+            counts.append((len(bound) - before[0], len(created) - before[1]))
+            np.testing.assert_allclose(y.numpy(), expected(x), rtol=1e-4, atol=1e-3)
+            assert y.shape == x.shape
+            y.dispose()
+    assert counts[1:5] == [(1, 0)] * 4 and counts[6:] == [(1, 0)] * 2, counts
+    assert counts[5] == (2, 1), "an output of another class of sizes"
+
+
+def test_memory_of_the_caller_is_bound_in_its_size(each_device) -> None:
+    """A range in the middle of a buffer, for several sizes, with what lies around it unchanged."""
+    rows = 32
+    buffer = each_device.create_buffer(4 * rows * 32, 0x8C, "caller")
+    whole = shaderloom.Tensor.from_gpu_buffer(buffer, np.float32, (4 * rows, 8))
+    with shaderloom.InferenceSession(parse(SUMS), device=each_device, cache=False, dynamic={"n": (1, 99)}) as session:
+        for size in (32, 8, 24, 16):
+            before = numbers(4 * rows, 8, seed=size)
+            whole.update(before)
+            x = shaderloom.Tensor.from_gpu_buffer(buffer, np.float32, (size, 8), offset=rows * 32)
+            (y,) = session.run(None, {"x": x}, outputs={"y": "gpu-buffer"})
+            np.testing.assert_allclose(y.numpy(), expected(before[rows : rows + size]), rtol=1e-4, atol=1e-3)
+            np.testing.assert_array_equal(whole.numpy(), before)
+
+
+def test_a_repeated_run_after_one_of_another_size(each_device) -> None:
+    """Tensors in and out are replayed at once; a profile at another size in between writes other symbols."""
+    with shaderloom.InferenceSession(parse(SUMS), device=each_device, cache=False, dynamic={"n": (1, 99)}) as session:
+        x = numbers(40, 8)
+        feed = shaderloom.Tensor.from_numpy(x, each_device)
+        result = shaderloom.Tensor.empty((40, 8), np.float32, each_device)
+        for profiled in (False, False, True, False, False):
+            if profiled:
+                session.profile({"x": numbers(7, 8)})
+            result.update(np.zeros((40, 8), np.float32))
+            session.run(None, {"x": feed}, outputs={"y": result})
+            np.testing.assert_allclose(result.numpy(), expected(x), rtol=1e-4, atol=1e-3)
+        assert engine_of(session).last.executor.try_replay({"x": feed}, {"y": result}) is not None

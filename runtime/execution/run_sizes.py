@@ -1,0 +1,82 @@
+"""Sizes of a plan for values of its symbols: shapes and bytes of its ports, its arenas, and the workgroups of calls."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from itertools import islice
+
+from ..plan.dimension import dimension_function
+from ..plan.errors import ShaderloomError
+from ..plan.plan import KernelCall, Plan
+from ..plan.record import record
+from .ports import PortSize, port_size
+
+#: Combinations of symbol values whose sizes are kept
+KEPT_SYMBOLS = 256
+
+#: Workgroups in x, y, z
+Grid = tuple[int, int, int]
+
+
+@record
+class RunSizes:
+    """Sizes that follow from the values of the symbols; ``grids`` are in the order of :attr:`PlanSizes.grid_calls`."""
+
+    symbols: dict[str, int]
+    inputs: dict[str, PortSize]
+    outputs: dict[str, PortSize]
+    arenas: tuple[int, ...]
+    grids: tuple[Grid, ...]
+
+
+class PlanSizes:
+    """Computes the sizes of a plan, all in one function, and keeps those of the latest values of its symbols.
+
+    Calls with the same grid share it: ``grid_calls`` are the first calls of each, ``grid_of`` has for each call the
+    position of its grid.  Not thread-safe.
+    """
+
+    def __init__(self, plan: Plan, tensor_cap: int, fault: type[ShaderloomError]) -> None:
+        self._plan = plan
+        self._tensor_cap = tensor_cap
+        self._fault = fault
+        distinct: dict[str, tuple[int, KernelCall]] = {}
+        for call in plan.calls:
+            distinct.setdefault(repr(call.grid), (len(distinct), call))
+        self.grid_calls = tuple(call for _, call in distinct.values())
+        self.grid_of = tuple(distinct[repr(call.grid)][0] for call in plan.calls)
+        ports = (*plan.inputs, *plan.outputs)
+        self._names = tuple(symbol.name for symbol in plan.symbols)
+        self._evaluate = dimension_function(
+            [
+                *(size for port in ports for size in port.shape),
+                *plan.arenas,
+                *(size for call in self.grid_calls for size in call.grid),
+            ],
+            self._names,
+        )
+        self._sizes: OrderedDict[tuple[int, ...], RunSizes] = OrderedDict()
+
+    def of(self, values: tuple[int, ...]) -> RunSizes:
+        """Return the sizes for values of the symbols, in the plan's order.
+
+        Raises :class:`LimitError` for a tensor beyond the cap, and the plan's fault for a negative size.
+        """
+        found = self._sizes.get(values)
+        if found is not None:
+            self._sizes.move_to_end(values)
+            return found
+        plan, symbols = self._plan, dict(zip(self._names, values))
+        numbers = self._evaluate(*values)
+        rest = iter(numbers)
+        inputs, outputs = (
+            {port.name: port_size(port, tuple(islice(rest, len(port.shape))), self._tensor_cap) for port in ports}
+            for ports in (plan.inputs, plan.outputs)
+        )
+        arenas = tuple(islice(rest, len(plan.arenas)))
+        if min(numbers[: len(numbers) - 3 * len(self.grid_calls)], default=0) < 0:
+            raise self._fault(f"the plan has a negative size for {symbols}")
+        found = self._sizes[values] = RunSizes(symbols, inputs, outputs, arenas, tuple(zip(rest, rest, rest)))
+        if len(self._sizes) > KEPT_SYMBOLS:
+            self._sizes.popitem(last=False)
+        return found
