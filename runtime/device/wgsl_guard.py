@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 
 from ..plan.errors import LimitError
+from .wgsl_plain import is_plain
 from .wgsl_values import TooLargeError, check_values
 
 MAX_NESTING = 1_000
@@ -38,16 +39,19 @@ def check(wgsl: str, max_bytes: int, label: str) -> None:
     """Raise :class:`LimitError` if the text is too long, nests too deeply, or expands too far."""
     check_size(wgsl, max_bytes, label)
     text = without_comments(wgsl)
-    depth = 0
-    for bracket in re.findall(r"[(){}\[\]]", text):
-        depth += 1 if bracket in "({[" else -1
-        if depth > MAX_NESTING:
-            raise LimitError(f"the shader of {label} nests deeper than {MAX_NESTING} levels")
+    if sum(map(text.count, "({[")) > MAX_NESTING:
+        depth = 0
+        for bracket in re.findall(r"[(){}\[\]]", text):
+            depth += 1 if bracket in "({[" else -1
+            if depth > MAX_NESTING:
+                raise LimitError(f"the shader of {label} nests deeper than {MAX_NESTING} levels")
     for statement in re.split(r"[;{}]", text):
         if len(statement) > MAX_OPERATORS and len(_OPERATORS.findall(statement)) > MAX_OPERATORS:
             raise LimitError(f"the shader of {label} has an expression of more than {MAX_OPERATORS:,} operators")
     if not text.isascii():
         raise LimitError(f"the shader of {label} has letters beyond ASCII outside of comments")
+    if is_plain(text, MAX_SCALARS, MAX_INLINED):
+        return
     try:
         check_values(text, MAX_SCALARS, MAX_INLINED)
     except TooLargeError as error:

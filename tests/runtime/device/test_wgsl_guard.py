@@ -7,6 +7,8 @@ import time
 import pytest
 
 from shaderloom.runtime.device.wgsl_guard import MAX_INLINED, MAX_SCALARS, check, without_comments
+from shaderloom.runtime.device.wgsl_plain import is_plain
+from shaderloom.runtime.device.wgsl_values import check_values
 from shaderloom.runtime.plan.errors import LimitError
 
 from ...support.golden import FOLDER
@@ -104,6 +106,35 @@ ACCEPTED = {
 @pytest.mark.parametrize("name", ACCEPTED)
 def test_other_texts_are_accepted(name):
     check(ACCEPTED[name], 1 << 20, "a kernel")
+
+
+def test_texts_that_are_plain_are_within_the_bounds():
+    goldens = [path.read_text() for path in (FOLDER / "wgsl").glob("*.wgsl")]
+    for text in map(without_comments, [*EXPANDING.values(), *ACCEPTED.values(), *goldens]):
+        if is_plain(text, MAX_SCALARS, MAX_INLINED):
+            check_values(text, MAX_SCALARS, MAX_INLINED)
+    plain = [is_plain(without_comments(text), MAX_SCALARS, MAX_INLINED) for text in goldens]
+    assert plain.count(True) > 0.8 * len(goldens)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        shader("", "var p: array<f32, 32>; " + "{ var q = p; y[0] = q[id.x]; }" * 9),
+        shader("", "var p: array<f32, 32>; let r = &p; y[0] = (*r)[id.x];"),
+        shader("fn f() -> array<f32, 32> { return array<f32, 32>(); }", "y[0] = f()[id.x];"),
+        shader("fn f(p: array<f32, 32>) -> f32 { return p[0]; }"),
+        shader("", "var p: array<vec4f, 8>; p[id.x].x = 1.0;"),
+        shader("", "var p: array<mat4x4<f32>, 8>; p[id.x][0].x = 1.0;"),
+        shader("", "var p: array<f32, N>; p[id.x] = 1.0;") + "const N = 4;",
+        shader("struct S { a: f32, b: vec4<f32> }", "var s: S; s.a = 1.0;"),
+        shader("", f"var p: array<f32, {MAX_SCALARS}>; p[id.x] = 1.0; var q: array<f32, 1>; q[0] = 1.0;"),
+        shader("fn f(x: f32) -> f32 { return g(x); } fn g(x: f32) -> f32 { return x; }", "y[0] = f (1.0);"),
+        shader(f"fn weigh(x: f32) -> f32 {{ return x{' + x' * 200}; }}", "y[0] = weigh (weigh(1.0));" * 200),
+    ],
+)
+def test_other_texts_take_a_closer_look(text):
+    assert not is_plain(text, MAX_SCALARS, MAX_INLINED)
 
 
 def test_comments_are_those_of_wgsl():
