@@ -31,8 +31,9 @@ from .device import Device, PipelineHolder
 _LATE_COMPILERS = ("llvmpipe",)
 #: Bytes of WGSL from which the start of siblings, about 20 ms each, pays
 _WORTH_BYTES = 100_000
-#: Largest number of threads that compile: an H200's driver gains little from more
-_MAX_THREADS = 8
+#: Largest number of threads that compile, and of those that need a sibling each: an H200's driver gains no more
+_MAX_THREADS = 14
+_MAX_SIBLINGS = 8
 #: Bytes of a binding of an empty dispatch: as many as a binding may have to be larger than one element
 _BINDING_BYTES = 4096
 _STORAGE, _UNIFORM = 0x80, 0x40
@@ -78,7 +79,8 @@ class PipelineCompiler:
         self._max_wgsl_bytes = max_wgsl_bytes
         self._progress = progress
         self._late = compiles_late(device)
-        self._most_threads = 0 if device.is_opengl else min(cores(), _MAX_THREADS)  # threads would take turns
+        most = _MAX_SIBLINGS if self._late else _MAX_THREADS
+        self._most_threads = 0 if device.is_opengl else min(cores(), most)  # threads would take turns
         self._queue: list[tuple[int, int, Kernel]] = []  #: a heap, the longest text first
         self._keys: set[str] = set()
         self._bytes = 0

@@ -129,7 +129,7 @@ def test_results_stay(each_device, three_threads, make, monkeypatch):
         return result
 
     together = outputs()
-    monkeypatch.setattr(pipeline_compiler, "_MAX_THREADS", 0)
+    monkeypatch.setattr(pipeline_compiler, "cores", lambda: 0)
     alone = outputs()
     assert together.keys() == alone.keys()
     for name, value in alone.items():
