@@ -83,8 +83,10 @@ class SharedTile:
             raise ValueError(f"{self} has {self.threads} threads")
         if self.parts > 1 and (self.block_k % self.parts or self.block_k < self.block_m):
             raise ValueError(f"the tiles of {self} do not divide into parts, or hold no partial sums")
-        if self.padding % LANES:
-            raise ValueError(f"columns of {self} do not begin at whole vectors")
+        if self.padding % LANES or self.rows % LANES:
+            raise ValueError(f"threads of {self} do not read whole vectors of rows")
+        if self.threads % self.block_k or self.threads % (self.block_n // LANES):
+            raise ValueError(f"the loads of a thread of {self} are not one below the other")
         for loads in (self.block_m * self.block_k, self.block_n * self.block_k):  # also when loads of A are scalars
             if loads % (LANES * self.threads):
                 raise ValueError(f"the {self.threads} threads of {self} do not share {loads} loads evenly")

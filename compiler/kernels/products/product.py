@@ -27,6 +27,7 @@ from ...symbolic import polynomial as ix
 from ...symbolic.expr import Expr
 from ...symbolic.lanes import LANES, depends_on_lane
 from ...symbolic.polynomial import Dim
+from ...target import WorkgroupCosts
 from ...tuning import gemm_tiles
 from ...tuning.config_choice import problem_key
 from ..config_key import epilogue, extent, loaded_types
@@ -183,10 +184,17 @@ class ProductHooks:
         """Return the trip count of a thread's loops."""
         steps = upper_bound(self.steps)
         if isinstance(tile, gemm_tiles.SharedTile):
-            return -(-upper_bound(self.product.k) // tile.block_k)
+            inner = tile.block_k // tile.parts // self.written_out(tile)
+            return -(-upper_bound(self.product.k) // tile.block_k) * (1 + inner)
         if isinstance(tile, gemm_tiles.SplitTile):
             return -(-steps // (tile.parts * self.unroll(tile))) + tile.parts.bit_length()
         return steps + (tile.rows if isinstance(tile, gemm_tiles.SubgroupTile) else 0)
+
+    def written_out(self, tile: gemm_tiles.SharedTile) -> int:
+        """Return the steps along k of a tile that one trip of a loop has."""
+        costs = self.context.target.costs
+        most = costs.written_out if isinstance(costs, WorkgroupCosts) else 1
+        return math.gcd(tile.block_k // tile.parts, most)
 
     def unroll(self, tile: gemm_tiles.SplitTile) -> int:
         return next((steps for steps in _SPLIT_UNROLL if divides(steps * tile.parts, self.steps)), 1)
@@ -288,6 +296,7 @@ def _shared(hooks: ProductHooks, tile: gemm_tiles.SharedTile) -> Draft:
             "a_type": hooks.type if hooks.k_lanes == LANES else WGSL_TYPES[hooks.dtype],
             "whole_steps": divides(tile.block_k, product.k),
             "whole_columns": divides(tile.block_n, product.n),
+            "unroll": hooks.written_out(tile),
         },
     )
 

@@ -148,6 +148,8 @@ def test_dynamic_rows(device, kind, rows):
         lambda: gemm_tiles.SharedTile(60, 64, 16, 8, 2),
         lambda: gemm_tiles.SharedTile(128, 128, 16, 4, 1),
         lambda: gemm_tiles.SharedTile(64, 64, 6, 8, 2),
+        lambda: gemm_tiles.SharedTile(48, 64, 16, 6, 1),
+        lambda: gemm_tiles.SharedTile(64, 64, 256, 8, 2),
         lambda: gemm_tiles.SplitTile(16, 8, 8),
         lambda: gemm_tiles.SplitTile(1, 8, 3),
         lambda: DepthwiseTile(17, 8, 1),
@@ -174,15 +176,34 @@ def test_every_problem_has_a_tile_within_the_limits(kind):
                 assert -(-m // rows) <= limit
 
 
-def test_every_shared_tile(device):
+def check_shared_tile(device, tile, terms, written_out):
+    """Compute a product with this tile; loads are of one element of A unless ``terms`` are whole vectors."""
+    left, right = random(70, terms), random(terms, 140)
+    costs = WEB_TARGET.costs
+    assert isinstance(costs, WorkgroupCosts)
+    target = replace(WEB_TARGET, profile=device.profile, costs=replace(costs, written_out=written_out))
+    with (
+        mock.patch.object(gemm_tiles, "ranked", return_value=[tile]),
+        mock.patch("tests.support.kernels.target_of", return_value=target),
+    ):
+        check(matmul(device, left, right).outputs["y"], left @ right)
+
+
+@pytest.mark.parametrize("terms", [36, 35])
+def test_parts_of_a_shared_tile_exchange_their_sums(device, terms):
+    check_shared_tile(device, gemm_tiles.SharedTile(16, 64, 32, 4, 1, 2, 4), terms, 4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("terms", [36, 35])
+@pytest.mark.parametrize("written_out", [1, 4])
+def test_every_shared_tile(device, terms, written_out):
     """Each tile of the table, whichever the model prefers."""
-    left, right = random(70, 36), random(36, 140)
     costs = WEB_TARGET.costs
     assert isinstance(costs, WorkgroupCosts)
     for tile in gemm_tiles.shared_tiles(costs):
         if tile.workgroup_bytes <= device.profile.limit("max-compute-workgroup-storage-size"):
-            with mock.patch.object(gemm_tiles, "ranked", lambda problem, profile, tile=tile: [tile]):
-                check(matmul(device, left, right).outputs["y"], left @ right)
+            check_shared_tile(device, tile, terms, written_out)
 
 
 @pytest.mark.parametrize("rows", [1, 2, 4])
