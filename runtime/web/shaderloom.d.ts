@@ -58,10 +58,12 @@ export interface Port {
 }
 
 export interface Progress {
-  stage: "weights" | "pipelines";
+  stage: "bundle" | "device" | "weights" | "pipelines";
   /** Bytes of weights, or number of pipelines. */
   done: number;
   total: number;
+  /** What is waited for: a file, the device, or the kernel that is compiled for the longest time; "" for nothing. */
+  awaits: string;
 }
 
 export interface LoadOptions {
@@ -71,6 +73,10 @@ export interface LoadOptions {
   software?: boolean;
   /** Bytes of weights that the bundle may have; 2 ** 33 by default. */
   maxWeightBytes?: number;
+  /** Compile the pipelines of all plans, too, beside the upload of weights. Default: each plan's in its first run. */
+  prepare?: boolean;
+  /** Ends the load at once, which rejects with the signal's reason and frees what it has on the device. */
+  signal?: AbortSignal;
   onProgress?: (progress: Progress) => void;
 }
 

@@ -46,13 +46,13 @@ function enable() {
   document.body.toggleAttribute("aria-busy", busy);
 }
 
-function onProgress({ stage, done, total }) {
+function onProgress({ stage, done, total, awaits }) {
   $("progress").hidden = false;
   $("progress").max = Math.max(total, 1);
   $("progress").value = done;
-  tell(stage === "weights"
-    ? `Loading weights: ${megabytes(done)} of ${megabytes(total)}`
-    : `Compiling shaders: ${done} of ${total}`);
+  if (stage === "weights") tell(`Loading weights: ${megabytes(done)} of ${megabytes(total)}`);
+  else if (stage === "pipelines") tell(`Compiling shaders: ${done} of ${total}, ${awaits}`);
+  else tell(`Loading ${awaits}`);
 }
 
 const megabytes = (bytes) => `${(bytes / 2 ** 20).toFixed(1)} MiB`;

@@ -383,6 +383,57 @@ def test_weights_larger_than_a_chunk_and_in_parts(open_bundle, tmp_path, monkeyp
     assert len(found["seen"]) >= 4
 
 
+def test_a_load_can_be_cancelled(open_bundle, static_bundle):
+    """At each stage: it ends at once with the reason, frees its device, and reports nothing more."""
+    page = open_bundle(static_bundle)
+    found = page.call("""async () => {
+      const { load } = await import("/shaderloom.js");
+      const devices = [];
+      const request = GPUAdapter.prototype.requestDevice;
+      GPUAdapter.prototype.requestDevice = async function (...options) {
+        devices.push(await request.apply(this, options));
+        return devices.at(-1);
+      };
+      const results = {};
+      for (const stop of ["before", "bundle", "device", "weights", "pipelines", "never"]) {
+        const controller = new AbortController();
+        const seen = [];
+        let aborted = 0;
+        const abort = () => { aborted = performance.now(); controller.abort(stop); };
+        const onProgress = ({ stage, done, total, awaits }) => {
+          seen.push({ stage, done, total, awaits });
+          if (stage === stop && (stage !== "pipelines" || done === 1)) abort();
+        };
+        if (stop === "before") abort();
+        const ended = await load("/bundle/", { prepare: true, onProgress, signal: controller.signal })
+          .then((session) => { session.dispose(); return "loaded"; }, (reason) => reason);
+        const waited = aborted && performance.now() - aborted;
+        results[stop] = { ended, waited, seen };
+      }
+      const lost = await Promise.all(devices.map((device) => device.lost.then(({ reason }) => reason)));
+      return { results, lost };
+    }""")
+    results = found["results"]
+    assert {stop: result["ended"] for stop, result in results.items()} == {
+        **{stop: stop for stop in results}, "never": "loaded"
+    }  # fmt: skip
+    assert max(result["waited"] for result in results.values()) < 1000
+    assert results["before"]["seen"] == []
+    for stop in ("bundle", "device", "weights"):
+        assert results[stop]["seen"][-1]["stage"] == stop
+    assert set(found["lost"]) == {"destroyed"}
+    assert len(found["lost"]) == 3, "of the last three stages"
+    whole = results["never"]["seen"]
+    assert [step["awaits"] for step in whole if step["stage"] in ("bundle", "device")] == [
+        "manifest.json",
+        "the GPU device",
+    ]
+    pipelines = [step for step in whole if step["stage"] == "pipelines"]
+    assert [step["done"] for step in pipelines] == list(range(pipelines[0]["total"] + 1))
+    assert all(re.fullmatch(r"kernel [0-9a-f]{12} \(\w+\)", step["awaits"]) for step in pipelines[:-1])
+    assert pipelines[-1]["awaits"] == ""
+
+
 # -- the module by itself ----------------------------------------------------------------------------------------------
 
 

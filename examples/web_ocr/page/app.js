@@ -42,13 +42,13 @@ async function loadModels() {
   const sessions = {};
   let device; // the first session's; the others share it
   for (const [name, title] of Object.entries(MODELS)) {
-    const onProgress = ({ stage, done, total }) => {
+    const onProgress = ({ stage, done, total, awaits }) => {
       $("progress").hidden = false;
       $("progress").value = total ? done / total : 1;
-      tell(stage === "weights" ? `${title}: loading weights` : `${title}: compiling shader ${done} of ${total}`);
+      tell(stage === "pipelines" ? `${title}: compiling shader ${done} of ${total}` : `${title}: loading ${awaits}`);
     };
     device ??= adapter && (await adapter.requestDevice());
-    sessions[name] = await load(`${name}/`, { device, onProgress });
+    sessions[name] = await load(`${name}/`, { device, prepare: true, onProgress });
   }
   sessions.detection.lost.then((reason) => tell(`${reason}. Load the page again.`, true));
   pipeline = new OcrPipeline(sessions, tell);

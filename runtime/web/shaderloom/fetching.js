@@ -2,13 +2,15 @@
 
 import { messageOf, ShaderloomError } from "./errors.js";
 
-/** Return the response for a file of the bundle at `base`. @param {URL} base @param {string} name
- *  @throws {ShaderloomError} "bundle" where it cannot be fetched */
-export async function fetchFile(base, name) {
+/** Return the response for a file of the bundle at `base`.
+ *  @param {URL} base @param {string} name @param {AbortSignal} [signal]
+ *  @throws {ShaderloomError} "bundle" where it cannot be fetched, and the signal's reason once it is aborted */
+export async function fetchFile(base, name, signal) {
   let response;
   try {
-    response = await fetch(new URL(name, base));
+    response = await fetch(new URL(name, base), { signal });
   } catch (error) {
+    signal?.throwIfAborted();
     throw new ShaderloomError("bundle", `'${name}' cannot be fetched: ${messageOf(error)}`, { cause: error });
   }
   if (!response.ok) {

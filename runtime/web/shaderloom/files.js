@@ -8,25 +8,28 @@ import { CHUNK } from "./relations.js";
 /** Read the files of a bundle; no byte is used before the hash of its chunk was compared with the manifest's. */
 export class BundleFiles {
   #base;
+  /** Ends the requests while the bundle is loaded. @type {AbortSignal | undefined} */
+  signal;
 
-  /** @param {URL} base @param {Manifest} manifest */
-  constructor(base, manifest) {
+  /** @param {URL} base @param {Manifest} manifest @param {AbortSignal} [signal] */
+  constructor(base, manifest, signal) {
     this.#base = base;
     this.manifest = manifest;
+    this.signal = signal;
   }
 
   /**
    * Fetch and check the manifest of the bundle at `url`.
    *
-   * @param {string | URL} url
+   * @param {string | URL} url @param {AbortSignal} [signal]
    * @throws {ShaderloomError} "device" where the page may not hash, "bundle" for whatever is no bundle
    */
-  static async open(url) {
+  static async open(url, signal) {
     if (!globalThis.crypto?.subtle) {
       throw new ShaderloomError("device", "this page is no secure context: serve it over https or from localhost");
     }
     const base = new URL(String(url).replace(/\/*$/, "/"), globalThis.document?.baseURI ?? globalThis.location?.href);
-    return new BundleFiles(base, await fetchManifest(base));
+    return new BundleFiles(base, await fetchManifest(base, signal), signal);
   }
 
   /**
@@ -40,8 +43,8 @@ export class BundleFiles {
     if (!record) {
       throw new ShaderloomError("bundle", `the bundle has no file '${name}'`);
     }
-    const body = /** @type {ReadableStream<Uint8Array<ArrayBuffer>>} */ ((await fetchFile(this.#base, name)).body);
-    const reader = body.getReader();
+    const { body } = await fetchFile(this.#base, name, this.signal);
+    const reader = /** @type {ReadableStream<Uint8Array<ArrayBuffer>>} */ (body).getReader();
     try {
       for (let offset = 0, rest = new Uint8Array(0), index = 0; offset < record.size; index++) {
         const chunk = new Uint8Array(Math.min(CHUNK, record.size - offset));

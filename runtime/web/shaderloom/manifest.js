@@ -8,12 +8,14 @@ import { readJson, Refusal } from "./structure.js";
 /**
  * Return the manifest of the bundle at `base`, once its hash and its fields are right.
  *
- * @param {URL} base @returns {Promise<Manifest>}
+ * @param {URL} base @param {AbortSignal} [signal] @returns {Promise<Manifest>}
  * @throws {ShaderloomError} "bundle"
  */
-export async function fetchManifest(base) {
-  const content = await readAtMost(await fetchFile(base, "manifest.json"), "manifest.json", SCHEMA.bytes.manifest);
-  const digest = await readAtMost(await fetchFile(base, "manifest.sha256"), "manifest.sha256", 65);
+export async function fetchManifest(base, signal) {
+  /** @param {string} name @param {number} most */
+  const read = async (name, most) => readAtMost(await fetchFile(base, name, signal), name, most);
+  const content = await read("manifest.json", SCHEMA.bytes.manifest);
+  const digest = await read("manifest.sha256", 65);
   if (new TextDecoder().decode(digest) !== `${await sha256(content)}\n`) throw damaged("manifest.json");
   return checked("manifest.json", () => {
     const manifest = readJson(content, "manifest");

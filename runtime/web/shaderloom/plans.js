@@ -1,4 +1,4 @@
-/** @import { Plan, PlanRecord, Progress } from "../shaderloom.js" */
+/** @import { Kernel, Plan, PlanRecord, Progress } from "../shaderloom.js" */
 /** @import { BundleFiles } from "./files.js" */
 /** @import { CompiledKernel, Pipelines } from "./pipelines.js" */
 
@@ -10,6 +10,9 @@ import { readJson } from "./structure.js";
 
 /** A plan and its compiled kernels by key.
  *  @typedef {{ plan: Plan, kernels: Map<string, CompiledKernel> }} LoadedPlan */
+
+/** Kernels that are fetched and compiled at once: enough for the cores, and what a cancelled load leaves to the browser. */
+const AT_ONCE = 16;
 
 /** Fetch, check and compile plans, each once. */
 export class Plans {
@@ -34,31 +37,65 @@ export class Plans {
 
   /** Return the plan of an index in the manifest. @param {number} index @throws {ShaderloomError} "bundle", "device" */
   get(index) {
-    let loaded = this.#loaded.get(index);
-    if (!loaded) {
-      loaded = this.#load(this.#files.manifest.plans[index]);
+    const loaded = this.#loaded.get(index);
+    return loaded ?? this.load([index]).then(([plan]) => plan);
+  }
+
+  /** Return the plans of indices; kernels of those that are not there yet are compiled together.
+   *  @param {number[]} indices @returns {Promise<LoadedPlan[]>} @throws {ShaderloomError} "bundle", "device" */
+  load(indices) {
+    const missing = indices.filter((index) => !this.#loaded.has(index));
+    const together = this.#load(missing.map((index) => this.#files.manifest.plans[index]));
+    for (const [position, index] of missing.entries()) {
+      const loaded = together.then((plans) => plans[position]);
       loaded.catch(() => this.#loaded.delete(index)); // a failed fetch may be tried again
       this.#loaded.set(index, loaded);
     }
-    return loaded;
+    return together.then(() => Promise.all(indices.map((index) => this.get(index))));
   }
 
   clear() {
     this.#loaded.clear();
   }
 
-  /** @param {PlanRecord} record @returns {Promise<LoadedPlan>} */
-  async #load(record) {
-    const plan = await this.#fetch(record);
-    let done = 0;
-    const total = plan.kernels.length;
-    this.#onProgress({ stage: "pipelines", done, total });
-    const kernels = await Promise.all(plan.kernels.map(async (kernel) => {
-      const compiled = await this.#pipelines.get(kernel);
-      this.#onProgress({ stage: "pipelines", done: ++done, total });
-      return /** @type {const} */ ([kernel.key, compiled]);
+  /** @param {PlanRecord[]} records @returns {Promise<LoadedPlan[]>} */
+  async #load(records) {
+    const plans = await Promise.all(records.map((record) => this.#fetch(record)));
+    const kernels = new Map(plans.flatMap((plan) => plan.kernels.map((kernel) => [kernel.key, kernel])));
+    const compiled = await this.#compile([...kernels.values()]);
+    return plans.map((plan) => ({
+      plan, kernels: new Map([...compiled].filter(([key]) => plan.kernels.some((kernel) => kernel.key === key))),
     }));
-    return { plan, kernels: new Map(kernels) };
+  }
+
+  /** Return the compiled kernels by key. @param {Kernel[]} kernels @returns {Promise<Map<string, CompiledKernel>>} */
+  async #compile(kernels) {
+    const queue = [...kernels];
+    /** @type {Set<Kernel>} */
+    const awaited = new Set();
+    /** @type {Map<string, CompiledKernel>} */
+    const compiled = new Map();
+    const report = () => {
+      const [oldest] = awaited;
+      const awaits = oldest ? `kernel ${oldest.key.slice(0, 12)} (${oldest.template})` : "";
+      this.#onProgress({ stage: "pipelines", done: compiled.size, total: kernels.length, awaits });
+    };
+    const work = async () => {
+      for (let kernel = queue.shift(); kernel; kernel = queue.shift()) {
+        awaited.add(kernel);
+        compiled.set(kernel.key, await this.#pipelines.get(kernel));
+        awaited.delete(kernel);
+        report();
+      }
+    };
+    const workers = Array.from({ length: AT_ONCE }, work);
+    if (kernels.length) report();
+    try {
+      await Promise.all(workers);
+    } finally {
+      queue.length = 0; // after a failure no further kernel is begun
+    }
+    return compiled;
   }
 
   /** @param {PlanRecord} record @returns {Promise<Plan>} */

@@ -3,6 +3,7 @@
 /** @import { LoadedPlan } from "./plans.js" */
 /** @import { Symbols } from "./shapes.js" */
 
+import { abortable } from "./aborting.js";
 import { Buffers } from "./buffers.js";
 import { Calls, encodeCall } from "./calls.js";
 import { checkDevice, isSoftware, openDevice } from "./device.js";
@@ -25,25 +26,46 @@ import { requireFewer, uploadWeights } from "./weights.js";
  * `device`: a GPUDevice of the caller's; without one the session makes its own and destroys it in `dispose()`.
  * `software`: whether to take kernels for adapters that compute on the CPU; by default what the adapter says.
  * `maxWeightBytes`: bytes of weights that the bundle may have, 8 GiB by default.
- * `onProgress({stage, done, total})`: bytes of weights ("weights") or pipelines ("pipelines").
+ * `prepare`: compile the pipelines of all plans, beside the upload; otherwise a plan's are compiled in its first run.
+ * `onProgress({stage, done, total, awaits})`: bytes of weights ("weights") or pipelines ("pipelines"), and what is next.
+ * `signal`: an AbortSignal that ends the load at once; what it has on the device is freed.
  *
  * @type {typeof api.load}
- * @throws {ShaderloomError} "bundle" for a bundle that cannot be read, "device" for a device that cannot run it
+ * @throws {ShaderloomError} "bundle" for a bundle that cannot be read, "device" for a device that cannot run it; and
+ *   the signal's reason once it is aborted
  */
-export async function load(url, { device: callers, software, maxWeightBytes = 2 ** 33, onProgress = () => {} } = {}) {
-  const files = await BundleFiles.open(url);
+export const load = (url, options = {}) => abortable(open(url, options), options.signal);
+
+/** @param {string | URL} url @param {api.LoadOptions} options */
+async function open(url, options) {
+  const { device: callers, software, maxWeightBytes = 2 ** 33, prepare = false, signal } = options;
+  signal?.throwIfAborted();
+  /** @param {api.Progress} progress */
+  const onProgress = (progress) => {
+    if (!signal?.aborted) options.onProgress?.(progress);
+  };
+  onProgress({ stage: "bundle", done: 0, total: 1, awaits: "manifest.json" });
+  const files = await BundleFiles.open(url, signal);
   requireFewer(files.manifest, maxWeightBytes);
+  onProgress({ stage: "device", done: 0, total: 1, awaits: "the GPU device" });
+  signal?.throwIfAborted();
   const device = callers ? checkDevice(callers, files.manifest) : await openDevice(files.manifest);
   const guard = new DeviceGuard(device);
   const buffers = new Buffers(device);
   const session = new Session(files, guard, buffers, {
     device: callers, software: software ?? isSoftware(device), onProgress,
   });
+  const stop = () => session.dispose();
+  signal?.addEventListener("abort", stop);
   try {
-    await uploadWeights(files, guard, buffers, onProgress);
+    signal?.throwIfAborted();
+    await Promise.all([uploadWeights(files, guard, buffers, onProgress), prepare && session.prepare()]);
   } catch (error) {
-    session.dispose();
+    stop();
     throw error;
+  } finally {
+    signal?.removeEventListener("abort", stop);
+    files.signal = undefined;
   }
   return session;
 }
@@ -142,10 +164,8 @@ class Session {
    *  @param {number} [index] @throws {ShaderloomError} "bundle", "device" or "closed" */
   async prepare(index) {
     this.#guard.check();
-    const indices = index === undefined ? this.manifest.plans.keys() : [index];
-    const plans = [];
-    for (const number of indices) plans.push((await this.#plans.get(number)).plan);
-    return plans;
+    const loaded = await this.#plans.load(index === undefined ? [...this.manifest.plans.keys()] : [index]);
+    return loaded.map(({ plan }) => plan);
   }
 
   /** Return the WGSL of a kernel as it is compiled. @param {api.Kernel} kernel */
