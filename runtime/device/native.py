@@ -259,18 +259,35 @@ def map_read(device: Any, buffer: Any, size: int, *, spin: bool = False) -> None
 
     Raises RuntimeError if the buffer cannot be mapped.
     """
-    if not AVAILABLE:
-        raise MissingSymbolError("wgpuBufferMapAsync")
-    finished, callback = _listen()
-    info = ffi.new("WGPUBufferMapCallbackInfo *")
-    info.mode = lib.WGPUCallbackMode_AllowProcessEvents
-    info.callback = ffi.cast("WGPUBufferMapCallback", callback)
-    libf.wgpuBufferMapAsync(buffer._internal, lib.WGPUMapMode_Read, 0, size, info[0])
-    _wait_until(device, finished.qsize, spin)
-    _callbacks.discard(callback)
-    status = finished.get()
-    if status != lib.WGPUMapAsyncStatus_Success:
-        raise RuntimeError(f"the buffer was not mapped (status {status})")
+    MapRequest(device, buffer, size).wait(spin=spin)
+
+
+class MapRequest:
+    """A request to map the first ``size`` bytes of a buffer for reading, which :meth:`wait` must end."""
+
+    def __init__(self, device: Any, buffer: Any, size: int) -> None:
+        if not AVAILABLE:
+            raise MissingSymbolError("wgpuBufferMapAsync")
+        self._device = device
+        self._finished, self._callback = _listen()
+        info = ffi.new("WGPUBufferMapCallbackInfo *")
+        info.mode = lib.WGPUCallbackMode_AllowProcessEvents
+        info.callback = ffi.cast("WGPUBufferMapCallback", self._callback)
+        libf.wgpuBufferMapAsync(buffer._internal, lib.WGPUMapMode_Read, 0, size, info[0])
+
+    @property
+    def is_done(self) -> bool:
+        """Whether :meth:`wait` returns at once; the device is asked."""
+        is_idle(self._device)
+        return bool(self._finished.qsize())
+
+    def wait(self, *, spin: bool = False) -> None:
+        """Wait until the buffer is mapped; raise RuntimeError if it cannot be."""
+        _wait_until(self._device, self._finished.qsize, spin)
+        _callbacks.discard(self._callback)
+        status = self._finished.get()
+        if status != lib.WGPUMapAsyncStatus_Success:
+            raise RuntimeError(f"the buffer was not mapped (status {status})")
 
 
 def mapped(buffer: Any, size: int) -> memoryview:

@@ -7,7 +7,8 @@ bytes.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import weakref
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -43,6 +44,7 @@ class Tensor:
         self._dtype = dtype
         self._shape = shape
         self._host: np.ndarray | None = None
+        self._watch: weakref.WeakMethod[Callable[[np.ndarray], None]] | None = None
 
     @classmethod
     def from_numpy(cls, array: Any, device: Any = None) -> Tensor:
@@ -141,6 +143,10 @@ class Tensor:
         """Whether the memory was freed."""
         return self._storage.released and self._host is None
 
+    def watch(self, look: Callable[[np.ndarray], None]) -> None:
+        """Call ``look`` with each copy that is read from the device; the object of this method is not kept alive."""
+        self._watch = weakref.WeakMethod(look)
+
     def update(self, array: Any) -> None:
         """Replace the elements by those of an array of the same dtype and shape."""
         self._live()
@@ -165,9 +171,10 @@ class Tensor:
         staging = self._download()
         try:
             with mapped(self._device, staging.gpu, staging.size) as view:
-                return self._read(view)
+                array = self._read(view)
         finally:
             staging.destroy()
+        return self._watched(array)
 
     async def numpy_async(self) -> np.ndarray:
         """Return a copy of the elements as :meth:`numpy` does, without blocking the event loop."""
@@ -180,11 +187,12 @@ class Tensor:
                 await staging.gpu.map_async("READ_NOSYNC", 0, staging.size)
             view = read_range(self._device, staging.gpu, staging.size)
             try:
-                return self._read(view)
+                array = self._read(view)
             finally:
                 self._device.end_reading()
         finally:
             staging.destroy()
+        return self._watched(array)
 
     def get_data(self, release: bool = False) -> np.ndarray:
         """Return the elements on the host.  With ``release`` free the device memory; the tensor stays, on the host."""
@@ -263,6 +271,12 @@ class Tensor:
             staging.destroy()
             raise
         return staging
+
+    def _watched(self, array: np.ndarray) -> np.ndarray:
+        look = None if self._watch is None else self._watch()
+        if look is not None:
+            look(array)
+        return array
 
     def _read(self, view: memoryview) -> np.ndarray:
         return np.frombuffer(view, self.dtype, self.size).reshape(self._shape).copy()

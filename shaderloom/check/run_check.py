@@ -88,9 +88,7 @@ class RunChecker(Observer):
         outputs = self._engine.observe(self._feeds, first)
         model = self._engine.model
         declares = model is not None and not model.options.half and self._engine.has_halves
-        if declares and self._engine.watch.recalibrate(
-            self._engine.calibrate, self._feeds, {}, outputs
-        ):  # as a session does
+        if declares and self._engine.must_repeat(self._feeds, {}, outputs):  # as a session does
             self._stages.clear()
             first = _FirstRun(self)
             outputs = self._engine.observe(self._feeds, first)

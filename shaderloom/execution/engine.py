@@ -11,6 +11,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -24,6 +25,7 @@ from ..runtime.execution.ports import Feed
 from ..runtime.execution.timing import Profile
 from ..runtime.plan.errors import (
     ClosedError,
+    DeviceError,
     DeviceLimitError,
     LimitError,
     ShapeError,
@@ -85,7 +87,7 @@ class WgpuEngine:
         if self.model is not None and calibration is not None:
             self._calibrator = Calibrator(self.model, calibration, self.resources)
         self.ran_steps = self._decision.never  #: the latest run takes several steps, or every run does
-        self.watch = OverflowWatch()
+        self.watch = OverflowWatch(source.header, self.resources)
         self._limit = plans
         self._program: Program | None = None
         self._lock = threading.RLock()
@@ -114,14 +116,23 @@ class WgpuEngine:
     def run(self, feeds: Mapping[str, Feed], targets: Mapping[str, Target]) -> dict[str, Any]:
         """Return outputs by name; see :meth:`Executor.run`.
 
-        A run whose outputs are not finite may be repeated; see :meth:`OverflowWatch.recalibrate`.
+        A run whose outputs are not finite may be repeated; see :class:`OverflowWatch`.
         """
         refuse_forked_process()  # before a lock that another thread may have held when the process was forked
+        if self.has_halves:
+            self.watch.before(self.calibrate, feeds, targets)
         results = self._run(feeds, targets)
-        if self.has_halves and self.watch.recalibrate(self.calibrate, feeds, targets, results):
+        if self.must_repeat(feeds, targets, results):
             results = self._run(feeds, targets)
-            self.watch.settle(feeds, results)
+            self.watch.after_repetition(feeds, results)
         return results
+
+    def must_repeat(self, feeds: Mapping[str, Feed], targets: Mapping[str, Target], results: Mapping[str, Any]) -> bool:
+        """Return whether a run with these ``results`` was calibrated because of them and is to be repeated."""
+        if not self.has_halves:
+            return False
+        plan = None if self.ran_steps or self.last is None else self.last.text
+        return self.watch.must_repeat(self.calibrate, plan, feeds, targets, results)
 
     def _run(self, feeds: Mapping[str, Feed], targets: Mapping[str, Target]) -> dict[str, Any]:
         shapes = self._shapes_of(feeds)
@@ -168,9 +179,16 @@ class WgpuEngine:
         ready = self.last
         if ready is None or self.ran_steps or self._is_assumed:
             return None
+        is_watched = self.has_halves
+        if is_watched:
+            self.watch.poll()
+            if self.watch.waits:
+                return None
         start = time.perf_counter()
         results = ready.executor.try_replay(feeds, targets)
         if results is not None:
+            if is_watched:
+                self.watch.scan(feeds, results)
             stats = self.stats
             stats.hits += 1
             stats.last_run_ms = (time.perf_counter() - start) * 1e3
@@ -375,16 +393,26 @@ class WgpuEngine:
     def recover(self, device: Device) -> None:
         """Restart on another device and discard plans and weights of the old one."""
         self._close_program()
+        self.watch.close()
         with self._lock:
             self._check_open()
             self._plans.clear()
             self.resources.move_to(device)
+
+    def synchronize(self) -> None:
+        """Wait until the device has finished what was submitted."""
+        self.device.wait()
+        self.watch.finish()
 
     def close(self) -> None:
         """Free everything on the device.  Closing twice has no effect, nor has closing in a forked child."""
         if is_forked():
             return
         self._close_program()
+        if not self._closed:
+            with suppress(DeviceError):  # the device may be lost
+                self.watch.finish()
+            self.watch.close()
         with self._lock:
             if not self._closed:
                 self._closed = True

@@ -1,19 +1,26 @@
 """Runs whose outputs are not finite although their inputs are: they call for a calibration, once.
 
-Only arrays that a run reads back are looked at, and only of models that have halves: a run of float32 costs nothing.
+Of models that have halves alone: a run of float32 costs nothing.  Arrays that a run reads back are looked at on the
+host.  Tensors that stay on the device are looked at there (:mod:`..runtime.execution.finite_scan`): the first run of a
+plan waits for the answer, as it has compiled the plan anyway, and may be repeated.  Of later runs the answer comes
+afterwards, with a warning, and from then on runs wait for it until one was measured.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
+from ..model.header import ModelHeader
 from ..notices import notify
 from ..runtime.execution.attachment import Target
+from ..runtime.execution.finite_scan import ANY_KIND, NOT_A_NUMBER, FiniteScan, ScannedTensor, Suspicion, can_scan
 from ..runtime.memory.tensor import Tensor
 from ..runtime.plan.errors import ShaderloomError
+from .resources import DeviceResources
 
 #: Elements that are looked at together: they stay in the processor's cache
 _CHUNK = 1 << 16
@@ -24,62 +31,194 @@ _EXPONENTS = {
     "float32": (np.uint32, 0x7F800000),
     "float64": (np.uint64, 0x7FF0000000000000),
 }
+Calibrate = Callable[[Mapping[str, Any]], bool]
 #: Shapes of the inputs by name
 _Shapes = tuple[tuple[str, tuple[int, ...]], ...]
 #: Names of outputs that are not finite, and whether they hold NaN
 _Kinds = frozenset[tuple[str, bool]]
-#: Kinds of outputs for which a calibration has changed nothing; all are dropped beyond
+#: Kinds of outputs for which a calibration has changed nothing, and plans that have run; all are dropped beyond
 _SETTLED = 256
 
 
 class OverflowWatch:
-    """Tells runs that call for a calibration from those whose outputs are infinite by the model's own doing."""
+    """Tells runs that call for a calibration from those whose outputs are infinite by the model's own doing.
 
-    def __init__(self) -> None:
+    ``calibrate`` measures the model on inputs and returns whether plans depend on other magnitudes then.
+    """
+
+    def __init__(self, header: ModelHeader, resources: DeviceResources) -> None:
+        self.waits = False  #: every run waits for its answer, because an earlier one has overflowed
+        self._resources = resources
+        self._outputs = {port.name: slot for slot, port in enumerate(header.outputs)}
+        inputs = (*header.inputs, *header.overridable)
+        self._inputs = {port.name: len(self._outputs) + slot for slot, port in enumerate(inputs)}
         self._settled: set[tuple[_Shapes, _Kinds]] = set()
+        self._warned: set[_Kinds] = set()  #: of runs that cannot be repeated
+        self._allowed: dict[str, int] = {}  #: kinds of elements of outputs for which a calibration has changed nothing
+        self._ran: set[str | _Shapes] = set()  #: plans of which a run was looked at
+        self._scan: FiniteScan | None = None
+        self._lock = threading.RLock()
 
-    def recalibrate(
+    # -- a run ---------------------------------------------------------------------------------------------------------
+
+    def before(self, calibrate: Calibrate, feeds: Mapping[str, Any], targets: Mapping[str, Target]) -> None:
+        """Learn what earlier runs have come to; if one has overflowed, measure a run ahead that cannot be repeated."""
+        self.poll()
+        if self.waits and _overwritten(feeds, targets) and all(map(_is_ordinary, feeds.values())):
+            self._measure(calibrate, feeds)
+
+    def must_repeat(
         self,
-        calibrate: Callable[[Mapping[str, Any]], bool],
+        calibrate: Calibrate,
+        plan: str | None,
         feeds: Mapping[str, Any],
         targets: Mapping[str, Target],
         results: Mapping[str, Any],
     ) -> bool:
-        """Calibrate with ``feeds`` if the ``results`` of a run are not finite; return whether to repeat it.
+        """Look at the ``results`` of a run; calibrate if they call for it, and return whether to repeat the run.
 
-        ``calibrate`` returns whether plans depend on other magnitudes then.  It is called once for outputs of one kind:
-        an output that is infinite in any plan is not looked at again.
+        That happens once for outputs of one kind: one that is infinite in any plan is not looked at again.  A run that
+        has overwritten an input cannot be repeated.  ``plan`` names the plan that ran, None for a program of several.
         """
-        if not self._is_suspicious(feeds, targets, results):
-            return False
-        try:
-            if calibrate(feeds):
-                return True
-        except ShaderloomError as error:
-            notify(f"an output is not finite, and what overflows cannot be measured: {error}", once=f"widen {error}")
-        self.settle(feeds, results)
-        return False
-
-    def settle(self, feeds: Mapping[str, Any], results: Mapping[str, Any]) -> None:
-        """Ask for no further calibration for inputs of these shapes and outputs like these."""
-        if len(self._settled) >= _SETTLED:
-            self._settled.clear()
-        self._settled.add((_shapes(feeds), _kinds(results)))
-
-    def _is_suspicious(
-        self, feeds: Mapping[str, Any], targets: Mapping[str, Target], results: Mapping[str, Any]
-    ) -> bool:
-        """Return whether outputs are not finite, which no earlier calibration explains, nor an input.
-
-        An input may hold minus infinity, as masks do.  A run that has overwritten an input is not suspicious: it cannot
-        be repeated.
-        """
-        kinds = _kinds(results)
+        identity = plan or _shapes(feeds)
+        kinds = self._kinds(feeds, results, waits=self.waits or identity not in self._ran)
+        self._add(self._ran, identity)
         if not kinds or (_shapes(feeds), kinds) in self._settled:
             return False
-        written = {target._storage.gpu.uid for target in targets.values() if isinstance(target, Tensor)}
-        read = {feed._storage.gpu.uid for feed in feeds.values() if isinstance(feed, Tensor)}
-        return not written & read and all(map(_is_ordinary, feeds.values()))
+        if _overwritten(feeds, targets):
+            if kinds not in self._warned:
+                self._add(self._warned, kinds)
+                self.waits = True
+                notify(
+                    f"{_named(kinds)} not finite, of a run that has overwritten its inputs and cannot be repeated: if "
+                    "these were finite, start again from inputs that are; the next run is measured first"
+                )
+            return False
+        if not all(map(_is_ordinary, feeds.values())):
+            return False
+        if self._measure(calibrate, feeds):
+            return True
+        self._settle(feeds, kinds)
+        return False
+
+    def after_repetition(self, feeds: Mapping[str, Any], results: Mapping[str, Any]) -> None:
+        """Ask for no further calibration for inputs of these shapes and outputs like the ``results``."""
+        self._settle(feeds, self._kinds(feeds, results, waits=True))
+
+    def _measure(self, calibrate: Calibrate, feeds: Mapping[str, Any]) -> bool:
+        self.waits = False
+        try:
+            return calibrate(feeds)
+        except ShaderloomError as error:
+            notify(f"an output is not finite, and what overflows cannot be measured: {error}", once=f"widen {error}")
+        return False
+
+    def _settle(self, feeds: Mapping[str, Any], kinds: _Kinds) -> None:
+        self._add(self._settled, (_shapes(feeds), kinds))
+        for name, has_nan in kinds:
+            self._allowed[name] = self._allowed.get(name, 0) | (ANY_KIND if has_nan else ANY_KIND & ~NOT_A_NUMBER)
+            if has_nan:
+                notify(
+                    f"output {name} holds NaN although no input does, and float32 in place of float16 does not "
+                    "change that",
+                    once=f"NaN {name}",
+                )
+
+    @staticmethod
+    def _add(members: set[Any], element: Any) -> None:
+        if len(members) >= _SETTLED:
+            members.clear()
+        members.add(element)
+
+    def _kinds(self, feeds: Mapping[str, Any], results: Mapping[str, Any], *, waits: bool) -> _Kinds:
+        """Return the outputs that are not finite; those on the device only where the run ``waits`` for the answer."""
+        kinds = _kinds(results)
+        if any(map(can_scan, results.values())):
+            with self._lock:
+                if waits:
+                    self._report(self._look())
+                self.scan(feeds, results)
+                suspicion = self._look() if waits else None
+            if suspicion is not None:
+                kinds |= self._named_kinds(suspicion)
+        return kinds
+
+    # -- tensors on the device -----------------------------------------------------------------------------------------
+
+    def scan(self, feeds: Mapping[str, Any], results: Mapping[str, Any]) -> None:
+        """Scan the results of a run on the device, unless an input from the host says enough."""
+        outputs = {name: value for name, value in results.items() if can_scan(value)}
+        if not outputs or not all(_is_ordinary(feed) for feed in feeds.values() if not isinstance(feed, Tensor)):
+            return
+        written = {tensor._storage.gpu.uid for tensor in outputs.values()}
+        inputs = {name: feed for name, feed in feeds.items() if can_scan(feed) and feed._storage.gpu.uid not in written}
+        with self._lock:
+            if self._scan is None:
+                self._scan = FiniteScan(self._resources.device, (len(self._outputs), len(self._inputs)))
+            self._scan.submit(
+                [
+                    ScannedTensor(self._outputs[name], each, self._allowed.get(name, 0))
+                    for name, each in outputs.items()
+                ],
+                [ScannedTensor(self._inputs[name], each) for name, each in inputs.items()],
+            )
+        for tensor in outputs.values():
+            tensor.watch(self._after_download)
+
+    def poll(self) -> None:
+        """Report runs that turned out to be suspicious, without waiting."""
+        if self._scan is not None:
+            with self._lock:
+                self._report(None if self._scan is None else self._scan.poll())
+
+    def finish(self) -> None:
+        """Wait for all runs so far and report the suspicious ones."""
+        with self._lock:
+            self._report(self._look())
+
+    def close(self) -> None:
+        """Free what is on the device."""
+        with self._lock:
+            scan, self._scan = self._scan, None
+            if scan is not None:
+                scan.close()
+
+    def _after_download(self, array: np.ndarray) -> None:
+        if not is_finite(array):
+            self.finish()
+
+    def _look(self) -> Suspicion | None:
+        return None if self._scan is None or not self._scan.is_pending else self._scan.look()
+
+    def _named_kinds(self, suspicion: Suspicion) -> _Kinds:
+        found = zip(self._outputs, suspicion.kinds)
+        return frozenset((name, bool(kind & NOT_A_NUMBER)) for name, kind in found if kind)
+
+    def _report(self, suspicion: Suspicion | None) -> None:
+        if suspicion is None:
+            return
+        self.waits = True
+        runs = (
+            f"run {suspicion.first}" if suspicion.runs == 1 else f"{suspicion.runs} runs from run {suspicion.first} on"
+        )
+        notify(
+            f"{_named(self._named_kinds(suspicion))} not finite in {runs} with outputs on the device, although the "
+            "inputs were: a tensor that the model declares float16 has left its range; the next run in which that "
+            "happens is measured and repeated with float32 in its place (session.calibrate does it at once)"
+        )
+
+
+def _named(kinds: _Kinds) -> str:
+    names = sorted({name for name, _ in kinds})
+    return f"outputs {', '.join(names)} are" if len(names) > 1 else f"output {names[0]} is"
+
+
+def _overwritten(feeds: Mapping[str, Any], targets: Mapping[str, Target]) -> bool:
+    """Return whether a run writes outputs to memory of its inputs."""
+    written = {target._storage.gpu.uid for target in targets.values() if isinstance(target, Tensor)}
+    return bool(written) and any(
+        isinstance(feed, Tensor) and feed._storage.gpu.uid in written for feed in feeds.values()
+    )
 
 
 def _shapes(feeds: Mapping[str, Any]) -> _Shapes:

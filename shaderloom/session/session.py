@@ -253,7 +253,7 @@ class InferenceSession(OrtSession):
     def synchronize(self) -> None:
         """Wait until the device has finished what was submitted."""
         if self._engine is not None:
-            self._engine.device.wait()
+            self._engine.synchronize()
 
     def recover(self, device: str | int | Device | Any = None) -> None:
         """Continue on a new device after :class:`DeviceLost`.  Tensors of the lost device are gone.

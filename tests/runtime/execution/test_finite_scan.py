@@ -1,0 +1,122 @@
+"""Elements that are not finite in tensors on the device: which, where, and in which run."""
+
+from __future__ import annotations
+
+import time
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from shaderloom import Tensor
+from shaderloom.runtime.device import native
+from shaderloom.runtime.execution import finite_scan
+from shaderloom.runtime.execution.finite_scan import (
+    INFINITE,
+    MINUS_INFINITE,
+    NOT_A_NUMBER,
+    FiniteScan,
+    ScannedTensor,
+    can_scan,
+)
+
+KINDS = {np.inf: INFINITE, -np.inf: MINUS_INFINITE, np.nan: NOT_A_NUMBER}
+#: elements around whole words and quads of words
+SIZES = (1, 2, 3, 5, 7, 8, 9, 31, 1001)
+
+
+@pytest.fixture
+def scan(each_device):
+    scan = FiniteScan(each_device, (2, 1))
+    yield scan
+    scan.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, ml_dtypes.bfloat16])
+@pytest.mark.parametrize("number", KINDS)
+def test_every_place(each_device, scan, dtype: type, number: float) -> None:
+    largest = ml_dtypes.finfo(dtype).max
+    for size in SIZES:
+        tensor = Tensor.from_numpy(np.full(size, largest, dtype), each_device)
+        scan.submit([ScannedTensor(0, tensor)], ())
+        assert scan.look() is None
+        for place in {0, size // 2, size - 1}:
+            array = np.full(size, largest, dtype)
+            array[place] = number
+            tensor.update(array)
+            scan.submit([ScannedTensor(1, tensor)], ())
+            assert scan.look().kinds == (0, KINDS[number])
+
+
+def test_views_of_a_larger_buffer(each_device, scan) -> None:
+    """What lies around the tensor does not count, in the last word either."""
+    whole = Tensor.from_numpy(np.full(4096, np.nan, np.float16), each_device)
+    for offset, size in ((4, 1), (12, 2), (16, 7), (60, 9), (256, 1001), (1028, 1003)):
+        view = Tensor.from_gpu_buffer(whole.gpu_buffer, np.float16, [size], offset)
+        scan.submit([ScannedTensor(0, view)], ())
+        assert scan.look().kinds == (NOT_A_NUMBER, 0)
+        even = np.full((size + 1) // 2 * 2, 7, np.float16)
+        if size % 2:
+            even[-1] = np.nan
+        Tensor.from_gpu_buffer(whole.gpu_buffer, np.float16, even.shape, offset).update(even)
+        scan.submit([ScannedTensor(0, view)], ())
+        assert scan.look() is None
+
+
+def test_inputs_and_what_is_allowed(device) -> None:
+    scan = FiniteScan(device, (2, 1))
+    bad = Tensor.from_numpy(np.array([1, np.nan], np.float16), device)
+    masked = Tensor.from_numpy(np.array([1, -np.inf], np.float32), device)
+    scan.submit([ScannedTensor(0, bad)], [ScannedTensor(2, bad)])
+    scan.submit([ScannedTensor(0, bad, NOT_A_NUMBER)], ())
+    assert scan.look() is None
+    scan.submit([ScannedTensor(0, bad), ScannedTensor(1, masked)], [ScannedTensor(2, masked)])
+    scan.submit([ScannedTensor(0, bad, INFINITE)], ())
+    found = scan.look()
+    assert (found.runs, found.first, found.kinds) == (2, 3, (NOT_A_NUMBER, MINUS_INFINITE))
+    assert scan.look() is None and not scan.is_pending
+    scan.close()
+
+
+def test_a_tensor_beyond_one_binding(device, monkeypatch) -> None:
+    limit = type(device.profile).limit
+    monkeypatch.setattr(
+        type(device.profile),
+        "limit",
+        lambda self, name: 256 if name == "max-storage-buffer-binding-size" else limit(self, name),
+    )
+    scan = FiniteScan(device, (1, 0))
+    for place in (0, 127, 128, 500):
+        array = np.zeros(501, np.float16)
+        array[place] = np.inf
+        scan.submit([ScannedTensor(0, Tensor.from_numpy(array, device))], ())
+        assert scan.look().kinds == (INFINITE,)
+    scan.close()
+
+
+@pytest.mark.parametrize("is_native", [False, True])
+def test_a_reading_does_not_wait(device, monkeypatch, is_native: bool) -> None:
+    if is_native and not native.AVAILABLE:
+        pytest.skip("wgpu-native is called through wgpu-py here")
+    monkeypatch.setattr(native, "AVAILABLE", is_native)
+    monkeypatch.setattr(finite_scan, "INTERVAL", 0.0)
+    scan = FiniteScan(device, (1, 0))
+    bad = Tensor.from_numpy(np.array([np.inf], np.float16), device)
+    assert scan.poll() is None
+    scan.submit([ScannedTensor(0, bad)], ())
+    end = time.monotonic() + 20.0
+    while (found := scan.poll()) is None and time.monotonic() < end:
+        time.sleep(1e-3)
+    assert found is not None and found.runs == 1
+    scan.close()
+
+
+def test_what_is_scanned(device) -> None:
+    tensor = Tensor.from_numpy(np.ones(3, np.float16), device)
+    assert can_scan(tensor)
+    for other in (np.ones(3, np.float16), Tensor.from_numpy(np.ones(3, np.int32), device), None):
+        assert not can_scan(other)
+    assert not can_scan(Tensor.empty((0, 3), np.float16, device))
+    tensor.get_data(release=True)
+    assert not can_scan(tensor)

@@ -1,0 +1,192 @@
+"""Outputs on the device that are not finite: the first run of a plan is mended, later ones are reported."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import ModelProto, TensorProto, helper, numpy_helper
+
+from shaderloom import InferenceSession, Tensor
+from shaderloom.execution.engine import WgpuEngine
+
+HALF = TensorProto.FLOAT16
+ROW = np.array([[0.5, 1.0, 2.0, 3.5]], np.float16)
+#: small enough to stay in the range
+LOW = ROW / np.float16(64)
+SMALL = np.float64(np.float16(1e-3))
+
+
+def growing(*, rows: str = "n", negated: bool = False) -> ModelProto:
+    """``b`` reaches 3e5, ``y`` is back in the range; ``z`` is ``-x``."""
+    weights = {"w": np.eye(4, dtype=np.float16) * np.float16(300), "v": np.eye(4, dtype=np.float16) * np.float16(1e-3)}
+    nodes = [("MatMul", "x w", "a"), ("MatMul", "a w", "b"), ("MatMul", "b v", "y"), *[("Neg", "x", "z")] * negated]
+    graph = helper.make_graph(
+        [helper.make_node(operator, reads.split(), [makes]) for operator, reads, makes in nodes],
+        "growing",
+        [helper.make_tensor_value_info("x", HALF, [rows, 4])],
+        [helper.make_tensor_value_info(name, HALF, [rows, 4]) for name in ("y", "z")[: 1 + negated]],
+        [numpy_helper.from_array(array, name) for name, array in weights.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+
+
+def is_grown(y: Any, x: np.ndarray) -> bool:
+    found, expected = np.asarray(y).astype(np.float64), x.astype(np.float64) * 300 * 300 * SMALL
+    return bool(np.abs(found - expected).max() <= 3 * 2.0**-11 * np.abs(expected).max())
+
+
+def opened(model: ModelProto, device: Any, location: str | None = "gpu-buffer", **options: Any) -> InferenceSession:
+    return InferenceSession(model, device=device, cache=False, preferred_output_location=location, **options)
+
+
+@pytest.fixture
+def calibrations(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The calibration runs of a test."""
+    seen: list[str] = []
+    measure = WgpuEngine.calibrate
+    monkeypatch.setattr(WgpuEngine, "calibrate", lambda *given: (seen.append("run"), measure(*given))[1])
+    return seen
+
+
+@pytest.fixture
+def silent(fresh_notices: None) -> Iterator[None]:
+    """No warning."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", ".*(finite|NaN)")
+        yield
+
+
+@pytest.mark.usefixtures("silent")
+@pytest.mark.parametrize("on_device", [False, True])
+def test_the_first_run_of_a_plan_is_mended(device, calibrations, on_device: bool) -> None:
+    x = Tensor.from_numpy(ROW, device) if on_device else ROW
+    with opened(growing(), device) as session:
+        for _ in range(3):
+            assert is_grown(session.run(None, {"x": x})[0], ROW)
+        assert len(calibrations) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("silent")
+def test_memory_of_the_caller_and_repeated_runs(device, calibrations) -> None:
+    x, y = Tensor.from_numpy(ROW, device), Tensor.empty(ROW.shape, np.float16, device)
+    with opened(growing(), device) as session:
+        binding = session.io_binding()
+        binding.bind_input("x", x)
+        binding.bind_output("y", y)
+        for _ in range(4):
+            session.run_with_iobinding(binding)
+            assert is_grown(y, ROW)
+        assert len(calibrations) == 1
+
+
+def test_a_later_run_is_reported_and_the_next_is_mended(device, calibrations, fresh_notices) -> None:
+    """By the time its answer comes the run is over: the answer comes with a download, or when the session waits."""
+    x, y = Tensor.from_numpy(LOW, device), Tensor.empty(ROW.shape, np.float16, device)
+    with opened(growing(), device) as session:
+        for _ in range(3):  # the last two are replayed
+            session.run(None, {"x": x}, outputs={"y": y})
+        assert is_grown(y, LOW)
+        x.update(ROW)
+        session.run(None, {"x": x}, outputs={"y": y})
+        with pytest.warns(UserWarning, match=r"output y is not finite in run 4 with outputs on the device"):
+            assert not np.isfinite(y.numpy()).all()
+        assert not calibrations
+        session.run(None, {"x": x}, outputs={"y": y})
+        assert is_grown(y, ROW) and len(calibrations) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("wait", ["synchronize", "close", "another run"])
+def test_the_answer_comes_without_a_download(device, monkeypatch, fresh_notices, wait: str) -> None:
+    monkeypatch.setattr("shaderloom.runtime.execution.finite_scan.INTERVAL", 0.0)
+    session = opened(growing(), device)
+    session.run(None, {"x": LOW})
+    session.run(None, {"x": ROW})
+
+    def run_again() -> None:
+        for _ in range(100):
+            session.run(None, {"x": LOW})
+            session.device.wait()
+
+    with pytest.warns(UserWarning, match=r"output y is not finite in run 2 "):
+        {"another run": run_again, "synchronize": session.synchronize, "close": session.close}[wait]()
+    session.close()
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("silent")
+@pytest.mark.parametrize("on_device", [False, True])
+def test_inputs_that_are_no_numbers(device, calibrations, on_device: bool) -> None:
+    bad = ROW.copy()
+    bad[0, 1] = np.nan
+    with opened(growing(), device) as session:
+        for _ in range(3):
+            x = Tensor.from_numpy(bad, device) if on_device else bad
+            (y,) = session.run(None, {"x": x})
+            assert np.isnan(y.numpy()).any()
+            session.synchronize()
+        assert not calibrations
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("silent")
+def test_declared_dimensions(device, calibrations) -> None:
+    with opened(growing(), device, dynamic={"n": (1, 64)}) as session:
+        for rows in (1, 3, 64):
+            x = np.tile(ROW, (rows, 1))
+            assert is_grown(session.run(None, {"x": x})[0], x)
+        assert len(calibrations) == 1
+
+
+@pytest.mark.slow
+def test_runs_in_the_background(device, fresh_notices) -> None:
+    with opened(growing(), device) as session:
+        session.run(None, {"x": LOW})
+        for run in [session.run_async(None, {"x": LOW}) for _ in range(4)]:
+            run.result()
+        session.run_async(None, {"x": ROW}).result()
+        with pytest.warns(UserWarning, match="output y is not finite in run 6 "):
+            session.synchronize()
+        assert is_grown(session.run(None, {"x": ROW})[0], ROW)
+
+
+@pytest.mark.slow
+def test_a_run_that_overwrites_its_input_is_measured_ahead(device, calibrations, fresh_notices) -> None:
+    with opened(growing(negated=True), device) as session:
+        x = Tensor.from_numpy(ROW, device)
+        with pytest.warns(UserWarning, match="output y is not finite, of a run that has overwritten its inputs"):
+            y, _ = session.run(["y", "z"], {"x": x}, outputs={"z": x})
+        assert np.isnan(y.numpy()).any() and not calibrations
+        np.testing.assert_array_equal(x.numpy(), -ROW)
+        y, _ = session.run(["y", "z"], {"x": x}, outputs={"z": x})
+        assert is_grown(y, -ROW) and len(calibrations) == 1
+
+
+@pytest.mark.slow
+def test_an_output_that_is_infinite_by_its_type(device, calibrations, fresh_notices) -> None:
+    """It is measured once, and reported never."""
+    model = growing()
+    model.graph.output.append(helper.make_tensor_value_info("b", HALF, None))
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", ".*(finite|NaN)")
+        with opened(model, device) as session:
+            for _ in range(3):
+                y, b = session.run(None, {"x": ROW})
+                assert is_grown(y, ROW) and np.isinf(b.numpy()).any()
+            assert len(calibrations) == 1
+
+
+@pytest.mark.slow
+def test_an_output_that_is_not_a_number_by_itself(device, calibrations, fresh_notices) -> None:
+    model = growing()
+    model.graph.node.append(helper.make_node("Sqrt", ["x"], ["r"]))
+    model.graph.output.append(helper.make_tensor_value_info("r", HALF, None))
+    with opened(model, device, None) as session:
+        with pytest.warns(UserWarning, match="output r holds NaN although no input does"):
+            session.run(None, {"x": -LOW})
+        assert len(calibrations) == 1
