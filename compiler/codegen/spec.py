@@ -76,3 +76,4 @@ class KernelSpec:
     features: tuple[str, ...] = ()
     workgroup_bytes: int = 0
     parameters: tuple[tuple[str, Any], ...] = ()  #: further template parameters that are no dims (names, flags)
+    hides_symbols: bool = False  #: whether the text hides the symbols from a driver that would inline them

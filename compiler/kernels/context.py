@@ -89,6 +89,7 @@ class GroupContext:
             (*self._features(), *draft.features),
             draft.workgroup_bytes,
             tuple(sorted(draft.parameters.items())),
+            self.target.inlines_uniforms,
         )
         return BuiltKernel(spec, bound, draft.flops, tuple(self._decisions.values()))
 

@@ -126,6 +126,8 @@ class Target:
     has_cheap_barriers: bool  #: whether threads may share a row wherever rows are few
     prefers_long_words: bool  #: whether two neighbouring floats are better loaded as one 64-bit integer
     prefers_written_out_loops: bool  #: whether short loops of a fixed number of trips are better written out
+    #: whether the driver specialises a shader anew in every run for the uniforms that bound its loops
+    inlines_uniforms: bool
     wide_map_threads: int | None  #: threads from which an elementwise kernel has large workgroups; None: never
     narrow_recurrent_units: int  #: units of a recurrent layer up to which its workgroups are small
     profile: DeviceProfile = WEB

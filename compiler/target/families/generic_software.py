@@ -6,4 +6,4 @@ from dataclasses import replace
 
 from . import lavapipe
 
-TARGET = replace(lavapipe.TARGET, name="generic software driver", adapters=())
+TARGET = replace(lavapipe.TARGET, name="generic software driver", adapters=(), inlines_uniforms=False)

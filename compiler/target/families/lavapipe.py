@@ -28,6 +28,7 @@ TARGET = Target(
     has_cheap_barriers=False,
     prefers_long_words=True,
     prefers_written_out_loops=False,
+    inlines_uniforms=True,  # Mesa's lavapipe: milliseconds of its own compiler for each dispatch
     wide_map_threads=None,
     narrow_recurrent_units=255,
 )

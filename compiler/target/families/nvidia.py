@@ -42,6 +42,7 @@ TARGET = Target(
     prefers_long_words=False,
     prefers_written_out_loops=True,
     # about one workgroup starts in a nanosecond, which bounds the rate of many small ones; few spread better
+    inlines_uniforms=False,
     wide_map_threads=1 << 17,
     narrow_recurrent_units=64,
 )

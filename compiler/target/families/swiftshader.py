@@ -13,6 +13,7 @@ from . import lavapipe
 
 TARGET = replace(
     lavapipe.TARGET,
+    inlines_uniforms=False,
     name="SwiftShader",
     adapters=("swiftshader",),
     costs=replace(
