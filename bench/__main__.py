@@ -13,10 +13,13 @@ from rich.console import Console
 from . import compile_speed, gpu_page, report
 from .models import MODELS
 from .runner import Result, measure
-from .runtimes import DRIVERS, RUNTIMES, Driver, Runtime
+from .runtimes import DRIVERS, OURS, RUNTIMES, Driver, Runtime
+from .starts import PROCESSES
 
 SHORT_MODELS = ("squeezenet1_1", "ppocr_rec")
 SHORT_SIZES = (500, 2000)
+#: Whose starts take some five minutes on lavapipe, beside ncnn
+START_MODELS = ("squeezenet1_1", "mobilenet_v2", "resnet50", "ocr program")
 console = Console()
 
 
@@ -30,7 +33,13 @@ def main() -> None:
     models.add_argument("--runs", type=int, default=10, help="rounds (10)")
     models.add_argument("--seconds", type=float, default=20.0, help="most time of one runtime in these rounds (20)")
     models.add_argument("--peers", action="store_true", help="install the other runtimes into build/bench and run them")
-    models.add_argument("--cold-only", action="store_true", help="one start of each runtime, without a warm second")
+    models.add_argument("--processes", type=int, default=len(PROCESSES), help="starts of each runtime (3)")
+    starts = commands.add_parser("starts", help="the starts of processes alone: no runs, no reference")
+    starts.add_argument("--models", type=_names(MODELS), default=list(START_MODELS), metavar="A,B")
+    starts.add_argument("--drivers", type=_names(DRIVERS), metavar="A,B", help=f"of {', '.join(DRIVERS)}")
+    starts.add_argument(
+        "--runtimes", type=_names(RUNTIMES), default=list(OURS), metavar="A,B", help="peers are installed"
+    )
     commands.add_parser("page", help="write the pages and pictures again from what is stored")
     compiling = commands.add_parser("compile", help="the compiler's own time, and how it grows")
     compiling.add_argument("--models", type=_names(MODELS), default=list(MODELS), metavar="A,B")
@@ -41,8 +50,11 @@ def main() -> None:
     if arguments.command == "models":
         run_models(
             arguments.models, _drivers(arguments.drivers), _runtimes(arguments.runtimes, arguments.peers),
-            arguments.runs, arguments.seconds, page=True, warm=not arguments.cold_only,
+            arguments.runs, arguments.seconds, page=True, processes=arguments.processes,
         )  # fmt: skip
+    elif arguments.command == "starts":
+        runtimes = [RUNTIMES[name] for name in arguments.runtimes]
+        run_models(arguments.models, _drivers(arguments.drivers), runtimes, 0, 0.0, page=True)
     elif arguments.command == "compile":
         run_compile(arguments.models, arguments.sizes, arguments.repeat, page=True)
     elif arguments.command == "page":
@@ -111,16 +123,18 @@ def run_models(
     seconds: float,
     *,
     page: bool,
-    warm: bool = True,
+    processes: int = len(PROCESSES),
 ) -> None:
     for driver in drivers:
         results = []
         accepted = [runtime for runtime in runtimes if not runtime.drivers or driver.name in runtime.drivers]
         usable, refused = _installed(accepted)
         for name in names:
+            ours = [runtime for runtime in usable if runtime.name in OURS]
+            chosen = ours if MODELS[name].worker else usable
             with console.status("") as status:
                 measured = measure(
-                    MODELS[name], usable, driver, rounds=rounds, seconds=seconds, warm=warm,
+                    MODELS[name], chosen, driver, rounds=rounds, seconds=seconds, processes=processes,
                     tell=lambda text: status.update(text),
                 )  # fmt: skip
             measured += [
@@ -130,8 +144,8 @@ def run_models(
             if page:
                 report.save_models(measured)
                 report.write_page()
-        tables = (report.run_table(results), report.comparison(results), report.start_table(results))
-        print(f"## {driver.title}\n\n" + "\n".join(tables))
+        runs = (report.run_table(results), report.comparison(results)) if rounds else ()
+        print(f"## {driver.title}\n\n" + "\n".join((*runs, report.start_table(results))))
         for result in results:
             if result.error:
                 console.print(f"{result.model} on {RUNTIMES[result.runtime].title}: {result.error}", markup=False)

@@ -23,6 +23,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,9 @@ ROOT = Path(__file__).resolve().parents[1]
 BUILD = ROOT / "build" / "bench"
 MARK = "@turn "
 ROUNDS = 3
+#: Runtimes whose starts are measured, and their workers; later runs of each process
+STARTED = {"shaderloom": "shaderloom_session", "onnxruntime": "onnxruntime_plugin"}
+RUNS = 30
 PATIENCE = 60  #: seconds that a worker may take for one answer
 #: Largest difference from onnxruntime's CPU provider, in relation to the largest output, that counts as correct
 TOLERANCE = 1e-3
@@ -263,12 +267,19 @@ def _measure_starts(arguments: argparse.Namespace, environment: dict[str, str]) 
     import numpy as np
 
     from bench.gpu_models import fill
-    from bench.gpu_starts import measure_starts
+    from bench.starts import output_names, try_starts
+    from bench.workers.protocol import Job
 
     results = []
+    inputs, outputs = BUILD / "inputs.npz", BUILD / "start.npz"
     for model in {model.skeleton: model for model in reversed(_chosen(arguments))}.values():
-        np.savez(BUILD / "inputs.npz", **model.feeds())
-        starts = measure_starts(fill(model, BUILD / "gpu-models"), BUILD / "inputs.npz", environment)
+        np.savez(inputs, **model.feeds())
+        path = fill(model, BUILD / "gpu-models")
+        job = json.dumps(asdict(Job(str(path), str(inputs), str(outputs), output_names(path), str(path))))
+        starts = {
+            runtime: try_starts([sys.executable, "-m", f"bench.workers.{worker}", job], environment, runs=RUNS)
+            for runtime, worker in STARTED.items()
+        }
         print(model.name, json.dumps(starts), file=sys.stderr, flush=True)
         results.append({"model": model.name, "starts": starts})
     return results[::-1]

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from .plotting import draw_bars
+from .starts import HEADS, cells
 
 RESULTS, PAGE = Path("bench") / "results", Path("docs") / "benchmarks" / "gpus.md"
 #: (worker, mode) -> the head of its column
@@ -134,21 +135,13 @@ def _start_table(models: list[dict[str, Any]]) -> str:
     rows = []
     for item in models:
         for runtime, starts in item["starts"].items():
-            failed = next((start["error"] for start in starts if "error" in start), None)
-            if failed is not None:
-                rows.append([item["model"], runtime, failed, *[""] * 4])
-                continue
-            cold = starts[0]
-            parts = (cold["imported"], cold["created"] - cold["imported"], cold["first"] - cold["created"])
-            seconds = [f"{start['first']:.2f}" for start in starts]
-            runs = " / ".join(f"{start['run_ms']:.2f}" for start in starts)
-            rows.append([item["model"], runtime, *seconds, " + ".join(f"{part:.2f}" for part in parts), runs])
+            runs = " / ".join(f"{start['run_ms']:.2f}" for start in starts if "run_ms" in start)
+            rows.append([item["model"], runtime, *cells(starts), runs])
     title = (
         "Seconds from the start of a process to its first output, arrays in and out: with empty caches, and in two\n"
-        "processes after it; the first one's import, creation and first run; a later run of each.\n\n"
+        "processes after it, with processor time in brackets; the parts of the first; a later run of each.\n\n"
     )
-    heads = ["model", "runtime", "cold", "second", "third", "import + creation + first run", "a later run, ms"]
-    return title + _table(heads, rows)
+    return title + _table(["model", "runtime", *HEADS, "a later run, ms"], rows)
 
 
 def _kernel_table(kernels: dict[str, Any]) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from examples.ocr.pipeline import ModelPaths
 from tests.support.inputs import photograph, text_line, text_picture, tokens
 from tests.support.models import filled_model, locate_trained
 
@@ -16,12 +17,16 @@ Feeds = dict[str, np.ndarray]
 
 @dataclass(frozen=True)
 class BenchModel:
-    """``locate`` gives the ONNX file, downloaded or filled if need be; ``other_feeds`` have other shapes."""
+    """``locate`` gives the ONNX file, downloaded or filled if need be; ``other_feeds`` have other shapes.
+
+    A program with a ``worker`` of its own runs on ours alone.
+    """
 
     name: str
     locate: Callable[[], Path]
     feeds: Callable[[], Feeds]
     other_feeds: Callable[[], Feeds] | None = None
+    worker: str = ""
 
 
 def _image(name: str) -> BenchModel:
@@ -68,5 +73,6 @@ MODELS = {
             lambda: {"x": text_line(320)},
             lambda: {"x": text_line(480)},
         ),
+        BenchModel("ocr program", lambda: ModelPaths.fetch().detection, dict, worker="ocr_program"),
     )
 }

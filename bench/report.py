@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import platform
 import statistics
+import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from itertools import pairwise
@@ -16,6 +17,7 @@ from .models import MODELS
 from .plotting import draw_bars, pyplot
 from .runner import Result
 from .runtimes import DRIVERS, OURS, RUNTIMES
+from .starts import HEADS, cells
 from .workers.compile_time import STAGES
 
 PAGE = Path("docs") / "benchmarks" / "models.md"
@@ -26,8 +28,9 @@ HEAD = """# Benchmarks of models and of the compiler
 Written by `./dev bench models` and `./dev bench compile`; do not edit. Batch 1, f32, numpy arrays in and out. Every
 runtime has a process of its own, and they take turns, one run each a round; figures are medians with the least and the
 most. Ratios are of medians in the same rounds, also where the figures of a table were measured in several parts. *Cold*
-is the time from the start of the process to the first output with empty caches, *warm* the same in a second process.
-*Difference* is the largest difference from onnxruntime on the CPU over its largest output.
+is the time in seconds from the start of the process to the first output with empty caches, *second* and *third* the
+same in two processes after it; in brackets the processor time of the process until then, and beside them the parts of
+the cold start. *Difference* is the largest difference from onnxruntime on the CPU over its largest output.
 """
 
 
@@ -53,8 +56,17 @@ def save_models(results: Sequence[Result]) -> None:
         path = RESULTS / f"models-{name}.json"
         mine = [asdict(result) for result in results if result.driver == name]
         measured = {(item["model"], item["runtime"]) for item in mine}
-        kept = [item for item in _load(path).get("results", []) if (item["model"], item["runtime"]) not in measured]
+        stored = {(item["model"], item["runtime"]): item for item in _load(path).get("results", [])}
+        kept = [item for key, item in stored.items() if key not in measured]
+        mine = [_with_starts(stored.get((item["model"], item["runtime"])), item) for item in mine]
         _store(path, {"processor": processor(), "results": kept + mine})
+
+
+def _with_starts(stored: dict[str, Any] | None, measured: dict[str, Any]) -> dict[str, Any]:
+    """Return what was measured; if that is starts alone, with the runs that are stored."""
+    if stored is None or measured["median_ms"] is not None or measured["error"] is not None:
+        return measured
+    return {**stored, **{key: measured[key] for key in ("starts", "cold_compile_ms")}, "started": measured["date"]}
 
 
 def load_models(driver: str) -> list[Result]:
@@ -105,11 +117,18 @@ def write_page() -> None:
         picture = PAGE.with_name("compile.png")
         if graphs and draw_compile(graphs, picture):
             parts.append(f"![Time to compile by number of nodes]({picture.name})\n")
-    PAGE.write_text("\n".join(parts))
+    PAGE.write_text("\n".join(map(_wrapped, "\n".join(parts).split("\n"))))
+
+
+def _wrapped(line: str) -> str:
+    """Return a line of a page with at most 120 characters in each; rows of tables, headings and pictures stay."""
+    if line.startswith(("|", "#", "!")):
+        return line
+    return textwrap.fill(line, 120, subsequent_indent="  " * line.startswith("* "), break_on_hyphens=False)
 
 
 def _driver_section(title: str, machine: str, results: Sequence[Result]) -> str:
-    dates = sorted(result.date[:10] for result in results)
+    dates = sorted(date[:10] for result in results for date in (result.date, result.started) if date)
     span = dates[0] if dates[0] == dates[-1] else f"{dates[0]} to {dates[-1]}"
     devices = sorted(
         {f"{RUNTIMES[r.runtime].title} {r.facts['version']} on {r.facts['device']}" for r in results if r.facts}
@@ -143,10 +162,8 @@ def run_table(results: Sequence[Result]) -> str:
 
 
 def _run_cell(result: Result | None) -> str:
-    if result is None:
-        return ""
-    if result.median_ms is None:
-        return "fails"
+    if result is None or result.median_ms is None:
+        return "fails" if result is not None and result.error else ""
     return f"{number(result.median_ms)} ({number(result.least_ms)} to {number(result.most_ms)})"
 
 
@@ -182,13 +199,13 @@ def count(number: int, noun: str) -> str:
 
 
 def compile_share(results: Sequence[Result]) -> str:
-    """The compiler's part of Shaderloom's cold and warm starts; empty where no warm start was measured."""
+    """The compiler's part of Shaderloom's cold and later starts; empty where no later start was measured."""
     parts = [
         f"{result.model} {cold:,.0f} and {warm:,.0f} ms ({warm / cold:.0%})"
         for result in results
-        if (cold := result.cold_compile_ms) and result.warm and (warm := (result.facts or {}).get("compile_ms"))
+        if (cold := result.cold_compile_ms) and result.starts[1:] and (warm := (result.facts or {}).get("compile_ms"))
     ]
-    return f"Parsing, passes and code in Shaderloom's cold and warm starts: {', '.join(parts)}.\n" if parts else ""
+    return f"Parsing, passes and code in Shaderloom's cold and later starts: {', '.join(parts)}.\n" if parts else ""
 
 
 def start_table(results: Sequence[Result]) -> str:
@@ -197,17 +214,12 @@ def start_table(results: Sequence[Result]) -> str:
     for result in sorted(
         results, key=lambda item: (list(MODELS).index(item.model), list(RUNTIMES).index(item.runtime))
     ):
-        if result.cold is None:
+        if not result.starts:
             continue
-        seconds = [
-            "" if start is None else f"{start[key]:.2f}"
-            for start in (result.cold, result.warm)
-            for key in ("start_s", "create_s", "first_s")
-        ]
         peak = "" if result.peak_mb is None else f"{result.peak_mb:.0f}"
         difference = "" if result.difference is None else f"{result.difference:.1e}"
-        rows.append([result.model, RUNTIMES[result.runtime].title, *seconds, peak, difference])
-    heads = ["cold s", "creation s", "first run s", "warm s", "creation s", "first run s", "peak MB", "difference"]
+        rows.append([result.model, RUNTIMES[result.runtime].title, *cells(result.starts), peak, difference])
+    heads = [*HEADS, "peak MB", "difference"]
     return table(["model", "runtime", *heads], rows)
 
 

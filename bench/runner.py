@@ -5,15 +5,11 @@ from __future__ import annotations
 import contextlib
 import datetime
 import json
-import os
-import queue
 import statistics
 import subprocess
 import tempfile
-import threading
-import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,89 +17,9 @@ import numpy as np
 
 from .models import BenchModel, Feeds
 from .runtimes import BUILD, OURS, Driver, Runtime
-from .workers.protocol import MARK, Job
-
-#: A process that says nothing for so many seconds has failed
-PATIENCE = 300.0
-
-
-class WorkerError(Exception):
-    """A runtime failed; the text is what it said last."""
-
-
-class Worker:
-    """A running process of one runtime with one model."""
-
-    def __init__(self, command: Sequence[str], environment: dict[str, str]) -> None:
-        self._start = time.perf_counter()
-        self._errors = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115  closed with the process
-        self._process = subprocess.Popen(
-            command,
-            env={**os.environ, **environment},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            text=True,
-            errors="replace",
-        )
-        self._messages: queue.Queue[dict[str, Any] | None] = queue.Queue()
-        self._last_line = ""
-        threading.Thread(target=self._listen, daemon=True).start()
-
-    def _listen(self) -> None:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            if line.startswith(MARK):
-                self._messages.put(json.loads(line[len(MARK) :]))
-            elif line.strip():
-                self._last_line = line.strip()
-        self._messages.put(None)
-
-    def receive(self) -> dict[str, Any]:
-        """The next message.  Raises :class:`WorkerError` if there is none."""
-        try:
-            message = self._messages.get(timeout=PATIENCE)
-        except queue.Empty:
-            self.kill()
-            raise WorkerError(f"no answer in {PATIENCE:.0f} s") from None
-        if message is None:
-            code = self._process.wait()
-            self._errors.seek(0)
-            said = [line.strip() for line in self._errors.read().splitlines() if line.strip()]
-            raise WorkerError((said or [self._last_line or f"ended with code {code}"])[-1][:300])
-        return message
-
-    def opened(self) -> dict[str, Any]:
-        """Waits for the first run; gives the seconds since the process was started, and its parts."""
-        message = self.receive()
-        return {"start_s": time.perf_counter() - self._start, **message}
-
-    def run(self) -> float:
-        """One run: milliseconds."""
-        self._tell("run\n")
-        return float(self.receive()["ms"])
-
-    def finish(self) -> dict[str, Any]:
-        """End the process; gives its last message."""
-        self._tell(None)
-        message = self.receive()
-        self._process.wait(PATIENCE)
-        return message
-
-    def _tell(self, text: str | None) -> None:
-        assert self._process.stdin is not None
-        with contextlib.suppress(OSError):  # a dead process: receive() says why
-            if text is None:
-                self._process.stdin.close()
-            else:
-                self._process.stdin.write(text)
-                self._process.stdin.flush()
-
-    def kill(self) -> None:
-        if self._process.poll() is None:
-            self._process.kill()
-        self._process.wait()
-        self._errors.close()
+from .starts import PROCESSES, Start, output_names, start_processes
+from .worker import PATIENCE, Worker, WorkerError
+from .workers.protocol import Job
 
 
 @dataclass
@@ -119,8 +35,8 @@ class Result:
     least_ms: float | None = None
     most_ms: float | None = None
     runs: int = 0
-    cold: dict[str, float] | None = None  #: seconds: from process start to the first output, creation, first run
-    warm: dict[str, float] | None = None  #: the same in a second process, with what the first left in caches
+    starts: list[Start] = field(default_factory=list)  #: of the processes of ``starts.PROCESSES``
+    started: str | None = None  #: when, if not with the runs
     peak_mb: float | None = None
     difference: float | None = None  #: largest difference from onnxruntime on the CPU, over its largest output
     facts: dict[str, Any] | None = None
@@ -136,9 +52,9 @@ def measure(
     rounds: int,
     seconds: float,
     tell: Callable[[str], None],
-    warm: bool = True,
+    processes: int = len(PROCESSES),
 ) -> list[Result]:
-    """One model on several runtimes, the reference first; without ``warm`` the process of the cold start stays.
+    """One model on several runtimes, the reference first, each started ``processes`` times; the last process stays.
 
     Each runs ``rounds`` times, in turns; one that has used ``seconds`` stops early, but not before its third run.
     """
@@ -149,16 +65,15 @@ def measure(
     with tempfile.TemporaryDirectory() as scratch_name:
         scratch = Path(scratch_name)
         np.savez(scratch / "inputs.npz", **feeds)  # type: ignore[arg-type]
-        names = _output_names(path)
+        names = output_names(path)
         try:
             for runtime in runtimes:
                 tell(f"{model.name}: starting {runtime.title}")
                 result = results[runtime.name]
                 try:
-                    starts, facts, workers[runtime.name] = _start(
-                        runtime, model.name, path, feeds, names, driver, scratch, warm
+                    result.starts, facts, workers[runtime.name] = _start(
+                        runtime, model, path, feeds, names, driver, scratch, processes
                     )
-                    result.cold, result.warm = starts[0], starts[1] if warm else None
                     result.cold_compile_ms = facts.get("compile_ms")
                 except (WorkerError, subprocess.CalledProcessError) as error:
                     result.error = _text(error)
@@ -177,43 +92,23 @@ def measure(
     return list(results.values())
 
 
-def _output_names(path: Path) -> list[str]:
-    import onnx
-
-    return [output.name for output in onnx.load(path, load_external_data=False).graph.output]
-
-
 def _start(
-    runtime: Runtime, name: str, path: Path, feeds: Feeds, names: list[str], driver: Driver, scratch: Path, warm: bool
-) -> tuple[list[dict[str, float]], dict[str, Any], Worker]:
-    """A cold start in caches of its own, then with ``warm`` a second process; the last one stays.
-
-    Gives what each start took, the facts of a cold process that ended, and the process that stays.
-    """
-    caches = scratch / f"{runtime.name}-caches"
-    caches.mkdir()
-    # where Mesa, platformdirs and others keep what they may reuse
-    environment = {"XDG_CACHE_HOME": str(caches)}
-    if runtime.drivers:
-        environment |= driver.environment()
-    outputs = scratch / f"{runtime.name}.npz"
-    job = Job(str(path), str(scratch / "inputs.npz"), str(outputs), names, str(path))
+    runtime: Runtime,
+    model: BenchModel,
+    path: Path,
+    feeds: Feeds,
+    names: list[str],
+    driver: Driver,
+    scratch: Path,
+    processes: int,
+) -> tuple[list[Start], dict[str, Any], Worker]:
+    """As :func:`.starts.start_processes`."""
+    job = Job(str(path), str(scratch / "inputs.npz"), str(scratch / f"{runtime.name}.npz"), names, str(path))
     if runtime.converts:
-        job.model = str(_converted(runtime, name, job))
-    command = [str(runtime.python().absolute()), "-m", f"bench.workers.{runtime.worker}", json.dumps(asdict(job))]
-    starts, facts = [], {}
-    attempts = ("cold", "warm") if warm else ("cold",)
-    for attempt in attempts:
-        worker = Worker(command, environment)
-        try:
-            starts.append(worker.opened())
-            if attempt != attempts[-1]:
-                facts = worker.finish()["facts"]
-                worker.kill()
-        except BaseException:
-            worker.kill()
-            raise
-    return starts, facts, worker
+        job.model = str(_converted(runtime, model.name, job))
+    module = model.worker or runtime.worker
+    command = [str(runtime.python().absolute()), "-m", f"bench.workers.{module}", json.dumps(asdict(job))]
+    return start_processes(command, driver.environment() if runtime.drivers else {}, processes=processes)
 
 
 def _converted(runtime: Runtime, name: str, job: Job) -> Path:
@@ -244,7 +139,7 @@ def _take_turns(
             except WorkerError as error:
                 results[name].error = _text(error)
                 workers.pop(name).kill()
-    for name in workers:
+    for name in workers if rounds else ():
         result, taken = results[name], times[name]
         result.runs = len(taken)
         result.median_ms, result.least_ms, result.most_ms = statistics.median(taken), min(taken), max(taken)
@@ -255,7 +150,7 @@ def _compare(results: dict[str, Result], scratch: Path) -> None:
     from tests.support.comparison import relative_error
 
     reference, *others = results
-    if not (scratch / f"{reference}.npz").is_file():
+    if reference in OURS or not (scratch / f"{reference}.npz").is_file():
         return
     expected = _outputs(scratch / f"{reference}.npz")
     for name in others:

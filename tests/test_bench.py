@@ -13,10 +13,12 @@ import onnx
 import onnx.parser
 import pytest
 
-from bench import gpu_page, gpu_starts, report
+from bench import gpu_page, report, starts
 from bench.compile_speed import CompileTime, exceeds_linearithmic, steep_passes
 from bench.graphs import SHAPES
-from bench.runner import Result, Worker, WorkerError
+from bench.runner import Result
+from bench.worker import Worker, WorkerError
+from bench.workers.protocol import Job
 
 from .support.patience import PATIENCE
 
@@ -150,8 +152,8 @@ def test_what_was_stored_without_the_time_of_ours_finds_it_by_its_run(tmp_path, 
 
 
 def test_the_share_of_the_compiler_in_starts() -> None:
-    starts = {"cold": {"start_s": 9.0}, "warm": {"start_s": 1.0}, "facts": {"compile_ms": 20.0}}
-    text = report.compile_share([measured("resnet18", "shaderloom", 1.0, cold_compile_ms=400.0, **starts)])
+    others = {"starts": [{"start_s": 9.0}, {"start_s": 1.0}], "facts": {"compile_ms": 20.0}}
+    text = report.compile_share([measured("resnet18", "shaderloom", 1.0, cold_compile_ms=400.0, **others)])
     assert "resnet18 400 and 20 ms (5%)" in text
     assert report.compile_share([measured("resnet18", "shaderloom", 1.0, cold_compile_ms=400.0)]) == ""
 
@@ -169,9 +171,9 @@ def gpu_results(machine: str, milliseconds: float) -> gpu_page.Results:
         "errors": {"gpu_onnxruntime": "no adapter"},
     }
     runtimes = {"gpu_torch": {"facts": {"version": "2.11"}}}
-    start = {"imported": 0.5, "created": 0.75, "first": 2.0, "run_ms": milliseconds}
+    start = {"start_s": 2.0, "create_s": 0.25, "first_s": 1.25, "cpu_s": 3.0, "run_ms": milliseconds}
     starts = {
-        "shaderloom": [start, {**start, "first": 1.5}, {**start, "first": 1.25}],
+        "shaderloom": [start, {**start, "start_s": 1.5}, {**start, "start_s": 1.25}],
         "onnxruntime": [{"error": "no"}],
     }
     return {
@@ -197,7 +199,8 @@ def test_the_page_of_gpus_has_a_section_for_each_card(tmp_path) -> None:
     assert "9.000" not in text
     assert text.count("over Shaderloom's: 2.00 in the geometric mean, least 2.00 (decoder)") == 2
     assert "* decoder, gpu_onnxruntime: no adapter" in text
-    assert "| decoder | shaderloom | 2.00 | 1.50 | 1.25 | 0.50 + 0.25 + 1.25 | 0.12 / 0.12 / 0.12 |" in text
+    row = "2.00 (3.00) | 1.50 (3.00) | 1.25 (3.00) | 0.50 + 0.25 + 1.25 | 0.12 / 0.12 / 0.12 |"
+    assert f"| decoder | shaderloom | {row}" in text
     assert "| decoder | onnxruntime | no |" in text
     gpu_page.draw(tmp_path)
     pictures = {path.name for path in (tmp_path / gpu_page.PAGE.parent).glob("*.png")}
@@ -205,19 +208,43 @@ def test_the_page_of_gpus_has_a_section_for_each_card(tmp_path) -> None:
 
 
 @pytest.mark.slow
-def test_starts_of_processes(tmp_path, monkeypatch) -> None:
-    """Three processes of each runtime: ours with a home of its own, and one that fails with its reason."""
+def test_starts_of_processes(tmp_path) -> None:
+    """Three processes of ours share a home of their own and so the plan of the first; one that fails says why."""
     model = onnx.parser.parse_model(
         '<ir_version: 8, opset_import: ["" : 17]> m (float[4] x) => (float[4] y) { y = Exp(x) }'
     )
     onnx.save(model, tmp_path / "m.onnx")
     np.savez(tmp_path / "x.npz", x=np.ones(4, np.float32))
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    starts = gpu_starts.measure_starts(tmp_path / "m.onnx", tmp_path / "x.npz", environment)
-    assert [set(start) for start in starts["shaderloom"]] == [{"imported", "created", "first", "run_ms"}] * 3
-    for start in starts["shaderloom"]:
-        assert 0 < start["imported"] < start["created"] < start["first"] < PATIENCE
-    assert [set(start) & {"first", "error"} != set() for start in starts["onnxruntime"]] == [True] * 3
+    environment = {"PYTHONPATH": os.pathsep.join(sys.path)}
+
+    def command(path):
+        job = Job(str(path), str(tmp_path / "x.npz"), str(tmp_path / "y.npz"), ["y"], str(path))
+        return [sys.executable, "-m", "bench.workers.shaderloom_session", json.dumps(dataclasses.asdict(job))]
+
+    found, cold, worker = starts.start_processes(command(tmp_path / "m.onnx"), environment, runs=2)
+    last = worker.finish()["facts"]
+    home = worker.home.name
+    worker.kill()
+    assert not os.path.exists(home)
+    assert (cold["from_disk"], last["from_disk"]) == (False, True)
+    assert len(found) == len(starts.PROCESSES)
+    for start in found:
+        assert 0 < start["create_s"] + start["first_s"] < start["start_s"] < PATIENCE
+        assert start["cpu_s"] > 0 and start["run_ms"] > 0
+    (failed,) = starts.try_starts(command(tmp_path / "none.onnx"), environment, runs=1)
+    assert "there is no file" in failed["error"]
+
+
+def test_starts_that_are_measured_alone_leave_the_runs(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(report, "RESULTS", tmp_path)
+    report.save_models([measured("resnet18", "shaderloom", 2.0, 2.0), measured("resnet50", "ncnn", 3.0)])
+    start = {"start_s": 2.0, "create_s": 0.25, "first_s": 1.25, "cpu_s": None}
+    alone = Result("resnet18", "shaderloom", "lavapipe", "2026-02-01", starts=[start, {**start, "start_s": 1.5}])
+    report.save_models([alone])
+    stored = {result.model: result for result in report.load_models("lavapipe")}
+    assert (stored["resnet18"].median_ms, stored["resnet18"].started) == (2.0, "2026-02-01")
+    table = report.start_table(list(stored.values()))
+    assert "| resnet18 | Shaderloom | 2.00 | 1.50 |  | 0.50 + 0.25 + 1.25 |" in table
 
 
 def test_compile_times_of_a_part_replace_that_part(tmp_path, monkeypatch) -> None:

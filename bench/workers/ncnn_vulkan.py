@@ -27,6 +27,12 @@ def convert(job: Job, feeds: dict[str, np.ndarray]) -> None:
         raise RuntimeError(f"pnnx failed: {(result.stderr or result.stdout).strip().splitlines()[-1:]}")
 
 
+def load() -> object:
+    import ncnn
+
+    return ncnn
+
+
 def open_model(job: Job, feeds: dict[str, np.ndarray]) -> Opened:
     import ncnn
 
@@ -59,4 +65,4 @@ def open_model(job: Job, feeds: dict[str, np.ndarray]) -> Opened:
 
 
 if __name__ == "__main__":
-    serve(open_model)
+    serve(open_model, load)

@@ -7,6 +7,12 @@ import numpy as np
 from bench.workers.protocol import Job, Opened, serve
 
 
+def load() -> object:
+    import onnxruntime
+
+    return onnxruntime
+
+
 def open_model(job: Job, feeds: dict[str, np.ndarray]) -> Opened:
     import onnxruntime
 
@@ -21,4 +27,4 @@ def open_model(job: Job, feeds: dict[str, np.ndarray]) -> Opened:
 
 
 if __name__ == "__main__":
-    serve(open_model)
+    serve(open_model, load)

@@ -44,17 +44,20 @@ class Opened:
     time: Callable[[], float] | None = None
 
 
-def serve(open_model: Callable[[Job, dict[str, np.ndarray]], Opened]) -> None:
-    """The main program of a worker."""
+def serve(
+    open_model: Callable[[Job, dict[str, np.ndarray]], Opened], load: Callable[[], object] = lambda: None
+) -> None:
+    """The main program of a worker; ``load`` imports the runtime, which is no part of opening a model."""
     job = Job(**json.loads(sys.argv[1]))
     with np.load(job.inputs) as archive:
         feeds = {name: archive[name] for name in archive.files}
+    load()
     start = time.perf_counter()
     opened = open_model(job, feeds)
     created = time.perf_counter()
     outputs = opened.run()
     done = time.perf_counter()
-    say(create_s=created - start, first_s=done - created)
+    say(create_s=created - start, first_s=done - created, cpu_s=time.process_time() if opened.time is None else None)
     np.savez(job.outputs, *outputs)
     for line in sys.stdin:
         if line.strip() != "run":

@@ -12,6 +12,12 @@ from bench.workers.protocol import Job, Opened, serve
 REPORTED = ("compile_ms", "from_disk", "prepare_ms", "calls", "planned_bytes", "lower_bound_bytes")
 
 
+def load() -> object:
+    import shaderloom
+
+    return shaderloom.InferenceSession
+
+
 def open_model(job: Job, feeds: dict[str, np.ndarray]) -> Opened:
     import shaderloom
 
@@ -29,4 +35,4 @@ def open_model(job: Job, feeds: dict[str, np.ndarray]) -> Opened:
 
 
 if __name__ == "__main__":
-    serve(open_model)
+    serve(open_model, load)

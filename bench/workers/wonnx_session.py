@@ -32,6 +32,12 @@ def convert(job: Job, feeds: dict[str, np.ndarray]) -> None:
     onnx.save(onnx.shape_inference.infer_shapes(model), job.model)
 
 
+def load() -> object:
+    import wonnx
+
+    return wonnx
+
+
 def open_model(job: Job, feeds: dict[str, np.ndarray]) -> Opened:
     import importlib.metadata
 
@@ -48,4 +54,4 @@ def open_model(job: Job, feeds: dict[str, np.ndarray]) -> Opened:
 
 
 if __name__ == "__main__":
-    serve(open_model)
+    serve(open_model, load)

@@ -1,0 +1,89 @@
+"""Starts of processes: cold, second and third, with the caches that a user's processes have."""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from .worker import Worker, WorkerError
+
+#: A process with empty caches, and two after it
+PROCESSES = ("cold", "second", "third")
+#: Folders of caches, ours and the driver's, in a home that the processes of one runtime and model share
+_FOLDERS = {"HOME": "", "XDG_CACHE_HOME": ".cache", "XDG_STATE_HOME": ".local/state", "XDG_CONFIG_HOME": ".config"}
+#: Heads of :func:`cells`
+HEADS = (*PROCESSES, "import + creation + first run")
+
+#: Seconds from the start of a process to its first output (``start_s``) with the processor time until then
+#: (``cpu_s``, of the process alone), of which ``create_s`` and ``first_s`` are creation and first run; ``run_ms`` of a
+#: later run, where some were made; or an ``error``
+Start = dict[str, Any]
+
+
+def start_processes(
+    command: Sequence[str], environment: Mapping[str, str], *, processes: int = len(PROCESSES), runs: int = 0
+) -> tuple[list[Start], dict[str, Any], Worker]:
+    """Start a worker so many times, in a new home, with ``runs`` after its first.
+
+    Return the starts, the facts of the first process if it has ended, and the process that is left.  Raises
+    :class:`WorkerError`.
+    """
+    home = tempfile.TemporaryDirectory(prefix="start-")
+    folders = {name: str(Path(home.name, folder)) for name, folder in _FOLDERS.items()}
+    starts: list[Start] = []
+    facts: dict[str, Any] = {}
+    for number in range(processes):
+        worker = Worker(command, {**environment, **folders})
+        try:
+            start = worker.opened()
+            if runs:
+                start["run_ms"] = statistics.median(worker.run() for _ in range(runs))
+            starts.append(start)
+            if number < processes - 1:
+                ended = worker.finish()["facts"]
+                facts = facts or ended
+                worker.kill()
+        except BaseException:
+            worker.kill()
+            raise
+    worker.home = home  # goes with the process that uses it
+    return starts, facts, worker
+
+
+def try_starts(command: Sequence[str], environment: Mapping[str, str], *, runs: int) -> list[Start]:
+    """Return the starts of a worker that is not needed any more; one with an ``error`` if it fails."""
+    try:
+        starts, _, worker = start_processes(command, environment, runs=runs)
+        worker.kill()
+    except WorkerError as error:
+        return [{"error": str(error)}]
+    return starts
+
+
+def cells(starts: Sequence[Start]) -> list[str]:
+    """Return the cells of a table under :data:`HEADS`; a process that was not measured has an empty one."""
+    failed = next((start["error"] for start in starts if "error" in start), None)
+    if failed is not None:
+        return [failed, *[""] * len(PROCESSES)]
+    seconds = [_seconds(start) for start in starts[: len(PROCESSES)]]
+    return [*seconds, *[""] * (len(PROCESSES) - len(seconds)), _parts(starts[0]) if starts else ""]
+
+
+def _seconds(start: Start) -> str:
+    processor = start.get("cpu_s")
+    return f"{start['start_s']:.2f}" + ("" if processor is None else f" ({processor:.2f})")
+
+
+def _parts(start: Start) -> str:
+    before = start["start_s"] - start["create_s"] - start["first_s"]
+    return " + ".join(f"{part:.2f}" for part in (before, start["create_s"], start["first_s"]))
+
+
+def output_names(path: Path) -> list[str]:
+    """Return the names of a model's outputs."""
+    import onnx
+
+    return [output.name for output in onnx.load(path, load_external_data=False).graph.output]
