@@ -36,6 +36,8 @@ from .run_sizes import PlanSizes, RunSizes
 from .weight_pool import WeightPool
 
 Measured = TypeVar("Measured")
+#: Returns dispatches on the tensors of a run, its inputs and its outputs: the same list for the same tensors
+Behind = Callable[[Mapping[str, Any], Mapping[str, Any]], "list[Dispatch] | None"]
 
 
 class Executor:
@@ -139,7 +141,7 @@ class Executor:
         with self._lock:
             repeated = self._repeated
             if repeated is not None and repeated.is_same(feeds, targets):
-                return self._submit_repeated(repeated, targets)
+                return self._submit_repeated(repeated, feeds, targets)
             values, sizes = self._bind(feeds)
             attachment = self._attacher.attach(feeds, targets, sizes.inputs, sizes.outputs)
             try:
@@ -167,24 +169,36 @@ class Executor:
         if bound and dispatches and not self._poison and not attachment.copies_out:
             self._repeated = RepeatedRun.of(feeds, targets, Recording((), dispatches, ()), self._forget)
 
-    def try_replay(self, feeds: Mapping[str, Any], targets: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Return the results if the last run can be repeated for exactly these tensors (:mod:`.repeat`), else None."""
+    def try_replay(
+        self, feeds: Mapping[str, Any], targets: Mapping[str, Any], behind: Behind | None = None
+    ) -> dict[str, Any] | None:
+        """Return the results if the last run can be repeated for exactly these tensors (:mod:`.repeat`), else None.
+
+        ``behind`` returns dispatches on the tensors that follow in the same submission.
+        """
         with self._lock:
             repeated = self._repeated
             if repeated is None or not repeated.is_same(feeds, targets):
                 return None
-            pending = self._submit_repeated(repeated, targets)
+            pending = self._submit_repeated(repeated, feeds, targets, behind)
         return pending.wait()
 
     def _forget(self, _: Any) -> None:
         """Drop the repeated run: a buffer was collected.  Called in any thread, therefore a single assignment only."""
         self._repeated = None
 
-    def _submit_repeated(self, repeated: RepeatedRun, targets: Mapping[str, Target]) -> PendingRun:
+    def _submit_repeated(
+        self,
+        repeated: RepeatedRun,
+        feeds: Mapping[str, Any],
+        targets: Mapping[str, Target],
+        behind: Behind | None = None,
+    ) -> PendingRun:
         if self._closed:
             raise ClosedError("the executor is closed")
         with repeated.pinned():
-            self._replay.submit(repeated.recording, repeated.buffers())
+            further = None if behind is None else behind(feeds, targets)
+            self._replay.submit(repeated.followed_by(further), repeated.buffers())
         return PendingRun(self.device, targets)
 
     def profile(self, feeds: Mapping[str, Feed]) -> timing.Profile:

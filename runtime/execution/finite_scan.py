@@ -18,10 +18,10 @@ import numpy as np
 
 from ..device import native
 from ..device.device import Device, PipelineHolder
-from ..memory.buffers import COPY_DST, MAP_READ, STORAGE, TENSOR, OwnedBuffer, as_bytes, mapped, read_range, write
+from ..memory.buffers import COPY_DST, MAP_READ, STORAGE, TENSOR, as_bytes, mapped, read_range, write
 from ..memory.storage import pinned
 from ..memory.tensor import Tensor
-from ..plan.caps import Caps, MemoryAccount
+from ..plan.caps import Caps
 from ..plan.plan import Binding, Kernel, KernelCall
 from ..plan.record import record
 from .dispatch import BufferCopy, Dispatch
@@ -173,17 +173,19 @@ def can_scan(value: Any) -> bool:
 
 
 class FiniteScan:
-    """Scans of the runs of one session on one device.  Not thread-safe.  ``slots``: numbers of outputs and inputs."""
+    """Scans of the runs of one session on one device.  Not thread-safe.  ``slots``: numbers of outputs and inputs.
+
+    Its few small buffers are never destroyed: a submission may name them when the session is closed.
+    """
 
     def __init__(self, device: Device, slots: tuple[int, int]) -> None:
         self._device = device
         self._outputs = slots[0]
         self._size = sum(slots) + 1
         self._tally_bytes = 4 * (3 + self._outputs)
-        account = MemoryAccount(Caps().device_memory)
-        self._flags = OwnedBuffer(device, account, 4 * self._size, STORAGE | COPY_DST, "flags of scans")
-        self._tally = OwnedBuffer(device, account, self._tally_bytes, TENSOR, "tally of scans")
-        self._staging = OwnedBuffer(device, account, self._tally_bytes, MAP_READ | COPY_DST, "tally of scans")
+        self._flags = device.create_buffer(4 * self._size, STORAGE | COPY_DST, "flags of scans")
+        self._tally = device.create_buffer(self._tally_bytes, TENSOR, "tally of scans")
+        self._staging = device.create_buffer(self._tally_bytes, MAP_READ | COPY_DST, "tally of scans")
         self._scan, self._count = (
             device.pipeline(kernel, checked=device.keeps_checks, max_wgsl_bytes=Caps().wgsl_bytes)
             for kernel in (_SCAN_KERNEL, _TALLY_KERNEL)
@@ -192,7 +194,7 @@ class FiniteScan:
         self._prepared: OrderedDict[tuple[Any, ...], tuple[list[Dispatch], list[Any]]] = OrderedDict()
         self._reading: native.MapRequest | None = None
         self._unread = 0  #: runs that no reading covers
-        self._last = time.perf_counter()  #: time of the last reading
+        self._last = time.perf_counter()  #: when a reading was begun or asked for
 
     @property
     def is_pending(self) -> bool:
@@ -203,16 +205,21 @@ class FiniteScan:
         """Scan the outputs of a run that was submitted, and inputs that it has not overwritten."""
         storages = [each.tensor._storage for each in (*outputs, *inputs)]
         with pinned(storages):
-            dispatches = self._dispatches(outputs, inputs)
+            dispatches = self.dispatches(outputs, inputs)
             self._replay.submit(Recording((), dispatches, ()), [storage.gpu for storage in storages])
+        self.count()
+
+    def count(self) -> None:
+        """Count a run that was submitted with the :meth:`dispatches` behind it."""
         self._unread += 1
 
     def poll(self) -> Suspicion | None:
         """Return what a reading in flight has found, if it has ended; begin another one where that is due."""
-        if self._reading is not None:
-            return self._finish(self._reading) if self._reading.is_done else None
-        if not self._unread or time.perf_counter() - self._last < INTERVAL:
+        if not self.is_pending or time.perf_counter() - self._last < INTERVAL:
             return None
+        if self._reading is not None:
+            self._last = time.perf_counter()
+            return self._finish(self._reading) if self._reading.is_done else None
         if not native.AVAILABLE:
             return self.look()
         self._reading = self._begin()
@@ -226,18 +233,18 @@ class FiniteScan:
         if native.AVAILABLE:
             return self._finish(self._begin()) or earlier
         self._copy_tally()
-        with mapped(self._device, self._staging.gpu, self._tally_bytes) as view:
+        with mapped(self._device, self._staging, self._tally_bytes) as view:
             return self._report(view) or earlier
 
     def _copy_tally(self) -> None:
-        copy = BufferCopy(self._tally.gpu, 0, self._staging.gpu, 0, self._tally_bytes)
+        copy = BufferCopy(self._tally, 0, self._staging, 0, self._tally_bytes)
         Recording((), [], (copy,)).encode(self._device, use_native=native.AVAILABLE).submit()
         self._unread, self._last = 0, time.perf_counter()
 
     def _begin(self) -> native.MapRequest:
         self._copy_tally()
         with self._device.guarded("reading the tally of scans"):
-            return native.MapRequest(self._device.gpu, self._staging.gpu, self._tally_bytes)
+            return native.MapRequest(self._device.gpu, self._staging, self._tally_bytes)
 
     def _finish(self, reading: native.MapRequest) -> Suspicion | None:
         """Wait for a reading and return what it has found."""
@@ -245,31 +252,24 @@ class FiniteScan:
         device = self._device
         with device.guarded("reading the tally of scans"):
             reading.wait(spin=device.busy_waits)
-        view = read_range(device, self._staging.gpu, self._tally_bytes)
+        view = read_range(device, self._staging, self._tally_bytes)
         try:
             return self._report(view)
         finally:
             device.end_reading()
-            native.unmap(self._staging.gpu)
+            native.unmap(self._staging)
 
     def _report(self, view: memoryview) -> Suspicion | None:
         """Return the suspicious runs of a tally, and clear it on the device."""
         _, runs, first, *kinds = np.frombuffer(view, np.uint32, self._tally_bytes // 4).tolist()
         if not runs:
             return None
-        write(self._device, self._tally.gpu, 4, as_bytes(np.zeros(2 + self._outputs, np.uint32)))
+        write(self._device, self._tally, 4, as_bytes(np.zeros(2 + self._outputs, np.uint32)))
         return Suspicion(runs, first, tuple(kinds))
-
-    def close(self) -> None:
-        """Free the buffers; a reading in flight is given up."""
-        self._replay.clear()
-        self._prepared.clear()
-        for buffer in (self._flags, self._tally, self._staging):
-            buffer.destroy()
 
     # -- dispatches ----------------------------------------------------------------------------------------------------
 
-    def _dispatches(self, outputs: Sequence[ScannedTensor], inputs: Sequence[ScannedTensor]) -> list[Dispatch]:
+    def dispatches(self, outputs: Sequence[ScannedTensor], inputs: Sequence[ScannedTensor]) -> list[Dispatch]:
         """Return the dispatches that scan these tensors: the same list for the same memory, while it lives."""
         scanned = [*outputs, *inputs]
         storages = [each.tensor._storage for each in scanned]
@@ -287,7 +287,7 @@ class FiniteScan:
         table[:, :_NUMBERS] = [part.numbers for part in parts]
         buffer = self._device.create_buffer(table.nbytes, STORAGE | COPY_DST, "parts of a scan")
         write(self._device, buffer, 0, as_bytes(table))
-        flags = (self._flags.gpu, 0, 4 * self._size)
+        flags = (self._flags, 0, 4 * self._size)
         dispatches = [
             self._dispatch(
                 self._scan,
@@ -301,7 +301,7 @@ class FiniteScan:
             )
             for index, part in enumerate(parts)
         ]
-        dispatches.append(self._dispatch(self._count, (flags, (self._tally.gpu, 0, self._tally_bytes)), 1))
+        dispatches.append(self._dispatch(self._count, (flags, (self._tally, 0, self._tally_bytes)), 1))
         watched = [weakref.ref(storage.gpu, lambda _: self._prepared.pop(key, None)) for storage in storages]
         self._prepared[key] = dispatches, watched
         if len(self._prepared) > _KEPT:

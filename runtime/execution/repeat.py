@@ -5,11 +5,13 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
+from dataclasses import field
 from typing import Any
 
 from ..memory.storage import Storage, pinned
 from ..memory.tensor import Tensor
 from ..plan.record import record
+from .dispatch import Dispatch
 from .recording import Recording
 
 
@@ -26,6 +28,8 @@ class RepeatedRun:
     storages: tuple[Storage, ...]
     recording: Recording
     watched: tuple[weakref.ref[Any], ...]
+    #: the dispatches that followed last, and the recording with them: the same object for the same dispatches
+    followed: list[tuple[list[Dispatch], Recording]] = field(default_factory=list)
 
     @classmethod
     def of(
@@ -57,6 +61,14 @@ class RepeatedRun:
                 if known is None or known() is not tensor:
                     return False
         return not any(storage.released for storage in self.storages)
+
+    def followed_by(self, behind: list[Dispatch] | None) -> Recording:
+        """Return the recording with further dispatches behind it."""
+        if behind is None:
+            return self.recording
+        if not self.followed or self.followed[0][0] is not behind:
+            self.followed[:] = [(behind, Recording((), [*self.recording.dispatches, *behind], ()))]
+        return self.followed[0][1]
 
     def pinned(self) -> AbstractContextManager[None]:
         """Pin the memory while the run is submitted."""

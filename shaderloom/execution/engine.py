@@ -179,16 +179,17 @@ class WgpuEngine:
         ready = self.last
         if ready is None or self.ran_steps or self._is_assumed:
             return None
-        is_watched = self.has_halves
-        if is_watched:
+        behind = None
+        if self.has_halves:
             self.watch.poll()
             if self.watch.waits:
                 return None
+            behind = self.watch.behind
         start = time.perf_counter()
-        results = ready.executor.try_replay(feeds, targets)
+        results = ready.executor.try_replay(feeds, targets, behind)
         if results is not None:
-            if is_watched:
-                self.watch.scan(feeds, results)
+            if behind is not None:
+                self.watch.count()
             stats = self.stats
             stats.hits += 1
             stats.last_run_ms = (time.perf_counter() - start) * 1e3
@@ -393,7 +394,7 @@ class WgpuEngine:
     def recover(self, device: Device) -> None:
         """Restart on another device and discard plans and weights of the old one."""
         self._close_program()
-        self.watch.close()
+        self.watch.reset()
         with self._lock:
             self._check_open()
             self._plans.clear()

@@ -17,6 +17,7 @@ import numpy as np
 from ..model.header import ModelHeader
 from ..notices import notify
 from ..runtime.execution.attachment import Target
+from ..runtime.execution.dispatch import Dispatch
 from ..runtime.execution.finite_scan import ANY_KIND, NOT_A_NUMBER, FiniteScan, ScannedTensor, Suspicion, can_scan
 from ..runtime.memory.tensor import Tensor
 from ..runtime.plan.errors import ShaderloomError
@@ -57,6 +58,7 @@ class OverflowWatch:
         self._allowed: dict[str, int] = {}  #: kinds of elements of outputs for which a calibration has changed nothing
         self._ran: set[str | _Shapes] = set()  #: plans of which a run was looked at
         self._scan: FiniteScan | None = None
+        self._closed = False
         self._lock = threading.RLock()
 
     # -- a run ---------------------------------------------------------------------------------------------------------
@@ -137,7 +139,7 @@ class OverflowWatch:
             with self._lock:
                 if waits:
                     self._report(self._look())
-                self.scan(feeds, results)
+                self._scan_behind(feeds, results)
                 suspicion = self._look() if waits else None
             if suspicion is not None:
                 kinds |= self._named_kinds(suspicion)
@@ -145,25 +147,48 @@ class OverflowWatch:
 
     # -- tensors on the device -----------------------------------------------------------------------------------------
 
-    def scan(self, feeds: Mapping[str, Any], results: Mapping[str, Any]) -> None:
+    def _scan_behind(self, feeds: Mapping[str, Any], results: Mapping[str, Any]) -> None:
         """Scan the results of a run on the device, unless an input from the host says enough."""
-        outputs = {name: value for name, value in results.items() if can_scan(value)}
-        if not outputs or not all(_is_ordinary(feed) for feed in feeds.values() if not isinstance(feed, Tensor)):
+        if not all(_is_ordinary(feed) for feed in feeds.values() if not isinstance(feed, Tensor)):
             return
+        with self._lock:
+            if not self._closed:
+                self._opened().submit(*self._scanned(feeds, results))
+        for tensor in filter(can_scan, results.values()):
+            tensor.watch(self._after_download)
+
+    def behind(self, feeds: Mapping[str, Tensor], targets: Mapping[str, Tensor]) -> list[Dispatch] | None:
+        """Return the dispatches that scan a repeated run, to be submitted with it; None for nothing to scan.
+
+        Once it was submitted, :meth:`count` follows.
+        """
+        with self._lock:
+            if self._scan is None:  # no run before had an output to scan
+                return None
+            outputs, inputs = self._scanned(feeds, targets)
+            return self._scan.dispatches(outputs, inputs) if outputs else None
+
+    def count(self) -> None:
+        """Count a run that was submitted with what :meth:`behind` has returned."""
+        with self._lock:
+            if self._scan is not None:
+                self._scan.count()
+
+    def _scanned(
+        self, feeds: Mapping[str, Any], results: Mapping[str, Any]
+    ) -> tuple[list[ScannedTensor], list[ScannedTensor]]:
+        outputs = {name: value for name, value in results.items() if can_scan(value)}
         written = {tensor._storage.gpu.uid for tensor in outputs.values()}
         inputs = {name: feed for name, feed in feeds.items() if can_scan(feed) and feed._storage.gpu.uid not in written}
-        with self._lock:
-            if self._scan is None:
-                self._scan = FiniteScan(self._resources.device, (len(self._outputs), len(self._inputs)))
-            self._scan.submit(
-                [
-                    ScannedTensor(self._outputs[name], each, self._allowed.get(name, 0))
-                    for name, each in outputs.items()
-                ],
-                [ScannedTensor(self._inputs[name], each) for name, each in inputs.items()],
-            )
-        for tensor in outputs.values():
-            tensor.watch(self._after_download)
+        return (
+            [ScannedTensor(self._outputs[name], each, self._allowed.get(name, 0)) for name, each in outputs.items()],
+            [ScannedTensor(self._inputs[name], each) for name, each in inputs.items()],
+        )
+
+    def _opened(self) -> FiniteScan:
+        if self._scan is None:
+            self._scan = FiniteScan(self._resources.device, (len(self._outputs), len(self._inputs)))
+        return self._scan
 
     def poll(self) -> None:
         """Report runs that turned out to be suspicious, without waiting."""
@@ -177,11 +202,15 @@ class OverflowWatch:
             self._report(self._look())
 
     def close(self) -> None:
-        """Free what is on the device."""
+        """Scan no further run."""
+        self._closed = True
+        self.reset()
+
+    def reset(self) -> None:
+        """Leave the device: the next run of each plan is the first one on another."""
         with self._lock:
-            scan, self._scan = self._scan, None
-            if scan is not None:
-                scan.close()
+            self._scan = None
+            self._ran.clear()
 
     def _after_download(self, array: np.ndarray) -> None:
         if not is_finite(array):

@@ -27,9 +27,7 @@ SIZES = (1, 2, 3, 5, 7, 8, 9, 31, 1001)
 
 @pytest.fixture
 def scan(each_device):
-    scan = FiniteScan(each_device, (2, 1))
-    yield scan
-    scan.close()
+    return FiniteScan(each_device, (2, 1))
 
 
 @pytest.mark.slow
@@ -76,7 +74,6 @@ def test_inputs_and_what_is_allowed(device) -> None:
     found = scan.look()
     assert (found.runs, found.first, found.kinds) == (2, 3, (NOT_A_NUMBER, MINUS_INFINITE))
     assert scan.look() is None and not scan.is_pending
-    scan.close()
 
 
 def test_a_tensor_beyond_one_binding(device, monkeypatch) -> None:
@@ -92,7 +89,6 @@ def test_a_tensor_beyond_one_binding(device, monkeypatch) -> None:
         array[place] = np.inf
         scan.submit([ScannedTensor(0, Tensor.from_numpy(array, device))], ())
         assert scan.look().kinds == (INFINITE,)
-    scan.close()
 
 
 @pytest.mark.parametrize("is_native", [False, True])
@@ -109,7 +105,6 @@ def test_a_reading_does_not_wait(device, monkeypatch, is_native: bool) -> None:
     while (found := scan.poll()) is None and time.monotonic() < end:
         time.sleep(1e-3)
     assert found is not None and found.runs == 1
-    scan.close()
 
 
 def test_what_is_scanned(device) -> None:

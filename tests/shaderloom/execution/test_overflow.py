@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import warnings
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -190,3 +192,41 @@ def test_an_output_that_is_not_a_number_by_itself(device, calibrations, fresh_no
         with pytest.warns(UserWarning, match="output r holds NaN although no input does"):
             session.run(None, {"x": -LOW})
         assert len(calibrations) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("end", ["close", "recover", "collect"])
+def test_a_reading_in_flight_ends_with_the_session(device, monkeypatch, fresh_notices, end: str) -> None:
+    monkeypatch.setattr("shaderloom.runtime.execution.finite_scan.INTERVAL", 0.0)
+    session = opened(growing(), device)
+    for _ in range(3):
+        session.run(None, {"x": LOW})
+    assert session._engine.watch._scan.is_pending
+    if end == "collect":
+        del session
+        gc.collect()
+        device.wait()
+    elif end == "close":
+        session.close()
+    else:
+        session.recover(device)
+        assert is_grown(session.run(None, {"x": ROW})[0], ROW)
+        session.close()
+
+
+@pytest.mark.slow
+def test_threads_that_run_and_download(device, fresh_notices) -> None:
+    """Some runs overflow while others are read: each value is right or reported, and all are right in the end."""
+    with opened(growing(), device) as session, ThreadPoolExecutor(4) as threads:
+        session.run(None, {"x": LOW})
+
+        def work(number: int) -> bool:
+            x = ROW if number % 3 == 0 else LOW
+            return is_grown(session.run(None, {"x": x})[0], x)
+
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            right = list(threads.map(work, range(24)))
+            session.synchronize()
+        assert all(right) or any("not finite in" in str(each.message) for each in seen)
+        assert all(threads.map(work, range(24)))

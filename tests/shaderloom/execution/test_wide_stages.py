@@ -90,6 +90,17 @@ def test_a_tensor_that_another_stage_reads(device, calibrations) -> None:
 
 
 @pytest.mark.slow
+def test_stages_with_outputs_on_the_device(device, calibrations, fresh_notices) -> None:
+    with opened(halves(PICKED % ""), device, preferred_output_location="gpu-buffer") as session:
+        low = ROW / np.float16(4)
+        assert close(session.run(None, {"x": low})[0].numpy(), picked(low))
+        (y,) = session.run(None, {"x": ROW})  # the shapes are not new
+        with pytest.warns(UserWarning, match="output y is not finite in run 2 "):
+            y.numpy()
+        assert close(session.run(None, {"x": ROW})[0].numpy(), picked(ROW)) and len(calibrations) == 1
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("location", ["cpu", "gpu-buffer", "tensor"])
 def test_an_output_that_another_stage_reads(device, location: str) -> None:
     """The caller gets it in its own type; the stage behind does not."""
