@@ -55,11 +55,14 @@ class KernelTable:
     def build(self, groups: Iterable[Group]) -> int:
         """Choose the kernel of each group; return the number of groups.
 
-        Raises the errors of the compiler, with the last ONNX node of the group at fault.
+        Shaders that transform weights are written at once, since the places of values in memory do not change them: the
+        driver can begin.  Raises the errors of the compiler, with the last ONNX node of the group at fault.
         """
         for group in groups:
             try:
-                self._kernels[group.output] = GroupKernel(group, self._build(group))
+                item = self._kernels[group.output] = GroupKernel(group, self._build(group))
+                if group.constant and self._compilation.on_kernel is not None:
+                    self._render(item.built.spec)
             except ShaderloomError as error:
                 error.origin = error.origin or group.nodes[-1].origin
                 raise
@@ -85,17 +88,21 @@ class KernelTable:
         Raises the errors of the compiler, with the last ONNX node of the group at fault.
         """
         for item in self:
-            if item.built.spec in self._rendered:
-                continue
             try:
-                kernel = self._rendered[item.built.spec] = render(item.built.spec)
+                kernel = self._render(item.built.spec)
             except ShaderloomError as error:
                 error.origin = error.origin or item.group.nodes[-1].origin
                 raise
             self.shaders.setdefault(kernel.key, kernel)
+        return len(self.shaders)
+
+    def _render(self, spec: KernelSpec) -> Kernel:
+        kernel = self._rendered.get(spec)
+        if kernel is None:
+            kernel = self._rendered[spec] = render(spec)
             if self._compilation.on_kernel is not None:
                 self._compilation.on_kernel(kernel)
-        return len(self.shaders)
+        return kernel
 
     def call(self, output: Value, ranges: tuple[Range, ...]) -> KernelCall:
         """Return the call of the group that computes ``output``; ``ranges`` are those of its operands."""

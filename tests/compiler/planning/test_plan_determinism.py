@@ -218,3 +218,14 @@ def test_equal_kernels_of_one_plan_are_one_kernel() -> None:
     imported = load_model(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]).SerializeToString())
     plan = compile_model(imported, bind_shapes(imported, {"x": (3, 5), "z": (3, 5)}), Compilation())
     assert len(plan.kernels) == 1 and len(plan.calls) == 2
+
+
+def test_a_driver_gets_each_kernel_once_and_those_of_weights_first():
+    imported = load_model(filled_model("squeezenet1_1"))
+    unit = bind_shapes(imported, {"input": (1, 3, 224, 224)})
+    alone, given = compile_model(imported, unit, Compilation(target_of(WEB))), []
+    plan = compile_model(imported, unit, Compilation(target_of(WEB), on_kernel=given.append))
+    assert plan == alone
+    assert sorted(kernel.key for kernel in given) == sorted(kernel.key for kernel in plan.kernels)
+    transforms = {call.kernel for weight in plan.weights for call in weight.calls}
+    assert transforms == {kernel.key for kernel in given[: len(transforms)]} != set()
