@@ -15,7 +15,7 @@ from ..precision.declared_halves import declare_storage, restore_halves, widen_h
 from ..precision.float16_storage import store_halves
 from ..precision.wide_tensors import widen_tensors
 from ..rewriting.rules import Rule, apply_rules
-from . import attention, padding, products, scales, siblings, simplify, views
+from . import attention, packed_products, padding, products, scales, siblings, simplify, views
 from .common_subexpressions import eliminate_common_subexpressions
 from .dead_code import remove_dead_code
 from .expand import expand
@@ -173,6 +173,7 @@ PIPELINE = PassManager(
         Pass("padding", _rules(padding.RULES), requires=_EXPANDED, after=("simplify",)),
         Pass("scales", _rules(scales.RULES), requires=_EXPANDED, after=("attention",)),
         Pass("siblings", _rewrite(siblings.join_siblings), requires=_EXPANDED, after=("attention", "scales")),
+        Pass("packed-products", _rules(packed_products.RULES), requires=_EXPANDED, after=("siblings",)),
         Pass("products", _rules(products.RULES + views.RULES), requires=_EXPANDED, after=("siblings",)),
         Pass(
             "common-subexpressions-again",

@@ -1,0 +1,171 @@
+"""Products with quantised weights become ``loom.PackedMatMul``, however the file spells the dequantisation.
+
+The weight of a MatMul that is ``(codes - zero) * scale``, with a scale for each block along its terms, is packed once,
+when weights are made, in the order in which kernels read it (:mod:`..ops.internal.packed_weights`).  The order depends
+on no size of the activation: a plan for a token and one for a prompt share the weight.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...runtime.plan.dtypes import INT32, UINT8
+from ...runtime.plan.record import record
+from ..ir.graph import Node, Shape, Value
+from ..ops.internal.packed_weights import CODES, unit_of
+from ..ops.onnx.views import permutation
+from ..ops.registry import registry
+from ..rewriting.builder import GraphBuilder
+from ..rewriting.rules import Facts, Match, Rule
+from ..symbolic import polynomial as ix
+from .patterns import known_numbers, produced_by, view
+
+#: Widths of the codes that are packed
+WIDTHS = (2, 4)
+
+
+@record(slots=False)
+class _Blocks:
+    """A parameter with one element for ``block`` neighbours along the terms of a weight; it broadcasts to [rows,
+    blocks], or [blocks, rows]."""
+
+    value: Value
+    block: int
+
+
+@record(slots=False)
+class _Weight:
+    """What a weight is computed from; ``axis`` is that of the terms in ``codes``, and in the parameters."""
+
+    codes: Value
+    bits: int
+    axis: int
+    scale: _Blocks
+    zero: _Blocks | None
+
+
+def _match(node: Node, facts: Facts) -> Match | None:
+    """Match a product with a matrix of constants that is dequantised."""
+    left, right = node.operand(0), node.operand(1)
+    if right.rank != 2 or facts.is_constant(left) or not facts.is_constant(right):
+        return None
+    weight = _weight(right)
+    return None if weight is None else Match((node,), {"value": left, "weight": weight})
+
+
+def _weight(right: Value) -> _Weight | None:
+    """Return the parts of a weight [terms, columns], or None if it is computed in another way."""
+    axis, value = 0, right
+    while (above := produced_by(value, "Transpose", "Cast")) is not None and above.operand(0).dtype.is_float:
+        if above.op == "Transpose" and permutation(above) == (1, 0):
+            axis = 1 - axis
+        value = above.operand(0)
+    parts = _parts(value)
+    if parts is None or parts[0].shape != value.shape or not all(isinstance(size, int) for size in value.shape):
+        return None
+    codes, scale, zero = parts
+    bits = _bits(codes)
+    if bits not in WIDTHS:
+        return None
+    scales = _blocks(scale, value.shape, axis)
+    zeros = None if zero is None else _blocks(zero, value.shape, axis)
+    unit = unit_of(bits)
+    if scales is None or scales.block % unit or ix.number(value.shape[axis]) % unit:
+        return None
+    if zero is not None and (zeros is None or (zeros.block != scales.block and zero.elements != 1)):
+        return None
+    return _Weight(codes, bits, axis, scales, zeros)
+
+
+def _parts(value: Value) -> tuple[Value, Value, Value | None] | None:
+    """Return codes, scale and zero point (None: zero) of a dequantised value."""
+    node = produced_by(value, "loom.Dequantize", "Mul")
+    if node is None:
+        return None
+    if node.op == "Dequantize":
+        return node.operand(0), node.operand(1), node.optional(2)
+    for number, scale in ((node.operand(0), node.operand(1)), (node.operand(1), node.operand(0))):
+        zero = None
+        difference = produced_by(number, "Sub")
+        if difference is not None:
+            number, zero = difference.operand(0), difference.operand(1)
+        cast = produced_by(number, "Cast")
+        if cast is not None and not cast.operand(0).dtype.is_float:
+            return cast.operand(0), scale, zero
+    return None
+
+
+def _bits(codes: Value) -> int:
+    """Return the width of the codes; 0 for values that are none."""
+    if codes.dtype.name not in CODES:
+        return 0
+    unpacked = produced_by(codes, "loom.UnpackBits")
+    return codes.dtype.width if unpacked is None else int(unpacked.attributes.bits)
+
+
+def _blocks(parameter: Value, shape: Shape, axis: int) -> _Blocks | None:
+    """Return how a parameter that broadcasts to the codes repeats along their terms."""
+    repeated = produced_by(parameter, "loom.RepeatBlocks")
+    if repeated is not None and repeated.attributes.axis == axis and repeated.operand(0).rank == 2:
+        return _Blocks(repeated.operand(0), repeated.attributes.block)
+    along = parameter.rank - 2 + axis
+    if parameter.rank > 2 or (along >= 0 and parameter.shape[along] != 1):
+        return None
+    return _Blocks(parameter, ix.number(shape[axis]))
+
+
+# -- packing ---------------------------------------------------------------------------------------------------------
+
+
+def _pack(builder: GraphBuilder, match: Match) -> Value:
+    weight: _Weight = match["weight"]
+    columns = ix.number(weight.codes.shape[1 - weight.axis])
+    words = builder.op("PackCodes", _rows_first(builder, weight.codes, weight.axis), domain="loom", bits=weight.bits)
+    return builder.op(
+        "PackedMatMul",
+        match["value"],
+        words,
+        _packed(builder, weight.scale.value, columns, weight.axis),
+        _zero(builder, weight, columns),
+        domain="loom",
+        bits=weight.bits,
+        block=weight.scale.block,
+        columns=columns,
+    )
+
+
+def _zero(builder: GraphBuilder, weight: _Weight, columns: int) -> Value:
+    """Return the code of zero: a number, or one for each block.  Packed codes of signed types begin at 0."""
+    low = weight.codes.dtype.integer_range[0]
+    if weight.zero is None:
+        return builder.constant(np.array(-low, np.uint8))
+    zero = weight.zero.value
+    number = known_numbers(zero)
+    if number is not None and number.size == 1:
+        moved = number.reshape(()) - low if zero.dtype.is_float else np.uint8(int(number.reshape(-1)[0]) - low)
+        return builder.constant(np.asarray(moved))
+    if not zero.dtype.is_float and zero.dtype is not UINT8:
+        wide = builder.op("Cast", zero, to=INT32.onnx)
+        zero = builder.op("Cast", builder.op("Sub", wide, builder.scalar(low, wide)), to=UINT8.onnx)
+    elif low:
+        zero = builder.op("Sub", zero, builder.scalar(low, zero))
+    return _packed(builder, zero, columns, weight.axis)
+
+
+def _rows_first(builder: GraphBuilder, value: Value, axis: int) -> Value:
+    return value if axis == 1 else builder.op("Transpose", value, perm=(1, 0))
+
+
+def _packed(builder: GraphBuilder, parameter: Value, columns: int, axis: int) -> Value:
+    """Pack a parameter of blocks; it keeps the type in which the file stores it."""
+    rows = _rows_first(builder, view(builder, parameter, (1,) * (2 - parameter.rank) + parameter.shape), axis)
+    if rows.shape[0] != columns:
+        rows = builder.op("Expand", rows, builder.constant(np.array([columns, rows.shape[1]], np.int64)))
+    packed = builder.op("PackBlocks", rows, domain="loom")
+    while parameter.producer is not None and registry.of(parameter.producer).is_view:
+        parameter = parameter.producer.operand(0)
+    packed.storage = parameter.storage
+    return packed
+
+
+RULES = (Rule("packed-weight", frozenset({"loom.MatMul"}), _match, _pack),)

@@ -1,0 +1,111 @@
+"""Tiles of products with packed weights for few rows: which threads share the terms of which columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import ceil
+
+from ...runtime.plan.record import record
+from ..symbolic.lanes import LANES
+from ..target import Target, WorkgroupCosts
+from .gemm_tiles import Problem
+
+#: Rows of a product up to which a thread computes them all
+MOST_ROWS = 8
+#: Threads whose loads keep a multiprocessor busy
+_BUSY_THREADS = 1536
+#: Tiles (columns, parts, unroll) besides the rule's
+_OTHERS = ((1, 64, 1), (1, 128, 2), (1, 128, 1), (1, 256, 1), (2, 64, 1), (2, 32, 2), (1, 32, 2), (1, 32, 1))
+
+
+@record
+class PackedTile:
+    """``parts`` threads share the terms of ``columns`` vectors of four columns in ``rows`` rows.
+
+    A workgroup has ``across`` such teams.  A thread reads ``depth`` units of terms for one scale, or has ``unroll``
+    units in flight.
+    """
+
+    rows: int
+    columns: int
+    across: int
+    parts: int
+    depth: int = 1
+    unroll: int = 1
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.rows <= MOST_ROWS or not 1 <= self.columns <= 8:
+            raise ValueError(f"a thread cannot hold {self.rows} rows of {self.columns} vectors")
+        if self.parts & (self.parts - 1) or not 1 <= self.across * self.parts <= 256:
+            raise ValueError(f"a workgroup of {self.across} by {self.parts} threads")
+        if self.depth < 1 or self.unroll < 1 or self.depth > 1 < self.unroll:
+            raise ValueError(f"{self} has no steps, or loops that are in flight together")
+
+    @property
+    def vectors(self) -> int:
+        """Vectors of results of a team."""
+        return self.rows * self.columns
+
+    @property
+    def threads(self) -> int:
+        return self.across * self.parts
+
+    @property
+    def sums(self) -> int:
+        """Threads that add the parts of a vector, each an equal share, before one adds what they have."""
+        return 1 << (self.parts.bit_length() // 2)
+
+    @property
+    def workgroup_bytes(self) -> int:
+        return 0 if self.parts == 1 else 16 * self.vectors * self.across * (self.parts + self.sums)
+
+
+def ranked(problem: Problem, units: int, depth: int, target: Target) -> list[PackedTile]:
+    """Return the tiles for a product that the device's limits allow, best first; never empty.
+
+    A row of the weight has ``units`` that a thread decodes at once, and ``depth`` neighbours of them share a scale.
+    """
+    rows, vectors = min(max(problem.m, 1), MOST_ROWS), ceil(problem.n / LANES)
+    if target.uses_workgroup_memory:
+        tiles = list(_workgroup_tiles(rows, vectors, units, target))
+    else:
+        tiles = list(_thread_tiles(rows, depth, target))
+    fitting = [tile for tile in dict.fromkeys(tiles) if _fits(tile, vectors, target)]
+    return fitting or [PackedTile(rows, 1, 64, 1)]
+
+
+def _workgroup_tiles(rows: int, vectors: int, units: int, target: Target) -> Iterator[PackedTile]:
+    """Yield tiles for GPUs: measured on an H200 (docs/performance.md).
+
+    Large matrices fill the device with one subgroup a team; smaller ones need more threads, each with fewer steps.
+    """
+    costs = target.costs
+    assert isinstance(costs, WorkgroupCosts)
+    busy = _BUSY_THREADS * costs.multiprocessors
+    if vectors // 2 * 32 * 2 > busy and rows <= 2:
+        yield PackedTile(rows, 2, 1, 32, unroll=2 if rows == 1 else 1)
+    most = 64 if rows > 2 else 128 if rows > 1 else 256
+    parts = 32
+    while parts < most and parts < units and vectors * parts < busy:
+        parts *= 2
+    yield PackedTile(rows, 1, 1, parts)
+    for columns, other, unroll in _OTHERS:
+        if other <= most:
+            yield PackedTile(rows, columns, 1, other, unroll=unroll)
+
+
+def _thread_tiles(rows: int, depth: int, target: Target) -> Iterator[PackedTile]:
+    """Yield tiles for software drivers: threads share nothing."""
+    for columns in (4, 2, 1, 8):
+        if rows * columns <= 16:
+            yield PackedTile(rows, columns, target.group_threads, 1, depth=depth)
+
+
+def _fits(tile: PackedTile, vectors: int, target: Target) -> bool:
+    most = min(target.limit("max-compute-invocations-per-workgroup"), target.max_workgroup_threads)
+    groups = ceil(vectors / (tile.columns * tile.across))
+    return (
+        tile.threads <= most
+        and tile.workgroup_bytes <= target.limit("max-compute-workgroup-storage-size")
+        and groups <= target.limit("max-compute-workgroups-per-dimension")
+    )

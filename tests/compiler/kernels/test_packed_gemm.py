@@ -1,0 +1,256 @@
+"""Products with quantised weights: every spelling that is packed, few rows and many, on both kinds of targets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from unittest import mock
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+from shaderloom.compiler.target import WEB_TARGET
+from shaderloom.compiler.tuning import packed_tiles
+from shaderloom.compiler.tuning.gemm_tiles import Problem
+from shaderloom.compiler.tuning.packed_tiles import PackedTile
+
+from ...support.kernels import make_model
+from ...support.running import compile_for, run_plan
+
+
+@dataclass
+class Case:
+    """A model with the input ``x``, its weight and its result in float64."""
+
+    model: onnx.ModelProto
+    x: np.ndarray
+    weight: np.ndarray
+    expected: np.ndarray
+
+
+def unpack(packed: np.ndarray, bits: int, count: int) -> np.ndarray:
+    shifts = np.arange(0, 8, bits, dtype=np.uint8)
+    return ((packed[..., None] >> shifts) & ((1 << bits) - 1)).reshape(len(packed), -1)[:, :count].astype(np.float64)
+
+
+def nbits(
+    x_shape: tuple[int, ...],
+    n: int,
+    block: int = 32,
+    bits: int = 4,
+    *,
+    zeros: str | None = None,
+    dtype: str = "float32",
+    bias: bool = False,
+) -> Case:
+    """MatMulNBits; ``zeros`` are packed like the weight ("uint8"), or of the type of the scales ("float")."""
+    k = x_shape[-1]
+    rng, blocks = np.random.default_rng((n, k, bits)), -(-k // block)
+    x = rng.standard_normal(x_shape).astype(dtype)
+    codes = rng.integers(0, 256, (n, blocks, block * bits // 8), np.uint8)
+    scales = rng.uniform(0.05, 0.2, (n, blocks)).astype(dtype)
+    constants, inputs = {"codes": codes, "scales": scales}, ["x", "codes", "scales"]
+    zero = np.full((n, blocks), 2.0 ** (bits - 1))
+    if zeros == "uint8":
+        constants["zeros"] = rng.integers(0, 256, (n, -(-blocks * bits // 8)), np.uint8)
+        zero = unpack(constants["zeros"], bits, blocks)
+    elif zeros == "float":
+        constants["zeros"] = rng.uniform(5, 9, (n, blocks)).astype(dtype)
+        zero = constants["zeros"].astype(np.float64)
+    if zeros:
+        inputs.append("zeros")
+    weight = (unpack(codes.reshape(n, -1), bits, k) - zero.repeat(block, 1)[:, :k]) * scales.astype(np.float64).repeat(
+        block, 1
+    )[:, :k]
+    expected = x.astype(np.float64) @ weight.T
+    if bias:
+        constants["bias"] = rng.standard_normal(n).astype(dtype)
+        inputs += [""] * (5 - len(inputs)) + ["bias"]
+        expected = expected + constants["bias"]
+    sizes = {"K": k, "N": n, "block_size": block, "bits": bits}
+    node = helper.make_node("MatMulNBits", inputs, ["y"], domain="com.microsoft", **sizes)
+    return Case(model_of([node], x, constants), x, weight.T, expected)
+
+
+def model_of(nodes: list[onnx.NodeProto], x: np.ndarray, constants: Mapping[str, np.ndarray]) -> onnx.ModelProto:
+    model = make_model(nodes, {"x": x}, ["y"], constants=constants)
+    model.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    return model
+
+
+def check(device, case: Case, kind: str, *, packed: bool = True) -> None:
+    """Results, and whether the kernel is that of few rows."""
+    plan = compile_for(case.model, {"x": case.x}, replace(device.profile, kind=kind))
+    assert ("gemm_packed" in {kernel.template for kernel in plan.kernels}) == packed
+    (found,) = run_plan(device, plan, case.model, {"x": case.x})
+    tolerance = 1e-5 if case.x.dtype == np.float32 else 1e-3
+    assert found.shape == case.expected.shape
+    assert np.abs(found - case.expected).max() <= tolerance * np.abs(case.expected).max()
+
+
+@pytest.mark.parametrize("kind", ["cpu", "discrete"])
+@pytest.mark.parametrize(
+    ("k", "n", "block", "bits", "zeros"),
+    [
+        (32, 5, 16, 4, None),
+        (40, 8, 16, 4, "uint8"),
+        (896, 7, 32, 4, None),
+        (4864, 12, 32, 4, "uint8"),
+        (1056, 33, 32, 4, "float"),
+        (768, 16, 256, 4, "uint8"),
+        (96, 5, 32, 2, "uint8"),
+        (160, 9, 32, 2, None),
+    ],
+)
+@pytest.mark.parametrize("rows", [1, pytest.param(3, marks=pytest.mark.slow)])
+def test_blocks(device, kind, k, n, block, bits, zeros, rows):
+    check(device, nbits((rows, k), n, block, bits, zeros=zeros), kind)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["cpu", "discrete"])
+@pytest.mark.parametrize("rows", [2, 8, 9, 40])
+def test_rows(device, kind, rows):
+    """From nine rows on a product reads the elements of the weight."""
+    check(device, nbits((rows, 64), 20), kind, packed=rows <= 8)
+
+
+@pytest.mark.parametrize("kind", ["cpu", "discrete"])
+@pytest.mark.parametrize("zeros", [None, "uint8", "float"])
+def test_halves(device, kind, zeros):
+    check(device, nbits((2, 1, 128), 24, zeros=zeros, dtype="float16", bias=True), kind)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["cpu", "discrete"])
+@pytest.mark.parametrize(("k", "n"), [(14336, 130), (64, 151936), (2048, 2048)])
+def test_sizes_of_decoders(device, kind, k, n):
+    check(device, nbits((1, k), n), kind)
+
+
+@pytest.mark.parametrize("kind", ["cpu", "discrete"])
+def test_declared_rows(device, kind):
+    """One plan for one to six rows."""
+    case = nbits((6, 64), 12)
+    case.model.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "rows"
+    profile = replace(device.profile, kind=kind)
+    plan = compile_for(case.model, {"x": case.x}, profile, dynamic={"rows": (1, 6)})
+    assert [kernel.template for kernel in plan.kernels if kernel.template != "map"] == ["gemm_packed"]
+    feeds = [{"x": case.x[:rows]} for rows in (6, 1, 3)]
+    for (found,), each in zip(run_plan(device, plan, case.model, feeds), feeds, strict=True):
+        np.testing.assert_allclose(found, case.expected[: len(each["x"])], rtol=0, atol=1e-4)
+
+
+# -- spellings -------------------------------------------------------------------------------------------------------
+
+
+def dequantised(dtype: str, *, block: int, transposed: bool, zero: bool) -> Case:
+    """DequantizeLinear and MatMul: blocks along the terms, a scale a column (0), or one scale (-1)."""
+    k, n = 1536, 12  # too many for the host to fold
+    rng = np.random.default_rng(block + 5)
+    low, high = (-8, 8) if dtype == "int4" else (0, 16)
+    codes = rng.integers(low, high, (n, k) if transposed else (k, n))
+    terms = 1 if transposed else 0
+    shape = list(codes.shape) if block > 0 else [n] if block == 0 else []
+    if block > 0:
+        shape[terms] //= block
+    scales = rng.uniform(0.05, 0.2, shape).astype(np.float32)
+    zeros = rng.integers(low, high, shape) if zero else np.zeros(shape, np.int64)
+    whole = scales.astype(np.float64), zeros.astype(np.float64)
+    if block > 0:
+        whole = tuple(each.repeat(block, terms) for each in whole)
+    elif block == 0 and transposed:
+        whole = tuple(each[:, None] for each in whole)
+    weight = (codes - whole[1]) * whole[0]
+    x = rng.standard_normal((2, k)).astype(np.float32)
+    attributes = {"block_size": block, "axis": terms} if block > 0 else {"axis": 1 - terms}
+    nodes = [helper.make_node("DequantizeLinear", ["q", "s", *(["z"] if zero else [])], ["w"], **attributes)]
+    if transposed:
+        nodes.append(helper.make_node("Transpose", ["w"], ["t"], perm=[1, 0]))
+    nodes.append(helper.make_node("MatMul", ["x", "t" if transposed else "w"], ["y"]))
+    model = model_of(nodes, x, {"s": scales})
+    kind = getattr(onnx.TensorProto, dtype.upper())
+    for name, array in (("q", codes), ("z", zeros))[: 1 + zero]:
+        model.graph.initializer.append(helper.make_tensor(name, kind, array.shape, array.ravel()))
+    weight = weight.T if transposed else weight
+    return Case(model, x, weight, x.astype(np.float64) @ weight)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("zero", [False, True])
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("block", [16, 0, -1])
+@pytest.mark.parametrize("dtype", ["int4", "uint4"])
+def test_dequantize_linear(device, dtype, block, transposed, zero):
+    case = dequantised(dtype, block=block, transposed=transposed, zero=zero)
+    check(device, case, "cpu")
+    check(device, case, "discrete")
+
+
+def test_blocks_that_are_no_whole_units_are_not_packed(device):
+    """Blocks of four numbers would need two scales for a word."""
+    check(device, dequantised("int4", block=4, transposed=True, zero=True), "discrete", packed=False)
+
+
+# -- fusion ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["cpu", "discrete"])
+def test_neighbours(device, kind):
+    """Bias and activation stay in the kernel; what is costly before it does not join it."""
+    case = nbits((1, 96), 20)
+    (product,) = case.model.graph.node
+    product.input[0], product.output[0] = "e", "p"
+    bias = np.linspace(-1, 1, 20, dtype=np.float32)
+    case.model.graph.initializer.append(onnx.numpy_helper.from_array(bias, "b"))
+    for at, (operator, before, after) in enumerate((("Tanh", "x", "s"), ("Sin", "s", "t"), ("Exp", "t", "e"))):
+        case.model.graph.node.insert(at, helper.make_node(operator, [before], [after]))
+    case.model.graph.node.append(helper.make_node("Add", ["p", "b"], ["q"]))
+    case.model.graph.node.append(helper.make_node("Relu", ["q"], ["y"]))
+    plan = compile_for(case.model, {"x": case.x}, replace(device.profile, kind=kind))
+    assert len(plan.calls) == 2
+    (found,) = run_plan(device, plan, case.model, {"x": case.x})
+    expected = np.maximum(np.exp(np.sin(np.tanh(case.x.astype(np.float64)))) @ case.weight + bias, 0)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-4)
+
+
+# -- tiles -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("zeros", [None, "uint8"])
+@pytest.mark.parametrize(
+    "tile",
+    [
+        PackedTile(1, 1, 1, 32),
+        PackedTile(1, 2, 1, 32, unroll=2),
+        PackedTile(2, 1, 1, 256),
+        PackedTile(3, 2, 4, 16, unroll=2),
+        PackedTile(3, 4, 8, 1, depth=4),
+        PackedTile(4, 1, 2, 2, unroll=3),
+    ],
+)
+def test_tiles(device, tile, zeros):
+    """Steps, columns and rows that do not divide among the threads."""
+    with mock.patch.object(packed_tiles, "ranked", return_value=[tile]):
+        check(device, nbits((3, 320), 21, zeros=zeros), "discrete")
+
+
+def test_offered_tiles_keep_to_the_limits():
+    target = WEB_TARGET
+    for m, n, k in [(1, 151936, 896), (1, 1 << 20, 64), (8, 4096, 4096), (4, 4, 16), (2, 28672, 4096)]:
+        tiles = packed_tiles.ranked(Problem(m, n, k), k // 8, 4, target)
+        assert tiles == list(dict.fromkeys(tiles))
+        for tile in tiles:
+            assert tile.workgroup_bytes <= target.limit("max-compute-workgroup-storage-size")
+            assert -(-n // (4 * tile.columns * tile.across)) <= target.limit("max-compute-workgroups-per-dimension")
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "across", "parts"), [(9, 1, 1, 32), (1, 9, 1, 32), (1, 1, 1, 48), (1, 1, 2, 256)]
+)
+def test_tiles_that_cannot_be(rows, columns, across, parts):
+    with pytest.raises(ValueError, match=r"rows|threads"):
+        PackedTile(rows, columns, across, parts)
