@@ -76,6 +76,7 @@ class _Handler(BaseHTTPRequestHandler):
     server_version = "shaderloom"
     sys_version = ""
     timeout = 60
+    disable_nagle_algorithm = True  # a body follows its headers at once, not 40 ms later
 
     def do_GET(self) -> None:
         self._answer(with_body=True)
