@@ -152,9 +152,7 @@ class Manifest:
             limits={own_limit(name): value for name, value in root["limits"].items()},
             plans=tuple(map(_plan, root["plans"])),
             weights={key: tuple(map(_part, item["parts"])) for key, item in root["weights"].items()},
-            samples=tuple(
-                SampleRecord(item["plan"], item["file"], float(item["tolerance"])) for item in root["samples"]
-            ),
+            samples=tuple(map(_sample, root["samples"])),
             files={name: _file(item) for name, item in root["files"].items()},
             decisions=root["decisions"],
             content=root,

@@ -312,12 +312,15 @@ class _PlanCheck:
             needed = self._buffers[f"output:{alias['output']}"]
             if needed[0] > held[1] or size[0] > held[1]:
                 raise Refusal("inside", "is larger than what it is an alias of", *path)
+        ended: set[str] = set()
         for index, alias in enumerate(self._plan["aliases"]):
-            source, left = alias["source"], len(settled)
-            while source.startswith("output:"):
-                source, left = settled.get(source[7:], ""), left - 1
-                if left < 0:
+            source, chain = f"output:{alias['output']}", set[str]()
+            while source.startswith("output:") and source not in ended:
+                if source in chain:
                     raise Refusal("circle", "is an alias of itself", "aliases", index)
+                chain.add(source)
+                source = settled.get(source[7:], "")
+            ended |= chain
 
     def _check_facts(self) -> None:
         """Check that facts and notes are about calls and tensors that there are."""

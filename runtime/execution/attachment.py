@@ -84,12 +84,12 @@ class Attacher:
         self._make_buffer = make_buffer
         self._alignment = device.profile.storage_alignment
         self._constants = {constant.output: constant_array(constant) for constant in plan.constants}
-        self._aliases = {alias.output: alias.source for alias in plan.aliases}
+        self._sources = final_sources(plan)
         self._outputs = frozenset(port.name for port in plan.outputs)
 
     def is_computed(self, output: str) -> bool:
         """Return whether kernels write the output; else it is constant or a copy."""
-        return output not in self._constants and output not in self._aliases
+        return output not in self._constants and output not in self._sources
 
     def attach(
         self,
@@ -241,10 +241,20 @@ class Attacher:
 
     def _source(self, output: str) -> str:
         """Return the buffer that holds an output: its own, or that of the value that it aliases."""
-        source = f"output:{output}"
-        while source.startswith("output:") and (next_source := self._aliases.get(source[7:])) is not None:
-            source = next_source
-        return source
+        return self._sources.get(output, f"output:{output}")
+
+
+def final_sources(plan: Plan) -> dict[str, str]:
+    """Return for each output that is an alias the buffer that its chain of aliases leads to, in linear time."""
+    direct = {f"output:{alias.output}": alias.source for alias in plan.aliases}
+    final: dict[str, str] = {}
+    for source in direct:
+        chain = []
+        while source in direct and source not in final:
+            chain.append(source)
+            source = direct[source]
+        final |= dict.fromkeys(chain, final.get(source, source))
+    return {name.removeprefix("output:"): source for name, source in final.items()}
 
 
 def check_locations(locations: str | Mapping[str, str] | None, outputs: Mapping[str, Any]) -> dict[str, str]:

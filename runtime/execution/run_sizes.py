@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Mapping
 from itertools import islice
 
 from ..plan.dimension import dimension_function
@@ -60,7 +61,8 @@ class PlanSizes:
     def of(self, values: tuple[int, ...]) -> RunSizes:
         """Return the sizes for values of the symbols, in the plan's order.
 
-        Raises :class:`LimitError` for a tensor beyond the cap, and the plan's fault for a negative size.
+        Raises :class:`LimitError` for a tensor beyond the cap, and the plan's fault for a negative size or for an
+        output that is larger than what it is an alias of.
         """
         found = self._sizes.get(values)
         if found is not None:
@@ -76,7 +78,19 @@ class PlanSizes:
         arenas = tuple(islice(rest, len(plan.arenas)))
         if min(numbers[: len(numbers) - 3 * len(self.grid_calls)], default=0) < 0:
             raise self._fault(f"the plan has a negative size for {symbols}")
+        self._check_aliases(inputs, outputs)
         found = self._sizes[values] = RunSizes(symbols, inputs, outputs, arenas, tuple(zip(rest, rest, rest)))
         if len(self._sizes) > KEPT_SYMBOLS:
             self._sizes.popitem(last=False)
         return found
+
+    def _check_aliases(self, inputs: Mapping[str, PortSize], outputs: Mapping[str, PortSize]) -> None:
+        if not self._plan.aliases:
+            return
+        held = {f"weight:{weight.key}": weight.bytes for weight in self._plan.weights}
+        for kind, ports in (("input", inputs), ("output", outputs)):
+            held.update((f"{kind}:{name}", size.padded) for name, size in ports.items())
+        for alias in self._plan.aliases:
+            needed, present = outputs[alias.output].padded, held[alias.source]
+            if needed > present:
+                raise self._fault(f"'{alias.output}' has {needed} bytes, its source '{alias.source}' {present}")

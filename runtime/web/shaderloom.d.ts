@@ -163,6 +163,7 @@ export interface Plan {
   arenas: Size[];
   kernels: Kernel[];
   steps: { kind: "device"; calls: Call[] }[];
+  weights: { key: string; bytes: number }[];
   constants: { output: string; data: string }[];
   aliases: { output: string; source: string }[];
 }

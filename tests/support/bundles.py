@@ -75,17 +75,19 @@ def copy_bundle(source: Path, target: Path) -> Path:
     return target
 
 
+def file_record(data: bytes) -> dict[str, Any]:
+    """What a manifest says of a file with this content."""
+    hashes = [hashlib.sha256(data[start : start + CHUNK]).hexdigest() for start in range(0, len(data), CHUNK)]
+    return {"size": len(data), "sha256": hashes}
+
+
 def seal(folder: Path) -> None:
     """Make the hashes of a changed bundle right again: what is wrong then is its content."""
     manifest = json.loads((folder / MANIFEST).read_bytes())
     for name, record in manifest["files"].items():
         path = folder / name
         if path.is_file():
-            data = path.read_bytes()
-            record["size"] = len(data)
-            record["sha256"] = [
-                hashlib.sha256(data[start : start + CHUNK]).hexdigest() for start in range(0, len(data), CHUNK)
-            ]
+            record |= file_record(path.read_bytes())
     write_manifest(folder, manifest)
 
 
@@ -110,3 +112,29 @@ def product_bundle(path: Path, *rows: int, **options: Any) -> Path:
     model.graph.initializer.append(onnx.numpy_helper.from_array(weight, "w"))
     compile_bundle(model, path, shapes=[{"x": (n, 64)} for n in rows], **options)
     return path
+
+
+#: A quantised model that gathers rows
+QUANTISED = """
+<ir_version: 8, opset_import: ["" : 17]>
+g (float[n, 8] x, int64[k] rows) => (float[n, 8] y, uint8[n, 8] q, float[k, 8] z) <float s = {0.1}, uint8 o = {3}> {
+    q = QuantizeLinear(x, s, o)
+    d = DequantizeLinear(q, s, o)
+    y = Softmax<axis = 1>(d)
+    z = Gather<axis = 0>(y, rows)
+}
+"""
+
+
+def bundles_of_all_kinds(folder: Path, *, as_zip: bool = False) -> dict[str, Path]:
+    """Compile one with constants and aliases, one with declared dimensions, a quantised one, halves, two plans."""
+    names = ("small", "dynamic", "quantised", "half", "software")
+    paths = {name: folder / (f"{name}.zip" if as_zip else name) for name in names}
+    small_bundle(paths["small"], 5, as_zip=as_zip)
+    small_bundle(paths["dynamic"], 5, dynamic={"n": (1, 64), "batch": (2, 8, 2)}, as_zip=as_zip)
+    quantised = onnx.parser.parse_model(QUANTISED)
+    shapes = [{"x": (4, 8), "rows": (2,)}]
+    compile_bundle(quantised, paths["quantised"], shapes=shapes, dynamic={"k": (1, 9)}, as_zip=as_zip)
+    product_bundle(paths["half"], 8, precision="float16", as_zip=as_zip)
+    product_bundle(paths["software"], 8, as_zip=as_zip)
+    return paths

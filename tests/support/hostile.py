@@ -5,12 +5,15 @@ from __future__ import annotations
 import copy
 import json
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shaderloom.runtime.bundle.format import MANIFEST
+from shaderloom.runtime.bundle.format import DIGEST, MANIFEST, plan_file
+from shaderloom.runtime.bundle.integrity import digest_line
+
+from .bundles import file_record
 
 Change = Callable[[Any], None]
 
@@ -44,6 +47,27 @@ class Seed:
 
     def files(self) -> tuple[bytes, bytes]:
         return json.dumps(self.manifest).encode(), json.dumps(self.plan).encode()
+
+    def sealed(self, bundle: Mapping[str, bytes], manifest: bytes, plan: bytes) -> dict[str, bytes]:
+        """Return the files of the seed's bundle with another manifest or plan, and the digests that they need."""
+        own_manifest, own_plan = self.files()
+        files, name = dict(bundle), plan_file(self.key)
+        if plan != own_plan:
+            files[name] = plan
+            content = _parsed(manifest)
+            if isinstance(content, dict) and isinstance(content.get("files"), dict):
+                content["files"][name] = file_record(plan)
+                manifest = json.dumps(content).encode()
+        if manifest != own_manifest:
+            files |= {MANIFEST: manifest, DIGEST: digest_line(manifest)}
+        return files
+
+
+def _parsed(text: bytes) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
 
 
 def put(value: Any, *path: Any) -> Change:
@@ -212,6 +236,45 @@ RELATIONS: dict[str, tuple[str, Change, str]] = {
     "facts of no tensor": ("plan", put([1 << 30], "facts", "calls", 0, "operands"), "facts"),
     "notes of another call": ("plan", twice("notes", "calls"), "notes"),
 }  # fmt: skip
+
+
+def with_alias_chain(seed: Seed, length: int) -> Seed:
+    """Return the small model's seed with more outputs, each an alias of the next, the last one of the input ``x``."""
+    made = copy.deepcopy(seed)
+    (shape,) = (port["shape"] for port in made.plan["inputs"] if port["name"] == "x")
+    for index in range(length):
+        source = f"output:{index + 1}" if index + 1 < length else "input:x"
+        made.manifest["outputs"].append({"name": f"{index}", "dtype": "float32", "dims": None})
+        made.plan["outputs"].append({"name": f"{index}", "dtype": "float32", "shape": shape})
+        made.plan["aliases"].append({"output": f"{index}", "source": source, "size": 320})
+    return made
+
+
+#: By name: the file, and a change within the rules that what runs the bundle refuses by its device's limits
+BEYOND_LIMITS: dict[str, tuple[str, Change]] = {
+    "an unknown feature": ("manifest", put(["moon"], "features")),
+    "an unknown limit": ("manifest", put(1, "limits", "moon")),
+    "a limit named as a method": ("manifest", put(1, "limits", "constructor")),
+    "a limit that no device has": ("manifest", put(1 << 52, "limits", "maxBufferSize")),
+    "a grid beyond 16 bits": ("plan", put([1 << 16, 1, 1], *CALL, "grid")),
+    "a grid beyond 32 bits": ("plan", put([1, 1, 1 << 33], *CALL, "grid")),
+    "an arena of a terabyte": ("plan", put([1 << 40], "arenas")),
+    "an arena of the last number": ("plan", put([(1 << 53) - 1], "arenas")),
+    "arenas of more than the last number": ("plan", put([1 << 52] * 4, "arenas")),
+    "many arenas": ("plan", put([1 << 30] * 300, "arenas")),
+}  # fmt: skip
+
+
+#: The same for the small model with declared dimensions: what is wrong for n = 5, and for no bound
+FOUND_BY_RUNS: dict[str, tuple[str, Change]] = {
+    "a range outside": ("plan", put(["*", "n", 128], *RANGE, "size")),
+    "an empty range": ("plan", put(["+", "n", -5], *RANGE, "size")),
+    "an offset outside": ("plan", put(["*", "n", 256], *RANGE, "offset")),
+    "a negative size": ("plan", put(["+", "n", -40], "outputs", 0, "shape", 1)),
+    "two negative sizes": ("plan", put([["+", "batch", -4], ["+", "n", -40], 8], "outputs", 0, "shape")),
+    "a negative grid": ("plan", put([["+", "n", -40], 1, 1], *CALL, "grid")),
+    "an alias of less": ("plan", put(["batch", "n", 64], "outputs", 1, "shape")),
+}
 
 
 def mutated(seed: Seed, generator: random.Random) -> tuple[bytes, bytes]:

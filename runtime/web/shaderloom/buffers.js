@@ -1,5 +1,6 @@
 /** @import { TypedArray } from "../shaderloom.js" */
 
+import { ShaderloomError } from "./errors.js";
 import { bufferSize } from "./sizes.js";
 
 /** Return the usage of a tensor's buffer. A function, because pages without WebGPU import this module, too. */
@@ -23,9 +24,15 @@ export class Buffers {
     return this.#buffers.get(name);
   }
 
-  /** Make a buffer for `bytes` of content. @param {string} name @param {number} bytes @param {number} [usage] */
+  /** Make a buffer for `bytes` of content. @param {string} name @param {number} bytes @param {number} [usage]
+   *  @throws {ShaderloomError} "device" for more than its limit, which may be more than WebGPU can be asked for */
   create(name, bytes, usage = tensorUsage()) {
-    const buffer = this.#device.createBuffer({ size: bufferSize(bytes), usage, label: name.slice(0, 40) });
+    const size = bufferSize(bytes);
+    const { maxBufferSize } = this.#device.limits;
+    if (size > maxBufferSize) {
+      throw new ShaderloomError("device", `'${name}' has ${size} bytes; a buffer of the device may have ${maxBufferSize}`);
+    }
+    const buffer = this.#device.createBuffer({ size, usage, label: name.slice(0, 40) });
     this.#buffers.set(name, buffer);
     return buffer;
   }

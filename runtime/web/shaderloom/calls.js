@@ -1,4 +1,4 @@
-/** @import { Call, Plan } from "../shaderloom.js" */
+/** @import { Call, Plan, PlanPort } from "../shaderloom.js" */
 /** @import { Buffers } from "./buffers.js" */
 /** @import { Value } from "./feeds.js" */
 /** @import { CompiledKernel } from "./pipelines.js" */
@@ -9,7 +9,7 @@ import { writeArray } from "./buffers.js";
 import { elementBytes } from "./dtypes.js";
 import { ShaderloomError } from "./errors.js";
 import { isBuffer } from "./feeds.js";
-import { elementCount, evaluate } from "./sizes.js";
+import { bufferSize, elementCount, evaluate, shapeOf } from "./sizes.js";
 
 /**
  * @typedef {{ call: Call, compiled: CompiledKernel, grid: number[], group?: GPUBindGroup }} SizedCall
@@ -39,7 +39,7 @@ export class Calls {
    *
    * @param {LoadedPlan} loaded @param {Symbols} symbols @param {Record<string, Value>} values
    * @returns {{ calls: BoundCall[], lookup: Lookup }}
-   * @throws {ShaderloomError} "bundle" for a call that does not fit the plan
+   * @throws {ShaderloomError} "bundle" for a call that does not fit the plan, "device" for more than the device allows
    */
   bind(loaded, symbols, values) {
     const { plan } = loaded;
@@ -51,10 +51,8 @@ export class Calls {
       if (isBuffer(data)) callers.set(`input:${name}`, data);
       else writeArray(this.#device, buffers.allocate(`input:${name}`, data.byteLength), data);
     }
-    for (const { name, shape, dtype } of plan.outputs) {
-      const elements = elementCount(shape.map((dim) => evaluate(dim, symbols)));
-      buffers.allocate(`output:${name}`, elements * elementBytes(dtype));
-    }
+    checkAliases(plan, symbols);
+    for (const port of plan.outputs) buffers.allocate(`output:${port.name}`, portBytes(port, symbols));
     for (const [index, size] of plan.arenas.entries()) buffers.allocate(`arena:${index}`, evaluate(size, symbols));
     const sizes = plan.symbols.map(({ name, step }) => Math.floor(symbols[name] / step));
     const uniforms = `symbols ${plan.key}`; // each plan has symbols of its own
@@ -88,9 +86,10 @@ export class Calls {
     for (const call of plan.steps.flatMap((step) => step.calls)) {
       const grid = call.grid.map((size) => evaluate(size, symbols));
       if (grid.includes(0)) continue;
-      if (Math.min(...grid) < 0) {
-        throw new ShaderloomError("bundle", `kernel ${call.kernel.slice(0, 12)} has ${grid.join(" x ")} workgroups`);
-      }
+      const text = `kernel ${call.kernel.slice(0, 12)} has ${grid.join(" x ")} workgroups`;
+      if (Math.min(...grid) < 0) throw new ShaderloomError("bundle", text);
+      const most = this.#device.limits.maxComputeWorkgroupsPerDimension;
+      if (Math.max(...grid) > most) throw new ShaderloomError("device", `${text}; the device allows ${most} an axis`);
       const compiled = /** @type {CompiledKernel} */ (kernels.get(call.kernel)); // the plan was checked
       calls.push({ call, compiled, grid });
     }
@@ -112,6 +111,24 @@ export class Calls {
       return { binding, resource: { buffer, offset, size } };
     });
     return this.#device.createBindGroup({ layout: compiled.layout, entries });
+  }
+}
+
+/** Return the bytes of a port's elements. @param {PlanPort} port @param {Symbols} symbols */
+const portBytes = (port, symbols) => elementCount(shapeOf(port, symbols)) * elementBytes(port.dtype);
+
+/** @param {Plan} plan @param {Symbols} symbols
+ *  @throws {ShaderloomError} "bundle" for an output that is larger than what it is an alias of */
+function checkAliases({ inputs, outputs, weights, aliases }, symbols) {
+  /** @param {string} kind @returns {(port: PlanPort) => [string, number]} */
+  const sized = (kind) => (port) => [`${kind}:${port.name}`, bufferSize(portBytes(port, symbols))];
+  const stored = weights.map(({ key, bytes }) => /** @type {[string, number]} */ ([`weight:${key}`, bytes]));
+  const held = new Map([...inputs.map(sized("input")), ...outputs.map(sized("output")), ...stored]);
+  for (const { output, source } of aliases) {
+    const [needed, present] = [held.get(`output:${output}`) ?? 0, held.get(source) ?? 0];
+    if (needed > present) {
+      throw new ShaderloomError("bundle", `'${output}' has ${needed} bytes, '${source}', its source, ${present}`);
+    }
   }
 }
 

@@ -59,9 +59,10 @@ function missingCapabilities(manifest, offered) {
   const missing = manifest.features
     .filter((name) => !offered.features.has(name))
     .map((name) => `the feature ${name}`);
-  const limits = /** @type {Record<string, number | undefined>} */ (/** @type {unknown} */ (offered.limits));
+  const limits = /** @type {Record<string, unknown>} */ (/** @type {unknown} */ (offered.limits));
   for (const [name, needed] of Object.entries(manifest.limits)) {
-    const present = limits[name] ?? NaN; // NaN is never enough
+    const found = limits[name]; // a name may be that of a method
+    const present = typeof found === "number" ? found : NaN; // NaN is never enough
     const enough = name.startsWith("min") ? present <= needed : present >= needed;
     if (!enough) missing.push(`${name} of ${needed}${Number.isNaN(present) ? "" : ` (it has ${present})`}`);
   }

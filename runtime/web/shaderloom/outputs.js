@@ -7,9 +7,12 @@ import { tensorUsage, writeArray } from "./buffers.js";
 import { elementBytes, typedArray } from "./dtypes.js";
 import { ShaderloomError } from "./errors.js";
 import { isBuffer } from "./feeds.js";
-import { bufferSize, elementCount, evaluate } from "./sizes.js";
+import { bufferSize, elementCount, shapeOf } from "./sizes.js";
 
 /** @typedef {{ name: string, dtype: DataType, dims: number[], bytes: number }} Output */
+
+/** Where an output is: in the plan as base64, else in the buffer of a name.
+ *  @typedef {{ constant: string | undefined, buffer: string }} Source */
 
 /** Staging buffers that wait for the next run. */
 const CACHED_STAGING = 4;
@@ -17,12 +20,33 @@ const CACHED_STAGING = 4;
 /** Return the outputs of a run, those of `names` or all. @param {Plan} plan @param {Symbols} symbols
  *  @param {readonly string[]} [names] @returns {Output[]} @throws {ShaderloomError} "input" for an unknown name */
 export function selectOutputs(plan, symbols, names = plan.outputs.map((port) => port.name)) {
+  const ports = new Map(plan.outputs.map((port) => [port.name, port]));
   return names.map((name) => {
-    const port = plan.outputs.find((candidate) => candidate.name === name);
+    const port = ports.get(name);
     if (!port) throw new ShaderloomError("input", `the model has no output '${name}'`);
-    const dims = port.shape.map((dim) => evaluate(dim, symbols));
+    const dims = shapeOf(port, symbols);
     return { name, dtype: port.dtype, dims, bytes: elementCount(dims) * elementBytes(port.dtype) };
   });
+}
+
+/** Return the source of each output by its name: aliases lead to an input, a weight or another output.
+ *  @param {Plan} plan @returns {Map<string, Source>} */
+export function outputSources({ outputs, constants, aliases }) {
+  const direct = new Map(aliases.map(({ output, source }) => [`output:${output}`, source]));
+  const given = new Map(constants.map(({ output, data }) => [`output:${output}`, data]));
+  /** @type {Map<string, Source>} By buffer, so that each link of a chain is followed once. */
+  const found = new Map();
+  for (const { name } of outputs) {
+    const chain = [];
+    let buffer = `output:${name}`;
+    for (let next = direct.get(buffer); next !== undefined && !found.has(buffer); next = direct.get(buffer)) {
+      chain.push(buffer);
+      buffer = next;
+    }
+    const source = found.get(buffer) ?? { constant: given.get(buffer), buffer };
+    for (const link of [...chain, buffer]) found.set(link, source);
+  }
+  return new Map(outputs.map(({ name }) => [name, /** @type {Source} */ (found.get(`output:${name}`))]));
 }
 
 /** Copy the outputs of runs to where the caller wants them. */
@@ -37,14 +61,15 @@ export class OutputCopies {
   }
 
   /** Encode copies into new buffers, which the caller destroys, and return a function that gives them.
-   *  @param {GPUCommandEncoder} encoder @param {Plan} plan @param {Output[]} outputs @param {Lookup} lookup
+   *  @param {GPUCommandEncoder} encoder @param {Map<string, Source>} sources @param {Output[]} outputs
+   *  @param {Lookup} lookup
    *  @returns {() => Promise<Record<string, GpuTensor>>} */
-  toBuffers(encoder, plan, outputs, lookup) {
+  toBuffers(encoder, sources, outputs, lookup) {
     const { device } = this.#guard;
     const tensors = outputs.map(({ name, dtype, dims, bytes }) => {
       const label = `output ${name}`.slice(0, 40);
       const buffer = device.createBuffer({ size: bufferSize(bytes), usage: tensorUsage(), label });
-      const source = findSource(plan, `output:${name}`, lookup);
+      const source = contentOf(sources.get(name), lookup);
       if (isBuffer(source)) encoder.copyBufferToBuffer(source, 0, buffer, 0, wholeWords(bytes));
       else writeArray(device, buffer, source);
       return [name, { dtype, dims, buffer }];
@@ -53,12 +78,13 @@ export class OutputCopies {
   }
 
   /** Encode copies into a staging buffer, and return a function that reads them once the commands are submitted.
-   *  @param {GPUCommandEncoder} encoder @param {Plan} plan @param {Output[]} outputs @param {Lookup} lookup
+   *  @param {GPUCommandEncoder} encoder @param {Map<string, Source>} sources @param {Output[]} outputs
+   *  @param {Lookup} lookup
    *  @returns {() => Promise<Record<string, CpuTensor>>} */
-  toHost(encoder, plan, outputs, lookup) {
+  toHost(encoder, sources, outputs, lookup) {
     let total = 0;
     const copies = outputs.map((output) => {
-      const copy = { ...output, source: findSource(plan, `output:${output.name}`, lookup), offset: total };
+      const copy = { ...output, source: contentOf(sources.get(output.name), lookup), offset: total };
       total += bufferSize(output.bytes);
       return copy;
     });
@@ -101,14 +127,12 @@ export class OutputCopies {
 /** A copy is of whole words. @param {number} bytes */
 const wholeWords = (bytes) => Math.ceil(bytes / 4) * 4;
 
-/** Return the bytes of a constant output, or the buffer of any other: an alias leads to an input, output or weight.
- *  @param {Plan} plan @param {string} name @param {Lookup} lookup @returns {GPUBuffer | Uint8Array<ArrayBuffer>}
+/** Return the bytes of a constant, or the buffer. @param {Source | undefined} source @param {Lookup} lookup
+ *  @returns {GPUBuffer | Uint8Array<ArrayBuffer>}
  *  @throws {ShaderloomError} "bundle" for an undefined buffer, "input" for a fed one that cannot be copied */
-function findSource(plan, name, lookup) {
-  const constant = plan.constants.find(({ output }) => `output:${output}` === name);
-  if (constant) return Uint8Array.from(atob(constant.data), (letter) => letter.charCodeAt(0));
-  const alias = plan.aliases.find(({ output }) => `output:${output}` === name);
-  if (alias) return findSource(plan, alias.source, lookup);
+function contentOf(source, lookup) {
+  if (source?.constant !== undefined) return Uint8Array.from(atob(source.constant), (letter) => letter.charCodeAt(0));
+  const name = source?.buffer ?? "";
   const buffer = lookup(name);
   if (!buffer) throw new ShaderloomError("bundle", `an output is '${name}', which the plan does not define`);
   if (!(buffer.usage & GPUBufferUsage.COPY_SRC)) {

@@ -1,15 +1,17 @@
 /** @import { Kernel, Plan, PlanRecord, Progress } from "../shaderloom.js" */
 /** @import { BundleFiles } from "./files.js" */
+/** @import { Source } from "./outputs.js" */
 /** @import { CompiledKernel, Pipelines } from "./pipelines.js" */
 
 import { ShaderloomError } from "./errors.js";
 import { checked } from "./manifest.js";
+import { outputSources } from "./outputs.js";
 import { checkPlan } from "./relations.js";
 import { SCHEMA } from "./schema.js";
 import { readJson } from "./structure.js";
 
-/** A plan and its compiled kernels by key.
- *  @typedef {{ plan: Plan, kernels: Map<string, CompiledKernel> }} LoadedPlan */
+/** A plan, its compiled kernels by key, and the sources of its outputs by name.
+ *  @typedef {{ plan: Plan, kernels: Map<string, CompiledKernel>, sources: Map<string, Source> }} LoadedPlan */
 
 /** Kernels that are fetched and compiled at once: enough for the cores, and what a cancelled load leaves to the browser. */
 const AT_ONCE = 16;
@@ -64,7 +66,8 @@ export class Plans {
     const kernels = new Map(plans.flatMap((plan) => plan.kernels.map((kernel) => [kernel.key, kernel])));
     const compiled = await this.#compile([...kernels.values()]);
     return plans.map((plan) => ({
-      plan, kernels: new Map([...compiled].filter(([key]) => plan.kernels.some((kernel) => kernel.key === key))),
+      plan, sources: outputSources(plan),
+      kernels: new Map(plan.kernels.map(({ key }) => [key, /** @type {CompiledKernel} */ (compiled.get(key))])),
     }));
   }
 

@@ -346,12 +346,16 @@ class PlanCheck {
         throw new Refusal("inside", "is larger than what it is an alias of", path);
       }
     }
-    for (const [index, alias] of aliases.entries()) {
-      let { source } = alias;
-      for (let left = settled.size; source.startsWith("output:"); left--) {
-        if (left <= 0) throw new Refusal("circle", "is an alias of itself", ["aliases", index]);
+    const ended = new Set();
+    for (const [index, { output }] of aliases.entries()) {
+      const chain = new Set();
+      let source = `output:${output}`;
+      while (source.startsWith("output:") && !ended.has(source)) {
+        if (chain.has(source)) throw new Refusal("circle", "is an alias of itself", ["aliases", index]);
+        chain.add(source);
         source = settled.get(source.slice(7)) ?? "";
       }
+      for (const link of chain) ended.add(link);
     }
   }
 

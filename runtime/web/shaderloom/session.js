@@ -17,7 +17,7 @@ import { Plans } from "./plans.js";
 import { timeCalls } from "./profiling.js";
 import { parseSafetensors } from "./safetensors.js";
 import { Signature } from "./signature.js";
-import { elementCount, evaluate, formatShape } from "./sizes.js";
+import { elementCount, evaluate, formatShape, shapeOf } from "./sizes.js";
 import { requireFewer, uploadWeights } from "./weights.js";
 
 /**
@@ -131,8 +131,8 @@ class Session {
       for (const call of calls) encodeCall(pass, call);
       pass.end();
       const read = location === "gpu"
-        ? this.#copies.toBuffers(encoder, plan, wanted, lookup)
-        : this.#copies.toHost(encoder, plan, wanted, lookup);
+        ? this.#copies.toBuffers(encoder, loaded.sources, wanted, lookup)
+        : this.#copies.toHost(encoder, loaded.sources, wanted, lookup);
       this.device.queue.submit([encoder.finish()]);
       return /** @type {Promise<Record<string, api.Located[Location]>>} */ (read());
     });
@@ -202,8 +202,9 @@ class Session {
   async #match(feeds) {
     const { index, symbols, values } = this.#signature.match(feeds);
     const loaded = await this.#plans.get(index);
-    for (const { name, shape, dtype } of loaded.plan.inputs) {
-      const dims = shape.map((dim) => evaluate(dim, symbols));
+    for (const port of loaded.plan.inputs) {
+      const { name, dtype } = port;
+      const dims = shapeOf(port, symbols);
       const value = values[name];
       const text = formatShape(dims);
       if (!holdsElements(value.data, elementCount(dims), dtype) || formatShape(value.dims ?? dims) !== text) {

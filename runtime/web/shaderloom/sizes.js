@@ -39,6 +39,16 @@ export const floorDivide = (left, right) => (left - modulo(left, right)) / right
 /** Return the number of elements of a shape. @param {readonly number[]} dims */
 export const elementCount = (dims) => dims.reduce((product, size) => product * size, 1);
 
+/** Return the numbers of a port's shape. @param {{ name: string, shape: api.Size[] }} port
+ *  @param {Record<string, number>} symbols @throws {ShaderloomError} "bundle" for a negative one */
+export function shapeOf({ name, shape }, symbols) {
+  const dims = shape.map((dim) => evaluate(dim, symbols));
+  if (dims.some((dim) => dim < 0)) {
+    throw new ShaderloomError("bundle", `'${name}' has a negative size: ${formatShape(dims)}`);
+  }
+  return dims;
+}
+
 /** Return a shape as a text, such as "1x3x224x224". @param {readonly api.Dimension[]} dims */
 export const formatShape = (dims) => dims.join("x") || "scalar";
 

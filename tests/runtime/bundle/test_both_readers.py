@@ -16,10 +16,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-import onnx.parser
 import pytest
 
-from shaderloom.bundles.compile import compile_bundle
 from shaderloom.runtime.bundle.format import plan_file
 from shaderloom.runtime.bundle.ranges import bounds_of
 from shaderloom.runtime.bundle.structure import LARGEST, schema
@@ -28,20 +26,10 @@ from shaderloom.runtime.plan.dimension import evaluate
 from shaderloom.runtime.plan.dtypes import BY_NAME
 from shaderloom.runtime.plan.model_metadata import ModelMetadata
 
-from ...support.bundles import product_bundle, small_bundle
+from ...support.bundles import bundles_of_all_kinds
 from ...support.effort import SOAK
-from ...support.hostile import RELATIONS, Seed, mutated, structural
+from ...support.hostile import RELATIONS, Seed, mutated, structural, with_alias_chain
 from ...support.verdicts import JavaScript, Verdict, python_verdict
-
-QUANTISED = """
-<ir_version: 8, opset_import: ["" : 17]>
-g (float[n, 8] x, int64[k] rows) => (float[n, 8] y, uint8[n, 8] q, float[k, 8] z) <float s = {0.1}, uint8 o = {3}> {
-    q = QuantizeLinear(x, s, o)
-    d = DequantizeLinear(q, s, o)
-    y = Softmax<axis = 1>(d)
-    z = Gather<axis = 0>(y, rows)
-}
-"""
 
 #: Data of tests
 KEPT = Path(__file__).resolve().parents[2] / "data"
@@ -51,15 +39,7 @@ needs_node = pytest.mark.skipif(not JavaScript.is_available(), reason="Node.js i
 
 @pytest.fixture(scope="module")
 def seeds(tmp_path_factory) -> list[Seed]:
-    """A plan with constants and aliases, one with declared dimensions, a quantised one, halves, one for software."""
-    folder: Path = tmp_path_factory.mktemp("seeds")
-    small_bundle(folder / "small", 5)
-    small_bundle(folder / "dynamic", 5, dynamic={"n": (1, 64), "batch": (2, 8, 2)})
-    quantised = onnx.parser.parse_model(QUANTISED)
-    compile_bundle(quantised, folder / "quantised", shapes=[{"x": (4, 8), "rows": (2,)}], dynamic={"k": (1, 9)})
-    product_bundle(folder / "half", 8, precision="float16")
-    product_bundle(folder / "software", 8)
-    return [Seed.of(folder / name) for name in ("small", "dynamic", "quantised", "half", "software")]
+    return [Seed.of(path) for path in bundles_of_all_kinds(tmp_path_factory.mktemp("seeds")).values()]
 
 
 @pytest.fixture(scope="module")
@@ -86,6 +66,16 @@ def test_every_relation_has_its_rule(seeds, name):
     verdict = python_verdict(*seeds[0].changed(file, change).files(), seeds[0].key)
     assert (verdict.rule, verdict.path[0]) == (rule, file)
     assert time.process_time() - start < 2
+
+
+@pytest.mark.slow
+def test_chains_of_aliases_take_linear_time(seeds):
+    start = time.process_time()
+    seed = with_alias_chain(seeds[0], 10_000)
+    assert python_verdict(*seed.files(), seed.key) == Verdict(None)
+    seed.plan["aliases"][-1]["source"] = "output:5000"
+    assert python_verdict(*seed.files(), seed.key) == Verdict("circle", ("plan", "aliases", 2))
+    assert time.process_time() - start < 10
 
 
 @needs_node

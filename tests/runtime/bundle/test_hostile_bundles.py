@@ -5,22 +5,22 @@ Covers: runtime/bundle/reader, runtime/bundle/manifest, runtime/bundle/plan, sha
 
 from __future__ import annotations
 
-import json
 import random
 import shutil
 import time
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import shaderloom
-from shaderloom.runtime.bundle.integrity import digest_line
 from shaderloom.runtime.bundle.reader import Bundle
 
-from ...support.bundles import copy_bundle, feeds, seal, small_bundle, write_manifest
+from ...support.bundles import copy_bundle, feeds, files_of, seal, small_bundle
 from ...support.effort import SOAK
-from ...support.hostile import RELATIONS, Seed, mutated, put
+from ...support.hostile import BEYOND_LIMITS, FOUND_BY_RUNS, RELATIONS, Change, Seed, mutated, put, with_alias_chain
+from ...support.verdicts import python_verdict
 
 HEAD = "@group(0) @binding(0) var<storage, read_write> y: array<f32>;\n"
 
@@ -31,26 +31,29 @@ def folder(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
+def dynamic(tmp_path_factory) -> Path:
+    """Declared dimensions, whose bounds prove little about a run; one plan, so that it is the changed one."""
+    options = {"dynamic": {"n": (1, 64), "batch": (2, 8, 2)}, "target": "web-software"}
+    return small_bundle(tmp_path_factory.mktemp("dynamic") / "b", 5, **options)
+
+
+@pytest.fixture(scope="module")
+def bundle(folder) -> dict[str, bytes]:
+    return files_of(folder)
+
+
+@pytest.fixture(scope="module")
 def seed(folder) -> Seed:
     return Seed.of(folder)
 
 
-def written(folder: Path, target: Path, manifest: bytes, plan: bytes, seed: Seed) -> Path:
-    """A copy of a bundle with another manifest or plan, and the digests that they need."""
-    made = copy_bundle(folder, target)
-    (made / f"plan-{seed.key}.json").write_bytes(plan)
-    seal(made)
-    if manifest != seed.files()[0]:
-        try:
-            content = json.loads(manifest)
-            record = json.loads((made / "manifest.json").read_bytes())["files"][f"plan-{seed.key}.json"]
-            if plan != seed.files()[1]:
-                content["files"][f"plan-{seed.key}.json"] = record
-            write_manifest(made, content)
-        except (ValueError, KeyError, TypeError, RecursionError):
-            (made / "manifest.json").write_bytes(manifest)
-            (made / "manifest.sha256").write_bytes(digest_line(manifest))
-    return made
+def written(files: dict[str, bytes], target: Path) -> Path:
+    """A folder with the files of a bundle."""
+    for name, content in files.items():
+        path = target / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    return target
 
 
 def outcome(path: Path, device=None) -> str:
@@ -71,9 +74,9 @@ def test_the_bundle_itself_runs(folder, device):
 
 
 @pytest.mark.slow
-def test_the_catalogue_is_refused(folder, seed, tmp_path):
+def test_the_catalogue_is_refused(bundle, seed, tmp_path):
     for name, (file, change, _) in RELATIONS.items():
-        path = written(folder, tmp_path / name.replace(" ", "-"), *seed.changed(file, change).files(), seed)
+        path = written(seed.sealed(bundle, *seed.changed(file, change).files()), tmp_path / name.replace(" ", "-"))
         start = time.process_time()
         assert outcome(path) == "BundleError", name
         assert time.process_time() - start < 5, name
@@ -81,12 +84,12 @@ def test_the_catalogue_is_refused(folder, seed, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.fuzz
-def test_random_mutations_end_in_a_result_or_an_error_of_ours(folder, seed, device, tmp_path):
+def test_random_mutations_end_in_a_result_or_an_error_of_ours(bundle, seed, device, tmp_path):
     """For 20 seconds, in a soak for 300; a failure names the number that draws it again."""
     first = random.SystemRandom().randrange(1 << 40) if SOAK else 0
     end, number, outcomes = time.monotonic() + (300 if SOAK else 20), first, Counter()
     while time.monotonic() < end:
-        path = written(folder, tmp_path / str(number), *mutated(seed, random.Random(number)), seed)
+        path = written(seed.sealed(bundle, *mutated(seed, random.Random(number))), tmp_path / str(number))
         try:
             outcomes[outcome(path, device)] += 1
         except Exception as error:
@@ -94,6 +97,17 @@ def test_random_mutations_end_in_a_result_or_an_error_of_ours(folder, seed, devi
         shutil.rmtree(path)
         number += 1
     assert outcomes["BundleError"] > 10 and not any("unprintable" in kind for kind in outcomes), outcomes
+
+
+@pytest.mark.slow
+def test_a_long_chain_of_aliases_runs(bundle, seed, device, tmp_path):
+    chain = with_alias_chain(seed, 10_000)
+    path = written(chain.sealed(bundle, chain.files()[0], chain.files()[1] + b" "), tmp_path / "b")
+    start, given = time.process_time(), feeds(5)
+    with shaderloom.load_bundle(path, device=device) as session:
+        results = session.run(None, given)
+    assert all(np.array_equal(result, given["x"]) for result in results[-10_000:])
+    assert time.process_time() - start < 20
 
 
 def test_a_shader_that_would_end_the_process_is_refused(folder, device, tmp_path):
@@ -105,31 +119,24 @@ def test_a_shader_that_would_end_the_process_is_refused(folder, device, tmp_path
     assert outcome(made, device) == "LimitError"
 
 
-def test_a_size_that_a_run_finds_outside_is_an_error_of_the_bundle(device, tmp_path):
-    """Bounds of a range that depends on symbols prove nothing: the run finds it outside its buffer."""
-    path = small_bundle(tmp_path / "b", 5, dynamic={"n": (1, 64)})
-    for file in path.glob("plan-*.json"):
-        plan = json.loads(file.read_bytes())
-        put(["*", "n", 128], "steps", 0, "calls", 0, "ranges", 0, "size")(plan)
-        file.write_text(json.dumps(plan))
-    seal(path)
-    with (
-        shaderloom.load_bundle(path, device=device) as session,
-        pytest.raises(shaderloom.BundleError, match="binds bytes"),
-    ):
-        session.run(None, feeds(5))
+BEYOND_WORKGROUPS: dict[str, tuple[str, Change]] = {
+    "a workgroup beyond 32 bits": ("plan", put([1 << 40, 1, 1], "kernels", 0, "workgroup")),
+    "workgroup memory of a terabyte": ("plan", put(1 << 40, "kernels", 0, "workgroup_bytes")),
+}
 
 
-def test_sizes_that_a_run_finds_negative_are_an_error_of_the_bundle(device, tmp_path):
-    path = small_bundle(tmp_path / "b", 5, dynamic={"n": (1, 64)})
-    for file in path.glob("plan-*.json"):
-        plan = json.loads(file.read_bytes())
-        output = next(index for index, port in enumerate(plan["outputs"]) if port["name"] == "y")
-        put(["+", "n", -40], "outputs", output, "shape", 1)(plan)
-        file.write_text(json.dumps(plan))
-    seal(path)
-    with (
-        shaderloom.load_bundle(path, device=device) as session,
-        pytest.raises(shaderloom.BundleError, match="negative size"),
-    ):
-        session.run(None, feeds(5))
+@pytest.mark.parametrize("name", [*BEYOND_LIMITS, *BEYOND_WORKGROUPS])
+def test_more_than_a_device_has_is_refused(bundle, seed, device, tmp_path, name):
+    files = seed.changed(*{**BEYOND_LIMITS, **BEYOND_WORKGROUPS}[name]).files()
+    assert python_verdict(*files, seed.key).rule is None
+    told = outcome(written(seed.sealed(bundle, *files), tmp_path / "b"), device)
+    assert told in ("LimitError", "DeviceLimitError", "DeviceError")
+
+
+@pytest.mark.parametrize("name", FOUND_BY_RUNS)
+def test_what_bounds_leave_open_is_found_by_the_run(device, tmp_path, dynamic, name):
+    seed = Seed.of(dynamic)
+    files = seed.changed(*FOUND_BY_RUNS[name]).files()
+    assert python_verdict(*files, seed.key).rule is None
+    told = outcome(written(seed.sealed(files_of(dynamic), *files), tmp_path / "b"), device)
+    assert told == "BundleError"
