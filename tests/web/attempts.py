@@ -1,0 +1,114 @@
+"""Opens many bundles in one page of a browser, one after another on one device, and says what became of each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from shaderloom.serve.files import content_type, runner_resources
+from shaderloom.serve.site import Resource, Site
+
+from ..support.verdicts import Verdict
+from .chromium import Chromium, Page, PageError
+from .conftest import EMPTY
+
+#: Seconds after which a bundle, tried alone a second time, hangs
+HANG = 5
+
+#: Load a bundle, compile its plans, run it, read its samples
+SCRIPT = """async (url) => {
+  const { load, ShaderloomError } = await import("/shaderloom.js");
+  const state = (globalThis.state ??= { losses: 0, reports: [] });
+  if (!state.device) {
+    state.device = await (await navigator.gpu.requestAdapter()).requestDevice();
+    state.device.onuncapturederror = ({ error }) => state.reports.push(error.message);
+    state.device.lost.then(() => { state.device = null; state.losses++; });
+  }
+  const told = { kind: "ran", text: "", rule: null, path: [] };
+  const start = performance.now();
+  let session;
+  try {
+    session = await load(url, { device: state.device });
+    await session.prepare();
+    await session.run({ x: { data: new Float32Array(2 * 5 * 8), dims: [2, 5, 8] }, bias: new Float32Array(8) });
+    for (const index of session.manifest.samples.keys()) await session.sample(index);
+  } catch (error) {
+    told.kind = error instanceof ShaderloomError ? error.kind : "foreign";
+    told.text = String(told.kind === "foreign" ? error.stack : error.message);
+    told.rule = error.cause?.rule ?? null;
+    told.path = error.cause?.path ?? [];
+  }
+  session?.dispose();
+  await state.device?.queue.onSubmittedWorkDone().catch(() => {});
+  told.seconds = (performance.now() - start) / 1000;
+  return { ...told, losses: state.losses, reports: state.reports.splice(0) };
+}"""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """``kind`` is "ran", the kind of the runner's error, "foreign" for another, or "hangs" and "dies" of the page.
+
+    ``rule`` and ``path`` are those of a refusal, ``reports`` what the device told nobody, ``losses`` those of devices
+    so far.
+    """
+
+    kind: str
+    text: str = ""
+    rule: str | None = None
+    path: tuple[str | int, ...] = ()
+    seconds: float = 0.0
+    losses: int = 0
+    reports: tuple[str, ...] = ()
+
+    @property
+    def verdict(self) -> Verdict:
+        """What the readers say: the place begins with the file."""
+        if self.rule is None:
+            return Verdict(None)
+        return Verdict(self.rule, ("manifest" if self.text.startswith("'manifest.json'") else "plan", *self.path))
+
+
+class Attempts:
+    """One page for all bundles, which are files by name; a new page takes the place of one that hangs or dies."""
+
+    def __init__(self, browser: Chromium, bundles: Sequence[Mapping[str, bytes]]) -> None:
+        self._browser = browser
+        self._page: Page | None = None
+        files = {f"/{number}/{name}": data for number, files in enumerate(bundles) for name, data in files.items()}
+        contents = {id(data): Resource(content_type(path), lambda data=data: data) for path, data in files.items()}
+        resources = {path: contents[id(data)] for path, data in files.items()}
+        self._site = Site({**EMPTY, **runner_resources(), **resources})
+        self.restarts = 0
+
+    def __enter__(self) -> Attempts:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end()
+        self._site.close()
+
+    def outcome(self, number: int) -> Outcome:
+        """Try a bundle; one that takes long is tried again, since the machine may have been busy."""
+        outcome = self._attempt(number)
+        if outcome.kind != "dies" and outcome.seconds > HANG:
+            outcome = self._attempt(number)
+            if outcome.seconds > HANG:
+                return Outcome("hangs", f"for {outcome.seconds} s; then {outcome}")
+        return outcome
+
+    def _attempt(self, number: int) -> Outcome:
+        self._page = self._page or self._browser.open(self._site.url + "empty.html")
+        try:
+            answer: dict[str, Any] = self._page.call(SCRIPT, f"/{number}/", timeout=10 * HANG)
+        except PageError as error:
+            self._end()
+            self.restarts += 1
+            return Outcome("dies", str(error))
+        return Outcome(**{**answer, "path": tuple(answer["path"]), "reports": tuple(answer["reports"])})
+
+    def _end(self) -> None:
+        if self._page is not None:
+            self._page.__exit__()
+            self._page = None
