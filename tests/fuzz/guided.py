@@ -2,10 +2,10 @@
 
     python -m tests.fuzz.guided plan --seconds 300
 
-``plan`` and ``manifest`` begin as one of ``tests/data/bundles``, ``bundle`` as a small zip, and ``model`` as one of
-``tests/data/fuzz``; each grows by what reaches new lines.  A finding is an error that is no refusal, for manifests and
-plans another verdict than the JavaScript reader's, and a model that takes too long; its file is kept in
-``build/fuzz/<target>``, as is the corpus, and is tried first the next time.
+``plan`` and ``manifest`` begin as one of ``tests/data/bundles`` or of a small bundle of each kind, ``bundle`` as a zip
+of each, and ``model`` as one of ``tests/data/fuzz``; each grows by what reaches new lines.  A finding is an error that
+is no refusal, for manifests and plans another verdict than the JavaScript reader's, and a model that takes too long;
+its file is kept in ``build/fuzz/<target>``, as is the corpus, and is tried first the next time.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import tempfile
 import warnings
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -54,11 +54,25 @@ class Target:
 def _json_target(part: str) -> Target:
     """Return the target of the manifest or the plan of a bundle."""
 
-    def seeds(_: Path) -> dict[str, bytes]:
-        contents = {path.stem: json.loads(path.read_bytes())[part] for path in BUNDLES.glob("*.json")}
-        return {name: json.dumps(content, separators=(",", ":")).encode() for name, content in contents.items()}
+    def seeds(folder: Path) -> dict[str, bytes]:
+        return {name: _compact(bundle[part]) for name, bundle in _json_seeds(folder).items()}
 
-    return Target(("shaderloom.runtime",), seeds, _json_words, lambda _: _both_readers(part))
+    return Target(("shaderloom.runtime",), seeds, _json_words, lambda folder: _both_readers(part, folder))
+
+
+def _json_seeds(folder: Path) -> dict[str, dict[str, Any]]:
+    """Return manifest and plan of a small bundle of each kind, and of those that are kept, findings included."""
+    from ..support.bundles import bundles_of_all_kinds
+    from ..support.hostile import Seed
+
+    fresh = folder / "bundles"
+    paths = {path.name: path for path in fresh.iterdir()} if fresh.exists() else bundles_of_all_kinds(fresh)
+    compiled = {name: asdict(Seed.of(path)) for name, path in paths.items()}
+    return {**compiled, **{f"kept-{path.stem}": json.loads(path.read_bytes()) for path in BUNDLES.glob("*.json")}}
+
+
+def _compact(content: Any) -> bytes:
+    return json.dumps(content, separators=(",", ":")).encode()
 
 
 def _json_words() -> list[str]:
@@ -71,20 +85,25 @@ def _json_words() -> list[str]:
     return [*quoted, "null", "[]", "{}", "9007199254740992", "1e999", "-1"]
 
 
-def _both_readers(part: str) -> Attempt:
+def _both_readers(part: str, folder: Path) -> Attempt:
+    from shaderloom.runtime.bundle.manifest import Manifest
     from shaderloom.runtime.bundle.plan import decode
 
     from ..support.verdicts import JavaScript, python_verdict
 
     other: Any = JavaScript() if JavaScript.is_available() else None
-    bundle = json.loads((BUNDLES / "dynamic.json").read_bytes())
-    manifest, key = json.dumps(bundle["manifest"]).encode(), bundle["plan"]["key"]
+    manifests: dict[str, bytes] = {}
 
     def attempt(data: bytes) -> None:
-        question = (data, None, key) if part == "manifest" else (manifest, data, key)
+        if not manifests:  # not before: what compiles them is not to be instrumented
+            manifests.update((seed["plan"]["key"], _compact(seed["manifest"])) for seed in _json_seeds(folder).values())
+        key = next((key for key in manifests if key.encode() in data), min(manifests))
+        question = (data, None, key) if part == "manifest" else (manifests[key], data, key)
         verdict = python_verdict(*question)
-        if verdict.rule is None and part == "plan":
-            decode(json.loads(data), lambda kernel: "", {})
+        if verdict.rule is None:
+            manifest = Manifest.from_bytes(question[0])
+            if part == "plan":
+                decode(json.loads(data), lambda kernel: "", manifest.weights)
         if other is not None:
             answer = other.verdict(*question)
             is_json = "json" in (verdict.rule, answer.rule)
@@ -98,9 +117,10 @@ def _both_readers(part: str) -> Attempt:
 
 
 def _bundle_seeds(folder: Path) -> dict[str, bytes]:
-    from ..support.bundles import small_bundle
+    from ..support.bundles import bundles_of_all_kinds
 
-    return {"small": small_bundle(folder / "seed.zip", 5, as_zip=True).read_bytes()}
+    (folder / "zips").mkdir()
+    return {name: path.read_bytes() for name, path in bundles_of_all_kinds(folder / "zips", as_zip=True).items()}
 
 
 def _bundle_words() -> list[str]:
@@ -171,7 +191,7 @@ def _load_model(folder: Path) -> Attempt:
 TARGETS = {
     "manifest": _json_target("manifest"),
     "plan": _json_target("plan"),
-    "bundle": Target(("shaderloom.runtime",), _bundle_seeds, _bundle_words, _open_bundle, 1 << 17),
+    "bundle": Target(("shaderloom.runtime",), _bundle_seeds, _bundle_words, _open_bundle, 1 << 18),
     "model": Target(("shaderloom.compiler", "shaderloom.model"), _model_seeds, _model_words, _load_model, longest=4096),
 }
 
@@ -202,8 +222,8 @@ def main() -> int:
     target, folder = TARGETS[arguments.target], ROOT / "build" / "fuzz" / arguments.target
     with tempfile.TemporaryDirectory() as name:
         with atheris.instrument_imports(include=list(target.packages)):
-            attempt, seeds = target.attempt(Path(name)), target.seeds(Path(name))
-        prepare(target, seeds, folder)
+            attempt = target.attempt(Path(name))
+        prepare(target, target.seeds(Path(name)), folder)
         options = [f"-max_total_time={arguments.seconds}", f"-dict={folder / 'dictionary'}"]
         options += [f"-max_len={target.longest}", f"-rss_limit_mb={MEMORY}", f"-artifact_prefix={folder}/"]
         atheris.Setup([sys.argv[0], *options, str(folder / "corpus")], attempt)

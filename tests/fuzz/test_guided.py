@@ -7,11 +7,12 @@ import pytest
 from shaderloom.runtime.bundle.reader import Bundle
 from shaderloom.runtime.plan.errors import BundleError, InternalError
 
+from ..support.effort import quick_first
 from . import model_worker
 from .guided import TARGETS, prepare
 
 
-@pytest.mark.parametrize("name", TARGETS)
+@pytest.mark.parametrize("name", quick_first(TARGETS))
 def test_corpus_and_dictionary(name: str, tmp_path) -> None:
     target = TARGETS[name]
     prepare(target, target.seeds(tmp_path), tmp_path)
@@ -23,7 +24,7 @@ def test_corpus_and_dictionary(name: str, tmp_path) -> None:
 def test_bundles(monkeypatch, tmp_path) -> None:
     target = TARGETS["bundle"]
     attempt = target.attempt(tmp_path)
-    (content,) = target.seeds(tmp_path).values()
+    content = min(target.seeds(tmp_path).values(), key=len)
     attempt(content)
     attempt(content[:-1])
 
