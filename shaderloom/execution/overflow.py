@@ -232,7 +232,7 @@ class OverflowWatch:
         )
         notify(
             f"{_named(self._named_kinds(suspicion))} not finite in {runs} with outputs on the device, although the "
-            "inputs were: a tensor that the model declares float16 has left its range; the next run in which that "
+            "inputs were: a tensor that is stored as float16 has left its range; the next run in which that "
             "happens is measured and repeated with float32 in its place (session.calibrate does it at once)"
         )
 
