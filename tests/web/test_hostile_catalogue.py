@@ -12,9 +12,10 @@ from dataclasses import dataclass
 
 import pytest
 
-from ..support.bundles import files_of, small_bundle
+from ..support.bundles import file_record, files_of, small_bundle
 from ..support.effort import SOAK
 from ..support.hostile import BEYOND_LIMITS, FOUND_BY_RUNS, RELATIONS, Change, Seed, structural
+from ..support.hostile_shaders import EXPANDING
 from ..support.verdicts import Verdict, python_verdict
 from .attempts import Attempts, Outcome
 
@@ -22,6 +23,9 @@ pytestmark = pytest.mark.slow
 
 #: Of the wrong values that both readers refuse, one in so many is tried
 SPARED = 1 if SOAK else 20
+
+#: Shaders that end the process in which Chromium 156 compiles for SwiftShader: pages lose their devices
+FATAL = ("copies", "copies by a pointer", "results")
 
 
 @dataclass(frozen=True)
@@ -41,6 +45,13 @@ class Bundles:
     def case(self, name: str, file: str, change: Change) -> Case:
         files = self.seed.changed(file, change).files()
         return Case(name, self.seed.sealed(self.files, *files), python_verdict(*files, self.seed.key))
+
+    def with_shader(self, name: str, text: str) -> Case:
+        """The plan's kernel with another text, whose one buffer is the kernel's last, which it writes."""
+        (kernel,) = self.seed.plan["kernels"]
+        shader, data = f"shaders/{kernel['key']}.wgsl", text.replace("@binding(0)", "@binding(4)").encode()
+        changed = self.seed.changed("manifest", lambda root: root["files"].update({shader: file_record(data)}))
+        return Case(name, {**self.seed.sealed(self.files, *changed.files()), shader: data}, Verdict(None))
 
 
 @pytest.fixture(scope="module")
@@ -95,3 +106,10 @@ def test_wrong_values_of_fields(browser, fixed, dynamic):
         refused = [case for case in cases if case.verdict.rule is not None]
         kinds = Counter(outcome.kind for _, outcome in outcomes(browser, itertools.chain(accepted, refused[::SPARED])))
         assert kinds["ran"] > 100 and kinds["bundle"] > 100, kinds
+
+
+def test_shaders_that_expand(browser, fixed):
+    """Calls without end would never leave the driver; arrays are left to the browser, which refuses or runs them."""
+    cases = [fixed.with_shader(name, text) for name, text in EXPANDING.items() if name not in FATAL]
+    kinds = {case.name: outcome.kind for case, outcome in outcomes(browser, cases)}
+    assert {name for name, kind in kinds.items() if kind == "bundle"} == {"calls", "calls in reverse"}
