@@ -3,8 +3,9 @@
 Texts of other lengths, a tensor that a loop appends to, and one whose size depends on data have another size each time.
 A :class:`SizeHistory` remembers the sizes that plans were compiled for: those of axes, and integers that are compiled
 in, such as the number of non-zero elements.  At the third different size, the sizes that differ become dimensions of a
-plan, as if they had been declared dynamic; the plans of the sizes before stay.  Sizes whose differences are constant
-share one symbol: a loop-carried tensor and a mask that is one longer still match.  A size beyond the range doubles it.
+plan, as if they had been declared dynamic, within the range of :mod:`.served_sizes`; the plans of the sizes before
+stay.  Sizes whose differences are constant share one symbol: a loop-carried tensor and a mask that is one longer still
+match.  From then on a size outside of all ranges gets the next one at once.
 
 Sessions use it for the inputs of a model that is one plan, programs for each of their stages.
 """
@@ -22,6 +23,7 @@ import numpy as np
 from ..runtime.plan.plan import Symbol
 from ..runtime.plan.record import record
 from ..runtime.plan.size_range import SizeRange
+from .served_sizes import LOW, served_with
 
 if TYPE_CHECKING:
     from ..compiler.symbolic.polynomial import Dim
@@ -33,16 +35,16 @@ ValueAxis = tuple[str, int]
 Sizes = Mapping[str, tuple[int, ...]]
 
 #: The number of different sizes that opens an axis, and the numbers of plans, of ranges and of their keys remembered
-OPENS, REMEMBERED, RANGES, RANGE_KEYS = 3, 8, 8, 64
-#: Smallest open size: 0 and 1 are special everywhere, and get plans of their own
-LOW = 2
-#: The least upper bound of open sizes; larger ones are powers of two
-LEAST_HIGH = 64
+OPENS, REMEMBERED, RANGES, RANGE_KEYS = 3, 8, 64, 128
 #: Largest integer, and largest number of integers, that are taken for sizes
 LARGEST, MOST_ELEMENTS = 1 << 24, 8
 #: Largest steps that are tried one after the other, where no range with step 1 compiles: sizes that a network halves
 #: and doubles are multiples of a power of two
 STEPS = (1, 8, 64)
+#: Least upper bound that is tried where a whole range does not compile; larger ones are twice what was met
+LEAST_HIGH = 64
+#: Ranges of the same axes that were refused with all steps until others are not tried, if none was possible
+REFUSED_RANGES = 2
 
 
 @record
@@ -80,6 +82,16 @@ class GeneralisedShape:
     def ranges(self) -> dict[str, SizeRange]:
         """The range of each symbol by name."""
         return {symbol.name: symbol.range for symbol in self.symbols}
+
+    @property
+    def places(self) -> frozenset[tuple[ValueAxis, int]]:
+        """The open axes, each with the least size of its range before steps."""
+        return frozenset((place, served_with(size.symbol.low).low) for place, size in self.sizes.items())
+
+    @property
+    def is_possible(self) -> bool:
+        """Whether the ranges have several sizes."""
+        return all(symbol.low < symbol.high for symbol in self.symbols)
 
     def __str__(self) -> str:
         return ", ".join(f"{name} {sizes}" for name, sizes in self.ranges.items())
@@ -143,10 +155,10 @@ class SizeHistory:
     plans: list[CompiledSizes] = field(default_factory=list)
     generals: list[GeneralisedShape] = field(default_factory=list)  #: newest first
     range_keys: list[str] = field(default_factory=list)  #: digests of the keys of their plans
-    #: whether compiled-in integers may be sizes; not after a plan of open sizes failed with them
+    #: whether compiled-in integers may be sizes; not after all plans of open sizes failed with them
     elements: bool = True
-    #: for sets of axes that were opened in vain the number of :data:`STEPS` that were tried
-    refused: dict[frozenset[ValueAxis], int] = field(default_factory=dict)
+    #: for axes that were opened in vain, each with the least size of the range, the number of :data:`STEPS` tried
+    refused: dict[frozenset[tuple[ValueAxis, int]], int] = field(default_factory=dict)
 
     def general_keys(self, key: Key) -> Iterator[Key]:
         """Yield the keys of the plans of open sizes that cover ``key``, the newest first."""
@@ -168,14 +180,27 @@ class SizeHistory:
             return None
         groups = _groups(now, history)
         for chosen in (groups, *([group] for group in groups if len(groups) > 1)):
-            axes = frozenset(place for group in chosen for place in group.members)
             attempts = [self._opened(chosen, step) for step in STEPS] if chosen else []
-            for tried in range(self.refused.get(axes, 0), len(attempts)):
-                if attempts[tried] not in attempts[:tried]:
-                    self.refused[axes] = tried
-                    return attempts[tried]
-            self.refused[axes] = len(STEPS)
+            for tried in range(self._first_attempt(attempts[0]) if attempts else 0, len(attempts)):
+                attempt, places = attempts[tried], attempts[0].places
+                if attempt.is_possible and attempt not in attempts[:tried]:
+                    self.refused[places] = tried
+                    return attempt
+                self.refused[places] = tried + 1
+        if any(name not in _sizes(key, False) for group in groups for name, _ in group.members):
+            self.elements, self.plans = False, []  # perhaps possible without them
         return None
+
+    def _first_attempt(self, general: GeneralisedShape) -> int:
+        """Return the first of :data:`STEPS` to try for these axes, by what was refused and possible in other ranges."""
+        alike = [other for other in self.generals if other.sizes.keys() == general.sizes.keys()]
+        tried = self.refused.get(general.places, 0)
+        if alike:
+            return max(tried, int(all(any(symbol.step > 1 for symbol in other.symbols) for other in alike)))
+        axes = general.sizes.keys()
+        refused = [places for places, steps in self.refused.items() if steps == len(STEPS)]
+        in_vain = sum({axis for axis, _ in places} == axes for places in refused)
+        return len(STEPS) if in_vain >= REFUSED_RANGES else tried
 
     def _opened(self, groups: Sequence[_Group], largest_step: int) -> GeneralisedShape:
         sizes: dict[ValueAxis, SymbolicSize] = {}
@@ -193,8 +218,7 @@ class SizeHistory:
     def note(self, key: Key, general: GeneralisedShape | None = None) -> None:
         """Record that a plan was compiled for ``key``: for all sizes that are ``general``, or else for its own."""
         if general is not None:
-            others = [other for other in self.generals if other.sizes.keys() != general.sizes.keys()]
-            self.generals = [general, *others][:RANGES]
+            self.generals = [general, *(other for other in self.generals if other != general)][:RANGES]
             self.range_keys = [*self.range_keys[1 - RANGE_KEYS :], _digest(general.key(key))]
         plan = CompiledSizes(_frame(key, self.elements), _sizes(key, self.elements), general is None)
         self.plans = [*self.plans[1 - REMEMBERED :], plan]
@@ -202,11 +226,7 @@ class SizeHistory:
     def refuse(self, key: Key, general: GeneralisedShape) -> None:
         """Record that no plan is possible for the sizes that :meth:`generalise` gave for ``key``."""
         self.generals = [other for other in self.generals if other != general]
-        if any(name not in _sizes(key, False) for name, _ in general.sizes):
-            self.elements, self.plans = False, []  # perhaps possible without them
-        else:
-            axes = frozenset(general.sizes)
-            self.refused[axes] = self.refused.get(axes, 0) + 1
+        self.refused[general.places] = self.refused.get(general.places, 0) + 1
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -214,7 +234,7 @@ class SizeHistory:
             "generals": [general.to_json() for general in self.generals],
             "range_keys": self.range_keys,
             "elements": self.elements,
-            "refused": [[sorted(axes), tried] for axes, tried in self.refused.items()],
+            "refused": [[sorted(places), tried] for places, tried in self.refused.items()],
         }
 
     def restore(self, data: Any) -> None:
@@ -227,7 +247,8 @@ class SizeHistory:
             generals = [GeneralisedShape.from_json(rows) for rows in data["generals"]]
             range_keys = list(map(str, data["range_keys"]))
             refused = {
-                frozenset((str(name), int(axis)) for name, axis in axes): int(tried) for axes, tried in data["refused"]
+                frozenset(((str(name), int(axis)), int(low)) for (name, axis), low in places): int(tried)
+                for places, tried in data["refused"]
             }
         except (KeyError, TypeError, ValueError, AttributeError):
             return
@@ -247,11 +268,12 @@ class _Group:
         """Return the sizes as one symbol, in steps of a power of two up to ``largest_step`` that divides all values."""
         least = self.members[self.first]
         step = math.gcd(largest_step, *self.values)
-        low = LOW
-        if largest_step > 1:  # smaller sizes, or those between, were refused
-            low = max(LOW, 1 << (min(self.values).bit_length() - 1))
+        low, high, _ = served_with(least)
+        if largest_step > 1:  # smaller or larger sizes, or those between, were refused
+            met = [value for value in self.values if low <= value <= high]
+            low = max(low, 1 << (min(met).bit_length() - 1))
             low += -low % step
-        high = max(LEAST_HIGH, 1 << (2 * max(self.values) - 1).bit_length())
+            high = min(high, max(LEAST_HIGH, 1 << (2 * max(met) - 1).bit_length()))
         symbol = Symbol(name, low, high - (high - low) % step, step)
         return {member: SymbolicSize(symbol, size - least) for member, size in self.members.items()}
 

@@ -7,8 +7,10 @@ import json
 import numpy as np
 import pytest
 
-from shaderloom.model.open_sizes import LEAST_HIGH, Key, SizeHistory
+from shaderloom.model.open_sizes import Key, SizeHistory
+from shaderloom.model.served_sizes import served_with
 from shaderloom.runtime.plan.plan import Symbol
+from shaderloom.runtime.plan.size_range import SizeRange
 
 
 def key(known: bytes = b"", dtype: str = "float32", **shapes: tuple[int, ...]) -> Key:
@@ -28,12 +30,13 @@ def test_axes_that_differ_by_a_number_share_a_size() -> None:
         seen.note(key(a=(2, size), b=(size + 1, 7), c=(size % 4 + 2, 3)))
     general = seen.generalise(key(a=(2, 5), b=(6, 7), c=(30, 3)))
     assert general is not None
-    assert general.symbols == (Symbol("a[1]", 2, LEAST_HIGH), Symbol("c[0]", 2, LEAST_HIGH))
+    assert general.symbols == (Symbol("a[1]", 2, 8), Symbol("c[0]", 9, 256))
     general_key = general.key(key(a=(2, 5), b=(6, 7), c=(30, 3)))
-    assert general_key == general.key(key(a=(2, 64), b=(65, 7), c=(2, 3))) is not None
+    assert general_key == general.key(key(a=(2, 8), b=(9, 7), c=(256, 3))) is not None
     for other in (
         key(a=(2, 5), b=(7, 7), c=(30, 3)),
-        key(a=(2, 65), b=(66, 7), c=(30, 3)),
+        key(a=(2, 9), b=(10, 7), c=(30, 3)),
+        key(a=(2, 5), b=(6, 7), c=(8, 3)),
         key(a=(2, 1), b=(2, 7), c=(30, 3)),
         key(a=(2,), b=(6, 7), c=(30, 3)),
     ):
@@ -52,11 +55,11 @@ def test_only_sizes_are_opened() -> None:
     assert seen.generalise(key(b"1", a=(8,))) is None
     seen.note(key(b"1", a=(8,)))
     general = seen.generalise(key(b"1", a=(100,)))
-    assert general is not None and general.symbols == (Symbol("a[0]", 2, 256),)
+    assert general is not None and general.symbols == (Symbol("a[0]", 9, 256),)
     assert seen.generalise(key(b"1", a=(1,))) is None
     seen.refuse(key(b"1", a=(100,)), general)
     other = seen.generalise(key(b"1", a=(100,)))
-    assert other is not None and other.symbols == (Symbol("a[0]", 4, 256, 4),), "sizes that were met, and their step"
+    assert other is not None and other.symbols == (Symbol("a[0]", 64, 256, 4),), "sizes that were met, and their step"
     seen.refuse(key(b"1", a=(100,)), other)
     assert seen.generalise(key(b"1", a=(100,))) is None
     assert seen.generalise(key(b"1", a=(102,))) is None
@@ -81,10 +84,11 @@ def test_axes_alone_where_integers_do_not_open() -> None:
     seen = SizeHistory()
     for count in (5, 9):
         seen.note(counted(count, a=(count,)))
-    both = seen.generalise(counted(12, a=(12,)))
-    assert both is not None
-    seen.refuse(counted(12, a=(12,)), both)
-    assert not seen.elements and seen.generalise(counted(12, a=(12,))) is None
+    tried = 0
+    while (both := seen.generalise(counted(12, a=(12,)))) is not None:
+        seen.refuse(counted(12, a=(12,)), both)
+        tried += 1
+    assert tried == 2 and not seen.elements
     for size in (12, 13):
         assert seen.generalise(counted(12, a=(size,))) is None
         seen.note(counted(12, a=(size,)))
@@ -108,17 +112,68 @@ def test_a_size_of_one_stays_beside_one_that_is_open() -> None:
     assert seen.generalise(key(ids=(1, 17))) is None, "it has a plan of its own"
 
 
-def test_a_range_grows_when_it_is_exceeded() -> None:
-    """To twice the size, as a power of two: few plans for thousands of sizes."""
+def test_ranges_and_points() -> None:
+    """Every size has one of them, and thousands of sizes few."""
+    served = [served_with(size) for size in range(5000)]
+    assert all(found.allows(size) for size, found in enumerate(served))
+    assert list(dict.fromkeys(served)) == [(0, 0, 1), (1, 1, 1), (2, 8, 1), (9, 256, 1), (257, 1024, 1),
+                                           (1025, 4096, 1), (4097, 16384, 1)]  # fmt: skip
+    for declared in (SizeRange(1, 2048), SizeRange(1, 513, 4)):
+        assert served_with(1, declared) == (1, 1, 1) and served_with(5, declared) == declared
+    for declared in (SizeRange(0, 64), SizeRange(2, 64)):
+        assert served_with(declared.low, declared) == declared and served_with(9, declared) == declared
+
+
+def test_a_size_beyond_the_ranges_opens_the_next_at_once() -> None:
     seen = SizeHistory()
-    made = 0
-    for size in range(10, 5000):
+    made = []
+    for size in (*range(10, 5000), *range(2, 10)):
         general = seen.generalise(key(a=(size,)))
         if general is None or general not in seen.generals:
             seen.note(key(a=(size,)), general)
-            made += 1
-    assert made == 2 + 5
-    assert [general.symbols[0].high for general in seen.generals] == [16384]
+            made.append(size)
+    assert made == [10, 11, 12, 257, 1025, 4097, 2]
+    assert [general.symbols[0].high for general in seen.generals] == [8, 16384, 4096, 1024, 256]
+
+
+def test_a_range_that_is_refused_says_little_about_others() -> None:
+    """Windows that need nine elements: few sizes are refused with every step, and more have a range nevertheless."""
+    seen = SizeHistory()
+    for size in (6, 7):
+        seen.note(key(a=(size,)))
+    while (general := seen.generalise(key(a=(5,)))) is not None:
+        seen.refuse(key(a=(5,)), general)
+    more = seen.generalise(key(a=(40,)))
+    assert more is not None and more.symbols == (Symbol("a[0]", 9, 256),)
+    seen.note(key(a=(40,)), more)
+    assert seen.generalise(key(a=(4,))) is None
+    assert seen.generalise(key(a=(300,))) is not None
+
+
+def test_ranges_that_are_all_refused_are_not_tried_for_ever() -> None:
+    seen = SizeHistory()
+    for size in (6, 7):
+        seen.note(key(a=(size,)))
+    tried = []
+    for size in (5, 50, 500, 5000):
+        while (general := seen.generalise(key(a=(size,)))) is not None:
+            seen.refuse(key(a=(size,)), general)
+            tried.append(size)
+    assert set(tried) == {5, 50}
+
+
+def test_the_step_of_one_range_is_that_of_the_next() -> None:
+    seen = SizeHistory()
+    for size in (16, 32):
+        seen.note(key(a=(size,)))
+    first = seen.generalise(key(a=(48,)))
+    assert first is not None
+    seen.refuse(key(a=(48,)), first)
+    stepped = seen.generalise(key(a=(48,)))
+    assert stepped is not None and stepped.symbols == (Symbol("a[0]", 16, 128, 8),)
+    seen.note(key(a=(48,)), stepped)
+    following = seen.generalise(key(a=(304,)))
+    assert following is not None and following.symbols == (Symbol("a[0]", 264, 1024, 8),)
 
 
 def test_all_axes_together_or_one_at_a_time() -> None:
