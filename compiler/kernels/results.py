@@ -51,7 +51,7 @@ class ResultWriter:
         for node in region.nodes[1:]:
             self._bind(scope, node.outputs[0], mapping, self._member(scope, node, mapping))
         coordinates, result = scope.bound(region.exit)
-        return (self._store(region.exit, coordinates, result, condition),)
+        return (self._store(region.exit, coordinates, ex.registers_first(result), condition),)
 
     def _bind(self, scope: OperandReader, value: Value, mapping: Mapping[str, Dim], result: Expr) -> None:
         scope.bind(value, self._at(value, mapping), result)
@@ -120,7 +120,7 @@ class ResultWriter:
             else:
                 self._bind(scope, output, mapping, self._member(scope, node, mapping))
         coordinates, result = scope.bound(region.exit)
-        return phases, self._store(region.exit, coordinates, result, condition)
+        return phases, self._store(region.exit, coordinates, ex.registers_first(result), condition)
 
 
 def _domain_mapping(coordinates: Sequence[Dim]) -> dict[str, Dim]:

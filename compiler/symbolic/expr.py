@@ -394,6 +394,22 @@ def replace(value: Expr, leaf: Callable[[Expr], Expr | None]) -> Expr:
     return fold(value, visit, memo)
 
 
+def registers_first(value: Expr) -> Expr:
+    """Put the operand that depends on a register first in sums and products where only the second one does.
+
+    Results are the same to the bit.  Epilogues whose nodes have their operands in another order become equal.
+    """
+
+    def visit(node: Expr, args: tuple[tuple[Expr, bool], ...]) -> tuple[Expr, bool]:
+        values, depends = [part for part, _ in args], [held for _, held in args]
+        if node.op in ("add", "mul") and depends == [False, True]:
+            return binary(node.op, values[1], values[0]), True
+        return rebuild(node, tuple(values)) if args else node, node.op == "register" or any(depends)
+
+    result: tuple[Expr, bool] = fold(value, visit)
+    return result[0]
+
+
 def _moved(leaf: Expr, move: Callable[[Dim], Dim]) -> Expr:
     """Return a leaf with the positions that it reads, or the coordinate that it is, changed by ``move``."""
     if leaf.op == "load":
