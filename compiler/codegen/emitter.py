@@ -71,12 +71,12 @@ class Emitter(Writer):
     def index(self, value: Dim) -> str:
         """Emit an i32 expression."""
         if not isinstance(value, ix.Index):
-            return str(int(value))
+            return self._number(int(value))
         parts: list[str] = []
         for monomial, coefficient in value.terms:
             factors = [self._atom(atom) for atom in monomial]
             if not factors or abs(coefficient) != 1:
-                factors.append(str(abs(coefficient)))
+                factors.append(self._number(abs(coefficient)))
             term = " * ".join(factors)
             if not parts:
                 parts.append(
@@ -89,6 +89,20 @@ class Emitter(Writer):
             if len(parts) == 1 and len(value.terms[0][0]) == 1 and abs(value.terms[0][1]) == 1 and value.terms[0][1] > 0
             else f"({' '.join(parts)})"
         )
+
+    def _number(self, value: int) -> str:
+        """Emit an integer."""
+        return self._field(value) or str(value)
+
+    def _field(self, value: int) -> str | None:
+        """Return a field that holds a number; None for one that the text spells.
+
+        Any text spells what may be the number of a lane, and what exceeds 32 bits.
+        """
+        numbers = self.functions.numbers
+        if numbers is None or 0 <= value < LANES or abs(value) >= 1 << 31:
+            return None
+        return numbers.field(value)
 
     def _atom(self, atom: ix.Atom) -> str:
         if atom.kind == "var":
@@ -110,7 +124,11 @@ class Emitter(Writer):
         if atom.kind in ("min", "max"):
             return self.name(f"{atom.kind}({left_text}, {right_text})", "i")
         non_negative = ix.bounds(left)[0] >= 0
-        power = right if isinstance(right, int) and right & (right - 1) == 0 else 0
+        if self.functions.numbers is not None and non_negative:
+            operator = "/" if atom.kind == "floordiv" else "%"
+            return self.name(f"i32(u32({left_text}) {operator} u32({right_text}))", "i")
+        spelled = self.functions.numbers is None
+        power = right if spelled and isinstance(right, int) and right & (right - 1) == 0 else 0
         if atom.kind == "floordiv":
             if power:  # an arithmetic shift floors, also for negative values
                 return self.name(f"{left_text} >> {power.bit_length() - 1}u", "i")
@@ -202,7 +220,7 @@ class Emitter(Writer):
 
     def _leaf(self, node: Expr) -> str:
         if node.op == "const":
-            return literal(node, self)
+            return (self._field(node.payload) if node.dtype == "i32" else None) or literal(node, self)
         if node.op == "coordinate":
             return self.index(node.payload)
         if node.op == "register":

@@ -10,7 +10,7 @@ import hashlib
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import lru_cache
 from typing import Any
 
@@ -25,7 +25,7 @@ from .spec import LONG_WORDS, Hook, KernelSpec, Operand, Workgroup
 from .stores import emit_store, owns_words
 from .templates import environment, kernel_file
 from .types import VECTOR_TYPES, wgsl_type
-from .writer import Functions, symbol_field
+from .writer import Functions, Numbers, symbol_field
 
 #: Longest shader text that is handed to a driver; long functions take naga minutes (settable by the caller's caps)
 MAX_WGSL_CHARACTERS = 1 << 20
@@ -52,9 +52,13 @@ class _SizeEmitter(Emitter):
         return f"({text})"
 
 
-def render(spec: KernelSpec) -> Kernel:
-    """Render the shader of ``spec``: a pure function."""
-    functions = Functions()
+def render(spec: KernelSpec, numbers: Numbers | None = None) -> Kernel:
+    """Render the shader of ``spec``: a pure function.
+
+    With ``numbers`` the text reads its sizes from fields of ``problem``, which is declared nowhere yet
+    (:mod:`.sharing`).
+    """
+    functions = Functions(numbers=numbers)
     wide = _vector_operands(spec)
     paired = _paired_operands(spec, wide)
     buffers: dict[object, str] = {operand.name: operand.name for operand in spec.operands}
@@ -128,7 +132,7 @@ def _hide_symbols(wgsl: str, symbols: Sequence[str]) -> str:
 
 
 def _kernel(spec: KernelSpec, wgsl: str, bindings: tuple[Binding, ...], features: tuple[str, ...]) -> Kernel:
-    """Return the kernel with its key, a digest of all that its pipeline depends on.
+    """Return the kernel of a text.
 
     Raises :class:`DeviceLimitError` for a text that no runner takes.
     """
@@ -138,18 +142,24 @@ def _kernel(spec: KernelSpec, wgsl: str, bindings: tuple[Binding, ...], features
             hint="turn fusion off for this model, or raise the cap",
         )
     config = tuple(sorted(asdict(spec.config).items()))
+    return with_key(Kernel("", spec.template, wgsl, spec.workgroup, bindings, features, spec.workgroup_bytes, config))
+
+
+def with_key(kernel: Kernel) -> Kernel:
+    """Return the kernel with its key, a digest of all that its pipeline depends on."""
     identity: dict[str, Any] = {
-        "template": spec.template,
-        "config": config,
-        "wgsl": wgsl,
-        "workgroup": spec.workgroup,
-        "bindings": [(binding.name, binding.access, binding.element) for binding in bindings],
-        "features": features,
+        "template": kernel.template,
+        "config": kernel.config,
+        "wgsl": kernel.wgsl,
+        "workgroup": kernel.workgroup,
+        "bindings": [(binding.name, binding.access, binding.element) for binding in kernel.bindings],
+        "features": kernel.features,
     }
-    key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
-    return Kernel(key, spec.template, wgsl, spec.workgroup, bindings, features, spec.workgroup_bytes, config)
+    return replace(kernel, key=hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest())
 
 
+#: Stands in a text for the declaration of ``problem``
+PLACE_OF_PROBLEM = "@@problem@@\n"
 #: Placeholders in a template's text for the parts that differ among the kernels that share it
 _PLACE_OF_DECLARATIONS, _PLACE_OF_SIZE = "@@declarations@@", re.compile("@@size:([^@]+)@@")
 
@@ -227,6 +237,8 @@ def _declarations(
         fields = ", ".join(f"{symbol_field(name)}: i32" for name in spec.symbols)
         lines.append(f"struct Symbols {{ {fields} }}")
         lines.append(f"@group(0) @binding({len(spec.operands)}) var<uniform> symbols: Symbols;")
+    if functions.numbers is not None:
+        lines.append(PLACE_OF_PROBLEM.removesuffix("\n"))
     lines += [helper_text(name, suffix) for name, suffix in with_dependencies(functions.helpers)]
     return "\n".join(lines + hooks)
 

@@ -27,12 +27,25 @@ def symbol_field(name: str) -> str:
     return f"s_{safe}" if declared.step == 1 else f"steps_{safe}"
 
 
+class Numbers:
+    """The numbers of one problem in a text that several problems share: a field of a uniform for each place."""
+
+    def __init__(self) -> None:
+        self.values: list[int] = []
+
+    def field(self, value: int) -> str:
+        """Return a new field that holds ``value``."""
+        self.values.append(value)
+        return f"problem.n{len(self.values) - 1}"
+
+
 @dataclass
 class Functions:
     """The helper functions and bindings that emitted text needs, collected while emitting."""
 
     helpers: dict[tuple[str, str], None] = field(default_factory=dict)  #: (name, WGSL type suffix: "1" or "4")
     symbols: dict[str, None] = field(default_factory=dict)  #: declared dynamic dimensions that are read
+    numbers: Numbers | None = None  #: sizes that the text does not spell; None: it spells them all
 
 
 class Writer:

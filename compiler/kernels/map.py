@@ -53,7 +53,8 @@ def _build(context: GroupContext) -> BuiltKernel:
     lanes = 4 if output.dtype.itemsize <= 4 else 1
     threads = ix.ceildiv(elements, lanes)
     wide = context.target.wide_map_threads
-    is_wide = wide is not None and ix.bounds(threads)[1] >= wide
+    # what runs once is as fast with either, and kernels of one size are shared
+    is_wide = wide is not None and (context.group.constant or ix.bounds(threads)[1] >= wide)
     config = MapConfig(lanes, min(LARGE_WORKGROUP if is_wide else WORKGROUP, context.target.max_workgroup_threads))
     thread = ix.coordinate("q", threads)
     flat: Dim = lanes_of(thread) if lanes == 4 else thread

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from ...runtime.plan.dtypes import INT32, padded_bytes
 from ...runtime.plan.errors import ShaderloomError
 from ...runtime.plan.plan import Kernel, KernelCall, Range, Symbol
 from ..codegen.render import render
+from ..codegen.sharing import Problem, SharedKernel, alone, shared
 from ..codegen.spec import KernelSpec
 from ..compilation import Compilation
 from ..fusion import Fusion
@@ -43,8 +45,10 @@ class KernelTable:
         self._compilation = compilation
         self._kernels: dict[Value, GroupKernel] = {}
         self._built: dict[Hashable, tuple[KernelSpec, tuple[int, ...], Dim, tuple[Decision, ...]]] = {}  #: by signature
-        self._rendered: dict[KernelSpec, Kernel] = {}
+        self._rendered: dict[tuple[KernelSpec, bool], SharedKernel] = {}  #: by spec, and whether it makes a weight
+        self._sent: set[str] = set()  #: keys of kernels that the driver was given
         self.shaders: dict[str, Kernel] = {}  #: the rendered kernels by key, in the order of the groups
+        self.problems: dict[Problem, int] = {}  #: numbers that shared kernels read, with their positions in the plan
 
     def __getitem__(self, output: Value) -> GroupKernel:
         return self._kernels[output]
@@ -62,7 +66,7 @@ class KernelTable:
             try:
                 item = self._kernels[group.output] = GroupKernel(group, self._build(group))
                 if group.constant and self._compilation.on_kernel is not None:
-                    self._render(item.built.spec)
+                    self._render(item.built.spec, True, {})
             except ShaderloomError as error:
                 error.origin = error.origin or group.nodes[-1].origin
                 raise
@@ -85,32 +89,47 @@ class KernelTable:
     def render(self) -> int:
         """Write the shader of each group; return the number of shaders.
 
+        Kernels that differ in sizes alone are one where the target's devices are as fast with it.  Those of weights
+        read their sizes in any case, so that a weight's key does not depend on the other groups of a plan.
+
         Raises the errors of the compiler, with the last ONNX node of the group at fault.
         """
+        running = [item.built.spec for item in self if not item.group.constant]
+        among = shared(running) if self._compilation.target.shares_kernels else {}
         for item in self:
             try:
-                kernel = self._render(item.built.spec)
+                kernel = self._render(item.built.spec, item.group.constant, among).kernel
             except ShaderloomError as error:
                 error.origin = error.origin or item.group.nodes[-1].origin
                 raise
             self.shaders.setdefault(kernel.key, kernel)
         return len(self.shaders)
 
-    def _render(self, spec: KernelSpec) -> Kernel:
-        kernel = self._rendered.get(spec)
-        if kernel is None:
-            kernel = self._rendered[spec] = render(spec)
-            if self._compilation.on_kernel is not None:
-                self._compilation.on_kernel(kernel)
-        return kernel
+    def _render(self, spec: KernelSpec, is_constant: bool, among: Mapping[KernelSpec, SharedKernel]) -> SharedKernel:
+        """Return the kernel of a spec, which ``among`` has if several groups of the run share it."""
+        made = self._rendered.get((spec, is_constant))
+        if made is None:
+            if is_constant and self._compilation.target.shares_kernels:
+                made = alone(spec)
+            else:
+                made = (None if is_constant else among.get(spec)) or SharedKernel(render(spec), ())
+            self._rendered[spec, is_constant] = made
+            if self._compilation.on_kernel is not None and made.kernel.key not in self._sent:
+                self._sent.add(made.kernel.key)
+                self._compilation.on_kernel(made.kernel)
+        return made
 
     def call(self, output: Value, ranges: tuple[Range, ...]) -> KernelCall:
         """Return the call of the group that computes ``output``; ``ranges`` are those of its operands."""
         item = self[output]
         spec, nodes = item.built.spec, item.group.nodes
-        kernel = self._rendered[spec]
-        if len(kernel.bindings) > len(spec.operands):  # the symbols uniform
-            ranges += (Range("symbols", 0, max(-(-4 * len(self._symbols) // 16) * 16, 16)),)
+        made = self._rendered[spec, item.group.constant]
+        kernel = made.kernel
+        if any(binding.name == "symbols" for binding in kernel.bindings):
+            ranges += (Range("symbols", 0, padded_bytes(len(self._symbols), INT32)),)
+        if made.problem:
+            number = self.problems.setdefault(made.problem, len(self.problems))
+            ranges += (Range(f"problem:{number}", 0, padded_bytes(len(made.problem), INT32)),)
         moved = ix.add(0, 0)
         for value in item.built.operands:
             moved = ix.add(moved, stored_bytes(value))

@@ -113,6 +113,7 @@ class Planner:
             weights=tuple(self._weights.weights.values()),
             steps=(ComputePass(calls),),
             arenas=tuple(serialise(size) for size in self._buffers.allocation.arenas),
+            problems=tuple(self._kernels.problems),
             constants=tuple(outputs.constants),
             aliases=tuple(outputs.aliases),
             facts=PlanFacts(tuple(recorder.tensors), tuple(recorder.calls)),

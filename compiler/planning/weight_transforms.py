@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -75,14 +76,15 @@ class DeviceWeights:
                 else:
                     ranges.append(Range(buffers[operand], 0, static_bytes(operand)))
             calls.append(self._kernels.call(current, tuple(ranges)))
-        contents = {"sources": list(sources), "calls": [[call.kernel, encode(call.ranges)] for call in calls]}
-        key = digest(contents)
-        named = tuple(replace(call, ranges=_renamed(call.ranges, own, f"weight:{key}")) for call in calls)
+        problems = {f"problem:{number}": str(problem) for problem, number in self._kernels.problems.items()}
+        contents = [[call.kernel, encode(_renamed(call.ranges, problems)), encode(call.grid)] for call in calls]
+        key = digest({"sources": list(sources), "calls": contents})
+        named = tuple(replace(call, ranges=_renamed(call.ranges, {own: f"weight:{key}"})) for call in calls)
         return Weight(key, static_bytes(value), tuple(sources), named, value.name)
 
     def _computed_operands(self, value: Value) -> list[Value]:
         return [read for read in self._kernels[value].group.reads if not read.is_constant]
 
 
-def _renamed(ranges: tuple[Range, ...], before: str, after: str) -> tuple[Range, ...]:
-    return tuple(replace(item, buffer=after) if item.buffer == before else item for item in ranges)
+def _renamed(ranges: tuple[Range, ...], names: Mapping[str, str]) -> tuple[Range, ...]:
+    return tuple(replace(item, buffer=names.get(item.buffer, item.buffer)) for item in ranges)

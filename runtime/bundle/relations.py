@@ -16,6 +16,7 @@ from .structure import LARGEST, Refusal, in_order, schema
 
 #: Where an output may lie otherwise than in its buffer
 _ALIASED = ("input", "output", "weight")
+_LARGEST_NUMBER = (1 << 31) - 1
 
 Path = tuple[str | int, ...]
 
@@ -148,6 +149,10 @@ class _PlanCheck:
         self._check_weights()
         if self._plan["symbols"]:
             self._buffers["symbols"] = self._padded((4 * len(self._plan["symbols"]),) * 2)
+        for index, problem in enumerate(self._plan.get("problems", ())):
+            if any(abs(number) > _LARGEST_NUMBER for number in problem):
+                raise Refusal("problem", "has a number of more than 32 bits", "problems", index)
+            self._buffers[f"problem:{index}"] = self._padded((4 * len(problem),) * 2)
         self._check_kernels()
         self._check_calls()
         self._check_outputs()
@@ -283,8 +288,10 @@ class _PlanCheck:
                 raise Refusal("access", "binds a buffer in two ways", *path, "ranges", at)
             if access == "read_write" and name.partition(":")[0] not in ("output", "arena"):
                 raise Refusal("access", "writes to a buffer that is only read", *path, "ranges", at)
-            if (access == "uniform") != (name == "symbols"):
-                raise Refusal("access", "binds another buffer than the symbols as uniform", *path, "ranges", at)
+            if (access == "uniform") != (name.partition(":")[0] in ("symbols", "problem")):
+                raise Refusal(
+                    "access", "binds another buffer than symbols or a problem as uniform", *path, "ranges", at
+                )
 
     def _check_outputs(self) -> None:
         outputs = {port["name"]: port for port in self._plan["outputs"]}

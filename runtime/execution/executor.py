@@ -30,6 +30,7 @@ from .bind_groups import BindGroups
 from .dispatch import Binder, BufferCopy, Dispatch
 from .pending import PendingRun, Readback
 from .ports import Feed, bind_symbols
+from .problem_buffer import ProblemBuffer
 from .recording import Recording, Replay
 from .repeat import RepeatedRun
 from .run_sizes import PlanSizes, RunSizes
@@ -79,6 +80,7 @@ class Executor:
         self._buffers: dict[str, OwnedBuffer] = {}
         self._calls = tuple(plan.calls)
         self._sizes = PlanSizes(plan, caps.tensor_elements, fault)
+        self._problems = ProblemBuffer(device, self._account, plan.problems)
         self._groups = BindGroups(self._binder, self._calls, self._sizes, self._buffers)
         self._arenas = tuple(f"arena:{index}" for index in range(len(plan.arenas)))
         self._room: list[int] = []  #: bytes of each arena
@@ -112,8 +114,8 @@ class Executor:
 
     @property
     def device_bytes(self) -> int:
-        """Bytes of the executor's own buffers: activations, symbols, inputs and outputs of the host."""
-        return sum(buffer.size for buffer in self._buffers.values())
+        """Bytes of the executor's own buffers: activations, symbols, problems, inputs and outputs of the host."""
+        return sum(buffer.size for buffer in self._buffers.values()) + self._problems.size
 
     def run(
         self, feeds: Mapping[str, Feed], outputs: Collection[str] | Mapping[str, Target] | None = None
@@ -236,6 +238,7 @@ class Executor:
             for buffer in self._buffers.values():
                 buffer.destroy()
             self._buffers.clear()
+            self._problems.destroy()
             self._output_pool.close()
             if self._own_staging:
                 self._staging.close()
@@ -315,6 +318,8 @@ class Executor:
         kind, _, key = name.partition(":")
         if kind == "weight":
             return self.pool.buffer(key), 0
+        if kind == "problem":
+            return self._problems.resolve(name)
         raise InternalError(f"a call binds '{name}', which the plan does not define")
 
     # The submission

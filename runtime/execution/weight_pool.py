@@ -18,6 +18,7 @@ from ..plan.dimension import evaluate
 from ..plan.errors import ClosedError, DeviceLimitError, InternalError
 from ..plan.plan import Plan, SourceRef, Weight
 from .dispatch import Binder, Dispatch, encode
+from .problem_buffer import ProblemBuffer
 
 #: Gives the bytes of an initializer: a buffer, preferably a view of a mapped file, or chunks (:mod:`.data_loader`)
 ReadSource = Callable[[SourceRef], Any]
@@ -99,6 +100,8 @@ class _Preparation:
         self._sources: dict[str, OwnedBuffer] = {}
         self._scratch: dict[str, OwnedBuffer] = {}
         self._binder = Binder(pool.device, plan.kernels, checked=checked, max_wgsl_bytes=pool._caps.wgsl_bytes)
+        problems = plan.problems if any(weight.calls for weight in missing) else ()
+        self._problems = ProblemBuffer(pool.device, pool.account, problems)
         self._users: dict[str, int] = {}
         for weight in missing:
             for key in self._needed(weight):
@@ -126,6 +129,7 @@ class _Preparation:
         finally:
             for buffer in (*self._sources.values(), *self._scratch.values()):
                 buffer.destroy()
+            self._problems.destroy()
 
     @staticmethod
     def _needed(weight: Weight) -> tuple[str, ...]:
@@ -227,6 +231,8 @@ class _Preparation:
             return self._scratch[key].gpu, 0
         if kind == "weight":
             return self._pool.buffer(key), 0
+        if kind == "problem":
+            return self._problems.resolve(name)
         raise InternalError(f"a weight transform binds '{name}'")
 
     def _transform(self, weight: Weight) -> None:

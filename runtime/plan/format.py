@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-MAJOR, MINOR = 2, 0
+MAJOR, MINOR = 2, 1
 FORMAT = f"{MAJOR}.{MINOR}"
 
 

@@ -13,6 +13,8 @@ Buffers
     ``source:KEY``                     raw bytes of an initializer, needed only while weights are made
     ``symbols``                        the uniform buffer with the declared dynamic dimensions, one i32 each, in the
                                        order of ``Plan.symbols`` (padded to 16 bytes): see :func:`uniform_values`
+    ``problem:N``                      a uniform buffer with the numbers of ``Plan.problems[N]``, one i32 each (padded
+                                       to 16 bytes)
 """
 
 from __future__ import annotations
@@ -183,6 +185,7 @@ class Plan:
     #: each kind of step is a record with a ``kind`` of its own; readers refuse kinds that they do not know
     steps: tuple[ComputePass, ...]
     arenas: tuple[DimExpr, ...]  #: bytes of each arena
+    problems: tuple[tuple[int, ...], ...] = ()  #: numbers that calls give to kernels which several problems share
     constants: tuple[Constant, ...] = ()
     aliases: tuple[OutputAlias, ...] = ()
     facts: PlanFacts = field(default_factory=PlanFacts)
@@ -206,7 +209,7 @@ class Plan:
         if not isinstance(data, dict):
             raise ValueError("a plan is an object")
         check_format(data.get("format"))
-        return decode(data, cls, "plan")
+        return decode({"problems": [], **data}, cls, "plan")  # format 2.0 has no problems
 
     @property
     def digest(self) -> str:

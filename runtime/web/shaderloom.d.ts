@@ -161,6 +161,8 @@ export interface Plan {
   outputs: PlanPort[];
   symbols: { name: string; low: number; high: number; step: number }[];
   arenas: Size[];
+  /** Numbers that calls give to kernels which several problems share; plans before format 2.1 have none. */
+  problems?: number[][];
   kernels: Kernel[];
   steps: { kind: "device"; calls: Call[] }[];
   weights: { key: string; bytes: number }[];

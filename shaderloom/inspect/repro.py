@@ -26,7 +26,7 @@ from ..runtime.execution.executor import Executor
 from ..runtime.execution.weight_pool import WeightPool
 from ..runtime.plan.dimension import evaluate
 from ..runtime.plan.errors import InputError, LimitError
-from ..runtime.plan.plan import ComputePass, Plan, Port, uniform_values
+from ..runtime.plan.plan import ComputePass, Plan, Port, Range, uniform_values
 from ..runtime.plan.record import record
 from .report.annotate import annotated, comments, plain, tensor_text
 
@@ -234,7 +234,7 @@ def make_script(
     before, after = _record(device, plan, pool, feeds, number, symbols)
     bindings = []
     for position, (binding, item) in enumerate(zip(kernel.bindings, call.ranges)):
-        described = "dynamic dimensions"
+        described = "sizes of the problem" if binding.name == "problem" else "dynamic dimensions"
         if position < len(operands):
             described = plain(tensor_text(operands[position]))
         bindings.append(
@@ -303,9 +303,15 @@ def _record(
     for position, item in enumerate(call.ranges):
         if item.buffer == "symbols":
             before.append(np.asarray(uniform_values(plan.symbols, symbols), np.int32))
+        elif _is_uniform(item):
+            before.append(np.asarray(plan.problems[int(item.buffer.partition(":")[2])], np.int32))
         else:
             before.append(found[f"binding {position}"])
     return before, found["result"]
+
+
+def _is_uniform(item: Range) -> bool:
+    return item.buffer.partition(":")[0] in ("symbols", "problem")
 
 
 def _recording(plan: Plan, number: int) -> Plan:
@@ -313,7 +319,7 @@ def _recording(plan: Plan, number: int) -> Plan:
     call = plan.calls[number]
     copies, outputs = [], []
     for position, item in enumerate(call.ranges):
-        if item.buffer == "symbols":
+        if _is_uniform(item):
             continue
         name = f"binding {position}"
         copies.append(copy_call(item, name))

@@ -41,6 +41,7 @@ def describe_plan(plan: Plan, *, text: bool = False) -> dict[str, Any]:
         "weight_transforms": sum(bool(weight.calls) for weight in plan.weights),
         "weights": len(plan.weights),
         "arenas": list(plan.arenas),
+        "problems": [list(problem) for problem in plan.problems],
         "symbols": {symbol.name: symbol.range.to_json() for symbol in plan.symbols},
         "inputs": [{"name": port.name, "dtype": port.dtype, "shape": list(port.shape)} for port in plan.inputs],
         "outputs": [{"name": port.name, "dtype": port.dtype, "shape": list(port.shape)} for port in plan.outputs],
@@ -122,12 +123,18 @@ def _brief(kernel: Kernel) -> dict[str, Any]:
     return {"id": kernel.id, "key": kernel.key, "template": kernel.template}
 
 
+def _problem_of(call: KernelCall) -> str | None:
+    """Return the name of the numbers that a call gives to a shared kernel."""
+    return next((item.buffer for item in call.ranges if item.buffer.startswith("problem:")), None)
+
+
 def _describe_kernel(kernel: Kernel, calls: list[KernelCall]) -> dict[str, Any]:
     mine = [call for call in calls if call.kernel == kernel.key]
     return {
         **_brief(kernel),
         "origins": list(dict.fromkeys(origin for call in mine for origin in call.origins)),
         "calls": len(mine),
+        "problems": len({_problem_of(call) for call in mine}),
         "grid": list(mine[0].grid),
         "workgroup": list(kernel.workgroup),
         "workgroup_bytes": kernel.workgroup_bytes,

@@ -111,6 +111,26 @@ def test_types_of_outputs(open_bundle, static_bundle):
     assert found["two"] == {"dtype": "float32", "dims": [2], "type": "Float32Array", "data": [1.5, -2.0]}
 
 
+@pytest.mark.parametrize("dynamic", [None, {"n": (1, 64)}])
+def test_calls_of_a_shared_kernel_bind_their_problems(open_bundle, tmp_path, dynamic):
+    """Two products that differ in sizes alone are one kernel, which reads the sizes of each call."""
+    generator = np.random.default_rng(1)
+    weights = [generator.standard_normal(shape, np.float32) / 8 for shape in ((64, 128), (128, 192))]
+    head = '<ir_version: 9, opset_import: ["" : 17]> g (float[n, 64] x) => (float[n, 192] y)'
+    model = onnx.parser.parse_model(f"{head} {{ p = MatMul (x, w0)  t = Tanh (p)  q = MatMul (t, w1)  y = Tanh (q) }}")
+    model.graph.initializer.extend(onnx.numpy_helper.from_array(each, f"w{n}") for n, each in enumerate(weights))
+    path = tmp_path / "b"
+    compile_bundle(model, path, shapes=[{"x": (40, 64)}], dynamic=dynamic, software=False)
+    (plan,) = (json.loads(file.read_bytes()) for file in path.glob("plan-*.json"))
+    assert len(plan["kernels"]) == 1 and len(plan["problems"]) == 2
+    page = open_bundle(path)
+    page.evaluate(SETUP)
+    x = generator.standard_normal((40, 64), np.float32)
+    found = page.call(RUN, x.ravel().tolist(), list(x.shape))
+    expected = np.tanh(np.tanh(x.astype(np.float64) @ weights[0]) @ weights[1])
+    np.testing.assert_allclose(np.reshape(found["y"]["data"], expected.shape), expected, atol=1e-5)
+
+
 def test_one_plan_serves_dynamic_sizes(open_bundle, tmp_path):
     """Larger and smaller ones in turn, so that memory grows while bind groups of other sizes are kept."""
     page = open_bundle(small_bundle(tmp_path / "b", 3, dynamic={"n": (1, 64)}))

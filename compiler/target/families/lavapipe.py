@@ -29,6 +29,7 @@ TARGET = Target(
     prefers_long_words=True,
     prefers_written_out_loops=False,
     inlines_uniforms=True,  # Mesa's lavapipe: milliseconds of its own compiler for each dispatch
+    shares_kernels=False,
     wide_map_threads=None,
     narrow_recurrent_units=255,
 )

@@ -61,7 +61,10 @@ export class Calls {
       this.#device.queue.writeBuffer(buffer, 0, new Int32Array(sizes));
     }
     /** @type {Lookup} */
-    const lookup = (name) => callers.get(name) ?? buffers.get(name === "symbols" ? uniforms : name);
+    const lookup = (name) => {
+      if (name.startsWith("problem:")) return this.#problem(plan, name);
+      return callers.get(name) ?? buffers.get(name === "symbols" ? uniforms : name);
+    };
     const calls = this.#sized(loaded, symbols, sizes.join()).map((sized) => {
       // Bind groups are cached, save those that bind the caller's buffers.
       if (sized.call.ranges.some(({ buffer }) => callers.has(buffer))) {
@@ -71,6 +74,18 @@ export class Calls {
       return /** @type {BoundCall} */ (sized);
     });
     return { calls, lookup };
+  }
+
+  /** Return the buffer with the numbers of a plan's `problem:N`. @param {Plan} plan @param {string} name */
+  #problem(plan, name) {
+    const label = `${name} ${plan.key}`;
+    const present = this.#buffers.get(label);
+    if (present) return present;
+    const numbers = new Int32Array((plan.problems ?? [])[Number(name.slice("problem:".length))]);
+    const usage = GPUBufferUsage.UNIFORM | GPUBufferUsage.COPY_DST;
+    const buffer = this.#buffers.create(label, numbers.byteLength, usage);
+    writeArray(this.#device, buffer, numbers);
+    return buffer;
   }
 
   /** Return the calls of a plan that have work, cached by the values of symbols.

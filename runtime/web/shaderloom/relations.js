@@ -17,6 +17,7 @@ const OWN_FILES = ["manifest.json", "manifest.sha256"];
 /** @typedef {(string | number)[]} Path */
 
 /** The bytes of an element by its type. @type {Map<string | null, number>} */
+const LARGEST_NUMBER = 2 ** 31 - 1;
 const BYTES = new Map(Object.entries(SCHEMA.dtypes));
 
 /** @param {object} value */
@@ -158,7 +159,7 @@ class PlanCheck {
   }
 
   run() {
-    const { arenas, symbols } = this.#plan;
+    const { arenas, symbols, problems = [] } = this.#plan;
     this.#checkSymbols();
     this.#checkPorts("inputs", "input");
     this.#checkPorts("outputs", "output");
@@ -168,6 +169,12 @@ class PlanCheck {
     }
     this.#checkWeights();
     if (symbols.length) this.#buffers.set("symbols", padded([4 * symbols.length, 4 * symbols.length]));
+    for (const [index, problem] of problems.entries()) {
+      if (problem.some((/** @type {number} */ number) => Math.abs(number) > LARGEST_NUMBER)) {
+        throw new Refusal("problem", "has a number of more than 32 bits", ["problems", index]);
+      }
+      this.#buffers.set(`problem:${index}`, padded([4 * problem.length, 4 * problem.length]));
+    }
     this.#checkKernels();
     this.#checkCalls();
     this.#checkOutputs();
@@ -392,8 +399,8 @@ function checkAccesses({ bindings }, { ranges }, path) {
     if (access === "read_write" && !/^(output|arena):/.test(buffer)) {
       throw new Refusal("access", "writes to a buffer that is only read", place);
     }
-    if ((access === "uniform") !== (buffer === "symbols")) {
-      throw new Refusal("access", "binds another buffer than the symbols as uniform", place);
+    if ((access === "uniform") !== /^(symbols$|problem:)/.test(buffer)) {
+      throw new Refusal("access", "binds another buffer than symbols or a problem as uniform", place);
     }
   }
 }

@@ -44,7 +44,7 @@ export const SCHEMA = {
       "kernels": { "list": "kernel", "most": 65536 }, "steps": { "list": "step", "most": 65536 },
       "weights": { "list": "weight", "most": 1000000 }, "constants": { "list": "constant", "most": 65536 },
       "aliases": { "list": "alias", "most": 65536 }, "facts": "facts", "notes": "notes"
-    } },
+    }, "optional": { "problems": { "list": { "list": "integer", "least": 1, "most": 16384 }, "most": 1000000 } } },
     "plan ports": { "list": "plan port", "most": 65536 },
     "plan port": { "record": { "name": "text", "dtype": "device dtype", "shape": "shape" } },
     "shape": { "list": "size", "most": 32 },

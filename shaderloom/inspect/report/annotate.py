@@ -32,6 +32,8 @@ def comments(plan: Plan, number: int) -> list[Comment]:
     found: list[Comment] = []
     for line_number, line in enumerate(lines):
         binding = _BINDING.search(line)
+        if " problem: Problem;" in line:
+            found.append((line_number, f"// {problem_text(plan, number)}"))
         if binding is not None and binding[2] == "storage" and int(binding[1]) < len(operands):
             found.append((line_number, f"// {plain(tensor_text(operands[int(binding[1])]))}"))
         function = _FUNCTION.match(line)
@@ -46,6 +48,13 @@ def comments(plan: Plan, number: int) -> list[Comment]:
                 start -= 1
             found += [(start, f"// {plain(part)}") for part in text]
     return found
+
+
+def problem_text(plan: Plan, number: int) -> str:
+    """Return the numbers that a shared kernel reads in call ``number``, by the names of their fields."""
+    names = [item.buffer for item in plan.calls[number].ranges if item.buffer.startswith("problem:")]
+    values = plan.problems[int(names[0].partition(":")[2])] if names else ()
+    return ", ".join(f"n{place} = {value}" for place, value in enumerate(values))
 
 
 def plain(text: str) -> str:

@@ -82,6 +82,7 @@ class Details {
   bindings(call, kernel) {
     return element("ul", {}, ...kernel.bindings.map(([name, access, type], index) => {
       const tensor = this.data.tensors[call.operands[index]];
+      if (name === "problem") return element("li", {}, element("code", {}, name), " sizes of this call, which other calls of the kernel have otherwise");
       if (!tensor || access === "uniform") return element("li", {}, element("code", {}, name), " the dynamic dimensions");
       const how = access === "read" ? `read as ${type}` : `written as ${type}`;
       const over = access === "read" || call.in_place === null ? [] : [`overwrites ${this.data.tensors[call.in_place].name || "a tensor without a name"}`];

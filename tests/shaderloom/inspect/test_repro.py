@@ -14,7 +14,13 @@ from onnx import numpy_helper
 from typer.testing import CliRunner
 
 from shaderloom.cli import app
+from shaderloom.inspect.repro import make_script
+from shaderloom.runtime.execution.weight_pool import WeightPool
+from shaderloom.runtime.memory.source_files import SourceFiles
+from shaderloom.runtime.plan.caps import MemoryAccount
 
+from ...compiler.codegen.test_sharing import array, compiled
+from ...compiler.codegen.test_sharing import model as chain
 from ...support.patience import PATIENCE
 from ..check.test_check import NETWORK, build
 from ..check.test_run_check import BRANCH, LOOP, MODELS
@@ -82,6 +88,25 @@ def test_dynamic_dimensions_and_integers(repro, tmp_path, sizes):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("number", [0, 2])
+def test_a_call_of_a_shared_kernel_has_its_problem(device, tmp_path, number):
+    proto, _ = chain()
+    plan, x = compiled(proto, array()), array()
+    pool = WeightPool(device, SourceFiles(None, proto.SerializeToString(), {}), MemoryAccount(1 << 30))
+    try:
+        text = make_script(device, plan, pool, {"x": x}, number, title="a chain")
+    finally:
+        pool.close()
+    (problem,) = (item.buffer for item in plan.calls[number].ranges if item.buffer.startswith("problem:"))
+    numbers = plan.problems[int(problem.partition(":")[2])]
+    assert f"// {', '.join(f'n{place} = {value}' for place, value in enumerate(numbers))}" in text
+    script = tmp_path / "kernel.py"
+    script.write_text(text)
+    result = execute(script, tmp_path)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert float(re.search(r"largest error (\S+)", result.stdout)[1]) <= 1e-6
+
+
 def test_names_of_the_model_stay_in_comments(repro, tmp_path):
     model = build(NETWORK)
     evil = '"""\nraise SystemExit(7)\n\\'

@@ -1,0 +1,103 @@
+"""Kernels that several problems share: texts that differ in sizes alone become one.
+
+Such a kernel reads what differs from a uniform, ``problem``, with a field for each number.  A number that is the same
+in all problems is spelled out, and numbers that are the same as each other in every problem are one field.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import replace
+
+from ...runtime.plan.errors import ShaderloomError
+from ...runtime.plan.plan import Binding, Kernel
+from ...runtime.plan.record import record
+from .render import PLACE_OF_PROBLEM, render, with_key
+from .spec import KernelSpec
+from .writer import Numbers
+
+_FIELD = re.compile(r"\bproblem\.n(\d+)\b")
+
+#: The values of a kernel's fields for one problem, in their order
+Problem = tuple[int, ...]
+
+
+@record
+class SharedKernel:
+    """A kernel with the numbers of one of its problems."""
+
+    kernel: Kernel
+    problem: Problem
+
+
+@record
+class _Outline:
+    """A kernel whose text has a field for every number, and the numbers of one problem."""
+
+    kernel: Kernel
+    values: Problem
+
+
+def alone(spec: KernelSpec) -> SharedKernel:
+    """Return a kernel that reads all its numbers: the same for any plan."""
+    outline = _outline(spec)
+    return _shared(outline.kernel, [outline.values], spelled=False)[0]
+
+
+def shared(specs: Iterable[KernelSpec]) -> dict[KernelSpec, SharedKernel]:
+    """Return the kernels of those specs whose texts differ from another one's in numbers alone."""
+    alike: dict[Hashable, list[KernelSpec]] = {}
+    for spec in dict.fromkeys(specs):
+        alike.setdefault(_form(spec), []).append(spec)
+    texts: dict[str, dict[KernelSpec, _Outline]] = {}
+    for several in alike.values():
+        for spec in several if len(several) > 1 else ():
+            try:
+                outline = _outline(spec)
+            except ShaderloomError:  # it cannot be written alone either, which names the node at fault
+                continue
+            texts.setdefault(outline.kernel.key, {})[spec] = outline
+    found: dict[KernelSpec, SharedKernel] = {}
+    for outlines in texts.values():
+        if len(outlines) > 1:
+            kernel = next(iter(outlines.values())).kernel
+            members = _shared(kernel, [outline.values for outline in outlines.values()], spelled=True)
+            found.update(zip(outlines, members, strict=True))
+    return found
+
+
+def _form(spec: KernelSpec) -> Hashable:
+    """Return what specs have in common whose texts may differ in numbers alone."""
+    hooks = tuple((hook.name, hook.lanes, hook.registers, len(hook.stores)) for hook in spec.hooks)
+    return spec.template, spec.config, spec.operands, hooks, spec.workgroup, repr(spec.parameters)
+
+
+def _outline(spec: KernelSpec) -> _Outline:
+    numbers = Numbers()
+    return _Outline(render(spec, numbers), tuple(numbers.values))
+
+
+def _shared(kernel: Kernel, problems: Sequence[Problem], *, spelled: bool) -> list[SharedKernel]:
+    """Return the kernel for each problem; ``spelled``: numbers that all have in common are written out."""
+    fields: dict[Hashable, int] = {}
+    places: list[int] = []  # where each field is read first
+    texts: list[str] = []
+    for place, column in enumerate(zip(*problems, strict=True)):
+        if spelled and len(set(column)) == 1:
+            texts.append(str(column[0]))
+            continue
+        number = fields.setdefault(column if spelled else place, len(places))
+        if number == len(places):
+            places.append(place)
+        texts.append(f"problem.n{number}")
+    wgsl = _FIELD.sub(lambda found: texts[int(found[1])], kernel.wgsl)
+    bindings = kernel.bindings
+    declared = ""
+    if places:
+        members = ", ".join(f"n{number}: i32" for number in range(len(places)))
+        declared = f"struct Problem {{ {members} }}\n"
+        declared += f"@group(0) @binding({len(bindings)}) var<uniform> problem: Problem;\n"
+        bindings += (Binding("problem", "uniform", "Problem"),)
+    final = with_key(replace(kernel, wgsl=wgsl.replace(PLACE_OF_PROBLEM, declared), bindings=bindings))
+    return [SharedKernel(final, tuple(problem[place] for place in places)) for problem in problems]

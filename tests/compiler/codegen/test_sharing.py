@@ -1,0 +1,139 @@
+"""Kernels that several problems share: what they read from a uniform, and what they compute.
+
+Covers: compiler/codegen/sharing.py, runtime/execution/problem_buffer.py.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import onnx
+
+from shaderloom.compiler.symbolic import expr as ex
+from shaderloom.plans.describe import describe_plan
+from shaderloom.runtime.plan.device_profile import WEB
+from shaderloom.runtime.plan.plan import Plan
+
+from ...support.comparison import relative_error
+from ...support.running import compile_for, run_plan
+
+SIZES = (64, 128, 192, 256)
+
+
+def model(sizes=SIZES, rows="40", head="") -> tuple[onnx.ModelProto, list[np.ndarray]]:
+    """Return products of ``sizes`` in a row, with a Tanh behind each, and their weights."""
+    generator = np.random.default_rng(3)
+    weights = [generator.standard_normal(pair, np.float32) / 8 for pair in itertools.pairwise(sizes)]
+    body = "".join(
+        f"p{number} = MatMul (t{number}, w{number})  t{number + 1} = Tanh (p{number})\n"
+        for number in range(len(weights))
+    )
+    body = body.replace("t0", "x").replace(f"t{len(weights)} ", "y ")
+    text = f'<ir_version: 9, opset_import: ["" : 17]> g (float[{rows}, {sizes[0]}] x) => (float[{rows}, {sizes[-1]}] y)'
+    proto = onnx.parser.parse_model(f"{text} {{ {head}{body} }}")
+    proto.graph.initializer.extend(onnx.numpy_helper.from_array(each, f"w{n}") for n, each in enumerate(weights))
+    return proto, weights
+
+
+def expected(x: np.ndarray, weights: list[np.ndarray]) -> np.ndarray:
+    result = x.astype(np.float64)
+    for weight in weights:
+        result = np.tanh(result @ weight)
+    return result.astype(np.float32)
+
+
+def array(rows: int = 40) -> np.ndarray:
+    return np.random.default_rng(rows).standard_normal((rows, SIZES[0]), np.float32)
+
+
+def compiled(proto: onnx.ModelProto, x: np.ndarray, **options) -> Plan:
+    return compile_for(proto, {"x": x}, options.pop("profile", WEB), **options)
+
+
+def test_problems_that_differ_in_sizes_share_a_kernel(device):
+    proto, weights = model()
+    x = array()
+    plan = compiled(proto, x)
+    assert len(plan.calls) == 3 and len(plan.kernels) == 1
+    assert len(plan.problems) == 3 and plan.kernels[0].bindings[-1].name == "problem"
+    (row,) = describe_plan(plan)["kernels"]
+    assert row["problems"] == 3
+    (y,) = run_plan(device, plan, proto, {"x": x})
+    assert relative_error(y, expected(x, weights)) < 1e-5
+
+
+def test_a_problem_of_its_own_spells_its_sizes():
+    proto, _ = model(SIZES[:2])
+    plan = compiled(proto, array())
+    assert plan.problems == () and "problem" not in plan.kernels[0].wgsl
+
+
+def test_numbers_in_common_are_spelled_and_equal_ones_are_one_field():
+    """Both products have 40 rows and 64 terms; their columns, in vectors, are read in two places."""
+    proto, _ = model((64, 64, 128))
+    plan = compiled(proto, array())
+    (kernel,) = plan.kernels
+    assert sorted(plan.problems) == [(16,), (32,)]
+    assert "40 - 1" in kernel.wgsl and "k0 < 64" in kernel.wgsl and kernel.wgsl.count("problem.n0") > 2
+
+
+def test_a_shared_kernel_reads_declared_dimensions_too(device):
+    proto, weights = model(rows="N")
+    feeds = [{"x": array(rows)} for rows in (7, 40, 33)]
+    plan = compiled(proto, feeds[1]["x"], dynamic={"N": (1, 64)})
+    (kernel,) = plan.kernels
+    assert [binding.name for binding in kernel.bindings[-2:]] == ["symbols", "problem"]
+    for each, (y,) in zip(feeds, run_plan(device, plan, proto, feeds)):
+        assert relative_error(y, expected(each["x"], weights)) < 1e-5
+
+
+def test_software_drivers_get_kernels_of_their_own():
+    proto, _ = model()
+    plan = compiled(proto, array(), profile=replace(WEB, kind="cpu"))
+    assert len(plan.kernels) == 3 and not plan.problems
+
+
+def test_plans_with_problems_are_read_back():
+    proto, _ = model()
+    plan = compiled(proto, array())
+    assert Plan.from_json(plan.to_json()) == plan
+    older = {name: value for name, value in plan.to_json().items() if name != "problems"}
+    assert Plan.from_json(older).problems == ()
+
+
+def made_of_weights(sizes: tuple[int, ...]) -> tuple[onnx.ModelProto, list[np.ndarray]]:
+    """Return products with the exponentials of weights of ``sizes`` columns, too large to be folded."""
+    numbers = range(len(sizes))
+    body = "".join(f"v{n} = Exp (u{n})  y{n} = MatMul (x, v{n})\n" for n in numbers)
+    outputs = ", ".join(f"float[40, {size}] y{n}" for n, size in enumerate(sizes))
+    proto = onnx.parser.parse_model(
+        f'<ir_version: 9, opset_import: ["" : 17]> g (float[40, 64] x) => ({outputs}) {{ {body} }}'
+    )
+    arrays = [array(size).T.copy() for size in sizes]
+    proto.graph.initializer.extend(onnx.numpy_helper.from_array(each, f"u{n}") for n, each in enumerate(arrays))
+    return proto, arrays
+
+
+def test_kernels_of_weights_depend_on_no_other(device):
+    """The key of a weight is that of other plans, too."""
+    x, options = array(), {"disabled_passes": ("fuse", "siblings")}
+    proto, arrays = made_of_weights((512, 768))
+    plan = compiled(proto, x, **options)
+    made = [weight for weight in plan.weights if weight.calls]
+    assert len(made) == 2 and len({call.kernel for weight in made for call in weight.calls}) == 1
+    for y, each in zip(run_plan(device, plan, proto, {"x": x}), arrays):
+        expected = x.astype(np.float64) @ np.exp(each.astype(np.float64))
+        assert relative_error(y, expected.astype(np.float32)) < 1e-5
+    alone = compiled(made_of_weights((512,))[0], x, **options)
+    assert [weight.key for weight in alone.weights] == [made[0].key]
+
+
+def test_registers_come_first_in_sums():
+    register = ex.register("value", "f32")
+    load = ex.load("x0", "float32", (0,), "f32")
+    other = ex.load("x1", "float32", (0,), "f32")
+    one = ex.binary("add", other, ex.binary("add", load, register))
+    assert ex.registers_first(one) is ex.binary("add", ex.binary("add", register, load), other)
+    assert ex.registers_first(ex.binary("sub", load, register)) is ex.binary("sub", load, register)
