@@ -17,7 +17,7 @@ from .models import MODELS
 from .plotting import draw_bars, pyplot
 from .runner import Result
 from .runtimes import DRIVERS, OURS, RUNTIMES
-from .starts import HEADS, cells
+from .starts import HEADS, cells, load_note
 from .workers.compile_time import STAGES
 
 PAGE = Path("docs") / "benchmarks" / "models.md"
@@ -142,7 +142,7 @@ def _driver_section(title: str, machine: str, results: Sequence[Result]) -> str:
         run_table(results),
         comparison(results),
         start_table(results),
-        *([share] if share else []),
+        *filter(None, (load_note(start for result in results for start in result.starts), share)),
     ]
     failed = [
         f"* {result.model} on {RUNTIMES[result.runtime].title}: {result.error}" for result in results if result.error

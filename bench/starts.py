@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import statistics
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,12 @@ _FOLDERS = {"HOME": "", "XDG_CACHE_HOME": ".cache", "XDG_STATE_HOME": ".local/st
 #: Heads of :func:`cells`
 HEADS = (*PROCESSES, "import + creation + first run")
 
+#: Processes that run beside, from which the page says so
+_SHARED = 1.5
+
 #: Seconds from the start of a process to its first output (``start_s``) with the processor time until then
 #: (``cpu_s``, of the process alone), of which ``create_s`` and ``first_s`` are creation and first run; ``run_ms`` of a
-#: later run, where some were made; or an ``error``
+#: later run, where some were made; ``load`` is that of the machine before it; or an ``error``
 Start = dict[str, Any]
 
 
@@ -36,9 +40,10 @@ def start_processes(
     starts: list[Start] = []
     facts: dict[str, Any] = {}
     for number in range(processes):
+        load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
         worker = Worker(command, {**environment, **folders})
         try:
-            start = worker.opened()
+            start = {**worker.opened(), "load": load}
             if runs:
                 start["run_ms"] = statistics.median(worker.run() for _ in range(runs))
             starts.append(start)
@@ -70,6 +75,15 @@ def cells(starts: Sequence[Start]) -> list[str]:
         return [failed, *[""] * len(PROCESSES)]
     seconds = [_seconds(start) for start in starts[: len(PROCESSES)]]
     return [*seconds, *[""] * (len(PROCESSES) - len(seconds)), _parts(starts[0]) if starts else ""]
+
+
+def load_note(starts: Iterable[Start]) -> str:
+    """Return what a page says of the starts of a machine that did other work; "" for a quiet one."""
+    loads = [load for start in starts if (load := start.get("load")) is not None and load > _SHARED]
+    if not loads:
+        return ""
+    shared = f"{len(loads)} of the starts shared the machine with other work (load up to {max(loads):.0f})"
+    return f"{shared}: compare processor time.\n"
 
 
 def _seconds(start: Start) -> str:

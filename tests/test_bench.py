@@ -243,6 +243,8 @@ def test_starts_that_are_measured_alone_leave_the_runs(tmp_path, monkeypatch) ->
     report.save_models([alone])
     stored = {result.model: result for result in report.load_models("lavapipe")}
     assert (stored["resnet18"].median_ms, stored["resnet18"].started) == (2.0, "2026-02-01")
+    assert starts.load_note([start, {**start, "load": 0.5}]) == ""
+    assert "1 of the starts shared" in starts.load_note([start, {**start, "load": 3.0}])
     table = report.start_table(list(stored.values()))
     assert "| resnet18 | Shaderloom | 2.00 | 1.50 |  | 0.50 + 0.25 + 1.25 |" in table
 
