@@ -63,5 +63,10 @@ register(
 
 
 def append_keys(builder: Builder, past: Value, new: Value, valid: Value, keys: Dim, *, keep: bool = False) -> Value:
-    """Append ``new`` [batch, heads, new keys, size] after the first ``valid`` [batch] keys of ``past``."""
-    return builder.op("AppendKeys", past, new, valid, domain="loom", keys=keys, keep=keep)
+    """Append ``new`` [batch, heads, new keys, size] after the first ``valid`` [batch] keys of ``past``.
+
+    The result is stored as the past is: attention reads the elements of the cache, whatever ``new`` was computed as.
+    """
+    present = builder.op("AppendKeys", past, new, valid, domain="loom", keys=keys, keep=keep)
+    present.storage = past.storage
+    return present

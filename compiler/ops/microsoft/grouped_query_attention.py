@@ -187,6 +187,7 @@ def _expand(builder: Builder, node: Node) -> Sequence[Value]:
     present = []
     for past, new in ((node.optional(3), key), (node.optional(4), value)):
         if past is None or (sizes.past == 0 and sizes.keys == sizes.queries):
+            new.storage = new.storage or node.operand(0).storage  # attention reads the elements of the cache
             present.append(new)
         else:
             present.append(append_keys(builder, past, new, valid, sizes.keys))

@@ -14,6 +14,9 @@ from onnx import TensorProto, helper
 
 from shaderloom import InferenceSession
 
+from ...support.kernels import make_model
+from ...support.running import compile_for, run_plan
+
 HEADS, SHARED, SIZE, CAPACITY = 4, 2, 16, 16
 
 
@@ -96,3 +99,35 @@ def test_rows_of_different_lengths(
         np.testing.assert_allclose(found[0][row, :valid], expected[0][row, :valid], atol=2e-5)
         for ours, theirs in zip(found[1:], expected[1:]):
             np.testing.assert_allclose(ours[row, :, :length], theirs[row, :, :length], atol=2e-5)
+
+
+@pytest.mark.parametrize("past", [0, 24])
+def test_caches_of_halves_are_written_once(device, past: int):
+    """Keys with rotary positions and values go to the caches as halves, in one kernel, and attention reads those."""
+    shared, size, length = 2, 16, past + (1 if past else 6)
+    queries = length - past
+    angles = np.outer(np.arange(64), 0.3 ** np.arange(size // 2)).astype(np.float16)
+    rng = np.random.default_rng(past)
+    feeds = {
+        "qkv": rng.standard_normal((1, queries, (4 + 2 * shared) * size)).astype(np.float16),
+        "past_k": rng.standard_normal((1, shared, past, size)).astype(np.float16),
+        "past_v": rng.standard_normal((1, shared, past, size)).astype(np.float16),
+    }
+    constants = {
+        "lengths": np.array([length - 1], np.int32),
+        "total": np.array(length, np.int32),
+        "cosines": np.cos(angles),
+        "sines": np.sin(angles),
+    }
+    operands = ["qkv", "", "", "past_k", "past_v", "lengths", "total", "cosines", "sines"]
+    attributes = {"num_heads": 4, "kv_num_heads": shared, "do_rotary": 1}
+    results = ["y", "present_k", "present_v"]
+    node = helper.make_node("GroupQueryAttention", operands, results, domain="com.microsoft", **attributes)
+    model = make_model([node], feeds, results, constants=constants)
+    model.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    plan = compile_for(model, feeds, device.profile)
+    for actual, expected in zip(run_plan(device, plan, model, feeds), session.run(None, feeds), strict=True):
+        np.testing.assert_allclose(actual, expected, rtol=2e-3, atol=2e-3)
+    assert not any(call.label == "Cast" for call in plan.calls)
+    assert sum("AppendKeys" in call.label for call in plan.calls) == (1 if past else 0)
