@@ -13,7 +13,7 @@ from ..support.verdicts import Verdict
 from .chromium import Chromium, Page, PageError
 from .conftest import EMPTY
 
-#: Seconds after which a bundle, tried alone a second time, hangs
+#: Seconds in which a bundle is refused or run; a quiet machine takes a fiftieth of a second
 HANG = 5
 
 #: Load a bundle, compile its plans, run it, read its samples
@@ -71,10 +71,14 @@ class Outcome:
 
 
 class Attempts:
-    """One page for all bundles, which are files by name; a new page takes the place of one that hangs or dies."""
+    """One page for all bundles, which are files by name; a new page takes the place of one that hangs or dies.
 
-    def __init__(self, browser: Chromium, bundles: Sequence[Mapping[str, bytes]]) -> None:
+    ``hang`` is the time in seconds after which a bundle hangs, if it takes that long twice.
+    """
+
+    def __init__(self, browser: Chromium, bundles: Sequence[Mapping[str, bytes]], hang: float = HANG) -> None:
         self._browser = browser
+        self._hang = hang
         self._page: Page | None = None
         files = {f"/{number}/{name}": data for number, files in enumerate(bundles) for name, data in files.items()}
         contents = {id(data): Resource(content_type(path), lambda data=data: data) for path, data in files.items()}
@@ -92,16 +96,16 @@ class Attempts:
     def outcome(self, number: int) -> Outcome:
         """Try a bundle; one that takes long is tried again, since the machine may have been busy."""
         outcome = self._attempt(number)
-        if outcome.kind != "dies" and outcome.seconds > HANG:
+        if outcome.kind != "dies" and outcome.seconds > self._hang:
             outcome = self._attempt(number)
-            if outcome.seconds > HANG:
+            if outcome.seconds > self._hang:
                 return Outcome("hangs", f"for {outcome.seconds} s; then {outcome}")
         return outcome
 
     def _attempt(self, number: int) -> Outcome:
         self._page = self._page or self._browser.open(self._site.url + "empty.html")
         try:
-            answer: dict[str, Any] = self._page.call(SCRIPT, f"/{number}/", timeout=10 * HANG)
+            answer: dict[str, Any] = self._page.call(SCRIPT, f"/{number}/", timeout=10 * self._hang)
         except PageError as error:
             self._end()
             self.restarts += 1
