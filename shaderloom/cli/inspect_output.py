@@ -177,7 +177,16 @@ def summary(facts: dict[str, Any]) -> list[str]:
         lines.append(
             "placement: " + ", ".join(f"{name} {count}" for name, count in placement.items() if name != "reasons")
         )
-    return [*lines, *_full_precision(facts)]
+    return [*lines, *_dynamic_sizes(facts["subject"].get("dynamic", {})), *_full_precision(facts)]
+
+
+def _dynamic_sizes(dynamic: Mapping[str, Any]) -> list[str]:
+    """List the ranges and points that sessions have compiled for so far, and why other ranges have no plan."""
+    lines = []
+    for kind in ("ranges", "points"):
+        if dynamic.get(kind):
+            lines.append(f"{kind} with plans of their own (dynamic {dynamic['mode']}): {'; '.join(dynamic[kind])}")
+    return [*lines, *(f"no plan for {sizes}: {reason}" for sizes, reason in dynamic.get("refused", {}).items())]
 
 
 def _full_precision(facts: dict[str, Any]) -> list[str]:

@@ -102,10 +102,9 @@ class WgpuEngine:
         """The plan that was used last."""
         return self._plans.last
 
-    @property
-    def sizes_mode(self) -> str:
-        """How sizes that keep changing are compiled: ``auto``, ``off``, or ``declared``."""
-        return "declared" if self.model is None else self.model.sizes.mode or "declared"
+    def describe_sizes(self) -> dict[str, Any]:
+        """Return how sizes that keep changing are compiled; see :meth:`SizeMemory.describe`."""
+        return {"mode": "declared"} if self.model is None else self.model.sizes.describe()
 
     def _check_open(self) -> None:
         if self._closed:

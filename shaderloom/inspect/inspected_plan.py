@@ -65,6 +65,7 @@ def model_facts(model: Model, shape_key: Mapping[str, Any], plan: Plan, profile:
         "shape_key": dict(shape_key),
         "plan_key": plan.key,
         "options": model.options.stated,
+        "dynamic": model.sizes.describe(),
         "profile": profile.to_json(),
         "versions": _versions("onnx", "wgpu", "numpy"),
     }

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from ..log import COMPILE
 from ..runtime.plan.errors import InputError
-from .open_sizes import GeneralisedShape, Key, SizeHistory, ValueAxis
+from .open_sizes import GeneralisedShape, Key, SizeHistory, Sizes, ValueAxis
 
 if TYPE_CHECKING:
     from .model_cache import ModelCache
 
+#: The entry with the reasons of refusals, beside those with histories
+_REASONS = "why refused"
 #: Values of ``dynamic`` that are no mapping
 MODES = ("auto", "off")
 
@@ -37,12 +39,37 @@ class SizeMemory:
         """Return the history under ``identity``, begun by an earlier process or new."""
         found = self._histories.get(identity)
         if found is None:
-            if self._stored is None:
-                self._stored = self._cache.sizes(self._options) or {}
+            stored = self._read()
             found = self._histories[identity] = SizeHistory(names or {})
-            if identity in self._stored:
-                found.restore(self._stored[identity])
+            if identity in stored:
+                found.restore(stored[identity])
         return found
+
+    def _read(self) -> Mapping[str, Any]:
+        """Return what an earlier process stored, and take over its reasons."""
+        if self._stored is None:
+            self._stored = self._cache.sizes(self._options) or {}
+            reasons = self._stored.get(_REASONS)
+            for sizes, reason in reasons.items() if isinstance(reasons, dict) else ():
+                self.refusals.setdefault(str(sizes), str(reason))
+        return self._stored
+
+    def describe(self) -> dict[str, Any]:
+        """Return the ranges and the points that have plans, of inputs and of stages, and why others have none.
+
+        They are those that this process and earlier ones compiled for.
+        """
+        for identity in self._read():
+            if identity != _REASONS:
+                self.history(identity)
+        histories = self._histories.values()
+        points = [plan.sizes for history in histories for plan in history.plans if plan.own]
+        return {
+            "mode": self.mode or "declared",
+            "ranges": list(dict.fromkeys(str(general) for history in histories for general in history.generals)),
+            "points": list(dict.fromkeys(map(_text, points))),
+            "refused": dict(self.refusals),
+        }
 
     def note(self, identity: str, key: Key, general: GeneralisedShape | None = None) -> None:
         """Record that a plan was compiled for ``key``, for this process and those to come.
@@ -58,10 +85,15 @@ class SizeMemory:
         if str(general) not in self.refusals:
             COMPILE.info("no plan for %s: %s", general, reason)
         self.refusals[str(general)] = reason
+        self._store()
 
     def _store(self) -> None:
         begun = {identity: history.to_json() for identity, history in self._histories.items() if history.plans}
-        self._cache.store_sizes(self._options, {**(self._stored or {}), **begun})
+        self._cache.store_sizes(self._options, {**(self._stored or {}), **begun, _REASONS: self.refusals})
+
+
+def _text(sizes: Sizes) -> str:
+    return ", ".join(f"{name}={'x'.join(map(str, row)) or 'scalar'}" for name, row in sizes.items())
 
 
 def read_mode(dynamic: Any) -> str | None:

@@ -291,7 +291,7 @@ class InferenceSession(OrtSession):
         return {
             **describe_plan(plan),
             "shape_key": ready.key.to_json(),
-            "dynamic": {"mode": self._wgpu.sizes_mode, "refused": dict(self.stats.refused_ranges)},
+            "dynamic": self._wgpu.describe_sizes(),
             "plan_key": plan.key,
             "device": self._wgpu.device.name,
             "device_bytes": {"weights": self._wgpu.resources.pool.bytes, "plan": ready.executor.device_bytes},

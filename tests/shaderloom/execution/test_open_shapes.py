@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import shaderloom
+from shaderloom.cli.inspect_output import summary
 from shaderloom.runtime.plan.errors import InputError, ShaderloomError
 
 from ...support.models import filled_model
@@ -62,7 +63,12 @@ def test_the_first_two_sizes_and_those_of_one_are_points(device) -> None:
     assert keys == [own[0], own[1], own[0], few, many, own[1], own[2], many, more, few]
     assert list(pair.session.stats.keys) == [own[0], own[1], few, many, own[2], more]
     report = pair.session.report()
-    assert report["symbols"] == {"n": [2, 8]} and report["dynamic"] == {"mode": "auto", "refused": {}}
+    assert report["symbols"] == {"n": [2, 8]} and report["dynamic"] == {
+        "mode": "auto",
+        "ranges": ["n 257 to 1024", "n 9 to 256", "n 2 to 8"],
+        "points": ["x=5x4", "x=9x4", "x=1x4"],
+        "refused": {},
+    }
 
 
 def test_a_fixed_size_and_off_and_declared_ranges(device) -> None:
@@ -138,6 +144,25 @@ def test_a_second_session_starts_with_the_range(device, tmp_path) -> None:
             assert session.stats.disk_hits == (0 if len(keys) == 3 else session.stats.misses)
     narrow = "x=nx4 (n 9 to 256)"
     assert keys == ["x=5x4", "x=9x4", narrow, "x=5x4", "x=9x4", narrow, narrow]
+
+
+def test_inspect_lists_ranges_and_points(device, tmp_path) -> None:
+    """Those that sessions of earlier processes had, and why others have no plan."""
+    from shaderloom.inspect.inspected_plan import inspect_model
+    from shaderloom.model.model import Model
+
+    body = """s = Size(x)  h = Shape(x)  y = Reshape(x, pairs)"""
+    model = parse(f"g (float[n, 1] x) => (float[a, 2] y) <int64[2] pairs = {{-1, 2}}> {{ {body} }}")
+    with shaderloom.InferenceSession(model, device=device, cache=tmp_path) as session:
+        for size in (12, 20, 28):
+            session.run(None, {"x": numbers(size, 1)})
+    inspected = inspect_model(Model(model, cache=tmp_path), {"x": (12, 1)}, device.profile)
+    found = inspected.facts["dynamic"]
+    assert found["mode"] == "auto" and found["points"] == ["x=12x1", "x=20x1"]
+    assert found["ranges"] == ["n 12 to 64 in steps of 4"] and list(found["refused"]) == ["n 9 to 256"]
+    lines = summary(inspected.describe())
+    assert any("n 12 to 64 in steps of 4" in line for line in lines)
+    assert any(line.startswith("no plan for n 9 to 256: ") for line in lines)
 
 
 def test_a_second_program_starts_with_its_ranges(device, tmp_path) -> None:
