@@ -77,6 +77,33 @@ def test_a_decoder(each_device) -> None:
     assert [len(symbols) for symbols in open_plans] == [1, 1], "few and many"
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("half", [False, True], ids=["float32", "float16"])
+def test_a_decoder_with_a_node_on_the_cpu(half: bool, device) -> None:
+    """A Softmax of doubles between two stages: both have ranges for few rows and for many, in half precision too."""
+    model = parse("""g (float[1, p, 4] past, float[1, 1, 4] x) => (float[1, t, 4] present, float[1, 1, 4] y) {
+        present = Concat<axis = 1>(past, x)  k = Transpose<perm = [0, 2, 1]>(present)  s = MatMul(x, k)
+        d = Cast<to = 11>(s)  e = Softmax<axis = -1>(d)  f = Cast<to = 1>(e)  o = MatMul(f, present)  y = Tanh(o) }""")
+    options = {"precision": "float16"} if half else {}
+    with shaderloom.InferenceSession(
+        model, device=device, cache=False, providers=["wgpu", "cpu"], options=options
+    ) as session:
+        past = numbers(1, 2, 4)
+        made = []
+        for step in range(17):
+            x = numbers(1, 1, 4, seed=step)
+            found, y = session.run(None, {"past": past, "x": x})
+            past = np.concatenate([past, x], 1)
+            weights = np.exp(x.astype(np.float64) @ past.transpose(0, 2, 1))
+            expected = np.tanh(weights / weights.sum() @ past)
+            np.testing.assert_allclose(y, expected, atol=1e-2 if half else 1e-5)
+            np.testing.assert_allclose(found, past, rtol=1e-3 if half else 0)
+            made.append(session.stats.misses)
+        assert session.stats.steps == ["wgpu", "cpu", "wgpu"]
+        assert not session.stats.refused_ranges
+    assert made[2] == made[5] and made[7] == made[16] <= 8, made
+
+
 #: What bodies of loops compute of v, which grows: r of the same length, or of another that grows too
 BODIES = {
     "running sums": "r = CumSum(v, zero)",
