@@ -102,6 +102,8 @@ def render(spec: KernelSpec, numbers: Numbers | None = None) -> Kernel:
         Binding(operand.name, operand.access, element_type(operand, operand.name in wide, operand.name in paired))
         for operand in spec.operands
     )
+    if spec.repetitions is not None:
+        bindings += (Binding("step", "step", "Step"),)
     if functions.symbols:
         bindings += (Binding("symbols", "uniform", "Symbols"),)
         wgsl = _hide_symbols(wgsl, spec.symbols) if spec.hides_symbols else wgsl
@@ -233,10 +235,15 @@ def _declarations(
     for number, operand in enumerate(spec.operands):
         array = f"array<{element_type(operand, operand.name in wide, operand.name in paired)}>"
         lines.append(f"@group(0) @binding({number}) var<storage, {operand.access}> {operand.name}: {array};")
+    number = len(spec.operands)
+    if spec.repetitions is not None:
+        lines.append("struct Step { number: i32, unused_0: i32, unused_1: i32, unused_2: i32 }")
+        lines.append(f"@group(0) @binding({number}) var<uniform> step: Step;")
+        number += 1
     if functions.symbols:
         fields = ", ".join(f"{symbol_field(name)}: i32" for name in spec.symbols)
         lines.append(f"struct Symbols {{ {fields} }}")
-        lines.append(f"@group(0) @binding({len(spec.operands)}) var<uniform> symbols: Symbols;")
+        lines.append(f"@group(0) @binding({number}) var<uniform> symbols: Symbols;")
     if functions.numbers is not None:
         lines.append(PLACE_OF_PROBLEM.removesuffix("\n"))
     lines += [helper_text(name, suffix) for name, suffix in with_dependencies(functions.helpers)]

@@ -32,6 +32,7 @@ class Draft:
     flops: Dim = 0
     parameters: Mapping[str, Any] = field(default_factory=dict)  #: further parameters of the template
     features: tuple[str, ...] = ()  #: device features that the template needs
+    repetitions: Dim | None = None  #: dispatches one after another, which ``step.number`` tells apart
 
 
 @record

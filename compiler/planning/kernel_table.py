@@ -34,6 +34,11 @@ class GroupKernel:
     built: BuiltKernel
     overwrites: Value | None = None
 
+    @property
+    def repetitions(self) -> Dim | None:
+        """Dispatches of the kernel one after another; None for a single one."""
+        return self.built.spec.repetitions
+
 
 class KernelTable:
     """The kernel of each group, by the group's output."""
@@ -125,6 +130,8 @@ class KernelTable:
         spec, nodes = item.built.spec, item.group.nodes
         made = self._rendered[spec, item.group.constant]
         kernel = made.kernel
+        if spec.repetitions is not None:
+            ranges += (Range("step", 0, 16),)
         if any(binding.name == "symbols" for binding in kernel.bindings):
             ranges += (Range("symbols", 0, padded_bytes(len(self._symbols), INT32)),)
         if made.problem:

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import groupby
 
 from ...runtime.plan.codec import digest
 from ...runtime.plan.facts import PlanFacts
 from ...runtime.plan.notes import MemoryNotes, PlanNotes
-from ...runtime.plan.plan import ComputePass, KernelCall, Plan, Symbol
+from ...runtime.plan.plan import ComputePass, KernelCall, Plan, RepeatedPass, Step, Symbol
 from ..compilation import Compilation
 from ..fusion import Fusion
 from ..ir.graph import Graph, Value
@@ -96,7 +97,6 @@ class Planner:
 
         Raises :class:`DeviceLimitError` for an input, an output or a weight that the device cannot bind.
         """
-        calls = tuple(map(self._call, self._running))
         recorder = CallRecorder(self._buffers.kind_of)
         for group in self._running:
             kernel = self._kernels[group.output]
@@ -111,7 +111,7 @@ class Planner:
             kernels=tuple(self._kernels.shaders.values()),
             sources=tuple(self._weights.sources.values()),
             weights=tuple(self._weights.weights.values()),
-            steps=(ComputePass(calls),),
+            steps=self._steps(),
             arenas=tuple(serialise(size) for size in self._buffers.allocation.arenas),
             problems=tuple(self._kernels.problems),
             constants=tuple(outputs.constants),
@@ -121,6 +121,17 @@ class Planner:
         )
         content = {name: value for name, value in plan.to_json().items() if name not in ("key", "facts", "notes")}
         return replace(plan, key=digest(content))
+
+    def _steps(self) -> tuple[Step, ...]:
+        """Return the calls in order: neighbours in one pass, those of a kernel with repetitions in one of their own."""
+        steps: list[Step] = []
+        for repetitions, groups in groupby(self._running, lambda group: self._kernels[group.output].repetitions):
+            calls = tuple(map(self._call, groups))
+            if repetitions is None:
+                steps.append(ComputePass(calls))
+            else:
+                steps += [RepeatedPass((call,), serialise(repetitions)) for call in calls]
+        return tuple(steps) or (ComputePass(()),)
 
     def _call(self, group: Group) -> KernelCall:
         operands = self._kernels[group.output].built.operands

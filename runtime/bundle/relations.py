@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
+from ..plan.plan import MOST_REPETITIONS
 from .format import CHUNK, DIGEST, MANIFEST, is_file_name, plan_file, sample_file, shader_file
 from .ranges import Bounds, bounds_of
 from .structure import LARGEST, Refusal, in_order, schema
@@ -246,6 +247,7 @@ class _PlanCheck:
     def _check_calls(self) -> None:
         kernels = {kernel["key"]: kernel for kernel in self._plan["kernels"]}
         for number, step in enumerate(self._plan["steps"]):
+            self._check_repetitions(step, number)
             for index, call in enumerate(step["calls"]):
                 path: Path = ("steps", number, "calls", index)
                 kernel = kernels.get(call["kernel"])
@@ -260,6 +262,17 @@ class _PlanCheck:
                 for at, item in enumerate(call["ranges"]):
                     self._check_span(item, is_empty, (*path, "ranges", at))
                 self._check_accesses(kernel, call, path)
+
+    def _check_repetitions(self, step: Any, number: int) -> None:
+        """Check the number of repetitions of a step, and make the buffer of a repeated one."""
+        self._buffers.pop("step", None)
+        if step["kind"] == "repeat":
+            count = self._size(step["count"], "steps", number, "count")
+            if count[1] > MOST_REPETITIONS:
+                raise Refusal(
+                    "repetitions", f"has more than {MOST_REPETITIONS:,} repetitions", "steps", number, "count"
+                )
+            self._buffers["step"] = (16, 16)
 
     def _names(self, value: Any, *path: str | int) -> None:
         """Check the symbols of a number that no run depends on."""
@@ -288,7 +301,8 @@ class _PlanCheck:
                 raise Refusal("access", "binds a buffer in two ways", *path, "ranges", at)
             if access == "read_write" and name.partition(":")[0] not in ("output", "arena"):
                 raise Refusal("access", "writes to a buffer that is only read", *path, "ranges", at)
-            if (access == "uniform") != (name.partition(":")[0] in ("symbols", "problem")):
+            kind = name.partition(":")[0]
+            if (access == "uniform") != (kind in ("symbols", "problem")) or (access == "step") != (name == "step"):
                 raise Refusal(
                     "access", "binds another buffer than symbols or a problem as uniform", *path, "ranges", at
                 )

@@ -109,6 +109,8 @@ def _check_of(form: Any) -> Check:
         return _check(form)
     if "record" in form:
         return _record(form["record"], form.get("optional", {}))
+    if "kinds" in form:
+        return _kinds({kind: _check_of(item) for kind, item in form["kinds"].items()})
     if "list" in form:
         return _list(_check_of(form["list"]), form.get("least", 0), form["most"])
     if "map" in form:
@@ -139,6 +141,18 @@ def _record(required: dict[str, Any], optional: dict[str, Any]) -> Check:
                 _within(name, inner, value[name])
             elif name in required:
                 raise Refusal("missing", "is missing", name)
+
+    return check
+
+
+def _kinds(checks: dict[str, Check]) -> Check:
+    """Return the check of a record whose field ``kind`` says which record it is."""
+    choice = _one_of(list(checks))
+
+    def check(value: Any) -> None:
+        _record({"kind": "text"}, {})(value)
+        _within("kind", choice, value["kind"])
+        checks[value["kind"]](value)
 
     return check
 

@@ -203,7 +203,7 @@ class Device:
         with self.guarded(f"creating the pipeline of {label}"):
             layout = self.gpu.create_bind_group_layout(
                 entries=[
-                    {"binding": index, "visibility": 4, "buffer": {"type": _BINDING_TYPES[binding.access]}}
+                    {"binding": index, "visibility": 4, "buffer": _BINDING_TYPES[binding.access]}
                     for index, binding in enumerate(kernel.bindings)
                 ]
             )
@@ -320,7 +320,12 @@ class _Guard:
         raise DeviceError(f"{self._what} failed: {message}") from error
 
 
-_BINDING_TYPES = {"read": "read-only-storage", "read_write": "storage", "uniform": "uniform"}
+_BINDING_TYPES = {
+    "read": {"type": "read-only-storage"},
+    "read_write": {"type": "storage"},
+    "uniform": {"type": "uniform"},
+    "step": {"type": "uniform", "has_dynamic_offset": True},
+}
 
 
 #: wrappers of the callers' devices by identity; a wrapper keeps its device, so an identity is not used twice meanwhile

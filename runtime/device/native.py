@@ -37,8 +37,8 @@ except (ImportError, AttributeError):
 #: A copy: source handle and offset, target handle and offset, bytes
 PreparedCopy = tuple[Any, int, Any, int, int]
 
-#: A prepared dispatch: pipeline handle, bind group handle, workgroups in x, y, z.
-PreparedCall = tuple[Any, Any, int, int, int]
+#: A prepared dispatch: pipeline handle, bind group handle, workgroups in x, y, z, and the dynamic offset if it has one.
+PreparedCall = tuple[Any, Any, int, int, int, int | None]
 
 
 class MissingSymbolError(Exception):
@@ -88,11 +88,16 @@ def encode(compute_pass: Any, calls: Iterable[PreparedCall]) -> None:
 def _encode(handle: Any, calls: Iterable[PreparedCall]) -> None:
     null = ffi.NULL
     bound = None
-    for pipeline, group, x, y, z in calls:
+    offset = ffi.new("uint32_t *")
+    for pipeline, group, x, y, z, step in calls:
         if pipeline is not bound:
             _set_pipeline(handle, pipeline)
             bound = pipeline
-        _set_bind_group(handle, 0, group, 0, null)
+        if step is None:
+            _set_bind_group(handle, 0, group, 0, null)
+        else:
+            offset[0] = step
+            _set_bind_group(handle, 0, group, 1, offset)
         _dispatch(handle, x, y, z)
 
 

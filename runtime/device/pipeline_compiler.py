@@ -185,7 +185,7 @@ class _EmptyDispatches:
         """Dispatch ``kernel`` over an empty grid and wait for it."""
         device = self.device
         entries = [
-            {"binding": index, "resource": self._resource(index, binding.access == "uniform")}
+            {"binding": index, "resource": self._resource(index, binding.is_uniform)}
             for index, binding in enumerate(kernel.bindings)
         ]
         what = f"compiling kernel {kernel.id} ahead"
@@ -194,7 +194,8 @@ class _EmptyDispatches:
             encoder = device.gpu.create_command_encoder()
             compute_pass = encoder.begin_compute_pass()
             compute_pass.set_pipeline(holder.pipeline.pipeline)
-            compute_pass.set_bind_group(0, group)
+            offsets = [0 for binding in kernel.bindings if binding.access == "step"]
+            compute_pass.set_bind_group(0, group, offsets)
             compute_pass.dispatch_workgroups(0, 0, 0)
             compute_pass.end()
             commands = encoder.finish()

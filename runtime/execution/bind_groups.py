@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Union
 
 from ..memory.storage import Storage
-from ..plan.plan import KernelCall
+from ..plan.plan import KernelCall, RepeatedPass, Step
 from .attachment import Attachment
 from .dispatch import Binder, BoundCall, Dispatch
 from .run_sizes import Grid, PlanSizes, RunSizes
@@ -49,9 +49,13 @@ class BindGroups:
     What binds a buffer of the caller is dropped when that is collected: a bind group would keep the memory.
     """
 
-    def __init__(self, binder: Binder, calls: Sequence[KernelCall], sizes: PlanSizes, own: Collection[str]) -> None:
+    def __init__(self, binder: Binder, steps: Sequence[Step], sizes: PlanSizes, own: Collection[str]) -> None:
         self._binder = binder
-        self._calls = [_Call(call, grid) for call, grid in zip(calls, sizes.grid_of)]
+        grids = iter(sizes.grid_of)
+        #: the calls of each step, and whether they are repeated
+        self._steps = [
+            ([_Call(call, next(grids)) for call in step.calls], isinstance(step, RepeatedPass)) for step in steps
+        ]
         self._grid_calls = sizes.grid_calls
         self._own = own
         self._lists: OrderedDict[tuple[tuple[int, ...], Identity], tuple[list[Dispatch], list[Any]]] = OrderedDict()
@@ -71,17 +75,23 @@ class BindGroups:
         spans = attachment.spans
         tensors = {each[0]: each for each in key[1]}
         grids = [self._binder.checked_grid(*each) for each in zip(self._grid_calls, sizes.grids)]
-        made = []
-        for item in self._calls:
-            grid = grids[item.grid]
-            if grid is None:
-                continue
-            bound: Identity = ()
-            if item.ports and tensors:
-                bound = tuple([tensors[name] for name in item.ports if name in tensors])
-            inside = None if bound else item.inside
-            dispatch = None if inside is None else inside.get(grid)
-            made.append(dispatch or self._place(item, grid, bound, values, sizes.symbols, spans, resolve))
+        repetitions = iter(sizes.repetitions)
+        made: list[Dispatch] = []
+        for calls, is_repeated in self._steps:
+            own = []
+            for item in calls:
+                grid = grids[item.grid]
+                if grid is None:
+                    continue
+                bound: Identity = ()
+                if item.ports and tensors:
+                    bound = tuple([tensors[name] for name in item.ports if name in tensors])
+                inside = None if bound else item.inside
+                dispatch = None if inside is None else inside.get(grid)
+                own.append(dispatch or self._place(item, grid, bound, values, sizes.symbols, spans, resolve))
+            if is_repeated:
+                own = [dispatch.repetition(number) for number in range(next(repetitions)) for dispatch in own]
+            made += own
         _keep(self._lists, key, (made, _watch(self._lists, key, spans.values())), KEPT_LISTS)
         return made
 
@@ -125,7 +135,7 @@ class BindGroups:
     def clear(self) -> None:
         """Drop all bind groups: a buffer of the plan was replaced."""
         self._lists.clear()
-        for item in self._calls:
+        for item in (call for calls, _ in self._steps for call in calls):
             item.placed.clear()
             item.inside = None
 

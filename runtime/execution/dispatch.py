@@ -6,27 +6,40 @@ Used by the executor for every run and by the weight pool for its transforms.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 from ..device import native
 from ..device.device import Device, PipelineHolder
 from ..plan.dimension import evaluate
 from ..plan.errors import DeviceLimitError, InternalError, ShaderloomError
-from ..plan.plan import Kernel, KernelCall
+from ..plan.plan import STEP_STRIDE, Kernel, KernelCall
 from ..plan.record import record
 
 _STORAGE_LIMIT = "max-storage-buffer-binding-size"
 
 
-@record
+@record(slots=False)
 class Dispatch:
-    """A call with everything that encoding it needs.  ``raw`` holds handles only; the objects keep them alive."""
+    """A call with everything that encoding it needs.  ``raw`` holds handles only; the objects keep them alive.
+
+    ``offset`` is where the number of the repetition lies in the buffer ``step``, None for a call without repetitions.
+    """
 
     call: KernelCall
     holder: PipelineHolder
     group: Any
     grid: tuple[int, int, int]
-    raw: native.PreparedCall
+    offset: int | None = None
+
+    @cached_property
+    def raw(self) -> native.PreparedCall:
+        return self.holder.pipeline.handle, self.group._internal, *self.grid, self.offset
+
+    def repetition(self, number: int) -> Dispatch:
+        """Return the dispatch of one repetition; all of them share pipeline and bind group."""
+        return replace(self, offset=number * STEP_STRIDE)
 
 
 @record
@@ -93,9 +106,7 @@ class Binder:
 
     def place(self, call: KernelCall, bound: BoundCall, grid: tuple[int, int, int]) -> Dispatch:
         """Return the dispatch of a bound call over a grid."""
-        return Dispatch(
-            call, bound.holder, bound.group, grid, (bound.holder.pipeline.handle, bound.group._internal, *grid)
-        )
+        return Dispatch(call, bound.holder, bound.group, grid)
 
     def checked_grid(self, call: KernelCall, grid: tuple[int, int, int]) -> tuple[int, int, int] | None:
         """Return the workgroups of a call; None where there are none.  Raises as :meth:`dispatch` does."""
@@ -129,7 +140,7 @@ class Binder:
         for binding, item in zip(kernel.bindings, call.ranges):
             buffer, base = resolve(item.buffer)
             offset, size = evaluate(item.offset, symbols), evaluate(item.size, symbols)
-            limit_name = "max-uniform-buffer-binding-size" if binding.access == "uniform" else _STORAGE_LIMIT
+            limit_name = "max-uniform-buffer-binding-size" if binding.is_uniform else _STORAGE_LIMIT
             limit = self._limits[limit_name]
             if size > limit:
                 raise DeviceLimitError(
@@ -171,7 +182,7 @@ def encode(compute_pass: Any, dispatches: Sequence[Dispatch], *, use_native: boo
         if pipeline is not bound:
             compute_pass.set_pipeline(pipeline)
             bound = pipeline
-        compute_pass.set_bind_group(0, dispatch.group)
+        compute_pass.set_bind_group(0, dispatch.group, [] if dispatch.offset is None else [dispatch.offset])
         compute_pass.dispatch_workgroups(*dispatch.grid)
 
 

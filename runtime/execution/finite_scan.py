@@ -345,4 +345,4 @@ class FiniteScan:
         with self._device.guarded("binding the tensors of a scan"):
             group = self._device.bind_group(holder.pipeline.layout, ranges)
         call = KernelCall("", (), (groups, 1, 1), (), "finite scan")
-        return Dispatch(call, holder, group, (groups, 1, 1), (holder.pipeline.handle, group._internal, groups, 1, 1))
+        return Dispatch(call, holder, group, (groups, 1, 1))

@@ -62,7 +62,7 @@ def needs(plan: Plan) -> Iterator[Requirement]:
     for call in plan.calls:
         kernel, subject = kernels[call.kernel], describe(call)
         x, y, z = kernel.workgroup
-        storage = sum(binding.access != "uniform" for binding in kernel.bindings)
+        storage = sum(not binding.is_uniform for binding in kernel.bindings)
         yield Requirement("max-storage-buffers-per-shader-stage", storage, subject)
         yield Requirement("max-compute-invocations-per-workgroup", x * y * z, subject)
         for axis, size in zip("xyz", kernel.workgroup):
@@ -70,7 +70,7 @@ def needs(plan: Plan) -> Iterator[Requirement]:
         yield Requirement("max-compute-workgroup-storage-size", kernel.workgroup_bytes, subject)
         yield Requirement("max-compute-workgroups-per-dimension", max(map(largest, call.grid)), subject)
         for binding, span in zip(kernel.bindings, call.ranges, strict=True):
-            kind = "uniform" if binding.access == "uniform" else "storage"
+            kind = "uniform" if binding.is_uniform else "storage"
             yield Requirement(f"max-{kind}-buffer-binding-size", largest(span.size), f"'{span.buffer}' in {subject}")
     for port in (*plan.inputs, *plan.outputs):
         elements = math.prod(map(largest, port.shape))

@@ -8,7 +8,7 @@ from itertools import islice
 
 from ..plan.dimension import dimension_function
 from ..plan.errors import ShaderloomError
-from ..plan.plan import KernelCall, Plan
+from ..plan.plan import MOST_REPETITIONS, KernelCall, Plan, RepeatedPass
 from ..plan.record import record
 from .ports import PortSize, port_size
 
@@ -21,12 +21,17 @@ Grid = tuple[int, int, int]
 
 @record
 class RunSizes:
-    """Sizes that follow from the values of the symbols; ``grids`` are in the order of :attr:`PlanSizes.grid_calls`."""
+    """Sizes that follow from the values of the symbols.
+
+    ``repetitions`` are those of the plan's repeated passes in order, ``grids`` in the order of
+    :attr:`PlanSizes.grid_calls`.
+    """
 
     symbols: dict[str, int]
     inputs: dict[str, PortSize]
     outputs: dict[str, PortSize]
     arenas: tuple[int, ...]
+    repetitions: tuple[int, ...]
     grids: tuple[Grid, ...]
 
 
@@ -47,11 +52,14 @@ class PlanSizes:
         self.grid_calls = tuple(call for _, call in distinct.values())
         self.grid_of = tuple(distinct[repr(call.grid)][0] for call in plan.calls)
         ports = (*plan.inputs, *plan.outputs)
+        counts = [step.count for step in plan.steps if isinstance(step, RepeatedPass)]
+        self._repeated = len(counts)
         self._names = tuple(symbol.name for symbol in plan.symbols)
         self._evaluate = dimension_function(
             [
                 *(size for port in ports for size in port.shape),
                 *plan.arenas,
+                *counts,
                 *(size for call in self.grid_calls for size in call.grid),
             ],
             self._names,
@@ -61,8 +69,8 @@ class PlanSizes:
     def of(self, values: tuple[int, ...]) -> RunSizes:
         """Return the sizes for values of the symbols, in the plan's order.
 
-        Raises :class:`LimitError` for a tensor beyond the cap, and the plan's fault for a negative size or for an
-        output that is larger than what it is an alias of.
+        Raises :class:`LimitError` for a tensor beyond the cap, and the plan's fault for a negative size, for too many
+        repetitions, or for an output that is larger than what it is an alias of.
         """
         found = self._sizes.get(values)
         if found is not None:
@@ -78,8 +86,13 @@ class PlanSizes:
         arenas = tuple(islice(rest, len(plan.arenas)))
         if min(numbers[: len(numbers) - 3 * len(self.grid_calls)], default=0) < 0:
             raise self._fault(f"the plan has a negative size for {symbols}")
+        repetitions = tuple(islice(rest, self._repeated))
+        if max(repetitions, default=0) > MOST_REPETITIONS:
+            count = f"{max(repetitions):,} times; at most {MOST_REPETITIONS:,} are allowed"
+            raise self._fault(f"the plan repeats a pass {count}")
         self._check_aliases(inputs, outputs)
-        found = self._sizes[values] = RunSizes(symbols, inputs, outputs, arenas, tuple(zip(rest, rest, rest)))
+        grids = tuple(zip(rest, rest, rest))
+        found = self._sizes[values] = RunSizes(symbols, inputs, outputs, arenas, repetitions, grids)
         if len(self._sizes) > KEPT_SYMBOLS:
             self._sizes.popitem(last=False)
         return found

@@ -21,7 +21,7 @@ QUERIES = 4096
 
 @record
 class CallTime:
-    """Time of one call on the device."""
+    """Time of one call on the device, of all repetitions together."""
 
     kernel: str  #: the kernel's id
     label: str
@@ -48,7 +48,7 @@ class Profile:
 
 
 def measure(device: Device, dispatches: Sequence[Dispatch], *, use_native: bool) -> Profile:
-    """Run the dispatches one by one and time each."""
+    """Run the dispatches one by one and time each call."""
     if "timestamp-query" in device.profile.features:
         try:
             period = native.timestamp_period(device.queue)
@@ -61,12 +61,12 @@ def measure(device: Device, dispatches: Sequence[Dispatch], *, use_native: bool)
     else:
         times = [_wall(device, dispatch, use_native) for dispatch in dispatches]
         method = "wall"
+    calls = {id(dispatch.call): dispatch.call for dispatch in dispatches}
+    sums = dict.fromkeys(calls, 0)
+    for dispatch, value in zip(dispatches, times):
+        sums[id(dispatch.call)] += value
     return Profile(
-        method,
-        tuple(
-            CallTime(dispatch.call.kernel[:12], dispatch.call.label, value, dispatch.call)
-            for dispatch, value in zip(dispatches, times)
-        ),
+        method, tuple(CallTime(call.kernel[:12], call.label, sums[key], call) for key, call in calls.items())
     )
 
 

@@ -190,12 +190,19 @@ def _mapping_decoder(decoder: _Decoder) -> _Decoder:
 def _union_decoder(members: tuple[Any, ...]) -> _Decoder:
     optional = type(None) in members
     decoders = [_decoder(member) for member in members if member is not type(None)]
+    records: list[Any] = [member for member in members if is_dataclass(member)]
+    by_kind = {_kind_of(record): _decoder(record) for record in records if _kind_of(record) is not None}
 
     def run(data: Any) -> Any:
         if optional and data is None:
             return None
         if len(decoders) == 1:
             return decoders[0](data)
+        if by_kind and isinstance(data, dict):
+            kind = data.get("kind")
+            if not isinstance(kind, str) or kind not in by_kind:
+                raise _Mismatch(f"has the kind {kind!r}, which this version does not know")
+            return by_kind[kind](data)
         for decoder in decoders:
             try:
                 return decoder(data)

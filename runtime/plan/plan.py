@@ -15,6 +15,8 @@ Buffers
                                        order of ``Plan.symbols`` (padded to 16 bytes): see :func:`uniform_values`
     ``problem:N``                      a uniform buffer with the numbers of ``Plan.problems[N]``, one i32 each (padded
                                        to 16 bytes)
+    ``step``                           in a :class:`RepeatedPass`: a uniform buffer whose first i32 is the number of the
+                                       repetition, bound with a dynamic offset
 """
 
 from __future__ import annotations
@@ -44,11 +46,18 @@ class Range:
 
 @record
 class Binding:
-    """One entry of bind group 0.  ``access`` is ``read``, ``read_write`` or ``uniform``."""
+    """One entry of bind group 0.
+
+    ``access`` is ``read``, ``read_write``, ``uniform``, or ``step``: a uniform buffer with a dynamic offset.
+    """
 
     name: str
     access: str
     element: str  #: WGSL element type of the array, e.g. ``vec4<f32>``
+
+    @property
+    def is_uniform(self) -> bool:
+        return self.access in ("uniform", "step")
 
 
 @record
@@ -78,7 +87,7 @@ class KernelCall:
     grid: tuple[DimExpr, DimExpr, DimExpr]
     origins: tuple[str, ...] = ()  #: ONNX nodes, for people
     label: str = ""
-    flops: DimExpr = 0  #: arithmetic operations (a multiply-add counts two)
+    flops: DimExpr = 0  #: arithmetic operations (a multiply-add counts two), in a run
     bytes: DimExpr = 0  #: bytes read and written at least once
 
 
@@ -152,6 +161,28 @@ class ComputePass:
     calls: tuple[KernelCall, ...]
 
 
+#: Bytes from one number to the next in the buffer ``step``: WebGPU's alignment of dynamic offsets
+STEP_STRIDE = 256
+#: Repetitions of a :class:`RepeatedPass`, at most: the buffer ``step`` takes 16 MiB then
+MOST_REPETITIONS = 1 << 16
+
+
+@record
+class RepeatedPass:
+    """Calls that run on the device, in order, ``count`` times one after another, as one compute pass.
+
+    Each repetition sees what the one before it wrote: WGSL has no barrier across workgroups.
+    """
+
+    kind: ClassVar[str] = "repeat"
+
+    calls: tuple[KernelCall, ...]
+    count: DimExpr
+
+
+Step = ComputePass | RepeatedPass
+
+
 @record
 class Symbol:
     """A declared dynamic dimension: its size is ``low``, ``low + step``, ... or ``high``."""
@@ -183,7 +214,7 @@ class Plan:
     sources: tuple[SourceRef, ...]
     weights: tuple[Weight, ...]
     #: each kind of step is a record with a ``kind`` of its own; readers refuse kinds that they do not know
-    steps: tuple[ComputePass, ...]
+    steps: tuple[Step, ...]
     arenas: tuple[DimExpr, ...]  #: bytes of each arena
     problems: tuple[tuple[int, ...], ...] = ()  #: numbers that calls give to kernels which several problems share
     constants: tuple[Constant, ...] = ()

@@ -135,7 +135,7 @@ export interface Kernel {
   template: string;
   workgroup: [number, number, number];
   features: string[];
-  bindings: { name: string; access: "read" | "read_write" | "uniform"; element: string }[];
+  bindings: { name: string; access: "read" | "read_write" | "uniform" | "step"; element: string }[];
 }
 
 export interface Call {
@@ -164,7 +164,7 @@ export interface Plan {
   /** Numbers that calls give to kernels which several problems share; plans before format 2.1 have none. */
   problems?: number[][];
   kernels: Kernel[];
-  steps: { kind: "device"; calls: Call[] }[];
+  steps: ({ kind: "device"; calls: Call[] } | { kind: "repeat"; calls: Call[]; count: Size })[];
   weights: { key: string; bytes: number }[];
   constants: { output: string; data: string }[];
   aliases: { output: string; source: string }[];

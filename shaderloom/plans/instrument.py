@@ -16,7 +16,7 @@ import numpy as np
 from ..runtime.plan.dimension import evaluate
 from ..runtime.plan.dtypes import BY_NAME, interface_dtype
 from ..runtime.plan.facts import TensorFacts
-from ..runtime.plan.plan import Binding, ComputePass, Kernel, KernelCall, Plan, Port, Range
+from ..runtime.plan.plan import Binding, ComputePass, Kernel, KernelCall, Plan, Port, Range, Step
 from ..runtime.plan.record import record
 
 if TYPE_CHECKING:
@@ -100,23 +100,44 @@ def copy_call(source: Range, output: str) -> KernelCall:
     return KernelCall(_COPY_KERNEL.key, (source, Range(f"output:{output}", 0, source.size)), grid, (), "copy")
 
 
+def first_steps(plan: Plan, count: int) -> tuple[Step, ...]:
+    """Return the steps of a plan's first ``count`` calls."""
+    steps: list[Step] = []
+    for step in plan.steps:
+        calls = step.calls[:count]
+        if calls:
+            steps.append(replace(step, calls=calls))
+        count -= len(calls)
+    return tuple(steps)
+
+
 def observed(plan: Plan, calls: Sequence[int]) -> Plan:
-    """Return ``plan`` up to the last of ``calls``, with the results of each of them as outputs ``call N`` and so on."""
+    """Return ``plan`` up to the last of ``calls``, with the results of each of them as outputs ``call N`` and so on.
+
+    Of repeated calls those are the results after the last repetition.
+    """
     wanted = set(calls)
-    listed: list[KernelCall] = []
+    steps: list[Step] = []
     outputs = []
-    for number, call in enumerate(plan.calls[: max(wanted, default=-1) + 1]):
-        listed.append(call)
-        if number not in wanted:
-            continue
-        for written, name in zip(_output_ranges(plan, number), _names(plan, number), strict=True):
-            listed.append(copy_call(written, name))
-            outputs.append(Port(name, "uint32", (["//", written.size, 4],)))
+    number = 0
+    for step in first_steps(plan, max(wanted, default=-1) + 1):
+        listed: list[KernelCall] = []
+        copies: list[KernelCall] = []
+        for call in step.calls:
+            listed.append(call)
+            if number in wanted:
+                for written, name in zip(_output_ranges(plan, number), _names(plan, number), strict=True):
+                    copies.append(copy_call(written, name))
+                    outputs.append(Port(name, "uint32", (["//", written.size, 4],)))
+            if isinstance(step, ComputePass):
+                listed, copies = [*listed, *copies], []
+            number += 1
+        steps += [replace(step, calls=tuple(listed)), *([ComputePass(tuple(copies))] if copies else [])]
     return replace(
         plan,
         key="",
         kernels=(*plan.kernels, _COPY_KERNEL),
-        steps=(ComputePass(tuple(listed)),),
+        steps=tuple(steps),
         outputs=(*plan.outputs, *outputs),
     )
 

@@ -149,6 +149,23 @@ def _share(root: Any) -> None:
     root["weights"][second] = copy.deepcopy(root["weights"][first])
 
 
+def _repeat(count: Any) -> Change:
+    """Repeat the first step."""
+
+    def change(root: Any) -> None:
+        root["steps"][0] |= {"kind": "repeat", "count": count}
+
+    return change
+
+
+def _step_of_no_repetition(root: Any) -> None:
+    """A call of a step without repetitions binds their number."""
+    call = root["steps"][0]["calls"][0]
+    kernel = next(kernel for kernel in root["kernels"] if kernel["key"] == call["kernel"])
+    kernel["bindings"].append({"name": "step", "access": "step", "element": "Step"})
+    call["ranges"].append({"buffer": "step", "offset": 0, "size": 16})
+
+
 def _alias_itself(root: Any) -> None:
     root["aliases"] = [{"output": "y", "source": "output:y", "size": 16}]
 
@@ -235,6 +252,11 @@ RELATIONS: dict[str, tuple[str, Change, str]] = {
     "an alias of nothing": ("plan", put("output:q", "aliases", 0, "source"), "buffer"),
     "an alias of less": ("plan", put(1 << 40, "aliases", 0, "size"), "inside"),
     "a step of another kind": ("plan", put("host", "steps", 0, "kind"), "choice"),
+    "a million repetitions": ("plan", _repeat(1_000_000), "repetitions"),
+    "repetitions below zero": ("plan", _repeat(-1), "negative"),
+    "repetitions of no number": ("plan", _repeat(None), "number"),
+    "a step without its repetitions": ("plan", put("repeat", "steps", 0, "kind"), "missing"),
+    "the number of no repetition": ("plan", _step_of_no_repetition, "buffer"),
     "facts of another call": ("plan", twice("facts", "calls"), "facts"),
     "facts of no tensor": ("plan", put([1 << 30], "facts", "calls", 0, "operands"), "facts"),
     "notes of another call": ("plan", twice("notes", "calls"), "notes"),

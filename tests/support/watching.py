@@ -17,7 +17,7 @@ from shaderloom.runtime.execution.executor import Executor
 from shaderloom.runtime.execution.weight_pool import WeightPool
 from shaderloom.runtime.memory.source_files import SourceFiles
 from shaderloom.runtime.plan.caps import Caps, MemoryAccount
-from shaderloom.runtime.plan.plan import Binding, ComputePass, Kernel, Plan, Range
+from shaderloom.runtime.plan.plan import Binding, Kernel, Plan, Range
 
 from .running import Feeds
 
@@ -82,10 +82,16 @@ def count_outside(device: Device, plan: Plan, model: onnx.ModelProto, feeds: Fee
     """Run the plan and give the number of indices out of range that its calls used."""
     kernels = {kernel.key: watched(kernel) for kernel in plan.kernels}
     report = Range(f"arena:{len(plan.arenas)}", 0, 16)
-    calls = tuple(replace(call, kernel=kernels[call.kernel].key, ranges=(*call.ranges, report)) for call in plan.calls)
-    changed = replace(
-        plan, kernels=(*plan.kernels, *kernels.values()), steps=(ComputePass(calls),), arenas=(*plan.arenas, 16)
+    steps = tuple(
+        replace(
+            step,
+            calls=tuple(
+                replace(call, kernel=kernels[call.kernel].key, ranges=(*call.ranges, report)) for call in step.calls
+            ),
+        )
+        for step in plan.steps
     )
+    changed = replace(plan, kernels=(*plan.kernels, *kernels.values()), steps=steps, arenas=(*plan.arenas, 16))
     pool = WeightPool(device, SourceFiles(None, model.SerializeToString(), {}), MemoryAccount(Caps().device_memory))
     try:
         with Executor(device, changed, pool) as executor:

@@ -12,6 +12,7 @@ import numpy as np
 import onnx.parser
 import onnx.reference
 import pytest
+from onnx import helper
 
 from shaderloom.bundles.compile import compile_bundle
 from shaderloom.runtime.bundle.format import CHUNK
@@ -19,6 +20,7 @@ from shaderloom.runtime.bundle.writer import BundleWriter
 from shaderloom.runtime.plan.dimension import evaluate
 
 from ..support.bundles import change_manifest, copy_bundle, product_bundle, seal, small_model
+from ..support.kernels import make_model
 from .chromium import Page, PageError
 
 RUNNER = Path(__file__).resolve().parents[2] / "runtime" / "web" / "shaderloom.js"
@@ -149,6 +151,27 @@ def test_sizes_in_steps(open_bundle, tmp_path):
     for n, shaped in ((5, True), (5, False), (67, True)):
         with pytest.raises(PageError, match=rf"not compiled for .*'n' is {n}; it was declared 3 to 63 in steps of 4"):
             run(page, n, shaped=shaped)
+
+
+def test_repeated_steps(open_bundle, tmp_path):
+    """A recurrent layer of declared steps: more of them than before, fewer, and none."""
+    draw = np.random.default_rng(0)
+    w, r = (draw.standard_normal((1, 64, size)).astype(np.float32) / 8 for size in (8, 64))
+    node = helper.make_node("RNN", ["x", "w", "r"], ["y", "last"], hidden_size=64)
+    first = {"x": np.zeros((4, 2, 8), np.float32)}
+    model = make_model([node], first, ["y", "last"], constants={"w": w, "r": r}, dims={"x": ("n", 2, 8)})
+    compile_bundle(model, tmp_path / "b", shapes=[{"x": (4, 2, 8)}], dynamic={"n": (0, 64)})
+    page = open_bundle(tmp_path / "b")
+    page.evaluate(SETUP)
+    for n in (0, 4, 64, 3):
+        x = draw.standard_normal((n, 2, 8)).astype(np.float32)
+        found = page.call(RUN, x.ravel().tolist(), [n, 2, 8])
+        hidden, states = np.zeros((2, 64)), np.zeros((n, 2, 64))
+        for step in range(n):
+            states[step] = hidden = np.tanh(x[step] @ w[0].T + hidden @ r[0].T)
+        np.testing.assert_allclose(np.array(found["y"]["data"]).reshape(n, 2, 64), states, atol=1e-5)
+        np.testing.assert_allclose(np.array(found["last"]["data"]).reshape(2, 64), hidden, atol=1e-5)
+    assert page.messages == []
 
 
 def test_overlapping_runs_do_not_mix(open_bundle, static_bundle):
@@ -357,7 +380,7 @@ def test_a_step_of_an_unknown_kind_is_refused(open_bundle, static_bundle, tmp_pa
     plan["steps"][0]["kind"] = "host"
     path.write_text(json.dumps(plan))
     seal(folder)
-    assert refusal(open_bundle(folder)) == f"bundle: '{path.name}': steps[0].kind is none of device"
+    assert refusal(open_bundle(folder)) == f"bundle: '{path.name}': steps[0].kind is none of device, repeat"
 
 
 def test_a_shader_that_the_browser_refuses_is_named(open_bundle, static_bundle, tmp_path):
@@ -459,7 +482,7 @@ def test_a_load_can_be_cancelled(open_bundle, static_bundle):
 
 def test_the_modules_are_small_and_import_each_other_alone():
     texts = {path: path.read_text(encoding="utf-8") for path in (RUNNER, *RUNNER.with_suffix("").glob("*.js"))}
-    assert sum(len(text.encode()) for text in texts.values()) < 112_000
+    assert sum(len(text.encode()) for text in texts.values()) < 118_000
     imported = set()
     for path, text in texts.items():
         for name in re.findall(r'^(?:import|export) \{.*\} from "(.+)";$', text, re.MULTILINE):

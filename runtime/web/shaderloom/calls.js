@@ -9,11 +9,12 @@ import { writeArray } from "./buffers.js";
 import { elementBytes } from "./dtypes.js";
 import { ShaderloomError } from "./errors.js";
 import { isBuffer } from "./feeds.js";
-import { bufferSize, elementCount, evaluate, shapeOf } from "./sizes.js";
+import { bufferSize, elementCount, evaluate, MOST_REPETITIONS, STEP_STRIDE, shapeOf } from "./sizes.js";
 
 /**
  * @typedef {{ call: Call, compiled: CompiledKernel, grid: number[], group?: GPUBindGroup }} SizedCall
- * @typedef {Required<SizedCall>} BoundCall
+ * @typedef {{ calls: SizedCall[], count?: number }} SizedStep Calls, and how often they repeat.
+ * @typedef {Required<SizedCall> & { offset?: number }} BoundCall A dispatch, with where the number of its repetition is.
  * @typedef {(name: string) => GPUBuffer | undefined} Lookup The buffer of a name in a plan.
  */
 
@@ -24,7 +25,7 @@ const CACHED_SIZES = 8;
 export class Calls {
   #device;
   #buffers;
-  /** By plan and by values of symbols. @type {Map<Plan, Map<string, SizedCall[]>>} */
+  /** By plan and by values of symbols. @type {Map<Plan, Map<string, SizedStep[]>>} */
   #cache = new Map();
 
   /** @param {GPUDevice} device @param {Buffers} buffers */
@@ -35,7 +36,7 @@ export class Calls {
   }
 
   /**
-   * Allocate the buffers of a run, write its feeds, and return its calls and the lookup of its buffers.
+   * Allocate the buffers of a run, write its feeds, and return its dispatches and the lookup of its buffers.
    *
    * @param {LoadedPlan} loaded @param {Symbols} symbols @param {Record<string, Value>} values
    * @returns {{ calls: BoundCall[], lookup: Lookup }}
@@ -65,13 +66,21 @@ export class Calls {
       if (name.startsWith("problem:")) return this.#problem(plan, name);
       return callers.get(name) ?? buffers.get(name === "symbols" ? uniforms : name);
     };
-    const calls = this.#sized(loaded, symbols, sizes.join()).map((sized) => {
-      // Bind groups are cached, save those that bind the caller's buffers.
-      if (sized.call.ranges.some(({ buffer }) => callers.has(buffer))) {
-        return { ...sized, group: this.#group(sized, symbols, lookup) };
-      }
-      sized.group ??= this.#group(sized, symbols, lookup);
-      return /** @type {BoundCall} */ (sized);
+    const steps = this.#sized(loaded, symbols, sizes.join());
+    const counts = steps.flatMap(({ count }) => count ?? []);
+    if (counts.length) this.#allocateSteps(Math.max(1, ...counts));
+    const calls = steps.flatMap((step) => {
+      const bound = step.calls.map((sized) => {
+        // Bind groups are cached, save those that bind the caller's buffers.
+        if (sized.call.ranges.some(({ buffer }) => callers.has(buffer))) {
+          return { ...sized, group: this.#group(sized, symbols, lookup) };
+        }
+        sized.group ??= this.#group(sized, symbols, lookup);
+        return /** @type {BoundCall} */ (sized);
+      });
+      if (step.count === undefined) return bound;
+      return Array.from({ length: step.count }, (_, number) =>
+        bound.map((call) => ({ ...call, offset: number * STEP_STRIDE }))).flat();
     });
     return { calls, lookup };
   }
@@ -88,30 +97,44 @@ export class Calls {
     return buffer;
   }
 
-  /** Return the calls of a plan that have work, cached by the values of symbols.
+  /** Make the buffer with the number of each repetition. @param {number} count */
+  #allocateSteps(count) {
+    const present = this.#buffers.get("step");
+    const usage = GPUBufferUsage.UNIFORM | GPUBufferUsage.COPY_DST;
+    if (this.#buffers.allocate("step", count * STEP_STRIDE, usage) === present) return;
+    const numbers = new Int32Array((count * STEP_STRIDE) / 4);
+    for (let number = 0; number < count; number++) numbers[(number * STEP_STRIDE) / 4] = number;
+    writeArray(this.#device, /** @type {GPUBuffer} */ (this.#buffers.get("step")), numbers);
+  }
+
+  /** Return the calls of a plan that have work, by step, cached by the values of symbols.
    *  @param {LoadedPlan} loaded @param {Symbols} symbols @param {string} key */
   #sized({ plan, kernels }, symbols, key) {
-    /** @type {Map<string, SizedCall[]>} */
+    /** @type {Map<string, SizedStep[]>} */
     const cache = this.#cache.get(plan) ?? new Map();
     this.#cache.set(plan, cache);
     const cached = cache.get(key);
     if (cached) return cached;
-    /** @type {SizedCall[]} */
-    const calls = [];
-    for (const call of plan.steps.flatMap((step) => step.calls)) {
-      const grid = call.grid.map((size) => evaluate(size, symbols));
-      if (grid.includes(0)) continue;
-      const text = `kernel ${call.kernel.slice(0, 12)} has ${grid.join(" x ")} workgroups`;
-      if (Math.min(...grid) < 0) throw new ShaderloomError("bundle", text);
-      const most = this.#device.limits.maxComputeWorkgroupsPerDimension;
-      if (Math.max(...grid) > most) throw new ShaderloomError("device", `${text}; the device allows ${most} an axis`);
-      const compiled = /** @type {CompiledKernel} */ (kernels.get(call.kernel)); // the plan was checked
-      calls.push({ call, compiled, grid });
-    }
-    cache.set(key, calls);
+    const steps = plan.steps.map((step) => {
+      /** @type {SizedStep} */
+      const sized = { calls: [] };
+      if (step.kind === "repeat") sized.count = repetitions(evaluate(step.count, symbols));
+      for (const call of step.calls) {
+        const grid = call.grid.map((size) => evaluate(size, symbols));
+        if (grid.includes(0)) continue;
+        const text = `kernel ${call.kernel.slice(0, 12)} has ${grid.join(" x ")} workgroups`;
+        if (Math.min(...grid) < 0) throw new ShaderloomError("bundle", text);
+        const most = this.#device.limits.maxComputeWorkgroupsPerDimension;
+        if (Math.max(...grid) > most) throw new ShaderloomError("device", `${text}; the device allows ${most} an axis`);
+        const compiled = /** @type {CompiledKernel} */ (kernels.get(call.kernel)); // the plan was checked
+        sized.calls.push({ call, compiled, grid });
+      }
+      return sized;
+    });
+    cache.set(key, steps);
     const [oldest] = cache.keys();
     if (cache.size > CACHED_SIZES) cache.delete(oldest);
-    return calls;
+    return steps;
   }
 
   /** @param {SizedCall} sized @param {Symbols} symbols @param {Lookup} lookup */
@@ -147,9 +170,15 @@ function checkAliases({ inputs, outputs, weights, aliases }, symbols) {
   }
 }
 
-/** Encode a call into a pass. @param {GPUComputePassEncoder} pass @param {BoundCall} call */
-export function encodeCall(pass, { compiled, group, grid: [x, y, z] }) {
+/** Return a number of repetitions, checked. @param {number} count */
+function repetitions(count) {
+  if (count >= 0 && count <= MOST_REPETITIONS) return count;
+  throw new ShaderloomError("bundle", `the plan repeats a step ${count} times`);
+}
+
+/** Encode a dispatch into a pass. @param {GPUComputePassEncoder} pass @param {BoundCall} call */
+export function encodeCall(pass, { compiled, group, grid: [x, y, z], offset }) {
   pass.setPipeline(compiled.pipeline);
-  pass.setBindGroup(0, group);
+  pass.setBindGroup(0, group, offset === undefined ? [] : [offset]);
   pass.dispatchWorkgroups(x, y, z);
 }

@@ -7,8 +7,11 @@ import { requireFewInlined } from "./inlining.js";
 
 /** @typedef {{ pipeline: GPUComputePipeline, layout: GPUBindGroupLayout, kernel: Kernel }} CompiledKernel */
 
-/** @type {Record<string, GPUBufferBindingType>} */
-const BINDING_TYPES = { read: "read-only-storage", read_write: "storage", uniform: "uniform" };
+/** @type {Record<string, GPUBufferBindingLayout>} */
+const BINDING_TYPES = {
+  read: { type: "read-only-storage" }, read_write: { type: "storage" }, uniform: { type: "uniform" },
+  step: { type: "uniform", hasDynamicOffset: true },
+};
 
 /** Compile kernels, each once; plans share them. */
 export class Pipelines {
@@ -78,7 +81,7 @@ export class Pipelines {
     let layout = this.#layouts.get(key);
     if (!layout) {
       const entries = accesses.map((access, binding) => {
-        return { binding, visibility: GPUShaderStage.COMPUTE, buffer: { type: BINDING_TYPES[access] } };
+        return { binding, visibility: GPUShaderStage.COMPUTE, buffer: BINDING_TYPES[access] };
       });
       layout = this.#guard.device.createBindGroupLayout({ entries });
       this.#layouts.set(key, layout);

@@ -5,7 +5,7 @@
 
 import { boundsOf } from "./bounds.js";
 import { SCHEMA } from "./schema.js";
-import { bufferSize } from "./sizes.js";
+import { bufferSize, MOST_REPETITIONS } from "./sizes.js";
 import { Refusal } from "./structure.js";
 
 /** Bytes that share a hash. */
@@ -288,7 +288,8 @@ class PlanCheck {
 
   #checkCalls() {
     const kernels = new Map(this.#plan.kernels.map((/** @type {any} */ kernel) => [kernel.key, kernel]));
-    for (const [number, { calls }] of this.#plan.steps.entries()) {
+    for (const [number, { kind, calls, count }] of this.#plan.steps.entries()) {
+      this.#checkRepetitions(kind, count, number);
       for (const [index, call] of calls.entries()) {
         const path = ["steps", number, "calls", index];
         const kernel = kernels.get(call.kernel);
@@ -304,6 +305,18 @@ class PlanCheck {
         checkAccesses(kernel, call, path);
       }
     }
+  }
+
+  /** Check the number of repetitions of a step, and make the buffer of a repeated one.
+   *  @param {string} kind @param {any} count @param {number} number */
+  #checkRepetitions(kind, count, number) {
+    this.#buffers.delete("step");
+    if (kind !== "repeat") return;
+    const path = ["steps", number, "count"];
+    if (this.#size(count, path)[1] > MOST_REPETITIONS) {
+      throw new Refusal("repetitions", `has more than ${MOST_REPETITIONS} repetitions`, path);
+    }
+    this.#buffers.set("step", [16, 16]);
   }
 
   /** @param {any} range @param {boolean} isEmpty @param {Path} path */
@@ -399,7 +412,8 @@ function checkAccesses({ bindings }, { ranges }, path) {
     if (access === "read_write" && !/^(output|arena):/.test(buffer)) {
       throw new Refusal("access", "writes to a buffer that is only read", place);
     }
-    if ((access === "uniform") !== /^(symbols$|problem:)/.test(buffer)) {
+    const isUniform = /^(symbols$|problem:)/.test(buffer);
+    if ((access === "uniform") !== isUniform || (access === "step") !== (buffer === "step")) {
       throw new Refusal("access", "binds another buffer than symbols or a problem as uniform", place);
     }
   }

@@ -54,9 +54,12 @@ export const SCHEMA = {
       "bindings": { "list": "binding", "most": 1000 }, "features": { "list": "text", "most": 64 },
       "workgroup_bytes": "count", "config": { "list": { "tuple": ["text", "setting"] }, "most": 1000 }
     } },
-    "binding": { "record": { "name": "text", "access": { "one of": ["read", "read_write", "uniform"] },
+    "binding": { "record": { "name": "text", "access": { "one of": ["read", "read_write", "uniform", "step"] },
       "element": "text" } },
-    "step": { "record": { "kind": { "one of": ["device"] }, "calls": { "list": "call", "most": 1000000 } } },
+    "step": { "kinds": {
+      "device": { "record": { "calls": { "list": "call", "most": 1000000 } } },
+      "repeat": { "record": { "calls": { "list": "call", "most": 1000000 }, "count": "size" } }
+    } },
     "call": { "record": {
       "kernel": "key", "ranges": { "list": "buffer range", "most": 1000 },
       "grid": { "tuple": ["size", "size", "size"] }, "origins": { "list": "text", "most": 65536 }, "label": "text",

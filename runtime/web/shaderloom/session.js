@@ -153,10 +153,15 @@ class Session {
     const { loaded, symbols, values } = await this.#match(feeds);
     return this.#guard.watch("a profile", () => {
       const { calls } = this.#calls.bind(loaded, symbols, values);
-      return timeCalls(this.device, calls).then((times) => calls.map(({ call }, index) => ({
-        label: call.label ?? "", kernel: call.kernel, origins: call.origins ?? [], microseconds: times[index],
-        flops: evaluate(call.flops ?? 0, symbols), bytes: evaluate(call.bytes ?? 0, symbols),
-      })));
+      return timeCalls(this.device, calls).then((times) => {
+        /** @type {Map<api.Call, number>} */
+        const sums = new Map();
+        for (const [index, { call }] of calls.entries()) sums.set(call, (sums.get(call) ?? 0) + times[index]);
+        return [...sums].map(([call, microseconds]) => ({
+          label: call.label ?? "", kernel: call.kernel, origins: call.origins ?? [], microseconds,
+          flops: evaluate(call.flops ?? 0, symbols), bytes: evaluate(call.bytes ?? 0, symbols),
+        }));
+      });
     });
   }
 

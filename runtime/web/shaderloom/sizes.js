@@ -4,6 +4,12 @@
 
 import { ShaderloomError } from "./errors.js";
 
+/** Bytes from one number to the next in the buffer "step": the alignment of dynamic offsets. */
+export const STEP_STRIDE = 256;
+
+/** Repetitions of a step of the kind "repeat", at most. */
+export const MOST_REPETITIONS = 65536;
+
 /**
  * Return the value of a size: a number, the name of a symbol, or [operator, operand, ...].
  *

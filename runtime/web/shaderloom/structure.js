@@ -73,6 +73,7 @@ function checkOf(form) {
 function compile(form) {
   if (typeof form === "string") return checkOf(form);
   if (form.record) return record(form.record, form.optional ?? {});
+  if (form.kinds) return kinds(form.kinds);
   if (form.list) return list(checkOf(form.list), form.least ?? 0, form.most);
   if (form.map) return map(checkOf(form.map), form.most);
   if (form.tuple) return tuple(form.tuple.map(checkOf));
@@ -102,6 +103,19 @@ function record(required, optional) {
       if (Object.hasOwn(value, name)) within(name, check, value[name]);
       else if (Object.hasOwn(required, name)) throw new Refusal("missing", "is missing", [name]);
     }
+  };
+}
+
+/** Return the check of a record whose field `kind` says which record it is. @param {Record<string, Form>} forms
+ *  @returns {Check} */
+function kinds(forms) {
+  const checks = new Map(Object.entries(forms).map(([kind, form]) => [kind, checkOf(form)]));
+  const choice = oneOf([...checks.keys()]);
+  const tagged = record({ kind: "text" }, {});
+  return (value) => {
+    tagged(value);
+    within("kind", choice, value.kind);
+    /** @type {Check} */ (checks.get(value.kind))(value);
   };
 }
 

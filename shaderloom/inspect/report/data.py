@@ -260,7 +260,7 @@ def portability(kernel: Kernel) -> list[str]:
 
 
 def _needs(kernel: Kernel) -> Iterator[str]:
-    storage = sum(binding.access != "uniform" for binding in kernel.bindings)
+    storage = sum(not binding.is_uniform for binding in kernel.bindings)
     x, y, z = kernel.workgroup
     amounts = (
         (storage, "max-storage-buffers-per-shader-stage", "storage buffers"),
