@@ -105,6 +105,11 @@ EPILOGUE_RULES: tuple[FusionRule[Consumer], ...] = (
         "{c.user.op} already belongs to a later kernel",
     ),
     FusionRule(
+        "read-again",
+        lambda c: c.partition.anchor_family(c.region).reads_result(c.region.anchor),
+        "the kernel reads its result again",
+    ),
+    FusionRule(
         "several-outputs",
         lambda c: len(c.user.outputs) != 1 or bool(c.user.blocks),
         "{c.user.op} has several outputs",

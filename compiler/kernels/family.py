@@ -73,6 +73,10 @@ class KernelFamily(ABC):
         """Return how often the kernel of ``region`` computes an element of ``operand``, which member ``user`` reads."""
         return Reuse.ONCE
 
+    def reads_result(self, anchor: Node) -> bool:
+        """Return whether the kernel reads its result again: then nothing is fused behind it."""
+        return False
+
     def find_scores(
         self, anchor: Node, rank: Mapping[Node, int], outputs: set[Value], taken: Mapping[Node, object], ops: Registry
     ) -> Scores | tuple[Node, str] | None:

@@ -131,6 +131,7 @@ class Target:
     shares_kernels: bool  #: whether problems that differ in sizes alone share a kernel that reads them from a uniform
     wide_map_threads: int | None  #: threads from which an elementwise kernel has large workgroups; None: never
     narrow_recurrent_units: int  #: units of a recurrent layer up to which its workgroups are small
+    stepped_recurrent_units: int  #: units of a recurrent layer from which each step is a dispatch of its own
     profile: DeviceProfile = WEB
 
     @property

@@ -10,7 +10,7 @@ from ....runtime.plan.dtypes import FLOAT32
 from ...ir.graph import Node, Value
 from .. import checks
 from ..math.nodes import view
-from ..onnx.quantize import BYTES, centred, dequantize, dynamic_parameters, quantize
+from ..onnx.quantize import BYTES, centred, dynamic_parameters, quantize
 from ..onnx.recurrent import Layer, LSTMAttributes, infer_layer, input_rows, layer_of, run_layer
 from ..registry import Builder, Inferred, register
 
@@ -63,9 +63,11 @@ def _expand(builder: Builder, node: Node) -> Sequence[Value]:
     )
     total = builder.op("MatMul", integers, centred(builder, node.operand(1), weight_zero))
     gates = builder.op("Mul", builder.op("Cast", total, to=FLOAT32.onnx), builder.op("Mul", scale, weight_scale))
-    recurrence = dequantize(builder, node.operand(2), state_scale, state_zero)
+    recurrence = builder.op("Cast", centred(builder, node.operand(2), state_zero), to=FLOAT32.onnx)
     recurrence = builder.op("Transpose", recurrence, perm=(0, 2, 1))
-    return run_layer(builder, node, layer, gates, recurrence, quantised=True)
+    directions, columns = recurrence.shape[:2]
+    state_scale = builder.op("Broadcast", state_scale, domain="loom", shape=(directions, 1, columns))
+    return run_layer(builder, node, layer, gates, recurrence, view(builder, state_scale, directions, columns))
 
 
 register(

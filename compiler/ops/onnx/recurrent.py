@@ -71,8 +71,8 @@ register(
 
 def recurrent_array(attributes: RecurrentAttributes, operands: Sequence[np.ndarray | None]) -> np.ndarray:
     """Evaluate ``loom.Recurrent`` with numpy; operands by position, None for omitted ones."""
-    padded: list[np.ndarray | None] = [*operands, *[None] * (7 - len(operands))]
-    gates, weights, lengths, hidden, cell, peepholes, reset_bias = padded
+    padded: list[np.ndarray | None] = [*operands, *[None] * (8 - len(operands))]
+    gates, weights, lengths, hidden, cell, peepholes, reset_bias, scale = padded
     assert gates is not None and weights is not None
     directions, steps, batch, _ = gates.shape
     units = weights.shape[2]
@@ -94,7 +94,8 @@ def recurrent_array(attributes: RecurrentAttributes, operands: Sequence[np.ndarr
             h = np.zeros(units, np.float32) if hidden is None else hidden[direction, row]
             c = np.zeros(units, np.float32) if cell is None else cell[direction, row]
             p = np.zeros((3, units), np.float32) if peepholes is None else peepholes[direction].reshape(3, units)
-            matrix = weights[direction].reshape(-1, units, units)
+            factors = weights[direction] if scale is None else weights[direction] * scale[direction, :, None]
+            matrix = factors.reshape(-1, units, units)
             for step in range(length):
                 time = length - 1 - step if backwards else step
                 x = gates[direction, time, row].reshape(-1, units)
@@ -290,12 +291,13 @@ def _biases(builder: Builder, node: Node, layer: Layer) -> tuple[Value | None, V
 
 
 def run_layer(
-    builder: Builder, node: Node, layer: Layer, gates: Value, recurrence: Value, *, quantised: bool = False
+    builder: Builder, node: Node, layer: Layer, gates: Value, recurrence: Value, scale: Value | None = None
 ) -> Sequence[Value]:
     """Build the outputs of the operator from the gates' input products and the recurrence weights.
 
     ``gates`` is [directions, steps * batch, gates * units], without biases; ``recurrence`` [directions, gates * units,
-    units].
+    units].  With a ``scale`` [directions, gates * units], which multiplies the products of ``recurrence``, the state is
+    quantised.
     """
     attributes = node.attributes
     bias, reset_bias = _biases(builder, node, layer)
@@ -318,6 +320,7 @@ def run_layer(
         cell,
         peepholes,
         reset_bias,
+        scale,
         domain="loom",
         kind=layer.kind,
         direction=attributes.direction,
@@ -325,7 +328,7 @@ def run_layer(
         clip=attributes.clip,
         linear_before_reset=bool(getattr(attributes, "linear_before_reset", 0)),
         input_forget=bool(getattr(attributes, "input_forget", 0)),
-        quantised=quantised,
+        quantised=scale is not None,
     )
     result = in_type(builder, result, node.operand(0).dtype)
     all_steps = _slice(builder, result, 0, 0, layer.steps)

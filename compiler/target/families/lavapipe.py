@@ -32,4 +32,5 @@ TARGET = Target(
     shares_kernels=False,
     wide_map_threads=None,
     narrow_recurrent_units=255,
+    stepped_recurrent_units=64,
 )

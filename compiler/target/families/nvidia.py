@@ -46,4 +46,5 @@ TARGET = Target(
     inlines_uniforms=False,
     wide_map_threads=1 << 17,
     narrow_recurrent_units=64,
+    stepped_recurrent_units=128,
 )
