@@ -16,8 +16,10 @@ const OWN_FILES = ["manifest.json", "manifest.sha256"];
 
 /** @typedef {(string | number)[]} Path */
 
-/** The bytes of an element by its type. @type {Map<string | null, number>} */
+/** The largest number of a problem, of 32 bits. */
 const LARGEST_NUMBER = 2 ** 31 - 1;
+
+/** The bytes of an element by its type. @type {Map<string | null, number>} */
 const BYTES = new Map(Object.entries(SCHEMA.dtypes));
 
 /** @param {object} value */
