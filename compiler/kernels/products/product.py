@@ -220,6 +220,9 @@ def build_product(context: GroupContext, product: Product) -> BuiltKernel:
         tiles = filter_by_trips(
             context.target, [*tiles, *gemm_tiles.split_tiles(product.problem, context.target)], hooks.rounds
         )
+    if context.group.constant:  # what runs once is as fast with any tile, and kernels of one tile are shared
+        shared = [tile for tile in tiles if isinstance(tile, gemm_tiles.SharedTile)]
+        tiles = [min(shared, key=lambda tile: (tile.rows * tile.columns, repr(tile)))] if shared else tiles
     tile = context.choose(hooks.key, tiles, cost=lambda tile: gemm_tiles.score(product.problem, tile, context.target))
     if isinstance(tile, gemm_tiles.SharedTile):
         return context.built(_shared(hooks, tile))

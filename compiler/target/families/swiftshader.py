@@ -14,6 +14,7 @@ from . import lavapipe
 TARGET = replace(
     lavapipe.TARGET,
     inlines_uniforms=False,
+    shares_kernels=True,
     name="SwiftShader",
     adapters=("swiftshader",),
     costs=replace(
