@@ -227,6 +227,12 @@ class Plan:
         """Calls of all steps, in order."""
         return [call for step in self.steps for call in step.calls]
 
+    @property
+    def repetitions(self) -> list[DimExpr]:
+        """How often each of the calls is dispatched in a run."""
+        counts = [step.count if isinstance(step, RepeatedPass) else 1 for step in self.steps]
+        return [count for step, count in zip(self.steps, counts) for _ in step.calls]
+
     def to_json(self) -> dict[str, Any]:
         """Return the plan as JSON values; :meth:`from_json` reads them back to an equal plan."""
         return {"format": FORMAT, **encode(self)}
@@ -263,8 +269,8 @@ class Plan:
             f"plan {self.key[:12]}: {', '.join(map(str, self.inputs)) or 'no inputs'}"
             f" -> {', '.join(map(str, self.outputs))}"
         ]
-        for number, call in enumerate(self.calls):
-            grid = "x".join(map(dim_text, call.grid))
+        for number, (call, count) in enumerate(zip(self.calls, self.repetitions)):
+            grid = "x".join(map(dim_text, call.grid)) + ("" if count == 1 else f", {dim_text(count)} times")
             tensors, nodes = self._tensors_of(number), ", ".join(call.origins) or call.label
             lines.append(
                 f"{number:5}  {call.kernel[:12]}  {templates[call.kernel]:{width}}  {grid}  {tensors}  # {nodes}"

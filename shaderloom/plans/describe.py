@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..runtime.plan.codec import encode
+from ..runtime.plan.dimension import DimExpr
 from ..runtime.plan.facts import DecisionFacts, NodePlacement
 from ..runtime.plan.plan import Kernel, KernelCall, Plan
 
@@ -37,7 +38,7 @@ def describe_plan(plan: Plan, *, text: bool = False) -> dict[str, Any]:
         ],
         "weight_kernels": [_brief(kernel) for kernel in plan.kernels if kernel.key not in used],
         "calls": len(calls),
-        "call_list": [_describe_call(call) for call in calls],
+        "call_list": list(map(_describe_call, calls, plan.repetitions)),
         "weight_transforms": sum(bool(weight.calls) for weight in plan.weights),
         "weights": len(plan.weights),
         "arenas": list(plan.arenas),
@@ -147,11 +148,12 @@ def _describe_kernel(kernel: Kernel, calls: list[KernelCall]) -> dict[str, Any]:
     }
 
 
-def _describe_call(call: KernelCall) -> dict[str, Any]:
+def _describe_call(call: KernelCall, repetitions: DimExpr) -> dict[str, Any]:
     return {
         "kernel": call.kernel[:12],
         "label": call.label,
         "grid": list(call.grid),
+        "repetitions": repetitions,
         "origins": list(call.origins),
         "flops": call.flops,
         "bytes": call.bytes,

@@ -14,6 +14,7 @@ import pytest
 from onnx import helper
 
 from shaderloom.compiler.kernels import recurrent_steps
+from shaderloom.plans.describe import describe_plan
 from shaderloom.runtime.plan.plan import ComputePass, RepeatedPass
 
 from ...support.cases import OperatorCase, all_cases, run_onnxruntime
@@ -85,6 +86,8 @@ def test_declared_lengths_share_a_plan(device):
     plan = compile_for(model, feeds, device.profile, dynamic={"steps": (0, 9)})
     passes = [step for step in plan.steps if isinstance(step, RepeatedPass)]
     assert [step.count for step in passes] == [["+", 1, "steps"]]
+    assert "(+ 1 steps) times" in str(plan)
+    assert [call["repetitions"] for call in describe_plan(plan)["call_list"]] == plan.repetitions
     for each, results in zip(several, run_plan(device, plan, model, several), strict=True):
         if not len(each["x"]):
             assert not any(result.any() for result in results)

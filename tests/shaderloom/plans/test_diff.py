@@ -74,7 +74,16 @@ def test_fusion_off_adds_calls(path):
 
 
 def test_calls_of_the_same_nodes_are_told_apart():
-    call = {"kernel": "k", "label": "", "grid": [1, 1, 1], "origins": ["A"], "flops": 0, "bytes": 0, "ranges": []}
+    call = {
+        "kernel": "k",
+        "label": "",
+        "grid": [1, 1, 1],
+        "repetitions": 1,
+        "origins": ["A"],
+        "flops": 0,
+        "bytes": 0,
+        "ranges": [],
+    }
     kernel = dict.fromkeys(("template", "config", "workgroup", "workgroup_bytes", "bindings", "features"), "")
     kernel |= {"id": "k", "key": "k", "wgsl": ""}
     one = {"call_list": [call, call], "kernels": [kernel]}
