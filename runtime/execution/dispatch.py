@@ -37,9 +37,16 @@ class Dispatch:
     def raw(self) -> native.PreparedCall:
         return self.holder.pipeline.handle, self.group._internal, *self.grid, self.offset
 
+    @cached_property
+    def _repetitions(self) -> list[Dispatch]:
+        return []
+
     def repetition(self, number: int) -> Dispatch:
-        """Return the dispatch of one repetition; all of them share pipeline and bind group."""
-        return replace(self, offset=number * STEP_STRIDE)
+        """Return the dispatch of one repetition, the same object each time; all share pipeline and bind group."""
+        made = self._repetitions
+        while len(made) <= number:
+            made.append(replace(self, offset=len(made) * STEP_STRIDE))
+        return made[number]
 
 
 @record

@@ -10,10 +10,13 @@ from typing import Any
 
 import numpy as np
 import onnx.parser
+from onnx import helper
 
 from shaderloom.bundles.compile import compile_bundle
 from shaderloom.runtime.bundle.format import CHUNK, DIGEST, MANIFEST
 from shaderloom.runtime.bundle.integrity import digest_line
+
+from .kernels import make_model
 
 #: A weight used as it is and two that a session would make with kernels (too large for the compiler to fold); an input
 #: that is also an output, constant outputs, and an output that is a weight
@@ -114,6 +117,21 @@ def product_bundle(path: Path, *rows: int, **options: Any) -> Path:
     return path
 
 
+def recurrent_model() -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
+    """A recurrent layer of 64 units and ``n`` steps, and its weights."""
+    draw = np.random.default_rng(0)
+    weights = {name: draw.standard_normal((1, 64, size)).astype(np.float32) / 8 for name, size in (("w", 8), ("r", 64))}
+    node = helper.make_node("RNN", ["x", "w", "r"], ["y", "last"], hidden_size=64)
+    first = {"x": np.zeros((4, 2, 8), np.float32)}
+    return make_model([node], first, ["y", "last"], constants=weights, dims={"x": ("n", 2, 8)}), weights
+
+
+def recurrent_bundle(path: Path, **options: Any) -> Path:
+    """Compile that layer for 0 to 64 steps: a step of the plan is repeated."""
+    compile_bundle(recurrent_model()[0], path, shapes=[{"x": (4, 2, 8)}], dynamic={"n": (0, 64)}, **options)
+    return path
+
+
 #: A quantised model that gathers rows
 QUANTISED = """
 <ir_version: 8, opset_import: ["" : 17]>
@@ -127,8 +145,10 @@ g (float[n, 8] x, int64[k] rows) => (float[n, 8] y, uint8[n, 8] q, float[k, 8] z
 
 
 def bundles_of_all_kinds(folder: Path, *, as_zip: bool = False) -> dict[str, Path]:
-    """Compile one with constants and aliases, one with declared dimensions, a quantised one, halves, two plans."""
-    names = ("small", "dynamic", "quantised", "half", "software")
+    """Compile one with constants and aliases, one with declared dimensions, a quantised one, halves, two plans, and one
+    with repeated calls.
+    """
+    names = ("small", "dynamic", "quantised", "half", "software", "recurrent")
     paths = {name: folder / (f"{name}.zip" if as_zip else name) for name in names}
     small_bundle(paths["small"], 5, as_zip=as_zip)
     small_bundle(paths["dynamic"], 5, dynamic={"n": (1, 64), "batch": (2, 8, 2)}, as_zip=as_zip)
@@ -137,4 +157,5 @@ def bundles_of_all_kinds(folder: Path, *, as_zip: bool = False) -> dict[str, Pat
     compile_bundle(quantised, paths["quantised"], shapes=shapes, dynamic={"k": (1, 9)}, as_zip=as_zip)
     product_bundle(paths["half"], 8, precision="float16", as_zip=as_zip)
     product_bundle(paths["software"], 8, as_zip=as_zip)
+    recurrent_bundle(paths["recurrent"], as_zip=as_zip)
     return paths

@@ -12,15 +12,21 @@ import numpy as np
 import onnx.parser
 import onnx.reference
 import pytest
-from onnx import helper
 
 from shaderloom.bundles.compile import compile_bundle
 from shaderloom.runtime.bundle.format import CHUNK
 from shaderloom.runtime.bundle.writer import BundleWriter
 from shaderloom.runtime.plan.dimension import evaluate
 
-from ..support.bundles import change_manifest, copy_bundle, product_bundle, seal, small_model
-from ..support.kernels import make_model
+from ..support.bundles import (
+    change_manifest,
+    copy_bundle,
+    product_bundle,
+    recurrent_bundle,
+    recurrent_model,
+    seal,
+    small_model,
+)
 from .chromium import Page, PageError
 
 RUNNER = Path(__file__).resolve().parents[2] / "runtime" / "web" / "shaderloom.js"
@@ -155,20 +161,16 @@ def test_sizes_in_steps(open_bundle, tmp_path):
 
 def test_repeated_steps(open_bundle, tmp_path):
     """A recurrent layer of declared steps: more of them than before, fewer, and none."""
-    draw = np.random.default_rng(0)
-    w, r = (draw.standard_normal((1, 64, size)).astype(np.float32) / 8 for size in (8, 64))
-    node = helper.make_node("RNN", ["x", "w", "r"], ["y", "last"], hidden_size=64)
-    first = {"x": np.zeros((4, 2, 8), np.float32)}
-    model = make_model([node], first, ["y", "last"], constants={"w": w, "r": r}, dims={"x": ("n", 2, 8)})
-    compile_bundle(model, tmp_path / "b", shapes=[{"x": (4, 2, 8)}], dynamic={"n": (0, 64)})
-    page = open_bundle(tmp_path / "b")
+    weights = recurrent_model()[1]
+    w, r = weights["w"][0].T, weights["r"][0].T
+    page = open_bundle(recurrent_bundle(tmp_path / "b"))
     page.evaluate(SETUP)
     for n in (0, 4, 64, 3):
-        x = draw.standard_normal((n, 2, 8)).astype(np.float32)
+        x = np.random.default_rng(n).standard_normal((n, 2, 8)).astype(np.float32)
         found = page.call(RUN, x.ravel().tolist(), [n, 2, 8])
         hidden, states = np.zeros((2, 64)), np.zeros((n, 2, 64))
         for step in range(n):
-            states[step] = hidden = np.tanh(x[step] @ w[0].T + hidden @ r[0].T)
+            states[step] = hidden = np.tanh(x[step] @ w + hidden @ r)
         np.testing.assert_allclose(np.array(found["y"]["data"]).reshape(n, 2, 64), states, atol=1e-5)
         np.testing.assert_allclose(np.array(found["last"]["data"]).reshape(2, 64), hidden, atol=1e-5)
     assert page.messages == []

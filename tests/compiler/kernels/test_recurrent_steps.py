@@ -13,10 +13,12 @@ import onnx
 import pytest
 from onnx import helper
 
+import shaderloom
 from shaderloom.compiler.kernels import recurrent_steps
 from shaderloom.plans.describe import describe_plan
 from shaderloom.runtime.plan.plan import ComputePass, RepeatedPass
 
+from ...support.bundles import recurrent_bundle, recurrent_model
 from ...support.cases import OperatorCase, all_cases, run_onnxruntime
 from ...support.comparison import relative_error
 from ...support.kernels import make_model
@@ -132,3 +134,13 @@ def test_operator_cases(each_device, monkeypatch, operator: OperatorCase, kind):
     for found, wanted in zip(run_plan(each_device, plan, model, feeds), expected, strict=True):
         error = np.abs(found.astype(np.float64) - wanted.astype(np.float64)).max(initial=0)
         assert error <= max(operator.case.tolerance, 2e-3 if found.dtype.itemsize == 2 else 1e-5)
+
+
+def test_a_bundle(device, tmp_path):
+    """Compiled ahead of time, for any number of steps, and run without the compiler."""
+    model, _ = recurrent_model()
+    with shaderloom.load_bundle(recurrent_bundle(tmp_path / "b"), device=device) as session:
+        for steps in (4, 9, 1):
+            feeds = {"x": random(steps, 2, 8)}
+            for found, expected in zip(session.run(None, feeds), run_onnxruntime(model, feeds), strict=True):
+                assert relative_error(found, expected) <= 2e-5

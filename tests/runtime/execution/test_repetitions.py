@@ -10,12 +10,13 @@ import dataclasses
 import numpy as np
 import pytest
 
+from shaderloom.inspect.repro import make_script
 from shaderloom.plans.instrument import observed
 from shaderloom.runtime.execution.executor import Executor
 from shaderloom.runtime.execution.requirements import requirements
 from shaderloom.runtime.execution.weight_pool import WeightPool
 from shaderloom.runtime.plan.caps import Caps, MemoryAccount
-from shaderloom.runtime.plan.errors import InternalError
+from shaderloom.runtime.plan.errors import InputError, InternalError
 from shaderloom.runtime.plan.facts import CallFacts, PlanFacts, StoredLayout, TensorFacts, TensorKind
 from shaderloom.runtime.plan.plan import (
     MOST_REPETITIONS,
@@ -100,6 +101,19 @@ def test_each_repetition_sees_the_one_before(each_device, use_native):
             found = executor.run({"x": draw(size)})
             np.testing.assert_array_equal(found["y"], draw(size).cumsum(dtype=np.float32))
             np.testing.assert_array_equal(found["z"], 3 * found["y"])
+
+
+def test_runs_of_other_lengths_share_their_dispatches(device):
+    """Lists of dispatches are kept for many sizes: a long sequence must not cost memory for each."""
+    with Executor(device, sums(), make_pool(device)) as executor:
+        lists = [executor.measured({"x": draw(size)}, list) for size in (50, 40)]
+    assert [len(each) for each in lists] == [100, 80]
+    assert all(one is other for one, other in zip(*lists))
+
+
+def test_a_repeated_call_is_no_script(device):
+    with pytest.raises(InputError, match="call 1 is repeated, and a script has one dispatch"):
+        make_script(device, sums(), make_pool(device), {"x": draw(3)}, 1, title="sums")
 
 
 def test_repetitions_are_timed_together(device):
