@@ -141,7 +141,12 @@ EPILOGUE_RULES: tuple[FusionRule[Consumer], ...] = (
     ),
     FusionRule(
         "shared-words",
-        lambda c: c.is_elementwise and c.result.dtype.packing > 1 and not c.region.reductions,
+        lambda c: (
+            c.is_elementwise
+            and c.result.dtype.packing > 1
+            and not c.region.reductions
+            and not _stores_vectors(c.partition, c.region, c.result, c.coordinates)
+        ),
         "two threads would write one word of a {c.result.dtype} result",
     ),
     FusionRule(
@@ -219,11 +224,14 @@ def _owns_words(partition: Partition, region: Region, value: Value) -> bool:
     root = region.anchor.outputs[0]
     if value.dtype.packing == root.dtype.packing:
         return True
-    return (
-        partition.anchor_family(region).vector_results
-        and bool(coordinates)
-        and _keeps_vectors(coordinates[-1], region.coordinates[root][-1], value.shape[-1])
-    )
+    return _stores_vectors(partition, region, value, coordinates)
+
+
+def _stores_vectors(partition: Partition, region: Region, value: Value, coordinates: Shape | None) -> bool:
+    """Return whether the vectors that threads of a product hold are whole vectors of ``value``."""
+    if not coordinates or not partition.anchor_family(region).vector_results:
+        return False
+    return _keeps_vectors(coordinates[-1], region.coordinates[region.anchor.outputs[0]][-1], value.shape[-1])
 
 
 def _crosses_long_rows(region: Region, value: Value) -> bool:

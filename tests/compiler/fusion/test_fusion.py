@@ -313,6 +313,14 @@ def test_constants_alone_are_computed_when_weights_are_made():
     assert any(weight.calls for weight in plan.weights)
 
 
+def test_results_of_a_product_that_become_halves():
+    """Its threads hold whole vectors of the output, unless rows are no whole vectors: then a kernel packs them."""
+    for columns, most in ((12, 1), (13, 2)):
+        nodes = [node("MatMul", ["x", "w"], ["p"]), node("Relu", ["p"], ["r"]), node("Cast", ["r"], ["y"], to=10)]
+        labels = calls(make(nodes, {"x": (3, 8)}, {"w": weights(8, columns)}))
+        assert len(labels) == most, labels
+
+
 # -- whole models ----------------------------------------------------------------------------------------------------
 
 
