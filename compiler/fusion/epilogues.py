@@ -67,27 +67,54 @@ class RegionGrowth:
 def grow_regions(partition: Partition) -> None:
     """Give every anchor a region.
 
-    Reductions first, from the front: the first of a softmax or a normalisation takes the later ones.  The other anchors
-    from the back: of two products that meet in a sum, the later one finds the earlier one finished.
+    First anchors whose kernels compute others beside them.  Then reductions, from the front: the first of a softmax or
+    a normalisation takes the later ones.  The other anchors from the back: of two products that meet in a sum, the
+    later one finds the earlier one finished.
     """
     anchors = [(node, family) for node in partition.graph.nodes if (family := partition.family_of(node)) is not None]
     row_programs = [node for node, family in anchors if family.is_row_program]
     others = [node for node, family in reversed(anchors) if not family.is_row_program]
-    for node in (*row_programs, *others):
-        if node not in partition.region_of:
-            region = _grow(partition, node)
-            for member in region.own:
-                partition.region_of[member] = region
+    together = [(node, _grow_together) for node in others]
+    for node, grow in (*together, *((node, _grow) for node in (*row_programs, *others))):
+        region = None if node in partition.region_of else grow(partition, node)
+        if region is not None:
+            partition.region_of.update(dict.fromkeys(region.own, region))
     partition.materialise.update(region.exit for region in partition.region_of.values())
 
 
 def _grow(partition: Partition, anchor: Node) -> Region:
-    """Grow a region forward from ``anchor`` and keep the largest state with a single exit."""
+    """Grow a region forward from ``anchor``."""
     region = _start(partition, anchor)
     if not partition.enabled or len(anchor.outputs) != 1:
         return region
     region.scores = _scores(partition, region)
-    growth = RegionGrowth(partition, anchor)
+    return _extend(partition, region)
+
+
+def _grow_together(partition: Partition, anchor: Node) -> Region | None:
+    """Grow a region from an anchor and its partners to where they meet; None if they do not."""
+    family = partition.family_of(anchor)
+    assert family is not None
+    if partition.enabled:
+        for partners in family.partners(anchor):
+            if any(node in partition.region_of for node in partners):
+                continue
+            region = _start(partition, anchor)
+            region.partners = partners
+            for node in partners:
+                own = partition.family_of(node)
+                assert own is not None
+                region.coordinates[node.output] = own.result_coordinates(node)
+            if len(_extend(partition, region).nodes) > 1:
+                return region
+    return None
+
+
+def _extend(partition: Partition, region: Region) -> Region:
+    """Let consumers join a region, and keep the largest state with a single exit; partners are members of each."""
+    growth = RegionGrowth(partition, region.anchor)
+    for node in region.partners:
+        growth.add(node)
     best = 1, region.exit
     while len(growth.members) < REGION_LIMIT and (candidate := growth.pop()):
         user, producer = candidate

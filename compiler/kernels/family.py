@@ -87,6 +87,14 @@ class KernelFamily(ABC):
         """
         return None
 
+    def partners(self, anchor: Node) -> list[tuple[Node, ...]]:
+        """Return sets of nodes that the kernel can compute beside the anchor, the best first.
+
+        Their results are at the anchor's coordinates, as :meth:`result_coordinates` of their families says, and have to
+        meet the anchor's in one result.
+        """
+        return []
+
     # -- layouts -------------------------------------------------------------------------------------------------
 
     def weight_layouts(self, node: Node) -> dict[int, Layout]:

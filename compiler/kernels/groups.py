@@ -32,6 +32,7 @@ class Region:
     domain: Shape  #: the shape that a0, a1, ... range over
     reductions: list[Node] = field(default_factory=list)  #: those of a row program
     scores: Scores | None = None  #: what an attention computes before its anchor, in the same kernel
+    partners: tuple[Node, ...] = ()  #: what the kernel computes beside the anchor, in the same loops
 
     @property
     def own(self) -> list[Node]:

@@ -38,17 +38,22 @@ class ResultWriter:
         assert self._group.region is not None
         return self._group.region
 
-    def stores(self, coordinates: Sequence[Dim], value: Expr, condition: Expr | None = None) -> tuple[Store, ...]:
+    def stores(
+        self, coordinates: Sequence[Dim], value: Expr, condition: Expr | None = None, beside: Sequence[Expr] = ()
+    ) -> tuple[Store, ...]:
         """Push the anchor's element at ``coordinates`` through the epilogue, to the group's output.
 
-        ``value`` is usually a register (the accumulator).  ``condition`` guards the store (tails of tiles).
+        ``value`` is usually a register (the accumulator), and ``beside`` are the elements of the anchor's partners.
+        ``condition`` guards the store (tails of tiles).
         """
         region = self._region
         mapping = _domain_mapping(coordinates)
         scope = self._operands.scope()
         root = region.anchor.outputs[0]
         self._bind(scope, root, mapping, value)
-        for node in region.nodes[1:]:
+        for node, element in zip(region.partners, beside, strict=True):
+            self._bind(scope, node.output, mapping, element)
+        for node in region.nodes[1 + len(region.partners) :]:
             self._bind(scope, node.outputs[0], mapping, self._member(scope, node, mapping))
         coordinates, result = scope.bound(region.exit)
         return (self._store(region.exit, coordinates, ex.registers_first(result), condition),)

@@ -12,16 +12,20 @@ import numpy as np
 from ...runtime.plan.dtypes import INT32, UINT8
 from ...runtime.plan.record import record
 from ..ir.graph import Node, Shape, Value
-from ..ops.internal.packed_weights import CODES, unit_of
+from ..kernels.products.packed_partners import row_total
+from ..ops.internal.packed_weights import CODES, has_few_rows, unit_of
 from ..ops.onnx.views import permutation
 from ..ops.registry import registry
 from ..rewriting.builder import GraphBuilder
 from ..rewriting.rules import Facts, Match, Rule
 from ..symbolic import polynomial as ix
+from ..target import Target
 from .patterns import known_numbers, produced_by, view
 
 #: Widths of the codes that are packed
 WIDTHS = (2, 4)
+#: Factors of activations that are looked at
+_FACTORS = 4
 
 
 @record(slots=False)
@@ -168,4 +172,39 @@ def _packed(builder: GraphBuilder, parameter: Value, columns: int, axis: int) ->
     return packed
 
 
-RULES = (Rule("packed-weight", frozenset({"loom.MatMul"}), _match, _pack),)
+# -- factors of rows -------------------------------------------------------------------------------------------------
+
+
+def _match_factor(node: Node, facts: Facts) -> Match | None:
+    """Match a product of few rows with activations that are divided by their root mean square, or the like."""
+    value = node.operand(0)
+    if not has_few_rows(node) or any(user.op != node.op or user.domain != node.domain for user in value.users):
+        return None
+    others: list[Value] = []
+    while len(others) < _FACTORS and (product := produced_by(value, "Mul")) is not None:
+        left, right = product.operand(0), product.operand(1)
+        for factor, rest in ((left, right), (right, left)):
+            total = row_total(factor, value)
+            summed = None if total is None else total.operand(0).producer
+            if summed is not None and rest in summed.inputs:
+                return Match((node, product), {"factor": factor, "value": rest, "others": others})
+        value, other = (left, right) if left.shape == value.shape else (right, left)
+        others.append(other)
+    return None
+
+
+def _multiply_after(builder: GraphBuilder, match: Match) -> Value:
+    """Multiply the few columns of the result instead: the product's kernel may compute the factor then."""
+    root, value = match.root, match["value"]
+    for other in match["others"]:
+        value = builder.op("Mul", value, other)
+    attributes = {name: getattr(root.attributes, name) for name in ("bits", "block", "columns")}
+    result = builder.op("PackedMatMul", value, *map(root.operand, (1, 2, 3)), domain="loom", **attributes)
+    return builder.op("Mul", result, match["factor"])
+
+
+def rules(target: Target) -> tuple[Rule, ...]:
+    """Return the rules for a target: where threads share no row, each would compute the factor of all results."""
+    packed = Rule("packed-weight", frozenset({"loom.MatMul"}), _match, _pack)
+    factors = Rule("factor-of-rows", frozenset({"loom.PackedMatMul"}), _match_factor, _multiply_after)
+    return (packed, factors) if target.uses_workgroup_memory else (packed,)

@@ -65,6 +65,11 @@ def _attention(graph: Graph, compilation: Compilation) -> int:
     return apply_rules(graph, attention.rules(compilation.target), compilation)
 
 
+def _packed_products(graph: Graph, compilation: Compilation) -> int:
+    """Pack quantised weights of products; return the number of rewrites."""
+    return apply_rules(graph, packed_products.rules(compilation.target), compilation)
+
+
 def _winograd(graph: Graph, compilation: Compilation) -> int:
     """Transform 3x3 convolutions; return the number of rewrites.
 
@@ -173,7 +178,7 @@ PIPELINE = PassManager(
         Pass("padding", _rules(padding.RULES), requires=_EXPANDED, after=("simplify",)),
         Pass("scales", _rules(scales.RULES), requires=_EXPANDED, after=("attention",)),
         Pass("siblings", _rewrite(siblings.join_siblings), requires=_EXPANDED, after=("attention", "scales")),
-        Pass("packed-products", _rules(packed_products.RULES), requires=_EXPANDED, after=("siblings",)),
+        Pass("packed-products", _rewrite(_packed_products), requires=_EXPANDED, after=("siblings",)),
         Pass("products", _rules(products.RULES + views.RULES), requires=_EXPANDED, after=("siblings",)),
         Pass(
             "common-subexpressions-again",

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from math import ceil
 
 from ...runtime.plan.record import record
+from ..ops.internal.packed_weights import MOST_ROWS
 from ..symbolic.lanes import LANES
 from ..target import Target, WorkgroupCosts
 from .gemm_tiles import Problem
 
-#: Rows of a product up to which a thread computes them all
-MOST_ROWS = 8
 #: Threads whose loads keep a multiprocessor busy
 _BUSY_THREADS = 1536
 #: Tiles (columns, parts, unroll) besides the rule's
@@ -20,7 +20,7 @@ _OTHERS = ((1, 64, 1), (1, 128, 2), (1, 128, 1), (1, 256, 1), (2, 64, 1), (2, 32
 
 @record
 class PackedTile:
-    """``parts`` threads share the terms of ``columns`` vectors of four columns in ``rows`` rows.
+    """``parts`` threads share the terms of ``columns`` vectors of four columns, of all products, in ``rows`` rows.
 
     A workgroup has ``across`` such teams.  A thread reads ``depth`` units of terms for one scale, or has ``unroll``
     units in flight.
@@ -57,21 +57,23 @@ class PackedTile:
 
     @property
     def workgroup_bytes(self) -> int:
-        return 0 if self.parts == 1 else 16 * self.vectors * self.across * (self.parts + self.sums)
+        """Memory for the parts of the results, and of a sum for each row."""
+        return 0 if self.parts == 1 else 16 * (self.vectors + self.rows) * self.across * (self.parts + self.sums)
 
 
-def ranked(problem: Problem, units: int, depth: int, target: Target) -> list[PackedTile]:
-    """Return the tiles for a product that the device's limits allow, best first; never empty.
+def ranked(problem: Problem, units: int, depth: int, target: Target, products: int = 1) -> list[PackedTile]:
+    """Return the tiles for ``products`` of one activation that the device's limits allow, best first; never empty.
 
     A row of the weight has ``units`` that a thread decodes at once, and ``depth`` neighbours of them share a scale.
     """
-    rows, vectors = min(max(problem.m, 1), MOST_ROWS), ceil(problem.n / LANES)
+    rows, vectors = min(max(problem.m, 1), MOST_ROWS), products * ceil(problem.n / LANES)
     if target.uses_workgroup_memory:
         tiles = list(_workgroup_tiles(rows, vectors, units, target))
     else:
         tiles = list(_thread_tiles(rows, depth, target))
-    fitting = [tile for tile in dict.fromkeys(tiles) if _fits(tile, vectors, target)]
-    return fitting or [PackedTile(rows, 1, 64, 1)]
+    shared = (replace(tile, columns=products * max(tile.columns // products, 1)) for tile in tiles)
+    fitting = [tile for tile in dict.fromkeys(shared) if _fits(tile, vectors, target)]
+    return fitting or [PackedTile(rows, products, 64, 1)]
 
 
 def _workgroup_tiles(rows: int, vectors: int, units: int, target: Target) -> Iterator[PackedTile]:

@@ -3,10 +3,13 @@
 With few rows a kernel of its own reads the weight once, a vector of words at a time; with more a product reads elements
 of the weight, as it would those of any matrix.
 
-``load_a(batch, m, step)``   one activation, or four neighbours along the terms
-``load_words(n, word)``      a word of each of the four columns of vector ``n``
-``load_scale(n, step)``      the scale of each column; ``load_zero`` likewise, where blocks have zero points
-``store(batch, m, n, value)``  four neighbouring results
+A kernel of few rows reads all activations in each workgroup.  So it computes beside the product another one of the
+same activations, and the sum over a row that a normalisation divides by, where they meet in one result.
+
+``load_a(batch, m, step)``   one activation, or four neighbours along the terms; ``load_total`` what a row's sum is of
+``load_words0(n, word)``     a word of each of the four columns of vector ``n``; ``load_words1`` of the other product
+``load_scale0(n, step)``     the scale of each column; ``load_zero0`` likewise, where blocks have zero points
+``store(batch, m, n, ...)``  four neighbouring results, from those of the products and the sum of the row
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ import numpy as np
 from ...codegen.spec import Hook
 from ...ir.coordinates import Sizes
 from ...ir.graph import Node, Value
-from ...ops.internal.packed_weights import WORD_BITS, PackedMatMulAttributes, packed_weight, unit_of
+from ...ops.internal.packed_weights import WORD_BITS, PackedMatMulAttributes, has_few_rows, packed_weight, unit_of
 from ...symbolic import expr as ex
 from ...symbolic import polynomial as ix
 from ...symbolic.expr import Expr
@@ -27,14 +30,15 @@ from ...symbolic.lanes import LANES, lane_variable
 from ...symbolic.polynomial import Dim
 from ...tuning import packed_tiles
 from ...tuning.config_choice import problem_key
-from ...tuning.packed_tiles import MOST_ROWS, PackedTile
+from ...tuning.packed_tiles import PackedTile
 from ..config_key import epilogue, extent, loaded_types
 from ..context import GroupContext
 from ..draft import BuiltKernel, Draft
 from ..family import Reuse, register_family
-from ..geometry import unflatten
+from ..geometry import lanes_of, unflatten
 from ..groups import Region
 from ..loop_trips import filter_by_trips
+from .packed_partners import partners
 from .product import Product, ProductFamily, ProductHooks, build_product, divides
 
 
@@ -64,12 +68,12 @@ def _element(context: GroupContext, n: Dim, k: Dim) -> Expr:
     shift = ex.cast(ex.coordinate(ix.multiply(ix.modulo(k, many), bits)), "u32")
     code = ex.binary("and", ex.binary("shr", word, shift), ex.const((1 << bits) - 1, "u32"))
     at = (group, ix.floordiv(k, node.attributes.block), lane)
-    zero, scale = _parameter(context, 3, at), _parameter(context, 2, at)
+    zero, scale = (_parameter(context, node, position, at) for position in (3, 2))
     return (ex.cast(code, "f32") - zero) * scale
 
 
-def _parameter(context: GroupContext, position: int, coordinates: Sequence[Dim]) -> Expr:
-    operand = context.anchor.operand(position)
+def _parameter(context: GroupContext, node: Node, position: int, coordinates: Sequence[Dim]) -> Expr:
+    operand = node.operand(position)
     return ex.cast(context.operands.read(operand, coordinates if operand.rank else ()), "f32")
 
 
@@ -78,6 +82,12 @@ class PackedHooks(ProductHooks):
 
     def __init__(self, context: GroupContext, product: Product) -> None:
         super().__init__(context, product)
+        region = context.group.region
+        assert region is not None
+        self.products = (context.anchor, *(node for node in region.partners if node.op == context.anchor.op))
+        self.total = next((node for node in region.partners if node not in self.products), None)
+        if not context.operands.vectorizes(self._of_row(LANES)):
+            self.k_lanes, self.steps = 1, product.k
         attributes: PackedMatMulAttributes = context.anchor.attributes
         self.bits, self.block = attributes.bits, attributes.block
         self.unit = unit_of(self.bits)
@@ -98,7 +108,7 @@ class PackedHooks(ProductHooks):
         """The zero point, if it is one number."""
         if self.context.anchor.operand(3).rank:
             return None
-        return float(_parameter(self.context, 3, ()).payload)
+        return float(_parameter(self.context, self.context.anchor, 3, ()).payload)
 
     @property
     def key(self) -> str:
@@ -114,25 +124,46 @@ class PackedHooks(ProductHooks):
             scale=anchor.operand(2).dtype.name,
             zero=anchor.operand(3).dtype.name if anchor.operand(3).rank else "none",
             y=self.context.group.output.dtype.name,
+            products=len(self.products),
+            total=int(self.total is not None),
             epilogue=epilogue(self.stores),
         )
 
-    def load_words(self) -> Hook:
+    @property
+    def registers(self) -> tuple[tuple[str, str], ...]:
+        beside = (("beside", self.type),) * (len(self.products) - 1)
+        return (*super().registers, *beside, *((("total", "f32"),) if self.total else ()))
+
+    def _of_row(self, lanes: int) -> Expr:
+        """Return what the sum over a row is of: one element, or four; zero if there is no sum."""
+        if self.total is None:
+            return ex.const(0, "f32")
+        step = ix.coordinate("step", ix.floordiv(self.product.k, lanes))
+        *rows, _ = self.product.output(0, self.m, 0)
+        return self.context.operands.read(self.total.operand(0), (*rows, lanes_of(step) if lanes > 1 else step))
+
+    def _load_words(self, number: int) -> Hook:
         words = ix.coordinate("word", ix.number(ix.floordiv(ix.multiply(self.product.k, self.bits), WORD_BITS)))
         at = (ix.coordinate("n", self.vectors), words, lane_variable())
-        return Hook(
-            "load_words", ("n", "word"), LANES, (), self.context.operands.read(self.context.anchor.operand(1), at)
-        )
+        value = self.context.operands.read(self.products[number].operand(1), at)
+        return Hook(f"load_words{number}", ("n", "word"), LANES, (), value)
 
-    def load_blocks(self, name: str, position: int, tile: PackedTile) -> Hook:
+    def _load_blocks(self, name: str, number: int, position: int, tile: PackedTile) -> Hook:
         terms = self.unit * tile.depth
         step = ix.coordinate("step", ix.floordiv(self.product.k, terms))
         at = (ix.coordinate("n", self.vectors), ix.floordiv(ix.multiply(step, terms), self.block), lane_variable())
-        return Hook(name, ("n", "step"), LANES, (), _parameter(self.context, position, at))
+        value = _parameter(self.context, self.products[number], position, at)
+        return Hook(f"{name}{number}", ("n", "step"), LANES, (), value)
 
     def loads(self, tile: PackedTile) -> list[Hook]:
-        hooks = [self.load_a, self.load_words(), self.load_blocks("load_scale", 2, tile)]
-        return hooks if self.zero is not None else [*hooks, self.load_blocks("load_zero", 3, tile)]
+        hooks = [self.load_a]
+        for number in range(len(self.products)):
+            hooks += [self._load_words(number), self._load_blocks("load_scale", number, 2, tile)]
+            if self.zero is None:
+                hooks.append(self._load_blocks("load_zero", number, 3, tile))
+        if self.total is not None:
+            hooks.append(Hook("load_total", ("m", "step"), self.k_lanes, (), self._of_row(self.k_lanes)))
+        return hooks
 
     def trips(self, tile: PackedTile) -> int:
         """Return the trip count of a thread's loops."""
@@ -147,7 +178,10 @@ class PackedGemm(ProductFamily):
     name = "packed_gemm"
 
     def reuse(self, region: Region, user: Node, operand: Value) -> Reuse:
-        return Reuse.MANY if user is region.anchor else Reuse.ONCE
+        return Reuse.MANY if user is region.anchor or user in region.partners else Reuse.ONCE
+
+    def partners(self, anchor: Node) -> list[tuple[Node, ...]]:
+        return partners(anchor)
 
     def preferred_axes(self, region: Region) -> list[tuple[Value, int]]:
         """Return the terms of A, to store innermost."""
@@ -165,30 +199,31 @@ class PackedGemm(ProductFamily):
 
     def build(self, context: GroupContext) -> BuiltKernel:
         product = product_of(context)
-        few = ix.bounds(product.m)[1] <= MOST_ROWS
         hooks = PackedHooks(context, product)
-        if not few or not hooks.is_vectorizable:
+        if not has_few_rows(context.anchor) or not hooks.is_vectorizable:
             return build_product(context, product)
         return context.built(_few_rows(context, hooks))
 
 
 def _few_rows(context: GroupContext, hooks: PackedHooks) -> Draft:
-    product, target = hooks.product, context.target
-    tiles = packed_tiles.ranked(product.problem, hooks.units, hooks.depth, target)
+    product, target, products = hooks.product, context.target, len(hooks.products)
+    tiles = packed_tiles.ranked(product.problem, hooks.units, hooks.depth, target, products)
     tile = context.choose(hooks.key, filter_by_trips(target, tiles, hooks.trips))
-    steps = hooks.units // tile.depth
+    steps, columns = hooks.units // tile.depth, tile.columns // products
     return Draft(
         "gemm_packed",
         tile,
         [*hooks.loads(tile), hooks.store()],
         dims={"m": product.m, "vectors": hooks.vectors, "steps": steps},
         workgroup=(tile.parts, tile.across, 1),
-        grid=(ix.ceildiv(hooks.vectors, tile.columns * tile.across), ix.ceildiv(product.m, tile.rows), 1),
+        grid=(ix.ceildiv(hooks.vectors, columns * tile.across), ix.ceildiv(product.m, tile.rows), 1),
         rounds=hooks.trips(tile),
         calls=2 * LANES * steps * tile.depth,
         workgroup_bytes=tile.workgroup_bytes,
-        flops=product.flops,
+        flops=ix.multiply(product.flops, products),
         parameters={
+            "products": products,
+            "has_total": hooks.total is not None,
             "k_lanes": hooks.k_lanes,
             "bits": hooks.bits,
             "unit": hooks.unit,
@@ -196,7 +231,7 @@ def _few_rows(context: GroupContext, hooks: PackedHooks) -> Draft:
             "zero": hooks.zero,
             "halves": target.uses_workgroup_memory,
             "whole_rows": divides(tile.rows, product.m),
-            "whole_columns": divides(tile.columns * tile.across, hooks.vectors),
+            "whole_columns": divides(columns * tile.across, hooks.vectors),
             "whole_steps": steps % (tile.parts * tile.unroll) == 0,
         },
     )

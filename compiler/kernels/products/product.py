@@ -175,10 +175,16 @@ class ProductHooks:
         shape = self.context.anchor.output.shape
         conditions += [ex.in_range(coordinates[axis], 0, shape[axis]) for axis in product.clipped]
         condition = reduce(partial(ex.binary, "and"), conditions) if conditions else None
-        return self.context.results.stores(coordinates, ex.register("value", self.dtype), condition)
+        value, *beside = (ex.register(name, self.dtype) for name, _ in self.registers)
+        return self.context.results.stores(coordinates, value, condition, beside)
+
+    @property
+    def registers(self) -> tuple[tuple[str, str], ...]:
+        """Names and types of the registers with an element of the anchor, and of its partners."""
+        return (("value", self.type),)
 
     def store(self) -> Hook:
-        return Hook("store", ("batch", "m", "n"), LANES, (("value", self.type),), None, self.stores)
+        return Hook("store", ("batch", "m", "n"), LANES, self.registers, None, self.stores)
 
     def rounds(self, tile: gemm_tiles.Tile) -> int:
         """Return the trip count of a thread's loops."""

@@ -26,6 +26,8 @@ from ..checks import FLOATS
 from ..registry import Inferred, Read, register
 
 WORD_BITS = 32
+#: Rows of a product up to which a thread computes them all
+MOST_ROWS = 8
 #: Element types of codes
 CODES = frozenset({"uint8", "int8", "uint4", "int4", "uint2", "int2"})
 
@@ -33,6 +35,12 @@ CODES = frozenset({"uint8", "int8", "uint4", "int4", "uint2", "int2"})
 def unit_of(bits: int) -> int:
     """Return how many neighbours along K kernels decode together: whole words, and two vectors of activations."""
     return max(2 * LANES, WORD_BITS // bits)
+
+
+def has_few_rows(node: Node) -> bool:
+    """Return whether so few rows are multiplied that a kernel of its own reads the weight once for all."""
+    rows = ix.product(list(node.outputs[0].shape[:-1]))
+    return ix.bounds(rows)[1] <= MOST_ROWS and node.outputs[0].dtype.compute == "f32"
 
 
 @record

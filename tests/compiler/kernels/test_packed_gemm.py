@@ -216,6 +216,80 @@ def test_neighbours(device, kind):
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-4)
 
 
+def gated(rows: int, zeros: str | None, k: int = 96, n: int = 20) -> Case:
+    """RMSNormalization, two products, and ``a * sigmoid(a) * b`` of their results."""
+    case = nbits((rows, k), n, zeros=zeros)
+    (gate,) = case.model.graph.node
+    rng = np.random.default_rng(k)
+    weight = rng.uniform(0.5, 1.5, k).astype(np.float32)
+    constants = {init.name: onnx.numpy_helper.to_array(init) for init in case.model.graph.initializer}
+    other = {f"{name}_": np.flip(array, 0).copy() for name, array in constants.items()}
+    gate.input[0], gate.output[0] = "normal", "a"
+    up = onnx.NodeProto()
+    up.CopyFrom(gate)
+    del up.input[:]
+    up.input.extend(["normal", *(f"{name}_" if name else "" for name in gate.input[1:])])
+    up.output[0] = "b"
+    nodes = [
+        helper.make_node("RMSNormalization", ["x", "weight"], ["normal"], epsilon=1e-3),
+        gate,
+        up,
+        helper.make_node("Sigmoid", ["a"], ["s"]),
+        helper.make_node("Mul", ["a", "s"], ["c"]),
+        helper.make_node("Mul", ["c", "b"], ["y"]),
+    ]
+    model = model_of(nodes, case.x, {"weight": weight, **constants, **other})
+    model.opset_import[0].version = 23
+    x = case.x.astype(np.float64)
+    normal = x / np.sqrt((x * x).mean(-1, keepdims=True) + 1e-3) * weight
+    a, b = normal @ case.weight, normal @ case.weight[:, ::-1]
+    return Case(model, case.x, case.weight, a / (1 + np.exp(-a)) * b)
+
+
+@pytest.mark.parametrize("kind", ["cpu", "discrete"])
+@pytest.mark.parametrize(("rows", "zeros"), [(1, None), (3, "uint8")])
+def test_gates_behind_a_normalisation(device, kind, rows, zeros):
+    """One kernel multiplies by both weights, and multiplies the results; on a GPU it sums the squares, too."""
+    case = gated(rows, zeros)
+    limits = {**device.profile.limits, "max-storage-buffers-per-shader-stage": 10}
+    plan = compile_for(case.model, {"x": case.x}, replace(device.profile, kind=kind, limits=limits))
+    assert [call.label.count("PackedMatMul") for call in plan.calls] == ([0, 1] if kind == "cpu" else [1])
+    (actual,) = run_plan(device, plan, case.model, {"x": case.x})
+    np.testing.assert_allclose(actual, case.expected, rtol=0, atol=1e-5 * np.abs(case.expected).max())
+
+
+@pytest.mark.parametrize("needed", ["normal", "a", "squares"])
+def test_what_is_needed_elsewhere_too_stays_apart(device, needed):
+    """The normalised activations are an output, or the gate is; or another product divides by the same sum."""
+    case = gated(2, None)
+    graph, x = case.model.graph, case.x.astype(np.float64)
+    normal = x / np.sqrt((x * x).mean(-1, keepdims=True) + 1e-3)
+    weight = onnx.numpy_helper.to_array(next(each for each in graph.initializer if each.name == "weight"))
+    if needed == "squares":
+        graph.node.append(helper.make_node("RMSNormalization", ["x", "ones"], [needed], epsilon=1e-3))
+        graph.initializer.append(onnx.numpy_helper.from_array(np.ones(x.shape[-1], np.float32), "ones"))
+    graph.output.append(onnx.ValueInfoProto(name=needed))
+    also = {"normal": normal * weight, "a": normal * weight @ case.weight, "squares": normal}[needed]
+    for kind in ("cpu", "discrete"):
+        plan = compile_for(case.model, {"x": case.x}, replace(device.profile, kind=kind))
+        results = run_plan(device, plan, case.model, {"x": case.x})
+        for actual, expected in zip(results, (case.expected, also), strict=True):
+            np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-5 * np.abs(expected).max())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "tile",
+    [PackedTile(1, 2, 1, 32, unroll=2), PackedTile(2, 2, 2, 32), PackedTile(3, 4, 8, 1, depth=4)],
+)
+def test_tiles_of_two_products(device, tile):
+    case = gated(3, "uint8", 320, 36)
+    with mock.patch.object(packed_tiles, "ranked", return_value=[tile]):
+        plan = compile_for(case.model, {"x": case.x}, replace(device.profile, kind="discrete"))
+        (actual,) = run_plan(device, plan, case.model, {"x": case.x})
+    np.testing.assert_allclose(actual, case.expected, rtol=0, atol=1e-5 * np.abs(case.expected).max())
+
+
 # -- tiles -----------------------------------------------------------------------------------------------------------
 
 
