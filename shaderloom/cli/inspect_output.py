@@ -74,7 +74,10 @@ def print_wgsl(plan: Plan, choice: str | None, as_json: bool) -> None:
         return
     first = {call.kernel: number for number, (call, _) in reversed(list(enumerate(zip(plan.calls, plan.facts.calls))))}
     for kernel in found:
-        echo(f"// kernel {kernel.id}, template {kernel.template}, workgroup {kernel.workgroup}")
+        count = len({item.buffer for call in plan.calls if call.kernel == kernel.key for item in call.ranges[-1:]})
+        is_shared = bool(kernel.bindings) and kernel.bindings[-1].name == "problem"
+        shared = f", shared by {count} problems, with the numbers of the first" if is_shared else ""
+        echo(f"// kernel {kernel.id}, template {kernel.template}, workgroup {kernel.workgroup}{shared}")
         number = first.get(kernel.key)
         echo(kernel.wgsl if number is None else annotated(kernel.wgsl, comments(plan, number)))
 
@@ -94,7 +97,7 @@ def print_plan(inspected: InspectedPlan, choice: str | None, as_json: bool) -> N
         return
     numbers = {row["id"]: index for index, row in enumerate(facts["kernels"])}
     templates = {row["id"]: row["template"] for row in facts["kernels"]}
-    decisions = {row["id"]: row.get("decision") for row in facts["kernels"]}
+    problems = {row["id"]: row["problems"] for row in facts["kernels"]}
     echo(f"{'call':>5} {'kernel':>6}  {'id':12}  {'template':17}  grid")
     for index, row in enumerate(facts["call_list"]):
         identity = row["kernel"]
@@ -103,8 +106,10 @@ def print_plan(inspected: InspectedPlan, choice: str | None, as_json: bool) -> N
             grid += f", {dim_text(row['repetitions'])} times"
         echo(f"{index:5} {numbers[identity]:6}  {identity:12}  {templates[identity]:17}  {grid}")
         echo(f"      {', '.join(row['origins'])}")
-        if decisions[identity] is not None:
-            echo(f"      {decision_text(decisions[identity])}")
+        if row["decision"] is not None:
+            echo(f"      {decision_text(row['decision'])}")
+        if problems[identity] > 1:
+            echo(f"      shared by {problems[identity]} problems")
     echo()
     for line in summary(facts):
         echo(line)

@@ -28,17 +28,19 @@ def describe_plan(plan: Plan, *, text: bool = False) -> dict[str, Any]:
     used = {call.kernel: call for call in reversed(calls)}  # kernel key -> its first call
     kernels = {kernel.key: kernel for kernel in plan.kernels}
     decisions = describe_decisions(plan)
-    chosen = {
-        call.kernel: decisions.get(notes.decision or "") for call, notes in reversed(list(zip(calls, plan.notes.calls)))
-    }
+    chosen = [decisions.get(notes.decision or "") for notes in plan.notes.calls] or [None] * len(calls)
+    first = {call.kernel: decision for call, decision in reversed(list(zip(calls, chosen)))}
     derived: dict[str, Any] = {
         "kernels": [
-            {**_describe_kernel(kernels[key], calls), "decision": chosen.get(key)}
+            {**_describe_kernel(kernels[key], calls), "decision": first[key]}
             for key in dict.fromkeys(call.kernel for call in calls)
         ],
         "weight_kernels": [_brief(kernel) for kernel in plan.kernels if kernel.key not in used],
         "calls": len(calls),
-        "call_list": list(map(_describe_call, calls, plan.repetitions)),
+        "call_list": [
+            {**_describe_call(call, repeated), "decision": decision}
+            for call, repeated, decision in zip(calls, plan.repetitions, chosen)
+        ],
         "weight_transforms": sum(bool(weight.calls) for weight in plan.weights),
         "weights": len(plan.weights),
         "arenas": list(plan.arenas),

@@ -58,8 +58,10 @@ def test_problems_that_differ_in_sizes_share_a_kernel(device):
     plan = compiled(proto, x)
     assert len(plan.calls) == 3 and len(plan.kernels) == 1
     assert len(plan.problems) == 3 and plan.kernels[0].bindings[-1].name == "problem"
-    (row,) = describe_plan(plan)["kernels"]
+    described = describe_plan(plan)
+    (row,) = described["kernels"]
     assert row["problems"] == 3
+    assert len({call["decision"]["problem"] for call in described["call_list"]}) == 3
     (y,) = run_plan(device, plan, proto, {"x": x})
     assert relative_error(y, expected(x, weights)) < 1e-5
 

@@ -18,10 +18,13 @@ from typer.testing import CliRunner
 
 from shaderloom.cli import app, main
 from shaderloom.cli.common import format_bytes, parse_dynamic, parse_shapes
+from shaderloom.cli.inspect_output import print_wgsl
 from shaderloom.compiler.target import target_of
 from shaderloom.runtime.plan.device_profile import DeviceProfile
 from shaderloom.runtime.plan.errors import InputError
 
+from ...compiler.codegen.test_sharing import array, compiled
+from ...compiler.codegen.test_sharing import model as chain
 from ...support.patience import PATIENCE
 from ...support.plans import replace_compiler, two_step_model
 
@@ -378,3 +381,13 @@ def test_a_result_does_not_replace_its_model(command: list[str], tmp_path: Path)
     done = subprocess.run([sys.executable, "-m", "shaderloom", *words], capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 1 and "is the model itself" in done.stderr
     assert model.read_bytes() == before
+
+
+def test_shared_kernels_are_listed_with_their_problems(capsys):
+    proto, _ = chain()
+    plan = compiled(proto, array())
+    print_wgsl(plan, None, False)
+    text = capsys.readouterr().out
+    assert "shared by 3 problems, with the numbers of the first" in text
+    numbers = ", ".join(f"n{place} = {value}" for place, value in enumerate(plan.problems[0]))
+    assert f"// {numbers}\n" in text
