@@ -1,9 +1,10 @@
 """Refuse WGSL that is known to kill the process inside wgpu-native before it gets there.
 
-Measured on wgpu-native 29: 5,000 nested parentheses and 20,000 ``+`` terms in one expression overflow the stack of the
-parser; 2,000 and 12,000 are fine.  The bounds of both are half of what is known to work.  Array values of 2^22 scalars,
-private variables of 2^17 and calls that inline 2^25 functions end the process or take hours.  The bound of arrays is
-what WGSL promises of memory in a function, 8,192 bytes; shaders of the compiler have a hundredth of either.
+Measured on wgpu-native 29: 5,000 nested parentheses, 2,900 nested types and 20,000 ``+`` terms in one expression
+overflow the stack of the parser; 2,000, 2,500 and 12,000 are fine.  The bounds are half of what is known to work, or
+less.  Array values of 2^22 scalars, private variables of 2^17 and calls that inline 2^25 functions end the process or
+take hours.  The bound of arrays is what WGSL promises of memory in a function, 8,192 bytes; shaders of the compiler
+have a hundredth of either.
 """
 
 from __future__ import annotations
@@ -48,6 +49,8 @@ def check(wgsl: str, max_bytes: int, label: str) -> None:
     for statement in re.split(r"[;{}]", text):
         if len(statement) > MAX_OPERATORS and len(_OPERATORS.findall(statement)) > MAX_OPERATORS:
             raise LimitError(f"the shader of {label} has an expression of more than {MAX_OPERATORS:,} operators")
+        if statement.count("<") > MAX_NESTING:
+            raise LimitError(f"the shader of {label} has an expression of more than {MAX_NESTING:,} '<'")
     if not text.isascii():
         raise LimitError(f"the shader of {label} has letters beyond ASCII outside of comments")
     if is_plain(text, MAX_SCALARS, MAX_INLINED):

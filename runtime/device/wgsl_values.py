@@ -20,11 +20,15 @@ _VECTOR_SIZE = 4
 _PASSES = 8
 #: Levels of a type
 _TYPE_DEPTH = 32
+#: Empty tokens at the end: what a step may look ahead, and three for each level of a type that is cut off
+_BEHIND = 4 + 3 * (_TYPE_DEPTH + 1)
+#: Sizes of names are at most so many, which is beyond any bound
+_LARGEST = 1 << 40
 
 _TOKEN = re.compile(r"[A-Za-z_]\w*|\d[\w.]*|[(){}\[\]<>,;:=@.]", re.ASCII)
 _DIGITS = "0123456789"
 _NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
-_COUNT = re.compile(r"(\d{1,9}|0[xX][0-9a-fA-F]{1,7})[iu]?")
+_COUNT = re.compile(r"(0|[1-9]\d{0,8}|0[xX][0-9a-fA-F]{1,7})[iu]?")
 _VECTOR = re.compile(r"vec([234])[fiuh]?|mat([234])x([234])[fh]?")
 #: Address spaces whose variables are buffers, or bounded by a limit of the device
 _ELSEWHERE = ("storage", "uniform", "workgroup")
@@ -74,7 +78,7 @@ class _Pass:
     """One pass over the tokens."""
 
     def __init__(self, tokens: Sequence[str], sizes: Sizes, max_scalars: int, max_inlined: int) -> None:
-        self._tokens = [*tokens, "", "", "", ""]
+        self._tokens = [*tokens, *[""] * _BEHIND]
         self._sizes = sizes
         self._max_scalars = max_scalars
         self._max_inlined = max_inlined
@@ -160,6 +164,7 @@ class _Pass:
     # -- names ---------------------------------------------------------------------------------------------------------
 
     def _define(self, kind: dict[str, int], name: str, size: int) -> None:
+        size = min(size, _LARGEST)
         known = kind.get(name, _VECTOR_SIZE if kind is self._sizes.values else 0)
         if size > known:
             kind[name] = size
@@ -176,7 +181,7 @@ class _Pass:
     def _name(self, at: int, token: str, following: str) -> int:
         """Take a constructor, a call, or the use of a value."""
         frame, sizes = self._frames[-1], self._sizes
-        if token == "array" or token in sizes.types or (_VECTOR.fullmatch(token) and following in "<("):
+        if token == "array" or token in sizes.types or (_VECTOR.fullmatch(token) and following in ("<", "(")):
             declared: int | None = None
             if token != "array" or following == "<":
                 declared, at = self._type(at)

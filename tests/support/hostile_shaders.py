@@ -61,6 +61,7 @@ EXPANDING = {
     "a level that shadows": shader("", "let c = array(1.0, 1.0); " + "{ let c = array(c, c); " * 24 + "}" * 24),
     "names beyond ASCII": shader("", "let a\u00b7 = array<f32, 9999>(); let b = array(a\u00b7, a\u00b7);"),
     "levels of a type": shader(f"alias A = {types(500)};"),
+    "levels of other types": shader(f"fn zz(q: {'ptr<function, ' * 2900}f32{'>' * 2900}) {{}}"),
     "brackets": shader("", "y[0] = " + "(" * 5000 + "1.0" + ")" * 5000 + ";"),
     "brackets behind a comment in a comment": shader("", "y[0] = /* // */ " + "(" * 5000 + "1.0" + ")" * 5000 + ";"),
     "brackets behind another end of line": shader("", "// \r y[0] = " + "(" * 5000 + "1.0" + ")" * 5000 + ";"),

@@ -45,7 +45,8 @@ def test_other_texts_are_accepted(name):
 
 def test_texts_that_are_plain_are_within_the_bounds():
     goldens = [path.read_text() for path in (FOLDER / "wgsl").glob("*.wgsl")]
-    for text in map(without_comments, [*EXPANDING.values(), *ACCEPTED.values(), *goldens]):
+    expanding = [text for name, text in EXPANDING.items() if name != "levels of other types"]  # which is cheaper to see
+    for text in map(without_comments, [*expanding, *ACCEPTED.values(), *goldens]):
         if is_plain(text, MAX_SCALARS, MAX_INLINED):
             check_values(text, MAX_SCALARS, MAX_INLINED)
     plain = [is_plain(without_comments(text), MAX_SCALARS, MAX_INLINED) for text in goldens]
@@ -93,6 +94,7 @@ def test_a_driver_survives_what_is_just_accepted(device, checked):
             f"y[0] = f{functions}(y[1]);"),
         shader("", "y[0] = " + "(" * 990 + "1.0" + ")" * 990 + ";"),
         shader("", "y[0] = " + "- " * 5900 + "y[1];"),
+        shader("", "y[0] = " + "f32(0.0 < " * 990 + "y[1]" + ")" * 990 + ";"),
     ]  # fmt: skip
     for text in texts:
         module = device.create_module(text, checked=checked, label="a kernel", max_bytes=1 << 20)
