@@ -1,4 +1,4 @@
-"""What the two readers of bundles say about a manifest and a plan: by which rule they refuse it, and where."""
+"""What Python and JavaScript refuse of a bundle: by which rule, and where; of a shader for what it has too much of."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ from typing import Any
 
 from shaderloom.runtime.bundle.relations import check_manifest, check_plan
 from shaderloom.runtime.bundle.structure import Refusal, read
+from shaderloom.runtime.device.wgsl_guard import MAX_INLINED, MAX_SCALARS, check, without_comments
+from shaderloom.runtime.device.wgsl_values import TooLargeError, check_values
+from shaderloom.runtime.plan.errors import LimitError
 
 SCRIPT = Path(__file__).resolve().parents[1] / "web" / "verdicts.mjs"
 
@@ -38,8 +41,21 @@ def python_verdict(manifest: bytes, plan: bytes | None, key: str) -> Verdict:
     return Verdict(None)
 
 
+def python_excess(wgsl: str) -> str:
+    """Return by what a shader is beyond the bounds of the Python guard, "" if it is within them.
+
+    Texts that are plain get the closer look of the others, too, as in JavaScript.
+    """
+    try:
+        check(wgsl, len(wgsl), "it")
+        check_values(without_comments(wgsl), MAX_SCALARS, MAX_INLINED)
+    except (LimitError, TooLargeError) as error:
+        return str(getattr(error, "reason", error)).removeprefix("the shader of it ").replace(",", "")
+    return ""
+
+
 class JavaScript:
-    """The JavaScript reader in a process of Node.js."""
+    """The JavaScript reader and its guard in a process of Node.js."""
 
     def __init__(self) -> None:
         program = shutil.which("node")
@@ -56,11 +72,18 @@ class JavaScript:
         question: dict[str, Any] = {"manifest": base64.b64encode(manifest).decode(), "plan": None, "key": key}
         if plan is not None:
             question["plan"] = base64.b64encode(plan).decode()
+        answer = self._ask(question)
+        return Verdict(answer["rule"], tuple(answer["path"]))
+
+    def excess(self, wgsl: str) -> str:
+        """Return what :func:`python_excess` does, of the JavaScript guard."""
+        return self._ask({"wgsl": wgsl})["excess"]
+
+    def _ask(self, question: dict[str, Any]) -> dict[str, Any]:
         assert self._process.stdin is not None and self._process.stdout is not None
         self._process.stdin.write(json.dumps(question) + "\n")
         self._process.stdin.flush()
-        answer = json.loads(self._process.stdout.readline())
-        return Verdict(answer["rule"], tuple(answer["path"]))
+        return json.loads(self._process.stdout.readline())
 
     def close(self) -> None:
         assert self._process.stdin is not None

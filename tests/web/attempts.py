@@ -13,8 +13,8 @@ from ..support.verdicts import Verdict
 from .chromium import Chromium, Page, PageError
 from .conftest import EMPTY
 
-#: Seconds in which a bundle is refused or run; a quiet machine takes a fiftieth of a second
-HANG = 5
+#: Seconds after which a bundle hangs: a quiet machine takes a fiftieth of a second
+HANG = 60
 
 #: Load a bundle, compile its plans, run it, read its samples
 SCRIPT = """async (url) => {
@@ -26,7 +26,6 @@ SCRIPT = """async (url) => {
     state.device.lost.then(() => { state.device = null; state.losses++; });
   }
   const told = { kind: "ran", text: "", rule: null, path: [] };
-  const start = performance.now();
   let session;
   try {
     session = await load(url, { device: state.device });
@@ -41,14 +40,13 @@ SCRIPT = """async (url) => {
   }
   session?.dispose();
   await state.device?.queue.onSubmittedWorkDone().catch(() => {});
-  told.seconds = (performance.now() - start) / 1000;
   return { ...told, losses: state.losses, reports: state.reports.splice(0) };
 }"""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """``kind`` is "ran", the kind of the runner's error, "foreign" for another, or "hangs" and "dies" of the page.
+    """``kind`` is "ran", the kind of the runner's error, "foreign" for another, or "dies" of a page without an answer.
 
     ``rule`` and ``path`` are those of a refusal, ``reports`` what the device told nobody, ``losses`` those of devices
     so far.
@@ -58,7 +56,6 @@ class Outcome:
     text: str = ""
     rule: str | None = None
     path: tuple[str | int, ...] = ()
-    seconds: float = 0.0
     losses: int = 0
     reports: tuple[str, ...] = ()
 
@@ -71,14 +68,10 @@ class Outcome:
 
 
 class Attempts:
-    """One page for all bundles, which are files by name; a new page takes the place of one that hangs or dies.
+    """One page for all bundles, which are files by name; a new page takes the place of one that hangs or dies."""
 
-    ``hang`` is the time in seconds after which a bundle hangs, if it takes that long twice.
-    """
-
-    def __init__(self, browser: Chromium, bundles: Sequence[Mapping[str, bytes]], hang: float = HANG) -> None:
+    def __init__(self, browser: Chromium, bundles: Sequence[Mapping[str, bytes]]) -> None:
         self._browser = browser
-        self._hang = hang
         self._page: Page | None = None
         files = {f"/{number}/{name}": data for number, files in enumerate(bundles) for name, data in files.items()}
         contents = {id(data): Resource(content_type(path), lambda data=data: data) for path, data in files.items()}
@@ -94,18 +87,10 @@ class Attempts:
         self._site.close()
 
     def outcome(self, number: int) -> Outcome:
-        """Try a bundle; one that takes long is tried again, since the machine may have been busy."""
-        outcome = self._attempt(number)
-        if outcome.kind != "dies" and outcome.seconds > self._hang:
-            outcome = self._attempt(number)
-            if outcome.seconds > self._hang:
-                return Outcome("hangs", f"for {outcome.seconds} s; then {outcome}")
-        return outcome
-
-    def _attempt(self, number: int) -> Outcome:
+        """Try a bundle."""
         self._page = self._page or self._browser.open(self._site.url + "empty.html")
         try:
-            answer: dict[str, Any] = self._page.call(SCRIPT, f"/{number}/", timeout=10 * self._hang)
+            answer: dict[str, Any] = self._page.call(SCRIPT, f"/{number}/", timeout=HANG)
         except PageError as error:
             self._end()
             self.restarts += 1

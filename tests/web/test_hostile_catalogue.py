@@ -17,18 +17,12 @@ from ..support.effort import SOAK
 from ..support.hostile import BEYOND_LIMITS, FOUND_BY_RUNS, RELATIONS, Change, Seed, structural
 from ..support.hostile_shaders import EXPANDING
 from ..support.verdicts import Verdict, python_verdict
-from .attempts import HANG, Attempts, Outcome
+from .attempts import Attempts, Outcome
 
 pytestmark = pytest.mark.slow
 
 #: Of the wrong values that both readers refuse, one in so many is tried
 SPARED = 1 if SOAK else 20
-
-#: Seconds for the shader of which Chromium's compiler takes some five on a quiet machine
-COMPILES = 60
-
-#: Shaders that end the process in which Chromium 156 compiles for SwiftShader: pages lose their devices
-FATAL = ("copies", "copies by a pointer", "results")
 
 
 @dataclass(frozen=True)
@@ -67,10 +61,10 @@ def dynamic(tmp_path_factory) -> Bundles:
     return Bundles(tmp_path_factory.mktemp("dynamic") / "b", dynamic={"n": (1, 64), "batch": (2, 8, 2)})
 
 
-def outcomes(browser, cases: Iterable[Case], hang: float = HANG) -> Iterator[tuple[Case, Outcome]]:
+def outcomes(browser, cases: Iterable[Case]) -> Iterator[tuple[Case, Outcome]]:
     """Try all in one page, which must live through them, as must its device, and check each verdict."""
     listed = list(cases)
-    with Attempts(browser, [case.files for case in listed], hang) as attempts:
+    with Attempts(browser, [case.files for case in listed]) as attempts:
         for number, case in enumerate(listed):
             outcome = attempts.outcome(number)
             assert outcome.kind in ("ran", "bundle", "device"), (case.name, outcome)
@@ -112,7 +106,7 @@ def test_wrong_values_of_fields(browser, fixed, dynamic):
 
 
 def test_shaders_that_expand(browser, fixed):
-    """Calls without end would never leave the driver; arrays are left to the browser, which refuses or runs them."""
-    cases = [fixed.with_shader(name, text) for name, text in EXPANDING.items() if name not in FATAL]
-    kinds = {case.name: outcome.kind for case, outcome in outcomes(browser, cases, COMPILES)}
-    assert {name for name, kind in kinds.items() if kind == "bundle"} == {"calls", "calls in reverse"}
+    """Some of them would never leave the driver, and some end the process in which Chromium compiles."""
+    cases = [fixed.with_shader(name, text) for name, text in EXPANDING.items()]
+    for case, outcome in outcomes(browser, cases):
+        assert outcome.kind == "bundle", (case.name, outcome)

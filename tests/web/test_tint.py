@@ -1,4 +1,7 @@
-"""Chrome's shader compiler, Tint, accepts what naga accepts: it is stricter about control flow and constants."""
+"""Chrome's shader compiler, Tint, accepts what naga accepts: it is stricter about control flow and constants.
+
+So does the runner's guard, which looks closer than Python's at texts that are plain.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,13 @@ CHECK = """async (codes, pipelines) => {
     const adapter = await navigator.gpu.requestAdapter();
     return adapter.requestDevice({ requiredFeatures: ["subgroups"].filter((name) => adapter.features.has(name)) });
   })();
+  const { requireBounded } = await import("/shaderloom/expansion.js");
   return Promise.all(codes.map(async (code) => {
+    try {
+      requireBounded(code, "the kernel");
+    } catch (error) {
+      return [error.message];
+    }
     device.pushErrorScope("validation");
     const module = device.createShaderModule({ code });
     const scope = device.popErrorScope();

@@ -1,8 +1,11 @@
 // The verdicts of the JavaScript runner on manifests and plans: a JSON line {manifest, plan, key} with files in base64
 // on standard input, a line {rule, path} on standard output; the rule is null where all is well, and "foreign" for an
-// error of another kind. tests/support/verdicts.py asks.
+// error of another kind. For a line {wgsl} it is {excess}: by what a shader is beyond the guard's bounds, or "".
+// tests/support/verdicts.py asks.
 
 import { createInterface } from "node:readline";
+import { ShaderloomError } from "../../runtime/web/shaderloom/errors.js";
+import { requireBounded } from "../../runtime/web/shaderloom/expansion.js";
 import { checkManifest, checkPlan } from "../../runtime/web/shaderloom/relations.js";
 import { readJson, Refusal } from "../../runtime/web/shaderloom/structure.js";
 
@@ -23,4 +26,16 @@ function verdict({ manifest, plan, key }) {
   }
 }
 
-for await (const line of createInterface({ input: process.stdin })) console.log(JSON.stringify(verdict(JSON.parse(line))));
+function excessOf(wgsl) {
+  try {
+    requireBounded(wgsl, "it");
+    return "";
+  } catch (error) {
+    return error instanceof ShaderloomError && error.kind === "bundle" ? error.message.slice(3) : String(error?.stack);
+  }
+}
+
+for await (const line of createInterface({ input: process.stdin })) {
+  const question = JSON.parse(line);
+  console.log(JSON.stringify("wgsl" in question ? { excess: excessOf(question.wgsl) } : verdict(question)));
+}

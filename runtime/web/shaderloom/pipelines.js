@@ -3,7 +3,7 @@
 /** @import { DeviceGuard } from "./guard.js" */
 
 import { messageOf, ShaderloomError } from "./errors.js";
-import { requireFewInlined } from "./inlining.js";
+import { requireBounded } from "./expansion.js";
 
 /** @typedef {{ pipeline: GPUComputePipeline, layout: GPUBindGroupLayout, kernel: Kernel }} CompiledKernel */
 
@@ -50,7 +50,7 @@ export class Pipelines {
     const code = await this.shader(kernel);
     const { device } = this.#guard;
     const label = kernel.key.slice(0, 12);
-    requireFewInlined(code, `kernel ${label}`);
+    requireBounded(code, `kernel ${label}`);
     device.pushErrorScope("validation");
     const module = device.createShaderModule({ code, label });
     const refused = device.popErrorScope();
