@@ -12,13 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from .expert_mixture import mixture, sigmoid
+
 Operands = Sequence[Any]
 Attributes = Mapping[str, Any]
 Results = list[np.ndarray]
-
-
-def sigmoid(x: np.ndarray) -> np.ndarray:
-    return 1 / (1 + np.exp(-x))
 
 
 def _erf(x: np.ndarray) -> np.ndarray:
@@ -169,6 +167,12 @@ def _quantised_mean(x: Operands, attributes: Attributes) -> Results:
     return [np.clip(np.rint(average / np.float64(x[3])) + second, limits.min, limits.max).astype(dtype)]
 
 
+def _moe(x: Operands, attributes: Attributes) -> Results:
+    padded = [*x, *[None] * (8 - len(x))]
+    weights = [each for each in padded[2::2] if each is not None]
+    return [mixture(x[0], x[1], weights, padded[3::2], attributes)]
+
+
 _TABLE: dict[str, Callable[[Operands, Attributes], Results]] = {
     "BiasAdd": _bias_add,
     "BiasSplitGelu": _bias_split_gelu,
@@ -182,6 +186,7 @@ _TABLE: dict[str, Callable[[Operands, Attributes], Results]] = {
     "GatedRelativePositionBias": _gated_relative_position_bias,
     "GemmaRotaryEmbedding": _gemma_rotary,
     "QLinearReduceMean": _quantised_mean,
+    "MoE": _moe,
 }
 
 
