@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ...runtime.plan.device_profile import WEB, DeviceProfile
+from ...runtime.plan.device_profile import BYTE_PRODUCTS, WEB, DeviceProfile
 from ...runtime.plan.record import record
 
 # Cost records are compared by identity: each is written once, in the file of a family.
@@ -125,6 +125,7 @@ class Target:
     busy_workgroup_threads: int  #: of each, when all they do is read memory
     has_cheap_barriers: bool  #: whether threads may share a row wherever rows are few
     prefers_long_words: bool  #: whether two neighbouring floats are better loaded as one 64-bit integer
+    multiplies_bytes: bool  #: whether products of the four bytes of a word take the time of one product
     prefers_written_out_loops: bool  #: whether short loops of a fixed number of trips are better written out
     #: whether the driver specialises a shader anew in every run for the uniforms that bound its loops
     inlines_uniforms: bool
@@ -143,6 +144,11 @@ class Target:
     def max_attention_queries(self) -> int | None:
         """Queries of a head up to which one kernel computes softmax and product together; None: no limit."""
         return None if self.uses_workgroup_memory else 1
+
+    @property
+    def byte_products(self) -> tuple[str, ...]:
+        """The feature by which kernels multiply the bytes of words, where that is fast; else none."""
+        return (BYTE_PRODUCTS,) if self.multiplies_bytes and self.has_feature(BYTE_PRODUCTS) else ()
 
     def limit(self, name: str) -> int:
         """Return one of the device's limits, by WebGPU's name with dashes."""

@@ -12,6 +12,8 @@ from ..symbolic.lanes import LANES
 from ..target import Target, WorkgroupCosts
 from .gemm_tiles import Problem
 
+#: Rows up to which rounding the activations costs less than it saves
+_INTEGER_ROWS = 2
 #: Threads whose loads keep a multiprocessor busy
 _BUSY_THREADS = 1536
 #: Tiles (columns, parts, unroll) besides the rule's
@@ -24,6 +26,8 @@ class PackedTile:
 
     A workgroup has ``across`` such teams.  A thread reads ``depth`` units of terms for one scale, or has ``unroll``
     units in flight.
+
+    ``integers``: the activations of a unit are rounded to integers of 16 bits, whose bytes are multiplied by the codes.
     """
 
     rows: int
@@ -32,6 +36,7 @@ class PackedTile:
     parts: int
     depth: int = 1
     unroll: int = 1
+    integers: bool = False
 
     def __post_init__(self) -> None:
         if not 1 <= self.rows <= MOST_ROWS or not 1 <= self.columns <= 8:
@@ -61,10 +66,13 @@ class PackedTile:
         return 0 if self.parts == 1 else 16 * (self.vectors + self.rows) * self.across * (self.parts + self.sums)
 
 
-def ranked(problem: Problem, units: int, depth: int, target: Target, products: int = 1) -> list[PackedTile]:
+def ranked(
+    problem: Problem, units: int, depth: int, target: Target, products: int = 1, *, integers: bool = False
+) -> list[PackedTile]:
     """Return the tiles for ``products`` of one activation that the device's limits allow, best first; never empty.
 
     A row of the weight has ``units`` that a thread decodes at once, and ``depth`` neighbours of them share a scale.
+    With ``integers`` tiles may round the activations; that is worth it up to two rows.
     """
     rows, vectors = min(max(problem.m, 1), MOST_ROWS), products * ceil(problem.n / LANES)
     if target.uses_workgroup_memory:
@@ -73,6 +81,8 @@ def ranked(problem: Problem, units: int, depth: int, target: Target, products: i
         tiles = list(_thread_tiles(rows, depth, target))
     shared = (replace(tile, columns=products * max(tile.columns // products, 1)) for tile in tiles)
     fitting = [tile for tile in dict.fromkeys(shared) if _fits(tile, vectors, target)]
+    if integers and rows <= _INTEGER_ROWS:
+        fitting = [*(replace(tile, integers=True) for tile in fitting), *fitting]
     return fitting or [PackedTile(rows, products, 64, 1)]
 
 

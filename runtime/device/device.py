@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Any
 
-from ..plan.device_profile import KNOWN_FEATURES, WEB_LIMITS, DeviceProfile
+from ..plan.device_profile import KNOWN_FEATURES, LANGUAGE_FEATURES, WEB_LIMITS, DeviceProfile
 from ..plan.errors import DeviceError, DeviceLimitError, DeviceLost
 from ..plan.plan import Kernel
 from ..plan.record import record
@@ -74,7 +74,7 @@ class Device:
     def _wrap(cls, gpu: Any) -> Device:
         note_use()
         description = describe_adapter(0, gpu.adapter)
-        features = frozenset(feature for feature in KNOWN_FEATURES if feature in gpu.features)
+        features = frozenset((*(each for each in KNOWN_FEATURES if each in gpu.features), *LANGUAGE_FEATURES))
         limits = {name: int(gpu.limits.get(name, default)) for name, default in WEB_LIMITS.items()}
         profile = _profile(gpu, description, features, limits)
         return cls(gpu, profile, description)
@@ -345,7 +345,8 @@ def request_device(description: AdapterDescription, adapter: Any, *, web_limits:
     except Exception as error:  # wgpu raises GPUError, RuntimeError and ValueError here
         raise DeviceError(f"{description.identity} gave no device: {first_line(error)}") from error
     granted = {name: int(gpu.limits[name]) for name in WEB_LIMITS}
-    profile = _profile(gpu, description, frozenset(wanted), granted)
+    offered = frozenset((*wanted, *LANGUAGE_FEATURES)) if features else frozenset()
+    profile = _profile(gpu, description, offered, granted)
     device = Device(gpu, profile, description)
     device.own, device.web_limits, device.features = True, web_limits, features
     with _wrapped_lock:

@@ -26,6 +26,10 @@ WEB_LIMITS: dict[str, int] = {
 
 #: Features that kernels can make use of
 KNOWN_FEATURES = ("shader-f16", "subgroup", "timestamp-query", "shader-int64")
+#: Products of four signed bytes a word, added up: WGSL's ``dot4I8Packed``
+BYTE_PRODUCTS = "packed_4x8_integer_dot_product"
+#: Features of the language that kernels can make use of, which no device is asked for; wgpu-native has them
+LANGUAGE_FEATURES = (BYTE_PRODUCTS,)
 
 
 @record(slots=False)

@@ -19,6 +19,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ....runtime.plan.dtypes import FLOAT16
 from ...codegen.spec import Hook
 from ...ir.coordinates import Sizes
 from ...ir.graph import Node, Value
@@ -165,6 +166,16 @@ class PackedHooks(ProductHooks):
             hooks.append(Hook("load_total", ("m", "step"), self.k_lanes, (), self._of_row(self.k_lanes)))
         return hooks
 
+    @property
+    def rounds_activations(self) -> bool:
+        """Whether activations may become integers of 16 bits.
+
+        Halves may: with the largest of 8 neighbours at 32,512 an error is at most 2^-16 of it, where a half has one of
+        2^-11 of its own size.
+        """
+        halves = loaded_types(*self._results(self.load_a)) == FLOAT16.name
+        return self.bits == 4 and halves and bool(self.context.target.byte_products)
+
     def trips(self, tile: PackedTile) -> int:
         """Return the trip count of a thread's loops."""
         steps = self.units // tile.depth
@@ -207,7 +218,9 @@ class PackedGemm(ProductFamily):
 
 def _few_rows(context: GroupContext, hooks: PackedHooks) -> Draft:
     product, target, products = hooks.product, context.target, len(hooks.products)
-    tiles = packed_tiles.ranked(product.problem, hooks.units, hooks.depth, target, products)
+    tiles = packed_tiles.ranked(
+        product.problem, hooks.units, hooks.depth, target, products, integers=hooks.rounds_activations
+    )
     tile = context.choose(hooks.key, filter_by_trips(target, tiles, hooks.trips))
     steps, columns = hooks.units // tile.depth, tile.columns // products
     return Draft(
@@ -221,6 +234,7 @@ def _few_rows(context: GroupContext, hooks: PackedHooks) -> Draft:
         calls=2 * LANES * steps * tile.depth,
         workgroup_bytes=tile.workgroup_bytes,
         flops=ix.multiply(product.flops, products),
+        features=target.byte_products if tile.integers else (),
         parameters={
             "products": products,
             "has_total": hooks.total is not None,

@@ -27,6 +27,7 @@ TARGET = Target(
     busy_workgroup_threads=512,
     has_cheap_barriers=False,
     prefers_long_words=True,
+    multiplies_bytes=False,
     prefers_written_out_loops=False,
     inlines_uniforms=True,  # Mesa's lavapipe: milliseconds of its own compiler for each dispatch
     shares_kernels=False,

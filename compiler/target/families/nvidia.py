@@ -40,6 +40,7 @@ TARGET = Target(
     busy_workgroup_threads=512,
     has_cheap_barriers=True,
     prefers_long_words=False,
+    multiplies_bytes=True,
     prefers_written_out_loops=True,
     shares_kernels=True,
     # about one workgroup starts in a nanosecond, which bounds the rate of many small ones; few spread better

@@ -37,7 +37,7 @@ export async function openDevice(manifest) {
   const timestamps = adapter.features.has("timestamp-query") ? ["timestamp-query"] : [];
   try {
     return await adapter.requestDevice({
-      requiredFeatures: [...manifest.features, ...timestamps],
+      requiredFeatures: [...manifest.features.filter((name) => adapter.features.has(name)), ...timestamps],
       requiredLimits: manifest.limits,
     });
   } catch (error) {
@@ -57,7 +57,7 @@ export function isSoftware(device) {
  *  @param {Manifest} manifest @param {GPUAdapter | GPUDevice} offered */
 function missingCapabilities(manifest, offered) {
   const missing = manifest.features
-    .filter((name) => !offered.features.has(name))
+    .filter((name) => !offered.features.has(name) && !navigator.gpu.wgslLanguageFeatures?.has(name))
     .map((name) => `the feature ${name}`);
   const limits = /** @type {Record<string, unknown>} */ (/** @type {unknown} */ (offered.limits));
   for (const [name, needed] of Object.entries(manifest.limits)) {

@@ -15,6 +15,7 @@ from shaderloom.compiler.target import WEB_TARGET
 from shaderloom.compiler.tuning import packed_tiles
 from shaderloom.compiler.tuning.gemm_tiles import Problem
 from shaderloom.compiler.tuning.packed_tiles import PackedTile
+from shaderloom.runtime.plan.device_profile import BYTE_PRODUCTS, DeviceProfile
 
 from ...support.kernels import make_model
 from ...support.running import compile_for, run_plan
@@ -141,6 +142,48 @@ def test_declared_rows(device, kind):
     feeds = [{"x": case.x[:rows]} for rows in (6, 1, 3)]
     for (found,), each in zip(run_plan(device, plan, case.model, feeds), feeds, strict=True):
         np.testing.assert_allclose(found, case.expected[: len(each["x"])], rtol=0, atol=1e-4)
+
+
+def rounded(device) -> DeviceProfile:
+    """A GPU on which activations of halves become integers of 16 bits."""
+    return replace(device.profile, kind="discrete", adapter="NVIDIA")
+
+
+@pytest.mark.parametrize(("rows", "zeros", "columns"), [(1, None, 24), (2, "uint8", 20), (1, "float", 12)])
+def test_activations_of_16_bits(device, rows, zeros, columns):
+    """Each activation is off by at most 2^-16 of the largest of 8 neighbours; those are halves of very different size,
+    and zeros."""
+    case = nbits((rows, 320), columns, zeros=zeros, dtype="float16")
+    case.x *= np.exp2(np.random.default_rng(1).integers(-12, 12, (rows, 40)).repeat(8, 1)).astype(np.float16)
+    case.x[:, 16:24] = 0
+    case.x[:, 32:39] *= np.float16(0.01)
+    plan = compile_for(case.model, {"x": case.x}, rounded(device))
+    (kernel,) = (each for each in plan.kernels if each.template == "gemm_packed")
+    assert "dot4I8Packed" in kernel.wgsl and BYTE_PRODUCTS in kernel.features
+    (actual,) = run_plan(device, plan, case.model, {"x": case.x})
+    x, weight = case.x.astype(np.float64), case.weight
+    largest = np.abs(x).reshape(rows, -1, 8).max(-1).repeat(8, 1)
+    expected, magnitude = x @ weight, np.abs(x) @ np.abs(weight)
+    bound = 2.0**-16 * (largest @ np.abs(weight)) + 2.0**-21 * magnitude + 2.0**-11 * np.abs(expected)
+    assert (np.abs(actual - expected) <= bound).all()
+
+
+@pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf])
+def test_rounded_activations_that_are_no_numbers(device, number):
+    case = nbits((2, 64), 8, dtype="float16")
+    case.x[1, 37] = number
+    plan = compile_for(case.model, {"x": case.x}, rounded(device))
+    (actual,) = run_plan(device, plan, case.model, {"x": case.x})
+    assert np.isfinite(actual[0]).all() and not np.isfinite(actual[1]).any()
+
+
+def test_wide_activations_are_not_rounded(device):
+    for case in (nbits((1, 64), 8), nbits((3, 64), 8, dtype="float16"), nbits((1, 64), 8, bits=2, dtype="float16")):
+        plan = compile_for(case.model, {"x": case.x}, rounded(device))
+        assert not any("dot4I8Packed" in kernel.wgsl for kernel in plan.kernels)
+    case = nbits((1, 64), 8, dtype="float16")
+    plan = compile_for(case.model, {"x": case.x}, replace(rounded(device), features=frozenset()))
+    assert not any("dot4I8Packed" in kernel.wgsl for kernel in plan.kernels)
 
 
 # -- spellings -------------------------------------------------------------------------------------------------------
