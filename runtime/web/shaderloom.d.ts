@@ -85,6 +85,8 @@ export interface RunOptions<Location extends keyof Located = "cpu"> {
   location?: Location;
   /** Names of the outputs wanted; all by default. */
   outputs?: readonly string[];
+  /** Ends the wait at once, which rejects with the signal's reason; work that the device has goes on. */
+  signal?: AbortSignal;
 }
 
 export interface CallTime {

@@ -108,17 +108,27 @@ class Session {
    * Compute the outputs for `feeds`: {name: typed array | GPUBuffer | {data, dims}}.
    *
    * `location` "cpu" gives {dtype, dims, data} for each output, "gpu" {dtype, dims, buffer}: a new GPUBuffer that the
-   * caller destroys, and that may be fed as it is. `outputs` names those wanted; all by default.
+   * caller destroys, and that may be fed as it is. `outputs` names those wanted; all by default. `signal` ends the wait
+   * for the device at once, not its work.
    *
    * @template {keyof api.Located} [Location="cpu"]
    * @param {api.Feeds} feeds @param {api.RunOptions<Location>} [options]
    * @returns {Promise<Record<string, api.Located[Location]>>}
-   * @throws {ShaderloomError} "input", "device", "bundle" or "closed"
+   * @throws {ShaderloomError} "input", "device", "bundle" or "closed"; and the signal's reason once it is aborted
    */
-  async run(feeds, { location = /** @type {Location} */ ("cpu"), outputs } = {}) {
+  run(feeds, options = {}) {
+    return abortable(this.#run(feeds, options), options.signal);
+  }
+
+  /** @template {keyof api.Located} Location
+   *  @param {api.Feeds} feeds @param {api.RunOptions<Location>} options
+   *  @returns {Promise<Record<string, api.Located[Location]>>} */
+  async #run(feeds, { location = /** @type {Location} */ ("cpu"), outputs, signal }) {
+    signal?.throwIfAborted();
     this.#guard.check();
     const { loaded, symbols, values } = await this.#match(feeds);
     this.#guard.check();
+    signal?.throwIfAborted();
     const { plan } = loaded;
     const wanted = selectOutputs(plan, symbols, outputs);
     if (location !== "cpu" && location !== "gpu") {
