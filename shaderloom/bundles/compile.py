@@ -93,9 +93,6 @@ def compile_bundle(
     chosen = {**(options or {}), **({} if precision == "float32" else {"precision": precision})}
     opened = Model(model, dynamic=dynamic, cache=False, options=chosen, progress=progress)
     try:
-        destination = Path(path)
-        if destination.absolute() == opened.file.path:
-            raise InputError("the bundle would replace the model", hint="choose another name")
         variants = _variants(opened, shapes)
         measures = opened.calibration is not None and (opened.options.half or bool(sample_inputs))
         feeds = _sample_feeds(opened, variants, sample_inputs or {}) if sample or measures else []
@@ -106,7 +103,7 @@ def compile_bundle(
                     opened.calibrate_on_host(variant.shapes, profile, values)
         if sample_inputs and not sample and (opened.calibration is None or opened.calibration.is_new):
             raise InputError("inputs are for samples and for the ranges of halves", hint="add --sample or --f16")
-        with BundleWriter(destination, as_zip=as_zip, progress=report) as writer:
+        with BundleWriter(Path(path), as_zip=as_zip, progress=report) as writer:
             plans, alternatives = [], []
             for variant in variants:
                 report(f"compiling for {variant.key}", 0, 0)

@@ -228,8 +228,18 @@ def test_a_failed_compilation_leaves_what_was_there(tmp_path):
 def test_the_model_is_not_replaced(tmp_path):
     path = tmp_path / "m.onnx"
     path.write_bytes(small_model().SerializeToString())
-    with pytest.raises(InputError, match="replace the model"):
+    with pytest.raises(InputError, match="is there already"):
         compile_bundle(path, path, shapes=[{"x": (2, 5, 8)}], as_zip=True)
+
+
+@pytest.mark.parametrize("as_zip", [False, True])
+def test_a_folder_that_is_gone(tmp_path, monkeypatch, as_zip):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    with pytest.raises(InputError, match="cannot write 'b': No such file or directory"):
+        compile_bundle(small_model(), "b", shapes=[{"x": (2, 5, 8)}], as_zip=as_zip)
 
 
 def test_shapes_must_be_known(tmp_path):
