@@ -203,8 +203,10 @@ def _multiply_after(builder: GraphBuilder, match: Match) -> Value:
     return builder.op("Mul", result, match["factor"])
 
 
-def rules(target: Target) -> tuple[Rule, ...]:
-    """Return the rules for a target: where threads share no row, each would compute the factor of all results."""
-    packed = Rule("packed-weight", frozenset({"loom.MatMul"}), _match, _pack)
+RULES = (Rule("packed-weight", frozenset({"loom.MatMul"}), _match, _pack),)
+
+
+def factor_rules(target: Target) -> tuple[Rule, ...]:
+    """Return the rules for factors of rows: none where threads share no row, as each would compute the factor."""
     factors = Rule("factor-of-rows", frozenset({"loom.PackedMatMul"}), _match_factor, _multiply_after)
-    return (packed, factors) if target.uses_workgroup_memory else (packed,)
+    return (factors,) if target.uses_workgroup_memory else ()

@@ -8,9 +8,14 @@ What would be lost is the rest of the epilogues: arithmetic behind a part moves 
 where views alone follow each of them, or where two of them meet again (gated units: one product and one elementwise
 kernel in place of two products).  Whether they do depends on no size of the activation: plans for different shapes
 share the joined weight.
+
+Packed weights join where views follow; products of them that meet share a kernel anyway
+(:mod:`..kernels.products.packed_partners`).
 """
 
 from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
 
 from ...runtime.plan.record import record
 from ..compilation import Compilation
@@ -23,7 +28,7 @@ from ..rewriting.builder import GraphBuilder
 from ..rewriting.rules import Facts
 from ..symbolic import polynomial as ix
 from .constants import join_constants, may_join
-from .patterns import split_constant, varies_along, view
+from .patterns import known_numbers, split_constant, varies_along, view
 
 #: Elementwise steps within which two products must meet
 MEETING = 6
@@ -41,16 +46,30 @@ class _Sibling:
     def columns(self) -> int:
         return ix.number(self.product.output.shape[-1])
 
+    @property
+    def is_packed(self) -> bool:
+        return self.product.op == "PackedMatMul"
 
-def join_siblings(graph: Graph, compilation: Compilation) -> int:
+    @property
+    def family(self) -> Hashable:
+        """What products that may join have in common."""
+        weight = self.product.operand(1)
+        if not self.is_packed:
+            return (self.product.operand(0), *weight.shape[:-1], self.addend is None)
+        attributes, (scale, zero) = self.product.attributes, map(self.product.operand, (2, 3))
+        number = None if zero.rank else repr(known_numbers(zero))
+        kind = attributes.bits, attributes.block, scale.dtype.name, scale.storage, zero.dtype.name, zero.storage, number
+        return (self.product.operand(0), kind, weight.shape[1:], self.addend is None)
+
+
+def join_siblings(graph: Graph, compilation: Compilation, operator: str = "MatMul") -> int:
     """Join products of one activation where that pays; return the number of products that are gone."""
     facts = Facts(graph, compilation.limits)
-    families: dict[tuple[Value, tuple[ix.Dim, ...]], list[_Sibling]] = {}
+    families: dict[Hashable, list[_Sibling]] = {}
     for node in graph.nodes:
-        sibling = _sibling(node, facts)
+        sibling = _sibling(node, facts) if node.op == operator and node.domain == "loom" else None
         if sibling is not None:
-            weight = node.operand(1)
-            families.setdefault((node.operand(0), (*weight.shape[:-1], sibling.addend is None)), []).append(sibling)
+            families.setdefault(sibling.family, []).append(sibling)
     joined = 0
     for members in families.values():
         if len(members) < 2:
@@ -70,13 +89,11 @@ def join_siblings(graph: Graph, compilation: Compilation) -> int:
 
 def _sibling(node: Node, facts: Facts) -> _Sibling | None:
     """Match a product of an activation with a constant matrix, and its bias."""
-    if node.op != "MatMul" or node.domain != "loom":
-        return None
     left, right = node.operand(0), node.operand(1)
     sizes = (*right.shape, node.output.shape[-1])
     if facts.is_constant(left) or not facts.is_constant(right) or not all(isinstance(size, int) for size in sizes):
         return None
-    if any(size != 1 for size in right.shape[:-2]) or not node.output.dtype.is_float:
+    if (node.op == "MatMul" and any(size != 1 for size in right.shape[:-2])) or not node.output.dtype.is_float:
         return None
     if facts.single_use(node.output):
         user = node.output.user
@@ -99,9 +116,12 @@ def _refusal(members: list[_Sibling], facts: Facts) -> str | None:
         if reason is not None:
             return reason
     weights = [each.product.operand(1) for each in members]
-    if any(map(_is_narrow, weights)) and not may_join(weights, -1):
+    packed = members[0].is_packed
+    if not packed and any(map(_is_narrow, weights)) and not may_join(weights, -1):
         return "weights of fewer bits are dequantised in different ways"
-    if all(registry.of(user).is_view for each in members for user in each.last.output.users) or _meet(members):
+    if all(registry.of(user).is_view for each in members for user in each.last.output.users):
+        return None
+    if not packed and _meet(members):
         return None
     return "arithmetic behind a product is faster in its own kernel"
 
@@ -146,8 +166,7 @@ def _ahead(value: Value) -> set[Node]:
 
 def _join(builder: GraphBuilder, graph: Graph, members: list[_Sibling]) -> None:
     products = [each.product for each in members]
-    weight = join_constants(builder, [product.operand(1) for product in products], -1)
-    whole = builder.op("MatMul", products[0].operand(0), weight, domain="loom")
+    whole = (_packed_product if members[0].is_packed else _plain_product)(builder, products)
     addends = [view(builder, each.addend, (each.columns,)) for each in members if each.addend is not None]
     if addends:
         whole = builder.op("Add", whole, builder.op("Concat", *addends, axis=0))
@@ -163,3 +182,19 @@ def _join(builder: GraphBuilder, graph: Graph, members: list[_Sibling]) -> None:
         )
         graph.replace(result, part)
         start += each.columns
+
+
+def _plain_product(builder: GraphBuilder, products: Sequence[Node]) -> Value:
+    weight = join_constants(builder, [product.operand(1) for product in products], -1)
+    return builder.op("MatMul", products[0].operand(0), weight, domain="loom")
+
+
+def _packed_product(builder: GraphBuilder, products: Sequence[Node]) -> Value:
+    """Multiply by packed weights, whose columns are the outermost axis."""
+    first, operands = products[0], []
+    for position in (1, 2, 3):
+        parts = [product.operand(position) for product in products]
+        operands.append(builder.op("Concat", *parts, axis=0) if parts[0].rank else parts[0])
+    columns = sum(product.attributes.columns for product in products)
+    sizes = {"bits": first.attributes.bits, "block": first.attributes.block, "columns": columns}
+    return builder.op("PackedMatMul", first.operand(0), *operands, domain="loom", **sizes)

@@ -333,6 +333,36 @@ def test_tiles_of_two_products(device, tile):
     np.testing.assert_allclose(actual, case.expected, rtol=0, atol=1e-5 * np.abs(case.expected).max())
 
 
+@pytest.mark.parametrize("zeros", [None, "uint8"])
+@pytest.mark.parametrize("rows", [1, pytest.param(12, marks=pytest.mark.slow)])
+def test_queries_keys_and_values_are_one_product(device, rows, zeros):
+    """Three products of one normalised tensor, with biases, seen as heads."""
+    cases = [nbits((rows, 64), columns, zeros=zeros, bias=True) for columns in (32, 16, 16)]
+    x = cases[0].x
+    normal = x.astype(np.float64) / np.sqrt((x.astype(np.float64) ** 2).mean(-1, keepdims=True) + 1e-3)
+    nodes = [helper.make_node("RMSNormalization", ["x", "ones"], ["normal"], epsilon=1e-3)]
+    constants, expected = {"ones": np.ones(64, np.float32), "heads": np.array([rows, -1, 8])}, []
+    for number, case in enumerate(cases):
+        (product,) = case.model.graph.node
+        arrays = {each.name: onnx.numpy_helper.to_array(each) for each in case.model.graph.initializer}
+        constants |= {f"{name}{number}": array for name, array in arrays.items()}
+        product.input[:] = ["normal", *(f"{name}{number}" if name else "" for name in product.input[1:])]
+        product.output[0] = f"p{number}"
+        nodes += [product, helper.make_node("Reshape", [f"p{number}", "heads"], [f"h{number}"])]
+        nodes.append(helper.make_node("Transpose", [f"h{number}"], [f"t{number}"], perm=[1, 0, 2]))
+        nodes.append(helper.make_node("Tanh", [f"t{number}"], [f"y{number}"]))
+        heads = (normal @ case.weight + arrays["bias"]).reshape(rows, -1, 8).transpose(1, 0, 2)
+        expected.append(np.tanh(heads))
+    model = model_of(nodes, x, constants)
+    model.opset_import[0].version = 23
+    del model.graph.output[:]
+    model.graph.output.extend(onnx.ValueInfoProto(name=f"y{number}") for number in range(3))
+    plan = compile_for(model, {"x": x}, replace(device.profile, kind="discrete"))
+    assert sum("PackedMatMul" in call.label for call in plan.calls) == 1
+    for actual, right in zip(run_plan(device, plan, model, {"x": x}), expected, strict=True):
+        np.testing.assert_allclose(actual, right, rtol=0, atol=1e-4)
+
+
 # -- tiles -----------------------------------------------------------------------------------------------------------
 
 
