@@ -23,7 +23,7 @@ from ..target import Target
 from .patterns import known_numbers, produced_by, view
 
 #: Widths of the codes that are packed
-WIDTHS = (2, 4)
+WIDTHS = (2, 4, 8)
 #: Factors of activations that are looked at
 _FACTORS = 4
 
@@ -54,6 +54,8 @@ def _match(node: Node, facts: Facts) -> Match | None:
     if right.rank != 2 or facts.is_constant(left) or not facts.is_constant(right):
         return None
     weight = _weight(right)
+    if weight is not None and weight.bits == 8 and weight.scale.block == right.shape[0]:
+        return None  # bytes with a scale a column are read a word at a time as they are
     return None if weight is None else Match((node,), {"value": left, "weight": weight})
 
 

@@ -103,6 +103,8 @@ def check(device, case: Case, kind: str, *, packed: bool = True) -> None:
         (768, 16, 256, 4, "uint8"),
         (96, 5, 32, 2, "uint8"),
         (160, 9, 32, 2, None),
+        (96, 9, 32, 8, "uint8"),
+        (640, 16, 128, 8, None),
     ],
 )
 @pytest.mark.parametrize("rows", [1, pytest.param(3, marks=pytest.mark.slow)])
@@ -193,7 +195,7 @@ def dequantised(dtype: str, *, block: int, transposed: bool, zero: bool) -> Case
     """DequantizeLinear and MatMul: blocks along the terms, a scale a column (0), or one scale (-1)."""
     k, n = 1536, 12  # too many for the host to fold
     rng = np.random.default_rng(block + 5)
-    low, high = (-8, 8) if dtype == "int4" else (0, 16)
+    low, high = {"int4": (-8, 8), "uint4": (0, 16), "int8": (-128, 128), "uint8": (0, 256)}[dtype]
     codes = rng.integers(low, high, (n, k) if transposed else (k, n))
     terms = 1 if transposed else 0
     shape = list(codes.shape) if block > 0 else [n] if block == 0 else []
@@ -225,11 +227,12 @@ def dequantised(dtype: str, *, block: int, transposed: bool, zero: bool) -> Case
 @pytest.mark.parametrize("zero", [False, True])
 @pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize("block", [16, 0, -1])
-@pytest.mark.parametrize("dtype", ["int4", "uint4"])
+@pytest.mark.parametrize("dtype", ["int4", "uint4", "int8", "uint8"])
 def test_dequantize_linear(device, dtype, block, transposed, zero):
     case = dequantised(dtype, block=block, transposed=transposed, zero=zero)
-    check(device, case, "cpu")
-    check(device, case, "discrete")
+    packed = block > 0 or dtype.endswith("4")
+    check(device, case, "cpu", packed=packed)
+    check(device, case, "discrete", packed=packed)
 
 
 def test_blocks_that_are_no_whole_units_are_not_packed(device):
