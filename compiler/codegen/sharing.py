@@ -15,6 +15,7 @@ from ...runtime.plan.plan import Binding, Kernel
 from ...runtime.plan.record import record
 from .render import PLACE_OF_PROBLEM, render, with_key
 from .spec import KernelSpec
+from .strided import strided
 from .writer import Numbers
 
 _FIELD = re.compile(r"\bproblem\.n(\d+)\b")
@@ -40,9 +41,10 @@ class _Outline:
 
 
 def alone(spec: KernelSpec) -> SharedKernel:
-    """Return a kernel that reads all its numbers: the same for any plan."""
-    outline = _outline(spec)
-    return _shared(outline.kernel, [outline.values], spelled=False)[0]
+    """Return a kernel that reads all its numbers: the same for any plan, and for all copies from regular places."""
+    numbers = Numbers()
+    kernel = render(strided(spec, numbers), numbers)
+    return _shared(kernel, [tuple(numbers.values)], spelled=False)[0]
 
 
 def shared(specs: Iterable[KernelSpec]) -> dict[KernelSpec, SharedKernel]:

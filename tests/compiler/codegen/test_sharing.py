@@ -1,17 +1,25 @@
 """Kernels that several problems share: what they read from a uniform, and what they compute.
 
-Covers: compiler/codegen/sharing.py, runtime/execution/problem_buffer.py.
+Covers: compiler/codegen/sharing.py, compiler/codegen/strided.py, runtime/execution/problem_buffer.py.
 """
 
 from __future__ import annotations
 
 import itertools
 from dataclasses import replace
+from functools import reduce
 
 import numpy as np
 import onnx
 
+from shaderloom.compiler.codegen.sharing import SharedKernel, alone
+from shaderloom.compiler.codegen.spec import Hook, KernelSpec, Operand, Store
+from shaderloom.compiler.codegen.strided import strided
+from shaderloom.compiler.codegen.writer import Numbers
+from shaderloom.compiler.kernels.map import MapConfig
 from shaderloom.compiler.symbolic import expr as ex
+from shaderloom.compiler.symbolic import polynomial as ix
+from shaderloom.compiler.symbolic.lanes import lane_variable
 from shaderloom.plans.describe import describe_plan
 from shaderloom.runtime.plan.device_profile import WEB
 from shaderloom.runtime.plan.plan import Plan
@@ -139,3 +147,56 @@ def test_registers_come_first_in_sums():
     one = ex.binary("add", other, ex.binary("add", load, register))
     assert ex.registers_first(one) is ex.binary("add", ex.binary("add", register, load), other)
     assert ex.registers_first(ex.binary("sub", load, register)) is ex.binary("sub", load, register)
+
+
+def copied(position: ix.Dim, limit: int) -> tuple[KernelSpec, SharedKernel]:
+    """Return a kernel that copies the four elements at ``position`` for each q below ``limit``, and its spec."""
+    value = ex.load("x0", "float32", (position,), "f32")
+    q = ix.coordinate("q", limit)
+    store = Store("y", "float32", ix.add(ix.multiply(q, 4), lane_variable()), value)
+    spec = KernelSpec(
+        "map",
+        MapConfig(4, 256),
+        (Operand("x0", "read", "float32"), Operand("y", "read_write", "float32")),
+        (Hook("store", ("q",), 4, (), None, (store,)),),
+        (("threads", limit),),
+        (256, 1, 1),
+        (1, 1, 1),
+    )
+    return spec, alone(spec)
+
+
+def test_copies_from_regular_places_are_one_kernel():
+    """Transpositions of two, three and four axes, and a shifted one; the places are evaluated for every element."""
+    limit = 2 * 3 * 5 * 7
+    q, lane = ix.coordinate("q", limit), lane_variable()
+    two = ix.add(ix.multiply(ix.modulo(q, 7), 4 * 30), ix.floordiv(q, 7))
+    inner = ix.modulo(q, 35)
+    four = [
+        ix.multiply(ix.modulo(inner, 5), 11),
+        ix.multiply(ix.floordiv(inner, 5), 61),
+        ix.multiply(ix.modulo(ix.floordiv(q, 35), 3), 500),
+        ix.multiply(ix.floordiv(q, 105), 2000),
+    ]
+    keys = set()
+    for terms, step, start in (([two], 30, 0), ([two], 30, 17), (four[1:], 30, 0), (four, 3, 5)):
+        position = reduce(ix.add, [*terms, ix.multiply(lane, step), start])
+        spec, shared = copied(position, limit)
+        keys.add(shared.kernel.key)
+        numbers = Numbers()
+        common = strided(spec, numbers).hooks[0].stores[0].value.payload.position
+        fields = {f"problem.n{number}": value for number, value in enumerate(numbers.values)}
+        for number, element in itertools.product(range(limit), range(4)):
+            place = {"q": number, "lane": element}
+            assert ix.evaluate(common, {**fields, **place}) == ix.evaluate(position, place)
+    assert len(keys) == 1
+
+
+def test_other_copies_keep_their_form():
+    """A remainder across a digit's edge, a negative stride, and neighbours that one vector load reads."""
+    q, lane = ix.coordinate("q", 60), lane_variable()
+    uneven = ix.modulo(ix.modulo(q, 10), 4)
+    for base in (ix.multiply(uneven, 8), ix.add(ix.multiply(q, -8), 480), None):
+        position = ix.add(ix.multiply(q, 4), lane) if base is None else ix.add(base, ix.multiply(lane, 2))
+        spec, _ = copied(position, 60)
+        assert strided(spec, Numbers()) is spec
