@@ -42,6 +42,7 @@ def _build(context: GroupContext) -> BuiltKernel:
     config = WinogradConfig(attributes.outputs)
     threads = ix.multiply(count, channels)
     height, width = result.shape[2:]
+    guarded = context.target.shares_kernels  # one kernel for images that tiles divide and for others
     return context.built(
         Draft(
             "winograd_output",
@@ -55,8 +56,8 @@ def _build(context: GroupContext) -> BuiltKernel:
             parameters={
                 "matrix": matrices.result,
                 "size": matrices.size,
-                "whole_rows": ix.modulo(height, attributes.outputs) == 0,
-                "whole_columns": ix.modulo(width, attributes.outputs) == 0,
+                "whole_rows": not guarded and ix.modulo(height, attributes.outputs) == 0,
+                "whole_columns": not guarded and ix.modulo(width, attributes.outputs) == 0,
             },
         )
     )
