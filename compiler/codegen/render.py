@@ -79,7 +79,7 @@ def render(spec: KernelSpec, numbers: Numbers | None = None) -> Kernel:
         packed[hook.name] = kind, f"{helper}_4"
         functions.helpers[helper, "4"] = None
         assert hook.result is not None
-        emitter.write(f"return {emitter.words(hook.result)};")
+        emitter.write_return(emitter.words(hook.result))
         parameters = ", ".join(f"{name}: i32" for name in hook.parameters)
         hooks.append("\n".join([f"fn {hook.name}({parameters}) -> {kind} {{", *emitter.lines, "}"]))
 
@@ -265,7 +265,8 @@ def _render_hook(hook: Hook, emitter: Emitter, wide: frozenset[object]) -> str:
     if hook.result is not None:
         arrow = f" -> {wgsl_type(hook.result.dtype, hook.lanes)}"
         rendered = emitter.vector(hook.result) if hook.lanes == LANES else emitter.scalar(hook.result)
-        emitter.write(f"return {rendered};")
+        assert isinstance(rendered, str), "a hook returns types that have a vec4 form, or one lane"
+        emitter.write_return(rendered)
     for store in hook.stores:
         emit_store(store, hook.lanes, emitter, wide)
     head = f"fn {hook.name}({', '.join(parameters)}){arrow} {{"

@@ -60,6 +60,14 @@ class Writer:
     def write(self, line: str) -> None:
         self.lines.append("  " * self.indent + line)
 
+    def write_return(self, text: str) -> None:
+        """Return the value of ``text``: where the last statement names it, in place of that statement."""
+        indent = "  " * self.indent
+        naming = f"{indent}let {text} = "
+        if self.lines and self.lines[-1].startswith(naming):
+            text = self.lines.pop()[len(naming) : -1]
+        self.write(f"return {text};")
+
     def number(self) -> int:
         """Return the next number for a generated name."""
         self._counter += 1

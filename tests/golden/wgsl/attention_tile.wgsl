@@ -4,19 +4,16 @@
 @group(0) @binding(3) var<storage, read> x3: array<vec4<f32>>;
 @group(0) @binding(4) var<storage, read_write> y: array<vec4<f32>>;
 fn load_q(batch: i32, m: i32, step: i32) -> vec4<f32> {
-  let t1 = x0[(batch * 8 + m * 16 + step)];
-  return t1;
+  return x0[(batch * 8 + m * 16 + step)];
 }
 fn load_k(batch: i32, n: i32, step: i32) -> vec4<f32> {
-  let t1 = x1[(batch * 8 + n * 16 + step)];
-  return t1;
+  return x1[(batch * 8 + n * 16 + step)];
 }
 fn score(batch: i32, m: i32, n: i32, product: f32) -> f32 {
   return ((product * 0.1767766922712326f) + x2[(m * 40 + n)]);
 }
 fn load_v(batch: i32, n: i32, step: i32) -> vec4<f32> {
-  let t1 = x3[(batch * 8 + n * 16 + step)];
-  return t1;
+  return x3[(batch * 8 + n * 16 + step)];
 }
 fn store(batch: i32, m: i32, step: i32, value: vec4<f32>) {
   y[(batch * 8 + m * 16 + step)] = value;

@@ -22,17 +22,14 @@ fn find_batch(element: i32) -> i32 {
   return 0;
 }
 fn find_channel(element: i32) -> i32 {
-  let i1 = element / 56;
-  return i1;
+  return element / 56;
 }
 fn find_output_0(element: i32) -> i32 {
   let i1 = element >> 3u;
-  let i2 = i1 % 7;
-  return i2;
+  return i1 % 7;
 }
 fn find_output_1(element: i32) -> i32 {
-  let i1 = element & 7;
-  return i1;
+  return element & 7;
 }
 
 fn pool(batch: i32, channel: i32, output_0: i32, output_1: i32) -> f32 {

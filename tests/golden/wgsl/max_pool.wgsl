@@ -27,17 +27,14 @@ fn find_batch(element: i32) -> i32 {
   return 0;
 }
 fn find_channel(element: i32) -> i32 {
-  let i1 = element >> 4u;
-  return i1;
+  return element >> 4u;
 }
 fn find_output_0(element: i32) -> i32 {
   let i1 = element >> 2u;
-  let i2 = i1 & 3;
-  return i2;
+  return i1 & 3;
 }
 fn find_output_1(element: i32) -> i32 {
-  let i1 = element & 3;
-  return i1;
+  return element & 3;
 }
 
 fn pool(batch: i32, channel: i32, output_0: i32, output_1: i32) -> f32 {

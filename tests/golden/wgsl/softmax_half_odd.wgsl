@@ -52,8 +52,7 @@ fn combine_r1(left: f32, right: f32) -> f32 {
   return (left + right);
 }
 fn find_row_0(element: i32) -> i32 {
-  let i1 = element / 7;
-  return i1;
+  return element / 7;
 }
 fn store(word: i32, r0: vec4<f32>, r1: vec4<f32>) {
   let t1 = unpack_float16_4(x0[word]);

@@ -10,8 +10,7 @@ fn find_row_0(row: i32) -> i32 {
   return row;
 }
 fn phase_r0(row_0: i32, column: i32) -> vec4<f32> {
-  let t1 = x0[(column * 16 + row_0)];
-  return t1;
+  return x0[(column * 16 + row_0)];
 }
 fn initial_r0() -> f32 {
   return -infinity_1();
@@ -69,21 +68,11 @@ fn main(
 part = r0_0;
 shared_f32[local] = part;
   }
-  workgroupBarrier();
-  if (strip < 8) {
-    shared_f32[local] = combine_r0(shared_f32[local], shared_f32[local + 128u]);
-  }
-  workgroupBarrier();
-  if (strip < 4) {
-    shared_f32[local] = combine_r0(shared_f32[local], shared_f32[local + 64u]);
-  }
-  workgroupBarrier();
-  if (strip < 2) {
-    shared_f32[local] = combine_r0(shared_f32[local], shared_f32[local + 32u]);
-  }
-  workgroupBarrier();
-  if (strip < 1) {
-    shared_f32[local] = combine_r0(shared_f32[local], shared_f32[local + 16u]);
+  for (var half = 8; half > 0; half = half / 2) {
+    workgroupBarrier();
+    if (strip < half) {
+      shared_f32[local] = combine_r0(shared_f32[local], shared_f32[local + u32(half * 16)]);
+    }
   }
   workgroupBarrier();
   let r0 = shared_f32[local - u32(strip) * 16u];
@@ -108,21 +97,11 @@ shared_f32[local] = part;
 part = r1_0;
 shared_f32[local] = part;
   }
-  workgroupBarrier();
-  if (strip < 8) {
-    shared_f32[local] = combine_r1(shared_f32[local], shared_f32[local + 128u]);
-  }
-  workgroupBarrier();
-  if (strip < 4) {
-    shared_f32[local] = combine_r1(shared_f32[local], shared_f32[local + 64u]);
-  }
-  workgroupBarrier();
-  if (strip < 2) {
-    shared_f32[local] = combine_r1(shared_f32[local], shared_f32[local + 32u]);
-  }
-  workgroupBarrier();
-  if (strip < 1) {
-    shared_f32[local] = combine_r1(shared_f32[local], shared_f32[local + 16u]);
+  for (var half = 8; half > 0; half = half / 2) {
+    workgroupBarrier();
+    if (strip < half) {
+      shared_f32[local] = combine_r1(shared_f32[local], shared_f32[local + u32(half * 16)]);
+    }
   }
   workgroupBarrier();
   let r1 = shared_f32[local - u32(strip) * 16u];

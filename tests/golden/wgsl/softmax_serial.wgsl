@@ -10,8 +10,7 @@ fn find_row_0(row: i32) -> i32 {
   return row;
 }
 fn phase_r0(row_0: i32, column: i32) -> vec4<f32> {
-  let t1 = x0[(column + row_0 * 8)];
-  return t1;
+  return x0[(column + row_0 * 8)];
 }
 fn initial_r0() -> f32 {
   return -infinity_1();

@@ -10,8 +10,7 @@ fn find_row_0(row: i32) -> i32 {
   return row;
 }
 fn phase_r0(row_0: i32, column: i32) -> vec4<f32> {
-  let t1 = x0[(column + row_0 * 75)];
-  return t1;
+  return x0[(column + row_0 * 75)];
 }
 fn initial_r0() -> f32 {
   return -infinity_1();
@@ -75,25 +74,11 @@ fn main(
 part = r0_0;
 shared_f32[local] = join_r0(join_r0(part.x, part.y), join_r0(part.z, part.w));
   }
-  workgroupBarrier();
-  if (strip < 16) {
-    shared_f32[local] = join_r0(shared_f32[local], shared_f32[local + 16u]);
-  }
-  workgroupBarrier();
-  if (strip < 8) {
-    shared_f32[local] = join_r0(shared_f32[local], shared_f32[local + 8u]);
-  }
-  workgroupBarrier();
-  if (strip < 4) {
-    shared_f32[local] = join_r0(shared_f32[local], shared_f32[local + 4u]);
-  }
-  workgroupBarrier();
-  if (strip < 2) {
-    shared_f32[local] = join_r0(shared_f32[local], shared_f32[local + 2u]);
-  }
-  workgroupBarrier();
-  if (strip < 1) {
-    shared_f32[local] = join_r0(shared_f32[local], shared_f32[local + 1u]);
+  for (var half = 16; half > 0; half = half / 2) {
+    workgroupBarrier();
+    if (strip < half) {
+      shared_f32[local] = join_r0(shared_f32[local], shared_f32[local + u32(half)]);
+    }
   }
   workgroupBarrier();
   let r0 = shared_f32[local - u32(strip)];
@@ -118,25 +103,11 @@ shared_f32[local] = join_r0(join_r0(part.x, part.y), join_r0(part.z, part.w));
 part = r1_0;
 shared_f32[local] = join_r1(join_r1(part.x, part.y), join_r1(part.z, part.w));
   }
-  workgroupBarrier();
-  if (strip < 16) {
-    shared_f32[local] = join_r1(shared_f32[local], shared_f32[local + 16u]);
-  }
-  workgroupBarrier();
-  if (strip < 8) {
-    shared_f32[local] = join_r1(shared_f32[local], shared_f32[local + 8u]);
-  }
-  workgroupBarrier();
-  if (strip < 4) {
-    shared_f32[local] = join_r1(shared_f32[local], shared_f32[local + 4u]);
-  }
-  workgroupBarrier();
-  if (strip < 2) {
-    shared_f32[local] = join_r1(shared_f32[local], shared_f32[local + 2u]);
-  }
-  workgroupBarrier();
-  if (strip < 1) {
-    shared_f32[local] = join_r1(shared_f32[local], shared_f32[local + 1u]);
+  for (var half = 16; half > 0; half = half / 2) {
+    workgroupBarrier();
+    if (strip < half) {
+      shared_f32[local] = join_r1(shared_f32[local], shared_f32[local + u32(half)]);
+    }
   }
   workgroupBarrier();
   let r1 = shared_f32[local - u32(strip)];
