@@ -32,13 +32,18 @@ class MapWork:
         self._own_work: dict[Node, int] = {}
 
     def of(self, node: Node) -> int:
-        """Return the work of one element, inlined operands included; not counted on beyond ROW_WORK."""
+        """Return the work of one element, inlined operands included; not counted on beyond ROW_WORK.
+
+        Operands that are narrow do not count: every kernel that reads them computes them, whatever it costs.
+        """
         total, stack = 0, [node]
         while stack and total <= ROW_WORK:
             current = stack.pop()
             total += self._own(current)
             for value in current.inputs:
                 if value is None or value.producer is None or value in self._partition.materialise:
+                    continue
+                if value in self._partition.narrow:
                     continue
                 producer = value.producer
                 inlined = self._partition.operators.of(producer).is_map and producer not in self._partition.region_of

@@ -11,6 +11,7 @@ import shaderloom
 
 from ...support.comparison import reference, relative_error
 from ...support.models import trained_model
+from ...support.running import compile_for
 
 Arrays = dict[str, np.ndarray]
 
@@ -187,3 +188,22 @@ def test_trained_models_take_what_their_files_take(name: str, limit: float, devi
         session.run(None, feeds)
         assert session.report(shapes)["device_bytes"]["weights"] <= limit
         assert session.device_bytes <= limit + 4e6
+
+
+def test_matrices_chosen_at_run_time_are_dequantised_in_the_product(device) -> None:
+    """Gather of a narrow value joins the product that reads it: the work of the narrow value does not count."""
+    weight = integers(6, 160, 136)
+    nodes = [
+        helper.make_node("DequantizeLinear", ["q", "s", "z"], ["w"], axis=0),
+        helper.make_node("ArgMax", ["x"], ["best"], axis=-1, keepdims=0),
+        helper.make_node("Mod", ["best", "six"], ["chosen"]),
+        helper.make_node("Gather", ["w", "chosen"], ["own"], axis=0),
+        helper.make_node("Unsqueeze", ["x", "one"], ["rows"]),
+        helper.make_node("MatMul", ["rows", "own"], ["y"]),
+    ]
+    x = random(5, 160)
+    constants = {"q": weight, "s": scales(6), "z": integers(6, seed=2), "six": np.array(6), "one": np.array([1])}
+    content = model(nodes, x, constants)
+    check(content, x, device, weight.nbytes + 6 * 8)
+    proto = onnx.load_from_string(content)
+    assert sum(compile_for(proto, {"x": x}, device.profile).arenas) < weight.nbytes
