@@ -173,6 +173,29 @@ def _moe(x: Operands, attributes: Attributes) -> Results:
     return [mixture(x[0], x[1], weights, padded[3::2], attributes)]
 
 
+def _numbers(packed: np.ndarray, bits: int, size: int) -> np.ndarray:
+    """The first ``size`` numbers of ``bits`` bits in the bytes of the last axis."""
+    places = np.unpackbits(packed, axis=-1, bitorder="little").reshape(*packed.shape[:-1], -1, bits)
+    return (places.astype(np.float64) @ 2.0 ** np.arange(bits))[..., :size]
+
+
+def _quantised_moe(x: Operands, attributes: Attributes) -> Results:
+    padded, block = [*x, *[None] * (15 - len(x))], attributes.get("block_size", 0)
+    weights = []
+    for number, (packed, scales, zeros) in enumerate(zip(padded[2:11:3], padded[3:11:3], padded[11:14])):
+        if packed is None:
+            continue
+        bits = attributes.get(f"fc{number + 1}_expert_weight_bits", attributes.get("expert_weight_bits", 4))
+        codes = _numbers(packed, bits, packed.shape[-1] * 8 // bits)
+        blocks = codes.reshape(*scales.shape[:2], -1, block or codes.shape[-1])
+        scales = scales.reshape(*blocks.shape[:3])
+        offset = 2 ** (bits - 1)
+        if zeros is not None:
+            offset = _numbers(zeros, bits, scales.shape[-1 if block else 1]).reshape(scales.shape)[..., None]
+        weights.append(((blocks - offset) * scales[..., None]).reshape(codes.shape))
+    return [mixture(x[0], x[1], weights, padded[4:11:3], attributes, padded[14])]
+
+
 _TABLE: dict[str, Callable[[Operands, Attributes], Results]] = {
     "BiasAdd": _bias_add,
     "BiasSplitGelu": _bias_split_gelu,
@@ -187,6 +210,7 @@ _TABLE: dict[str, Callable[[Operands, Attributes], Results]] = {
     "GemmaRotaryEmbedding": _gemma_rotary,
     "QLinearReduceMean": _quantised_mean,
     "MoE": _moe,
+    "QMoE": _quantised_moe,
 }
 
 

@@ -68,11 +68,13 @@ def _check_bits(node: Node) -> int:
     return bits
 
 
-def _unpacked(builder: Builder, value: Value, bits: int, size: Dim) -> Value:
+def unpacked(builder: Builder, value: Value, bits: int, size: Dim) -> Value:
+    """Build the ``size`` numbers of ``bits`` bits that the bytes of the last axis hold."""
     return builder.op("UnpackBits", value, domain="loom", bits=bits, size=size)
 
 
-def _repeated(builder: Builder, value: Value, axis: int, block: int, size: Dim) -> Value:
+def repeated(builder: Builder, value: Value, axis: int, block: int, size: Dim) -> Value:
+    """Expand a parameter of blocks to the ``size`` numbers of ``axis``, ``block`` neighbours of which share one."""
     return builder.op("RepeatBlocks", value, domain="loom", axis=axis, block=block, size=size)
 
 
@@ -132,7 +134,7 @@ def _zero_points(builder: Builder, node: Node, position: int, rows: int, blocks:
     if given.dtype.is_float:
         return builder.op("Reshape", given, builder.constant(_ints(rows, blocks)))
     packed = builder.op("Reshape", given, builder.constant(_ints(rows, -(-blocks * bits // 8))))
-    return _unpacked(builder, packed, bits, blocks)
+    return unpacked(builder, packed, bits, blocks)
 
 
 def _of_numbers(builder: Builder, node: Node, parameter: Value) -> Value:
@@ -141,7 +143,7 @@ def _of_numbers(builder: Builder, node: Node, parameter: Value) -> Value:
     groups = node.optional(4)
     if groups is not None:
         return builder.op("Gather", parameter, groups, axis=1)
-    return _repeated(builder, parameter, 1, attributes.block_size, attributes.K)
+    return repeated(builder, parameter, 1, attributes.block_size, attributes.K)
 
 
 def _expand_matmul_nbits(builder: Builder, node: Node) -> Sequence[Value]:
@@ -150,7 +152,7 @@ def _expand_matmul_nbits(builder: Builder, node: Node) -> Sequence[Value]:
     rows, blocks, bits = attributes.N, _blocks(node), attributes.bits
     row_bytes = blocks * attributes.block_size * bits // 8
     packed = builder.op("Reshape", node.operand(1), builder.constant(_ints(rows, row_bytes)))
-    numbers = _unpacked(builder, packed, bits, attributes.K)
+    numbers = unpacked(builder, packed, bits, attributes.K)
     scales = builder.op("Reshape", node.operand(2), builder.constant(_ints(rows, blocks)))
     scales = _of_numbers(builder, node, scales)
     zeros = _zero_points(builder, node, 3, rows, blocks, bits)
@@ -230,16 +232,16 @@ def _expand_gather_block(builder: Builder, node: Node) -> Sequence[Value]:
     axis = attributes.quantize_axis % numbers.rank
     size = _unpacked_shape(node)[axis]
     if _is_packed(node):
-        numbers = _unpacked(builder, numbers, attributes.bits, size)
+        numbers = unpacked(builder, numbers, attributes.bits, size)
         if zeros is not None:
-            zeros = _unpacked(builder, zeros, attributes.bits, scales.shape[axis])
+            zeros = unpacked(builder, zeros, attributes.bits, scales.shape[axis])
         else:
             zeros = builder.constant(np.array(1 << (attributes.bits - 1), np.uint8))
     if node.optional(3) is not None:
         assert zeros is not None
-        zeros = _repeated(builder, zeros, axis, attributes.block_size, size)
-    repeated = _repeated(builder, scales, axis, attributes.block_size, size)
-    floats = dequantize(builder, numbers, repeated, zeros, scales.dtype)
+        zeros = repeated(builder, zeros, axis, attributes.block_size, size)
+    scales = repeated(builder, scales, axis, attributes.block_size, size)
+    floats = dequantize(builder, numbers, scales, zeros, scales.dtype)
     return [builder.op("Gather", floats, node.operand(1), axis=attributes.gather_axis % numbers.rank)]
 
 

@@ -1,4 +1,4 @@
-"""Mixtures of experts: what a token reads, and what is refused.  Covers: compiler/ops/microsoft/experts."""
+"""Mixtures of experts: what a token reads, and what is refused.  Covers: compiler/ops/microsoft."""
 
 from __future__ import annotations
 
@@ -96,4 +96,52 @@ def test_refused(name: str) -> None:
     imported = load_model(model)
     with pytest.raises(kind) as caught:
         specialise(imported, bind_shapes(imported, {"x": (2, HIDDEN), "router": (2, COUNT)}).shapes)
+    assert reason in str(caught.value) and caught.value.origin is not None
+
+
+def quantised(tokens: int, attributes: dict[str, Any], missing: int | None = None) -> onnx.ModelProto:
+    """A QMoE of blocks of 16 numbers of 4 bits, without its input ``missing``."""
+    count, hidden, inner = 24, 32, 48
+    rng = np.random.default_rng(5)
+    arrays: dict[int, np.ndarray] = {}
+    for first, (rows, columns) in ((2, (inner, hidden)), (5, (hidden, inner))):
+        arrays[first] = rng.integers(0, 256, (count, rows, columns // 2)).astype(np.uint8)
+        arrays[first + 1] = rng.uniform(0.1, 0.2, (count, rows, columns // 16)).astype(np.float32)
+    arrays.pop(missing or 0, None)
+    names = ["x", "router", *(f"w{at}" if at in arrays else "" for at in range(2, 7))]
+    node = helper.make_node("QMoE", names, ["y"], domain="com.microsoft", block_size=16, **attributes)
+    inputs = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, [tokens, size])
+        for name, size in (("x", hidden), ("router", count))
+    ]
+    constants = [numpy_helper.from_array(array, f"w{at}") for at, array in arrays.items()]
+    graph = helper.make_graph([node], "experts", inputs, [onnx.ValueInfoProto(name="y")], constants)
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=10)
+
+
+def test_packed_experts_are_not_dequantised_to_memory() -> None:
+    """Products read the packed bytes: no matrix of an expert is in the arenas or among the weights as floats."""
+    feeds = {"x": np.zeros((5, 32), np.float32), "router": np.zeros((5, 24), np.float32)}
+    plan = compile_for(quantised(5, {"k": 4, "activation_type": "silu"}), feeds)
+    assert sum(plan.arenas) < 5 * 4 * 48 * 32
+    assert not [weight for weight in plan.weights if weight.calls]
+
+
+QUANTISED_REFUSED: dict[str, tuple[dict[str, Any], int | None, type[ShaderloomError], str]] = {
+    "bytes in another order": ({"weights_prepacked": 1}, None, UnsupportedError, "weights_prepacked = 0"),
+    "matrices of floats": ({"quant_type": "fp8"}, None, UnsupportedError, "'quant_type' = 'fp8'"),
+    "three bits": ({"expert_weight_bits": 3}, None, UnsupportedError, "supported are 2, 4, 8"),
+    "another width of fc2": ({"fc2_expert_weight_bits": 8}, None, ShapeError, "fc2_experts_weights (input 5)"),
+    "no scales": ({}, 3, ShapeError, "fc1_scales (input 3) is missing"),
+    "no gate": ({"activation_type": "swiglu"}, None, ShapeError, "fc3_experts_weights (input 8) is missing"),
+}
+
+
+@pytest.mark.parametrize("name", QUANTISED_REFUSED)
+def test_quantised_refused(name: str) -> None:
+    attributes, missing, kind, reason = QUANTISED_REFUSED[name]
+    imported = load_model(quantised(2, attributes, missing))
+    with pytest.raises(kind) as caught:
+        specialise(imported, bind_shapes(imported, {"x": (2, 32), "router": (2, 24)}).shapes)
     assert reason in str(caught.value) and caught.value.origin is not None

@@ -42,3 +42,35 @@ def experts(d: NodeDraw) -> Found:
         found[f"{name}_experts_bias"] = d.leaf(f"{name}_experts_bias", (count, outer)) if d.flip() else None
     found.update(fc3_experts_weights=None, fc3_experts_bias=None)
     return found
+
+
+@rule("QMoE", domain=MICROSOFT)
+def packed_experts(d: NodeDraw) -> Found:
+    """Rows of one scale or of blocks, 4 bits; onnxruntime normalises the weights in any case."""
+    block = d.choose(None, 16)
+    hidden, inner = (16 * d.integer(1, 2) for _ in range(2))
+    found = _network(d, hidden)
+    count, zeros = found["router_probs"].shape[1], d.flip()
+    d.bind("fc1_scales", found["input"].dtype)
+    for name, outer, columns in (("fc1", inner * (1 + found["swiglu_fusion"]), hidden), ("fc2", hidden, inner)):
+        blocks = (columns // block,) if block else ()
+        codes = d.growth.generator.integers(0, 256, (count, outer, columns // 2)).astype(np.uint8)
+        found[f"{name}_experts_weights"] = d.given(f"{name}_experts_weights", codes, constant=True)
+        found[f"{name}_scales"] = d.leaf(f"{name}_scales", (count, outer, *blocks), 0.125, 1)
+        found[f"{name}_experts_bias"] = d.leaf(f"{name}_experts_bias", (count, outer)) if d.flip() else None
+        if zeros:
+            shape = (count, outer, (blocks[0] + 1) // 2) if blocks else (count, outer // 2)
+            packed = d.growth.generator.integers(0, 256, shape).astype(np.uint8)
+            found[f"{name}_zero_points"] = d.given(f"{name}_zero_points", packed, constant=True)
+    found.update(
+        block_size=block,
+        normalize_routing_weights=1,
+        weights_prepacked=0,
+        **dict.fromkeys(("accuracy_level", "expert_weight_bits", "quant_type", "router_weights")),
+        **{f"fc{number}_expert_weight_bits": None for number in (1, 2, 3)},
+        **{
+            f"fc{number}_{what}": None for number in (1, 2) for what in ("global_scale", "act_scale", "act_block_scale")
+        },
+        **{f"fc3_{what}": None for what in ("experts_weights", "scales", "experts_bias", "zero_points")},
+    )
+    return found
