@@ -100,7 +100,7 @@ def compile_bundle(
             profiles = [compiled_for, *([replace(compiled_for, kind="cpu")] if software else [])]  # kernels differ
             for variant, values in zip(variants, feeds, strict=True):
                 for profile in profiles:
-                    opened.calibrate_on_host(variant.shapes, profile, values)
+                    opened.calibrate_on_host(variant.shapes, profile, values, variant.key)
         if sample_inputs and not sample and (opened.calibration is None or opened.calibration.is_new):
             raise InputError("inputs are for samples and for the ranges of halves", hint="add --sample or --f16")
         with BundleWriter(Path(path), as_zip=as_zip, progress=report) as writer:
@@ -156,7 +156,7 @@ def _compile(model: Model, variant: _Variant, profile: DeviceProfile, writer: Bu
 
     compilation = replace(model.compilation(profile), keep_weight=writer.add_weight)
     try:
-        plan = compile_unit(model.unit(variant.shapes), compilation).plan
+        plan = compile_unit(model.unit(variant.shapes, variant.key), compilation).plan
     except (NotKnownError, UnsupportedError) as error:
         raise _refusal(model, variant, error) from error
     check_limits(plan, profile)

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..execution.plan_bound import DEFAULT_PLANS
 from ..model.compiled import CompiledPlan, Progress, ignore_progress
-from ..model.feeds import ShapeKey
+from ..model.feeds import ShapeKey, shape_key
 from ..model.header import ModelHeader
 from ..runtime.bundle.manifest import Manifest, PlanRecord
 from ..runtime.bundle.reader import Bundle
@@ -94,6 +94,10 @@ class BundlePlans:
         self._bundle = bundle
         self._trust = trust
         self._records = {_shape_key(bundle.manifest, record): record for record in bundle.manifest.plans}
+
+    def key(self, shapes: Mapping[str, Sequence[int]]) -> ShapeKey:
+        """Return the key of the plan for these input shapes: a bundle has plans for whole ranges alone."""
+        return shape_key(self.header, shapes, self.dynamic)
 
     def default_shapes(self) -> dict[str, tuple[int, ...]] | None:
         """Return the input shapes of the bundle's first plan if they are all static, else None."""

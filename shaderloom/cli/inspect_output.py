@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from ..inspect.inspected_plan import size_rows
 from ..plans.describe import describe_full_precision
 from ..plans.placement import count_placements
 from ..runtime.plan.codec import encode
@@ -184,16 +185,7 @@ def summary(facts: dict[str, Any]) -> list[str]:
         lines.append(
             "placement: " + ", ".join(f"{name} {count}" for name, count in placement.items() if name != "reasons")
         )
-    return [*lines, *_dynamic_sizes(facts["subject"].get("dynamic", {})), *_full_precision(facts)]
-
-
-def _dynamic_sizes(dynamic: Mapping[str, Any]) -> list[str]:
-    """List the ranges and points that sessions have compiled for so far, and why other ranges have no plan."""
-    lines = []
-    for kind in ("ranges", "points"):
-        if dynamic.get(kind):
-            lines.append(f"{kind} with plans of their own (dynamic {dynamic['mode']}): {'; '.join(dynamic[kind])}")
-    return [*lines, *(f"no plan for {sizes}: {reason}" for sizes, reason in dynamic.get("refused", {}).items())]
+    return [*lines, *map(": ".join, size_rows(facts["subject"].get("dynamic", {}))), *_full_precision(facts)]
 
 
 def _full_precision(facts: dict[str, Any]) -> list[str]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..model.calibration import Calibration, measure
 from ..model.compiled import CompiledPlan
-from ..model.feeds import ShapeKey, shape_key
+from ..model.feeds import ShapeKey
 from ..model.random_inputs import random_feeds
 from ..runtime.execution.ports import Feed
 from ..runtime.execution.weight_pool import WeightPool
@@ -99,7 +99,7 @@ class Calibrator:
 
         With a ``key`` it is the plan of that key, of which ``shapes`` are one instance.
         """
-        key = key or shape_key(self._model.header, shapes, self._model.dynamic)
+        key = key or self._model.key(shapes)
         device = self._resources.device
         plan = self._model.compile_reference(key, shapes, device.profile).plan
         if not self.half and not plan.facts.declares_halves:

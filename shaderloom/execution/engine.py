@@ -15,8 +15,8 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ..model.feeds import ShapeKey, shape_key
-from ..model.open_sizes import GeneralisedShape
+from ..model.feeds import ShapeKey
+from ..model.size_memory import describe_declared
 from ..plans.placement import Placement, of_plan
 from ..runtime.device.device import Device
 from ..runtime.device.forking import is_forked, refuse_forked_process
@@ -104,7 +104,7 @@ class WgpuEngine:
 
     def describe_sizes(self) -> dict[str, Any]:
         """Return how sizes that keep changing are compiled; see :meth:`SizeMemory.describe`."""
-        return {"mode": "declared"} if self.model is None else self.model.sizes.describe()
+        return describe_declared(self.source.dynamic) if self.model is None else self.model.sizes.describe()
 
     def _check_open(self) -> None:
         if self._closed:
@@ -164,7 +164,7 @@ class WgpuEngine:
 
     def _replace_open(self, shapes: dict[str, tuple[int, ...]], feeds: Mapping[str, Feed]) -> None:
         """Load the plan of these shapes alone, for the next run, in place of one for a range of sizes."""
-        key = shape_key(self.source.header, shapes, self.source.dynamic)
+        key = self.source.key(shapes)
         with self._lock:
             self._plans.note(tuple(shapes.items()), self._plans.find(key) or self._load_own(key, shapes, feeds))
 
@@ -214,7 +214,7 @@ class WgpuEngine:
         if ready is None:
             return self._run_steps(feeds, targets, record)
         self.ran_steps = False
-        recompile = partial(_recompile, self.model, self.device, shapes, ready.key.opened)
+        recompile = partial(_recompile, self.model, self.device, shapes, ready.key)
         step = PlanStep(ready.executor, dict.fromkeys(targets), self.device, recompile)
         env: Env = {name: RuntimeValue(feed, "caller") for name, feed in feeds.items()}
         step.run(env, targets, record)
@@ -234,7 +234,7 @@ class WgpuEngine:
         """Return the result of ``get`` for the plan of these shapes; None for a program of several steps."""
         found = self._decision.attempt(get, shapes, feeds, has_cpu=self.cpu_options is not None)
         if found is None and not self._decision.never:
-            shape_key(self.source.header, shapes, self.source.dynamic)  # which nothing else has checked
+            self.source.key(shapes)  # which nothing else has checked
         return found
 
     def _run_steps(self, feeds: Mapping[str, Feed], targets: Mapping[str, Target], record: RunRecord) -> dict[str, Any]:
@@ -313,7 +313,7 @@ class WgpuEngine:
         A new plan in half precision is calibrated with ``feeds``; without them with random inputs until the first run.
         Raises the compiler's refusals for a model that is no single plan.
         """
-        key = shape_key(self.source.header, shapes, self.source.dynamic)
+        key = self.source.key(shapes)
         with self._lock:
             self._check_open()
             ready = self._plans.find(key)
@@ -432,12 +432,12 @@ def _recompile(
     model: Model | None,
     device: Device,
     shapes: Mapping[str, tuple[int, ...]],
-    opened: GeneralisedShape | None,
+    key: ShapeKey,
     disabled: Collection[str],
 ) -> Lowering:
     """Compile the plan of a model for these shapes with further passes disabled."""
     from ..compiler.driver import compile_unit
 
     assert model is not None, "plans of a bundle are not made again"
-    compilation = model.compilation(device.profile, is_open=opened is not None)
-    return compile_unit(model.unit(shapes, opened), compilation.without(disabled))
+    compilation = model.compilation(device.profile, is_open=key.opened is not None)
+    return compile_unit(model.unit(shapes, key), compilation.without(disabled))

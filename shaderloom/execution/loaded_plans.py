@@ -74,7 +74,7 @@ class LoadedPlans:
             self._reloads.add()
         prepared = self._stats.prepare_ms
         executor = self._resources.executor(compiled)
-        stats = KeyStats(compiled.milliseconds, compiled.from_disk, self._stats.prepare_ms - prepared)
+        stats = KeyStats(compiled.milliseconds, compiled.from_disk, self._stats.prepare_ms - prepared, key.is_range)
         rows = self._stats.keys
         rows[str(key)] = stats
         if len(rows) > MAX_ROWS:

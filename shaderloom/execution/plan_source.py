@@ -40,6 +40,10 @@ class PlanSource(Protocol):
         """Called during long operations: reading, compiling, loading weights."""
         ...
 
+    def key(self, shapes: Mapping[str, Sequence[int]]) -> ShapeKey:
+        """Return the key of the plan for these input shapes; raise :class:`InputError` for shapes that do not fit."""
+        ...
+
     def default_shapes(self) -> Mapping[str, tuple[int, ...]] | None:
         """Return the declared input shapes; None if some sizes are not static."""
         ...

@@ -25,6 +25,7 @@ class KeyStats:
     compile_ms: float  #: from the shapes to the plan, read from the disk or compiled
     from_disk: bool
     prepare_ms: float  #: weights, pipelines, buffers
+    is_range: bool  #: the plan serves a range of sizes, not these alone
     runs: int = 0
 
 
@@ -54,6 +55,16 @@ class SessionStats:
     steps: list[str] = field(default_factory=list)
     calls: int = 0
     crossings: list[Any] = field(default_factory=list)
+
+    @property
+    def ranges(self) -> list[str]:
+        """The shape keys of plans that serve a range of sizes."""
+        return [key for key, row in self.keys.items() if row.is_range]
+
+    @property
+    def points(self) -> list[str]:
+        """The shape keys of plans that serve one size alone."""
+        return [key for key, row in self.keys.items() if not row.is_range]
 
 
 class DeviceResources:

@@ -46,9 +46,7 @@ class InspectedPlan:
 
 def inspect_model(model: Model, shapes: Shapes, profile: DeviceProfile) -> InspectedPlan:
     """Compile a model, or load its plan from the disk cache, for inspection."""
-    from ..model.feeds import shape_key
-
-    key = shape_key(model.header, shapes, model.dynamic)
+    key = model.key(shapes)
     if model.calibration is not None and model.calibration.is_due:
         model.calibrate_on_host(shapes, profile)
     plan = model.compile(key, shapes, profile).plan
@@ -69,6 +67,19 @@ def model_facts(model: Model, shape_key: Mapping[str, Any], plan: Plan, profile:
         "profile": profile.to_json(),
         "versions": _versions("onnx", "wgpu", "numpy"),
     }
+
+
+def size_rows(dynamic: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return the ranges and points of sizes with plans of their own, and why other ranges have none, as label and text.
+
+    ``dynamic`` is from :func:`model_facts`, empty for a bundle.
+    """
+    rows = [
+        (f"{kind} with plans of their own (dynamic {dynamic['mode']})", "; ".join(dynamic[kind]))
+        for kind in ("ranges", "points")
+        if dynamic.get(kind)
+    ]
+    return [*rows, *((f"no plan for {sizes}", reason) for sizes, reason in dynamic.get("refused", {}).items())]
 
 
 def inspect_bundle(path: Path, shapes: Shapes, kind: str = "unknown") -> InspectedPlan:

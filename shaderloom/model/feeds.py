@@ -17,6 +17,7 @@ from ..runtime.plan.record import record
 from ..runtime.plan.size_range import SizeRange, read_ranges
 from .header import ModelHeader
 from .open_sizes import GeneralisedShape
+from .served_sizes import points_among
 
 #: Dynamic dimensions as a caller declares them: name -> ``(low, high)`` or ``(low, high, step)``
 Dynamic = Mapping[str, Sequence[int]]
@@ -46,6 +47,24 @@ class ShapeKey:
             ),
             opened,
         )
+
+    def at_points(self, shapes: Mapping[str, Sequence[int]], dynamic: Ranges) -> ShapeKey:
+        """Return the key with numbers in place of the names whose sizes in ``shapes`` are points."""
+        points: set[str] = set()
+        for name, dims in self.dims:
+            named = {dim: size for dim, size in zip(dims, shapes[name]) if isinstance(dim, str)}
+            points |= points_among(named, dynamic)
+        return ShapeKey(tuple((name, tuple(1 if dim in points else dim for dim in dims)) for name, dims in self.dims))
+
+    def declared(self, dynamic: Ranges) -> dict[str, SizeRange]:
+        """Return those of the declared ranges that the plan serves."""
+        named = {dim for _, dims in self.dims for dim in dims}
+        return {name: sizes for name, sizes in dynamic.items() if name in named}
+
+    @property
+    def is_range(self) -> bool:
+        """Whether the plan serves a range of sizes."""
+        return any(isinstance(dim, str) for _, dims in self.dims for dim in dims)
 
     def to_json(self) -> dict[str, list[int | str]]:
         return {name: list(dims) for name, dims in self.dims}
@@ -78,7 +97,7 @@ def read_dynamic(header: ModelHeader, dynamic: Dynamic) -> dict[str, SizeRange]:
 
 
 def shape_key(header: ModelHeader, shapes: Mapping[str, Sequence[int]], dynamic: Ranges) -> ShapeKey:
-    """Return the key for these input shapes.
+    """Return the key for these input shapes, with the name of every dynamic dimension in place of its size.
 
     Raises :class:`InputError` for an unknown or missing input, a wrong rank or size, a name that would stand for two
     sizes, or a size that is not in the declared range.

@@ -28,12 +28,12 @@ from ..runtime.plan.errors import ShapeError
 from ..runtime.plan.garbage import RareCollections
 from ..runtime.plan.plan import Kernel, Plan
 from .compiled import CompiledPlan, Progress, ignore_progress
-from .feeds import Dynamic, ShapeKey, canonical_dynamic, override_dimensions, read_dynamic, static_shapes
+from .feeds import Dynamic, ShapeKey, canonical_dynamic, override_dimensions, read_dynamic, shape_key, static_shapes
 from .foreign import has_foreign_operators, refuse_foreign
 from .header import ModelHeader
 from .model_cache import ModelCache
 from .model_file import locate
-from .open_sizes import GeneralisedShape, open_dim
+from .open_sizes import open_dim
 from .options import ModelOptions
 from .random_inputs import random_feeds
 from .self_tuning import SelfTuner, Tune
@@ -42,6 +42,7 @@ from .size_memory import SizeMemory, read_mode
 if TYPE_CHECKING:
     import numpy as np
 
+    from ..compiler.binding.shape_binding import BoundShapes
     from ..compiler.frontend.model import ImportedModel
     from ..compiler.passes.lowering import CompilationUnit
 
@@ -92,7 +93,9 @@ class Model:
         mode = read_mode(dynamic)
         self.dynamic = {} if dynamic is None or isinstance(dynamic, str) else read_dynamic(self.header, dynamic)
         #: with a tuner every shape has a plan of its own, for which configurations are measured
-        self.sizes = SizeMemory(self._cache, self.options.stated, mode, in_inputs=mode == "auto" and tune is None)
+        self.sizes = SizeMemory(
+            self._cache, self.options.stated, mode, self.dynamic, in_inputs=mode == "auto" and tune is None
+        )
         ranges = None if self.calibration is None or self.calibration.half else self._cache.ranges(self.options.stated)
         if self.calibration is not None and ranges is not None:
             self.calibration.add(ranges)
@@ -119,6 +122,10 @@ class Model:
     def default_shapes(self) -> dict[str, tuple[int, ...]] | None:
         """Return the input shapes if the model declares all of them as numbers, else None."""
         return static_shapes(self.header)
+
+    def key(self, shapes: Mapping[str, Sequence[int]]) -> ShapeKey:
+        """Return the key of the plan for these input shapes; see :func:`shape_key` for what it raises."""
+        return shape_key(self.header, shapes, self.dynamic).at_points(shapes, self.dynamic)
 
     def compile(
         self,
@@ -174,20 +181,27 @@ class Model:
             progress=self.progress,
         )
 
-    def unit(self, shapes: Mapping[str, Sequence[int]], opened: GeneralisedShape | None = None) -> CompilationUnit:
-        """Return the unit to compile for the input ``shapes``, or for all sizes that are ``opened``; parses the model.
+    def bind(self, shapes: Mapping[str, Sequence[int]], key: ShapeKey | None = None) -> BoundShapes:
+        """Return the input ``shapes`` with symbols for the dimensions that ``key`` leaves open; parses the model.
 
-        Raises :class:`InputError` for shapes that the model does not accept.
+        Without a ``key`` it is that of :meth:`key`.  Raises :class:`InputError` for shapes that the model does not
+        accept.
         """
         from ..compiler.binding.shape_binding import bind_shapes
+
+        key = key or self.key(shapes)
+        bound = bind_shapes(self.imported, shapes, key.declared(self.dynamic))
+        if key.opened is None:
+            return bound
+        dims = {name: key.opened.replaced(name, tuple(map(int, shape))) for name, shape in shapes.items()}
+        open_dims = {name: tuple(map(open_dim, sizes)) for name, sizes in dims.items()}
+        return replace(bound, shapes=open_dims, symbols=key.opened.symbols)
+
+    def unit(self, shapes: Mapping[str, Sequence[int]], key: ShapeKey | None = None) -> CompilationUnit:
+        """Return the unit to compile for the input ``shapes`` and those like them; see :meth:`bind`."""
         from ..compiler.driver import model_unit
 
-        bound = bind_shapes(self.imported, shapes, self.dynamic)
-        if opened is not None:
-            dims = {name: opened.replaced(name, tuple(map(int, shape))) for name, shape in shapes.items()}
-            open_dims = {name: tuple(map(open_dim, sizes)) for name, sizes in dims.items()}
-            bound = replace(bound, shapes=open_dims, symbols=opened.symbols)
-        return model_unit(self.imported, bound)
+        return model_unit(self.imported, self.bind(shapes, key))
 
     def remember_ranges(self) -> None:
         """Store what was measured for a model that declares float16: sessions to come need not measure it again."""
@@ -199,10 +213,11 @@ class Model:
         shapes: Mapping[str, tuple[int, ...]],
         profile: DeviceProfile,
         feeds: Mapping[str, np.ndarray] | None = None,
+        key: ShapeKey | None = None,
     ) -> None:
         """Calibrate without a device: run the float32 graph with numpy, on random inputs if there are no ``feeds``.
 
-        Does nothing for a model whose plans do not depend on it.
+        ``key`` is as for :meth:`bind`.  Does nothing for a model whose plans do not depend on it.
         """
         if self.calibration is None:
             return
@@ -214,7 +229,7 @@ class Model:
         if feeds is None:
             feeds = random_feeds(self.header, shapes)
         compilation = self.compilation(profile, self.options.reference)
-        lowering = compile_unit(self.unit(shapes), compilation, until=LOWERED)
+        lowering = compile_unit(self.unit(shapes, key), compilation, until=LOWERED)
         if not self.options.half and not lowering.declares_halves:
             return
         self.calibration.add(measure_on_host(lowering.graph, lowering.fusion, feeds))
@@ -228,10 +243,10 @@ class Model:
 
     def _compile(self, key: ShapeKey, shapes: Mapping[str, tuple[int, ...]], compilation: Compilation) -> CompiledPlan:
         """Return the plan for a shape key, of which ``shapes`` are one instance."""
+        if self.dynamic and key != shape_key(self.header, shapes, self.dynamic):
+            self.sizes.declared_points[str(key)] = None
         entries = self._plan_entries(key, compilation)
-        return self._find_or_compile(
-            f"compiling for {key}", entries, lambda: self.unit(shapes, key.opened), compilation
-        )
+        return self._find_or_compile(f"compiling for {key}", entries, lambda: self.unit(shapes, key), compilation)
 
     def compile_stage(self, stage: Mapping[str, Any], unit: CompilationUnit, compilation: Compilation) -> CompiledPlan:
         """Return the plan of the stage that ``stage``, JSON values, identifies among those of the model."""

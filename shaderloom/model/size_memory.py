@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..log import COMPILE
 from ..runtime.plan.errors import InputError
+from ..runtime.plan.size_range import SizeRange
 from .open_sizes import GeneralisedShape, Key, SizeHistory, Sizes, ValueAxis
 
 if TYPE_CHECKING:
@@ -25,12 +26,22 @@ class SizeMemory:
     program, guards it.
     """
 
-    def __init__(self, cache: ModelCache, options: Mapping[str, Any], mode: str | None, *, in_inputs: bool) -> None:
+    def __init__(
+        self,
+        cache: ModelCache,
+        options: Mapping[str, Any],
+        mode: str | None,
+        declared: Mapping[str, SizeRange],
+        *,
+        in_inputs: bool,
+    ) -> None:
         self.mode = mode  #: "auto", "off", or None where ranges are declared
         self.in_inputs = in_inputs
         self.in_stages = mode != "off"
         self.refusals: dict[str, str] = {}  #: why no plan serves a range of sizes, by the range
+        self.declared_points: dict[str, None] = {}  #: keys of plans for points of declared ranges, as text
         self._cache = cache
+        self._declared = declared
         self._options = options
         self._histories: dict[str, SizeHistory] = {}
         self._stored: Mapping[str, Any] | None = None
@@ -57,17 +68,20 @@ class SizeMemory:
     def describe(self) -> dict[str, Any]:
         """Return the ranges and the points that have plans, of inputs and of stages, and why others have none.
 
-        They are those that this process and earlier ones compiled for.
+        Those that nobody declared are what this process and earlier ones compiled for; declared ranges are all, their
+        points what this process compiled for.
         """
         for identity in self._read():
             if identity != _REASONS:
                 self.history(identity)
         histories = self._histories.values()
         points = [plan.sizes for history in histories for plan in history.plans if plan.own]
+        generals = dict.fromkeys(str(general) for history in histories for general in history.generals)
+        declared = describe_declared(self._declared)
         return {
-            "mode": self.mode or "declared",
-            "ranges": list(dict.fromkeys(str(general) for history in histories for general in history.generals)),
-            "points": list(dict.fromkeys(map(_text, points))),
+            "mode": self.mode or declared["mode"],
+            "ranges": [*declared["ranges"], *generals],
+            "points": list({**self.declared_points, **dict.fromkeys(map(_text, points))}),
             "refused": dict(self.refusals),
         }
 
@@ -90,6 +104,11 @@ class SizeMemory:
     def _store(self) -> None:
         begun = {identity: history.to_json() for identity, history in self._histories.items() if history.plans}
         self._cache.store_sizes(self._options, {**(self._stored or {}), **begun, _REASONS: self.refusals})
+
+
+def describe_declared(declared: Mapping[str, SizeRange]) -> dict[str, Any]:
+    """Return declared ranges as :meth:`SizeMemory.describe` does."""
+    return {"mode": "declared", "ranges": [f"{name} {sizes}" for name, sizes in declared.items()]}
 
 
 def _text(sizes: Sizes) -> str:

@@ -15,7 +15,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from ..compiler.binding.shape_binding import bind_shapes
 from ..compiler.driver import compile_unit, model_unit
 from ..compiler.passes.lowering import Lowering
 from ..compiler.passes.pipeline import LOWERED
@@ -83,7 +82,7 @@ class TuningWorker:
         if self.model.calibration is not None and self.model.calibration.is_due:
             self.model.calibrate_on_host(self.shapes, profile)
         self.compilation = self.model.compilation(profile)
-        bound = bind_shapes(self.model.imported, self.shapes, self.model.dynamic)
+        bound = self.model.bind(self.shapes)
         self.unit = model_unit(self.model.imported, bound)
         self.symbols = {symbol: bound.sizes[symbol.name] for symbol in bound.symbols}
         self.records = dict(DeviceRecords.of_user().for_device(profile)) if job.shipped else {}

@@ -15,7 +15,7 @@ from typing import Any
 from ...plans.placement import count_placements
 from ...plans.profiling import PlanProfile
 from ...runtime.execution.roofline import Roofline
-from ..inspected_plan import InspectedPlan
+from ..inspected_plan import InspectedPlan, size_rows
 from .data import report_data, report_texts
 
 #: In the order in which they use each other
@@ -71,6 +71,7 @@ def _identity(inspected: InspectedPlan, device: str) -> list[tuple[str, str]]:
     profile = facts["profile"]
     rows = [(facts["kind"], facts["name"]), ("sha256", facts["sha256"]), ("plan key", facts["plan_key"])]
     rows += [(f"input {name}", "x".join(map(str, dims)) or "scalar") for name, dims in facts["shape_key"].items()]
+    rows += size_rows(facts.get("dynamic", {}))
     if device:
         rows.append(("adapter", device))
     rows.append(("compiled for", f"{profile['driver']} ({profile['kind']})"))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from shaderloom.model.open_sizes import Key, SizeHistory
-from shaderloom.model.served_sizes import served_with
+from shaderloom.model.served_sizes import points_among, served_with
 from shaderloom.runtime.plan.plan import Symbol
 from shaderloom.runtime.plan.size_range import SizeRange
 
@@ -118,10 +118,22 @@ def test_ranges_and_points() -> None:
     assert all(found.allows(size) for size, found in enumerate(served))
     assert list(dict.fromkeys(served)) == [(0, 0, 1), (1, 1, 1), (2, 8, 1), (9, 256, 1), (257, 1024, 1),
                                            (1025, 4096, 1), (4097, 16384, 1)]  # fmt: skip
-    for declared in (SizeRange(1, 2048), SizeRange(1, 513, 4)):
-        assert served_with(1, declared) == (1, 1, 1) and served_with(5, declared) == declared
-    for declared in (SizeRange(0, 64), SizeRange(2, 64)):
-        assert served_with(declared.low, declared) == declared and served_with(9, declared) == declared
+
+
+def test_points_of_declared_ranges() -> None:
+    """One token is a point, whatever is past; a batch of one text is none."""
+    declared = {
+        "batch": SizeRange(1, 8), "text": SizeRange(1, 2048), "steps": SizeRange(1, 513, 4), "past": SizeRange(0, 64),
+        "two": SizeRange(2, 9), "one": SizeRange(1, 1),
+    }  # fmt: skip
+    for sizes, points in (
+        ({"text": 1}, {"text"}), ({"text": 2}, set()), ({"steps": 1}, {"steps"}), ({"past": 1}, set()),
+        ({"two": 2}, set()), ({"one": 1}, set()), ({}, set()),
+        ({"batch": 1, "text": 30}, set()), ({"batch": 3, "text": 1}, {"text"}),
+        ({"batch": 1, "text": 1}, {"batch", "text"}),
+        ({"past": 9, "text": 1}, set()), ({"text": 1, "steps": 1}, {"text", "steps"}),
+    ):  # fmt: skip
+        assert points_among(sizes, declared) == points
 
 
 def test_a_size_beyond_the_ranges_opens_the_next_at_once() -> None:
