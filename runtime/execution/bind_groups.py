@@ -19,7 +19,7 @@ from .dispatch import Binder, BoundCall, Dispatch
 from .run_sizes import Grid, PlanSizes, RunSizes
 
 #: Runs whose dispatches are kept, bind groups of one call, and grids for which the dispatch of one bind group is kept
-KEPT_LISTS, KEPT_GROUPS, KEPT_GRIDS = 64, 64, 64
+KEPT_LISTS, KEPT_GROUPS, KEPT_GRIDS = 256, 256, 64
 
 #: Tensors that are bound in place of a plan's buffers: name, buffer and offset of each
 Identity = tuple[tuple[str, int, int], ...]
