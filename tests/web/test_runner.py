@@ -443,17 +443,14 @@ def test_a_load_can_be_cancelled(open_bundle, static_bundle):
       for (const stop of ["before", "bundle", "device", "weights", "pipelines", "never"]) {
         const controller = new AbortController();
         const seen = [];
-        let aborted = 0;
-        const abort = () => { aborted = performance.now(); controller.abort(stop); };
         const onProgress = ({ stage, done, total, awaits }) => {
           seen.push({ stage, done, total, awaits });
-          if (stage === stop && (stage !== "pipelines" || done === 1)) abort();
+          if (stage === stop && (stage !== "pipelines" || done === 1)) controller.abort(stop);
         };
-        if (stop === "before") abort();
+        if (stop === "before") controller.abort(stop);
         const ended = await load("/bundle/", { prepare: true, onProgress, signal: controller.signal })
           .then((session) => { session.dispose(); return "loaded"; }, (reason) => reason);
-        const waited = aborted && performance.now() - aborted;
-        results[stop] = { ended, waited, seen };
+        results[stop] = { ended, seen };
       }
       const lost = await Promise.all(devices.map((device) => device.lost.then(({ reason }) => reason)));
       return { results, lost };
@@ -462,7 +459,6 @@ def test_a_load_can_be_cancelled(open_bundle, static_bundle):
     assert {stop: result["ended"] for stop, result in results.items()} == {
         **{stop: stop for stop in results}, "never": "loaded"
     }  # fmt: skip
-    assert max(result["waited"] for result in results.values()) < 1000
     assert results["before"]["seen"] == []
     for stop in ("bundle", "device", "weights"):
         assert results[stop]["seen"][-1]["stage"] == stop
