@@ -10,12 +10,15 @@ from __future__ import annotations
 import re
 
 _SCALAR = r"(?:f32|f16|i32|u32|bool)"
-_OF_DEVICE = re.compile(r"var\s*<\s*(?:storage|uniform|workgroup)\b[\s\w,]*>[^;(){}]*;")
+# Nothing is tried twice, in a text of any spelling: expressions begin at words and give nothing back.
+_OF_DEVICE = re.compile(r"\bvar\s*+<\s*+(?:storage|uniform|workgroup)\b[\s\w,]*+>[^;(){}]*+;")
 _ARRAY = re.compile(
-    rf"var\s*(?:<\s*(?:private|function)\s*>)?\s*(\w+)\s*:"
-    rf"\s*array\s*<\s*(?:{_SCALAR}|vec([234])\s*<\s*{_SCALAR}\s*>)\s*,\s*(\d{{1,9}})[iu]?\s*>"
+    rf"\bvar\s*+(?:<\s*+(?:private|function)\s*+>\s*+)?(\w++)\s*+:"
+    rf"\s*+array\s*+<\s*+(?:{_SCALAR}|vec([234])\s*+<\s*+{_SCALAR}\s*+>)\s*+,\s*+(\d{{1,9}})[iu]?\s*+>"
 )
-_FUNCTION = re.compile(r"fn\s+(\w+)")
+_FUNCTION = re.compile(r"\bfn\s++(\w++)")
+#: Functions and arrays of plain texts: each is looked for in all of the text
+_MOST_NAMES = 256
 
 
 def is_plain(text: str, max_scalars: int, max_inlined: int) -> bool:
@@ -31,7 +34,7 @@ def is_plain(text: str, max_scalars: int, max_inlined: int) -> bool:
 def _count_scalars(text: str) -> int | None:
     """Return the scalars of all array variables of functions; None if there are other arrays, structs or uses."""
     arrays = _ARRAY.findall(text)
-    if len(arrays) != text.count("array") or "struct" in text or "alias" in text:
+    if len(arrays) > _MOST_NAMES or len(arrays) != text.count("array") or "struct" in text or "alias" in text:
         return None
     names = [name for name, _, _ in arrays]
     if any(text.count(name) != text.count(f"{name}[") + names.count(name) for name in names):
@@ -44,6 +47,8 @@ def _is_inlined_within(text: str, most: int) -> bool:
     functions that are not declared once and before they are called."""
     _, *parts = _FUNCTION.split(text)
     names, bodies = parts[::2], parts[1::2]
+    if len(names) > _MOST_NAMES:
+        return False
     sizes: dict[str, int] = {}
     for index, (name, body) in enumerate(zip(names, bodies, strict=True)):
         size = len(body) + sum(body.count(called) * inlined for called, inlined in sizes.items())

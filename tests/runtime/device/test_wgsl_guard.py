@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 
 import pytest
@@ -71,6 +72,30 @@ def test_texts_that_are_plain_are_within_the_bounds():
 )
 def test_other_texts_take_a_closer_look(text):
     assert not is_plain(text, MAX_SCALARS, MAX_INLINED)
+
+
+def repeated(text: str, size: int = 1 << 17) -> str:
+    return text * (size // len(text))
+
+
+LONG = {
+    "spaces": "var" + repeated(" "),
+    "one word": repeated("var"),
+    "variables without an end": repeated("var<storage> ", 12_000) + repeated("+ a ", 20_000) + repeated(" "),
+    "functions": "".join(f"fn g{number:x}(){{}}" for number in range(10_000)),
+    "arrays": "".join(f"var v{number:05}: array<f32, 0>;" for number in range(4_000)),
+    "comments": repeated("/*/ "),
+    "spaces of a function": "fn" + repeated(" "),
+    "declarations in reverse": "".join(f"const c{number}=c{number + 1};" for number in range(8_000)),
+}
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_long_texts_take_linear_time(name):
+    start = time.process_time()
+    with contextlib.suppress(LimitError):
+        check(LONG[name], 1 << 20, "a kernel")
+    assert time.process_time() - start < 5
 
 
 def test_comments_are_those_of_wgsl():
