@@ -32,6 +32,9 @@ _COMPONENTS = "xyzw"
 
 Rendered = Union[str, tuple[str, str, str, str]]
 
+#: Element types that two to a 64-bit word may be read as, with the helper that takes one out of it
+PAIRED = {"float32": "of_pair", "uint32": "of_word_pair"}
+
 
 class Emitter(Writer):
     """Writes statements; ``scalar``/``vector`` give the WGSL text of a value.
@@ -241,7 +244,7 @@ class Emitter(Writer):
                 if payload.operand in self.paired_buffers:
                     pair, half = ix.floordiv(component, 2), ix.modulo(component, 2)
                     word = f"{buffer}[{self._place(vector)}][{self.index(pair)}]"
-                    return self.call("of_pair", [word, self.index(half)])
+                    return self.call(PAIRED[payload.dtype], [word, self.index(half)])
                 return f"{buffer}[{self._place(vector)}][{self.index(component)}]"
             return f"{buffer}[{self._place(position)}]"
         per_word = storage.packing
@@ -347,7 +350,7 @@ class Emitter(Writer):
         storage = BY_NAME[payload.dtype]
         text = f"{buffer}[{quarter}]"
         if payload.operand in self.paired_buffers:
-            text = self.call("of_pairs", [text], LANES)
+            text = self.call(f"{PAIRED[payload.dtype]}s", [text], LANES)
         if storage.packing > 1:
             text = self.call(f"unpack_{storage.format}", [text], LANES)
         return self.name(text)

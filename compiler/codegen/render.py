@@ -19,7 +19,7 @@ from ...runtime.plan.errors import DeviceLimitError
 from ...runtime.plan.plan import Binding, Kernel
 from ..symbolic import expr as ex
 from ..symbolic.lanes import LANES, is_aligned
-from .emitter import Emitter, packed_words
+from .emitter import PAIRED, Emitter, packed_words
 from .helpers import helper_text, with_dependencies
 from .spec import LONG_WORDS, Hook, KernelSpec, Operand, Workgroup
 from .stores import emit_store, owns_words
@@ -224,7 +224,7 @@ def _paired_operands(spec: KernelSpec, wide: frozenset[object]) -> frozenset[obj
     return frozenset(
         operand.name
         for operand in spec.operands
-        if operand.name in wide and operand.name not in stored and operand.dtype == "float32"
+        if operand.name in wide and operand.name not in stored and operand.dtype in PAIRED
     )
 
 

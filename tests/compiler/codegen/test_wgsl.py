@@ -307,7 +307,7 @@ def test_every_helper_is_tested():
     covered |= {f"{source}_to_{target}" for source in (*VALUES, "bool") for target in (*VALUES, "bool")}
     for name in PACKED:
         covered |= {f"pack_{name}", f"unpack_{name}"}
-    covered |= {"of_pair", "of_pairs"}  # tests/compiler/kernels/test_paired_words.py
+    covered |= {"of_pair", "of_pairs", "of_word_pair", "of_word_pairs"}  # tests/compiler/kernels/test_paired_words.py
     covered |= {"round_float16", "round_bfloat16"}  # tests/compiler/ops/test_cast_rounding.py
     covered |= {"angle", "reduce_angle", "far_angle", "sine", "leading", "positive_pow"}  # sin, cos, tan, pow
     covered |= {"log_near", "log_limits", "erfc_tail"}  # log, log1p, erf, erfc

@@ -1,4 +1,4 @@
-"""Vector operands read as 64-bit words of two floats: what kernels for software drivers do where the device can.
+"""Vector operands read as 64-bit words of two floats or integers: kernels for software drivers, where the device can.
 
 Covers: compiler/kernels/products.
 """
@@ -55,3 +55,12 @@ def test_values(device):
     assert "u64" in ran.kernels[0].wgsl
     np.testing.assert_array_equal(ran.outputs["y"][1:], (x + x[:, ::-1])[1:])
     np.testing.assert_allclose(ran.outputs["y"][0], (x + x[:, ::-1])[0], rtol=0, atol=1e-30)
+
+
+def test_unsigned_integers(device):
+    if "shader-int64" not in device.profile.features:
+        pytest.skip("the device has no 64-bit integers")
+    x = np.random.default_rng(2).integers(0, 1 << 32, (5, 12), np.uint32)
+    ran = run_kernels(device, model(x), {"x": x}, kind="cpu")
+    assert "u64" in ran.kernels[0].wgsl
+    np.testing.assert_array_equal(ran.outputs["y"], x + x[:, ::-1])
