@@ -23,6 +23,7 @@ from .layout import assign_layouts
 from .lowering import Lowering
 from .manager import Pass, PassFunction, PassManager
 from .operands import limit_operands
+from .rows import select_rows
 from .split import split_products
 from .weights import relayout_weights
 from .winograd import winograd_rule
@@ -178,8 +179,9 @@ PIPELINE = PassManager(
         Pass("views", _rules(views.RULES), requires=_EXPANDED),
         Pass("common-subexpressions", _on_graph(eliminate_common_subexpressions), requires=_EXPANDED),
         Pass("simplify", _rules(simplify.RULES), requires=_EXPANDED, after=("views",)),
+        Pass("rows", _rewrite(select_rows), requires=_EXPANDED, after=("simplify",)),
         # recognises subgraphs in the form that "simplify" gives views and constants, before "scales" moves factors
-        Pass("attention", _rewrite(_attention), requires=_EXPANDED, after=("simplify",)),
+        Pass("attention", _rewrite(_attention), requires=_EXPANDED, after=("simplify", "rows")),
         Pass("padding", _rules(padding.RULES), requires=_EXPANDED, after=("simplify",)),
         Pass("scales", _rules(scales.RULES), requires=_EXPANDED, after=("attention",)),
         Pass("siblings", _rewrite(siblings.join_siblings), requires=_EXPANDED, after=("attention", "scales")),

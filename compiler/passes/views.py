@@ -97,6 +97,24 @@ TRANSPOSE_OF_ONES = Rule(
     lambda builder, match: view(builder, match["value"], match.root.output.shape),
 )
 
+# -- selections ------------------------------------------------------------------------------------------------------
+
+
+def _only_row(node: Node, facts: Facts) -> Match | None:
+    """Match a selection of one row of one, for every element of the first axis, whatever its index is."""
+    value, index = node.operand(0), node.operand(1)
+    if node.attributes.batch_dims != 1 or value.shape[1] != 1 or index.elements != index.shape[0]:
+        return None
+    return Match((node,), {"value": value})
+
+
+ONLY_ROW = Rule(
+    "select-only-row",
+    frozenset({"GatherND"}),
+    _only_row,
+    lambda builder, match: view(builder, match["value"], match.root.output.shape),
+)
+
 # -- slices and concatenations ---------------------------------------------------------------------------------------
 
 
@@ -256,6 +274,7 @@ RULES = (
     BROADCAST_OF_BROADCAST,
     TRANSPOSE_OF_ONES,
     TRANSPOSE_OF_TRANSPOSE,
+    ONLY_ROW,
     SLICE_OF_SLICE,
     SLICE_OF_CONCAT,
     ADJACENT_SLICES,
