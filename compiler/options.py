@@ -35,6 +35,13 @@ DEFAULT_LIMITS = Limits()
 WIDEN = ("auto", "off", "measured", "all")
 
 
+def check_logits(logits: Any) -> str:
+    """Return ``logits``; raise :class:`InputError` if it is no choice of rows."""
+    if logits not in ("all", "last"):
+        raise InputError(f"logits is 'all' or 'last', not {logits!r}")
+    return str(logits)
+
+
 @record(slots=False)
 class CompileOptions:
     """Options of one compilation.
@@ -50,10 +57,13 @@ class CompileOptions:
     widen: str = "auto"
     #: magnitudes that a run was seen to reach and that do not fit float16: (ONNX node as text, magnitude)
     reached: tuple[tuple[str, float], ...] = ()
+    #: which rows of the logits are an output: "all", or the "last" valid one (:mod:`.frontend.last_logits`)
+    logits: str = "all"
 
     def __post_init__(self) -> None:
-        """Raise :class:`InputError` for an unknown precision, or an unknown choice of what is widened."""
+        """Raise :class:`InputError` for an unknown precision, or an unknown choice of logits or of what is widened."""
         check_precision(self.precision)
+        check_logits(self.logits)
         if self.widen not in WIDEN:
             raise InputError(
                 f"there is no choice '{self.widen}' of what is widened", hint=f"there are {', '.join(WIDEN)}"
@@ -77,11 +87,12 @@ class CompileOptions:
         passes = values.pop("disabled_passes", ())
         precision = check_precision(values.pop("precision", "float32"))
         widen = values.pop("widen", "auto")
+        logits = values.pop("logits", "all")
         reached = tuple((str(node), float(magnitude)) for node, magnitude in values.pop("reached", ()))
         if isinstance(passes, str) or not all(isinstance(name, str) for name in passes):
             raise InputError("disabled_passes is a list of names of passes", hint='write it like ["views"]')
         for name, value in values.items():
             if not isinstance(value, bool):
                 raise InputError(f"the compiler option '{name}' is true or false, not {value!r}", hint=f"{name}=false")
-        values.update(disabled_passes=tuple(passes), precision=precision, widen=widen, reached=reached)
+        values.update(disabled_passes=tuple(passes), precision=precision, widen=widen, reached=reached, logits=logits)
         return cls(**values)

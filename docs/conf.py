@@ -50,6 +50,7 @@ NAVIGATION = {
             "docs/guide/onnxruntime-api",
             "docs/guide/shapes",
             "docs/guide/precision",
+            "docs/guide/logits",
             "docs/guide/tuning",
             "docs/guide/logging",
         ),

@@ -17,6 +17,7 @@ from ..gc_pause import paused_collection
 from ..ir.constants import MappedFile
 from .functions import inline_functions
 from .graphs import GraphImporter
+from .last_logits import take_last_logits
 from .model import ImportedModel
 from .schemas import read_opsets
 from .standard_functions import MAX_DEPTH, define_standard_functions
@@ -32,11 +33,12 @@ def load_model(
     *,
     keep_refused: bool = False,
     max_nodes: int = DEFAULT_NODES,
+    logits: str = "all",
 ) -> ImportedModel:
     """Import a model.  Weights are not read: they stay in the file (mapped) or in the bytes given.
 
     ``load_data`` reads external data in place of the file system.  With ``keep_refused`` nodes that the compiler has no
-    means for stay in the model, each with its refusal.
+    means for stay in the model, each with its refusal.  ``logits`` is that of :class:`~.options.CompileOptions`.
 
     Raises :class:`ModelError` when the file is no valid ONNX model, :class:`UnsupportedError` when it uses what is not
     supported, both with the node or tensor concerned; :class:`LimitError` for more than ``max_nodes`` nodes.
@@ -52,7 +54,7 @@ def load_model(
             raise ModelError(f"cannot read '{path}': {error.strerror or error}", hint="check the path") from None
         stripped = strip_payloads(file.view)
         tensors = TensorReader(stripped.ranges, file=file, load=load_data)
-        return _import(stripped, tensors, file.path, None, keep_refused, max_nodes)
+        return _import(stripped, tensors, file.path, None, keep_refused, max_nodes, logits)
     if isinstance(model, onnx.ModelProto):
         try:
             model = model.SerializeToString()
@@ -63,7 +65,7 @@ def load_model(
     data = bytes(model)
     stripped = strip_payloads(data)
     tensors = TensorReader(stripped.ranges, data=data, load=load_data)
-    return _import(stripped, tensors, None, data, keep_refused, max_nodes)
+    return _import(stripped, tensors, None, data, keep_refused, max_nodes, logits)
 
 
 @paused_collection()
@@ -74,6 +76,7 @@ def _import(
     data: bytes | None,
     keep_refused: bool,
     max_nodes: int,
+    logits: str,
 ) -> ImportedModel:
     try:
         proto = onnx.ModelProto.FromString(stripped.message)
@@ -86,6 +89,8 @@ def _import(
         raise ModelError("the model does not import any opset")
     opsets = read_opsets(proto.opset_import)
     proto = without_functions(proto, opsets, max_nodes)
+    if logits == "last":
+        take_last_logits(proto)
     graph = GraphImporter(proto.graph, "main", opsets, tensors, keep_refused=keep_refused).run()
     for port in graph.inputs:
         if port.dtype is None and port.refusal is None:

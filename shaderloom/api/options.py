@@ -73,7 +73,8 @@ _INSTEAD = {
 
 @dataclass(slots=True)
 class SessionOptions:
-    """Options of a session, under onnxruntime's names and with ``tune``, ``precision`` and ``widen`` besides.
+    """Options of a session, under onnxruntime's names and with ``tune``, ``precision``, ``widen`` and ``logits``
+    besides.
 
     Setting an attribute that is no option raises :class:`AttributeError`, a value that an option cannot have
     :class:`InputError`.
@@ -87,6 +88,8 @@ class SessionOptions:
     precision: str = "float32"
     #: "auto", or "off": whether what a model declares float16 is float32 where it is beyond; see the same page
     widen: str = "auto"
+    #: "all", or "last": the logits of a decoder are one row, that of the last valid position; see docs/guide/logits.md
+    logits: str = "all"
     intra_op_num_threads: int = 0
     inter_op_num_threads: int = 0
     execution_mode: ExecutionMode = ExecutionMode.ORT_SEQUENTIAL
@@ -159,7 +162,7 @@ class SessionOptions:
         return dict(self._denotations)
 
     def compiler_options(self) -> dict[str, Any]:
-        """Return the compiler options that follow from the optimisation level and the precision of storage."""
+        """Return the options of the compiler that follow from those of the session."""
         options: dict[str, Any] = {}
         if int(self.graph_optimization_level) == GraphOptimizationLevel.ORT_DISABLE_ALL:
             options["disabled_passes"] = list(_OPTIMISING)
@@ -167,6 +170,8 @@ class SessionOptions:
             options["precision"] = self.precision
         if self.widen != "auto":
             options["widen"] = self.widen
+        if self.logits != "all":
+            options["logits"] = self.logits
         return options
 
     def onnxruntime_options(self) -> dict[str, Any]:
@@ -200,14 +205,22 @@ def _tuning(value: bool | float) -> bool | float:
     return value
 
 
-def _widen(value: str) -> str:
-    if value not in ("auto", "off"):
-        raise InputError(f"widen is 'auto' or 'off', not {value!r}")
-    return value
+def _one_of(name: str, one: str, other: str) -> Callable[[Any], str]:
+    def check(value: Any) -> str:
+        if value not in (one, other):
+            raise InputError(f"{name} is '{one}' or '{other}', not {value!r}")
+        return str(value)
+
+    return check
 
 
 #: Options whose values are checked when they are set
-_CHECKED: dict[str, Callable[[Any], Any]] = {"precision": check_precision, "tune": _tuning, "widen": _widen}
+_CHECKED: dict[str, Callable[[Any], Any]] = {
+    "logits": _one_of("logits", "all", "last"),
+    "precision": check_precision,
+    "tune": _tuning,
+    "widen": _one_of("widen", "auto", "off"),
+}
 
 _NAMES = frozenset(item.name for item in fields(SessionOptions))
 _DEFAULTS = {item.name: item.default for item in fields(SessionOptions)}

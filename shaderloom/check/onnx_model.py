@@ -12,6 +12,7 @@ from typing import Any
 
 import onnx
 
+from ..compiler.frontend.last_logits import take_last_logits
 from ..compiler.frontend.load import without_functions
 from ..compiler.frontend.schemas import read_opsets
 from ..compiler.frontend.topology import names_read
@@ -61,9 +62,9 @@ class OnnxGraph:
 
 
 class OnnxModel:
-    """A model in a file."""
+    """A model in a file, with the logits of "all" or of the "last" positions."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, logits: str = "all") -> None:
         self.path = path
         check_is_file(path)
         try:
@@ -73,6 +74,8 @@ class OnnxModel:
         except Exception as error:  # protobuf's DecodeError
             raise ModelError(f"'{path}' is not an ONNX file, or a damaged one") from error
         self.proto: Any = without_functions(proto, read_opsets(proto.opset_import))
+        if logits == "last":
+            take_last_logits(self.proto)
 
     @cached_property
     def graphs(self) -> dict[str, OnnxGraph]:

@@ -94,7 +94,7 @@ def command(
     from ..model.model import Model
 
     with progress(quiet=as_json) as report:
-        source = OnnxModel(model)
+        source = OnnxModel(model, compiler.chosen.get("logits", "all"))
         reference = open_reference(check.against, source)
         with open_with_cpu(model, device=device, dynamic=inputs.dynamic, cache=False) as session:
             feeds = make_feeds(session, inputs, _read_inputs(check.inputs_file))

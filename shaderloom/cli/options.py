@@ -98,9 +98,16 @@ class Widen(StrEnum):
     off = "off"
 
 
+class Logits(StrEnum):
+    """Values of ``--logits``."""
+
+    all = "all"
+    last = "last"
+
+
 @dataclass(frozen=True, kw_only=True)
 class StorageOptions(OptionGroup):
-    """Options of the storage of floats."""
+    """Options of the storage of floats, and of the rows that are stored."""
 
     f16: Annotated[
         bool, typer.Option("--f16", help="Store weights and activations in half precision where they fit.")
@@ -111,12 +118,20 @@ class StorageOptions(OptionGroup):
             "--widen", help="auto: float32 for what a model declares float16 and exceeds it; off: as declared."
         ),
     ] = Widen.auto
+    logits: Annotated[
+        Logits,
+        typer.Option("--logits", help="last: the logits of a decoder are one row, that of the last valid position."),
+    ] = Logits.all
 
     @property
     def storage(self) -> dict[str, Any]:
         """The compiler options that differ from their defaults."""
-        half = {"precision": "float16"} if self.f16 else {}
-        return half if self.widen is Widen.auto else {**half, "widen": self.widen.value}
+        stated = {
+            "precision": "float16" if self.f16 else "float32",
+            "widen": self.widen.value,
+            "logits": self.logits.value,
+        }
+        return {name: value for name, value in stated.items() if value not in ("float32", "auto", "all")}
 
 
 OptionTexts = Annotated[

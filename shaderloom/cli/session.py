@@ -43,7 +43,7 @@ def open_session(
         if dynamic != "auto":
             raise InputError("--dynamic is decided when a bundle is compiled", hint="leave it out")
         if storage.storage:
-            option = "--f16" if storage.f16 else "--widen"
+            option = {"precision": "--f16", "widen": "--widen", "logits": "--logits"}[next(iter(storage.storage))]
             raise InputError(f"{option} is decided when a bundle is compiled", hint="leave it out")
         return load_bundle(model, device=device, progress=progress, trust=trust)
     if trust:

@@ -28,16 +28,25 @@ if TYPE_CHECKING:
 class CpuEngine:
     """Runs one model on the host.  Its package is imported on first use of :attr:`implementation`.
 
-    Pass exactly one of ``path`` and ``data``.  ``options`` are session options of onnxruntime.  The model runs as a
-    whole where onnxruntime can load it, else node by node (:mod:`.segment`).
+    Pass exactly one of ``path`` and ``data``.  ``options`` are session options of onnxruntime, ``logits`` is "all" or
+    "last" (:mod:`..compiler.frontend.last_logits`).  The model runs as a whole where onnxruntime can load it, else node
+    by node (:mod:`.segment`).
     """
 
-    def __init__(self, path: Path | None, data: bytes | None, options: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        path: Path | None,
+        data: bytes | None,
+        options: Mapping[str, Any] | None = None,
+        *,
+        logits: str = "all",
+    ) -> None:
         if not providers.cpu_packages():
             raise UnsupportedError("neither onnxruntime nor onnx is installed", hint="pip install 'shaderloom[cpu]'")
         self._path = path
         self._data = data
         self.options = dict(options or {})
+        self._logits = logits
         self._runner: OnnxRuntime | ReferenceEvaluator | CpuSegment | None = None
         self._lock = threading.Lock()
         self._closed = False
@@ -77,7 +86,7 @@ class CpuEngine:
         """Return the model's declared inputs and outputs with fixed dimensions; the compiler need not support the
         model.
         """
-        return override_dimensions(read_header(self._path, self._data), dimensions, denotations)
+        return override_dimensions(read_header(self._proto()), dimensions, denotations)
 
     def close(self) -> None:
         self._closed = True
@@ -98,9 +107,7 @@ class CpuEngine:
         if "onnxruntime" not in packages:
             return self._reference(["onnxruntime is not installed"])
         try:
-            model = str(self._path) if self._path is not None else self._data
-            assert model is not None, "one of the two is given"
-            return OnnxRuntime(model, self.options)
+            return OnnxRuntime(self._content(), self.options)
         except Exception as error:  # onnxruntime's own classes of errors
             reason = f"onnxruntime: {first_line(error)}"
         if "onnx" not in packages:
@@ -143,28 +150,35 @@ class CpuEngine:
             self.options,
         )
 
+    def _content(self) -> str | bytes:
+        """Return the file, or the bytes, of what onnxruntime runs."""
+        if self._logits == "last":
+            return self._proto(payloads=True).SerializeToString()
+        if self._path is not None:
+            return str(self._path)
+        assert self._data is not None, "one of the two is given"
+        return self._data
+
     def _proto(self, *, payloads: bool = False) -> onnx.ModelProto:
+        """Return the model.  Raises :class:`ModelError`, and :class:`UnsupportedError` for ``logits``."""
         import onnx
 
         try:
             if self._path is not None:
-                return onnx.load(str(self._path), load_external_data=payloads)
-            return onnx.load_model_from_string(self._data or b"")
+                proto = onnx.load(str(self._path), load_external_data=payloads)
+            else:
+                proto = onnx.load_model_from_string(self._data or b"")
         except Exception as error:
             raise ModelError(f"not an ONNX model: {error}") from error
+        if self._logits == "last":
+            from ..compiler.frontend.last_logits import take_last_logits
+
+            take_last_logits(proto)
+        return proto
 
 
-def read_header(path: Path | None, data: bytes | None) -> ModelHeader:
-    """Read the header of any ONNX model without inspecting its operators.  Raises :class:`ModelError`."""
-    import onnx
-
-    try:
-        if path is not None:
-            proto = onnx.load(str(path), load_external_data=False)
-        else:
-            proto = onnx.load_model_from_string(data or b"")
-    except Exception as error:
-        raise ModelError(f"not an ONNX model: {error}") from error
+def read_header(proto: onnx.ModelProto) -> ModelHeader:
+    """Return the header of any ONNX model without inspecting its operators."""
     initialized = {tensor.name for tensor in proto.graph.initializer}
     ports = [_port(info) for info in proto.graph.input]
     return ModelHeader(

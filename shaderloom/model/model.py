@@ -82,7 +82,7 @@ class Model:
         self.calibration = self.options.calibration
         self._loader = external_data_loader
         is_cached = external_data_loader is None and not has_foreign_operators()
-        self._cache = ModelCache(open_cache(cache) if is_cached else None, self.file)
+        self._cache = ModelCache(open_cache(cache) if is_cached else None, self.file, self.options.logits)
         self._keep_refused = keep_refused
         self._records = DeviceRecords.of_user()
         self._tuner = None if tune is None else SelfTuner(tune, self._records)
@@ -114,7 +114,9 @@ class Model:
             self.progress("reading the model", 0, 0)
             loader = self._loader
             load = None if loader is None else lambda *where: load_whole(loader, *where)
-            self._imported = load_model(self.file.content, load, keep_refused=True, max_nodes=self.caps.nodes)
+            self._imported = load_model(
+                self.file.content, load, keep_refused=True, max_nodes=self.caps.nodes, logits=self.options.logits
+            )
             if not self._keep_refused:
                 refuse_foreign(self._imported)
         return self._imported

@@ -14,16 +14,19 @@ from .model_file import ModelFile
 
 
 class ModelCache:
-    """The entries of one model.  Without a ``cache`` nothing is kept, and nothing is there.
+    """The entries of one model, with ``logits`` of all or of the last positions.
+
+    Without a ``cache`` nothing is kept, and nothing is there.
 
     ``files`` are the states of the model's data files, which are part of every key but that of the header, which lists
     them.
     """
 
-    def __init__(self, cache: DiskCache | None, file: ModelFile) -> None:
+    def __init__(self, cache: DiskCache | None, file: ModelFile, logits: str) -> None:
         self.files: Mapping[str, FileState] = {}
         self._cache = cache
         self._file = file
+        self._logits = logits
         self._identity = file.identify()
 
     @property
@@ -49,7 +52,7 @@ class ModelCache:
             self._cache.put("header", self._header_entries(), header.to_json())
 
     def _header_entries(self) -> dict[str, Any]:
-        return {"model": self._identity, "compiler": compiler_version()}
+        return {"model": self._identity, "logits": self._logits, "compiler": compiler_version()}
 
     def plan(self, entries: Mapping[str, Any], choices: Choices) -> Plan | None:
         """Return the plan that ``entries`` determine if today's measurements lead to the same decisions, else None."""

@@ -116,6 +116,7 @@ class InferenceSession(OrtSession):
         severity = settings.log_severity_level
         wanted = parse_providers(providers, provider_options, severity=severity)
         file = locate(path_or_bytes)
+        compiler = {**settings.compiler_options(), **(options or {})}
 
         def make_wgpu(chosen: Mapping[str, Any]) -> None:
             with RareCollections(), OpeningDevice(device, chosen, severity) as opening:
@@ -126,7 +127,7 @@ class InferenceSession(OrtSession):
                     dynamic=dynamic,
                     caps=caps,
                     cache=cache,
-                    options={**settings.compiler_options(), **(options or {})},
+                    options=compiler,
                     dimensions=(settings.free_dimensions, settings.free_denotations),
                     external_data_loader=external_data_loader,
                     progress=progress,
@@ -139,7 +140,7 @@ class InferenceSession(OrtSession):
         def make_cpu(chosen: Mapping[str, Any]) -> None:
             if external_data_loader is not None:
                 raise UnsupportedError("the packages behind it read external data from files only")
-            self._cpu = CpuEngine(*file, settings.onnxruntime_options())
+            self._cpu = CpuEngine(*file, settings.onnxruntime_options(), logits=compiler.get("logits", "all"))
 
         ready = initialise_providers(wanted, {"wgpu": make_wgpu, "cpu": make_cpu}, severity=severity)
         header = self._read_header(settings)

@@ -1,0 +1,200 @@
+"""Logits of the last position alone: ``logits="last"``, as nodes behind the output.
+
+A decoder computes logits [batch, sequence, vocabulary], of which a caller that generates text reads one row of each
+sequence.  Here the output becomes [batch, 1, vocabulary], the row of the last valid position; that nothing else is
+computed follows from a pass of the compiler (:mod:`...passes.rows`).  Rows are
+
+* those that the lengths of a GroupQueryAttention name: ``seqlens_k`` where the sequence is the whole of the total
+  length, since then it is padded on the right, else the last;
+* else those of the last number other than 0 in the input ``attention_mask`` [batch, total];
+* else the last of the sequence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from ...runtime.plan.errors import UnsupportedError
+from ..ir.dataflow import preorder
+
+#: The output that is looked for first
+LOGITS = "logits"
+#: The input that says which positions are valid
+MASK = "attention_mask"
+#: The first version of the standard's operators that has all that is built here in one form
+OPSET = 13
+
+_PRODUCTS = frozenset(
+    {
+        "MatMul",
+        "Gemm",
+        "MatMulNBits",
+        "MatMulBnb4",
+        "MatMulInteger",
+        "MatMulIntegerToFloat",
+        "DynamicQuantizeMatMul",
+        "FusedMatMul",
+        "QLinearMatMul",
+    }
+)
+#: Operators behind which a product is looked for
+_BEHIND = frozenset(
+    {"Add", "Sub", "Mul", "Div", "Tanh", "Clip", "Cast", "Identity", "Reshape", "Transpose", "DequantizeLinear"}
+)
+_FLOATS = frozenset({TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE})
+
+
+def take_last_logits(proto: onnx.ModelProto) -> None:
+    """Let the logits of ``proto`` be those of the last position; those of all positions get another name.
+
+    Raises :class:`UnsupportedError` if no output, or more than one, can be
+    the logits.
+    """
+    opset = max((entry.version for entry in proto.opset_import if entry.domain in ("", "ai.onnx")), default=0)
+    if opset < OPSET:
+        raise UnsupportedError(
+            f"the model has opset {opset}; the last row is taken with operators of opset {OPSET}",
+            hint="convert it with onnx.version_converter, or leave logits at 'all'",
+        )
+    _Rewrite(proto.graph, _logits(proto.graph)).run()
+
+
+def _logits(graph: onnx.GraphProto) -> onnx.ValueInfoProto:
+    """Return the output ``logits``, or else the only one of rank 3 that a product computes."""
+    named = [output for output in graph.output if output.name == LOGITS]
+    if named:
+        if not _has_rank_3(named[0]):
+            raise UnsupportedError(
+                "the logits are not declared as [batch, sequence, vocabulary]",
+                tensor=LOGITS,
+                hint="declare this shape in the file, or leave logits at 'all'",
+            )
+        return named[0]
+    producers = {name: node for node in graph.node for name in node.output if name}
+    found = [output for output in graph.output if _has_rank_3(output) and _is_product(output.name, producers)]
+    if len(found) != 1:
+        listed = f": {', '.join(output.name for output in found)}" if found else ""
+        raise UnsupportedError(
+            f"{len(found) or 'no'} outputs of rank 3 are results of a product{listed}",
+            hint=f"name the output '{LOGITS}', or leave logits at 'all'",
+        )
+    return found[0]
+
+
+def _has_rank_3(output: onnx.ValueInfoProto) -> bool:
+    tensor = output.type.tensor_type
+    return tensor.elem_type in _FLOATS and tensor.HasField("shape") and len(tensor.shape.dim) == 3
+
+
+def _is_product(name: str, producers: dict[str, onnx.NodeProto]) -> bool:
+    """Return whether ``name`` is a product, or arithmetic behind one."""
+
+    def operands(read: str) -> Iterable[str]:
+        return producers[read].input if read in producers and producers[read].op_type in _BEHIND else ()
+
+    return any(read in producers and producers[read].op_type in _PRODUCTS for read in preorder([name], operands))
+
+
+def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
+    """Yield the nodes of a graph and of those nested in it."""
+    for node in graph.node:
+        yield node
+        for attribute in node.attribute:
+            for nested in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
+                yield from _nodes(nested)
+
+
+class _Rewrite:
+    """Appends the nodes that take the last valid row of ``output``."""
+
+    def __init__(self, graph: onnx.GraphProto, output: onnx.ValueInfoProto) -> None:
+        self._graph = graph
+        self._output = output
+        self._taken = {value.name for value in (*graph.input, *graph.initializer)}
+        self._taken.update(name for node in _nodes(graph) for name in (*node.input, *node.output))
+        self._all = self._unique(f"{output.name}/all")
+
+    def run(self) -> None:
+        name = self._output.name
+        for node in _nodes(self._graph):
+            for names in (node.input, node.output):
+                for place, other in enumerate(names):
+                    if other == name:
+                        names[place] = self._all
+        position = self._position()
+        if position is None:
+            self._take_last(name)
+        else:
+            places = self._op("Unsqueeze", position, self._integers(1, 2))
+            self._node("GatherND", [self._all, places], name, batch_dims=1)
+        size = self._output.type.tensor_type.shape.dim[1]
+        size.Clear()
+        size.dim_value = 1
+
+    def _position(self) -> str | None:
+        """Return the value [batch] of the position in the sequence of the last valid row; None: that is the last."""
+        for node in _nodes(self._graph):
+            if node.op_type == "GroupQueryAttention" and node.domain == "com.microsoft" and len(node.input) > 6:
+                return self._of_lengths(node.input[5], node.input[6])
+        for port in self._graph.input:
+            if port.name == MASK and len(port.type.tensor_type.shape.dim) == 2:
+                return self._of_mask(port.name)
+        return None
+
+    def _of_lengths(self, lengths: str, total: str) -> str:
+        visible = {value.name for value in (*self._graph.input, *self._graph.initializer)}
+        visible.update(name for node in self._graph.node for name in node.output)
+        if lengths not in visible or total not in visible:
+            raise UnsupportedError(
+                "the lengths of a GroupQueryAttention are known inside a branch or a loop alone",
+                tensor=lengths,
+                hint="leave logits at 'all'",
+            )
+        sequence = self._size(self._all)
+        valid = self._op("Cast", self._op("Reshape", lengths, self._integers(-1)), to=TensorProto.INT64)
+        whole = self._op("Cast", self._op("Reshape", total, self._integers(1)), to=TensorProto.INT64)
+        last = self._op("Sub", sequence, self._integers(1))
+        return self._op("Where", self._op("Equal", whole, sequence), valid, last)
+
+    def _of_mask(self, mask: str) -> str:
+        valid = self._op("Cast", self._op("Cast", mask, to=TensorProto.BOOL), to=TensorProto.INT32)
+        last = self._op("ArgMax", valid, axis=1, keepdims=0, select_last_index=1)
+        past = self._op("Sub", self._size(mask), self._size(self._all))
+        return self._op("Max", self._op("Sub", last, past), self._integers(0))
+
+    def _take_last(self, result: str) -> None:
+        ends = self._integers(np.iinfo(np.int64).max)
+        self._node("Slice", [self._all, self._integers(-1), ends, self._integers(1)], result)
+
+    # -- what is appended ----------------------------------------------------------------------------------------------
+
+    def _size(self, name: str) -> str:
+        """Return the size [1] of axis 1."""
+        return self._op("Gather", self._op("Shape", name), self._integers(1))
+
+    def _unique(self, wanted: str) -> str:
+        name, number = wanted, 0
+        while name in self._taken:
+            number += 1
+            name = f"{wanted}{number}"
+        self._taken.add(name)
+        return name
+
+    def _integers(self, *numbers: int) -> str:
+        name = self._unique(f"{self._output.name}/constant")
+        self._graph.initializer.append(numpy_helper.from_array(np.array(numbers, np.int64), name))
+        return name
+
+    def _op(self, op: str, *inputs: str, **attributes: int) -> str:
+        result = self._unique(f"{self._output.name}/{op}")
+        self._node(op, inputs, result, **attributes)
+        return result
+
+    def _node(self, op: str, inputs: Iterable[str], result: str, **attributes: int) -> None:
+        node = helper.make_node(op, list(inputs), [result], self._unique(f"{self._output.name}/last_{op}"))
+        node.attribute.extend(helper.make_attribute(name, value) for name, value in attributes.items())
+        self._graph.node.append(node)
