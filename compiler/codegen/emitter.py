@@ -123,15 +123,17 @@ class Emitter(Writer):
             text = self.scalar(atom.payload)
             return text if text.isidentifier() else self.name(text, "i")
         left, right = atom.args
-        left_text, right_text = self.index(left), self.index(right)
+        numbers = self.functions.numbers
+        left_text = self.index(left)
         if atom.kind in ("min", "max"):
-            return self.name(f"{atom.kind}({left_text}, {right_text})", "i")
+            return self.name(f"{atom.kind}({left_text}, {self.index(right)})", "i")
+        # a divisor is never the number of a lane
+        right_text = self.index(right) if numbers is None or not isinstance(right, int) else numbers.field(right)
         non_negative = ix.bounds(left)[0] >= 0
-        if self.functions.numbers is not None and non_negative:
+        if numbers is not None and non_negative:
             operator = "/" if atom.kind == "floordiv" else "%"
             return self.name(f"i32(u32({left_text}) {operator} u32({right_text}))", "i")
-        spelled = self.functions.numbers is None
-        power = right if spelled and isinstance(right, int) and right & (right - 1) == 0 else 0
+        power = right if numbers is None and isinstance(right, int) and right & (right - 1) == 0 else 0
         if atom.kind == "floordiv":
             if power:  # an arithmetic shift floors, also for negative values
                 return self.name(f"{left_text} >> {power.bit_length() - 1}u", "i")

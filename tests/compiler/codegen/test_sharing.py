@@ -200,3 +200,13 @@ def test_other_copies_keep_their_form():
         position = ix.add(ix.multiply(q, 4), lane) if base is None else ix.add(base, ix.multiply(lane, 2))
         spec, _ = copied(position, 60)
         assert strided(spec, Numbers()) is spec
+
+
+def test_small_divisors_are_read_too():
+    keys = set()
+    for divisor in (2, 3, 5):
+        place = ix.multiply(ix.modulo(ix.coordinate("q", 60), divisor), -8)
+        _, shared = copied(reduce(ix.add, [place, ix.multiply(lane_variable(), 2), 480]), 60)
+        keys.add(shared.kernel.key)
+        assert divisor in shared.problem
+    assert len(keys) == 1
