@@ -17,7 +17,6 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from shaderloom.model.feeds import shape_key
 from shaderloom.model.model import Model
 from shaderloom.runtime.plan.device_profile import WEB
 from shaderloom.runtime.plan.errors import InternalError, ShaderloomError
@@ -44,7 +43,7 @@ def compile_model(path: Path) -> None:
             port.name: tuple(dim if isinstance(dim, int) else OPEN for dim in port.dims or ())
             for port in model.header.inputs
         }
-        model.compile(shape_key(model.header, shapes, model.dynamic), shapes, WEB)
+        model.compile(model.key(shapes), shapes, WEB)
     finally:
         model.close()
 
