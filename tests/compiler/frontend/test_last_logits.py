@@ -124,6 +124,27 @@ def test_lengths_of_attention_say_which_row_is_last(device, case: str, declared:
         np.testing.assert_array_equal(left, right)
 
 
+def test_quantised_heads_of_halves_have_the_row(device):
+    """The head is MatMulNBits; its products round to halves as those of all rows do."""
+    text = f"""g ({IDS}) => (float16[batch, sequence, 32] logits) {{
+      e = Gather(table, input_ids) h = Tanh(e)
+      logits = com.microsoft.MatMulNBits<K = 32, N = 32, block_size = 32>(h, codes, scales) }}"""
+    model = onnx.parser.parse_model(HEAD + text)
+    arrays = {
+        "table": values(50, 32).astype(np.float16),
+        "codes": np.random.default_rng(0).integers(0, 256, (32, 1, 16), np.uint8),
+        "scales": np.linspace(0.01, 0.04, 32, dtype=np.float16),
+    }
+    model.graph.initializer.extend(onnx.numpy_helper.from_array(array, name) for name, array in arrays.items())
+    codes = np.stack([arrays["codes"] & 15, arrays["codes"] >> 4], -1).reshape(32, 32).astype(np.float64) - 8
+    tokens = ids(2, 11)
+    hidden = np.tanh(arrays["table"].astype(np.float64)[tokens[:, -1:]])
+    with shaderloom.InferenceSession(model, device=device, cache=False, options={"logits": "last"}) as opened:
+        (logits,) = opened.run(None, {"input_ids": tokens})
+    assert logits.dtype == np.float16
+    np.testing.assert_allclose(logits, hidden @ (codes.T * arrays["scales"].astype(np.float64)), rtol=2e-3, atol=2e-3)
+
+
 def test_programs_have_the_row(device):
     """The number of rows is known in the second step alone."""
     x = values(1, 9, 8)
