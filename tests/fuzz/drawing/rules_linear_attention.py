@@ -30,3 +30,29 @@ def causal_convolution(d: NodeDraw) -> Found:
     if d.flip():
         found["past_state"] = d.leaf("past_state", (batch, state, channels) if last else (batch, channels, state))
     return found
+
+
+@rule("LinearAttention", domain=MICROSOFT)
+def linear_attention(d: NodeDraw) -> Found:
+    batch, steps, keys, values = d.integer(1, 2), d.integer(1, 5), d.choose(1, 3, 4), d.choose(1, 2, 5)
+    asking, holding = d.choose((2, 2), (4, 2), (1, 3), (2, 4))
+    kind = d.choose("linear", "gated", "delta", "gated_delta")
+    decay, rate = "gated" in kind, "delta" in kind
+    found: Found = {
+        "query": d.leaf("query", (batch, steps, asking * keys)),
+        "key": d.leaf("key", (batch, steps, holding * keys), -0.5, 0.5),
+        "value": d.leaf("value", (batch, steps, holding * values)),
+        "past_state": None,
+        "decay": d.leaf("decay", (batch, steps, holding * d.choose(1, keys)), -1, 0) if decay else None,
+        "beta": d.leaf("beta", (batch, steps, d.choose(1, holding)), 0, 1) if rate else None,
+        "q_num_heads": asking,
+        "kv_num_heads": holding,
+        "update_rule": kind,
+        "scale": d.choose(None, 0.5),
+        "_outputs": 2,
+        **dict.fromkeys(("chunk_size", "state_window")),
+    }
+    d.bind("past_state", found["query"].dtype)
+    if d.flip():
+        found["past_state"] = d.leaf("past_state", (batch, holding, keys, values))
+    return found
