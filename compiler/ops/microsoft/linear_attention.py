@@ -19,7 +19,7 @@ from ..math.nodes import in_type, part, transposed, view
 from ..registry import Builder, Inferred, register
 from .block_quantized import repeated
 
-_RULES = ("linear", "gated", "delta", "gated_delta")
+RULES = ("linear", "gated", "delta", "gated_delta")
 
 
 @record
@@ -89,7 +89,7 @@ def _require_one_of(node: Node, position: int, what: str, wanted: Sequence[tuple
 
 def _infer(node: Node) -> Inferred:
     attributes: LinearAttentionAttributes = node.attributes
-    checks.require_choice(node, "update_rule", _RULES)
+    checks.require_choice(node, "update_rule", RULES)
     checks.require_choice(node, "state_window", (0,))
     sizes, query, past = _sizes(node), node.operand(0), node.optional(3)
     steps = (sizes.batch, sizes.steps)
@@ -103,7 +103,7 @@ def _infer(node: Node) -> Inferred:
     return [(query.dtype, (*steps, outputs)), (query.dtype if past is None else past.dtype, sizes.state)]
 
 
-def _shared(builder: Builder, value: Value, heads: int) -> Value:
+def shared(builder: Builder, value: Value, heads: int) -> Value:
     """Repeat the heads of axis 2 so that neighbours of the ``heads`` share them."""
     own = ix.number(value.shape[2])
     return value if own == heads else repeated(builder, value, 2, heads // own, heads)
@@ -113,8 +113,8 @@ def _operands(builder: Builder, node: Node, sizes: _Sizes) -> list[Value | None]
     """Build what ``loom.LinearAttention`` reads."""
     steps, rule = (sizes.batch, sizes.steps), node.attributes.update_rule
     groups = min(node.attributes.q_num_heads, sizes.heads)
-    query = _shared(builder, view(builder, node.operand(0), *steps, groups, sizes.queries, sizes.keys), sizes.heads)
-    key = _shared(builder, view(builder, node.operand(1), *steps, sizes.key_heads, sizes.keys), sizes.heads)
+    query = shared(builder, view(builder, node.operand(0), *steps, groups, sizes.queries, sizes.keys), sizes.heads)
+    key = shared(builder, view(builder, node.operand(1), *steps, sizes.key_heads, sizes.keys), sizes.heads)
     value = view(builder, node.operand(2), *steps, sizes.heads, sizes.values)
     decay = rate = None
     if "gated" in rule:
@@ -124,27 +124,32 @@ def _operands(builder: Builder, node: Node, sizes: _Sizes) -> list[Value | None]
         if own != sizes.keys:
             decay = repeated(builder, decay, 3, sizes.keys, sizes.keys)
     if "delta" in rule:
-        rate = _shared(builder, node.operand(5), sizes.heads)
+        rate = shared(builder, node.operand(5), sizes.heads)
     return [query, key, value, node.optional(3), decay, rate]
+
+
+def recurrence(
+    builder: Builder, operands: Sequence[Value | None], retrieves: bool, scale: float
+) -> tuple[Value, Value]:
+    """Build the outputs [batch, steps, heads, queries, values] and the last state [batch, heads, keys, values], in f32.
+
+    ``operands`` are those of ``loom.LinearAttention``.
+    """
+    query = operands[0]
+    assert query is not None
+    batch, steps, heads, queries, keys = query.shape
+    result = builder.op("LinearAttention", *operands, domain="loom", retrieves=retrieves, scale=scale)
+    rows = ix.multiply(steps, queries)
+    outputs = view(builder, part(builder, result, 2, 0, rows), batch, heads, steps, queries, result.shape[-1])
+    return transposed(builder, outputs, 0, 2, 1, 3, 4), part(builder, result, 2, rows, keys)
 
 
 def _expand(builder: Builder, node: Node) -> Sequence[Value]:
     attributes: LinearAttentionAttributes = node.attributes
     sizes = _sizes(node)
-    result = builder.op(
-        "LinearAttention",
-        *_operands(builder, node, sizes),
-        domain="loom",
-        retrieves="delta" in attributes.update_rule,
-        scale=attributes.scale or 1.0 / math.sqrt(sizes.keys),
-    )
-    rows = ix.multiply(sizes.steps, sizes.queries)
-    outputs = view(
-        builder, part(builder, result, 2, 0, rows), sizes.batch, sizes.heads, sizes.steps, sizes.queries, sizes.values
-    )
-    outputs = transposed(builder, outputs, 0, 2, 1, 3, 4)
+    scale = attributes.scale or 1.0 / math.sqrt(sizes.keys)
+    outputs, state = recurrence(builder, _operands(builder, node, sizes), "delta" in attributes.update_rule, scale)
     outputs = view(builder, outputs, sizes.batch, sizes.steps, sizes.heads * sizes.queries * sizes.values)
-    state = part(builder, result, 2, rows, sizes.keys)
     return [in_type(builder, each, value.dtype) for each, value in zip((outputs, state), node.outputs)]
 
 

@@ -56,3 +56,32 @@ def linear_attention(d: NodeDraw) -> Found:
     if d.flip():
         found["past_state"] = d.leaf("past_state", (batch, holding, keys, values))
     return found
+
+
+@rule("GatedDeltaNet", domain=MICROSOFT)
+def gated_delta_net(d: NodeDraw) -> Found:
+    batch, steps, keys, values = d.integer(1, 2), d.integer(1, 4), d.choose(1, 3, 4), d.choose(1, 2, 5)
+    having, holding = d.choose((2, 2), (1, 3), (2, 4))
+    tokens = (batch, steps) if d.flip() else (batch * steps,)
+    kind, gate = d.choose("linear", "gated", "delta", "gated_delta"), d.choose("none", "softplus", "sigmoid")
+    decay, rate = "gated" in kind, "delta" in kind
+    own = d.choose((), (keys,))
+    omitted = ("cu_seqlens", "capture_count", "state_update_active", "state_update_capacity", "chunk_size")
+    return {
+        "query": d.leaf("query", (*tokens, having, keys)),
+        "key": d.leaf("key", (*tokens, having, keys), -0.5, 0.5),
+        "value": d.leaf("value", (*tokens, holding, values)),
+        "decay": d.leaf("decay", (*tokens, holding, *own), -1, 0) if decay else None,
+        "beta": d.leaf("beta", (*tokens, holding), 0, 1) if rate else None,
+        "initial_state": d.leaf("initial_state", (batch, holding, values, keys)),
+        "a_log": d.leaf("a_log", (holding,), -1, 1) if gate != "none" else None,
+        "dt_bias": d.leaf("dt_bias", (holding,)) if gate != "none" else None,
+        "gate_activation": gate,
+        "beta_activation": d.choose("none", "sigmoid"),
+        "gate_lower_bound": d.choose(None, -2.0),
+        "qk_l2_norm": 0,
+        "scale": d.choose(None, 0.5),
+        "update_rule": kind,
+        "_outputs": 2,
+        **dict.fromkeys(omitted),
+    }
