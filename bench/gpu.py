@@ -88,11 +88,12 @@ def prepare(wheels: Path, loader: Path) -> dict[str, str]:
     if not stamp.is_file() or stamp.read_text() != wanted:
         site.mkdir(parents=True, exist_ok=True)
         if found:
-            install = ["install", "-q", "--no-index", "--no-deps", "--no-compile", "--no-cache-dir", "--upgrade"]
+            install = ["install", "-q", "--no-index", "--no-deps", "--no-cache-dir", "--upgrade"]
             command = [sys.executable, "-m", "pip", *install, "--target", str(site), *map(str, found)]
             subprocess.run(command, check=True)
         stamp.write_text(wanted)
     environment = dict(os.environ)
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # no user's process compiles all that it imports
     environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), str(site)])
     environment.setdefault("XDG_RUNTIME_DIR", "/tmp")
     libraries = BUILD / "gpu-loader"
