@@ -23,6 +23,7 @@ from ..math.attention_core import AttentionResult, attend, attended_keys, join_h
 from ..math.nodes import in_type, part, view
 from ..registry import Builder, Inferred, register
 from .attention import integer, scale_of
+from .window_cache import last_rows, resident
 
 _INT32 = frozenset({"int32"})
 
@@ -62,6 +63,7 @@ class _GroupedSizes:
     past: Dim
     total: Dim  #: the longest sequence, new keys included
     keys: Dim  #: of the present
+    attended: Dim  #: keys that attention reads: those of the present, or rows of a window's cache and new keys
 
     @property
     def is_prompt(self) -> bool | None:
@@ -93,8 +95,26 @@ def _sizes(node: Node) -> _GroupedSizes:
     if key is not None:
         checks.require_keys_and_values(node, batch, key, node.operand(2))
     before = checks.past_length(node, 3, (batch, shared, size), (batch, shared, size))
+    if attributes.sliding_window_cache:
+        return _GroupedSizes(batch, queries, size, before, total, before, ix.add(before, queries))
     # a cache that is longer than what is valid is one of fixed size: it stays as long as it is
-    return _GroupedSizes(batch, queries, size, before, total, ix.maximum(total, before))
+    keys = ix.maximum(total, before)
+    return _GroupedSizes(batch, queries, size, before, total, keys, keys)
+
+
+def _check_window(node: Node, capacity: Dim) -> None:
+    """Raise an error unless the cache holds a window, and nothing else is addressed by absolute positions of keys."""
+    attributes: GroupQueryAttentionAttributes = node.attributes
+    rows, window = checks.concrete(node, capacity, "the capacity of the cache"), attributes.local_window_size
+    checks.require(window > 0, node, "sliding_window_cache needs a local_window_size")
+    checks.require(rows >= window, node, f"a cache of {rows} rows for windows of {window}")
+    checks.require(bool(attributes.causal), node, "sliding_window_cache needs causal = 1")
+    if node.optional(10) is not None or attributes.qk_output:
+        raise UnsupportedError(
+            "sliding_window_cache with attention_bias (input 10) or qk_output",
+            origin=node.origin,
+            hint="they are addressed by positions that have left the cache; use a cache of the whole sequence",
+        )
 
 
 def _infer(node: Node) -> Inferred:
@@ -102,7 +122,7 @@ def _infer(node: Node) -> Inferred:
     for name in ("k_quant_type", "v_quant_type"):
         checks.require_choice(node, name, ("NONE",))
     checks.require_choice(node, "qk_output", (0, 1, 2))
-    checks.require_choice(node, "sliding_window_cache", (0,))
+    checks.require_choice(node, "sliding_window_cache", (0, 1))
     checks.require((node.optional(14) is None) == (node.optional(15) is None), node, "both norms or none")
     for position, what in ((12, "k_scale"), (13, "v_scale"), (16, "query_seqlens")):
         if node.optional(position) is not None:
@@ -110,6 +130,8 @@ def _infer(node: Node) -> Inferred:
     if attributes.do_rotary:
         checks.require(node.optional(7) is not None and node.optional(8) is not None, node, "do_rotary needs caches")
     sizes, dtype = _sizes(node), node.operand(0).dtype
+    if attributes.sliding_window_cache:
+        _check_window(node, sizes.past)
     result = (sizes.batch, sizes.queries, ix.multiply(sizes.size, attributes.num_heads))
     present = (sizes.batch, attributes.kv_num_heads, sizes.keys, sizes.size)
     scores = (sizes.batch, attributes.num_heads, sizes.queries, sizes.total)
@@ -184,22 +206,31 @@ def _expand(builder: Builder, node: Node) -> Sequence[Value]:
             rotate(builder, each, cosines, sines, positions, bool(attributes.rotary_interleaved), pairs)
             for each in (query, key)
         )
-    present = []
+    window = attributes.local_window_size
+    rows, end = valid, lengths  # of the cache: before the new keys, and behind them
+    if attributes.sliding_window_cache:
+        rows = resident(builder, valid, ix.number(sizes.past), window)
+        end = builder.op("Add", rows, builder.op("Sub", lengths, valid))
+    seen = []
     for past, new in ((node.optional(3), key), (node.optional(4), value)):
         if past is None or (sizes.past == 0 and sizes.keys == sizes.queries):
             new.storage = new.storage or node.operand(0).storage  # attention reads the elements of the cache
-            present.append(new)
+            seen.append(new)
         else:
-            present.append(append_keys(builder, past, new, valid, sizes.keys))
-    window = attributes.local_window_size
+            seen.append(append_keys(builder, past, new, rows, sizes.attended))
+    present = seen
+    if attributes.sliding_window_cache:
+        capacity = ix.number(sizes.past)
+        first = builder.op("Sub", end, resident(builder, lengths, capacity, window))
+        present = [last_rows(builder, each, first, capacity) for each in seen]
     # without a bound on later keys, and for the padding of a prompt, the lengths bound the keys
     padded = not attributes.causal or (is_prompt is not False and sizes.queries != 1)
     mask = attended_keys(
         builder,
         sizes.queries,
-        sizes.keys,
-        offsets=valid,
-        lengths=lengths if padded else None,
+        sizes.attended,
+        offsets=rows,
+        lengths=end if padded else None,
         before=window - 1 if window > 0 else -1,
         after=0 if attributes.causal else -1,
     )
@@ -207,7 +238,7 @@ def _expand(builder: Builder, node: Node) -> Sequence[Value]:
     attended = attend(
         builder,
         query,
-        *present,
+        *seen,
         scale=scale_of(node, sizes.size),
         softcap=attributes.softcap,
         biases=[] if bias is None else [_padded_bias(builder, node, bias, sizes.keys)],

@@ -46,6 +46,11 @@ CASES: Cases = {
         _case(rotary=True, rotary_interleaved=1, joined=True),
         _case(queries=4, past=0, lengths=(3, 3), rotary=True),
         _case(local_window_size=3, lengths=(5, 5)),
+        # rows of the cache that hold no position are unspecified: there are none here
+        _case(past=4, local_window_size=4, sliding_window_cache=1, lengths=(9, 4), rotary=True),
+        _case(past=6, local_window_size=4, sliding_window_cache=1, lengths=(11, 8)),
+        _case(past=4, queries=5, local_window_size=4, sliding_window_cache=1, lengths=(9,), rotary=True),
+        _case(past=4, queries=6, local_window_size=3, sliding_window_cache=1, lengths=(5, 5)),
         _case(softcap=2.0, scale=0.3),
         _case(smooth_softmax=1),
         _case(joined=True, heads=3, shared=1),
