@@ -23,6 +23,11 @@ class WorkerError(Exception):
     """A runtime failed; the text is what it said last."""
 
 
+def user_environment() -> dict[str, str]:
+    """Return the environment as a user's process has it, which keeps the bytecode of what it imports."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+
+
 class Worker:
     """A running process of one runtime with one model."""
 
@@ -32,7 +37,7 @@ class Worker:
         self._errors = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115  closed with the process
         self._process = subprocess.Popen(
             command,
-            env={**os.environ, **environment},
+            env={**user_environment(), **environment},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
