@@ -99,7 +99,7 @@ class WorkgroupCosts:
     tiles: Mapping[tuple[int, int, int, int, int, int, int], tuple[float, ...]]
     sharing: tuple[int, ...]  #: workgroups on every multiprocessor for which ``tiles`` has times, ascending
     steps: int
-    written_out: int  #: steps along k that one trip of the loop over a tile has
+    written_out: int  #: steps along k that one trip of the loop over a tile has whose terms parts share; else all
     busy_threads: int  #: that keep a multiprocessor busy with loads
     split: SplitCosts
     attention: AttentionCosts

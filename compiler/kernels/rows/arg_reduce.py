@@ -86,6 +86,7 @@ def _build(context: GroupContext) -> BuiltKernel:
                 "element_type": wgsl_type,
                 "row_names": rows.names,
                 "columns_are_contiguous": rows.columns_are_contiguous,
+                "halves": tuple(1 << level for level in reversed(range(config.strips.bit_length() - 1))),
             },
         )
     )

@@ -82,6 +82,7 @@ def _build(context: GroupContext) -> BuiltKernel:
                 "row_names": rows.names,
                 "stores_row": stores_row,
                 "columns_are_contiguous": rows.columns_are_contiguous,
+                "halves": tuple(1 << level for level in reversed(range(config.strips.bit_length() - 1))),
             },
         )
     )

@@ -44,20 +44,102 @@ fn main(
   }
   shared_best[local] = best;
   shared_place[local] = place;
-  for (var half = 64; half > 0; half = half / 2) {
-    workgroupBarrier();
-    if (strip < half) {
-      let other = local + u32(half);
-      let other_best = shared_best[other];
-      let other_place = shared_place[other];
-      var wins = false;
-      if (other_place > place) { wins = replaces(other_best, best); } else { wins = !replaces(best, other_best); }
-      if (wins) {
-        best = other_best;
-        place = other_place;
-        shared_best[local] = best;
-        shared_place[local] = place;
-      }
+  workgroupBarrier();
+  if (strip < 64) {
+    let other = local + 64u;
+    let other_best = shared_best[other];
+    let other_place = shared_place[other];
+    var wins = false;
+    if (other_place > place) { wins = replaces(other_best, best); } else { wins = !replaces(best, other_best); }
+    if (wins) {
+      best = other_best;
+      place = other_place;
+      shared_best[local] = best;
+      shared_place[local] = place;
+    }
+  }
+  workgroupBarrier();
+  if (strip < 32) {
+    let other = local + 32u;
+    let other_best = shared_best[other];
+    let other_place = shared_place[other];
+    var wins = false;
+    if (other_place > place) { wins = replaces(other_best, best); } else { wins = !replaces(best, other_best); }
+    if (wins) {
+      best = other_best;
+      place = other_place;
+      shared_best[local] = best;
+      shared_place[local] = place;
+    }
+  }
+  workgroupBarrier();
+  if (strip < 16) {
+    let other = local + 16u;
+    let other_best = shared_best[other];
+    let other_place = shared_place[other];
+    var wins = false;
+    if (other_place > place) { wins = replaces(other_best, best); } else { wins = !replaces(best, other_best); }
+    if (wins) {
+      best = other_best;
+      place = other_place;
+      shared_best[local] = best;
+      shared_place[local] = place;
+    }
+  }
+  workgroupBarrier();
+  if (strip < 8) {
+    let other = local + 8u;
+    let other_best = shared_best[other];
+    let other_place = shared_place[other];
+    var wins = false;
+    if (other_place > place) { wins = replaces(other_best, best); } else { wins = !replaces(best, other_best); }
+    if (wins) {
+      best = other_best;
+      place = other_place;
+      shared_best[local] = best;
+      shared_place[local] = place;
+    }
+  }
+  workgroupBarrier();
+  if (strip < 4) {
+    let other = local + 4u;
+    let other_best = shared_best[other];
+    let other_place = shared_place[other];
+    var wins = false;
+    if (other_place > place) { wins = replaces(other_best, best); } else { wins = !replaces(best, other_best); }
+    if (wins) {
+      best = other_best;
+      place = other_place;
+      shared_best[local] = best;
+      shared_place[local] = place;
+    }
+  }
+  workgroupBarrier();
+  if (strip < 2) {
+    let other = local + 2u;
+    let other_best = shared_best[other];
+    let other_place = shared_place[other];
+    var wins = false;
+    if (other_place > place) { wins = replaces(other_best, best); } else { wins = !replaces(best, other_best); }
+    if (wins) {
+      best = other_best;
+      place = other_place;
+      shared_best[local] = best;
+      shared_place[local] = place;
+    }
+  }
+  workgroupBarrier();
+  if (strip < 1) {
+    let other = local + 1u;
+    let other_best = shared_best[other];
+    let other_place = shared_place[other];
+    var wins = false;
+    if (other_place > place) { wins = replaces(other_best, best); } else { wins = !replaces(best, other_best); }
+    if (wins) {
+      best = other_best;
+      place = other_place;
+      shared_best[local] = best;
+      shared_place[local] = place;
     }
   }
   if (wanted < 4 && strip == 0) {

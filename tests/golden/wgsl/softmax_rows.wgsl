@@ -68,11 +68,21 @@ fn main(
 part = r0_0;
 shared_f32[local] = part;
   }
-  for (var half = 8; half > 0; half = half / 2) {
-    workgroupBarrier();
-    if (strip < half) {
-      shared_f32[local] = combine_r0(shared_f32[local], shared_f32[local + u32(half * 16)]);
-    }
+  workgroupBarrier();
+  if (strip < 8) {
+    shared_f32[local] = combine_r0(shared_f32[local], shared_f32[local + 128u]);
+  }
+  workgroupBarrier();
+  if (strip < 4) {
+    shared_f32[local] = combine_r0(shared_f32[local], shared_f32[local + 64u]);
+  }
+  workgroupBarrier();
+  if (strip < 2) {
+    shared_f32[local] = combine_r0(shared_f32[local], shared_f32[local + 32u]);
+  }
+  workgroupBarrier();
+  if (strip < 1) {
+    shared_f32[local] = combine_r0(shared_f32[local], shared_f32[local + 16u]);
   }
   workgroupBarrier();
   let r0 = shared_f32[local - u32(strip) * 16u];
@@ -97,11 +107,21 @@ shared_f32[local] = part;
 part = r1_0;
 shared_f32[local] = part;
   }
-  for (var half = 8; half > 0; half = half / 2) {
-    workgroupBarrier();
-    if (strip < half) {
-      shared_f32[local] = combine_r1(shared_f32[local], shared_f32[local + u32(half * 16)]);
-    }
+  workgroupBarrier();
+  if (strip < 8) {
+    shared_f32[local] = combine_r1(shared_f32[local], shared_f32[local + 128u]);
+  }
+  workgroupBarrier();
+  if (strip < 4) {
+    shared_f32[local] = combine_r1(shared_f32[local], shared_f32[local + 64u]);
+  }
+  workgroupBarrier();
+  if (strip < 2) {
+    shared_f32[local] = combine_r1(shared_f32[local], shared_f32[local + 32u]);
+  }
+  workgroupBarrier();
+  if (strip < 1) {
+    shared_f32[local] = combine_r1(shared_f32[local], shared_f32[local + 16u]);
   }
   workgroupBarrier();
   let r1 = shared_f32[local - u32(strip) * 16u];

@@ -74,11 +74,25 @@ fn main(
 part = r0_0;
 shared_f32[local] = join_r0(join_r0(part.x, part.y), join_r0(part.z, part.w));
   }
-  for (var half = 16; half > 0; half = half / 2) {
-    workgroupBarrier();
-    if (strip < half) {
-      shared_f32[local] = join_r0(shared_f32[local], shared_f32[local + u32(half)]);
-    }
+  workgroupBarrier();
+  if (strip < 16) {
+    shared_f32[local] = join_r0(shared_f32[local], shared_f32[local + 16u]);
+  }
+  workgroupBarrier();
+  if (strip < 8) {
+    shared_f32[local] = join_r0(shared_f32[local], shared_f32[local + 8u]);
+  }
+  workgroupBarrier();
+  if (strip < 4) {
+    shared_f32[local] = join_r0(shared_f32[local], shared_f32[local + 4u]);
+  }
+  workgroupBarrier();
+  if (strip < 2) {
+    shared_f32[local] = join_r0(shared_f32[local], shared_f32[local + 2u]);
+  }
+  workgroupBarrier();
+  if (strip < 1) {
+    shared_f32[local] = join_r0(shared_f32[local], shared_f32[local + 1u]);
   }
   workgroupBarrier();
   let r0 = shared_f32[local - u32(strip)];
@@ -103,11 +117,25 @@ shared_f32[local] = join_r0(join_r0(part.x, part.y), join_r0(part.z, part.w));
 part = r1_0;
 shared_f32[local] = join_r1(join_r1(part.x, part.y), join_r1(part.z, part.w));
   }
-  for (var half = 16; half > 0; half = half / 2) {
-    workgroupBarrier();
-    if (strip < half) {
-      shared_f32[local] = join_r1(shared_f32[local], shared_f32[local + u32(half)]);
-    }
+  workgroupBarrier();
+  if (strip < 16) {
+    shared_f32[local] = join_r1(shared_f32[local], shared_f32[local + 16u]);
+  }
+  workgroupBarrier();
+  if (strip < 8) {
+    shared_f32[local] = join_r1(shared_f32[local], shared_f32[local + 8u]);
+  }
+  workgroupBarrier();
+  if (strip < 4) {
+    shared_f32[local] = join_r1(shared_f32[local], shared_f32[local + 4u]);
+  }
+  workgroupBarrier();
+  if (strip < 2) {
+    shared_f32[local] = join_r1(shared_f32[local], shared_f32[local + 2u]);
+  }
+  workgroupBarrier();
+  if (strip < 1) {
+    shared_f32[local] = join_r1(shared_f32[local], shared_f32[local + 1u]);
   }
   workgroupBarrier();
   let r1 = shared_f32[local - u32(strip)];
