@@ -99,7 +99,9 @@ class WorkgroupCosts:
     tiles: Mapping[tuple[int, int, int, int, int, int, int], tuple[float, ...]]
     sharing: tuple[int, ...]  #: workgroups on every multiprocessor for which ``tiles`` has times, ascending
     steps: int
-    written_out: int  #: steps along k that one trip of the loop over a tile has whose terms parts share; else all
+    written_out: int  #: steps along k that one trip of the loop over a tile has
+    #: vectors of results of a thread from which a tile whose terms no parts share has all its steps written out
+    large_tile: int
     busy_threads: int  #: that keep a multiprocessor busy with loads
     split: SplitCosts
     attention: AttentionCosts
