@@ -229,9 +229,12 @@ def _owns_words(partition: Partition, region: Region, value: Value) -> bool:
 
 def _stores_vectors(partition: Partition, region: Region, value: Value, coordinates: Shape | None) -> bool:
     """Return whether the vectors that threads of a product hold are whole vectors of ``value``."""
-    if not coordinates or not partition.anchor_family(region).vector_results:
+    axis = partition.anchor_family(region).vector_axis
+    if not coordinates or axis is None:
         return False
-    return _keeps_vectors(coordinates[-1], region.coordinates[region.anchor.outputs[0]][-1], value.shape[-1])
+    innermost = value.layout.innermost
+    vectors = region.coordinates[region.anchor.outputs[0]][axis]
+    return _keeps_vectors(coordinates[innermost], vectors, value.shape[innermost])
 
 
 def _crosses_long_rows(region: Region, value: Value) -> bool:

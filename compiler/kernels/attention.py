@@ -247,7 +247,7 @@ class Attention(KernelFamily):
     """``loom.SoftmaxProduct``, with the matrix product behind its scores."""
 
     name = "attention"
-    vector_results = True
+    vector_axis = -1
     stores_halves = True
 
     def find_scores(

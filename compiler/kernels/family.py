@@ -48,8 +48,8 @@ class KernelFamily(ABC):
     #: Whether a region of the family is a row program: a reduction that further reductions over the same axes and
     #: elementwise consumers in the shape of its operand may join (softmax, normalisation)
     is_row_program: ClassVar[bool] = False
-    #: Whether threads hold vectors along the last axis of the result, so that a packed result may follow
-    vector_results: ClassVar[bool] = False
+    #: The axis of the result along which threads hold vectors, so that a packed result may follow; None without vectors
+    vector_axis: ClassVar[int | None] = None
     #: Whether the kernel stores packed results of any size
     stores_packed: ClassVar[bool] = False
     #: Whether half precision may store float32 results as float16 (where :meth:`can_store` holds)

@@ -92,6 +92,8 @@ def product_of(context: GroupContext) -> Product:
 class ConvolutionFamily(ProductFamily):
     """Base of convolutions and transposed convolutions."""
 
+    vector_axis = 1  # channels
+
     def output_layout(self, node: Node) -> Layout:
         return channels_last(node.output.rank)
 

@@ -88,7 +88,7 @@ def column(vectors: Dim, size: Dim, name: str = "n") -> Dim:
 class ProductFamily(KernelFamily):
     """Base of the product families: threads hold vectors of four neighbouring results."""
 
-    vector_results = True
+    vector_axis = -1
     stores_packed = True
     stores_halves = True
 
