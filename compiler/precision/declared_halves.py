@@ -171,10 +171,16 @@ def restore_halves(graph: Graph, fusion: Fusion, compilation: Compilation) -> in
 
 
 def storage_types(graph: Graph, fusion: Fusion) -> dict[Value, DType]:
-    """Return the 16-bit type of each value that is a tensor of the file, or loses nothing as one."""
+    """Return the 16-bit type of each value that is a tensor of the file, or loses nothing as one.
+
+    An output has the type that it has.
+    """
     types: dict[Value, DType] = {}
+    outputs = set(graph.outputs)
     for value in graph.values():
-        dtype = value.storage or _moved_type(value, types) or _weight_type(value, fusion)
+        dtype = value.storage
+        if dtype is None and value not in outputs:
+            dtype = _moved_type(value, types) or _weight_type(value, fusion)
         if dtype is not None:
             types[value] = dtype
     return types

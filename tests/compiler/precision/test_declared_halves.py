@@ -14,6 +14,8 @@ from onnx import ModelProto, NodeProto, helper, numpy_helper
 
 from shaderloom import InferenceSession
 
+from ...support.running import compile_for
+
 HALF = 2.0**-11  #: relative error of one rounding to float16
 
 
@@ -182,6 +184,34 @@ def test_casts_keep_their_types(device) -> None:
     np.testing.assert_array_equal(y, x)
     np.testing.assert_array_equal(wide, x.astype(np.float32))
     np.testing.assert_array_equal(z, (x.astype(np.float32) * np.float32(1.0009)).astype(np.float16).astype(np.float32))
+
+
+def test_outputs_made_of_constant_halves_keep_their_types(device) -> None:
+    """A float32 output whose elements halves could hold, made once or of the shape of halves, is not stored as them."""
+    single = helper.np_dtype_to_tensor_dtype(np.dtype(np.float32))
+    nodes = [
+        helper.make_node("EyeLike", ["w"], ["eye"], dtype=single),
+        helper.make_node("Cast", ["w"], ["wide"], to=single),
+        helper.make_node("EyeLike", ["x"], ["eye_of_x"], dtype=single),
+        helper.make_node("Relu", ["x"], ["y"]),
+    ]
+    w = np.array([[1.5, -2, 0], [4, 5, 6]], np.float16)
+    model = half_model(nodes, {"x": (2, 3)}, {"w": w})
+    for name in ("eye", "wide", "eye_of_x"):
+        model.graph.output.append(helper.make_tensor_value_info(name, single, None))
+    with InferenceSession(model, device=device, cache=False) as session:
+        y, eye, wide, eye_of_x = session.run(None, {"x": -w})
+    assert y.dtype == np.float16
+    for found, expected in ((eye, np.eye(2, 3)), (wide, w), (eye_of_x, np.eye(2, 3))):
+        np.testing.assert_array_equal(found, expected.astype(np.float32), strict=True)
+
+
+def test_halves_that_follow_a_convolution_lie_along_its_vectors(device) -> None:
+    """A result in the order of the file does not make each thread of a convolution compute one element."""
+    weight = np.random.default_rng(8).standard_normal((16, 8, 3, 3)).astype(np.float16)
+    model = half_model([helper.make_node("Conv", ["x", "w"], ["y"])], {"x": (1, 8, 10, 10)}, {"w": weight})
+    plan = compile_for(model, {"x": np.zeros((1, 8, 10, 10), np.float16)}, device.profile)
+    assert not {kernel.template for kernel in plan.kernels} & {"gemm_element"}
 
 
 def test_the_bits_of_a_cast_to_halves(device) -> None:
