@@ -185,6 +185,15 @@ def _normalised(builder: Builder, node: Node, heads: Value, position: int) -> Va
     return builder.op("RMSNormalization", heads, weight, axis=-1, epsilon=node.attributes.qk_norm_epsilon)
 
 
+def _appended(builder: Builder, node: Node, position: int, new: Value, rows: Value, sizes: _GroupedSizes) -> Value:
+    """Return the cache of operand ``position`` with the new keys or values behind its ``rows``."""
+    past = node.optional(position)
+    if past is None or (sizes.past == 0 and sizes.keys == sizes.queries):
+        new.storage = new.storage or node.operand(0).storage  # attention reads the elements of the cache
+        return new
+    return append_keys(builder, past, new, rows, sizes.attended)
+
+
 def _expand(builder: Builder, node: Node) -> Sequence[Value]:
     attributes: GroupQueryAttentionAttributes = node.attributes
     sizes = _sizes(node)
@@ -211,13 +220,7 @@ def _expand(builder: Builder, node: Node) -> Sequence[Value]:
     if attributes.sliding_window_cache:
         rows = resident(builder, valid, ix.number(sizes.past), window)
         end = builder.op("Add", rows, builder.op("Sub", lengths, valid))
-    seen = []
-    for past, new in ((node.optional(3), key), (node.optional(4), value)):
-        if past is None or (sizes.past == 0 and sizes.keys == sizes.queries):
-            new.storage = new.storage or node.operand(0).storage  # attention reads the elements of the cache
-            seen.append(new)
-        else:
-            seen.append(append_keys(builder, past, new, rows, sizes.attended))
+    seen = [_appended(builder, node, each, new, rows, sizes) for each, new in ((3, key), (4, value))]
     present = seen
     if attributes.sliding_window_cache:
         capacity = ix.number(sizes.past)

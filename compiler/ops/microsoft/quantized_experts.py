@@ -71,12 +71,7 @@ def _check_matrix(node: Node, experts: Experts, projection: int, rows: int, colu
 def _infer(node: Node) -> Inferred:
     attributes: QMoEAttributes = node.attributes
     checks.require_choice(node, "quant_type", ("int",))
-    if attributes.weights_prepacked not in (-1, 0):
-        raise UnsupportedError(
-            f"QMoE with weights_prepacked = {attributes.weights_prepacked}",
-            origin=node.origin,
-            hint="that order of the bytes is another runtime's own; export the experts with weights_prepacked = 0",
-        )
+    checks.require_choice(node, "weights_prepacked", (-1, 0))  # other orders of bytes are other runtimes' own
     block = attributes.block_size
     fits = block == 0 or (block >= 16 and not block & (block - 1))
     checks.require(fits, node, f"block_size {block} is no power of two from 16 on")
