@@ -36,9 +36,10 @@ from .recurrent_hooks import (
     RESET_BIAS,
     SCALE,
     activation_hooks,
+    flops_of,
     length_of,
+    parameters_of,
     read,
-    reverse_of,
     sizes_of,
 )
 
@@ -80,18 +81,12 @@ def _build(context: GroupContext) -> BuiltKernel:
             workgroup_bytes=4 * (shared if private else shared + owned) * most,
             rounds=_rounds(node, ix.bounds(steps)[1], most, config),
             calls=1,
-            flops=ix.product([2, steps, directions, batch, node.operand(RECURRENCE).shape[1], units]),
+            flops=flops_of(node),
             parameters={
-                "kind": attributes.kind,
+                **parameters_of(node),
                 "most_units": most,
                 "unroll": config.unroll,
                 "private": private,
-                "reverse": reverse_of(attributes.direction),
-                "linear_before_reset": attributes.linear_before_reset,
-                "input_forget": attributes.input_forget,
-                "has_peepholes": node.optional(PEEPHOLES) is not None,
-                "quantised": attributes.quantised,
-                "has_scale": node.optional(SCALE) is not None,
             },
         )
     )

@@ -45,6 +45,26 @@ def reverse_of(direction: str) -> str:
     return {"forward": "false", "reverse": "true"}.get(direction, "direction == 1")
 
 
+def flops_of(node: Node) -> Dim:
+    """Return the operations of the products with the recurrence weights."""
+    steps, directions, batch, units = sizes_of(node)
+    return ix.product([2, steps, directions, batch, node.operand(RECURRENCE).shape[1], units])
+
+
+def parameters_of(node: Node) -> dict[str, Any]:
+    """Return the parameters of templates that say which operator it is."""
+    attributes = node.attributes
+    return {
+        "kind": attributes.kind,
+        "reverse": reverse_of(attributes.direction),
+        "linear_before_reset": attributes.linear_before_reset,
+        "input_forget": attributes.input_forget,
+        "has_peepholes": node.optional(PEEPHOLES) is not None,
+        "quantised": attributes.quantised,
+        "has_scale": node.optional(SCALE) is not None,
+    }
+
+
 def activation_hooks(attributes: Any, lanes: int = 1) -> list[Hook]:
     """Return the hooks ``activate_0``, ``activate_1`` ... of the functions f, g, h.
 

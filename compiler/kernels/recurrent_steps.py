@@ -31,9 +31,10 @@ from .recurrent_hooks import (
     RESET_BIAS,
     SCALE,
     activation_hooks,
+    flops_of,
     length_of,
+    parameters_of,
     read,
-    reverse_of,
     sizes_of,
 )
 
@@ -125,16 +126,10 @@ def build(context: GroupContext) -> BuiltKernel:
             workgroup_bytes=shared,
             rounds=3 * terms + 32,
             calls=1,
-            flops=ix.product([2, steps, directions, batch, node.operand(RECURRENCE).shape[1], units]),
+            flops=flops_of(node),
             parameters={
-                "kind": attributes.kind,
+                **parameters_of(node),
                 "phases": _phases(node),
-                "reverse": reverse_of(attributes.direction),
-                "linear_before_reset": attributes.linear_before_reset,
-                "input_forget": attributes.input_forget,
-                "has_peepholes": node.optional(PEEPHOLES) is not None,
-                "quantised": attributes.quantised,
-                "has_scale": node.optional(SCALE) is not None,
             },
             repetitions=_repetitions(node, steps),
         )

@@ -13,7 +13,6 @@ import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from shaderloom import InferenceSession, Tensor
-from shaderloom.execution.engine import WgpuEngine
 
 HALF = TensorProto.FLOAT16
 ROW = np.array([[0.5, 1.0, 2.0, 3.5]], np.float16)
@@ -43,15 +42,6 @@ def is_grown(y: Any, x: np.ndarray) -> bool:
 
 def opened(model: ModelProto, device: Any, location: str | None = "gpu-buffer", **options: Any) -> InferenceSession:
     return InferenceSession(model, device=device, cache=False, preferred_output_location=location, **options)
-
-
-@pytest.fixture
-def calibrations(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The calibration runs of a test."""
-    seen: list[str] = []
-    measure = WgpuEngine.calibrate
-    monkeypatch.setattr(WgpuEngine, "calibrate", lambda *given: (seen.append("run"), measure(*given))[1])
-    return seen
 
 
 @pytest.fixture

@@ -14,7 +14,6 @@ import pytest
 from onnx import numpy_helper
 
 from shaderloom import InferenceSession, SessionOptions, Tensor
-from shaderloom.execution.engine import WgpuEngine
 
 from ...support.programs import BOTH, parse
 
@@ -69,15 +68,6 @@ def close(found: np.ndarray, expected: np.ndarray) -> bool:
 
 def picked(x: np.ndarray) -> np.ndarray:
     return x[x != 0].astype(np.float64) ** 4 * SMALL
-
-
-@pytest.fixture
-def calibrations(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The calibration runs of a test."""
-    seen: list[str] = []
-    measure = WgpuEngine.calibrate
-    monkeypatch.setattr(WgpuEngine, "calibrate", lambda *given: (seen.append("run"), measure(*given))[1])
-    return seen
 
 
 def test_a_tensor_that_another_stage_reads(device, calibrations) -> None:
