@@ -43,10 +43,10 @@ class CompileTime:
     first_s: float
     wall_s: float
     processor_s: float
-    stages_ms: dict[str, float] = field(default_factory=dict)
+    parts_ms: dict[str, float] = field(default_factory=dict)
     first_processor_s: float | None = None
     new_shape_s: float | None = None
-    passes_ms: dict[str, float] = field(default_factory=dict)  #: of the driver's own stages and of every pass
+    passes_ms: dict[str, float] = field(default_factory=dict)  #: of the driver's own parts and of every pass
 
 
 def measure_models(names: list[str], repeat: int, tell: Callable[[str], None]) -> list[CompileTime]:

@@ -18,7 +18,7 @@ from .plotting import draw_bars, pyplot
 from .runner import Result
 from .runtimes import DRIVERS, OURS, RUNTIMES
 from .starts import HEADS, cells, load_note
-from .workers.compile_time import STAGES
+from .workers.compile_time import PARTS
 
 PAGE = Path("docs") / "benchmarks" / "models.md"
 #: What was measured; kept with the project, so that a part that is measured again replaces its part of the page alone
@@ -226,17 +226,17 @@ def start_table(results: Sequence[Result]) -> str:
 
 
 def compile_tables(models: Sequence[CompileTime], graphs: Sequence[CompileTime]) -> str:
-    """Times of models by stage, and growth over sizes of synthetic graphs."""
+    """Times of models by part, and growth over sizes of synthetic graphs."""
     parts = [
         "From the file to the plan, pipelines excluded. *First* is wall time in a fresh process, imports included; "
-        "then the fastest of the later times, and its processor time by stage.\n"
+        "then the fastest of the later times, and its processor time by part.\n"
     ]
-    heads = ["nodes", "kernels", "calls", "first s", "wall s", "processor s", *(f"{stage} ms" for stage in STAGES)]
+    heads = ["nodes", "kernels", "calls", "first s", "wall s", "processor s", *(f"{part} ms" for part in PARTS)]
     for title, times in (("model", models), ("graph", graphs)):
         rows = [
             [
                 item.name, str(item.nodes), str(item.kernels), str(item.calls), f"{item.first_s:.2f}",
-                f"{item.wall_s:.2f}", f"{item.processor_s:.2f}", *(f"{item.stages_ms[stage]:.0f}" for stage in STAGES),
+                f"{item.wall_s:.2f}", f"{item.processor_s:.2f}", *(f"{item.parts_ms[part]:.0f}" for part in PARTS),
             ]
             for item in times
         ]  # fmt: skip
@@ -262,16 +262,16 @@ def compile_tables(models: Sequence[CompileTime], graphs: Sequence[CompileTime])
 
 
 def _growth_of_passes(graphs: Sequence[CompileTime]) -> str:
-    """A row for each pass and driver's stage of each graph that takes any time, with a column for each size."""
+    """A row for each pass and driver's part of each graph that takes any time, with a column for each size."""
     sizes: dict[str, list[CompileTime]] = {}
     for item in graphs:
         sizes.setdefault(item.name, []).append(item)
     rows, steep = [], []
     for name, items in sizes.items():
         largest = items[-1].passes_ms
-        for stage in sorted(largest, key=lambda stage: -largest[stage]):
-            if largest[stage] >= LEAST_MS:
-                rows.append([name, stage, *(f"{item.passes_ms.get(stage, 0.0):.0f}" for item in items)])
+        for part in sorted(largest, key=lambda part: -largest[part]):
+            if largest[part] >= LEAST_MS:
+                rows.append([name, part, *(f"{item.passes_ms.get(part, 0.0):.0f}" for item in items)])
         for small, large in pairwise(items):
             steep += [
                 f"{each} in {name} from {small.nodes} to {large.nodes} nodes" for each in steep_passes(small, large)
@@ -281,7 +281,7 @@ def _growth_of_passes(graphs: Sequence[CompileTime]) -> str:
     counts = [f"about {item.nodes} nodes, ms" for item in max(sizes.values(), key=len)]
     return (
         f"Processor time of every pass that takes {LEAST_MS:.0f} ms or more in the largest graph of its shape:\n\n"
-        + table(["graph", "pass or stage", *counts], rows)
+        + table(["graph", "pass or part", *counts], rows)
         + f"\nPasses that grew faster than n log n (more than {PASS_SLACK:.0f} times as much): "
         + f"{', '.join(steep) or 'none'}.\n"
     )

@@ -86,7 +86,7 @@ def test_tables_have_a_cell_for_every_runtime_and_say_what_failed() -> None:
 
 
 def compile_time(nodes: int, seconds: float) -> CompileTime:
-    return CompileTime("chain", nodes, 1, 1, seconds, seconds, seconds, dict.fromkeys(report.STAGES, 0.0))
+    return CompileTime("chain", nodes, 1, 1, seconds, seconds, seconds, dict.fromkeys(report.PARTS, 0.0))
 
 
 def test_growth_beyond_n_log_n_is_told() -> None:

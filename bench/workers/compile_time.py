@@ -14,11 +14,11 @@ from typing import Any
 
 import_module("numpy")  # before the clock starts, see above
 
-#: Stages in order
-STAGES = ("import", "specialise", "expand", "passes", "weights", "layout", "plan", "json")
-#: What belongs to a stage: passes of the compiler, and its surroundings; all other passes rewrite
-STAGE_OF = {
-    **{stage: stage for stage in ("import", "specialise", "expand", "json")},
+#: Parts of the work, in order
+PARTS = ("import", "specialise", "expand", "passes", "weights", "layout", "plan", "json")
+#: What belongs to a part: passes of the compiler, and its surroundings; all other passes rewrite
+PART_OF = {
+    **{part: part for part in ("import", "specialise", "expand", "json")},
     "weight-layouts": "weights",
     **dict.fromkeys(("widen-halves", "fuse", "layout", "restore-halves", "storage"), "layout"),
     **dict.fromkeys(("kernels", "in-place", "memory", "shaders", "plan"), "plan"),
@@ -28,7 +28,7 @@ Shapes = dict[str, tuple[int, ...]]
 
 
 def _compile(path: str, shapes: Shapes | None) -> tuple[Any, int, dict[str, float], dict[str, float]]:
-    """Gives the plan, the number of nodes in the file, and processor milliseconds by stage and by pass."""
+    """Gives the plan, the number of nodes in the file, and processor milliseconds by part and by pass."""
     from shaderloom.compiler.binding.shape_binding import bind_shapes
     from shaderloom.compiler.compilation import Compilation
     from shaderloom.compiler.driver import compile_model
@@ -36,14 +36,14 @@ def _compile(path: str, shapes: Shapes | None) -> tuple[Any, int, dict[str, floa
     from shaderloom.compiler.target import target_of
     from shaderloom.runtime.plan.device_profile import DeviceProfile
 
-    spent: dict[str, float] = dict.fromkeys(STAGES, 0.0)
+    spent: dict[str, float] = dict.fromkeys(PARTS, 0.0)
     passes: dict[str, float] = {}
     last = time.process_time()
 
     def lap(name: str) -> None:
         nonlocal last
         now = time.process_time()
-        spent[STAGE_OF.get(name, "passes")] += (now - last) * 1e3
+        spent[PART_OF.get(name, "passes")] += (now - last) * 1e3
         passes[name] = passes.get(name, 0.0) + (now - last) * 1e3
         last = now
 
@@ -80,16 +80,16 @@ def _main() -> None:
     first_s = first_processor_s = new_shape_s = best = None
     for _ in range(job["repeat"] + 1):
         wall, processor = time.perf_counter(), time.process_time()
-        plan, nodes, stages, passes = _compile(job["path"], job["shapes"])
+        plan, nodes, parts, passes = _compile(job["path"], job["shapes"])
         wall, processor = time.perf_counter() - wall, time.process_time() - processor
         if first_s is None:
             first_s = wall
             if job["other_shapes"] is not None:
                 first_processor_s, new_shape_s = processor, _compile_again(job["path"], job["other_shapes"])
         elif best is None or processor < best[1]:
-            best = (wall, processor, stages, passes)
+            best = (wall, processor, parts, passes)
     calls = len(plan.calls)
-    *times, passes = best or (wall, processor, stages, passes)
+    *times, passes = best or (wall, processor, parts, passes)
     figures = [len(plan.kernels), calls, first_s, *times, first_processor_s, new_shape_s, passes]
     print(json.dumps([job["name"], nodes, *figures]))
 

@@ -1,4 +1,4 @@
-"""What the OCR stages ask of a runtime: the part of onnxruntime's session interface that they use."""
+"""What detection and recognition ask of a runtime: the part of onnxruntime's session interface that they use."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence

@@ -1,6 +1,6 @@
 """The executor: creates what a plan names once, then replays it.
 
-A run writes the inputs, encodes the calls of a stage into one compute pass, copies the outputs to staging memory in the
+A run writes the inputs, encodes the calls of the plan, copies the outputs to staging memory in the
 same submission, and maps that.  Buffers, pipelines, bind groups and staging buffers outlive runs: a warm run with the
 same symbol values and the same tensors creates one command encoder and nothing else.
 """

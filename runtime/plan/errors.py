@@ -1,7 +1,7 @@
 """The one error family of Shaderloom.
 
-Every error that a user can meet is a :class:`ShaderloomError`.  It names the *stage* that refused, the ONNX node
-where the trouble sits (an :class:`Origin`), the *reason*, and a *hint*: what the reader can do about it.
+Every error that a user can meet is a :class:`ShaderloomError`.  It names the part of the work that failed (its *kind*),
+the ONNX node where the trouble sits (an :class:`Origin`), the *reason*, and a *hint*: what the reader can do about it.
 ``str(error)`` is one readable line; the command line prints exactly that.
 """
 
@@ -62,11 +62,12 @@ def printable_lines(text: str) -> str:
 class ShaderloomError(Exception):
     """Base class of all errors of this package.
 
-    ``stage`` says where it arose, ``reason`` what is wrong, ``hint`` what to do about it.  ``origin`` is the
-    :class:`Origin` of the ONNX node and ``tensor`` the name of the tensor at fault, None where there is none.
+    ``kind`` is the part of the work that failed (model, shapes, limits, device, ...), ``reason`` what is wrong,
+    ``hint`` what to do about it.  ``origin`` is the :class:`Origin` of the ONNX node and ``tensor`` the name of the
+    tensor at fault, None where there is none.
     """
 
-    stage = "shaderloom"
+    kind = "shaderloom"
     #: what to do where an error gives no hint of its own
     remedy = ""
     #: the errors that one stands for which lists several
@@ -79,21 +80,18 @@ class ShaderloomError(Exception):
         origin: Origin | None = None,
         tensor: str | None = None,
         hint: str | None = None,
-        stage: str | None = None,
     ) -> None:
         super().__init__(reason)
         self.reason = reason
         self.origin = origin
         self.tensor = tensor
         self.hint = hint
-        if stage is not None:
-            self.stage = stage
 
     def __str__(self) -> str:
         where = f" at {self.origin.described}" if self.origin else ""
         tensor = f", tensor '{self.tensor}'" if self.tensor else ""
         hint = f" [{self.hint or self.remedy}]" if self.hint or self.remedy else ""
-        return printable(_cut(f"{self.stage}{_cut(where)}{_cut(tensor)}: {_cut(self.reason)}{hint}"))
+        return printable(_cut(f"{self.kind}{_cut(where)}{_cut(tensor)}: {_cut(self.reason)}{hint}"))
 
 
 def _cut(text: str) -> str:
@@ -135,14 +133,14 @@ def nearest_first(name: str, candidates: Iterable[str]) -> list[str]:
 class ModelError(ShaderloomError):
     """The file is not a valid ONNX model, or a file that it refers to is missing or wrong."""
 
-    stage = "model"
+    kind = "model"
     remedy = "onnx.checker.check_model tells more; export the model again"
 
 
 class BundleError(ShaderloomError):
     """A shader bundle is damaged, of an unknown version, or none at all; the message names the file."""
 
-    stage = "bundle"
+    kind = "bundle"
     remedy = "make it again: shaderloom compile"
 
 
@@ -154,7 +152,7 @@ class UnsupportedError(ShaderloomError):
     something else.
     """
 
-    stage = "support"
+    kind = "support"
     remedy = "export the model without it, or add the operator: shaderloom.register_operator"
     fault: str | None = None
     supported: tuple[str, ...] = ()
@@ -203,7 +201,7 @@ class UnsupportedError(ShaderloomError):
 class ShapeError(ShaderloomError):
     """Shapes or types of a node's operands do not fit together, or a needed dimension is not known."""
 
-    stage = "shapes"
+    kind = "shapes"
     remedy = "check the shapes of the inputs, and the model with onnx.checker.check_model"
 
 
@@ -216,14 +214,14 @@ class NotKnownError(ShapeError):
 class InputError(ShaderloomError, ValueError):
     """The caller passed a wrong input: unknown name, wrong rank, dtype, dimension, or option."""
 
-    stage = "input"
+    kind = "input"
     remedy = "session.get_inputs() and get_outputs() tell what the model takes and gives"
 
 
 class LimitError(ShaderloomError):
     """A limit of the device, or a cap set by the caller, would be exceeded."""
 
-    stage = "limits"
+    kind = "limits"
     remedy = "use smaller inputs, or raise the cap that is named"
 
 
@@ -240,7 +238,7 @@ REFUSALS = (UnsupportedError, ShapeError, DeviceLimitError)
 class DeviceError(ShaderloomError):
     """No usable adapter, a failed device request, or an operation that the device refused."""
 
-    stage = "device"
+    kind = "device"
     remedy = "shaderloom devices lists the adapters"
 
 
@@ -253,14 +251,14 @@ class DeviceLost(DeviceError):
 class ClosedError(ShaderloomError):
     """A session or tensor was used after it was closed."""
 
-    stage = "closed"
+    kind = "closed"
     remedy = "open it again"
 
 
 class InternalError(ShaderloomError):
     """An invariant of the compiler does not hold: a fault of Shaderloom, not of the model."""
 
-    stage = "internal"
+    kind = "internal"
     remedy = "please report it with the model"
 
 

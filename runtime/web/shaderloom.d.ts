@@ -58,7 +58,7 @@ export interface Port {
 }
 
 export interface Progress {
-  stage: "bundle" | "device" | "weights" | "pipelines";
+  what: "bundle" | "device" | "weights" | "pipelines";
   /** Bytes of weights, or number of pipelines. */
   done: number;
   total: number;

@@ -8,7 +8,7 @@ from ..runtime.plan.errors import InternalError, ShaderloomError
 from ..runtime.plan.plan import Plan
 from ..runtime.plan.record import record
 
-#: Called with the current stage, the amount done, and the total (0: unknown)
+#: Called with what is done now, the amount done, and the total (0: unknown)
 Progress = Callable[[str, int, int], None]
 
 

@@ -46,12 +46,12 @@ function enable() {
   document.body.toggleAttribute("aria-busy", busy);
 }
 
-function onProgress({ stage, done, total, awaits }) {
+function onProgress({ what, done, total, awaits }) {
   $("progress").hidden = false;
   $("progress").max = Math.max(total, 1);
   $("progress").value = done;
-  if (stage === "weights") tell(`Loading weights: ${megabytes(done)} of ${megabytes(total)}`);
-  else if (stage === "pipelines") tell(`Compiling shaders: ${done} of ${total}, ${awaits}`);
+  if (what === "weights") tell(`Loading weights: ${megabytes(done)} of ${megabytes(total)}`);
+  else if (what === "pipelines") tell(`Compiling shaders: ${done} of ${total}, ${awaits}`);
   else tell(`Loading ${awaits}`);
 }
 

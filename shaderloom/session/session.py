@@ -85,7 +85,7 @@ class InferenceSession(OrtSession):
     ``options``
         a dict of options for the compiler.
     ``progress``
-        a function that is called as ``progress(stage, done, total)`` while the model is compiled.
+        a function that is called as ``progress(what, done, total)`` while the model is compiled.
 
     Raises the project's errors: :class:`ModelError`, :class:`UnsupportedError`, :class:`DeviceError`, ...
     """

@@ -416,7 +416,7 @@ def test_weights_larger_than_a_chunk_and_in_parts(open_bundle, tmp_path, monkeyp
     page.evaluate(SETUP)
     found = page.call("""async () => {
       const seen = [];
-      const onProgress = ({ stage, done, total }) => { if (stage === "weights") seen.push([done, total]); };
+      const onProgress = ({ what, done, total }) => { if (what === "weights") seen.push([done, total]); };
       const session = await open({ onProgress });
       const { y } = await session.run({ x: new Float32Array([0]) });
       const bytes = new Uint8Array(await crypto.subtle.digest("SHA-256", y.data));
@@ -429,7 +429,7 @@ def test_weights_larger_than_a_chunk_and_in_parts(open_bundle, tmp_path, monkeyp
 
 
 def test_a_load_can_be_cancelled(open_bundle, static_bundle):
-    """At each stage: it ends at once with the reason, frees its device, and reports nothing more."""
+    """At any time: it ends at once with the reason, frees its device, and reports nothing more."""
     page = open_bundle(static_bundle)
     found = page.call("""async () => {
       const { load } = await import("/shaderloom.js");
@@ -443,9 +443,9 @@ def test_a_load_can_be_cancelled(open_bundle, static_bundle):
       for (const stop of ["before", "bundle", "device", "weights", "pipelines", "never"]) {
         const controller = new AbortController();
         const seen = [];
-        const onProgress = ({ stage, done, total, awaits }) => {
-          seen.push({ stage, done, total, awaits });
-          if (stage === stop && (stage !== "pipelines" || done === 1)) controller.abort(stop);
+        const onProgress = ({ what, done, total, awaits }) => {
+          seen.push({ what, done, total, awaits });
+          if (what === stop && (what !== "pipelines" || done === 1)) controller.abort(stop);
         };
         if (stop === "before") controller.abort(stop);
         const ended = await load("/bundle/", { prepare: true, onProgress, signal: controller.signal })
@@ -461,15 +461,15 @@ def test_a_load_can_be_cancelled(open_bundle, static_bundle):
     }  # fmt: skip
     assert results["before"]["seen"] == []
     for stop in ("bundle", "device", "weights"):
-        assert results[stop]["seen"][-1]["stage"] == stop
+        assert results[stop]["seen"][-1]["what"] == stop
     assert set(found["lost"]) == {"destroyed"}
-    assert len(found["lost"]) == 3, "of the last three stages"
+    assert len(found["lost"]) == 3, "of the last three loads"
     whole = results["never"]["seen"]
-    assert [step["awaits"] for step in whole if step["stage"] in ("bundle", "device")] == [
+    assert [step["awaits"] for step in whole if step["what"] in ("bundle", "device")] == [
         "manifest.json",
         "the GPU device",
     ]
-    pipelines = [step for step in whole if step["stage"] == "pipelines"]
+    pipelines = [step for step in whole if step["what"] == "pipelines"]
     assert [step["done"] for step in pipelines] == list(range(pipelines[0]["total"] + 1))
     assert all(re.fullmatch(r"kernel [0-9a-f]{12} \(\w+\)", step["awaits"]) for step in pipelines[:-1])
     assert pipelines[-1]["awaits"] == ""

@@ -42,10 +42,10 @@ async function loadModels() {
   const sessions = {};
   let device; // the first session's; the others share it
   for (const [name, title] of Object.entries(MODELS)) {
-    const onProgress = ({ stage, done, total, awaits }) => {
+    const onProgress = ({ what, done, total, awaits }) => {
       $("progress").hidden = false;
       $("progress").value = total ? done / total : 1;
-      tell(stage === "pipelines" ? `${title}: compiling shader ${done} of ${total}` : `${title}: loading ${awaits}`);
+      tell(what === "pipelines" ? `${title}: compiling shader ${done} of ${total}` : `${title}: loading ${awaits}`);
     };
     device ??= adapter && (await adapter.requestDevice());
     sessions[name] = await load(`${name}/`, { device, prepare: true, onProgress });

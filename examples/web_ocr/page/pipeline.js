@@ -24,11 +24,11 @@ export function inReadingOrder(boxes) {
   return rows.flatMap((row) => row.sort((a, b) => boxes[a].x - boxes[b].x));
 }
 
-/** Reads pictures with sessions of the three bundles. `onStage(text)` is called with the current step. */
+/** Reads pictures with sessions of the three bundles. `onStatus(text)` is called with what is done now. */
 export class OcrPipeline {
-  constructor({ detection, angle, recognition }, onStage = () => {}) {
+  constructor({ detection, angle, recognition }, onStatus = () => {}) {
     this.sessions = { detection, angle, recognition };
-    this.onStage = onStage;
+    this.onStatus = onStatus;
     /** Milliseconds that each model took since the last call of `read`, and its number of runs. */
     this.times = {};
     this.characters = readCharacters(recognition.manifest);
@@ -53,12 +53,12 @@ export class OcrPipeline {
   /** The lines of a picture: [{text, score, box, boxScore, upsideDown}]. */
   async read(picture) {
     this.times = {};
-    this.onStage("Looking for text");
+    this.onStatus("Looking for text");
     const found = await detect(this._model("detection"), picture, this.sizes);
     const lines = [];
     const order = inReadingOrder(found.map(({ box }) => box));
     for (const [position, index] of order.entries()) {
-      this.onStage(`Reading line ${position + 1} of ${order.length}`);
+      this.onStatus(`Reading line ${position + 1} of ${order.length}`);
       const { box, score: boxScore } = found[index];
       let line = crop(picture, box);
       const upsideDown = await isUpsideDown(this._model("angle"), line);

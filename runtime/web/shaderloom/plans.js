@@ -81,7 +81,7 @@ export class Plans {
     const report = () => {
       const [oldest] = awaited;
       const awaits = oldest ? `kernel ${oldest.key.slice(0, 12)} (${oldest.template})` : "";
-      this.#onProgress({ stage: "pipelines", done: compiled.size, total: kernels.length, awaits });
+      this.#onProgress({ what: "pipelines", done: compiled.size, total: kernels.length, awaits });
     };
     const work = async () => {
       for (let kernel = queue.shift(); kernel; kernel = queue.shift()) {

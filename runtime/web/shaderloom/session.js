@@ -27,7 +27,7 @@ import { requireFewer, uploadWeights } from "./weights.js";
  * `software`: whether to take kernels for adapters that compute on the CPU; by default what the adapter says.
  * `maxWeightBytes`: bytes of weights that the bundle may have, 8 GiB by default.
  * `prepare`: compile the pipelines of all plans, beside the upload; otherwise a plan's are compiled in its first run.
- * `onProgress({stage, done, total, awaits})`: bytes of weights ("weights") or pipelines ("pipelines"), and what is next.
+ * `onProgress({what, done, total, awaits})`: bytes of weights ("weights") or pipelines ("pipelines"), and what is next.
  * `signal`: an AbortSignal that ends the load at once; what it has on the device is freed.
  *
  * @type {typeof api.load}
@@ -44,10 +44,10 @@ async function open(url, options) {
   const onProgress = (progress) => {
     if (!signal?.aborted) options.onProgress?.(progress);
   };
-  onProgress({ stage: "bundle", done: 0, total: 1, awaits: "manifest.json" });
+  onProgress({ what: "bundle", done: 0, total: 1, awaits: "manifest.json" });
   const files = await BundleFiles.open(url, signal);
   requireFewer(files.manifest, maxWeightBytes);
-  onProgress({ stage: "device", done: 0, total: 1, awaits: "the GPU device" });
+  onProgress({ what: "device", done: 0, total: 1, awaits: "the GPU device" });
   signal?.throwIfAborted();
   const device = callers ? checkDevice(callers, files.manifest) : await openDevice(files.manifest);
   const guard = new DeviceGuard(device);

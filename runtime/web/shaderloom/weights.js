@@ -33,7 +33,7 @@ export async function uploadWeights(files, guard, buffers, onProgress) {
   const total = totalBytes(files.manifest);
   let done = 0;
   for (const [file, parts] of partsOf(files.manifest)) {
-    onProgress({ stage: "weights", done, total, awaits: file });
+    onProgress({ what: "weights", done, total, awaits: file });
     await files.stream(file, async (chunk, offset) => {
       await guard.watch("uploading the weights", async () => {
         for (const { name, bytes, target, begin, end } of parts) {
@@ -46,7 +46,7 @@ export async function uploadWeights(files, guard, buffers, onProgress) {
         }
       });
       await queue.onSubmittedWorkDone(); // so that no more than a chunk waits in the browser's memory
-      onProgress({ stage: "weights", done, total, awaits: file });
+      onProgress({ what: "weights", done, total, awaits: file });
     });
   }
   guard.check();

@@ -249,7 +249,7 @@ COMPLETE: dict[str, tuple[int, str, str, tuple[str, ...]]] = {
 
 @pytest.mark.parametrize("name", COMPLETE)
 def test_a_refusal_names_all_that_is_at_fault(name: str):
-    """Stage, node, operator, domain, opset, the part at fault with its value, and the nearest supported form."""
+    """Kind, node, operator, domain, opset, the part at fault with its value, and the nearest supported form."""
     opset, inputs, body, parts = COMPLETE[name]
     with pytest.raises((UnsupportedError, ModelError)) as caught:
         _specialise(
@@ -258,7 +258,7 @@ def test_a_refusal_names_all_that_is_at_fault(name: str):
         )
     error, text = caught.value, str(caught.value)
     op = body.partition("(")[0].partition("<")[0].rpartition(".")[2]
-    assert text.startswith(f"{error.stage} at {op} 'at' (main node 0; ")
+    assert text.startswith(f"{error.kind} at {op} 'at' (main node 0; ")
     assert [part for part in parts if part not in text] == []
     if isinstance(error, UnsupportedError):
         assert error.fault is not None and error.fault in text

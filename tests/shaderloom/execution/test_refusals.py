@@ -88,7 +88,7 @@ def fault_of(change: Change) -> str | None:
     if error is None:
         return None
     text, op = str(error), change.definition.name
-    if error.stage == "internal":
+    if error.kind == "internal":
         return text
     named = f"at {op} 'at' (main node 0; {change.definition.domain or 'ai.onnx'} opset " in text
     if not named and not (
