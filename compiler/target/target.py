@@ -102,6 +102,8 @@ class WorkgroupCosts:
     written_out: int  #: steps along k that one trip of the loop over a tile has
     #: vectors of results of a thread from which a tile whose terms no parts share has all its steps written out
     large_tile: int
+    #: steps along k of all workgroups from which half as many suffice, whether parts share the terms or not
+    long_product: int
     busy_threads: int  #: that keep a multiprocessor busy with loads
     split: SplitCosts
     attention: AttentionCosts

@@ -169,6 +169,10 @@ class Problem:
     k: int
     batch: int = 1
 
+    def workgroups(self, tile: SharedTile) -> int:
+        """Return the number of workgroups with a tile each."""
+        return self.batch * ceil(self.m / tile.block_m) * ceil(self.n / tile.block_n)
+
 
 Tile = RegisterTile | SubgroupTile | SharedTile | SplitTile
 
@@ -241,7 +245,7 @@ def shared_tiles(costs: WorkgroupCosts) -> Mapping[SharedTile, tuple[float, ...]
 
 def _shared_cost(problem: Problem, tile: SharedTile, costs: WorkgroupCosts) -> float:
     """Return the microseconds of a product, which are those of the multiprocessor with the most workgroups."""
-    workgroups = problem.batch * ceil(problem.m / tile.block_m) * ceil(problem.n / tile.block_n)
+    workgroups = problem.workgroups(tile)
     steps = (ceil(problem.k / tile.block_k) + 1) * tile.block_k  # the first tiles are waited for
     times = shared_tiles(costs)[tile]
     return _sharing_time(times, costs.sharing, ceil(workgroups / costs.multiprocessors)) * steps / costs.steps

@@ -199,14 +199,18 @@ class ProductHooks:
     def written_out(self, tile: gemm_tiles.SharedTile) -> int:
         """Return the steps along k of a tile that one trip of a loop has.
 
-        Large tiles of one part fill a GPU with few threads, which hide loads behind the steps that are written out:
-        in a loop they take a fifth more time (NVIDIA H200).
+        Tiles that give a thread many results have few threads to hide loads, which the steps that are written out
+        do: in a loop they take up to a fifth more time (NVIDIA H200).  Half as many results are many in long products,
+        where all workgroups are busy; in shorter ones the text is not worth the driver's time.
         """
         costs = self.context.target.costs
         if not isinstance(costs, WorkgroupCosts):
             return 1
-        if tile.parts == 1 and tile.rows * tile.columns >= costs.large_tile:
-            return tile.block_k
+        results = tile.rows * tile.columns
+        problem = self.product.problem
+        long = problem.workgroups(tile) * problem.k >= costs.long_product
+        if (long and 2 * results >= costs.large_tile) or (tile.parts == 1 and results >= costs.large_tile):
+            return tile.block_k // tile.parts
         return math.gcd(tile.block_k // tile.parts, costs.written_out)
 
     def unroll(self, tile: gemm_tiles.SplitTile) -> int:
