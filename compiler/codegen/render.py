@@ -102,8 +102,8 @@ def render(spec: KernelSpec, numbers: Numbers | None = None) -> Kernel:
         Binding(operand.name, operand.access, element_type(operand, operand.name in wide, operand.name in paired))
         for operand in spec.operands
     )
-    if spec.repetitions is not None:
-        bindings += (Binding("step", "step", "Step"),)
+    if spec.iterations is not None:
+        bindings += (Binding("iteration", "iteration", "Iteration"),)
     if functions.symbols:
         bindings += (Binding("symbols", "uniform", "Symbols"),)
         wgsl = _hide_symbols(wgsl, spec.symbols) if spec.hides_symbols else wgsl
@@ -236,9 +236,9 @@ def _declarations(
         array = f"array<{element_type(operand, operand.name in wide, operand.name in paired)}>"
         lines.append(f"@group(0) @binding({number}) var<storage, {operand.access}> {operand.name}: {array};")
     number = len(spec.operands)
-    if spec.repetitions is not None:
-        lines.append("struct Step { number: i32, unused_0: i32, unused_1: i32, unused_2: i32 }")
-        lines.append(f"@group(0) @binding({number}) var<uniform> step: Step;")
+    if spec.iterations is not None:
+        lines.append("struct Iteration { number: i32, unused_0: i32, unused_1: i32, unused_2: i32 }")
+        lines.append(f"@group(0) @binding({number}) var<uniform> iteration: Iteration;")
         number += 1
     if functions.symbols:
         fields = ", ".join(f"{symbol_field(name)}: i32" for name in spec.symbols)

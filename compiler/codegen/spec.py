@@ -77,4 +77,4 @@ class KernelSpec:
     workgroup_bytes: int = 0
     parameters: tuple[tuple[str, Any], ...] = ()  #: further template parameters that are no dims (names, flags)
     hides_symbols: bool = False  #: whether the text hides the symbols from a driver that would inline them
-    repetitions: Dim | None = None  #: dispatches of the kernel, one after another, which ``step.number`` tells apart
+    iterations: Dim | None = None  #: dispatches one after another, which ``iteration.number`` tells apart

@@ -90,7 +90,7 @@ class GroupContext:
             draft.workgroup_bytes,
             tuple(sorted(draft.parameters.items())),
             self.target.inlines_uniforms,
-            draft.repetitions,
+            draft.iterations,
         )
         return BuiltKernel(spec, bound, draft.flops, tuple(self._decisions.values()))
 

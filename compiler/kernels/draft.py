@@ -32,7 +32,7 @@ class Draft:
     flops: Dim = 0
     parameters: Mapping[str, Any] = field(default_factory=dict)  #: further parameters of the template
     features: tuple[str, ...] = ()  #: device features that the template needs
-    repetitions: Dim | None = None  #: dispatches one after another, which ``step.number`` tells apart
+    iterations: Dim | None = None  #: dispatches one after another, which ``iteration.number`` tells apart
 
 
 @record
@@ -44,7 +44,7 @@ class BuiltKernel:
     flops: Dim
     decisions: tuple[Decision, ...] = ()
 
-    def reads_in_step(self, operand: Value) -> bool:
+    def reads_own_element_only(self, operand: Value) -> bool:
         """Return whether each thread reads of ``operand`` only what it overwrites if the result takes its memory."""
         return reads_own_element_only(self.spec, self._name(operand))
 

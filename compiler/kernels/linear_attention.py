@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...runtime.plan.errors import LimitError
-from ...runtime.plan.plan import MOST_REPETITIONS
+from ...runtime.plan.plan import MOST_ITERATIONS
 from ...runtime.plan.record import record
 from ..codegen.spec import Hook
 from ..ir.coordinates import Sizes
@@ -76,8 +76,8 @@ class LinearAttention(KernelFamily):
         # weights are made by calls that do not repeat
         config = LinearAttentionConfig(most if context.group.constant else max(min(MOST_TRIPS // trips, most), 1))
         repeats = config.steps < most
-        repetitions = ix.maximum(ix.ceildiv(steps, config.steps), 1)
-        if ix.bounds(repetitions)[1] > MOST_REPETITIONS:
+        iterations = ix.maximum(ix.ceildiv(steps, config.steps), 1)
+        if ix.bounds(iterations)[1] > MOST_ITERATIONS:
             raise LimitError(f"linear attention over {ix.text(steps)} steps", origin=node.origin)
         threads = ix.product([batch, heads, node.operand(VALUE).shape[-1]])
         return context.built(
@@ -97,7 +97,7 @@ class LinearAttention(KernelFamily):
                     "decays": node.optional(DECAY) is not None,
                     "repeats": repeats,
                 },
-                repetitions=repetitions if repeats else None,
+                iterations=iterations if repeats else None,
             )
         )
 

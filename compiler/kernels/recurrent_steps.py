@@ -10,7 +10,7 @@ of gate and state in the row of the final state.  One more dispatch at the end w
 
 from __future__ import annotations
 
-from ...runtime.plan.plan import MOST_REPETITIONS
+from ...runtime.plan.plan import MOST_ITERATIONS
 from ...runtime.plan.record import record
 from ..codegen.spec import Hook
 from ..ir.graph import Node
@@ -68,7 +68,7 @@ class RecurrentStepConfig:
 def suits(node: Node) -> bool:
     """Return whether a Recurrent has enough units for some target, and not too many steps."""
     steps, _, _, units = sizes_of(node)
-    return ix.bounds(units)[0] >= FEWEST_UNITS and ix.bounds(_repetitions(node, steps))[1] <= MOST_REPETITIONS
+    return ix.bounds(units)[0] >= FEWEST_UNITS and ix.bounds(_iterations(node, steps))[1] <= MOST_ITERATIONS
 
 
 def applies(context: GroupContext) -> bool:
@@ -78,7 +78,7 @@ def applies(context: GroupContext) -> bool:
     return enough and suits(context.anchor) and not context.group.constant
 
 
-def _repetitions(node: Node, steps: Dim) -> Dim:
+def _iterations(node: Node, steps: Dim) -> Dim:
     return ix.add(ix.multiply(steps, _phases(node)), 1)
 
 
@@ -131,7 +131,7 @@ def build(context: GroupContext) -> BuiltKernel:
                 **parameters_of(node),
                 "phases": _phases(node),
             },
-            repetitions=_repetitions(node, steps),
+            iterations=_iterations(node, steps),
         )
     )
 

@@ -48,6 +48,6 @@ def _overwritable(kernel: GroupKernel, fusion: Fusion, liveness: Liveness, outpu
         block = liveness.block_of(value)
         if any(liveness.block_of(other) is block and other is not value for other in built.operands):
             continue
-        if built.reads_in_step(value):
+        if built.reads_own_element_only(value):
             return value
     return None

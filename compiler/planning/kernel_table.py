@@ -35,9 +35,9 @@ class GroupKernel:
     overwrites: Value | None = None
 
     @property
-    def repetitions(self) -> Dim | None:
+    def iterations(self) -> Dim | None:
         """Dispatches of the kernel one after another; None for a single one."""
-        return self.built.spec.repetitions
+        return self.built.spec.iterations
 
 
 class KernelTable:
@@ -130,8 +130,8 @@ class KernelTable:
         spec, nodes = item.built.spec, item.group.nodes
         made = self._rendered[spec, item.group.constant]
         kernel = made.kernel
-        if spec.repetitions is not None:
-            ranges += (Range("step", 0, 16),)
+        if spec.iterations is not None:
+            ranges += (Range("iteration", 0, 16),)
         if any(binding.name == "symbols" for binding in kernel.bindings):
             ranges += (Range("symbols", 0, padded_bytes(len(self._symbols), INT32)),)
         if made.problem:

@@ -14,7 +14,7 @@ from itertools import groupby
 from ...runtime.plan.codec import digest
 from ...runtime.plan.facts import PlanFacts
 from ...runtime.plan.notes import MemoryNotes, PlanNotes
-from ...runtime.plan.plan import ComputePass, KernelCall, Plan, RepeatedPass, Step, Symbol
+from ...runtime.plan.plan import Command, ComputePass, KernelCall, Plan, RepeatedPass, Symbol
 from ..compilation import Compilation
 from ..fusion import Fusion
 from ..ir.graph import Graph, Value
@@ -111,7 +111,7 @@ class Planner:
             kernels=tuple(self._kernels.shaders.values()),
             sources=tuple(self._weights.sources.values()),
             weights=tuple(self._weights.weights.values()),
-            steps=self._steps(),
+            commands=self._commands(),
             arenas=tuple(serialise(size) for size in self._buffers.allocation.arenas),
             problems=tuple(self._kernels.problems),
             constants=tuple(outputs.constants),
@@ -122,16 +122,16 @@ class Planner:
         content = {name: value for name, value in plan.to_json().items() if name not in ("key", "facts", "notes")}
         return replace(plan, key=digest(content))
 
-    def _steps(self) -> tuple[Step, ...]:
-        """Return the calls in order: neighbours in one pass, those of a kernel with repetitions in one of their own."""
-        steps: list[Step] = []
-        for repetitions, groups in groupby(self._running, lambda group: self._kernels[group.output].repetitions):
+    def _commands(self) -> tuple[Command, ...]:
+        """Return the calls in order: neighbours in one pass, those of a kernel with iterations in one of their own."""
+        commands: list[Command] = []
+        for iterations, groups in groupby(self._running, lambda group: self._kernels[group.output].iterations):
             calls = tuple(map(self._call, groups))
-            if repetitions is None:
-                steps.append(ComputePass(calls))
+            if iterations is None:
+                commands.append(ComputePass(calls))
             else:
-                steps += [RepeatedPass((call,), serialise(repetitions)) for call in calls]
-        return tuple(steps) or (ComputePass(()),)
+                commands += [RepeatedPass((call,), serialise(iterations)) for call in calls]
+        return tuple(commands) or (ComputePass(()),)
 
     def _call(self, group: Group) -> KernelCall:
         operands = self._kernels[group.output].built.operands

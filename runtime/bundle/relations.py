@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
-from ..plan.plan import MOST_REPETITIONS
+from ..plan.plan import MOST_ITERATIONS
 from .format import CHUNK, DIGEST, MANIFEST, is_file_name, plan_file, sample_file, shader_file
 from .ranges import Bounds, bounds_of
 from .structure import LARGEST, Refusal, in_order, schema
@@ -246,10 +246,10 @@ class _PlanCheck:
 
     def _check_calls(self) -> None:
         kernels = {kernel["key"]: kernel for kernel in self._plan["kernels"]}
-        for number, step in enumerate(self._plan["steps"]):
-            self._check_repetitions(step, number)
-            for index, call in enumerate(step["calls"]):
-                path: Path = ("steps", number, "calls", index)
+        for number, command in enumerate(self._plan["commands"]):
+            self._check_iterations(command, number)
+            for index, call in enumerate(command["calls"]):
+                path: Path = ("commands", number, "calls", index)
                 kernel = kernels.get(call["kernel"])
                 if kernel is None:
                     raise Refusal("kernel", "names a kernel that the plan does not have", *path)
@@ -263,16 +263,16 @@ class _PlanCheck:
                     self._check_span(item, is_empty, (*path, "ranges", at))
                 self._check_accesses(kernel, call, path)
 
-    def _check_repetitions(self, step: Any, number: int) -> None:
-        """Check the number of repetitions of a step, and make the buffer of a repeated one."""
-        self._buffers.pop("step", None)
-        if step["kind"] == "repeat":
-            count = self._size(step["count"], "steps", number, "count")
-            if count[1] > MOST_REPETITIONS:
+    def _check_iterations(self, command: Any, number: int) -> None:
+        """Check the number of iterations of a command, and make the buffer of a repeated one."""
+        self._buffers.pop("iteration", None)
+        if command["kind"] == "repeat":
+            count = self._size(command["count"], "commands", number, "count")
+            if count[1] > MOST_ITERATIONS:
                 raise Refusal(
-                    "repetitions", f"has more than {MOST_REPETITIONS:,} repetitions", "steps", number, "count"
+                    "iterations", f"has more than {MOST_ITERATIONS:,} iterations", "commands", number, "count"
                 )
-            self._buffers["step"] = (16, 16)
+            self._buffers["iteration"] = (16, 16)
 
     def _names(self, value: Any, *path: str | int) -> None:
         """Check the symbols of a number that no run depends on."""
@@ -302,7 +302,8 @@ class _PlanCheck:
             if access == "read_write" and name.partition(":")[0] not in ("output", "arena"):
                 raise Refusal("access", "writes to a buffer that is only read", *path, "ranges", at)
             kind = name.partition(":")[0]
-            if (access == "uniform") != (kind in ("symbols", "problem")) or (access == "step") != (name == "step"):
+            is_uniform, is_iteration = kind in ("symbols", "problem"), name == "iteration"
+            if (access == "uniform") != is_uniform or (access == "iteration") != is_iteration:
                 raise Refusal(
                     "access", "binds another buffer than symbols or a problem as uniform", *path, "ranges", at
                 )
@@ -346,7 +347,7 @@ class _PlanCheck:
     def _check_facts(self) -> None:
         """Check that facts and notes are about calls and tensors that there are."""
         facts, notes = self._plan["facts"], self._plan["notes"]
-        calls, tensors = sum(len(step["calls"]) for step in self._plan["steps"]), len(facts["tensors"])
+        calls, tensors = sum(len(command["calls"]) for command in self._plan["commands"]), len(facts["tensors"])
         for index, tensor in enumerate(facts["tensors"]):
             for axis, size in enumerate(tensor["shape"]):
                 self._names(size, "facts", "tensors", index, "shape", axis)

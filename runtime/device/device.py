@@ -324,7 +324,7 @@ _BINDING_TYPES = {
     "read": {"type": "read-only-storage"},
     "read_write": {"type": "storage"},
     "uniform": {"type": "uniform"},
-    "step": {"type": "uniform", "has_dynamic_offset": True},
+    "iteration": {"type": "uniform", "has_dynamic_offset": True},
 }
 
 

@@ -89,14 +89,14 @@ def _encode(handle: Any, calls: Iterable[PreparedCall]) -> None:
     null = ffi.NULL
     bound = None
     offset = ffi.new("uint32_t *")
-    for pipeline, group, x, y, z, step in calls:
+    for pipeline, group, x, y, z, start in calls:
         if pipeline is not bound:
             _set_pipeline(handle, pipeline)
             bound = pipeline
-        if step is None:
+        if start is None:
             _set_bind_group(handle, 0, group, 0, null)
         else:
-            offset[0] = step
+            offset[0] = start
             _set_bind_group(handle, 0, group, 1, offset)
         _dispatch(handle, x, y, z)
 

@@ -194,7 +194,7 @@ class _EmptyDispatches:
             encoder = device.gpu.create_command_encoder()
             compute_pass = encoder.begin_compute_pass()
             compute_pass.set_pipeline(holder.pipeline.pipeline)
-            offsets = [0 for binding in kernel.bindings if binding.access == "step"]
+            offsets = [0 for binding in kernel.bindings if binding.access == "iteration"]
             compute_pass.set_bind_group(0, group, offsets)
             compute_pass.dispatch_workgroups(0, 0, 0)
             compute_pass.end()

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Union
 
 from ..memory.storage import Storage
-from ..plan.plan import KernelCall, RepeatedPass, Step
+from ..plan.plan import Command, KernelCall, RepeatedPass
 from .attachment import Attachment
 from .dispatch import Binder, BoundCall, Dispatch
 from .run_sizes import Grid, PlanSizes, RunSizes
@@ -49,12 +49,13 @@ class BindGroups:
     What binds a buffer of the caller is dropped when that is collected: a bind group would keep the memory.
     """
 
-    def __init__(self, binder: Binder, steps: Sequence[Step], sizes: PlanSizes, own: Collection[str]) -> None:
+    def __init__(self, binder: Binder, commands: Sequence[Command], sizes: PlanSizes, own: Collection[str]) -> None:
         self._binder = binder
         grids = iter(sizes.grid_of)
-        #: the calls of each step, and whether they are repeated
-        self._steps = [
-            ([_Call(call, next(grids)) for call in step.calls], isinstance(step, RepeatedPass)) for step in steps
+        #: the calls of each command, and whether they are repeated
+        self._commands = [
+            ([_Call(call, next(grids)) for call in command.calls], isinstance(command, RepeatedPass))
+            for command in commands
         ]
         self._grid_calls = sizes.grid_calls
         self._own = own
@@ -75,9 +76,9 @@ class BindGroups:
         spans = attachment.spans
         tensors = {each[0]: each for each in key[1]}
         grids = [self._binder.checked_grid(*each) for each in zip(self._grid_calls, sizes.grids)]
-        repetitions = iter(sizes.repetitions)
+        iterations = iter(sizes.iterations)
         made: list[Dispatch] = []
-        for calls, is_repeated in self._steps:
+        for calls, is_repeated in self._commands:
             own = []
             for item in calls:
                 grid = grids[item.grid]
@@ -90,7 +91,7 @@ class BindGroups:
                 dispatch = None if inside is None else inside.get(grid)
                 own.append(dispatch or self._place(item, grid, bound, values, sizes.symbols, spans, resolve))
             if is_repeated:
-                own = [dispatch.repetition(number) for number in range(next(repetitions)) for dispatch in own]
+                own = [dispatch.iteration(number) for number in range(next(iterations)) for dispatch in own]
             made += own
         _keep(self._lists, key, (made, _watch(self._lists, key, spans.values())), KEPT_LISTS)
         return made
@@ -135,7 +136,7 @@ class BindGroups:
     def clear(self) -> None:
         """Drop all bind groups: a buffer of the plan was replaced."""
         self._lists.clear()
-        for item in (call for calls, _ in self._steps for call in calls):
+        for item in (call for calls, _ in self._commands for call in calls):
             item.placed.clear()
             item.inside = None
 

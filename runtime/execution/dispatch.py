@@ -14,7 +14,7 @@ from ..device import native
 from ..device.device import Device, PipelineHolder
 from ..plan.dimension import evaluate
 from ..plan.errors import DeviceLimitError, InternalError, ShaderloomError
-from ..plan.plan import STEP_STRIDE, Kernel, KernelCall
+from ..plan.plan import ITERATION_STRIDE, Kernel, KernelCall
 from ..plan.record import record
 
 _STORAGE_LIMIT = "max-storage-buffer-binding-size"
@@ -24,7 +24,7 @@ _STORAGE_LIMIT = "max-storage-buffer-binding-size"
 class Dispatch:
     """A call with everything that encoding it needs.  ``raw`` holds handles only; the objects keep them alive.
 
-    ``offset`` is where the number of the repetition lies in the buffer ``step``, None for a call without repetitions.
+    ``offset`` is where the number of the iteration lies in the buffer ``iteration``; None for calls that run once.
     """
 
     call: KernelCall
@@ -38,14 +38,14 @@ class Dispatch:
         return self.holder.pipeline.handle, self.group._internal, *self.grid, self.offset
 
     @cached_property
-    def _repetitions(self) -> list[Dispatch]:
+    def _iterations(self) -> list[Dispatch]:
         return []
 
-    def repetition(self, number: int) -> Dispatch:
-        """Return the dispatch of one repetition, the same object each time; all share pipeline and bind group."""
-        made = self._repetitions
+    def iteration(self, number: int) -> Dispatch:
+        """Return the dispatch of one iteration, the same object each time; all share pipeline and bind group."""
+        made = self._iterations
         while len(made) <= number:
-            made.append(replace(self, offset=len(made) * STEP_STRIDE))
+            made.append(replace(self, offset=len(made) * ITERATION_STRIDE))
         return made[number]
 
 

@@ -23,7 +23,7 @@ from ..memory.storage import OutputPool
 from ..plan.caps import Caps, MemoryAccount
 from ..plan.dtypes import BY_NAME, interface_dtype
 from ..plan.errors import ClosedError, DeviceLimitError, InternalError, ShaderloomError
-from ..plan.plan import STEP_STRIDE, Plan, uniform_values
+from ..plan.plan import ITERATION_STRIDE, Plan, uniform_values
 from . import timing
 from .attachment import Attacher, Attachment, Target
 from .bind_groups import BindGroups
@@ -81,7 +81,7 @@ class Executor:
         self._calls = tuple(plan.calls)
         self._sizes = PlanSizes(plan, caps.tensor_elements, fault)
         self._problems = ProblemBuffer(device, self._account, plan.problems)
-        self._groups = BindGroups(self._binder, plan.steps, self._sizes, self._buffers)
+        self._groups = BindGroups(self._binder, plan.commands, self._sizes, self._buffers)
         self._arenas = tuple(f"arena:{index}" for index in range(len(plan.arenas)))
         self._room: list[int] = []  #: bytes of each arena
         self._written_symbols: tuple[int, ...] | None = None
@@ -267,12 +267,12 @@ class Executor:
             if self.plan.symbols:
                 self._allocate("symbols", len(self.plan.symbols) * 4)
 
-    def _allocate_steps(self, count: int) -> None:
-        """Make the buffer with the number of each repetition where its dynamic offset is."""
-        present = self._buffers.get("step")
-        buffer = self._allocate("step", max(count, 1) * STEP_STRIDE)
+    def _allocate_iterations(self, count: int) -> None:
+        """Make the buffer with the number of each iteration where its dynamic offset is."""
+        present = self._buffers.get("iteration")
+        buffer = self._allocate("iteration", max(count, 1) * ITERATION_STRIDE)
         if buffer is not present:
-            numbers = np.zeros((buffer.size // STEP_STRIDE, STEP_STRIDE // 4), np.int32)
+            numbers = np.zeros((buffer.size // ITERATION_STRIDE, ITERATION_STRIDE // 4), np.int32)
             numbers[:, 0] = np.arange(len(numbers))
             write(self.device, buffer.gpu, 0, numbers)
 
@@ -288,15 +288,15 @@ class Executor:
             self._groups.clear()
             del self._buffers[name]
             present.destroy()
-        usage = UNIFORM | COPY_DST if name in ("symbols", "step") else TENSOR
+        usage = UNIFORM | COPY_DST if name in ("symbols", "iteration") else TENSOR
         buffer = self._buffers[name] = OwnedBuffer(self.device, self._account, size, usage, name)
         return buffer
 
     def _write(self, attachment: Attachment, values: tuple[int, ...], sizes: RunSizes) -> None:
         """Make the plan's own buffers that this run needs, and write what comes from the host."""
         self._allocate_arenas(sizes)
-        if sizes.repetitions:
-            self._allocate_steps(max(sizes.repetitions))
+        if sizes.iterations:
+            self._allocate_iterations(max(sizes.iterations))
         for port in self.plan.inputs:
             if f"input:{port.name}" not in attachment.spans:
                 self._allocate(f"input:{port.name}", sizes.inputs[port.name].padded)
@@ -313,8 +313,8 @@ class Executor:
                 data = np.ascontiguousarray(array, interface_dtype(BY_NAME[size.dtype]))  # little-endian
                 write(self.device, buffer.gpu, 0, as_bytes(data))
         if self.plan.symbols and values != self._written_symbols:
-            steps = uniform_values(self.plan.symbols, sizes.symbols)
-            write(self.device, self._buffers["symbols"].gpu, 0, np.array(steps, np.int32))
+            numbers = uniform_values(self.plan.symbols, sizes.symbols)
+            write(self.device, self._buffers["symbols"].gpu, 0, np.array(numbers, np.int32))
             self._written_symbols, self._repeated = values, None
 
     def _overwrite(self) -> None:

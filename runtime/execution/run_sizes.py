@@ -8,7 +8,7 @@ from itertools import islice
 
 from ..plan.dimension import dimension_function
 from ..plan.errors import ShaderloomError
-from ..plan.plan import MOST_REPETITIONS, KernelCall, Plan, RepeatedPass
+from ..plan.plan import MOST_ITERATIONS, KernelCall, Plan, RepeatedPass
 from ..plan.record import record
 from .ports import PortSize, port_size
 
@@ -23,7 +23,7 @@ Grid = tuple[int, int, int]
 class RunSizes:
     """Sizes that follow from the values of the symbols.
 
-    ``repetitions`` are those of the plan's repeated passes in order, ``grids`` in the order of
+    ``iterations`` are those of the plan's repeated passes in order, ``grids`` in the order of
     :attr:`PlanSizes.grid_calls`.
     """
 
@@ -31,7 +31,7 @@ class RunSizes:
     inputs: dict[str, PortSize]
     outputs: dict[str, PortSize]
     arenas: tuple[int, ...]
-    repetitions: tuple[int, ...]
+    iterations: tuple[int, ...]
     grids: tuple[Grid, ...]
 
 
@@ -52,7 +52,7 @@ class PlanSizes:
         self.grid_calls = tuple(call for _, call in distinct.values())
         self.grid_of = tuple(distinct[repr(call.grid)][0] for call in plan.calls)
         ports = (*plan.inputs, *plan.outputs)
-        counts = [step.count for step in plan.steps if isinstance(step, RepeatedPass)]
+        counts = [command.count for command in plan.commands if isinstance(command, RepeatedPass)]
         self._repeated = len(counts)
         self._names = tuple(symbol.name for symbol in plan.symbols)
         self._evaluate = dimension_function(
@@ -70,7 +70,7 @@ class PlanSizes:
         """Return the sizes for values of the symbols, in the plan's order.
 
         Raises :class:`LimitError` for a tensor beyond the cap, and the plan's fault for a negative size, for too many
-        repetitions, or for an output that is larger than what it is an alias of.
+        iterations, or for an output that is larger than what it is an alias of.
         """
         found = self._sizes.get(values)
         if found is not None:
@@ -86,13 +86,13 @@ class PlanSizes:
         arenas = tuple(islice(rest, len(plan.arenas)))
         if min(numbers[: len(numbers) - 3 * len(self.grid_calls)], default=0) < 0:
             raise self._fault(f"the plan has a negative size for {symbols}")
-        repetitions = tuple(islice(rest, self._repeated))
-        if max(repetitions, default=0) > MOST_REPETITIONS:
-            count = f"{max(repetitions):,} times; at most {MOST_REPETITIONS:,} are allowed"
+        iterations = tuple(islice(rest, self._repeated))
+        if max(iterations, default=0) > MOST_ITERATIONS:
+            count = f"{max(iterations):,} times; at most {MOST_ITERATIONS:,} are allowed"
             raise self._fault(f"the plan repeats a pass {count}")
         self._check_aliases(inputs, outputs)
         grids = tuple(zip(rest, rest, rest))
-        found = self._sizes[values] = RunSizes(symbols, inputs, outputs, arenas, repetitions, grids)
+        found = self._sizes[values] = RunSizes(symbols, inputs, outputs, arenas, iterations, grids)
         if len(self._sizes) > KEPT_SYMBOLS:
             self._sizes.popitem(last=False)
         return found

@@ -60,7 +60,7 @@ class TensorFacts:
     shape: tuple[DimExpr, ...]  #: logical shape
     layout: StoredLayout
     kind: TensorKind
-    steps: tuple[int, ...] = ()  #: iterations of the unrolled loops around the node
+    iterations: tuple[int, ...] = ()  #: of the unrolled loops around the node, the outermost first
 
 
 @record

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-MAJOR, MINOR = 2, 1
+MAJOR, MINOR = 3, 0
 FORMAT = f"{MAJOR}.{MINOR}"
 
 

@@ -15,8 +15,8 @@ Buffers
                                        order of ``Plan.symbols`` (padded to 16 bytes): see :func:`uniform_values`
     ``problem:N``                      a uniform buffer with the numbers of ``Plan.problems[N]``, one i32 each (padded
                                        to 16 bytes)
-    ``step``                           in a :class:`RepeatedPass`: a uniform buffer whose first i32 is the number of the
-                                       repetition, bound with a dynamic offset
+    ``iteration``                      in a :class:`RepeatedPass`: a uniform buffer whose first i32 is the number of the
+                                       iteration, bound with a dynamic offset
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Range:
 class Binding:
     """One entry of bind group 0.
 
-    ``access`` is ``read``, ``read_write``, ``uniform``, or ``step``: a uniform buffer with a dynamic offset.
+    ``access`` is ``read``, ``read_write``, ``uniform``, or ``iteration``: a uniform buffer with a dynamic offset.
     """
 
     name: str
@@ -57,7 +57,7 @@ class Binding:
 
     @property
     def is_uniform(self) -> bool:
-        return self.access in ("uniform", "step")
+        return self.access in ("uniform", "iteration")
 
 
 @record
@@ -161,17 +161,17 @@ class ComputePass:
     calls: tuple[KernelCall, ...]
 
 
-#: Bytes from one number to the next in the buffer ``step``: WebGPU's alignment of dynamic offsets
-STEP_STRIDE = 256
-#: Repetitions of a :class:`RepeatedPass`, at most: the buffer ``step`` takes 16 MiB then
-MOST_REPETITIONS = 1 << 16
+#: Bytes from one number to the next in the buffer ``iteration``: WebGPU's alignment of dynamic offsets
+ITERATION_STRIDE = 256
+#: Iterations of a :class:`RepeatedPass`, at most: the buffer ``iteration`` takes 16 MiB then
+MOST_ITERATIONS = 1 << 16
 
 
 @record
 class RepeatedPass:
     """Calls that run on the device, in order, ``count`` times one after another, as one compute pass.
 
-    Each repetition sees what the one before it wrote: WGSL has no barrier across workgroups.
+    Each iteration sees what the one before it wrote: WGSL has no barrier across workgroups.
     """
 
     kind: ClassVar[str] = "repeat"
@@ -180,7 +180,7 @@ class RepeatedPass:
     count: DimExpr
 
 
-Step = ComputePass | RepeatedPass
+Command = ComputePass | RepeatedPass
 
 
 @record
@@ -213,8 +213,8 @@ class Plan:
     kernels: tuple[Kernel, ...]
     sources: tuple[SourceRef, ...]
     weights: tuple[Weight, ...]
-    #: each kind of step is a record with a ``kind`` of its own; readers refuse kinds that they do not know
-    steps: tuple[Step, ...]
+    #: each kind of command is a record with a ``kind`` of its own; readers refuse kinds that they do not know
+    commands: tuple[Command, ...]
     arenas: tuple[DimExpr, ...]  #: bytes of each arena
     problems: tuple[tuple[int, ...], ...] = ()  #: numbers that calls give to kernels which several problems share
     constants: tuple[Constant, ...] = ()
@@ -224,14 +224,14 @@ class Plan:
 
     @property
     def calls(self) -> list[KernelCall]:
-        """Calls of all steps, in order."""
-        return [call for step in self.steps for call in step.calls]
+        """Calls of all commands, in order."""
+        return [call for command in self.commands for call in command.calls]
 
     @property
-    def repetitions(self) -> list[DimExpr]:
+    def iterations(self) -> list[DimExpr]:
         """How often each of the calls is dispatched in a run."""
-        counts = [step.count if isinstance(step, RepeatedPass) else 1 for step in self.steps]
-        return [count for step, count in zip(self.steps, counts) for _ in step.calls]
+        counts = [command.count if isinstance(command, RepeatedPass) else 1 for command in self.commands]
+        return [count for command, count in zip(self.commands, counts) for _ in command.calls]
 
     def to_json(self) -> dict[str, Any]:
         """Return the plan as JSON values; :meth:`from_json` reads them back to an equal plan."""
@@ -246,7 +246,7 @@ class Plan:
         if not isinstance(data, dict):
             raise ValueError("a plan is an object")
         check_format(data.get("format"))
-        return decode({"problems": [], **data}, cls, "plan")  # format 2.0 has no problems
+        return decode(data, cls, "plan")
 
     @property
     def digest(self) -> str:
@@ -269,7 +269,7 @@ class Plan:
             f"plan {self.key[:12]}: {', '.join(map(str, self.inputs)) or 'no inputs'}"
             f" -> {', '.join(map(str, self.outputs))}"
         ]
-        for number, (call, count) in enumerate(zip(self.calls, self.repetitions)):
+        for number, (call, count) in enumerate(zip(self.calls, self.iterations)):
             grid = "x".join(map(dim_text, call.grid)) + ("" if count == 1 else f", {dim_text(count)} times")
             tensors, nodes = self._tensors_of(number), ", ".join(call.origins) or call.label
             lines.append(

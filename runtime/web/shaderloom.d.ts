@@ -137,7 +137,7 @@ export interface Kernel {
   template: string;
   workgroup: [number, number, number];
   features: string[];
-  bindings: { name: string; access: "read" | "read_write" | "uniform" | "step"; element: string }[];
+  bindings: { name: string; access: "read" | "read_write" | "uniform" | "iteration"; element: string }[];
 }
 
 export interface Call {
@@ -163,10 +163,10 @@ export interface Plan {
   outputs: PlanPort[];
   symbols: { name: string; low: number; high: number; step: number }[];
   arenas: Size[];
-  /** Numbers that calls give to kernels which several problems share; plans before format 2.1 have none. */
-  problems?: number[][];
+  /** Numbers that calls give to kernels which several problems share. */
+  problems: number[][];
   kernels: Kernel[];
-  steps: ({ kind: "device"; calls: Call[] } | { kind: "repeat"; calls: Call[]; count: Size })[];
+  commands: ({ kind: "device"; calls: Call[] } | { kind: "repeat"; calls: Call[]; count: Size })[];
   weights: { key: string; bytes: number }[];
   constants: { output: string; data: string }[];
   aliases: { output: string; source: string }[];

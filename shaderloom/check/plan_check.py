@@ -100,7 +100,7 @@ class PlanCheck:
         """
         source = self.expected.source
         found = source.locate(tensor.graph, tensor.name)
-        steps = (*self.steps, *tensor.steps)
+        steps = (*self.steps, *tensor.iterations)
         instance = None if found is None else source.instance_of(found[0], steps)
         return None if instance is None or found is None else (instance, found[1])
 

@@ -103,8 +103,8 @@ def print_plan(inspected: InspectedPlan, choice: str | None, as_json: bool) -> N
     for index, row in enumerate(facts["call_list"]):
         identity = row["kernel"]
         grid = " ".join(dim_text(size) for size in row["grid"])
-        if row["repetitions"] != 1:
-            grid += f", {dim_text(row['repetitions'])} times"
+        if row["iterations"] != 1:
+            grid += f", {dim_text(row['iterations'])} times"
         echo(f"{index:5} {numbers[identity]:6}  {identity:12}  {templates[identity]:17}  {grid}")
         echo(f"      {', '.join(row['origins'])}")
         if row["decision"] is not None:

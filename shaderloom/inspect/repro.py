@@ -19,7 +19,7 @@ import numpy as np
 from ..execution.engine import WgpuEngine
 from ..execution.steps import Observer, PlanStep
 from ..plans.describe import find_kernels
-from ..plans.instrument import copy_call, copy_kernel, first_steps, output_range
+from ..plans.instrument import copy_call, copy_kernel, first_commands, output_range
 from ..plans.placement import Placement
 from ..runtime.device.device import Device
 from ..runtime.execution.executor import Executor
@@ -225,7 +225,7 @@ def make_script(
     if 0 in grid:
         raise InputError(f"call {number} does nothing for these inputs: a tensor of it is empty", hint="choose another")
     kernel = next(found for found in plan.kernels if found.key == call.kernel)
-    if any(binding.access == "step" for binding in kernel.bindings):
+    if any(binding.access == "iteration" for binding in kernel.bindings):
         raise InputError(f"call {number} is repeated, and a script has one dispatch", hint="check compares its result")
     total = sum(evaluate(item.size, symbols) for item in call.ranges)
     if total > LARGEST:
@@ -333,6 +333,6 @@ def _recording(plan: Plan, number: int) -> Plan:
         plan,
         key="",
         kernels=(*plan.kernels, copy_kernel()),
-        steps=(*first_steps(plan, number), ComputePass(calls)),
+        commands=(*first_commands(plan, number), ComputePass(calls)),
         outputs=(*plan.outputs, *outputs),
     )

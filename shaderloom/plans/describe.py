@@ -39,7 +39,7 @@ def describe_plan(plan: Plan, *, text: bool = False) -> dict[str, Any]:
         "calls": len(calls),
         "call_list": [
             {**_describe_call(call, repeated), "decision": decision}
-            for call, repeated, decision in zip(calls, plan.repetitions, chosen)
+            for call, repeated, decision in zip(calls, plan.iterations, chosen)
         ],
         "weight_transforms": sum(bool(weight.calls) for weight in plan.weights),
         "weights": len(plan.weights),
@@ -150,12 +150,12 @@ def _describe_kernel(kernel: Kernel, calls: list[KernelCall]) -> dict[str, Any]:
     }
 
 
-def _describe_call(call: KernelCall, repetitions: DimExpr) -> dict[str, Any]:
+def _describe_call(call: KernelCall, iterations: DimExpr) -> dict[str, Any]:
     return {
         "kernel": call.kernel[:12],
         "label": call.label,
         "grid": list(call.grid),
-        "repetitions": repetitions,
+        "iterations": iterations,
         "origins": list(call.origins),
         "flops": call.flops,
         "bytes": call.bytes,

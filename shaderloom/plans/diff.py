@@ -21,7 +21,7 @@ Identity = tuple[tuple[str, ...], int]
 
 #: Fields of a kernel's description whose changes are shown, besides its text
 KERNEL_FIELDS = ("template", "config", "workgroup", "workgroup_bytes", "bindings", "features")
-CALL_FIELDS = ("grid", "repetitions", "flops", "bytes", "ranges")
+CALL_FIELDS = ("grid", "iterations", "flops", "bytes", "ranges")
 
 
 @record(slots=False)

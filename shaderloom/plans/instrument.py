@@ -16,7 +16,7 @@ import numpy as np
 from ..runtime.plan.dimension import evaluate
 from ..runtime.plan.dtypes import BY_NAME, interface_dtype
 from ..runtime.plan.facts import TensorFacts
-from ..runtime.plan.plan import Binding, ComputePass, Kernel, KernelCall, Plan, Port, Range, Step
+from ..runtime.plan.plan import Binding, Command, ComputePass, Kernel, KernelCall, Plan, Port, Range
 from ..runtime.plan.record import record
 
 if TYPE_CHECKING:
@@ -100,44 +100,44 @@ def copy_call(source: Range, output: str) -> KernelCall:
     return KernelCall(_COPY_KERNEL.key, (source, Range(f"output:{output}", 0, source.size)), grid, (), "copy")
 
 
-def first_steps(plan: Plan, count: int) -> tuple[Step, ...]:
-    """Return the steps of a plan's first ``count`` calls."""
-    steps: list[Step] = []
-    for step in plan.steps:
-        calls = step.calls[:count]
+def first_commands(plan: Plan, count: int) -> tuple[Command, ...]:
+    """Return the commands of a plan's first ``count`` calls."""
+    commands: list[Command] = []
+    for command in plan.commands:
+        calls = command.calls[:count]
         if calls:
-            steps.append(replace(step, calls=calls))
+            commands.append(replace(command, calls=calls))
         count -= len(calls)
-    return tuple(steps)
+    return tuple(commands)
 
 
 def observed(plan: Plan, calls: Sequence[int]) -> Plan:
     """Return ``plan`` up to the last of ``calls``, with the results of each of them as outputs ``call N`` and so on.
 
-    Of repeated calls those are the results after the last repetition.
+    Of repeated calls those are the results after the last iteration.
     """
     wanted = set(calls)
-    steps: list[Step] = []
+    commands: list[Command] = []
     outputs = []
     number = 0
-    for step in first_steps(plan, max(wanted, default=-1) + 1):
+    for command in first_commands(plan, max(wanted, default=-1) + 1):
         listed: list[KernelCall] = []
         copies: list[KernelCall] = []
-        for call in step.calls:
+        for call in command.calls:
             listed.append(call)
             if number in wanted:
                 for written, name in zip(_output_ranges(plan, number), _names(plan, number), strict=True):
                     copies.append(copy_call(written, name))
                     outputs.append(Port(name, "uint32", (["//", written.size, 4],)))
-            if isinstance(step, ComputePass):
+            if isinstance(command, ComputePass):
                 listed, copies = [*listed, *copies], []
             number += 1
-        steps += [replace(step, calls=tuple(listed)), *([ComputePass(tuple(copies))] if copies else [])]
+        commands += [replace(command, calls=tuple(listed)), *([ComputePass(tuple(copies))] if copies else [])]
     return replace(
         plan,
         key="",
         kernels=(*plan.kernels, _COPY_KERNEL),
-        steps=tuple(steps),
+        commands=tuple(commands),
         outputs=(*plan.outputs, *outputs),
     )
 

@@ -140,7 +140,7 @@ async function timeRuns() {
 
 async function listKernels() {
   const plan = (await session.prepare(current))[0];
-  const calls = plan.steps.flatMap((step) => step.calls);
+  const calls = plan.commands.flatMap((command) => command.calls);
   const { nodes: total } = session.manifest;
   $("kernels-note").textContent =
     `${times(calls.length, "call")} of ${times(plan.kernels.length, "kernel")} stand for ${times(total, "ONNX node")}.`;

@@ -127,7 +127,7 @@ def recurrent_model() -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
 
 
 def recurrent_bundle(path: Path, **options: Any) -> Path:
-    """Compile that layer for 0 to 64 steps: a step of the plan is repeated."""
+    """Compile that layer for 0 to 64 steps: a command of the plan is repeated."""
     compile_bundle(recurrent_model()[0], path, shapes=[{"x": (4, 2, 8)}], dynamic={"n": (0, 64)}, **options)
     return path
 

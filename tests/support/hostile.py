@@ -123,7 +123,7 @@ def structural(seed: Seed) -> Iterator[tuple[str, str, Change]]:
                 yield f"{file}.{text} = wrong {number}", file, put(value, *path)
 
 
-CALL = ("steps", 0, "calls", 0)
+CALL = ("commands", 0, "calls", 0)
 RANGE = (*CALL, "ranges", 0)
 
 
@@ -150,20 +150,20 @@ def _share(root: Any) -> None:
 
 
 def _repeat(count: Any) -> Change:
-    """Repeat the first step."""
+    """Repeat the first command."""
 
     def change(root: Any) -> None:
-        root["steps"][0] |= {"kind": "repeat", "count": count}
+        root["commands"][0] |= {"kind": "repeat", "count": count}
 
     return change
 
 
-def _step_of_no_repetition(root: Any) -> None:
-    """A call of a step without repetitions binds their number."""
-    call = root["steps"][0]["calls"][0]
+def _command_without_iterations(root: Any) -> None:
+    """A call of a command without iterations binds their number."""
+    call = root["commands"][0]["calls"][0]
     kernel = next(kernel for kernel in root["kernels"] if kernel["key"] == call["kernel"])
-    kernel["bindings"].append({"name": "step", "access": "step", "element": "Step"})
-    call["ranges"].append({"buffer": "step", "offset": 0, "size": 16})
+    kernel["bindings"].append({"name": "iteration", "access": "iteration", "element": "Iteration"})
+    call["ranges"].append({"buffer": "iteration", "offset": 0, "size": 16})
 
 
 def _alias_itself(root: Any) -> None:
@@ -251,12 +251,12 @@ RELATIONS: dict[str, tuple[str, Change, str]] = {
     "an alias of an arena": ("plan", put("arena:0", "aliases", 0, "source"), "buffer"),
     "an alias of nothing": ("plan", put("output:q", "aliases", 0, "source"), "buffer"),
     "an alias of less": ("plan", put(1 << 40, "aliases", 0, "size"), "inside"),
-    "a step of another kind": ("plan", put("host", "steps", 0, "kind"), "choice"),
-    "a million repetitions": ("plan", _repeat(1_000_000), "repetitions"),
-    "repetitions below zero": ("plan", _repeat(-1), "negative"),
-    "repetitions of no number": ("plan", _repeat(None), "number"),
-    "a step without its repetitions": ("plan", put("repeat", "steps", 0, "kind"), "missing"),
-    "the number of no repetition": ("plan", _step_of_no_repetition, "buffer"),
+    "a command of another kind": ("plan", put("host", "commands", 0, "kind"), "choice"),
+    "a million iterations": ("plan", _repeat(1_000_000), "iterations"),
+    "iterations below zero": ("plan", _repeat(-1), "negative"),
+    "iterations of no number": ("plan", _repeat(None), "number"),
+    "a command without its iterations": ("plan", put("repeat", "commands", 0, "kind"), "missing"),
+    "the number of no iteration": ("plan", _command_without_iterations, "buffer"),
     "facts of another call": ("plan", twice("facts", "calls"), "facts"),
     "facts of no tensor": ("plan", put([1 << 30], "facts", "calls", 0, "operands"), "facts"),
     "notes of another call": ("plan", twice("notes", "calls"), "notes"),

@@ -74,8 +74,8 @@ def span(buffer: str, elements: int, offset: int = 0) -> Range:
     return Range(buffer, offset, (elements * 4 + 15) // 16 * 16)
 
 
-def two_step_plan(count: int = 100, weights: int = 10, key: str = "two-step") -> Plan:
-    """y = (x * 2 + t) * 2 where t is the initializer ``bias`` doubled on the device; one arena between the steps."""
+def two_call_plan(count: int = 100, weights: int = 10, key: str = "two-call") -> Plan:
+    """y = (x * 2 + t) * 2 where t is the initializer ``bias`` doubled on the device; one arena between the calls."""
     first = kernel(
         SCALE_ADD.replace("COUNT", f"{count}u").replace("WEIGHTS", f"{weights}u"), "read", "read", "read_write"
     )
@@ -104,7 +104,7 @@ def two_step_plan(count: int = 100, weights: int = 10, key: str = "two-step") ->
         kernels=tuple({item.key: item for item in (first, second, transform)}.values()),
         sources=(bias,),
         weights=(weight,),
-        steps=(
+        commands=(
             ComputePass(
                 (
                     KernelCall(
@@ -139,21 +139,21 @@ def dynamic_plan(low: int = 0, high: int = 1000) -> Plan:
         kernels=(doubling,),
         sources=(),
         weights=(),
-        steps=(ComputePass((KernelCall(doubling.key, ranges, grid, label="double"),)),),
+        commands=(ComputePass((KernelCall(doubling.key, ranges, grid, label="double"),)),),
         arenas=(),
     )
 
 
-def compile_two_step(imported: ImportedModel, bound: BoundShapes) -> Plan:
-    """Stands in for the compiler on :func:`two_step_model`: the plan written by hand, its weight from the file."""
+def compile_two_call(imported: ImportedModel, bound: BoundShapes) -> Plan:
+    """Stands in for the compiler on :func:`two_call_model`: the plan written by hand, its weight from the file."""
     count = bound.sizes["N"]
     reference = imported.graph.constants["bias"].to_ref()
-    plan = two_step_plan(count, reference.shape[0], key=f"two-step-{count}")
+    plan = two_call_plan(count, reference.shape[0], key=f"two-call-{count}")
     return replace(plan, sources=(replace(reference, key="bias"),))
 
 
 def replace_compiler(
-    monkeypatch: pytest.MonkeyPatch, stand_in: Callable[[ImportedModel, BoundShapes], Plan] = compile_two_step
+    monkeypatch: pytest.MonkeyPatch, stand_in: Callable[[ImportedModel, BoundShapes], Plan] = compile_two_call
 ) -> None:
     """Let ``stand_in`` make the plans of models, for this test; what stops before a plan is compiled as ever."""
     from shaderloom.compiler import driver
@@ -175,7 +175,7 @@ def replace_compiler(
     monkeypatch.setattr(driver, "compile_unit", compile_otherwise)
 
 
-def two_step_model(elements: int = 10) -> onnx.ModelProto:
+def two_call_model(elements: int = 10) -> onnx.ModelProto:
     """y = 2 (2 x + 2 bias), with ``bias`` an initializer of ``elements`` elements, tiled over x."""
     bias = onnx.numpy_helper.from_array(np.arange(elements, dtype=np.float32), "bias")
     two = onnx.numpy_helper.from_array(np.float32(2), "two")
@@ -188,7 +188,7 @@ def two_step_model(elements: int = 10) -> onnx.ModelProto:
     port = onnx.helper.make_tensor_value_info
     graph = onnx.helper.make_graph(
         nodes,
-        "two-step",
+        "two-call",
         [port("x", onnx.TensorProto.FLOAT, ["N"])],
         [port("y", onnx.TensorProto.FLOAT, ["N"])],
         [bias, two],

@@ -82,16 +82,16 @@ def count_outside(device: Device, plan: Plan, model: onnx.ModelProto, feeds: Fee
     """Run the plan and give the number of indices out of range that its calls used."""
     kernels = {kernel.key: watched(kernel) for kernel in plan.kernels}
     report = Range(f"arena:{len(plan.arenas)}", 0, 16)
-    steps = tuple(
+    commands = tuple(
         replace(
-            step,
+            command,
             calls=tuple(
-                replace(call, kernel=kernels[call.kernel].key, ranges=(*call.ranges, report)) for call in step.calls
+                replace(call, kernel=kernels[call.kernel].key, ranges=(*call.ranges, report)) for call in command.calls
             ),
         )
-        for step in plan.steps
+        for command in plan.commands
     )
-    changed = replace(plan, kernels=(*plan.kernels, *kernels.values()), steps=steps, arenas=(*plan.arenas, 16))
+    changed = replace(plan, kernels=(*plan.kernels, *kernels.values()), commands=commands, arenas=(*plan.arenas, 16))
     pool = WeightPool(device, SourceFiles(None, model.SerializeToString(), {}), MemoryAccount(Caps().device_memory))
     try:
         with Executor(device, changed, pool) as executor:

@@ -159,7 +159,7 @@ def test_sizes_in_steps(open_bundle, tmp_path):
             run(page, n, shaped=shaped)
 
 
-def test_repeated_steps(open_bundle, tmp_path):
+def test_repeated_commands(open_bundle, tmp_path):
     """A recurrent layer of declared steps: more of them than before, fewer, and none."""
     weights = recurrent_model()[1]
     w, r = weights["w"][0].T, weights["r"][0].T
@@ -362,8 +362,8 @@ def test_files_of_other_sizes_are_refused(open_bundle, static_bundle, tmp_path):
 @pytest.mark.parametrize(
     ("fields", "told"),
     [
-        ({"format": "1.4"}, "bundle: 'manifest.json': format is version 1.4; this runner reads 2.x"),
-        ({"format": "2.7"}, "accepted"),
+        ({"format": "2.1"}, "bundle: 'manifest.json': format is version 2.1; this runner reads 3.x"),
+        ({"format": "3.7"}, "accepted"),
         ({"features": ["shader-moon"]}, "device: this GPU lacks what the bundle needs: the feature shader-moon"),
         ({"limits": {"maxBufferSize": 1 << 50}}, "device: this GPU lacks what the bundle needs: maxBufferSize"),
         ({"limits": {"maxMoons": 1}}, "device: this GPU lacks what the bundle needs: maxMoons of 1"),
@@ -375,14 +375,14 @@ def test_what_the_manifest_asks_for(open_bundle, static_bundle, tmp_path, fields
     assert refusal(open_bundle(folder)).startswith(told)
 
 
-def test_a_step_of_an_unknown_kind_is_refused(open_bundle, static_bundle, tmp_path):
+def test_a_command_of_an_unknown_kind_is_refused(open_bundle, static_bundle, tmp_path):
     folder = copy_bundle(static_bundle, tmp_path / "b")
     path = next(folder.glob("plan-*.json"))
     plan = json.loads(path.read_bytes())
-    plan["steps"][0]["kind"] = "host"
+    plan["commands"][0]["kind"] = "host"
     path.write_text(json.dumps(plan))
     seal(folder)
-    assert refusal(open_bundle(folder)) == f"bundle: '{path.name}': steps[0].kind is none of device, repeat"
+    assert refusal(open_bundle(folder)) == f"bundle: '{path.name}': commands[0].kind is none of device, repeat"
 
 
 def test_a_shader_that_the_browser_refuses_is_named(open_bundle, static_bundle, tmp_path):

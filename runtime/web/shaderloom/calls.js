@@ -9,12 +9,12 @@ import { writeArray } from "./buffers.js";
 import { elementBytes } from "./dtypes.js";
 import { ShaderloomError } from "./errors.js";
 import { isBuffer } from "./feeds.js";
-import { bufferSize, elementCount, evaluate, MOST_REPETITIONS, STEP_STRIDE, shapeOf } from "./sizes.js";
+import { bufferSize, elementCount, evaluate, ITERATION_STRIDE, MOST_ITERATIONS, shapeOf } from "./sizes.js";
 
 /**
  * @typedef {{ call: Call, compiled: CompiledKernel, grid: number[], group?: GPUBindGroup }} SizedCall
- * @typedef {{ calls: SizedCall[], count?: number }} SizedStep Calls, and how often they repeat.
- * @typedef {Required<SizedCall> & { offset?: number }} BoundCall A dispatch, with where the number of its repetition is.
+ * @typedef {{ calls: SizedCall[], count?: number }} SizedCommand Calls, and how often they repeat.
+ * @typedef {Required<SizedCall> & { offset?: number }} BoundCall A dispatch, with where the number of its iteration is.
  * @typedef {(name: string) => GPUBuffer | undefined} Lookup The buffer of a name in a plan.
  */
 
@@ -25,7 +25,7 @@ const CACHED_SIZES = 8;
 export class Calls {
   #device;
   #buffers;
-  /** By plan and by values of symbols. @type {Map<Plan, Map<string, SizedStep[]>>} */
+  /** By plan and by values of symbols. @type {Map<Plan, Map<string, SizedCommand[]>>} */
   #cache = new Map();
 
   /** @param {GPUDevice} device @param {Buffers} buffers */
@@ -66,11 +66,11 @@ export class Calls {
       if (name.startsWith("problem:")) return this.#problem(plan, name);
       return callers.get(name) ?? buffers.get(name === "symbols" ? uniforms : name);
     };
-    const steps = this.#sized(loaded, symbols, sizes.join());
-    const counts = steps.flatMap(({ count }) => count ?? []);
-    if (counts.length) this.#allocateSteps(Math.max(1, ...counts));
-    const calls = steps.flatMap((step) => {
-      const bound = step.calls.map((sized) => {
+    const commands = this.#sized(loaded, symbols, sizes.join());
+    const counts = commands.flatMap(({ count }) => count ?? []);
+    if (counts.length) this.#allocateIterations(Math.max(1, ...counts));
+    const calls = commands.flatMap((command) => {
+      const bound = command.calls.map((sized) => {
         // Bind groups are cached, save those that bind the caller's buffers.
         if (sized.call.ranges.some(({ buffer }) => callers.has(buffer))) {
           return { ...sized, group: this.#group(sized, symbols, lookup) };
@@ -78,9 +78,9 @@ export class Calls {
         sized.group ??= this.#group(sized, symbols, lookup);
         return /** @type {BoundCall} */ (sized);
       });
-      if (step.count === undefined) return bound;
-      return Array.from({ length: step.count }, (_, number) =>
-        bound.map((call) => ({ ...call, offset: number * STEP_STRIDE }))).flat();
+      if (command.count === undefined) return bound;
+      return Array.from({ length: command.count }, (_, number) =>
+        bound.map((call) => ({ ...call, offset: number * ITERATION_STRIDE }))).flat();
     });
     return { calls, lookup };
   }
@@ -90,36 +90,36 @@ export class Calls {
     const label = `${name} ${plan.key}`;
     const present = this.#buffers.get(label);
     if (present) return present;
-    const numbers = new Int32Array((plan.problems ?? [])[Number(name.slice("problem:".length))]);
+    const numbers = new Int32Array(plan.problems[Number(name.slice("problem:".length))]);
     const usage = GPUBufferUsage.UNIFORM | GPUBufferUsage.COPY_DST;
     const buffer = this.#buffers.create(label, numbers.byteLength, usage);
     writeArray(this.#device, buffer, numbers);
     return buffer;
   }
 
-  /** Make the buffer with the number of each repetition. @param {number} count */
-  #allocateSteps(count) {
-    const present = this.#buffers.get("step");
+  /** Make the buffer with the number of each iteration. @param {number} count */
+  #allocateIterations(count) {
+    const present = this.#buffers.get("iteration");
     const usage = GPUBufferUsage.UNIFORM | GPUBufferUsage.COPY_DST;
-    if (this.#buffers.allocate("step", count * STEP_STRIDE, usage) === present) return;
-    const numbers = new Int32Array((count * STEP_STRIDE) / 4);
-    for (let number = 0; number < count; number++) numbers[(number * STEP_STRIDE) / 4] = number;
-    writeArray(this.#device, /** @type {GPUBuffer} */ (this.#buffers.get("step")), numbers);
+    if (this.#buffers.allocate("iteration", count * ITERATION_STRIDE, usage) === present) return;
+    const numbers = new Int32Array((count * ITERATION_STRIDE) / 4);
+    for (let number = 0; number < count; number++) numbers[(number * ITERATION_STRIDE) / 4] = number;
+    writeArray(this.#device, /** @type {GPUBuffer} */ (this.#buffers.get("iteration")), numbers);
   }
 
-  /** Return the calls of a plan that have work, by step, cached by the values of symbols.
+  /** Return the calls of a plan that have work, by command, cached by the values of symbols.
    *  @param {LoadedPlan} loaded @param {Symbols} symbols @param {string} key */
   #sized({ plan, kernels }, symbols, key) {
-    /** @type {Map<string, SizedStep[]>} */
+    /** @type {Map<string, SizedCommand[]>} */
     const cache = this.#cache.get(plan) ?? new Map();
     this.#cache.set(plan, cache);
     const cached = cache.get(key);
     if (cached) return cached;
-    const steps = plan.steps.map((step) => {
-      /** @type {SizedStep} */
+    const commands = plan.commands.map((command) => {
+      /** @type {SizedCommand} */
       const sized = { calls: [] };
-      if (step.kind === "repeat") sized.count = repetitions(evaluate(step.count, symbols));
-      for (const call of step.calls) {
+      if (command.kind === "repeat") sized.count = iterations(evaluate(command.count, symbols));
+      for (const call of command.calls) {
         const grid = call.grid.map((size) => evaluate(size, symbols));
         if (grid.includes(0)) continue;
         const text = `kernel ${call.kernel.slice(0, 12)} has ${grid.join(" x ")} workgroups`;
@@ -131,10 +131,10 @@ export class Calls {
       }
       return sized;
     });
-    cache.set(key, steps);
+    cache.set(key, commands);
     const [oldest] = cache.keys();
     if (cache.size > CACHED_SIZES) cache.delete(oldest);
-    return steps;
+    return commands;
   }
 
   /** @param {SizedCall} sized @param {Symbols} symbols @param {Lookup} lookup */
@@ -170,10 +170,10 @@ function checkAliases({ inputs, outputs, weights, aliases }, symbols) {
   }
 }
 
-/** Return a number of repetitions, checked. @param {number} count */
-function repetitions(count) {
-  if (count >= 0 && count <= MOST_REPETITIONS) return count;
-  throw new ShaderloomError("bundle", `the plan repeats a step ${count} times`);
+/** Return a number of iterations, checked. @param {number} count */
+function iterations(count) {
+  if (count >= 0 && count <= MOST_ITERATIONS) return count;
+  throw new ShaderloomError("bundle", `the plan repeats a command ${count} times`);
 }
 
 /** Encode a dispatch into a pass. @param {GPUComputePassEncoder} pass @param {BoundCall} call */

@@ -10,7 +10,7 @@ import { requireBounded } from "./expansion.js";
 /** @type {Record<string, GPUBufferBindingLayout>} */
 const BINDING_TYPES = {
   read: { type: "read-only-storage" }, read_write: { type: "storage" }, uniform: { type: "uniform" },
-  step: { type: "uniform", hasDynamicOffset: true },
+  iteration: { type: "uniform", hasDynamicOffset: true },
 };
 
 /** Compile kernels, each once; plans share them. */

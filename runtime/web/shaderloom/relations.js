@@ -5,7 +5,7 @@
 
 import { boundsOf } from "./bounds.js";
 import { SCHEMA } from "./schema.js";
-import { bufferSize, MOST_REPETITIONS } from "./sizes.js";
+import { bufferSize, MOST_ITERATIONS } from "./sizes.js";
 import { Refusal } from "./structure.js";
 
 /** Bytes that share a hash. */
@@ -161,7 +161,7 @@ class PlanCheck {
   }
 
   run() {
-    const { arenas, symbols, problems = [] } = this.#plan;
+    const { arenas, symbols, problems } = this.#plan;
     this.#checkSymbols();
     this.#checkPorts("inputs", "input");
     this.#checkPorts("outputs", "output");
@@ -290,10 +290,10 @@ class PlanCheck {
 
   #checkCalls() {
     const kernels = new Map(this.#plan.kernels.map((/** @type {any} */ kernel) => [kernel.key, kernel]));
-    for (const [number, { kind, calls, count }] of this.#plan.steps.entries()) {
-      this.#checkRepetitions(kind, count, number);
+    for (const [number, { kind, calls, count }] of this.#plan.commands.entries()) {
+      this.#checkIterations(kind, count, number);
       for (const [index, call] of calls.entries()) {
-        const path = ["steps", number, "calls", index];
+        const path = ["commands", number, "calls", index];
         const kernel = kernels.get(call.kernel);
         if (!kernel) throw new Refusal("kernel", "names a kernel that the plan does not have", path);
         if (kernel.bindings.length !== call.ranges.length) {
@@ -309,16 +309,16 @@ class PlanCheck {
     }
   }
 
-  /** Check the number of repetitions of a step, and make the buffer of a repeated one.
+  /** Check the number of iterations of a command, and make the buffer of a repeated one.
    *  @param {string} kind @param {any} count @param {number} number */
-  #checkRepetitions(kind, count, number) {
-    this.#buffers.delete("step");
+  #checkIterations(kind, count, number) {
+    this.#buffers.delete("iteration");
     if (kind !== "repeat") return;
-    const path = ["steps", number, "count"];
-    if (this.#size(count, path)[1] > MOST_REPETITIONS) {
-      throw new Refusal("repetitions", `has more than ${MOST_REPETITIONS} repetitions`, path);
+    const path = ["commands", number, "count"];
+    if (this.#size(count, path)[1] > MOST_ITERATIONS) {
+      throw new Refusal("iterations", `has more than ${MOST_ITERATIONS} iterations`, path);
     }
-    this.#buffers.set("step", [16, 16]);
+    this.#buffers.set("iteration", [16, 16]);
   }
 
   /** @param {any} range @param {boolean} isEmpty @param {Path} path */
@@ -383,8 +383,9 @@ class PlanCheck {
 
   /** Check that facts and notes are about calls and tensors that there are. */
   #checkFacts() {
-    const { facts, notes, steps } = this.#plan;
-    const calls = steps.reduce((/** @type {number} */ total, /** @type {any} */ step) => total + step.calls.length, 0);
+    const { facts, notes, commands } = this.#plan;
+    const calls = commands.reduce((/** @type {number} */ total, /** @type {any} */ command) =>
+      total + command.calls.length, 0);
     for (const [index, { shape }] of facts.tensors.entries()) {
       for (const [axis, size] of shape.entries()) this.#bounds(size, ["facts", "tensors", index, "shape", axis]);
     }
@@ -415,7 +416,7 @@ function checkAccesses({ bindings }, { ranges }, path) {
       throw new Refusal("access", "writes to a buffer that is only read", place);
     }
     const isUniform = /^(symbols$|problem:)/.test(buffer);
-    if ((access === "uniform") !== isUniform || (access === "step") !== (buffer === "step")) {
+    if ((access === "uniform") !== isUniform || (access === "iteration") !== (buffer === "iteration")) {
       throw new Refusal("access", "binds another buffer than symbols or a problem as uniform", place);
     }
   }

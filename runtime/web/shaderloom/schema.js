@@ -41,10 +41,11 @@ export const SCHEMA = {
     "plan": { "record": {
       "format": "format", "key": "key", "inputs": "plan ports", "outputs": "plan ports",
       "symbols": { "list": "symbol", "most": 64 }, "arenas": { "list": "size", "most": 65536 },
-      "kernels": { "list": "kernel", "most": 65536 }, "steps": { "list": "step", "most": 65536 },
+      "problems": { "list": { "list": "integer", "least": 1, "most": 16384 }, "most": 1000000 },
+      "kernels": { "list": "kernel", "most": 65536 }, "commands": { "list": "command", "most": 65536 },
       "weights": { "list": "weight", "most": 1000000 }, "constants": { "list": "constant", "most": 65536 },
       "aliases": { "list": "alias", "most": 65536 }, "facts": "facts", "notes": "notes"
-    }, "optional": { "problems": { "list": { "list": "integer", "least": 1, "most": 16384 }, "most": 1000000 } } },
+    } },
     "plan ports": { "list": "plan port", "most": 65536 },
     "plan port": { "record": { "name": "text", "dtype": "device dtype", "shape": "shape" } },
     "shape": { "list": "size", "most": 32 },
@@ -54,9 +55,9 @@ export const SCHEMA = {
       "bindings": { "list": "binding", "most": 1000 }, "features": { "list": "text", "most": 64 },
       "workgroup_bytes": "count", "config": { "list": { "tuple": ["text", "setting"] }, "most": 1000 }
     } },
-    "binding": { "record": { "name": "text", "access": { "one of": ["read", "read_write", "uniform", "step"] },
+    "binding": { "record": { "name": "text", "access": { "one of": ["read", "read_write", "uniform", "iteration"] },
       "element": "text" } },
-    "step": { "kinds": {
+    "command": { "kinds": {
       "device": { "record": { "calls": { "list": "call", "most": 1000000 } } },
       "repeat": { "record": { "calls": { "list": "call", "most": 1000000 }, "count": "size" } }
     } },
@@ -79,7 +80,7 @@ export const SCHEMA = {
     "tensor facts": { "record": {
       "name": "text", "graph": "text", "node": "text", "dtype": "text", "shape": { "list": "size", "most": 1000 },
       "layout": "layout", "kind": { "one of": ["input", "weight", "activation", "output"] },
-      "steps": { "list": "count", "most": 1000 }
+      "iterations": { "list": "count", "most": 1000 }
     } },
     "layout": { "record": { "order": { "list": "count", "most": 1000 }, "padding": "axis pairs",
       "blocks": "axis pairs", "text": "text" } },

@@ -4,11 +4,11 @@
 
 import { ShaderloomError } from "./errors.js";
 
-/** Bytes from one number to the next in the buffer "step": the alignment of dynamic offsets. */
-export const STEP_STRIDE = 256;
+/** Bytes from one number to the next in the buffer "iteration": the alignment of dynamic offsets. */
+export const ITERATION_STRIDE = 256;
 
-/** Repetitions of a step of the kind "repeat", at most. */
-export const MOST_REPETITIONS = 65536;
+/** Iterations of a command of the kind "repeat", at most. */
+export const MOST_ITERATIONS = 65536;
 
 /**
  * Return the value of a size: a number, the name of a symbol, or [operator, operand, ...].

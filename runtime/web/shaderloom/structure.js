@@ -178,7 +178,7 @@ function key(value) {
 function format(value) {
   const major = typeof value === "string" ? /^(\d+)\.\d+$/.exec(value)?.[1] : undefined;
   if (major === undefined) throw new Refusal("format", "is no version");
-  if (Number(major) !== 2) throw new Refusal("format", `is version ${value}; this runner reads 2.x`);
+  if (Number(major) !== 3) throw new Refusal("format", `is version ${value}; this runner reads 3.x`);
 }
 
 /** @type {Check} */

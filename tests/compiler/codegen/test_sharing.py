@@ -109,8 +109,6 @@ def test_plans_with_problems_are_read_back():
     proto, _ = model()
     plan = compiled(proto, array())
     assert Plan.from_json(plan.to_json()) == plan
-    older = {name: value for name, value in plan.to_json().items() if name != "problems"}
-    assert Plan.from_json(older).problems == ()
 
 
 def made_of_weights(sizes: tuple[int, ...]) -> tuple[onnx.ModelProto, list[np.ndarray]]:

@@ -86,10 +86,10 @@ def test_declared_lengths_share_a_plan(device):
     model, feeds = layer("LSTM", 64, 7, state=False)
     several = [{"x": random(steps, 1, 3)} for steps in (7, 2, 9, 1, 0)]
     plan = compile_for(model, feeds, device.profile, dynamic={"steps": (0, 9)})
-    passes = [step for step in plan.steps if isinstance(step, RepeatedPass)]
-    assert [step.count for step in passes] == [["+", 1, "steps"]]
+    passes = [command for command in plan.commands if isinstance(command, RepeatedPass)]
+    assert [command.count for command in passes] == [["+", 1, "steps"]]
     assert "(+ 1 steps) times" in str(plan)
-    assert [call["repetitions"] for call in describe_plan(plan)["call_list"]] == plan.repetitions
+    assert [call["iterations"] for call in describe_plan(plan)["call_list"]] == plan.iterations
     for each, results in zip(several, run_plan(device, plan, model, several), strict=True):
         if not len(each["x"]):
             assert not any(result.any() for result in results)
@@ -109,13 +109,13 @@ def test_an_empty_sequence_keeps_its_state(device):
 def test_few_units_stay_in_one_kernel(device):
     model, feeds = layer("GRU", 63, 3)
     plan = compile_for(model, feeds, device.profile)
-    assert all(isinstance(step, ComputePass) for step in plan.steps)
+    assert all(isinstance(command, ComputePass) for command in plan.commands)
 
 
 def test_steps_beyond_those_of_a_plan_stay_in_one_kernel(device):
     model, feeds = layer("RNN", 64, 66_000)
     plan = compile_for(model, feeds, dataclasses.replace(device.profile, kind="discrete"))
-    assert all(isinstance(step, ComputePass) for step in plan.steps)
+    assert all(isinstance(command, ComputePass) for command in plan.commands)
 
 
 RECURRENT = [each for each in all_cases() if each.definition.name in (*GATES, "DynamicQuantizeLSTM")]

@@ -34,7 +34,7 @@ def test_a_sequence_in_parts_is_the_sequence_at_once(device) -> None:
     arrays = {name: rng.uniform(-1, 1, shape).astype(np.float32) for name, shape in sizes.items()}
     model = model_of(SHAPES, activation="silu")
     plan = compile_for(model, arrays, device.profile, dynamic={"length": (1, 16)})
-    assert sum(len(step.calls) for step in plan.steps) == 2
+    assert sum(len(command.calls) for command in plan.commands) == 2
     whole, final = run_plan(device, plan, model, arrays)
     state, parts = arrays["past"], []
     for start, stop in ((0, 1), (1, 3), (3, 4), (4, 11)):

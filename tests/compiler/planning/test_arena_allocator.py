@@ -312,7 +312,7 @@ def poisoned(plan: Plan) -> Plan:
         calls.append(call)
         for use in dead.get(number, ()):
             calls.append(KernelCall(kernel.key, (Range(use.arena, use.start, use.end - use.start),), (256, 1, 1)))
-    return replace(plan, kernels=(*plan.kernels, kernel), steps=(ComputePass(tuple(calls)),))
+    return replace(plan, kernels=(*plan.kernels, kernel), commands=(ComputePass(tuple(calls)),))
 
 
 def small_network():
@@ -381,6 +381,6 @@ def test_poison_is_seen(device) -> None:
     extra = KernelCall("poison", (Range(first.arena, first.start, first.end - first.start),), (256, 1, 1))
     calls = broken.calls
     position = next(index for index, call in enumerate(calls) if call is plan.calls[first.call]) + 1
-    broken = replace(broken, steps=(ComputePass((*calls[:position], extra, *calls[position:])),))
+    broken = replace(broken, commands=(ComputePass((*calls[:position], extra, *calls[position:])),))
     (after,) = run_plan(device, broken, model, feeds)
     assert not np.array_equal(before, after)

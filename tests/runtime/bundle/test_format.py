@@ -37,7 +37,7 @@ from shaderloom.runtime.plan.plan import ComputePass, Plan, Range, SourceRef, We
 
 from ...support.bundles import files_of, product_bundle, small_bundle, small_model
 from ...support.patience import PATIENCE
-from ...support.plans import dynamic_plan, two_step_plan
+from ...support.plans import dynamic_plan, two_call_plan
 
 # -- bytes ------------------------------------------------------------------------------------------------------------
 
@@ -98,7 +98,7 @@ def test_large_weights_are_split_over_files(tmp_path):
     with BundleWriter(tmp_path / "b", weights_file_bytes=8192) as writer:
         keys = [writer.add_weight(memoryview(array)) for array in arrays]
         assert writer.add_weight(memoryview(arrays[1].copy())) == keys[1]
-        plan = _with_weights(two_step_plan(), keys)
+        plan = _with_weights(two_call_plan(), keys)
         writer.add_plan(plan, {"x": [100]})
         writer.finish(**_facts())
     names = [name for name in files_of(tmp_path / "b") if name.startswith("weights")]
@@ -118,9 +118,9 @@ def test_large_weights_are_split_over_files(tmp_path):
 def _with_weights(plan: Plan, keys: list[str]) -> Plan:
     call = plan.calls[0]
     ranges = (call.ranges[0], Range(f"weight:{keys[0]}", 0, 48), call.ranges[2])
-    step = ComputePass((replace(call, ranges=ranges), plan.calls[1]))
+    command = ComputePass((replace(call, ranges=ranges), plan.calls[1]))
     weights = tuple(Weight(key, 48, (), ()) for key in keys[:1])
-    return replace(plan, key="ab" * 32, sources=(), weights=weights, steps=(step,), kernels=plan.kernels[:2])
+    return replace(plan, key="ab" * 32, sources=(), weights=weights, commands=(command,), kernels=plan.kernels[:2])
 
 
 def _facts():
@@ -143,7 +143,7 @@ def test_chunks_of_a_file_have_hashes_of_their_own(tmp_path):
     with BundleWriter(tmp_path / "b") as writer:
         key = writer.add_weight(memoryview(data))
         small = writer.add_weight(memoryview(data[:48]))
-        writer.add_plan(_with_weights(two_step_plan(), [small]), {"x": [100]})
+        writer.add_plan(_with_weights(two_call_plan(), [small]), {"x": [100]})
         manifest = writer.finish(**_facts())
     (part,) = manifest.weights[key]
     assert len(manifest.files[part.file].chunks) == 2
@@ -170,7 +170,7 @@ def test_plans_survive_the_format():
     shaders = {kernel.key: kernel.wgsl for kernel in plan.kernels}
     assert decode(read(encode(plan), "plan"), shaders.__getitem__, {}) == plan
     with pytest.raises(InternalError, match="not evaluated"):
-        encode(two_step_plan())
+        encode(two_call_plan())
 
 
 @pytest.mark.parametrize(("fault", "told"), [("version", "model.version is not an integer"), ("rank", "has 33 items")])
@@ -261,7 +261,7 @@ def test_sets_of_shapes():
 
 
 def test_needs_of_a_plan():
-    needed = requirements(two_step_plan())
+    needed = requirements(two_call_plan())
     assert needed["max-storage-buffers-per-shader-stage"] == 3
     assert needed["max-compute-invocations-per-workgroup"] == 64
     assert needed["max-storage-buffer-binding-size"] == 400
@@ -272,7 +272,7 @@ def test_needs_of_a_plan():
 
 @pytest.mark.parametrize("limit", ["max-storage-buffers-per-shader-stage", "max-compute-invocations-per-workgroup"])
 def test_a_plan_beyond_its_target_names_kernel_and_limit(limit):
-    plan = two_step_plan()
+    plan = two_call_plan()
     check_limits(plan, WEB)
     small = replace(WEB, limits={**WEB_LIMITS, limit: 2})
     with pytest.raises(LimitError, match=rf"kernel {plan.kernels[0].id} 'scale'.*{limit} of"):

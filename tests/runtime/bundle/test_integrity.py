@@ -209,8 +209,8 @@ def test_what_is_no_bundle(tmp_path):
 @pytest.mark.parametrize(
     ("version", "told"),
     [
-        ("1.4", "version 1.4, and this version of shaderloom reads 2.x: compile it again"),
-        ("3.0", "version 3.0, and this version of shaderloom reads 2.x: a newer version of shaderloom reads it"),
+        ("2.1", "version 2.1, and this version of shaderloom reads 3.x: compile it again"),
+        ("4.0", "version 4.0, and this version of shaderloom reads 3.x: a newer version of shaderloom reads it"),
         ("2", "'2', which is no version"),
         ("2.x", "'2.x', which is no version"),
         (2, "2, which is no version"),
@@ -225,13 +225,13 @@ def test_versions_that_are_not_known(copy, version, told):
 
 def test_a_newer_minor_version_with_more_fields_is_read(copy):
     manifest = json.loads((copy / MANIFEST).read_bytes())
-    manifest |= {"format": "2.7", "novelty": {"a": 1}}
+    manifest |= {"format": "3.7", "novelty": {"a": 1}}
     manifest["plans"][0]["novelty"] = 2
     write_manifest(copy, manifest)
     name = manifest["plans"][0]["file"]
     plan = json.loads((copy / name).read_bytes())
     plan["novelty"] = 1
-    plan["kernels"][0]["novelty"] = plan["steps"][0]["calls"][0]["novelty"] = [1]
+    plan["kernels"][0]["novelty"] = plan["commands"][0]["calls"][0]["novelty"] = [1]
     (copy / name).write_text(json.dumps(plan))
     seal(copy)
     check(copy)
@@ -327,17 +327,17 @@ def test_manifests_that_are_none(copy, content):
 
 
 def _first_call(**fields):
-    return lambda plan: plan["steps"][0]["calls"][0].update(fields)
+    return lambda plan: plan["commands"][0]["calls"][0].update(fields)
 
 
 def _first_range(**fields):
-    return lambda plan: plan["steps"][0]["calls"][0]["ranges"][0].update(fields)
+    return lambda plan: plan["commands"][0]["calls"][0]["ranges"][0].update(fields)
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        *(_drop(name) for name in ("format", "key", "steps", "facts", "notes")),
+        *(_drop(name) for name in ("format", "key", "commands", "facts", "notes")),
         *(_drop(name) for name in ("kernels", "inputs", "weights", "constants", "arenas")),
         _set("0" * 64, "key"),
         _set([], "kernels"),

@@ -11,7 +11,7 @@ import pytest
 
 import shaderloom
 
-from ...support.plans import replace_compiler, two_step_plan
+from ...support.plans import replace_compiler, two_call_plan
 from ...support.sessions import engine_of
 
 SOFTMAX = """
@@ -94,7 +94,7 @@ def test_failures_leave_nothing(device, model, monkeypatch, fault):
     else:
         import dataclasses
 
-        plan = two_step_plan()
+        plan = two_call_plan()
         kernels = (*plan.kernels[:-1], dataclasses.replace(plan.kernels[-1], wgsl="fn ("))
         replace_compiler(monkeypatch, lambda *arguments: dataclasses.replace(plan, kernels=kernels))
     session = shaderloom.InferenceSession(model, device=device, cache=False, caps=caps)

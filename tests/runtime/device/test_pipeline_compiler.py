@@ -22,7 +22,7 @@ from shaderloom.runtime.plan.caps import MemoryAccount
 from shaderloom.runtime.plan.errors import DeviceError
 
 from ...support.patience import PATIENCE
-from ...support.plans import dynamic_plan, two_step_plan
+from ...support.plans import dynamic_plan, two_call_plan
 
 BIAS = np.arange(10, dtype=np.float32)
 X = np.random.default_rng(2).random(100, np.float32)
@@ -38,7 +38,7 @@ def three_threads(monkeypatch):
 
 def kernels(count: int, note: str):
     """Return ``count`` kernels of one body whose texts, and keys, differ."""
-    first = two_step_plan().kernels[0]
+    first = two_call_plan().kernels[0]
     return [
         dataclasses.replace(first, key=f"{note}{number:03}", wgsl=f"{first.wgsl}\n// {note} {number}")
         for number in range(count)
@@ -118,12 +118,12 @@ def test_threads_that_need_one_pipeline_share_it(each_device, monkeypatch):
     assert len(calls) == 1 and len(holders) == 3 and len(set(map(id, holders))) == 1
 
 
-@pytest.mark.parametrize("make", [two_step_plan, dynamic_plan])
+@pytest.mark.parametrize("make", [two_call_plan, dynamic_plan])
 def test_results_stay(each_device, three_threads, make, monkeypatch):
     def outputs():
         pool = WeightPool(each_device, lambda reference: BIAS, MemoryAccount(1 << 30))
         with Executor(each_device, make(), pool, poison=True) as executor:
-            feeds = {port.name: X if make is two_step_plan else X[:99].reshape(-1, 3) for port in executor.plan.inputs}
+            feeds = {port.name: X if make is two_call_plan else X[:99].reshape(-1, 3) for port in executor.plan.inputs}
             result = executor.run(feeds)
         pool.close()
         return result
@@ -150,7 +150,7 @@ def test_a_device_without_a_sibling_compiles_alone(each_device, three_threads, m
 
 
 def test_a_kernel_that_does_not_compile_is_the_device_s_error(each_device, three_threads):
-    plan = two_step_plan()
+    plan = two_call_plan()
     broken = dataclasses.replace(plan, kernels=tuple(dataclasses.replace(k, wgsl="fn main(") for k in plan.kernels))
     pool = WeightPool(each_device, lambda reference: BIAS, MemoryAccount(1 << 30))
     for _ in range(2):  # a failure is not remembered as a pipeline that is being created

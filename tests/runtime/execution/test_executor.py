@@ -27,7 +27,7 @@ from shaderloom.runtime.plan.errors import (
 )
 from shaderloom.runtime.plan.plan import ComputePass, Constant, KernelCall, OutputAlias, Plan, Port, Range, SourceRef
 
-from ...support.plans import DOUBLE, dynamic_plan, kernel, span, two_step_plan
+from ...support.plans import DOUBLE, dynamic_plan, kernel, span, two_call_plan
 
 BIAS = np.arange(10, dtype=np.float32)
 
@@ -51,7 +51,7 @@ def test_a_plan_runs_by_both_paths(each_device, x, use_native, checked):
     if use_native:
         assert native.AVAILABLE, "the direct path must exist with the pinned wgpu"
     pool = make_pool(each_device)
-    with Executor(each_device, two_step_plan(), pool, use_native=use_native, checked=checked) as executor:
+    with Executor(each_device, two_call_plan(), pool, use_native=use_native, checked=checked) as executor:
         for factor in (1, 2, 3):
             result = executor.run({"x": x * np.float32(factor)})
             np.testing.assert_array_equal(result["y"], expected(x * np.float32(factor)))
@@ -60,26 +60,26 @@ def test_a_plan_runs_by_both_paths(each_device, x, use_native, checked):
 
 
 def test_web_limits_suffice(web_device, x):
-    with Executor(web_device, two_step_plan(), make_pool(web_device)) as executor:
+    with Executor(web_device, two_call_plan(), make_pool(web_device)) as executor:
         np.testing.assert_array_equal(executor.run({"x": x})["y"], expected(x))
 
 
 def test_input_need_not_be_contiguous(device, x):
-    with Executor(device, two_step_plan(), make_pool(device)) as executor:
+    with Executor(device, two_call_plan(), make_pool(device)) as executor:
         wide = np.repeat(x, 2)[::2]
         assert not wide.flags.c_contiguous
         np.testing.assert_array_equal(executor.run({"x": wide})["y"], expected(x))
 
 
 def test_results_do_not_share_memory(device, x):
-    with Executor(device, two_step_plan(), make_pool(device)) as executor:
+    with Executor(device, two_call_plan(), make_pool(device)) as executor:
         first = executor.run({"x": x})["y"]
         executor.run({"x": x * 0})
         np.testing.assert_array_equal(first, expected(x))
 
 
 def test_a_warm_run_makes_no_device_objects(device, x, monkeypatch):
-    with Executor(device, two_step_plan(), make_pool(device)) as executor:
+    with Executor(device, two_call_plan(), make_pool(device)) as executor:
         executor.run({"x": x})
         for name in ("create_buffer", "create_bind_group", "create_compute_pipeline", "create_shader_module"):
             monkeypatch.setattr(device.gpu, name, lambda *a, name=name, **k: pytest.fail(f"{name} was called"))
@@ -104,7 +104,7 @@ def test_dynamic_dims_are_bounded(device):
 
 
 def test_wrong_feeds_are_refused(device, x):
-    with Executor(device, two_step_plan(), make_pool(device)) as executor:
+    with Executor(device, two_call_plan(), make_pool(device)) as executor:
         for feeds, message in (
             ({}, "no value"),
             ({"x": x.astype(np.float64)}, "float64"),
@@ -146,7 +146,7 @@ def test_every_width_survives_the_border(device, dtype, count):
 
 
 def test_constants_and_aliases_need_no_kernel(device, x):
-    base = two_step_plan()
+    base = two_call_plan()
     seven = SourceRef("seven", None, 0, 8, "int64", (1,), np.array([7], np.int64).tobytes())
     plan = dataclasses.replace(
         base,
@@ -175,9 +175,9 @@ def test_constants_and_aliases_need_no_kernel(device, x):
 
 def test_weights_are_uploaded_once(device, x):
     pool = make_pool(device)
-    with Executor(device, two_step_plan(), pool):
+    with Executor(device, two_call_plan(), pool):
         assert (pool.uploaded_bytes, pool.transform_calls) == (40, 1)
-        with Executor(device, two_step_plan(count=50, key="other"), pool) as second:
+        with Executor(device, two_call_plan(count=50, key="other"), pool) as second:
             assert (pool.uploaded_bytes, pool.transform_calls) == (40, 1)
             np.testing.assert_array_equal(second.run({"x": x[:50]})["y"], expected(x[:50]))
     assert pool.account.used == pool.bytes == 48
@@ -185,7 +185,7 @@ def test_weights_are_uploaded_once(device, x):
 
 def test_equal_kernels_share_a_pipeline(device):
     pool = make_pool(device)
-    with Executor(device, two_step_plan(), pool) as first, Executor(device, two_step_plan(), pool) as second:
+    with Executor(device, two_call_plan(), pool) as first, Executor(device, two_call_plan(), pool) as second:
         call = first.plan.calls[0]
         assert first._binder.pipeline(call) is second._binder.pipeline(call)
 
@@ -193,12 +193,12 @@ def test_equal_kernels_share_a_pipeline(device):
 def test_a_failed_weight_leaves_nothing(device):
     pool = WeightPool(device, lambda reference: BIAS[:3], MemoryAccount(1 << 20))
     with pytest.raises(ModelError, match="12 bytes instead of 40"):
-        Executor(device, two_step_plan(), pool)
+        Executor(device, two_call_plan(), pool)
     assert pool.account.used == 0
 
 
 def test_invalid_wgsl_is_a_device_error(device):
-    plan = two_step_plan()
+    plan = two_call_plan()
     broken = dataclasses.replace(plan.kernels[0], wgsl="fn main( {")
     pool = make_pool(device)
     with pytest.raises(DeviceError, match=f"kernel {broken.id}.*expected identifier"):
@@ -208,26 +208,26 @@ def test_invalid_wgsl_is_a_device_error(device):
 
 
 def test_reading_and_writing_one_buffer_is_a_device_error(device, x):
-    plan = two_step_plan()
+    plan = two_call_plan()
     first, second = plan.calls
     clash = dataclasses.replace(second, ranges=(span("arena:0", 100), span("arena:0", 100, 512)))
-    plan = dataclasses.replace(plan, steps=(ComputePass((first, clash)),), arenas=(1024,))
+    plan = dataclasses.replace(plan, commands=(ComputePass((first, clash)),), arenas=(1024,))
     with Executor(device, plan, make_pool(device)) as executor, pytest.raises(DeviceError, match="encoding a run"):
         executor.run({"x": x})
 
 
 @pytest.mark.parametrize("bad", [Range("output:y", 0, 0), Range("output:y", 256, 400), Range("nowhere:1", 0, 400)])
 def test_ranges_outside_their_buffer_never_reach_wgpu(device, bad, x):
-    plan = two_step_plan()
+    plan = two_call_plan()
     first, second = plan.calls
     wrong = dataclasses.replace(second, ranges=(second.ranges[0], bad))
-    plan = dataclasses.replace(plan, steps=(ComputePass((first, wrong)),))
+    plan = dataclasses.replace(plan, commands=(ComputePass((first, wrong)),))
     with Executor(device, plan, make_pool(device)) as executor, pytest.raises(InternalError):
         executor.run({"x": x})
 
 
 def test_a_kernel_beyond_the_device_is_refused(device):
-    plan = two_step_plan()
+    plan = two_call_plan()
     huge = 1 + device.profile.limit("max-compute-workgroup-storage-size")
     for change, error in (
         ({"features": ("warp-drive",)}, DeviceError),
@@ -246,7 +246,7 @@ def test_the_memory_cap_holds(device, x):
         pool = make_pool(device, cap=cap)
         with (
             pytest.raises(LimitError, match=f"the cap is {cap:,}"),
-            Executor(device, two_step_plan(), pool) as executor,
+            Executor(device, two_call_plan(), pool) as executor,
         ):
             executor.run({"x": x})
         pool.close()
@@ -254,14 +254,14 @@ def test_the_memory_cap_holds(device, x):
     pool = make_pool(device)
     with (
         pytest.raises(LimitError, match="cap is 99"),
-        Executor(device, two_step_plan(), pool, caps=Caps(tensor_elements=99)),
+        Executor(device, two_call_plan(), pool, caps=Caps(tensor_elements=99)),
     ):
         pass
 
 
 @pytest.mark.parametrize("use_native", [True, False])
 def test_use_after_close(device, x, use_native):
-    executor = Executor(device, two_step_plan(), make_pool(device), use_native=use_native)
+    executor = Executor(device, two_call_plan(), make_pool(device), use_native=use_native)
     executor.run({"x": x})
     executor.close()
     executor.close()
@@ -275,12 +275,12 @@ def test_a_closed_pool_makes_no_weights(device):
     pool = make_pool(device)
     pool.close()
     with pytest.raises(ClosedError):
-        Executor(device, two_step_plan(), pool)
+        Executor(device, two_call_plan(), pool)
 
 
 def test_threads_may_share_an_executor(device, x):
     results: dict[int, np.ndarray] = {}
-    with Executor(device, two_step_plan(), make_pool(device)) as executor:
+    with Executor(device, two_call_plan(), make_pool(device)) as executor:
 
         def work(index: int) -> None:
             for _ in range(20):
@@ -299,7 +299,7 @@ def test_a_lost_device_raises_and_is_not_handed_out_again(x):
     adapter = next(iter(_adapters()))
     gpu = adapter.request_device_sync()
     device = Device.from_wgpu(gpu)
-    executor = Executor(device, two_step_plan(), make_pool(device))
+    executor = Executor(device, two_call_plan(), make_pool(device))
     executor.run({"x": x})
     gpu.destroy()
     with pytest.raises(DeviceLost):
@@ -318,7 +318,7 @@ def _adapters():
 
 
 def test_profile_names_every_call(each_device, x):
-    with Executor(each_device, two_step_plan(), make_pool(each_device)) as executor:
+    with Executor(each_device, two_call_plan(), make_pool(each_device)) as executor:
         profile = executor.profile({"x": x})
     assert profile.method == ("timestamps" if "timestamp-query" in each_device.profile.features else "wall")
     assert [call.label for call in profile.calls] == ["scale", "double"]
@@ -326,7 +326,7 @@ def test_profile_names_every_call(each_device, x):
 
 
 def test_profile_without_timestamps_is_wall_time(web_device, x):
-    with Executor(web_device, two_step_plan(), make_pool(web_device)) as executor:
+    with Executor(web_device, two_call_plan(), make_pool(web_device)) as executor:
         profile = executor.profile({"x": x})
     assert profile.method == "wall"
     assert all(call.nanoseconds > 0 for call in profile.calls)
@@ -343,23 +343,23 @@ def test_the_device_is_shared():
 
 
 def test_plans_survive_json():
-    for plan in (two_step_plan(), dynamic_plan()):
+    for plan in (two_call_plan(), dynamic_plan()):
         text = json.dumps(plan.to_json())
         again = Plan.from_json(json.loads(text))
         assert again == plan
         assert again.digest == plan.digest
     full = dataclasses.replace(
-        two_step_plan(),
+        two_call_plan(),
         constants=(Constant("c", SourceRef("k", None, 0, 3, "uint8", (3,), b"\0\xff\x01")),),
         aliases=(OutputAlias("a", "input:x", ["*", "n", 4]),),
-        kernels=(dataclasses.replace(two_step_plan().kernels[0], config=(("tile", (8, 8)), ("vec", True))),),
+        kernels=(dataclasses.replace(two_call_plan().kernels[0], config=(("tile", (8, 8)), ("vec", True))),),
     )
     assert Plan.from_json(json.loads(json.dumps(full.to_json()))) == full
 
 
 def test_damaged_plans_are_refused():
     def damage(path: tuple[str | int, ...], value: object) -> None:
-        data = json.loads(json.dumps(two_step_plan().to_json()))
+        data = json.loads(json.dumps(two_call_plan().to_json()))
         target = data
         for step in path[:-1]:
             target = target[step]
@@ -370,9 +370,9 @@ def test_damaged_plans_are_refused():
     damage(("key",), 3)
     damage(("inputs", 0, "shape"), "N")
     damage(("kernels", 0, "workgroup"), [1, 2])
-    damage(("steps", 0, "calls", 0, "grid"), [["?", 1], 1, 1])
-    damage(("steps", 0, "kind"), "host")
-    damage(("steps", 0, "calls", 0, "ranges", 0, "size"), 1.5)
+    damage(("commands", 0, "calls", 0, "grid"), [["?", 1], 1, 1])
+    damage(("commands", 0, "kind"), "host")
+    damage(("commands", 0, "calls", 0, "ranges", 0, "size"), 1.5)
     damage(("sources", 0, "data"), {"base64": "!"})
     with pytest.raises(ValueError):
         Plan.from_json([])

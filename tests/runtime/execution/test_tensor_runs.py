@@ -21,7 +21,7 @@ from shaderloom.runtime.plan.caps import MemoryAccount
 from shaderloom.runtime.plan.errors import ClosedError, InputError
 
 from ...conftest import open_adapter
-from ...support.plans import dynamic_plan, two_step_plan
+from ...support.plans import dynamic_plan, two_call_plan
 from ..memory.test_tensors import device_buffers, make_buffer
 
 BIAS = np.arange(10, dtype=np.float32)
@@ -38,7 +38,7 @@ def x() -> np.ndarray:
 
 @pytest.fixture
 def executor(device):
-    with Executor(device, two_step_plan(), WeightPool(device, lambda source: BIAS, MemoryAccount(1 << 30))) as made:
+    with Executor(device, two_call_plan(), WeightPool(device, lambda source: BIAS, MemoryAccount(1 << 30))) as made:
         yield made
 
 
@@ -104,7 +104,7 @@ def test_a_warm_run_with_tensors_makes_no_device_objects(device, executor, x, mo
 @pytest.mark.parametrize("target", ["cpu", "gpu-buffer", "tensor"])
 def test_host_and_device_mix_freely(each_device, x, source, target):
     pool = WeightPool(each_device, lambda source: BIAS, MemoryAccount(1 << 30))
-    with Executor(each_device, two_step_plan(), pool) as executor:
+    with Executor(each_device, two_call_plan(), pool) as executor:
         for factor in (1, 2, 3):
             data = x * np.float32(factor)
             feed = data if source == "host" else Tensor.from_numpy(data, each_device)
@@ -120,7 +120,7 @@ def test_host_and_device_mix_freely(each_device, x, source, target):
 def test_buffers_of_the_caller_at_any_offset(device, x, offset, count):
     """97 elements do not fill the padding that kernels touch: what follows in the caller's buffer must stay."""
     pool = WeightPool(device, lambda source: BIAS, MemoryAccount(1 << 30))
-    with Executor(device, two_step_plan(count), pool) as executor:
+    with Executor(device, two_call_plan(count), pool) as executor:
         source = Tensor.from_gpu_buffer(make_buffer(device, x[:count], offset), np.float32, (count,), offset)
         guard = np.full(offset // 4 + 104, 7, np.float32)
         memory = make_buffer(device, guard)
@@ -216,7 +216,7 @@ def test_tensors_of_another_device_are_refused(executor, device, x):
 
 def test_outputs_outlive_their_executor_and_disposing_in_flight_is_safe(device, x):
     pool = WeightPool(device, lambda source: BIAS, MemoryAccount(1 << 30))
-    with Executor(device, two_step_plan(), pool) as executor:
+    with Executor(device, two_call_plan(), pool) as executor:
         given = Tensor.from_numpy(x, device)
         kept = executor.run({"x": given}, {"y": "gpu-buffer"})["y"]
         for _ in range(20):
@@ -233,7 +233,7 @@ def test_outputs_outlive_their_executor_and_disposing_in_flight_is_safe(device, 
 def test_closing_while_runs_are_in_flight(device, x):
     """Results or ClosedError; never a crash."""
     pool = WeightPool(device, lambda source: BIAS, MemoryAccount(1 << 30))
-    executor = Executor(device, two_step_plan(), pool)
+    executor = Executor(device, two_call_plan(), pool)
     pending = [executor.submit({"x": x * np.float32(i)}) for i in range(8)]
     executor.close()
     pool.close()

@@ -96,8 +96,8 @@ def test_what_has_no_json_form_is_refused():
 @pytest.mark.parametrize(
     ("version", "message"),
     [
-        ("1.4", "its format is version 1.4, and this version of shaderloom reads 2.x: compile it again"),
-        ("3.0", "a newer version of shaderloom reads it"),
+        ("2.1", "its format is version 2.1, and this version of shaderloom reads 3.x: compile it again"),
+        ("4.0", "a newer version of shaderloom reads it"),
         (None, "its format is None, which is no version"),
     ],
 )
@@ -108,11 +108,11 @@ def test_plans_of_other_major_versions_are_refused(version, message):
 
 def test_plans_of_a_newer_minor_version_are_read():
     plan = compiled()
-    assert Plan.from_json({**plan.to_json(), "format": "2.7", "novelty": 1}) == plan
+    assert Plan.from_json({**plan.to_json(), "format": "3.7", "novelty": 1}) == plan
 
 
-def test_a_step_of_an_unknown_kind_is_refused():
+def test_a_command_of_an_unknown_kind_is_refused():
     data = compiled().to_json()
-    data["steps"][0]["kind"] = "host"
-    with pytest.raises(ValueError, match=r"plan\.steps has the kind 'host', which this version does not know"):
+    data["commands"][0]["kind"] = "host"
+    with pytest.raises(ValueError, match=r"plan\.commands has the kind 'host', which this version does not know"):
         Plan.from_json(data)

@@ -11,7 +11,7 @@ from shaderloom.compiler.driver import compile_model
 from shaderloom.compiler.frontend import load_model
 from shaderloom.runtime.plan.plan import Plan
 
-from ...support.plans import two_step_plan
+from ...support.plans import two_call_plan
 
 TEXT = """
 <ir_version: 9, opset_import: ["" : 17]>
@@ -38,11 +38,11 @@ def test_a_plan_prints_a_line_for_each_call_and_totals():
 
 
 def test_a_plan_without_facts_prints_its_buffers():
-    plan = two_step_plan()
+    plan = two_call_plan()
     first, second = (call.kernel[:12] for call in plan.calls)
     nodes = ", ".join(plan.calls[0].origins)
     assert str(plan).splitlines() == [
-        "plan two-step: x:float32[100] -> y:float32[100]",
+        "plan two-call: x:float32[100] -> y:float32[100]",
         f"    0  {first}  map        2x1x1  input:x, weight:bias-doubled, arena:0  # {nodes}",
         f"    1  {second}  map        2x1x1  arena:0, output:y  # double",
         "kernels 3, calls 2, arenas 1 (656 bytes), weights 1 (48 bytes, 1 transformed)",

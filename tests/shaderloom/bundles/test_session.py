@@ -250,7 +250,7 @@ def test_a_plan_that_binds_beyond_its_buffers_is_refused(device, tmp_path):
     path = small_bundle(tmp_path / "b", 5)
     name = json.loads((path / MANIFEST).read_bytes())["plans"][0]["file"]
     plan = json.loads((path / name).read_bytes())
-    plan["steps"][0]["calls"][0]["ranges"][0]["offset"] = 1 << 20
+    plan["commands"][0]["calls"][0]["ranges"][0]["offset"] = 1 << 20
     (path / name).write_text(json.dumps(plan))
     seal(path)
     with (

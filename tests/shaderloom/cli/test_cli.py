@@ -26,13 +26,13 @@ from shaderloom.runtime.plan.errors import InputError
 from ...compiler.codegen.test_sharing import array, compiled
 from ...compiler.codegen.test_sharing import model as chain
 from ...support.patience import PATIENCE
-from ...support.plans import replace_compiler, two_step_model
+from ...support.plans import replace_compiler, two_call_model
 
 
 @pytest.fixture
 def path(tmp_path):
     target = tmp_path / "model.onnx"
-    target.write_bytes(two_step_model().SerializeToString())
+    target.write_bytes(two_call_model().SerializeToString())
     return target
 
 
@@ -207,7 +207,7 @@ def test_a_folder_that_is_gone_is_one_line(path, tmp_path) -> None:
 
 def test_a_reader_that_stops_is_no_error(tmp_path):
     path = tmp_path / "model.onnx"
-    path.write_bytes(two_step_model().SerializeToString())
+    path.write_bytes(two_call_model().SerializeToString())
     words = [sys.executable, "-m", "shaderloom", "inspect", path, "--shape", "x=10", "--web", "--show", "wgsl"]
     reader, writer = os.pipe()
     os.close(reader)

@@ -17,7 +17,7 @@ import shaderloom.cli
 from shaderloom.cli import app, terminal
 from shaderloom.notices import notify
 
-from ...support.plans import two_step_plan
+from ...support.plans import two_call_plan
 
 #: Clears the screen, sets the title, writes from right to left, goes back; and markup of rich
 HOSTILE = "\x1b[2J\x1b]0;title\x07\u202e\x9b1m\b[red]"
@@ -83,7 +83,7 @@ def test_texts_of_the_library_print_none():
         warnings.simplefilter("always")
         notify(f"the option {HOSTILE} has no effect")
     assert not ACTING.search(str(caught[0].message))
-    plan = two_step_plan()
+    plan = two_call_plan()
     object.__setattr__(plan.calls[0], "origins", (HOSTILE,))
     assert "\\x1b[2J" in str(plan) and not ACTING.search(str(plan))
 

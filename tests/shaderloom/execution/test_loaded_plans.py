@@ -17,7 +17,7 @@ from shaderloom.model.compiled import CompiledPlan
 from shaderloom.model.feeds import ShapeKey
 from shaderloom.runtime.plan.errors import InputError
 
-from ...support.plans import two_step_plan
+from ...support.plans import two_call_plan
 
 
 @dataclass
@@ -52,7 +52,7 @@ def key(size: int) -> ShapeKey:
 
 
 def load(plans: LoadedPlans, size: int) -> Any:
-    return plans.load(key(size), CompiledPlan(two_step_plan(), False, 5.0, trusted=True))
+    return plans.load(key(size), CompiledPlan(two_call_plan(), False, 5.0, trusted=True))
 
 
 def test_the_least_recently_used_plan_goes_before_a_new_one_is_loaded():

@@ -78,7 +78,7 @@ def test_calls_of_the_same_nodes_are_told_apart():
         "kernel": "k",
         "label": "",
         "grid": [1, 1, 1],
-        "repetitions": 1,
+        "iterations": 1,
         "origins": ["A"],
         "flops": 0,
         "bytes": 0,

@@ -24,7 +24,7 @@ from shaderloom.runtime.plan.errors import (
 )
 
 from ...support.patience import PATIENCE
-from ...support.plans import compile_two_step, replace_compiler, two_step_model
+from ...support.plans import compile_two_call, replace_compiler, two_call_model
 from ...support.sessions import engine_of
 
 
@@ -35,7 +35,7 @@ def compiled(monkeypatch):
 
     def compile_and_count(imported, bound):
         shapes_seen.append(bound.shapes["x"])
-        return compile_two_step(imported, bound)
+        return compile_two_call(imported, bound)
 
     replace_compiler(monkeypatch, compile_and_count)
     return shapes_seen
@@ -44,7 +44,7 @@ def compiled(monkeypatch):
 @pytest.fixture
 def path(tmp_path):
     target = tmp_path / "model.onnx"
-    target.write_bytes(two_step_model().SerializeToString())
+    target.write_bytes(two_call_model().SerializeToString())
     return target
 
 
@@ -66,7 +66,7 @@ def test_every_form_of_a_model(device, compiled, path, form):
         "path": path,
         "text": str(path),
         "bytes": path.read_bytes(),
-        "proto": two_step_model(),
+        "proto": two_call_model(),
     }[form]
     with open_session(device, model) as session:
         (result,) = session.run(None, {"x": values(30)})
@@ -75,7 +75,7 @@ def test_every_form_of_a_model(device, compiled, path, form):
 
 def test_ports_are_those_of_onnxruntime(device, compiled):
     onnxruntime = pytest.importorskip("onnxruntime")
-    model = two_step_model(elements=1).SerializeToString()
+    model = two_call_model(elements=1).SerializeToString()
     theirs = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
     with open_session(device, model) as ours:
         for mine, other in (
@@ -292,7 +292,7 @@ def test_a_model_in_memory_is_cached_by_content(device, compiled, path, cache_fo
             session.run(None, {"x": values(20)})
         assert stages["reading the model"] == parsed
     assert session.stats.disk_hits == 1
-    with open_session(device, two_step_model(elements=5), cache=True) as other:
+    with open_session(device, two_call_model(elements=5), cache=True) as other:
         other.run(None, {"x": values(20)})
     assert other.stats.disk_hits == 0
 
@@ -300,7 +300,7 @@ def test_a_model_in_memory_is_cached_by_content(device, compiled, path, cache_fo
 def test_a_changed_file_is_not_a_hit(device, compiled, path, cache_folder):
     with open_session(device, path, cache=True) as session:
         session.run(None, {"x": values(20)})
-    path.write_bytes(two_step_model(elements=5).SerializeToString())
+    path.write_bytes(two_call_model(elements=5).SerializeToString())
     with open_session(device, path, cache=True) as session:
         (result,) = session.run(None, {"x": values(5)})
         assert session.stats.disk_hits == 0
@@ -308,13 +308,13 @@ def test_a_changed_file_is_not_a_hit(device, compiled, path, cache_folder):
 
 
 def test_a_file_replaced_under_a_session_is_an_error(device, compiled, path, cache_folder):
-    path.write_bytes(two_step_model(elements=5000).SerializeToString())  # too large to be part of the plan
+    path.write_bytes(two_call_model(elements=5000).SerializeToString())  # too large to be part of the plan
     with open_session(device, path, cache=True) as session:
         (result,) = session.run(None, {"x": values(5000)})
         np.testing.assert_allclose(result, (values(5000) * 2 + 2 * np.arange(5000)) * 2, rtol=1e-6)
     session = open_session(device, path, cache=True)  # from the header in the cache: nothing is mapped yet
     path.unlink()
-    path.write_bytes(two_step_model(elements=5000).SerializeToString() + b" ")
+    path.write_bytes(two_call_model(elements=5000).SerializeToString() + b" ")
     with session, pytest.raises(ModelError, match="has changed"):
         session.run(None, {"x": values(5000)})
     assert engine_of(session).resources.account.used == 0

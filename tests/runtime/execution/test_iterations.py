@@ -1,4 +1,4 @@
-"""Steps that repeat their calls: plans written by hand.
+"""Commands that repeat their calls: plans written by hand.
 
 Covers: runtime/execution, runtime/plan/plan, shaderloom/plans/instrument.
 """
@@ -19,7 +19,7 @@ from shaderloom.runtime.plan.caps import Caps, MemoryAccount
 from shaderloom.runtime.plan.errors import InputError, InternalError
 from shaderloom.runtime.plan.facts import CallFacts, PlanFacts, StoredLayout, TensorFacts, TensorKind
 from shaderloom.runtime.plan.plan import (
-    MOST_REPETITIONS,
+    MOST_ITERATIONS,
     Binding,
     ComputePass,
     KernelCall,
@@ -34,42 +34,42 @@ from ...support.plans import kernel
 
 #: y[t] = y[t - 1] + x[t], and 3 y[t] to the other buffer in a second call
 SUM = """
-struct Step { number: i32, a: i32, b: i32, c: i32 }
+struct Iteration { number: i32, a: i32, b: i32, c: i32 }
 @group(0) @binding(0) var<storage, read> x: array<f32>;
 @group(0) @binding(1) var<storage, read_write> y: array<f32>;
-@group(0) @binding(2) var<uniform> step: Step;
+@group(0) @binding(2) var<uniform> iteration: Iteration;
 @compute @workgroup_size(64) fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     if (id.x > 0) { return; }
-    let t = step.number;
+    let t = iteration.number;
     if (t == 0) { y[t] = x[t]; } else { y[t] = y[t - 1] + x[t]; }
 }
 """
 TRIPLE = """
-struct Step { number: i32, a: i32, b: i32, c: i32 }
+struct Iteration { number: i32, a: i32, b: i32, c: i32 }
 @group(0) @binding(0) var<storage, read> y: array<f32>;
 @group(0) @binding(1) var<storage, read_write> z: array<f32>;
-@group(0) @binding(2) var<uniform> step: Step;
+@group(0) @binding(2) var<uniform> iteration: Iteration;
 @compute @workgroup_size(64) fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     if (id.x > 0) { return; }
-    z[step.number] = 3.0 * y[step.number];
+    z[iteration.number] = 3.0 * y[iteration.number];
 }
 """
 
 
 def sums(low: int = 0, high: int = 400) -> Plan:
-    """The running sum of x [n] for a declared n, and three times that: both calls in each repetition."""
-    first, second = (kernel(text, "read", "read_write", "step") for text in (SUM, TRIPLE))
+    """The running sum of x [n] for a declared n, and three times that: both calls in each iteration."""
+    first, second = (kernel(text, "read", "read_write", "iteration") for text in (SUM, TRIPLE))
     size = ["*", 16, ["max", 1, ["//", ["+", "n", 3], 4]]]
     x, y, z = (Range(name, 0, size) for name in ("input:x", "output:y", "output:z"))
-    step = Range("step", 0, 16)
+    iteration = Range("iteration", 0, 16)
     layout = StoredLayout((0,), (), (), "N")
     tensors = tuple(
         TensorFacts(name, "main", "", "float32", ("n",), layout, kind)
         for name, kind in (("x", TensorKind.INPUT), ("y", TensorKind.OUTPUT), ("z", TensorKind.OUTPUT))
     )
     calls = (
-        KernelCall(first.key, (x, y, step), (1, 1, 1), label="sum", flops="n"),
-        KernelCall(second.key, (y, z, step), (1, 1, 1), label="triple"),
+        KernelCall(first.key, (x, y, iteration), (1, 1, 1), label="sum", flops="n"),
+        KernelCall(second.key, (y, z, iteration), (1, 1, 1), label="triple"),
     )
     return Plan(
         key="sums",
@@ -79,7 +79,7 @@ def sums(low: int = 0, high: int = 400) -> Plan:
         kernels=(first, second),
         sources=(),
         weights=(),
-        steps=(RepeatedPass(calls, "n"),),
+        commands=(RepeatedPass(calls, "n"),),
         arenas=(),
         facts=PlanFacts(tensors, (CallFacts((0, 1), (), None), CallFacts((1, 2), (), None))),
     )
@@ -94,7 +94,7 @@ def draw(size: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("use_native", [True, False])
-def test_each_repetition_sees_the_one_before(each_device, use_native):
+def test_each_iteration_sees_the_one_before(each_device, use_native):
     """More and fewer of them from run to run, and none."""
     with Executor(each_device, sums(), make_pool(each_device), use_native=use_native) as executor:
         for size in (5, 300, 1, 0, 300, 17, 17, 17):
@@ -116,7 +116,7 @@ def test_a_repeated_call_is_no_script(device):
         make_script(device, sums(), make_pool(device), {"x": draw(3)}, 1, title="sums")
 
 
-def test_repetitions_are_timed_together(device):
+def test_iterations_are_timed_together(device):
     with Executor(device, sums(), make_pool(device)) as executor:
         profile = executor.profile({"x": draw(9)})
     assert [call.label for call in profile.calls] == ["sum", "triple"]
@@ -133,25 +133,25 @@ def test_results_of_repeated_calls_are_observed_after_the_last(device):
 
 
 def test_observing_the_first_call_leaves_the_second_out():
-    (step, copies) = observed(sums(), [0]).steps
-    assert isinstance(step, RepeatedPass) and [call.label for call in step.calls] == ["sum"]
+    (command, copies) = observed(sums(), [0]).commands
+    assert isinstance(command, RepeatedPass) and [call.label for call in command.calls] == ["sum"]
     assert isinstance(copies, ComputePass) and len(copies.calls) == 1
 
 
-def test_steps_survive_serialisation():
+def test_commands_survive_serialisation():
     plan = sums()
     assert Plan.from_json(plan.to_json()) == plan
     assert [call.label for call in plan.calls] == ["sum", "triple"]
 
 
-def test_too_many_repetitions_are_refused(device):
-    plan = dataclasses.replace(sums(), steps=(RepeatedPass(sums().calls, ["*", "n", MOST_REPETITIONS]),))
+def test_too_many_iterations_are_refused(device):
+    plan = dataclasses.replace(sums(), commands=(RepeatedPass(sums().calls, ["*", "n", MOST_ITERATIONS]),))
     with Executor(device, plan, make_pool(device)) as executor:
         with pytest.raises(InternalError, match=r"repeats a pass 131,072 times; at most 65,536 are allowed"):
             executor.run({"x": draw(2)})
         assert executor.run({"x": draw(0)})["y"].shape == (0,)
 
 
-def test_the_number_of_the_repetition_is_no_storage_buffer():
+def test_the_number_of_the_iteration_is_no_storage_buffer():
     assert requirements(sums())["max-storage-buffers-per-shader-stage"] == 2
-    assert Binding("step", "step", "Step").is_uniform
+    assert Binding("iteration", "iteration", "Iteration").is_uniform
