@@ -5,6 +5,8 @@ weighted sum of the values, and scales the two sums down when a higher score com
 
 ``load_q(batch, m, step)``, ``load_k(batch, n, step)``   four neighbouring elements of a query and of a key (zeros past
                                                          the end); absent where the scores are in memory
+``keys_begin(batch, m)``, ``keys_end(batch, m)``         the first key of a query and the key behind the last one, where
+                                                         a range is known: nothing else is read
 ``score(batch, m, n, product)``                          a score, from the product of a query and a key
 ``load_v(batch, n, step)``                               four neighbouring elements of a value
 ``store(batch, m, step, value)``                         four neighbouring results, pushed through the epilogue
@@ -25,6 +27,7 @@ from ...runtime.plan.errors import InternalError
 from ..codegen.spec import Hook
 from ..ir.coordinates import Sizes, broadcast_coordinates
 from ..ir.graph import Node, Shape, Value
+from ..ops.internal.attended_keys import AttendedKeysAttributes, key_range
 from ..ops.internal.softmax_product import softmax_product_array
 from ..ops.registry import Registry
 from ..symbolic import expr as ex
@@ -39,7 +42,7 @@ from .attention_scores import find_scores, product_coordinates
 from .config_key import extent
 from .context import GroupContext
 from .draft import BuiltKernel, Draft
-from .family import KernelFamily, OverflowFlags, Reuse, register_family
+from .family import KernelFamily, OverflowFlags, Reuse, by_position, register_family
 from .geometry import lanes_of, unflatten
 from .groups import Region, Scores
 from .loop_trips import filter_by_trips, upper_bound
@@ -51,9 +54,11 @@ def _build(context: GroupContext) -> BuiltKernel:
     """Build the kernel of a SoftmaxProduct with its scores and its fused consumers."""
     hooks = AttentionHooks(context)
     batch, m, n = (ix.bounds(size)[1] for size in (hooks.batch_size, hooks.m_size, hooks.n_size))
+    groups = hooks.node.attributes.groups
     key = problem_key(
         "attention",
         batch=extent(hooks.batch_size),
+        groups=groups,
         m=extent(hooks.m_size),
         n=extent(hooks.n_size),
         key=hooks.key_size,
@@ -62,7 +67,7 @@ def _build(context: GroupContext) -> BuiltKernel:
         a=hooks.node.operand(1).dtype.name,
         y=context.group.output.dtype.name,
     )
-    sizes = (batch, m, n, hooks.key_size, hooks.value_size)
+    sizes = (batch, m, n, hooks.key_size, hooks.value_size, groups)
     tiles = filter_by_trips(context.target, attention_tiles.attention_tiles(context.target, *sizes), hooks.rounds)
     tile = context.choose(key, tiles)
     vectors = hooks.key_vectors, hooks.value_vectors
@@ -76,12 +81,12 @@ def _build(context: GroupContext) -> BuiltKernel:
                 hooks.all(),
                 dims=dims,
                 workgroup=(tile.threads, 1, 1),
-                grid=(hooks.m_size, hooks.batch_size, hooks.parts),
+                grid=(ix.ceildiv(hooks.m_size, tile.rows), hooks.batch_size, hooks.parts),
                 workgroup_bytes=tile.workgroup_bytes(*vectors),
                 rounds=hooks.rounds(tile),
                 calls=2 * upper_bound(hooks.n_size),
                 flops=flops,
-                parameters=hooks.parameters,
+                parameters={**hooks.parameters, **hooks.row_parameters(tile)},
             )
         )
     assert isinstance(tile, TileAttention)
@@ -112,6 +117,7 @@ class AttentionHooks:
         self.scores = context.group.region.scores
         self.node = node
         self.parts: int = node.attributes.parts
+        self.attended: AttendedKeysAttributes | None = node.attributes.attended
         *batch, m = node.output.shape[:-1] if self.parts == 1 else node.output.shape[:-2]
         self.batch_shape: Shape = tuple(batch)
         self.batch_size, self.m_size, self.n_size = ix.product(batch), m, node.operand(1).shape[-2]
@@ -120,6 +126,7 @@ class AttentionHooks:
         self.batch = ix.coordinate("batch", self.batch_size)
         self.m, self.n = ix.coordinate("m", self.m_size), ix.coordinate("n", self.n_size)
         self.heads = unflatten(self.batch, self.batch_shape)
+        self.queries = ix.floordiv(m, node.attributes.groups)
 
     @property
     def key_vectors(self) -> int:
@@ -137,7 +144,12 @@ class AttentionHooks:
             "zero_rows": self.node.attributes.zero_rows,
             "parts": self.parts,
             "may_be_empty": ix.bounds(self.n_size)[0] < 1,
+            "ranges": "" if self.attended is None else "shared" if self.queries == 1 else "rows",
         }
+
+    def row_parameters(self, tile: RowAttention) -> dict[str, Any]:
+        """Return what the form for few queries is told besides: whether no workgroup has fewer rows than others."""
+        return {"whole_rows": tile.rows == 1 or ix.modulo(self.m_size, tile.rows) == 0}
 
     def rounds(self, tile: attention_tiles.AttentionTile) -> int:
         """Return the trip count of a thread's loops."""
@@ -146,14 +158,29 @@ class AttentionHooks:
             copies = (tile.block + 2 * -(-keys // tile.keys) * tile.keys) * max(self.key_vectors, self.value_vectors)
             return copies // tile.threads + -(-keys // tile.keys) * (3 + self.key_vectors + 2 * tile.keys)
         slices = max(tile.threads // self.value_vectors, 1)
-        product = 0 if tile.registers else self.key_vectors
-        block = 1 + tile.threads.bit_length() + -(-tile.threads // slices) + product
-        return -(-keys // tile.threads) * block + slices + -(-self.key_vectors // tile.threads)
+        highest = tile.rows * (tile.block if tile.pieces == 1 else 1 + tile.block // tile.pieces)
+        block = 1 + 2 * -(-tile.block // tile.threads) + highest + -(-tile.block // slices)
+        return -(-keys // tile.block) * block + tile.rows * (slices + -(-self.key_vectors // tile.threads))
 
     def all(self) -> list[Hook]:
+        ranges = self._ranges()
         if self.scores is None:
-            return [self._score(), self._load_v(), self._store()]
-        return [self._load_q(), self._load_k(), self._score(), self._load_v(), self._store()]
+            return [*ranges, self._score(), self._load_v(), self._store()]
+        return [*ranges, self._load_q(), self._load_k(), self._score(), self._load_v(), self._store()]
+
+    def _ranges(self) -> list[Hook]:
+        """Return the hooks with the first key of a query and the key behind the last one, where ranges are known."""
+        if self.attended is None:
+            return []
+        batch = 0 if self.attended.batch == 1 else self.heads[0]
+        numbers = [
+            None if value is None else ex.cast(self.context.operands.read(value, (batch,)), "i32")
+            for value in (self.node.optional(2), self.node.optional(3))
+        ]
+        query = self.m if self.node.attributes.groups == 1 else ix.modulo(self.m, self.queries)
+        names = ("keys_begin", "keys_end")
+        ends = key_range(self.attended, query, *numbers)
+        return [Hook(name, ("batch", "m"), 1, (), end) for name, end in zip(names, ends, strict=True)]
 
     @property
     def _scores_at(self) -> tuple[Dim, ...]:
@@ -257,7 +284,8 @@ class Attention(KernelFamily):
 
     def reuse(self, region: Region, user: Node, operand: Value) -> Reuse:
         """Return ``MANY`` for keys and values that each of several blocks of queries reads, else ``ONCE``."""
-        if region.anchor.attributes.parts > 1 or ix.bounds(region.domain[-2])[1] <= FEW_ROWS:
+        attributes, rows = region.anchor.attributes, ix.bounds(region.anchor.operand(0).shape[-2])[1]
+        if rows <= FEW_ROWS * attributes.groups:
             return Reuse.ONCE
         reads_many = user is region.anchor or (region.scores and user is region.scores.product)
         return Reuse.MANY if reads_many and operand is user.operand(1) else Reuse.ONCE
@@ -281,7 +309,9 @@ class Attention(KernelFamily):
         return operands[1]
 
     def reference(self, node: Node, operands: Sequence[np.ndarray], sizes: Sizes) -> np.ndarray:
-        return softmax_product_array(operands[0], operands[1], node.attributes)
+        scores, values, *ranges = (*by_position(node, operands), None, None)[:4]
+        assert scores is not None and values is not None
+        return softmax_product_array(scores, values, node.attributes, ranges, sizes)
 
     def stored_run(self, context: GroupContext) -> Shape | None:
         hooks = AttentionHooks(context)

@@ -7,18 +7,23 @@ that of the attention operators, whose rows without any key give zeros::
     result = (powers / total) @ values                            total = ReduceSum(powers), or 1 where that is 0
 
 with views of the batch axes and changes of the float type allowed before the last product.  Scores may be anything;
-:mod:`compiler.attention` looks for the product that they come from.
+:mod:`compiler.attention` looks for the product that they come from.  Where they are ``Where(mask, scores, -infinity)``
+and the mask says a range of keys for each query, the operator takes the range in place of the mask.
+
+Few queries of heads that share keys and values become rows of one head, so that keys and values are read once for all.
 """
 
 from __future__ import annotations
 
+import numpy as np
+
 from ...runtime.plan.record import record
-from ..ir.graph import Node, Value
+from ..ir.graph import Node, Shape, Value
 from ..rewriting.builder import GraphBuilder
 from ..rewriting.rules import Facts, Match, Rule
 from ..symbolic import polynomial as ix
 from ..target import Target
-from ..tuning.attention_tiles import attention_parts, attention_reason
+from ..tuning.attention_tiles import FEW_ROWS, attention_parts, attention_reason
 from .patterns import is_filled_with, known_numbers, produced_by, view
 
 #: Head sizes that a thread group can hold
@@ -136,24 +141,56 @@ def _check(target: Target, match: Match, facts: Facts) -> str | None:
     return attention_reason(target, ix.bounds(root.output.shape[-2])[1])
 
 
+def _attended(scores: Value, shape: Shape) -> Node | None:
+    """Return the node that masks ``scores`` by a range of keys for each query, if ``shape`` has its batch first."""
+    masked = produced_by(scores, "Where")
+    mask = None if masked is None else produced_by(masked.operand(0), "loom.AttendedKeys")
+    if masked is None or mask is None or not is_filled_with(masked.operand(2), -np.inf):
+        return None
+    sizes = mask.attributes
+    axes = ((shape[0], scores.shape[0]), (shape[-2], scores.shape[-2]), (sizes.queries, shape[-2]))
+    is_same = masked.operand(1).shape == scores.shape and all(one == other for one, other in axes)
+    return masked if is_same and sizes.batch in (1, shape[0]) else None
+
+
+def _heads_of_values(values: Value, result: Value) -> int:
+    """Return how many heads of queries share the same values; 1 for more queries than a workgroup takes as rows."""
+    if result.rank < 3 or values.rank != result.rank or values.shape[-3] != 1:
+        return 1
+    heads, queries = result.shape[-3], result.shape[-2]
+    return heads if isinstance(heads, int) and ix.bounds(queries)[1] <= FEW_ROWS else 1
+
+
 def _rewrite(target: Target, builder: GraphBuilder, match: Match) -> Value:
     softmax: _Softmax = match["softmax"]
-    scores, values, result = view(builder, softmax.scores, match["shape"]), match.root.operand(1), match.root.output
-    *heads, queries, size = result.shape
-    batch, m, n = (ix.bounds(extent)[1] for extent in (ix.product(heads), queries, values.shape[-2]))
-    parts = attention_parts(target, batch, m, n, ix.number(size))
+    scores, values, result = softmax.scores, match.root.operand(1), match.root.output
+    masked, ranges, attributes = _attended(scores, match["shape"]), [], {}
+    if masked is not None:
+        mask = masked.operand(0).producer
+        assert mask is not None
+        scores, ranges, attributes = masked.operand(1), list(mask.inputs), {"attended": mask.attributes}
+    scores = view(builder, scores, match["shape"])
+    groups = _heads_of_values(values, result)
+    if groups > 1:
+        *outer, _, queries, _ = result.shape
+        scores = view(builder, scores, (*outer, ix.multiply(groups, queries), scores.shape[-1]))
+        values = view(builder, values, (*values.shape[:-3], *values.shape[-2:]))
+    *heads, rows, size = (*scores.shape[:-1], ix.number(result.shape[-1]))
+    batch, m, n = (ix.bounds(extent)[1] for extent in (ix.product(heads), rows, values.shape[-2]))
+    parts = attention_parts(target, batch, m, n, size, groups=groups, element=_element_bytes(values))
+    attributes |= {"zero_rows": softmax.zero_rows, "parts": parts, "groups": groups}
+    found = builder.op("SoftmaxProduct", scores, values, *ranges, domain="loom", **attributes)
     if parts > 1:
-        split = builder.op("SoftmaxProduct", scores, values, domain="loom", zero_rows=softmax.zero_rows, parts=parts)
-        return builder.op(
-            "MergeParts",
-            split,
-            domain="loom",
-            size=size,
-            dtype=result.dtype.name,
-            zero_rows=softmax.zero_rows,
-            keys=values.shape[-2],
-        )
-    return builder.op("SoftmaxProduct", scores, values, domain="loom", zero_rows=softmax.zero_rows)
+        merged = {"size": size, "dtype": result.dtype.name, "zero_rows": softmax.zero_rows, "keys": values.shape[-2]}
+        found = builder.op("MergeParts", found, domain="loom", **merged)
+    return view(builder, found, result.shape)
+
+
+def _element_bytes(values: Value) -> int:
+    """Return the bytes of an element of ``values`` in memory: views of what the file declares are stored so."""
+    while (step := produced_by(values, "loom.View", "Transpose", "Cast")) is not None and values.storage is None:
+        values = step.operand(0)
+    return (values.storage or values.dtype).itemsize
 
 
 def rules(target: Target) -> tuple[Rule, ...]:

@@ -56,6 +56,27 @@ def _read_attended(node: Node, coordinates: Sequence[Dim], read: Read) -> Expr:
     return result
 
 
+def key_range(
+    attributes: AttendedKeysAttributes, query: Dim, offset: Expr | None, length: Expr | None
+) -> tuple[Expr, Expr]:
+    """Return the first key that ``query`` attends and the key behind the last one, both i32 from 0 to ``keys``.
+
+    ``offset`` and ``length`` are the elements of operands 0 and 1 as i32.  Where no key is attended the first is not
+    below the second.
+    """
+    position = ex.coordinate(ix.add(attributes.offset, query)) if offset is None else offset + ex.coordinate(query)
+    keys, zero = ex.coordinate(attributes.keys), ex.const(0, "i32")
+    first, stop = zero, keys
+    if attributes.before >= 0:
+        first = position - ex.const(attributes.before, "i32")
+    if attributes.after >= 0:
+        beyond = ix.bounds(ix.add(attributes.keys, attributes.queries))[1]  # as good as no bound, and no overflow
+        stop = ex.binary("min", stop, position + ex.const(min(attributes.after, beyond) + 1, "i32"))
+    if length is not None:
+        stop = ex.binary("min", stop, length)
+    return ex.binary("min", ex.binary("max", first, zero), keys), ex.binary("max", stop, zero)
+
+
 register(
     name="AttendedKeys",
     domain="loom",

@@ -6,16 +6,21 @@ computes the scores itself where they come from a matrix product (:mod:`compiler
 Few queries with many keys do not fill a GPU: then the keys are split into parts, whose results ``loom.MergeParts`` puts
 together in a fixed order.  A part gives its weighted sum of values, padded to whole vectors, then one more vector with
 its highest score and its sum of powers.
+
+Which keys a query attends may be known by a range for each query, as in caches with spare capacity: the kernel then
+reads those keys and no other, and its parts are parts of the range.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import MappingProxyType
 
 import numpy as np
 
 from ....runtime.plan.dtypes import BY_NAME, FLOAT32
 from ....runtime.plan.record import record
+from ...ir.coordinates import Sizes
 from ...ir.graph import Node
 from ...symbolic import expr as ex
 from ...symbolic import polynomial as ix
@@ -23,8 +28,9 @@ from ...symbolic.expr import Expr
 from ...symbolic.lanes import LANES
 from ...symbolic.polynomial import Dim
 from .. import checks
-from ..checks import FLOATS, product_shape
+from ..checks import FLOATS, INDICES, product_shape
 from ..registry import Inferred, Read, register
+from .attended_keys import AttendedKeysAttributes
 
 #: The lowest finite number: the highest score of no keys
 LOWEST = -3.4028234e38
@@ -32,10 +38,17 @@ LOWEST = -3.4028234e38
 
 @record
 class SoftmaxProductAttributes:
-    """``zero_rows``: a row whose scores are all -infinity gives zeros; otherwise NaN, as 0 / 0."""
+    """``zero_rows``: a row whose scores are all -infinity gives zeros; otherwise NaN, as 0 / 0.
+
+    The rows of scores are those of ``groups`` heads of queries, one head after another, which share keys and values.
+    With ``attended`` a key outside the range of its query counts as if its score were -infinity; the first axis of the
+    scores is the batch of the range then.
+    """
 
     zero_rows: bool
     parts: int = 1
+    groups: int = 1
+    attended: AttendedKeysAttributes | None = None
 
 
 def padded_size(size: int) -> int:
@@ -45,6 +58,8 @@ def padded_size(size: int) -> int:
 
 def _infer(node: Node) -> Inferred:
     """Infer [..., M, D] in the type of the values, from scores [..., M, N] and values [..., N, D].
+
+    Operands 2 and 3 are the offsets and lengths of the ranges of keys, if there are any.
 
     With several parts the result is [..., M, parts, D in whole vectors + 4] in float32.
     """
@@ -72,10 +87,45 @@ def _parts_array(scores: np.ndarray, values: np.ndarray, parts: int) -> np.ndarr
     return np.stack(results, -2)
 
 
-def softmax_product_array(scores: np.ndarray, values: np.ndarray, attributes: SoftmaxProductAttributes) -> np.ndarray:
-    """Evaluate the operator with numpy; half-precision floats are computed in f32."""
+def _is_attended(
+    attended: AttendedKeysAttributes,
+    shape: tuple[int, ...],
+    groups: int,
+    ranges: Sequence[np.ndarray | None],
+    size: Sizes,
+) -> np.ndarray:
+    """Return which of the keys each row of scores of ``shape`` attends."""
+    rows, keys = shape[-2:]
+    query = np.arange(rows) % (rows // groups)
+    offsets, lengths = (None if each is None else each.astype(np.int64).reshape(-1, 1, 1) for each in ranges)
+    position = (int(ix.evaluate(attended.offset, size)) if offsets is None else offsets) + query[None, :, None]
+    distance = np.arange(keys) - position
+    found = np.broadcast_to(True, distance.shape)
+    if attended.before >= 0:
+        found = found & (distance >= -attended.before)
+    if attended.after >= 0:
+        found = found & (distance <= attended.after)
+    if lengths is not None:
+        found = found & (np.arange(keys) < lengths)
+    return found.reshape(len(found), *(1,) * (len(shape) - 3), rows, keys)
+
+
+def softmax_product_array(
+    scores: np.ndarray,
+    values: np.ndarray,
+    attributes: SoftmaxProductAttributes,
+    ranges: Sequence[np.ndarray | None] = (None, None),
+    sizes: Sizes = MappingProxyType({}),
+) -> np.ndarray:
+    """Evaluate the operator with numpy; half-precision floats are computed in f32.
+
+    ``ranges`` are the offsets and lengths of ranges of keys, ``sizes`` the values of declared dynamic dimensions.
+    """
     compute = np.float64 if scores.dtype == np.float64 else np.float32
     scores = scores.astype(compute)
+    if attributes.attended is not None:
+        inside = _is_attended(attributes.attended, scores.shape, attributes.groups, ranges, sizes)
+        scores = np.where(inside, scores, compute(-np.inf))
     if attributes.parts > 1:
         return _parts_array(scores, values.astype(compute), attributes.parts).astype(np.float32)
     if not scores.shape[-1]:
@@ -94,7 +144,7 @@ register(
     infer=_infer,
     attributes=SoftmaxProductAttributes,
     family="attention",
-    types=(FLOATS,),
+    types=(FLOATS, FLOATS, INDICES, INDICES),
 )
 
 

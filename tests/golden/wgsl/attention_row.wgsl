@@ -19,69 +19,85 @@ fn store(batch: i32, m: i32, step: i32, value: vec4<f32>) {
   y[(batch * 8 + step)] = value;
 }
 
-var<workgroup> query: array<vec4<f32>, 8>;
-var<workgroup> powers: array<f32, 64>;
+var<workgroup> queries: array<vec4<f32>, 8>;
+var<workgroup> partials: array<f32, 96>;
+var<workgroup> powers: array<f32, 16>;
+var<workgroup> totals: array<f32, 64>;
 var<workgroup> sums: array<vec4<f32>, 64>;
 
 @compute @workgroup_size(64)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) index: u32) {
   let local = i32(index);
-  let m = i32(group.x);
   let batch = i32(group.y);
+  let m0 = i32(group.x);
+  let lane = local % 4;
+  let team = local / 4;
   let vector = local % 8;
   let slice = local / 8;
   for (var step = local; step < 8; step += 64) {
-    query[step] = load_q(batch, m, step);
+    queries[0 + step] = load_q(batch, m0, step);
   }
   workgroupBarrier();
-  var highest = -3.4028234e38;
-  var total = 0.0;
-  var sum = vec4<f32>();
+  let query0_0 = queries[0 + lane + 0];
+  let query0_1 = queries[0 + lane + 4];
+  var highest0 = -3.4028234e38;
+  var total0 = 0.0;
+  var sum0 = vec4<f32>();
   let stop = 40;
-  for (var start = 0; start < stop; start += 64) {
-    let n = start + local;
-    var power = -3.4028234e38;
-    if (n < stop) {
-      var product = vec4<f32>();
-      for (var step = 0; step < 8; step++) {
-        product = fma(query[step], load_k(batch, n, step), product);
-      }
-      power = score(batch, m, n, (product.x + product.y) + (product.z + product.w));
+  for (var start = 0; start < stop; start += 16) {
+    let n0 = min(start + team, stop - 1);
+    let key0_0 = load_k(batch, n0, lane + 0);
+    let key0_1 = load_k(batch, n0, lane + 4);
+    {
+      var product0 = vec4<f32>();
+      product0 = fma(query0_0, key0_0, product0);
+      product0 = fma(query0_1, key0_1, product0);
+      partials[(0 + lane) * 24 + team] = (product0.x + product0.y) + (product0.z + product0.w);
     }
-    powers[local] = power;
     workgroupBarrier();
-    for (var half = 32; half > 0; half /= 2) {
-      if (local < half) {
-        powers[local] = max(powers[local], powers[local + half]);
-      }
-      workgroupBarrier();
+    if (local < 16) { let key = local;
+      let n = min(start + key, stop - 1);
+      var product0 = 0.0;
+      product0 += partials[(0 + key / 16) * 96 + 0 + key % 16];
+      product0 += partials[(0 + key / 16) * 96 + 24 + key % 16];
+      product0 += partials[(0 + key / 16) * 96 + 48 + key % 16];
+      product0 += partials[(0 + key / 16) * 96 + 72 + key % 16];
+      powers[0 + key] = score(batch, m0, n, product0);
     }
-    let before = highest;
-    highest = max(highest, powers[0]);
     workgroupBarrier();
-    powers[local] = select(0.0, select(exp(power - highest), power, (bitcast<u32>(power) & 0x7fffffffu) > 0x7f800000u), n < stop);
+    let before0 = highest0;
+    for (var key = 0; key < 16; key++) {
+      highest0 = max(highest0, powers[0 + key]);
+    }
+    let factor0 = exp(before0 - highest0);
+    total0 *= factor0;
+    sum0 *= factor0;
     workgroupBarrier();
-    let factor = exp(before - highest);
-    total *= factor;
-    sum *= factor;
+    if (local < 16) { let key = local;
+      let n = start + key;
+      let power0 = powers[0 + key];
+      powers[0 + key] = select(0.0, select(exp(power0 - highest0), power0, (bitcast<u32>(power0) & 0x7fffffffu) > 0x7f800000u), n < stop);
+    }
+    workgroupBarrier();
     if (slice < 8) {
-      let count = min(64, stop - start);
+      let count = min(16, stop - start);
       for (var key = slice; key < count; key += 8) {
-        let weight = powers[key];
-        total += weight;
-        sum = fma(vec4<f32>(weight), load_v(batch, start + key, vector), sum);
+        let value = load_v(batch, start + key, vector);
+        let weight0 = powers[0 + key];
+        total0 += weight0;
+        sum0 = fma(vec4<f32>(weight0), value, sum0);
       }
     }
     workgroupBarrier();
   }
-  powers[local] = total;
-  sums[local] = sum;
+  totals[local] = total0;
+  sums[local] = sum0;
   workgroupBarrier();
   if (slice == 0) {
     for (var other = 1; other < 8; other++) {
-      total += powers[local + other * 8];
-      sum += sums[local + other * 8];
+      total0 += totals[local + other * 8];
+      sum0 += sums[local + other * 8];
     }
-    store(batch, m, vector, sum / total);
+    store(batch, m0, vector, sum0 / total0);
   }
 }

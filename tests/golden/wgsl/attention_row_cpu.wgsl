@@ -19,82 +19,91 @@ fn store(batch: i32, m: i32, step: i32, value: vec4<f32>) {
   y[(batch * 8 + step)] = value;
 }
 
-var<workgroup> query: array<vec4<f32>, 8>;
+var<workgroup> queries: array<vec4<f32>, 8>;
 var<workgroup> powers: array<f32, 8>;
+var<workgroup> totals: array<f32, 8>;
 var<workgroup> sums: array<vec4<f32>, 8>;
 
 @compute @workgroup_size(8)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) index: u32) {
   let local = i32(index);
-  let m = i32(group.x);
   let batch = i32(group.y);
+  let m0 = i32(group.x);
+  let team = local;
   let vector = local % 8;
   let slice = local / 8;
   for (var step = local; step < 8; step += 8) {
-    query[step] = load_q(batch, m, step);
+    queries[0 + step] = load_q(batch, m0, step);
   }
   workgroupBarrier();
-  let query0 = query[0];
-  let query1 = query[1];
-  let query2 = query[2];
-  let query3 = query[3];
-  let query4 = query[4];
-  let query5 = query[5];
-  let query6 = query[6];
-  let query7 = query[7];
-  var highest = -3.4028234e38;
-  var total = 0.0;
-  var sum = vec4<f32>();
+  let query0_0 = queries[0 + 0];
+  let query0_1 = queries[0 + 1];
+  let query0_2 = queries[0 + 2];
+  let query0_3 = queries[0 + 3];
+  let query0_4 = queries[0 + 4];
+  let query0_5 = queries[0 + 5];
+  let query0_6 = queries[0 + 6];
+  let query0_7 = queries[0 + 7];
+  var highest0 = -3.4028234e38;
+  var total0 = 0.0;
+  var sum0 = vec4<f32>();
   let stop = 40;
   for (var start = 0; start < stop; start += 8) {
-    let n = start + local;
-    var power = -3.4028234e38;
-    if (n < stop) {
-      var product = vec4<f32>();
-      product = fma(query0, load_k(batch, n, 0), product);
-      product = fma(query1, load_k(batch, n, 1), product);
-      product = fma(query2, load_k(batch, n, 2), product);
-      product = fma(query3, load_k(batch, n, 3), product);
-      product = fma(query4, load_k(batch, n, 4), product);
-      product = fma(query5, load_k(batch, n, 5), product);
-      product = fma(query6, load_k(batch, n, 6), product);
-      product = fma(query7, load_k(batch, n, 7), product);
-      power = score(batch, m, n, (product.x + product.y) + (product.z + product.w));
+    let n0 = min(start + team, stop - 1);
+    let key0_0 = load_k(batch, n0, 0);
+    let key0_1 = load_k(batch, n0, 1);
+    let key0_2 = load_k(batch, n0, 2);
+    let key0_3 = load_k(batch, n0, 3);
+    let key0_4 = load_k(batch, n0, 4);
+    let key0_5 = load_k(batch, n0, 5);
+    let key0_6 = load_k(batch, n0, 6);
+    let key0_7 = load_k(batch, n0, 7);
+    {
+      var product0 = vec4<f32>();
+      product0 = fma(query0_0, key0_0, product0);
+      product0 = fma(query0_1, key0_1, product0);
+      product0 = fma(query0_2, key0_2, product0);
+      product0 = fma(query0_3, key0_3, product0);
+      product0 = fma(query0_4, key0_4, product0);
+      product0 = fma(query0_5, key0_5, product0);
+      product0 = fma(query0_6, key0_6, product0);
+      product0 = fma(query0_7, key0_7, product0);
+      powers[0 + team] = score(batch, m0, n0, (product0.x + product0.y) + (product0.z + product0.w));
     }
-    powers[local] = power;
     workgroupBarrier();
-    for (var half = 4; half > 0; half /= 2) {
-      if (local < half) {
-        powers[local] = max(powers[local], powers[local + half]);
-      }
-      workgroupBarrier();
+    let before0 = highest0;
+    for (var key = 0; key < 8; key++) {
+      highest0 = max(highest0, powers[0 + key]);
     }
-    let before = highest;
-    highest = max(highest, powers[0]);
+    let factor0 = exp(before0 - highest0);
+    total0 *= factor0;
+    sum0 *= factor0;
     workgroupBarrier();
-    powers[local] = select(0.0, select(exp(power - highest), power, (bitcast<u32>(power) & 0x7fffffffu) > 0x7f800000u), n < stop);
+    { let key = local;
+      let n = start + key;
+      let power0 = powers[0 + key];
+      powers[0 + key] = select(0.0, select(exp(power0 - highest0), power0, (bitcast<u32>(power0) & 0x7fffffffu) > 0x7f800000u), n < stop);
+    }
     workgroupBarrier();
-    let factor = exp(before - highest);
-    total *= factor;
-    sum *= factor;
     if (slice < 1) {
       let count = min(8, stop - start);
       for (var key = slice; key < count; key += 1) {
-        let weight = powers[key];
-        total += weight;
-        sum = fma(vec4<f32>(weight), load_v(batch, start + key, vector), sum);
+        let value = load_v(batch, start + key, vector);
+        let weight0 = powers[0 + key];
+        total0 += weight0;
+        sum0 = fma(vec4<f32>(weight0), value, sum0);
       }
     }
     workgroupBarrier();
   }
-  powers[local] = total;
-  sums[local] = sum;
+  totals[local] = total0;
+  sums[local] = sum0;
   workgroupBarrier();
   if (slice == 0) {
     for (var other = 1; other < 1; other++) {
-      total += powers[local + other * 8];
-      sum += sums[local + other * 8];
+      total0 += totals[local + other * 8];
+      sum0 += sums[local + other * 8];
     }
-    store(batch, m, vector, sum / total);
+    store(batch, m0, vector, sum0 / total0);
   }
 }
