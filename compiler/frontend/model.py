@@ -20,6 +20,7 @@ from ...runtime.plan.model_metadata import ModelMetadata
 from ...runtime.plan.record import record
 from ..ir.constants import MappedFile, TensorSource
 from ..ops.registry import OpDef
+from .declared_types import declares_halves
 
 #: A declared dimension: a number, a name, or None when the file does not say (a number below 1 counts as that).
 DeclaredDim = int | str | None
@@ -102,6 +103,11 @@ class ImportedModel:
     proto: onnx.ModelProto | None = field(default=None, repr=False)
     #: fills in the payload of a tensor of ``proto``
     restore: Callable[[onnx.TensorProto], onnx.TensorProto] | None = field(default=None, repr=False)
+
+    @cached_property
+    def declares_halves(self) -> bool:
+        """Whether a tensor may be float16 or bfloat16, in the main graph or a nested one."""
+        return self.proto is None or declares_halves(self.proto.graph)
 
     @property
     def nodes_in_file(self) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from ...runtime.plan.notes import FullPrecisionValue
 from ...runtime.plan.plan import Plan, Symbol
 from ...runtime.plan.record import record
 from ..frontend.model import ImportedNode
@@ -15,6 +14,7 @@ from ..options import Limits
 from ..planning.plan_builder import Planner
 from ..precision.exact_set import InterfaceConstraints
 from ..precision.float16_storage import HalfStorage
+from ..precision.wide_tensors import WideTensors
 
 
 @record(slots=False)
@@ -35,7 +35,7 @@ class Lowering:
     graph: Graph = field(init=False)
     fusion: Fusion = field(init=False)
     declares_halves: bool = False  #: the file declares some of its tensors float16
-    widened: list[FullPrecisionValue] = field(default_factory=list)  #: such tensors that stay float32, and why
+    wide: WideTensors = field(default_factory=WideTensors)  #: such tensors that stay float32, and why
     storage: HalfStorage | None = None  #: which values are stored in half precision, and why others are not
     planner: Planner = field(init=False)
     plan: Plan = field(init=False)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from ...runtime.plan.dtypes import FLOAT16, FLOAT32
+from ...runtime.plan.facts import PrecisionFacts
 from ..compilation import Compilation
 from ..fusion import fuse
 from ..ir.graph import Graph
@@ -88,8 +89,8 @@ def _winograd(graph: Graph, compilation: Compilation) -> int:
 
 def _widen_tensors(lowering: Lowering, compilation: Compilation) -> int:
     """Let tensors stay float32 that the file declares float16 and that reach beyond it; return their number."""
-    lowering.widened = widen_tensors(lowering.graph, compilation.options, lowering.unit.interface)
-    return len(lowering.widened)
+    lowering.wide = widen_tensors(lowering.graph, compilation.options, lowering.unit.interface)
+    return len(lowering.wide.widened)
 
 
 def _fuse(*, enabled: bool) -> PassFunction:
@@ -153,7 +154,7 @@ def _plan(lowering: Lowering, compilation: Compilation) -> int:
             plan.facts,
             nodes=node_placements(lowering.unit.nodes, lowering.fusion),
             decisions=tuple(decision.facts() for decision in decisions),
-            precision=None if storage is None else storage.facts,
+            precision=_precision_facts(lowering),
             declares_halves=lowering.declares_halves,
         ),
         notes=replace(
@@ -161,10 +162,19 @@ def _plan(lowering: Lowering, compilation: Compilation) -> int:
             not_fused=fusion_refusals(lowering.fusion),
             alternatives={item.key: item.alternatives() for item in decisions if len(item.candidates) > 1},
             precision=None if storage is None else storage.notes,
-            widened=tuple(lowering.widened),
+            widened=lowering.wide.widened,
         ),
     )
     return len(plan.calls)
+
+
+def _precision_facts(lowering: Lowering) -> PrecisionFacts | None:
+    """Return the facts about halves that the model declares, in stages, and about those that were chosen."""
+    chosen, declared = lowering.storage, lowering.wide.overflowing
+    if lowering.unit.interface is None or not declared:
+        return None if chosen is None else chosen.facts
+    facts = PrecisionFacts() if chosen is None else chosen.facts
+    return replace(facts, overflowing={**declared, **facts.overflowing})
 
 
 _EXPANDED = ("expand",)

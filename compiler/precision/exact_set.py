@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import field
 from typing import Any
 
 from ...runtime.plan.dtypes import FLOAT32
+from ...runtime.plan.facts import PLAIN, ValueFacts
 from ...runtime.plan.record import record
 from ..fusion import constant_values
 from ..ir.dataflow import operands, reachable
 from ..ir.graph import Graph, Value
-from ..kernels.family import OverflowFlags, family_of
+from ..kernels.family import family_of
 from ..ops.registry import registry
 
 #: Reason of values that control flow, sizes or selections depend on
@@ -23,22 +24,23 @@ _EXACT = "positions and integers are exact"
 class InterfaceConstraints:
     """Precision constraints that other stages of a program impose, by names of inputs and outputs."""
 
+    inputs: Mapping[str, ValueFacts] = field(default_factory=dict)
     control: frozenset[str] = frozenset()  #: outputs that decisions depend on
     exact: frozenset[str] = frozenset()  #: outputs that become integers
-    integral: frozenset[str] = frozenset()  #: inputs that were computed from integers
-    #: inputs that constants beyond the range of float16 may reach
-    overflowing: Mapping[str, OverflowFlags] = field(default_factory=dict)
-    wide: frozenset[str] = frozenset()  #: inputs that the model declares float16 and that are stored as float32
-    widenable: frozenset[str] = frozenset()  #: outputs that may be stored so
+    widenable: frozenset[str] = frozenset()  #: outputs that are declared float16 and may be stored as float32
+    added: frozenset[str] = frozenset()  #: outputs with which a model of halves computes element by element
+
+    def of_input(self, value: Value) -> ValueFacts:
+        """Return what is known of an input of the graph."""
+        return self.inputs.get(value.name, PLAIN)
 
     def to_json(self) -> dict[str, Any]:
         return {
+            "inputs": {name: str(facts) for name, facts in sorted(self.inputs.items()) if facts != PLAIN},
             "control": sorted(self.control),
             "exact": sorted(self.exact),
-            "integral": sorted(self.integral),
-            "overflowing": {name: list(flags) for name, flags in sorted(self.overflowing.items())},
-            "wide": sorted(self.wide),
             "widenable": sorted(self.widenable),
+            "added": sorted(self.added),
         }
 
 
@@ -54,7 +56,7 @@ class ExactSet:
     def of(cls, graph: Graph, interface: InterfaceConstraints) -> ExactSet:
         """Find them in a sorted graph."""
         outputs = list(zip(graph.output_names, graph.outputs))
-        integral = _integral(graph, interface.integral)
+        integral = _integral(graph, [value for value in graph.inputs if interface.of_input(value).is_integral])
         exact = integral | _becoming_integers(graph, [value for name, value in outputs if name in interface.exact])
         control = reachable((value for name, value in outputs if name in interface.control), operands)
         return cls(frozenset(integral), frozenset(exact), frozenset(control))
@@ -66,13 +68,13 @@ class ExactSet:
         return CONTROL if value in self.control else None
 
 
-def _integral(graph: Graph, integral: Collection[str]) -> set[Value]:
+def _integral(graph: Graph, inputs: Iterable[Value]) -> set[Value]:
     """Return what is computed from integers of the inputs and constants alone, element by element.
 
-    ``integral`` names inputs that are such values.  What integers look up in a table of floats is ordinary data.
+    ``inputs`` are floats that are such values.  What integers look up in a table of floats is ordinary data.
     """
     constant = constant_values(graph)
-    found = {value for value in graph.inputs if not value.dtype.is_float or value.name in integral}
+    found = {*(value for value in graph.inputs if not value.dtype.is_float), *inputs}
     for node in graph.nodes:
         definition, family = registry.of(node), family_of(node)
         if not definition.is_map and not (family is not None and family.keeps_positions):

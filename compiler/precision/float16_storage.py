@@ -115,7 +115,7 @@ class _HalfRules:
         self.overflow = overflowing_values(
             graph,
             FLOAT16_LARGEST,
-            {value: interface.overflowing[value.name] for value in graph.inputs if value.name in interface.overflowing},
+            {value: interface.of_input(value).overflow for value in graph.inputs},
         )
         self.storable = StorableTypes(graph, fusion, compilation)
 

@@ -35,7 +35,7 @@ def overflowing_values(
 
     ``inputs`` of the graph may lie there, too.  All constants are read, or ``constants`` alone.
     """
-    flagged: dict[Value, OverflowFlags] = dict(inputs or {})
+    flagged = {value: flags for value, flags in (inputs or {}).items() if flags != IN_RANGE}
     for value in graph.constants if constants is None else constants:
         if value.dtype is FLOAT32 and value.constant is not None and value.elements != 0:
             flags = _of_range(source_range(value.constant), limit)

@@ -11,38 +11,50 @@ tensor is infinite, and a difference or a softmax of it is NaN.  The option ``wi
 ``off``       every tensor is stored as declared.
 
 Inputs, constants and outputs keep the types of the file, but for what goes from one stage of a program to another:
-``InterfaceConstraints`` names the outputs that may be float32, and the inputs that are.
+``InterfaceConstraints`` names the outputs that may be float32, the inputs that are, and those that constants of other
+stages may carry beyond the range.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import replace
+from collections.abc import Collection, Mapping
+from dataclasses import field, replace
 
 from ...runtime.plan.dtypes import FLOAT16, FLOAT16_LARGEST, FLOAT32, RANGE_MARGIN
 from ...runtime.plan.notes import FullPrecisionValue
+from ...runtime.plan.record import record
 from ..ir.graph import Graph, Node, Value
+from ..kernels.family import OverflowFlags
 from ..ops.registry import registry
 from ..options import CompileOptions
 from ..rewriting.builder import GraphBuilder
+from ..symbolic import polynomial as ix
 from .exact_set import InterfaceConstraints
 from .observed_range import ObservedRange, node_name
 from .overflow_analysis import IN_RANGE, overflowing_values
 
 #: Constants beyond it may carry a sum of a few terms out of float16's range
 CONSTANT_LIMIT = FLOAT16_LARGEST / RANGE_MARGIN
+#: Elements of a table of masks, such as one that positions select from
+_TABLE = 1 << 20
 
 
-def widen_tensors(
-    graph: Graph, options: CompileOptions, interface: InterfaceConstraints | None = None
-) -> list[FullPrecisionValue]:
-    """Let tensors that are declared float16 and reach beyond it stay float32; return them with the reasons.
+@record
+class WideTensors:
+    """Tensors that stay float32, with the reasons, and outputs that constants may carry beyond float16's range."""
+
+    widened: tuple[FullPrecisionValue, ...] = ()
+    overflowing: Mapping[str, OverflowFlags] = field(default_factory=dict)
+
+
+def widen_tensors(graph: Graph, options: CompileOptions, interface: InterfaceConstraints | None = None) -> WideTensors:
+    """Let tensors that are declared float16 and reach beyond it stay float32.
 
     Runs on the graph that :func:`~.declared_halves.widen_halves` has left, before storage is declared.  ``interface``
     concerns a stage of a program.
     """
     interface = interface or InterfaceConstraints()
-    entering = [value for value in graph.inputs if value.name in interface.wide]
+    entering = [value for value in graph.inputs if interface.of_input(value).is_wide]
     for value in entering:
         value.storage = None
     leaving = [
@@ -58,9 +70,11 @@ def widen_tensors(
         for value in node.outputs
         if value.storage is FLOAT16 and not all(reader.outputs[0] in outputs for reader, _ in value.uses)
     ]
-    if options.widen == "off" or not (casts or halves or leaving):
-        return []
-    reasons = _reasons(graph, options, entering)
+    if options.widen == "off" or not (casts or halves or leaving or interface.added):
+        return WideTensors()
+    overflow = _overflow(graph, interface)
+    overflowing = {name: overflow[value] for name, value in zip(graph.output_names, graph.outputs) if value in overflow}
+    reasons = _reasons(graph, options, entering, overflow)
     widened = {}
     for node in casts:
         passed = [position for position in leaving if graph.outputs[position] is node.output]
@@ -86,7 +100,18 @@ def widen_tensors(
         if value in reasons:
             graph.outputs[position], graph.output_types[position] = value, FLOAT32
     graph.sort()
-    return list(widened.values())
+    return WideTensors(tuple(widened.values()), overflowing)
+
+
+def _overflow(graph: Graph, interface: InterfaceConstraints) -> dict[Value, OverflowFlags]:
+    """Return the values that constants, of this stage or of others, may carry beyond float16's range."""
+    added = {value for name, value in zip(graph.output_names, graph.outputs) if name in interface.added}
+    return overflowing_values(
+        graph,
+        CONSTANT_LIMIT,
+        {value: interface.of_input(value).overflow for value in graph.inputs},
+        [value for value in graph.constants if _is_added(value, added)],
+    )
 
 
 def _stored(graph: Graph, positions: Collection[int]) -> dict[int, Value]:
@@ -99,16 +124,15 @@ def _stored(graph: Graph, positions: Collection[int]) -> dict[int, Value]:
     }
 
 
-def _reasons(graph: Graph, options: CompileOptions, entering: Collection[Value]) -> dict[Value, str]:
+def _reasons(
+    graph: Graph, options: CompileOptions, entering: Collection[Value], overflow: Mapping[Value, OverflowFlags]
+) -> dict[Value, str]:
     """Return the values that are not stored as halves, and why.
 
     ``entering`` are inputs that are not, either.  What only moves elements, or casts them, reaches what they reach.
     """
     reasons = dict.fromkeys(entering, "another stage of the program stores it so")
     observed = ObservedRange(options.reached)
-    overflow = overflowing_values(
-        graph, CONSTANT_LIMIT, constants=[each for each in graph.constants if _is_added(each)]
-    )
     for node in graph.nodes:
         definition = registry.of(node)
         moves = definition.is_view or node.op == "Cast"
@@ -128,16 +152,20 @@ def _reasons(graph: Graph, options: CompileOptions, entering: Collection[Value])
     return reasons
 
 
-def _is_added(value: Value) -> bool:
-    """Return whether elementwise operators read ``value``, or what moves its elements.
+def _is_added(value: Value, outputs: Collection[Value]) -> bool:
+    """Return whether elementwise operators read ``value``, or what moves its elements; those of later stages read
+    ``outputs``.
 
-    Weights of products and tables are never read here: they are large, and their numbers small.
+    Weights of products and large tables are never read here: their numbers are small.
     """
-    definitions = [(registry.of(node), node) for node in value.users]
-    return any(
-        definition.is_elementwise or (definition.is_view and any(map(_is_added, node.outputs)))
-        for definition, node in definitions
-    )
+    if value in outputs:
+        return True
+    for node in value.users:
+        definition = registry.of(node)
+        moves = definition.is_view or (definition.gather is not None and ix.bounds(value.elements)[1] <= _TABLE)
+        if definition.is_elementwise or (moves and any(_is_added(moved, outputs) for moved in node.outputs)):
+            return True
+    return False
 
 
 def _is_rounding_cast(node: Node) -> bool:

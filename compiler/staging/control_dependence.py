@@ -47,6 +47,22 @@ def names_behind_integers(nodes: Sequence[PendingNode]) -> set[str]:
     return found
 
 
+def names_added(nodes: Sequence[PendingNode]) -> set[str]:
+    """Return the names of values that ``nodes`` may read as operands of elementwise arithmetic, or move to where it is.
+
+    Weights of products are none.  What a nested graph, or a node that the compiler cannot read, does with a
+    value is not looked at: it counts.
+    """
+    found: set[str] = set()
+    for item in reversed(nodes):
+        definition = item.node.definition
+        computes = definition is None or definition.is_elementwise or definition.expand or definition.split
+        moves = definition is not None and definition.gather and found.intersection(item.outputs)
+        if computes or moves:
+            found.update(item.reads)
+    return found
+
+
 def _of_node(item: PendingNode, deciding: Collection[str]) -> set[str]:
     node = item.node
     if node.op in _OF_SIZES:

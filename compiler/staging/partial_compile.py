@@ -33,6 +33,7 @@ from ...runtime.plan.errors import (
     ShapeError,
     UnsupportedError,
 )
+from ...runtime.plan.facts import PLAIN, ValueFacts
 from ...runtime.plan.record import record
 from ..binding.loop_unrolling import body_of
 from ..binding.shape_binding import Scope, Specialiser
@@ -59,7 +60,7 @@ class StageInput:
     shape: Shape
     static_value: np.ndarray | None = None
     what: str = "a tensor"  #: for messages
-    is_wide: bool = False  #: the model declares it float16, and it is stored as float32
+    facts: ValueFacts = PLAIN
 
 
 @dataclass

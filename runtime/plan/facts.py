@@ -103,10 +103,33 @@ class DecisionFacts:
 class PrecisionFacts:
     """Assumptions of half-precision storage, and precision constraints for the stages that read the outputs."""
 
-    measured: tuple[str, ...]  #: ONNX nodes whose results are float16 because a run showed that they fit
+    measured: tuple[str, ...] = ()  #: ONNX nodes whose results are float16 because a run showed that they fit
     positions: tuple[str, ...] = ()  #: floating-point outputs that are computed from integers alone
     #: outputs that a constant may carry beyond float16's range: below it, above it
     overflowing: Mapping[str, tuple[bool, bool]] = field(default_factory=dict)
+
+
+@record
+class ValueFacts:
+    """What a stage must know of an input that another one has computed, beside its type and shape."""
+
+    is_wide: bool = False  #: the model declares it float16, and it is stored as float32
+    is_integral: bool = False  #: a floating-point value that was computed from integers alone
+    overflow: tuple[bool, bool] = (False, False)  #: constants may carry it beyond float16's range: below it, above it
+
+    def __str__(self) -> str:
+        """Return what is unusual, for keys; "" if nothing is."""
+        flags = {
+            "wide": self.is_wide,
+            "integral": self.is_integral,
+            "below": self.overflow[0],
+            "above": self.overflow[1],
+        }
+        return "".join(f" {name}" for name, flag in flags.items() if flag)
+
+
+#: Facts of a value of which nothing is known
+PLAIN = ValueFacts()
 
 
 @record
@@ -117,7 +140,8 @@ class PlanFacts:
     calls: tuple[CallFacts, ...] = ()  #: one for each call of the run, in order
     nodes: tuple[NodePlacement, ...] = ()  #: one for each imported ONNX node, in order
     decisions: tuple[DecisionFacts, ...] = ()
-    precision: PrecisionFacts | None = None  #: None for a plan in full precision
+    #: None for a plan in full precision, but for stages of a model that declares halves
+    precision: PrecisionFacts | None = None
     declares_halves: bool = False  #: the model declares some of its tensors float16
 
     def result(self, call: int) -> TensorFacts:

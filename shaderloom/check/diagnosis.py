@@ -183,7 +183,7 @@ class Diagnostician:
 
     def _remedy(self) -> str:
         """Return the way to store a tensor that overflows as float32."""
-        if self.plan.facts.precision is not None:
+        if self.plan.notes.precision is not None:
             return "calibrate with inputs like these, or scale it"
         return "widen = 'auto' stores it as float32, unless it is an output of the model"
 

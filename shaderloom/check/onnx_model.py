@@ -12,6 +12,7 @@ from typing import Any
 
 import onnx
 
+from ..compiler.frontend.declared_types import declares_halves
 from ..compiler.frontend.last_logits import take_last_logits
 from ..compiler.frontend.load import without_functions
 from ..compiler.frontend.schemas import read_opsets
@@ -96,7 +97,7 @@ class OnnxModel:
     @cached_property
     def declares_halves(self) -> bool:
         """Whether an input, an output, a constant or a cast is float16 or bfloat16."""
-        return any(_has_halves(graph.proto) for graph in self.graphs.values())
+        return declares_halves(self.proto.graph)
 
     @property
     def producers(self) -> dict[str, int]:
@@ -224,14 +225,3 @@ def _nested(outer: OnnxGraph, index: int, node: onnx.NodeProto, attribute: onnx.
         is_step,
         outer.loops + is_step,
     )
-
-
-def _has_halves(graph: onnx.GraphProto) -> bool:
-    codes = {port.type.tensor_type.elem_type for port in (*graph.input, *graph.output)}
-    codes.update(tensor.data_type for tensor in graph.initializer)
-    for node in graph.node:
-        for attribute in node.attribute:
-            codes.add(attribute.t.data_type)
-            if node.op_type == "Cast" and attribute.name == "to":
-                codes.add(attribute.i)
-    return bool(codes & {onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16})

@@ -6,7 +6,7 @@ Nothing here imports the compiler: programs of one step run without it.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -18,6 +18,7 @@ from ..runtime.execution.attachment import Target
 from ..runtime.execution.executor import Executor
 from ..runtime.execution.timing import Profile
 from ..runtime.memory.tensor import Tensor
+from ..runtime.plan.facts import PLAIN, ValueFacts
 from ..runtime.plan.plan import Plan, Symbol
 from ..runtime.plan.record import record
 from .values import Crossing, RuntimeValue, narrowed
@@ -116,15 +117,14 @@ class PlanStep:
         recompile: Recompile,
         size_inputs: Mapping[str, SizeInput] | None = None,
         general: GeneralisedShape | None = None,
-        wide: Collection[str] = (),
+        facts: Mapping[str, ValueFacts] | None = None,
     ) -> None:
         """Wrap an executor as a step; ``size_inputs`` are plan inputs that carry only a dimension's size.
 
-        ``general`` are the sizes that the plan serves, if nobody has declared them.  ``wide`` are outputs that the
-        model declares float16 and that are float32.
+        ``general`` are the sizes that the plan serves, if nobody has declared them.  ``facts`` are those of outputs.
         """
         self.executor = executor
-        self.wide = frozenset(wide)
+        self.facts = facts or {}
         self.recompile = recompile
         self.outputs = dict(outputs)
         self.size_inputs = size_inputs or {}
@@ -153,10 +153,10 @@ class PlanStep:
         results = self.executor.run(feeds, wanted) if wanted else {}
         for name, value in results.items():
             folded = name in self.constant
-            is_wide = name in self.wide
-            if is_wide and not isinstance(value, Tensor):
-                value, is_wide = narrowed(value, warn_as=name), False
-            env[name] = RuntimeValue(value, "compiler" if folded else "wgpu", is_wide=is_wide)
+            facts = self.facts.get(name, PLAIN)
+            if facts.is_wide and not isinstance(value, Tensor):
+                value, facts = narrowed(value, warn_as=name), replace(facts, is_wide=False)
+            env[name] = RuntimeValue(value, "compiler" if folded else "wgpu", facts)
             if not folded and not isinstance(value, Tensor) and self.outputs[name] == "cpu":
                 record.crossings.append(Crossing(name, "cpu", value.nbytes))
         env.update(aliased)

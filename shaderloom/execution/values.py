@@ -11,6 +11,7 @@ from ..runtime.device.device import Device
 from ..runtime.memory.tensor import Tensor
 from ..runtime.plan.dtypes import FLOAT16, FLOAT16_LARGEST, DType, from_numpy
 from ..runtime.plan.errors import UnsupportedError
+from ..runtime.plan.facts import PLAIN, ValueFacts
 from ..runtime.plan.record import record
 
 #: Arrays of at least this many bytes that several steps read are uploaded once
@@ -34,14 +35,14 @@ class RuntimeValue:
     ``tensor`` is its tensor on the device, ``host`` its value on the host: an array, or another ONNX value (a list for
     a sequence, None for an absent optional value).
 
-    ``is_wide``: the model declares it float16, and ``tensor`` is float32, because a half may not hold it.
+    ``facts`` are those of the plan that computed it.  One that is wide is declared float16, and ``tensor`` is float32.
     """
 
-    __slots__ = ("_on_host", "_uses", "host", "is_wide", "maker", "tensor")
+    __slots__ = ("_on_host", "_uses", "facts", "host", "maker", "tensor")
 
-    def __init__(self, value: Any, maker: str, *, is_wide: bool = False) -> None:
+    def __init__(self, value: Any, maker: str, facts: ValueFacts = PLAIN) -> None:
         self.maker = maker
-        self.is_wide = is_wide
+        self.facts = facts
         self.tensor: Tensor | None = None
         self.host: Any = None
         self._uses = 0
@@ -55,6 +56,10 @@ class RuntimeValue:
     @property
     def on_host(self) -> bool:
         return self._on_host
+
+    @property
+    def is_wide(self) -> bool:
+        return self.facts.is_wide
 
     @property
     def dtype(self) -> DType | None:
@@ -106,7 +111,7 @@ class RuntimeValue:
         if static:
             array = self.read()
             return (dtype.name, array.shape, array.tobytes())
-        return (dtype.name, self.shape, "wide") if self.is_wide else (dtype.name, self.shape)
+        return f"{dtype.name}{self.facts}", self.shape
 
 
 def narrowed(array: np.ndarray, *, warn_as: str = "") -> np.ndarray:

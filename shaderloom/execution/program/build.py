@@ -14,7 +14,6 @@ from ...compiler.staging.program_graph import PendingNode
 from ...compiler.symbolic.polynomial import Undecidable
 from ...model.open_sizes import GeneralisedShape, Key
 from ...plans.placement import PROVIDERS
-from ...runtime.plan.dtypes import FLOAT16, FLOAT32
 from ...runtime.plan.errors import (
     REFUSALS,
     InternalError,
@@ -33,6 +32,7 @@ from .refusals import computes, refusal_of
 from .segments import SegmentMaker
 from .size_generalisation import open_stage_input, size_inputs, size_stage_input
 from .stage_compiler import StageCompiler, Uncalibrated
+from .stage_interface import facts_of_outputs
 from .state import Block, State, reads_of, stage_input
 from .steps import Alias, CpuStep, Fold, HostAction, HostStep, ReadElements
 
@@ -69,7 +69,6 @@ class ProgramBuilder:
             left = tuple(item for item in state.pending if item not in aliases)
             known = state.static_names | {item.outputs[0] for item in aliases if item.inputs[0] in state.static_names}
             pairs = tuple((item.inputs[0], item.outputs[0]) for item in aliases)
-            self._context.interface.add_aliases(pairs)
             return self._host_step(*(Alias(*pair) for pair in pairs)), state.block.state(left, known)
         refused: dict[PendingNode, ShaderloomError] = {}
         waiting: set[PendingNode] = set()
@@ -240,9 +239,8 @@ class ProgramBuilder:
         executor = resources.executor(compiled, self._context.pool)
         for item, placement in zip(reached.done, compiled.plan.facts.nodes):
             self._context.place(item, *PROVIDERS[placement])
-        ports = compiled.plan.outputs
-        wide = {port.name for port in ports if declared.get(port.name) is FLOAT16 and port.dtype == FLOAT32.name}
-        return PlanStep(executor, outputs, resources.device, recompile, size_inputs, general, wide), following
+        facts = facts_of_outputs(compiled.plan, declared)
+        return PlanStep(executor, outputs, resources.device, recompile, size_inputs, general, facts), following
 
     @staticmethod
     def _host_alone(name: str, readers: Sequence[PendingNode], reached: Advance) -> bool:

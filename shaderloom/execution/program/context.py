@@ -21,7 +21,6 @@ from ...runtime.plan.errors import InputError, Origin
 from ..resources import DeviceResources
 from ..steps import Env, RunRecord
 from ..values import RuntimeValue
-from .stage_interface import InterfaceFacts
 from .state import Block
 
 
@@ -35,7 +34,7 @@ class RunBlock(Protocol):
 
 @dataclass
 class ProgramContext:
-    """The model, the device, the names in scope, and what was learned while stages were compiled.
+    """The model, the device, and the names in scope.
 
     ``run_block`` runs the bodies of loops.  With a ``pool`` of weights the program runs in full precision whatever the
     model's precision is.
@@ -45,7 +44,6 @@ class ProgramContext:
     resources: DeviceResources
     run_block: RunBlock
     pool: WeightPool | None = None
-    interface: InterfaceFacts = field(default_factory=InterfaceFacts)
     #: (graph, index) of a node -> node, domain, provider, reason
     placed: dict[tuple[str, int], tuple[Origin, str, str, str]] = field(default_factory=dict)
 

@@ -18,6 +18,7 @@ from ...runtime.execution.attachment import Target
 from ...runtime.memory.stack import can_stack, stack
 from ...runtime.plan.dtypes import interface_dtype
 from ...runtime.plan.errors import LimitError, ModelError, ShapeError, UnsupportedError
+from ...runtime.plan.facts import ValueFacts
 from ..steps import Env, RunRecord, read
 from ..values import Crossing, RuntimeValue
 from .context import ProgramContext
@@ -59,8 +60,6 @@ class LoopStep:
         for name, value in zip(self.item.outputs, results):
             if name:
                 env[name] = value
-        results_of = self.outputs[1:] if self.scan is None else self.outputs
-        self._context.interface.add_aliases(zip(results_of, self.item.outputs))
 
     def close(self) -> None:
         pass
@@ -112,7 +111,6 @@ class LoopStep:
         most = self._number(names[0], env, record)
         going = names[1] == "" or bool(self._number(names[1], env, record))
         carried = [self._value(name, env) for name in names[2:] if name]
-        self._context.interface.add_aliases(zip(names[2:], self.inputs[2:]))
         if len(self.inputs) != 2 + len(carried):
             raise ModelError(f"the body has {len(self.inputs)} inputs, not {2 + len(carried)}", origin=self.item.origin)
         count = len(self.outputs) - 1 - len(carried)
@@ -156,7 +154,6 @@ class LoopStep:
     def _scan(self, form: _ScanForm, env: Env, record: RunRecord) -> list[RuntimeValue]:
         values = [self._value(name, env) for name in self.item.inputs]
         carried = values[: form.states]
-        self._context.interface.add_aliases(zip(self.item.inputs, self.inputs))
         sizes = {value.shape[axis] for value, axis in zip(values[form.states :], form.axes)}
         if len(sizes) != 1:
             raise ShapeError(f"the sequences of Scan have {sorted(sizes)} elements", origin=self.item.origin)
@@ -188,12 +185,12 @@ class LoopStep:
         axis = axis % (len(row[0].shape) + 1)
         resources = self._context.resources
         present = [tensor for tensor in tensors if tensor is not None]
-        is_wide = any(held.is_wide for held in row)
-        alike = len(present) == len(row) and all(held.is_wide == is_wide for held in row)
+        facts = _facts_of_rows(row)
+        alike = len(present) == len(row) and all(held.is_wide == facts.is_wide for held in row)
         if axis == 0 and alike and can_stack(present):
-            return RuntimeValue(stack(present, resources.device, resources.account), "wgpu", is_wide=is_wide)
-        if any(held.dtype is None for held in row) or (not is_wide and all(held.on_host for held in row)):
-            return RuntimeValue(np.stack([held.read() for held in row], axis), row[0].maker)
+            return RuntimeValue(stack(present, resources.device, resources.account), "wgpu", facts)
+        if any(held.dtype is None for held in row) or (not facts.is_wide and all(held.on_host for held in row)):
+            return RuntimeValue(np.stack([held.read() for held in row], axis), row[0].maker, facts)
         names = [f"{self.scope.prefix}row{number}" for number in range(len(row))]
         block = self.stack_block.get((len(row), axis))
         if block is None:
@@ -220,6 +217,16 @@ class LoopStep:
         if port.dtype is None:
             raise UnsupportedError(f"the type of '{port.name}' is unknown when no step runs", origin=self.item.origin)
         return RuntimeValue(np.zeros(dims, interface_dtype(port.dtype)), "compiler")
+
+
+def _facts_of_rows(row: Sequence[RuntimeValue]) -> ValueFacts:
+    """Return what holds of a tensor of these rows."""
+    facts = [held.facts for held in row]
+    return ValueFacts(
+        any(each.is_wide for each in facts),
+        all(each.is_integral for each in facts),
+        (any(each.overflow[0] for each in facts), any(each.overflow[1] for each in facts)),
+    )
 
 
 class _ScanForm:

@@ -11,13 +11,13 @@ import numpy as np
 
 from ...compiler.driver import compile_unit
 from ...compiler.passes.lowering import CompilationUnit
-from ...compiler.precision.exact_set import InterfaceConstraints
 from ...compiler.staging.partial_compile import Advance
 from ...model.compiled import CompiledPlan
 from ...model.open_sizes import GeneralisedShape
 from ...runtime.plan.plan import Symbol
 from ..steps import Recompile
 from .context import ProgramContext
+from .stage_interface import constraints
 from .state import State
 
 #: Reason why a stage of a half-precision model is entirely float32
@@ -45,12 +45,12 @@ class StageCompiler:
         state: State,
         reached: Advance,
         outputs: Mapping[str, str | None],
-        widenable: Collection[str],
+        crossing: Collection[str],
         recompute: Callable[[], Advance],
         general: GeneralisedShape | None = None,
     ) -> tuple[CompiledPlan, Recompile]:
         """Return the plan of a stage with these ``outputs``, for all sizes that are ``general``, and a function that
-        recompiles it.  Those that are ``widenable`` may be stored as float32 although they are declared float16.
+        recompiles it.  Those that are ``crossing`` may be stored as float32 although they are declared float16.
 
         ``recompute`` recomputes what was ``reached``, since compiling mutates the graph.  In half precision the plan
         depends on the magnitudes of a run in full precision; raises :class:`Uncalibrated` if none covers the
@@ -62,14 +62,9 @@ class StageCompiler:
         nodes = [item.node for item in reached.done]
         symbols = () if general is None else general.symbols
         entries = _entries(state, reached, outputs, symbols)
-        crossing = InterfaceConstraints(
-            wide=frozenset(value.name for value in graph.inputs if reached.inputs[value.name].is_wide),
-            widenable=frozenset(widenable),
-        )
+        interface = constraints(context, state.block, reached, outputs, crossing)
 
-        def make(
-            options: Mapping[str, Any], interface: InterfaceConstraints = crossing
-        ) -> tuple[CompiledPlan, Recompile]:
+        def make(options: Mapping[str, Any]) -> tuple[CompiledPlan, Recompile]:
             unit = CompilationUnit(lambda _: graph, nodes, symbols, interface)
             compilation = replace(
                 source.compilation(profile, options),
@@ -83,12 +78,7 @@ class StageCompiler:
 
         if not context.half:
             return make(source.options.current if context.pool is None else source.options.reference)
-        inputs = [value.name for value in graph.inputs]
-        control = {*state.block.control, *reached.wanted}
-        interface = context.interface.of_stage(inputs, outputs, reached.pending, control)
-        compiled, recompile = make(
-            source.options.current, replace(interface, wide=crossing.wide, widenable=crossing.widenable)
-        )
+        compiled, recompile = make(source.options.current)
         precision = compiled.plan.facts.precision
         assert precision is not None, "the plan is in half precision"
         calibration = source.calibration
@@ -99,8 +89,6 @@ class StageCompiler:
             graph = recompute().finish(list(outputs))
             compiled, recompile = make(source.options.reference)
             self.full_precision_plans[compiled.plan.key] = UNCALIBRATED
-            return compiled, recompile
-        context.interface.learn(precision)
         return compiled, recompile
 
 

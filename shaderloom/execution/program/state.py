@@ -85,7 +85,9 @@ def stage_input(value: RuntimeValue, static: bool) -> StageInput:
     dtype = value.dtype
     if dtype is None:
         return StageInput(_host_type(value.host), value.shape, what=type_text(value.host))
-    return StageInput(dtype, value.shape, value.read() if static else None, is_wide=value.is_wide and not static)
+    if static:
+        return StageInput(dtype, value.shape, value.read())
+    return StageInput(dtype, value.shape, facts=value.facts)
 
 
 def _host_type(value: Any) -> DType | None:

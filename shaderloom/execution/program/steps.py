@@ -8,6 +8,7 @@ from ...compiler.staging.program_graph import PendingNode
 from ...cpu.segment import CpuSegment
 from ...runtime.execution.attachment import Target
 from ...runtime.plan.errors import InternalError, ShaderloomError
+from ...runtime.plan.facts import ValueFacts
 from ...runtime.plan.record import record
 from ..steps import Env, RunRecord, read
 from ..values import RuntimeValue
@@ -30,7 +31,9 @@ class CpuStep:
             raise type(error)(
                 f"{error.reason}; wgpu: {self.refusal.reason}", origin=self.refusal.origin, hint=error.hint
             ) from error
-        env.update((name, RuntimeValue(value, "cpu")) for name, value in results.items())
+        far = any(any(env[name].facts.overflow) for name in values)
+        facts = ValueFacts(overflow=(far, far))
+        env.update((name, RuntimeValue(value, "cpu", facts)) for name, value in results.items())
         record.steps.append("cpu")
 
     def close(self) -> None:

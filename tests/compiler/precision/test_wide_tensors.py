@@ -115,6 +115,17 @@ def test_masks_of_a_row_that_is_hidden_as_a_whole(device, calibrations, sum_of: 
         assert np.isnan(session.run(None, {"x": ROW})[0]).all()
 
 
+def test_rows_of_a_table_of_masks(device, calibrations) -> None:
+    sums = [node("MatMul", "x w", "q"), node("Gather", "m i", "h"), node("Add", "q h", "a"), node("Add", "a h", "s")]
+    weights = {"w": np.eye(4, dtype=np.float16), "m": np.repeat(np.float16([[0], [-65504]]), 4, 1)}
+    inputs = {"x": (HALF, [1, 4]), "i": (COUNT, [1])}
+    model = widened_model([*sums, node("Softmax", "s", "y")], inputs, {"y": HALF}, weights)
+    with opened(model, device) as session:
+        for row in range(2):
+            assert close(session.run(None, {"x": ROW, "i": np.array([row])})[0], softmax(ROW))
+    assert not calibrations
+
+
 def test_a_bound_and_a_divisor_widen_nothing(device) -> None:
     """Exporters clip at the largest half: that carries nothing beyond it."""
     weights = {"l": np.float16(-65504), "h": np.float16(65504), "w": np.eye(4, dtype=np.float16)}

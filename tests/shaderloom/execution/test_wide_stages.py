@@ -38,17 +38,58 @@ BRANCH = """g (float16[n] x, bool c) => (float16[n] y) <float shrink = {0.001}> 
                  else_branch = q () => (float16[n] e) { e = Neg(a) } >
     i = NonZero(b)  j = Transpose(i)  p = GatherND(b, j)  y = Mul(p, shrink) }"""
 
-#: the mask is minus infinity as a half, and the row that it hides as a whole NaN
 #: float64 is for the host: it reads ``b``, which is declared float16
 ON_HOST = """g (float16[n] x) => (float16[n] y) <float shrink = {0.001}> {
     a = Mul(x, x)  b = Mul(a, a)  d = Cast<to = 11>(b)  e = Neg(d)  f = Cast<to = 10>(e)  y = Mul(f, shrink) }"""
 
 
+#: a stage makes a mask from a constant, and another one computes with it; where all is masked, infinities are NaN.
+#: ``i`` are the elements of ``x``, which are counted in between, and ``o`` is ``x``
+MASKS = {
+    "summed": ("a = Mul(m, low)  b = GatherND(a, i)  d = Add(b, b)  e = Add(o, d)", -2 * 65504.0),
+    "cast": ("f = Cast<to = 1>(m)  a = Mul(f, lowest)  b = GatherND(a, i)  d = Cast<to = 10>(b)  e = Add(o, d)", -3e38),
+    "moved": ("s = Shape(m)  a = Expand(low, s)  b = GatherND(a, i)  d = Add(b, b)  e = Add(o, d)", -2 * 65504.0),
+    "of a branch": (
+        """f = ReduceMax<keepdims = 0>(m)  g = Cast<to = 9>(f)
+        b = If (g) <then_branch = t () => (float16[n] l) { l = Mul(m, low) },
+                    else_branch = u () => (float16[n] r) { r = Neg(m) }>
+        d = Add(b, b)  e = Add(o, d)""",
+        -2 * 65504.0,
+    ),
+    "in a loop": (
+        """a = Mul(m, low)  k = Size(i)  z = Sub(k, two)
+        e = Loop (z, , o) <body = l (int64 h, bool on, float16[n] v) => (bool go, float16[n] r) {
+            go = Identity(on)  q = MatMul(v, w)  r = Add(q, a) }>""",
+        -2 * 65504.0,
+    ),
+    "carried": (
+        """a = Mul(m, low)  k = Size(i)  z = Sub(k, two)
+        d = Loop (z, , a) <body = l (int64 h, bool on, float16[n] v) => (bool go, float16[n] r) {
+            go = Identity(on)  r = Add(v, v) }>
+        e = Add(o, d)""",
+        -4 * 65504.0,
+    ),
+    "scanned": (
+        """a = Mul(m, low)  b = GatherND(a, i)
+        t, d = Scan <num_scan_inputs = 1, body = l (float16 v, float16 c) => (float16 p, float16 r) {
+            p = Identity(v)  r = Add(c, c) }> (zero, b)
+        e = Add(o, d)""",
+        -2 * 65504.0,
+    ),
+    "over the host": (
+        """f = Cast<to = 1>(m)  a = Mul(f, lowest)  b = Cast<to = 11>(a)  r = Neg(b)  q = Neg(r)  g = Cast<to = 1>(q)
+        d = Cast<to = 10>(g)  e = Add(o, d)""",
+        -3e38,
+    ),
+}
+
+
 def halves(text: str) -> onnx.ModelProto:
-    """Return a model with its constants as float16, which the text format has no numbers for."""
+    """Return a model with its float constants as float16, which the text format has no numbers for, but ``lowest``."""
     model = parse(text)
     graphs = [model.graph, *(each.g for node in model.graph.node for each in node.attribute if each.HasField("g"))]
-    for tensor in (tensor for graph in graphs for tensor in graph.initializer):
+    floats = [each for graph in graphs for each in graph.initializer if each.data_type == onnx.TensorProto.FLOAT]
+    for tensor in (each for each in floats if each.name != "lowest"):
         array = numpy_helper.to_array(tensor).astype(np.float16)
         tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
     return model
@@ -115,6 +156,15 @@ def test_a_value_that_a_loop_carries(device, steps: int) -> None:
 
 
 @pytest.mark.slow
+def test_sizes_that_a_loop_carries_in_float32_are_open(device) -> None:
+    with opened(halves(LOOP), device) as session:
+        for size in range(2, 9):
+            x = np.resize(ROW / np.float16(8), size)
+            assert close(session.run(None, {"x": x, "k": np.array(3)})[0], x.astype(np.float64) * 1e6 * SMALL)
+        assert session.stats.misses == 8  # none for sizes above 3
+
+
+@pytest.mark.slow
 def test_a_result_of_a_branch(device) -> None:
     with opened(halves(BRANCH), device) as session:
         (y,) = session.run(None, {"x": ROW, "c": np.array(False)})
@@ -151,3 +201,22 @@ def test_a_node_on_the_host_gets_halves_and_a_warning(device) -> None:
         with pytest.warns(UserWarning, match=r"tensor 'b' reaches 6.15e\+05 and is infinite where the host reads it"):
             (y,) = session.run(None, {"x": ROW})
         assert np.isinf(y).any()
+
+
+@pytest.mark.parametrize("kind", MASKS)
+def test_what_constants_of_another_stage_reach_costs_no_run(device, calibrations, kind: str) -> None:
+    nodes, low = MASKS[kind]
+    model = halves(
+        f"""g (float16[n] x, float16[n, n] w, float16[n] m) => (float16[k] y)
+        <float low = {{-65504.0}}, float lowest = {{-3e38}}, float zero = {{0.0}}, int64 two = {{2}}> {{
+        c = NonZero(x)  i = Transpose(c)  o = MatMul(x, w)  {nodes}  y = Softmax<axis = 0>(e) }}"""
+    )
+    x = np.array([1, 2, 3, 4], np.float16)
+    with opened(model, device, providers=BOTH if kind == "over the host" else ["wgpu"]) as session:
+        for masked in ([1, 1, 1, 1], [1, 0, 0, 1]):
+            mask = np.array([1, 1, 1, 1] if kind == "moved" else masked, np.float16)
+            scores = x.astype(np.float32) + np.float32(low) * mask.astype(np.float32)
+            expected = np.exp(scores - scores.max())
+            feeds = {"x": x, "w": np.eye(4, dtype=np.float16), "m": mask}
+            assert close(session.run(None, feeds)[0], expected / expected.sum())
+    assert not calibrations
