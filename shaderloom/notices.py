@@ -10,14 +10,24 @@ from .runtime.plan.errors import printable
 
 _told: set[str] = set()
 _lock = threading.Lock()
+_default_severity = 2
 
 #: Severities above this one (as in onnxruntime: 2 is a warning, 3 an error) are silent
 WARNING = 2
 
 
-def notify(message: str, *, once: str = "", severity: int = WARNING, stacklevel: int = 3) -> None:
-    """Warn, unless ``once`` (a key) was warned about in this process or ``severity`` selects errors only."""
-    if severity > WARNING:
+def set_default_severity(severity: int) -> None:
+    """Set the severity of whatever sets none, for this process."""
+    global _default_severity
+    _default_severity = severity
+
+
+def notify(message: str, *, once: str = "", severity: int = -1, stacklevel: int = 3) -> None:
+    """Warn, unless ``once`` (a key) was warned about in this process or ``severity`` selects errors only.
+
+    A negative severity stands for that of :func:`set_default_severity`.
+    """
+    if (_default_severity if severity < 0 else severity) > WARNING:
         return
     if once:
         with _lock:

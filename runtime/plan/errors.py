@@ -2,15 +2,18 @@
 
 Every error that a user can meet is a :class:`ShaderloomError`.  It names the part of the work that failed (its *kind*),
 the ONNX node where the trouble sits (an :class:`Origin`), the *reason*, and a *hint*: what the reader can do about it.
-``str(error)`` is one readable line; the command line prints exactly that.
+``str(error)`` is one readable line; the command line prints exactly that.  Each class also is what onnxruntime
+raises for such a fault (:mod:`.onnxruntime_errors`), and a class of Python's own where there is one.
 """
 
 from __future__ import annotations
 
 import difflib
+import errno
 from collections.abc import Iterable, Sequence
 from dataclasses import field
 
+from . import onnxruntime_errors as onnxruntime
 from .record import record
 
 
@@ -130,11 +133,27 @@ def nearest_first(name: str, candidates: Iterable[str]) -> list[str]:
     return sorted(candidates, key=lambda other: (-likeness(name, other), other))
 
 
-class ModelError(ShaderloomError):
+class ModelError(
+    ShaderloomError,
+    onnxruntime.Fail,
+    onnxruntime.InvalidArgument,
+    onnxruntime.InvalidGraph,
+    onnxruntime.InvalidProtobuf,
+):
     """The file is not a valid ONNX model, or a file that it refers to is missing or wrong."""
 
     kind = "model"
     remedy = "onnx.checker.check_model tells more; export the model again"
+
+
+class MissingFileError(ModelError, onnxruntime.NoSuchFile, FileNotFoundError):
+    """There is no file of the name that was passed as a model."""
+
+    remedy = "check the path"
+
+    def __init__(self, path: str) -> None:
+        super().__init__(f"there is no file '{path}'")
+        self.errno, self.filename = errno.ENOENT, path
 
 
 class BundleError(ShaderloomError):
@@ -144,7 +163,7 @@ class BundleError(ShaderloomError):
     remedy = "make it again: shaderloom compile"
 
 
-class UnsupportedError(ShaderloomError):
+class UnsupportedError(ShaderloomError, onnxruntime.NotImplemented, onnxruntime.InvalidGraph, onnxruntime.Fail):
     """A valid model uses an operator, attribute, type or shape that no provider of the session supports.
 
     ``fault`` names what is at fault with its value (``attribute 'mode' = 'wrap'``, ``element type float64 for input
@@ -198,7 +217,7 @@ class UnsupportedError(ShaderloomError):
         return error
 
 
-class ShapeError(ShaderloomError):
+class ShapeError(ShaderloomError, onnxruntime.InvalidArgument, onnxruntime.RuntimeException, onnxruntime.Fail):
     """Shapes or types of a node's operands do not fit together, or a needed dimension is not known."""
 
     kind = "shapes"
@@ -211,14 +230,20 @@ class NotKnownError(ShapeError):
     remedy = "a session computes it first and compiles the rest then; for a bundle make it a constant of the model"
 
 
-class InputError(ShaderloomError, ValueError):
+class InputError(ShaderloomError, ValueError, onnxruntime.InvalidArgument):
     """The caller passed a wrong input: unknown name, wrong rank, dtype, dimension, or option."""
 
     kind = "input"
     remedy = "session.get_inputs() and get_outputs() tell what the model takes and gives"
 
 
-class LimitError(ShaderloomError):
+class RunError(InputError, onnxruntime.RuntimeException, onnxruntime.Fail):
+    """A node failed on the elements of these inputs."""
+
+    remedy = "the inputs do not fit the model: compare them with those that it was made for"
+
+
+class LimitError(ShaderloomError, onnxruntime.RuntimeException):
     """A limit of the device, or a cap set by the caller, would be exceeded."""
 
     kind = "limits"
@@ -235,27 +260,27 @@ class DeviceLimitError(LimitError):
 REFUSALS = (UnsupportedError, ShapeError, DeviceLimitError)
 
 
-class DeviceError(ShaderloomError):
+class DeviceError(ShaderloomError, onnxruntime.EPFail, onnxruntime.EngineError, onnxruntime.RuntimeException):
     """No usable adapter, a failed device request, or an operation that the device refused."""
 
     kind = "device"
     remedy = "shaderloom devices lists the adapters"
 
 
-class DeviceLost(DeviceError):
+class DeviceLost(DeviceError, onnxruntime.DeviceReset):
     """The device is gone; buffers and pipelines made on it cannot be used any more."""
 
     remedy = "session.recover(), or open a new session"
 
 
-class ClosedError(ShaderloomError):
+class ClosedError(ShaderloomError, onnxruntime.NoModel):
     """A session or tensor was used after it was closed."""
 
     kind = "closed"
     remedy = "open it again"
 
 
-class InternalError(ShaderloomError):
+class InternalError(ShaderloomError, onnxruntime.RuntimeException):
     """An invariant of the compiler does not hold: a fault of Shaderloom, not of the model."""
 
     kind = "internal"

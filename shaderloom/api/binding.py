@@ -1,11 +1,12 @@
 """``OrtValue`` and ``IOBinding`` under onnxruntime's names.
 
-Where onnxruntime takes an address as an integer, these take a ``wgpu.GPUBuffer`` or a :class:`Tensor`: an address says
-nothing about the device that it belongs to.
+An address, as an integer, is one of the host's memory.  For memory of a device these take a ``wgpu.GPUBuffer`` or a
+:class:`Tensor`: an address says nothing about the device that it belongs to.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, Union
 
@@ -16,8 +17,8 @@ from ..runtime.memory.tensor import Tensor
 from ..runtime.plan.dtypes import BY_NAME, from_numpy, from_onnx, interface_dtype
 from ..runtime.plan.errors import InputError, UnsupportedError
 
-#: device types: ours, and those of ONNX Runtime's providers for WebGPU
-_GPU_NAMES = ("wgpu", "webgpu", "gpu", "gpu-buffer")
+#: device types: ours, those of ONNX Runtime's providers for WebGPU, and those of vendors, which mean the device, too
+_GPU_NAMES = ("wgpu", "webgpu", "gpu", "gpu-buffer", "cuda", "dml", "rocm", "hip", "migraphx", "cann", "mps")
 _ONNX_TYPE_NAMES = {"float32": "float", "float64": "double"}
 
 
@@ -52,6 +53,25 @@ class OrtValue:
         """Return a value that is the array itself on ``"cpu"``, a copy on ``"wgpu"``; ``device`` as for sessions."""
         host = np.asarray(array)
         return OrtValue(Tensor.from_numpy(host, device) if _is_gpu(device_type) else host)
+
+    @staticmethod
+    def ortvalue_from_numpy_with_onnx_type(data: np.ndarray, onnx_element_type: int) -> OrtValue:
+        """Return a value whose elements are the bytes of ``data`` as another ONNX type of the same size."""
+        return OrtValue(data.view(_element_type(onnx_element_type)))
+
+    @classmethod
+    def from_dlpack(cls, data: Any) -> OrtValue:
+        """Return a value that shares the memory of an object with ``__dlpack__``, such as a PyTorch tensor on the host.
+
+        Raises :class:`InputError` for memory of a device.
+        """
+        try:
+            return cls(np.from_dlpack(data))
+        except (AttributeError, TypeError, RuntimeError, BufferError) as error:
+            raise InputError(
+                f"{type(data).__name__} does not share its memory by DLPack: {error}",
+                hint="pass an object with __dlpack__ whose elements are on the host",
+            ) from error
 
     @staticmethod
     def ortvalue_from_shape_and_type(
@@ -94,6 +114,10 @@ class OrtValue:
     def shape(self) -> list[int]:
         """Return the size of each dimension."""
         return list(self._ortvalue_content.shape)
+
+    def tensor_size_in_bytes(self) -> int:
+        """Return the bytes of the elements."""
+        return int(self._ortvalue_content.nbytes)
 
     def element_type(self) -> int:
         """Return the number of the ONNX element type."""
@@ -272,17 +296,30 @@ class IOBinding:
         for given in (device_type, buffer):
             if isinstance(given, (Tensor, OrtValue)):
                 return given
-        if isinstance(buffer, int):
-            raise InputError(
-                "an address does not say which device it belongs to", hint="pass a wgpu.GPUBuffer, a Tensor or an array"
-            )
         if buffer is None or element_type is None or shape is None:
             raise InputError("a buffer needs its element type and shape")
         if isinstance(buffer, np.ndarray):
             return buffer
+        if isinstance(buffer, int):
+            if _is_gpu(device_type):
+                raise InputError(
+                    "an address does not say which device it belongs to",
+                    hint="pass a wgpu.GPUBuffer, a Tensor or an array",
+                )
+            return _at_address(buffer, _element_type(element_type), shape)
         if not _is_gpu(device_type):
             raise InputError(f"memory on '{device_type}' is bound as an array", hint="use bind_cpu_input")
         return Tensor.from_gpu_buffer(buffer, _element_type(element_type), shape)
+
+
+def _at_address(address: int, dtype: np.dtype[Any], shape: Sequence[int]) -> np.ndarray:
+    """Return an array in the caller's memory, which the caller keeps alive."""
+    import ctypes
+
+    size = math.prod(shape) * dtype.itemsize
+    return np.frombuffer(memoryview((ctypes.c_char * size).from_address(address)).cast("B"), dtype).reshape(
+        tuple(shape)
+    )
 
 
 def as_feed_values(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -39,6 +39,14 @@ class ExecutionMode(enum.IntEnum):
     ORT_PARALLEL = 1
 
 
+class ExecutionOrder(enum.IntEnum):
+    """Order of nodes in onnxruntime; here it has no effect, as the compiler orders kernels."""
+
+    DEFAULT = 0
+    PRIORITY_BASED = 1
+    MEMORY_EFFICIENT = 2
+
+
 #: Passes that ``ORT_DISABLE_ALL`` disables
 _OPTIMISING = ("fuse", "weight-layouts", "layout", "in-place")
 
@@ -53,8 +61,6 @@ _CPU_ONLY = (
 
 #: Options without effect on any provider
 _WITHOUT_EFFECT = (
-    "enable_profiling",
-    "profile_file_prefix",
     "optimized_model_filepath",
     "enable_mem_reuse",
     "log_verbosity_level",
@@ -65,8 +71,7 @@ _WITHOUT_EFFECT = (
 )
 
 _INSTEAD = {
-    "enable_profiling": "session.profile() and 'shaderloom profile MODEL' measure every kernel",
-    "optimized_model_filepath": "'shaderloom inspect MODEL --show ...' shows the graph",
+    "optimized_model_filepath": "nothing is written; 'shaderloom inspect MODEL --show ...' shows the graph",
     "use_deterministic_compute": "results are always deterministic on one device",
 }
 
@@ -95,7 +100,7 @@ class SessionOptions:
     execution_mode: ExecutionMode = ExecutionMode.ORT_SEQUENTIAL
     enable_cpu_mem_arena: bool = True
     enable_mem_pattern: bool = True
-    enable_profiling: bool = False
+    enable_profiling: bool = False  #: :meth:`InferenceSession.end_profiling` writes the trace
     profile_file_prefix: str = "onnxruntime_profile_"
     optimized_model_filepath: str = ""
     enable_mem_reuse: bool = True

@@ -8,6 +8,7 @@ from typing import Any
 
 from ..notices import notify
 from ..runtime.plan.errors import DeviceError, InputError, ShaderloomError, UnsupportedError
+from . import real_onnxruntime
 
 #: name -> provider; names with capitals are ONNX Runtime's
 ALIASES = {
@@ -27,15 +28,15 @@ def parse_providers(
     wanted: Sequence[Any] | None,
     provider_options: Sequence[Mapping[str, Any]] | None = None,
     *,
-    severity: int = 2,
+    severity: int = -1,
 ) -> list[tuple[str, dict[str, Any]]]:
-    """Return (provider, options) pairs in the caller's order; None selects wgpu.
+    """Return (provider, options) pairs in the caller's order; None and an empty list select wgpu.
 
     Duplicates merge and the options of the first occurrence win.  As in onnxruntime an entry is a name or a pair of
     name and options, and a provider of onnxruntime's that is not available is dropped with a warning.  Raises
     :class:`InputError` for any other unknown name, and if no provider remains.
     """
-    if wanted is None:
+    if wanted is None or (isinstance(wanted, (list, tuple)) and not wanted):
         if provider_options:
             raise InputError("provider options need a list of providers")
         return [("wgpu", {})]
@@ -59,13 +60,19 @@ def parse_providers(
         raise InputError(f"there is no provider '{foreign[0]}'", hint=f"known are {', '.join(ALIASES)}")
     for name in foreign:
         notify(f"provider '{name}' is dropped: it is onnxruntime's alone", severity=severity, stacklevel=4)
-    if not found:
-        raise InputError("the list of providers is empty", hint="use ['wgpu', 'cpu']")
+    if list(found) == ["cpu"] and "cpu" not in wanted:
+        notify(
+            "providers=['CPUExecutionProvider'] runs on the cpu; with 'wgpu' in the list the model runs on the device, "
+            "and so does a program under 'python -m shaderloom.as_onnxruntime PROGRAM.py', unchanged",
+            once="cpu alone",
+            severity=severity,
+            stacklevel=4,
+        )
     return list(found.items())
 
 
 def initialise_providers(
-    wanted: Sequence[tuple[str, Mapping[str, Any]]], makers: Mapping[str, Initialise], *, severity: int = 2
+    wanted: Sequence[tuple[str, Mapping[str, Any]]], makers: Mapping[str, Initialise], *, severity: int = -1
 ) -> tuple[str, ...]:
     """Initialise each provider, in order, and return those that are available.
 
@@ -93,7 +100,8 @@ def initialise_providers(
 
 def cpu_packages() -> list[str]:
     """Return the installed packages that the cpu provider can use, best first."""
-    return [name for name in ("onnxruntime", "onnx") if _is_installed(name)]
+    packages = ["onnxruntime"] if real_onnxruntime.is_installed() else []
+    return [*packages, "onnx"] if _is_installed("onnx") else packages
 
 
 def _is_installed(package: str) -> bool:

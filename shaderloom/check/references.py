@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from ..api.real_onnxruntime import real_onnxruntime
 from ..runtime.plan.errors import InputError, UnsupportedError
 from .graph_instance import MAIN_GRAPH, GraphInstance
 from .onnx_model import OnnxModel
@@ -108,12 +109,11 @@ class OnnxRuntimeReference(_Running):
     def __init__(self, model: OnnxModel) -> None:
         super().__init__(model)
         try:
-            import onnxruntime
+            self._runtime = real_onnxruntime()
         except ImportError as error:
             raise InputError(
                 "onnxruntime is not installed", hint="pip install 'shaderloom[cpu]', or use --against reference"
             ) from error
-        self._runtime = onnxruntime
 
     def tensors(self, feeds: Feeds, names: Collection[str], instance: GraphInstance = MAIN_GRAPH) -> Tensors:
         return self._tensors(feeds, names, instance, optimised=False)
@@ -122,8 +122,8 @@ class OnnxRuntimeReference(_Running):
         return self._tensors(feeds, names, instance, optimised=True)
 
     def _open(self, proto: Any, optimised: bool) -> Callable[[Mapping[str, Any]], list[Any]]:
-        level = self._runtime.GraphOptimizationLevel
-        options = self._runtime.SessionOptions()
+        level = self._runtime.C.GraphOptimizationLevel
+        options = self._runtime.C.SessionOptions()
         options.log_severity_level = 4
         options.graph_optimization_level = level.ORT_ENABLE_ALL if optimised else level.ORT_DISABLE_ALL
         options.add_session_config_entry(

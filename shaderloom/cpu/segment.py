@@ -14,7 +14,8 @@ from onnx import helper
 from onnx.numpy_helper import to_array
 
 from ..api import providers
-from ..runtime.plan.errors import InputError, UnsupportedError
+from ..api.real_onnxruntime import real_onnxruntime
+from ..runtime.plan.errors import InputError, RunError, UnsupportedError
 from ..runtime.plan.record import record
 
 
@@ -180,13 +181,12 @@ class OnnxRuntime:
     def __init__(
         self, model: str | bytes, options: Mapping[str, Any], nodes: int = 1, segment: CpuSegment | None = None
     ) -> None:
-        import onnxruntime
-
-        settings = onnxruntime.SessionOptions()
+        onnxruntime = real_onnxruntime()
+        settings = onnxruntime.C.SessionOptions()
         settings.log_severity_level = 4
         kinds = {
-            "graph_optimization_level": onnxruntime.GraphOptimizationLevel,
-            "execution_mode": onnxruntime.ExecutionMode,
+            "graph_optimization_level": onnxruntime.C.GraphOptimizationLevel,
+            "execution_mode": onnxruntime.C.ExecutionMode,
         }
         for name, value in options.items():
             setattr(settings, name, kinds[name](int(value)) if name in kinds else value)
@@ -221,7 +221,8 @@ class OnnxRuntime:
                     model = onnx.load_model_from_string(self._model)
                     self._instead = self._segment.reference(model, [f"onnxruntime: {first_line(error)}"])
                 return self._instead.run(feeds, outputs)
-            raise InputError(f"onnxruntime refused the run: {first_line(error)}") from error
+            kind = InputError if type(error).__name__ == "InvalidArgument" else RunError
+            raise kind(f"onnxruntime refused the run: {first_line(error)}") from error
 
 
 class ReferenceEvaluator:
@@ -240,7 +241,7 @@ class ReferenceEvaluator:
             with np.errstate(all="ignore"):
                 results = self._evaluator.run(list(outputs), dict(feeds))
         except Exception as error:
-            raise InputError(f"onnx's reference evaluator failed: {error}") from error
+            raise RunError(f"onnx's reference evaluator failed: {error}") from error
         return {name: np.asarray(value) if np.isscalar(value) else value for name, value in zip(outputs, results)}
 
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from ..runtime.bundle.files import is_bundle
 from ..runtime.memory.source_files import FileState
-from ..runtime.plan.errors import InputError, ModelError
+from ..runtime.plan.errors import InputError, MissingFileError, ModelError
 
 
 class ModelFile(NamedTuple):
@@ -55,6 +55,8 @@ def locate(model: Any) -> ModelFile:
         try:
             check_is_file(path)
             return ModelFile(path.absolute(), None)
+        except ModelError:
+            raise
         except OSError as error:
             raise ModelError(f"cannot read '{path}': {error.strerror or error}", hint="check the path") from None
     if hasattr(model, "SerializeToString"):
@@ -66,9 +68,9 @@ def locate(model: Any) -> ModelFile:
 
 
 def check_is_file(path: Path) -> None:
-    """Raise :class:`ModelError` if ``path`` cannot be an ONNX file: there is none, or it is a folder or a bundle."""
+    """Raise :class:`ModelError` if ``path`` cannot be an ONNX file: a :class:`MissingFileError` if there is none."""
     if not path.exists():
-        raise ModelError(f"there is no file '{path}'", hint="check the path")
+        raise MissingFileError(str(path))
     if is_bundle(path):
         raise ModelError(
             f"'{path}' is a folder or a zip, as shader bundles are, and not a file of a model",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ class OrtSession(ABC):
 
     _header: ModelHeader
     _providers: tuple[str, ...]
+    _provider_options: Mapping[str, Mapping[str, Any]] = MappingProxyType({})
     _session_options: SessionOptions
     _async: AsyncRunner
     _closed: bool
@@ -97,6 +99,11 @@ class OrtSession(ABC):
     def get_providers(self) -> list[str]:
         """Return the providers that initialised successfully, in order of preference."""
         return list(self._providers)
+
+    def get_provider_options(self) -> dict[str, dict[str, str]]:
+        """Return the options of each provider, as texts."""
+        options = self._provider_options
+        return {name: {key: str(value) for key, value in options.get(name, {}).items()} for name in self._providers}
 
     def get_session_options(self) -> SessionOptions:
         """Return the options that the session was created with."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..cpu.provider import CpuEngine
 from ..execution.engine import WgpuEngine
-from ..notices import WARNING, notify
+from ..notices import notify
 from ..runtime.execution.attachment import Target
 from ..runtime.execution.ports import Feed
 from ..runtime.memory.tensor import Tensor
@@ -27,7 +27,7 @@ class ProviderChain:
         engine: WgpuEngine | None,
         cpu: CpuEngine | None,
         *,
-        severity: int = WARNING,
+        severity: int = -1,
     ) -> None:
         self._providers = tuple(providers)
         self._engine = engine

@@ -36,6 +36,7 @@ from ..runtime.plan.plan import Plan
 from .opening_device import OpeningDevice
 from .ort_session import OrtSession
 from .provider_chain import ProviderChain
+from .run_trace import RunTrace
 
 if TYPE_CHECKING:
     from ..cache import DiskCache
@@ -146,6 +147,7 @@ class InferenceSession(OrtSession):
         header = self._read_header(settings)
         settings.report_without_effect(ready)
         self._complete(header, ready, settings, preferred_output_location)
+        self._provider_options = dict(wanted)
 
     def _read_header(self, settings: SessionOptions) -> ModelHeader:
         """Return the model's header; raise :class:`UnsupportedError` if no provider of the session can read a node."""
@@ -187,6 +189,7 @@ class InferenceSession(OrtSession):
             raise InputError("outputs cannot stay on a device: the session runs on cpu alone")
         self._async = AsyncRunner()
         severity = options.log_severity_level
+        self._trace = RunTrace() if options.enable_profiling else None
         self._chain = ProviderChain(providers, self._engine, self._cpu, severity=severity)
         self._closed = False
         self.stats = self._engine.stats if self._engine is not None else SessionStats()
@@ -199,7 +202,7 @@ class InferenceSession(OrtSession):
         *,
         outputs: Mapping[str, Tensor | np.ndarray | str] | None = None,
     ) -> list[Any]:
-        """Run the model; return the outputs in the order of ``output_names`` (None: all, in the model's order).
+        """Run the model; return the outputs in the order of ``output_names``; None or []: all, in the model's order.
 
         Inputs are arrays, tensors on the session's device, or :class:`OrtValue`.  ``outputs`` gives memory for some of
         the outputs (a :class:`Tensor` or an array, of the right dtype and shape), or another location.
@@ -207,9 +210,9 @@ class InferenceSession(OrtSession):
         Waits for the device only if an output goes to the host.  Raises :class:`InputError` for names, dtypes or shapes
         that do not fit the model; the session stays usable.
         """
-        names = self._output_names if output_names is None else list(output_names)
+        names = list(output_names or self._output_names)
         given = isinstance(outputs, dict) and isinstance(input_feed, dict)
-        if given and outputs and run_options is None and not self._closed and list(outputs) == names:
+        if given and outputs and run_options is None and not (self._closed or self._trace) and list(outputs) == names:
             replayed = self._chain.try_replay(input_feed, outputs)
             if replayed is not None:
                 return [replayed[name] for name in names]
@@ -234,7 +237,8 @@ class InferenceSession(OrtSession):
         if run_options is not None and run_options.terminate:
             raise InputError("the run options ask for termination")
         feeds = check_feeds(self._header, input_feed, host=self._cpu is not None)
-        results = self._chain.run(feeds, targets)
+        run = self._chain.run if self._trace is None else self._trace.timed(self._chain.run)
+        results = run(feeds, targets)
         for name, array in arrays.items():
             results[name] = _fill(name, array, results[name])
         return [results[name] for name in names]
@@ -344,6 +348,23 @@ class InferenceSession(OrtSession):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def end_profiling(self) -> str:
+        """Write the trace of a session with ``enable_profiling`` and return the name of its file, "" for any other.
+
+        It has the time of every run, and after them one run with the inputs of the last in which every kernel is
+        measured.  The name begins with ``profile_file_prefix``.  Runs from then on are not recorded.  Raises
+        :class:`InputError` if the file cannot be written.
+        """
+        trace, self._trace = self._trace, None
+        if trace is None:
+            return ""
+        stages = self.profile_stages(trace.feeds) if self._engine is not None and trace.feeds is not None else []
+        return trace.write(self._session_options.profile_file_prefix, stages)
+
+    def get_profiling_start_time_ns(self) -> int:
+        """Return the time of the clock, in nanoseconds, from which the trace counts; 0 without one."""
+        return 0 if self._trace is None else self._trace.start_ns
 
     # Internals
 

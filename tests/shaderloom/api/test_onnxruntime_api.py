@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import threading
 import warnings
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -167,9 +169,6 @@ def test_session_and_binding_names_are_those_of_onnxruntime(session, model):
     absent = {
         "disable_fallback",
         "enable_fallback",
-        "end_profiling",
-        "get_profiling_start_time_ns",
-        "get_provider_options",
         "set_providers",
         "get_tuning_results",
         "set_tuning_results",
@@ -239,7 +238,7 @@ def test_wrong_bindings_are_refused(session, x):
         (lambda: binding.bind_output("q"), "no output 'q'"),
         (lambda: binding.bind_input("x", "wgpu", 0, np.float32, (2, 3), 123456), "an address does not say"),
         (lambda: binding.bind_input("x", "wgpu", 0, np.float32, (2, 3)), "needs its element type"),
-        (lambda: binding.bind_output("y", "cuda"), "no device type 'cuda'"),
+        (lambda: binding.bind_output("y", "tpu"), "no device type 'tpu'"),
     ):
         with pytest.raises(InputError, match=reason):
             bind()
@@ -252,8 +251,8 @@ def test_values_on_the_host(x):
     np.testing.assert_array_equal(np.asarray(value), x * 3)
     with pytest.raises(InputError):
         value.update_inplace(x[0])
-    with pytest.raises(InputError, match="no device type 'cuda'"):
-        shaderloom.OrtValue.ortvalue_from_numpy(x, "cuda")
+    with pytest.raises(InputError, match="no device type 'tpu'"):
+        shaderloom.OrtValue.ortvalue_from_numpy(x, "tpu")
 
 
 def test_free_dimensions_are_fixed(device, model, x):
@@ -290,7 +289,7 @@ def test_optimisation_off_means_a_kernel_for_each_node(device, model, x):
 
 def test_what_has_no_effect_says_so_once(device, model, told):
     settings = shaderloom.SessionOptions()
-    settings.enable_profiling = True
+    settings.optimized_model_filepath = "optimised.onnx"
     settings.intra_op_num_threads = 3
     settings.add_session_config_entry("session.disable_prepacking", "1")
     assert settings.get_session_config_entry("session.disable_prepacking") == "1"
@@ -298,7 +297,7 @@ def test_what_has_no_effect_says_so_once(device, model, told):
         shaderloom.InferenceSession(model, settings, device=device, cache=False).close()
     text = "\n".join(str(warning.message) for warning in caught)
     for part in (
-        "enable_profiling has no effect: session.profile",
+        "optimized_model_filepath has no effect: nothing is written",
         "intra_op_num_threads",
         "session.disable_prepacking",
     ):
@@ -364,3 +363,92 @@ def test_device_names_and_providers():
     assert shaderloom.get_device() in ("CPU", "GPU")
     assert set(shaderloom.get_available_providers()) <= {"wgpu", "cpu"}
     assert "cpu" in shaderloom.get_available_providers()
+
+
+def test_errors_are_also_those_of_onnxruntime_by_name(device, session, x, tmp_path):
+    """Each library's program fails with classes of the same name, as a module of onnxruntime has them."""
+    parse = onnx.parser.parse_model
+    head = '<ir_version: 8, opset_import: ["" : 17]> g (float[2] x) => (float[2] y)'
+    unknown = parse(head + "{ y = Unheard(x) }").SerializeToString()
+    faults = {
+        "missing": lambda library, opened: library.InferenceSession(tmp_path / "none.onnx"),
+        "garbage": lambda library, opened: library.InferenceSession(b"garbage"),
+        "operator": lambda library, opened: library.InferenceSession(unknown),
+        "output": lambda library, opened: opened.run(["q"], {"x": x}),
+        "type": lambda library, opened: opened.run(None, {"x": x.astype(np.float64)}),
+        "rank": lambda library, opened: opened.run(None, {"x": x[0]}),
+        "name": lambda library, opened: opened.run(None, {"x": x, "q": x}),
+    }
+    theirs = onnxruntime.InferenceSession(parse(MODEL).SerializeToString(), providers=["CPUExecutionProvider"])
+    for fault, commit in faults.items():
+        with pytest.raises(Exception) as expected:  # onnxruntime's errors have no common base
+            commit(onnxruntime, theirs)
+        with pytest.raises(shaderloom.ShaderloomError) as raised:
+            commit(shaderloom, session)
+        assert expected.type.__name__ in {base.__name__ for base in raised.type.__mro__}, fault
+    with pytest.raises(FileNotFoundError):
+        shaderloom.InferenceSession(tmp_path / "none.onnx")
+
+
+def test_no_names_are_all_outputs(session, model, x):
+    theirs = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
+    for mine, expected in zip(session.run([], {"x": x}), theirs.run([], {"x": x}), strict=True):
+        np.testing.assert_array_equal(mine, expected)
+
+
+def test_the_trace_has_the_runs_and_the_kernels(device, model, x, tmp_path):
+    settings = shaderloom.SessionOptions()
+    settings.enable_profiling = True
+    settings.profile_file_prefix = str(tmp_path / "trace")
+    with shaderloom.InferenceSession(model, settings, device=device, cache=False) as session:
+        assert session.get_profiling_start_time_ns() > 0
+        session.run(None, {"x": x})
+        session.run(["z"], {"x": x})
+        path = session.end_profiling()
+        assert session.end_profiling() == ""
+    events = json.loads(Path(path).read_text())
+    assert [event["name"] for event in events if event["cat"] == "Session"] == ["model_run", "model_run"]
+    kernels = [event for event in events if event["cat"] == "Node"]
+    assert kernels
+    assert all(event["ph"] == "X" and event["args"]["nodes"] for event in kernels)
+    assert [event["ts"] for event in events] == sorted(event["ts"] for event in events)
+
+
+def test_values_by_dlpack_and_by_address(session, x):
+    value = shaderloom.OrtValue.from_dlpack(x)
+    assert value.data_ptr() == x.ctypes.data
+    assert value.tensor_size_in_bytes() == x.nbytes
+    with pytest.raises(InputError, match="by DLPack"):
+        shaderloom.OrtValue.from_dlpack([1.0])
+    bits = shaderloom.OrtValue.ortvalue_from_numpy_with_onnx_type(
+        np.array([0x3C00], np.uint16), onnx.TensorProto.FLOAT16
+    )
+    assert bits.numpy()[0] == np.float16(1)
+    result = np.zeros((2, 3), np.float32)
+    binding = session.io_binding()
+    binding.bind_input("x", "cpu", 0, np.float32, x.shape, x.ctypes.data)
+    binding.bind_output("z", "cpu", 0, np.float32, result.shape, result.ctypes.data)
+    session.run_with_iobinding(binding)
+    np.testing.assert_allclose(result, np.maximum(x + np.array([1, 2, 3], np.float32), 0))
+
+
+def test_vendors_names_of_devices_mean_the_device(device, session, x):
+    value = shaderloom.OrtValue.ortvalue_from_numpy(x, "cuda", 0, device=device)
+    assert value.device_name() == "wgpu"
+    np.testing.assert_array_equal(value.numpy(), x)
+
+
+def test_a_pinned_cpu_says_once_how_to_run_on_the_device(model, told):
+    with pytest.warns(UserWarning, match="as_onnxruntime"):
+        shaderloom.InferenceSession(model, providers=["CPUExecutionProvider"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        shaderloom.InferenceSession(model, providers=["CPUExecutionProvider"])
+        notices.forget()
+        shaderloom.InferenceSession(model, providers=["cpu"])
+
+
+def test_options_of_providers_are_texts(device, model):
+    options = [{"power_preference": "low-power"}, {}]
+    with shaderloom.InferenceSession(model, None, ["wgpu", "cpu"], options, device=device, cache=False) as session:
+        assert session.get_provider_options() == {"wgpu": {"power_preference": "low-power"}, "cpu": {}}

@@ -44,12 +44,13 @@ def test_options_of_the_session_reach_onnxruntime(monkeypatch):
     onnxruntime = pytest.importorskip("onnxruntime")
     opened = []
 
-    class Recorded(onnxruntime.InferenceSession):
-        def __init__(self, *arguments, **options):
-            super().__init__(*arguments, **options)
-            opened.append(self)
+    initialise = onnxruntime.InferenceSession.__init__
 
-    monkeypatch.setattr(onnxruntime, "InferenceSession", Recorded)
+    def record(session, *arguments, **options):
+        initialise(session, *arguments, **options)
+        opened.append(session)
+
+    monkeypatch.setattr(onnxruntime.InferenceSession, "__init__", record)
     settings = shaderloom.SessionOptions()
     settings.intra_op_num_threads = 1
     settings.execution_mode = shaderloom.ExecutionMode.ORT_PARALLEL
