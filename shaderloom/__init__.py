@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .api.binding import IOBinding, OrtValue
     from .api.options import ExecutionMode, GraphOptimizationLevel, RunOptions, SessionOptions
     from .api.providers import get_available_providers, get_device
+    from .as_onnxruntime import install_as_onnxruntime
     from .bundles.session import load_bundle
     from .compiler.ops.registry import register as register_operator
     from .runtime.device.adapters import list_adapters
@@ -54,6 +55,7 @@ _HOMES = {
     "OrtValue": "api.binding",
     "get_available_providers": "api.providers",
     "get_device": "api.providers",
+    "install_as_onnxruntime": "as_onnxruntime",
     "load_bundle": "bundles.session",
     "Tensor": "runtime.memory.tensor",
     "Caps": "runtime.plan.caps",
@@ -85,6 +87,7 @@ __all__ = [
     "OrtValue",
     "get_available_providers",
     "get_device",
+    "install_as_onnxruntime",
     "load_bundle",
     "Tensor",
     "Caps",

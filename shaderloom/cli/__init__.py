@@ -13,7 +13,7 @@ import typer
 
 from ..runtime.device.compile_threads import is_compiling
 from ..version import __version__
-from . import cache, check, compile, devices, inspect, profile, repro, run, serve, tune, verify
+from . import as_onnxruntime, cache, check, compile, devices, inspect, profile, repro, run, serve, tune, verify
 from .common import refused_by_system
 from .terminal import echo, print_log
 from .usage import INTERRUPTED, CommandGroup
@@ -68,6 +68,7 @@ app.command("compile")(compile.command)
 app.command("verify")(verify.command)
 app.command("serve")(serve.command)
 app.command("devices")(devices.command)
+app.command("as-onnxruntime")(as_onnxruntime.command)
 app.add_typer(cache.app, name="cache")
 
 

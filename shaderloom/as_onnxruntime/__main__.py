@@ -1,0 +1,17 @@
+"""``python -m shaderloom.as_onnxruntime PROGRAM.py ARGUMENTS``: run a program that was written for onnxruntime."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from .launch import start
+
+USAGE = "usage: python -m shaderloom.as_onnxruntime PROGRAM.py ARGUMENT...\n       ... or -m MODULE ARGUMENT..."
+
+if __name__ == "__main__":
+    if len(sys.argv) < 2 or sys.argv[1] in ("-h", "--help"):
+        print(USAGE, file=sys.stderr)
+        sys.exit(2)
+    flags: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]  # as for spawn
+    start([sys.executable, *flags, *sys.argv[1:]])
