@@ -20,8 +20,8 @@ class Limits:
     fold_elements: int = 16_384
     #: largest tensor: positions of elements are signed 32-bit integers on the device
     tensor_elements: int = 2**31 - 1
-    #: steps of a Loop or Scan, times those of the loops around it: they are written out one after another
-    loop_steps: int = 1024
+    #: iterations of a Loop or Scan, times those of the loops around it: they are written out one after another
+    loop_iterations: int = 1024
     #: nodes once functions are inlined and loops written out
     nodes: int = DEFAULT_NODES
     #: known indices must be in range for every size of an axis whose sizes are not declared; else for one of them

@@ -1,6 +1,6 @@
-"""Unroll Scan and Loop whose trip count is known at compile time: the graph contains the body once for each step.
+"""Unroll Scan and Loop whose trip count is known at compile time: the graph contains the body once for each iteration.
 
-A step is a copy of the body, so fusion and folding see through it; what depends on the step number alone folds away.
+An iteration is a copy of the body, so fusion and folding see through it; what depends on its number alone folds away.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ..ir.graph import Value
 from ..rewriting.builder import GraphBuilder
 from ..symbolic import polynomial as ix
 
-#: Runs a body with the values of its inputs in a step, None where a step alone does not tell; gives its outputs
+#: Runs a body with the values of its inputs in an iteration, None where that alone does not tell; gives its outputs
 RunBody = Callable[[ImportedGraph, Sequence[Value], int | None], list[Value]]
 
 
@@ -28,16 +28,16 @@ def body_of(node: ImportedNode) -> ImportedGraph:
     return block.graph
 
 
-def _check_steps(node: ImportedNode, steps: int, runs: int, limit: int) -> int:
-    """Return ``steps``; raise :class:`LimitError` if that many, times the ``runs`` of the node itself, are too many."""
-    if steps * runs > limit:
+def _check_iterations(node: ImportedNode, iterations: int, runs: int, limit: int) -> int:
+    """Return ``iterations``; raise :class:`LimitError` if they are too many, times the ``runs`` of the node itself."""
+    if iterations * runs > limit:
         within = f" in loops of {runs:,}" if runs > 1 else ""
         raise LimitError(
-            f"{node.op} has {steps:,} steps or more{within}; at most {limit:,} are written out",
+            f"{node.op} has {iterations:,} iterations or more{within}; at most {limit:,} are written out",
             origin=node.origin,
             hint="raise caps.loop_iterations",
         )
-    return steps
+    return iterations
 
 
 # -- Scan -------------------------------------------------------------------------------------------------------------
@@ -53,7 +53,7 @@ def _per_input(attributes: Mapping[str, Any], name: str, count: int, node: Impor
 def unroll_scan(
     builder: GraphBuilder, node: ImportedNode, inputs: Sequence[Value | None], runs: int, run: RunBody
 ) -> list[Value]:
-    """Unroll a Scan and return its outputs: final states, then stacked outputs of the steps.
+    """Unroll a Scan and return its outputs: final states, then stacked outputs of the iterations.
 
     ``runs`` counts how often the enclosing loops have run it so far.
     """
@@ -78,9 +78,9 @@ def _scan(
     *,
     batched: bool = False,
 ) -> list[Value]:
-    """Unroll a Scan over all steps.
+    """Unroll a Scan over all iterations.
 
-    With ``length`` (a scalar) only that many steps count: afterwards states stay unchanged and output rows are zero.
+    With ``length`` (a scalar) only so many iterations count: afterwards states stay unchanged and output rows are zero.
     """
     attributes, body = node.attributes, body_of(node)
     scanned = attributes["num_scan_inputs"]
@@ -95,17 +95,17 @@ def _scan(
     sizes = {value.shape[axis] for axis, value in zip(axes, sequences)}
     if len(sizes) != 1 or any(isinstance(size, ix.Index) for size in sizes):
         listed = ", ".join(sorted(ix.text(size) for size in sizes))
-        raise ShapeError(f"the number of steps of Scan must be known and one, but is {listed}", origin=node.origin)
-    steps = _check_steps(node, ix.number(sizes.pop()), runs, builder.limits.loop_steps)
+        raise ShapeError(f"the trip count of Scan must be known and one, but is {listed}", origin=node.origin)
+    iterations = _check_iterations(node, ix.number(sizes.pop()), runs, builder.limits.loop_iterations)
     rows: list[list[Value]] = [[] for _ in range(stacked)]
-    for step in range(steps):
+    for iteration in range(iterations):
         elements = [
-            _element(builder, value, axis, _last(builder, length, steps, step) if backwards else step)
+            _element(builder, value, axis, _last(builder, length, iterations, iteration) if backwards else iteration)
             for value, axis, backwards in zip(sequences, axes, directions)
         ]
-        results = run(body, [*states, *elements], None if batched else step)
+        results = run(body, [*states, *elements], None if batched else iteration)
         if length is not None:
-            goes_on = builder.op("Less", builder.scalar(step, length), length)
+            goes_on = builder.op("Less", builder.scalar(iteration, length), length)
             others = [*states, *(builder.scalar(0, row) for row in results[len(states) :])]
             results = [builder.op("Where", goes_on, new, old) for new, old in zip(results, others)]
         states = results[: len(states)]
@@ -161,11 +161,13 @@ def _axis(axis: int, rank: int, origin: Origin) -> int:
     return axis % rank
 
 
-def _last(builder: GraphBuilder, length: Value | None, steps: int, step: int) -> int | Value:
-    """Return the position that a backward scan reads at ``step``."""
+def _last(builder: GraphBuilder, length: Value | None, iterations: int, iteration: int) -> int | Value:
+    """Return the position that a backward scan reads at ``iteration``."""
     if length is None:
-        return steps - 1 - step
-    return builder.op("Max", builder.op("Sub", length, builder.scalar(step + 1, length)), builder.scalar(0, length))
+        return iterations - 1 - iteration
+    return builder.op(
+        "Max", builder.op("Sub", length, builder.scalar(iteration + 1, length)), builder.scalar(0, length)
+    )
 
 
 def _element(builder: GraphBuilder, value: Value, axis: int, position: int | Value) -> Value:
@@ -175,9 +177,9 @@ def _element(builder: GraphBuilder, value: Value, axis: int, position: int | Val
 
 
 def _stack(builder: GraphBuilder, rows: Sequence[Value], axis: int, node: ImportedNode) -> Value:
-    """Stack the results of the steps along a new axis."""
+    """Stack the results of the iterations along a new axis."""
     if not rows:
-        raise NotKnownError(f"{node.op} without any step has outputs of unknown shape", origin=node.origin)
+        raise NotKnownError(f"{node.op} without any iteration has outputs of unknown shape", origin=node.origin)
     at = builder.constant(np.array([_axis(axis, rows[0].rank + 1, node.origin)], np.int64))
     return builder.op("Concat", *(builder.op("Unsqueeze", row, at) for row in rows), axis=axis)
 
@@ -188,31 +190,31 @@ def _stack(builder: GraphBuilder, rows: Sequence[Value], axis: int, node: Import
 def unroll_loop(
     builder: GraphBuilder, node: ImportedNode, inputs: Sequence[Value | None], runs: int, run: RunBody
 ) -> list[Value]:
-    """Unroll a Loop and return its outputs: final values, then stacked outputs of the steps.
+    """Unroll a Loop and return its outputs: final values, then stacked outputs of the iterations.
 
     ``runs`` counts how often the enclosing loops have run it so far.
     """
     body = body_of(node)
     operands: list[Value | None] = [*inputs, *[None] * (2 - len(inputs))]
     limit, condition, *carried = operands
-    most = None if limit is None else _static_number(node, limit, "the number of steps")
+    most = None if limit is None else _static_number(node, limit, "the trip count")
     values = [value for value in carried if value is not None]
     stacked = len(body.outputs) - 1 - len(values)
     if stacked < 0:
         raise ModelError(f"the body of Loop has {len(body.outputs)} outputs for {len(values)} carried values")
     rows: list[list[Value]] = [[] for _ in range(stacked)]
     running = condition is None or bool(_static_number(node, condition, "the condition"))
-    step = 0
-    while running and (most is None or step < most):
-        _check_steps(node, step + 1, runs, builder.limits.loop_steps)
-        number = builder.constant(np.array(step, np.int64))
+    iteration = 0
+    while running and (most is None or iteration < most):
+        _check_iterations(node, iteration + 1, runs, builder.limits.loop_iterations)
+        number = builder.constant(np.array(iteration, np.int64))
         going = builder.constant(np.array(True))
-        going, *results = run(body, [number, going, *values], step)
+        going, *results = run(body, [number, going, *values], iteration)
         values = results[: len(values)]
         for row, result in zip(rows, results[len(values) :]):
             row.append(result)
-        step += 1
-        if most is None or step < most:
+        iteration += 1
+        if most is None or iteration < most:
             running = bool(_static_number(node, going, "the condition"))
     return [*values, *(_stack(builder, row, 0, node) for row in rows)]
 

@@ -229,8 +229,8 @@ class Scope:
         self.source = source
         self.outer = outer
         self.values: dict[str, Value] = {}
-        #: the steps of loops that are written out around it; None where they are not known
-        self.steps: tuple[int, ...] | None = () if outer is None else outer.steps
+        #: the iterations of loops that are written out around it; None where they are not known
+        self.iterations: tuple[int, ...] | None = () if outer is None else outer.iterations
         #: how often the loops around it have run its nodes so far
         self.runs: int = 1 if outer is None else outer.runs
 
@@ -297,22 +297,22 @@ class Specialiser:
 
     def apply(self, node: ImportedNode, inputs: Sequence[Value | None], scope: Scope) -> Sequence[Value]:
         """Return the results of a node other than If; bodies of a Loop or Scan resolve outer names in ``scope``."""
-        origin = dataclasses.replace(node.origin, steps=scope.steps) if scope.steps else node.origin
+        origin = dataclasses.replace(node.origin, iterations=scope.iterations) if scope.iterations else node.origin
         builder = GraphBuilder(self.builder.graph, (origin,), self.builder.limits)
         if node.definition is None:
             unroll = unroll_scan if node.op == "Scan" else unroll_loop
             return unroll(
-                builder, node, inputs, scope.runs, lambda body, values, step: self._body(body, values, step, scope)
+                builder, node, inputs, scope.runs, lambda body, values, number: self._body(body, values, number, scope)
             )
         return builder.emit(node.definition, inputs, node.attributes, node.outputs)
 
-    def _body(self, body: ImportedGraph, values: Sequence[Value], step: int | None, scope: Scope) -> list[Value]:
+    def _body(self, body: ImportedGraph, values: Sequence[Value], iteration: int | None, scope: Scope) -> list[Value]:
         """Run a body with the values of its inputs."""
         if len(values) != len(body.inputs):
             raise ModelError(f"a body takes {len(body.inputs)} values, but the node has {len(values)} for it")
         inner = Scope(body, scope)
-        inner.steps = None if step is None or scope.steps is None else (*scope.steps, step)
-        inner.runs = scope.runs * (1 if step is None else step + 1)
+        inner.iterations = None if iteration is None or scope.iterations is None else (*scope.iterations, iteration)
+        inner.runs = scope.runs * (1 if iteration is None else iteration + 1)
         inner.values.update((port.name, value) for port, value in zip(body.inputs, values, strict=True))
         self.run(inner)
         return [inner.lookup(port.name, self.builder) for port in body.outputs]

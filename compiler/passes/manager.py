@@ -17,7 +17,7 @@ PassFunction = Callable[[Lowering, Compilation], int]
 
 @record
 class Pass:
-    """One step of the compiler.
+    """One pass of the compiler.
 
     ``requires`` names passes whose results it reads: they run before it in every compilation.  ``after`` names passes
     that must not run later, if they run at all.  A disabled pass is left out, or ``fallback`` runs in its place; one

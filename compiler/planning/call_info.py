@@ -64,7 +64,7 @@ class CallRecorder:
             shape=tuple(serialise(dim) for dim in value.shape),
             layout=stored_layout(value.layout),
             kind=kind,
-            iterations=origin.steps if origin else (),
+            iterations=origin.iterations if origin else (),
         )
 
 

@@ -133,20 +133,20 @@ def deciding_results(
 ) -> frozenset[str]:
     """Return the outputs of a loop body that influence decisions.
 
-    These are ``deciding``, and the loop-carried outputs whose ``inputs`` do so in a later step.  ``outputs`` are the
-    loop-carried outputs, in the order of ``inputs``.
+    These are ``deciding``, and the loop-carried outputs whose ``inputs`` do so in a later iteration.  ``outputs`` are
+    the loop-carried outputs, in the order of ``inputs``.
     """
     found = _carried(lambda names: deciding_names(nodes, names), deciding, inputs, outputs)
     return frozenset(deciding).union(carried for name, carried in zip(inputs, outputs) if name in found)
 
 
 def _carried(
-    step: Callable[[Collection[str]], set[str]], deciding: Iterable[str], inputs: Sequence[str], outputs: Sequence[str]
+    body: Callable[[Collection[str]], set[str]], deciding: Iterable[str], inputs: Sequence[str], outputs: Sequence[str]
 ) -> set[str]:
-    """Iterate ``step`` (results to the names they depend on) over the loop-carried values up to its fixed point."""
+    """Iterate ``body`` (results to the names they depend on) over the loop-carried values up to its fixed point."""
     results = set(deciding)
     while True:
-        found = step(results)
+        found = body(results)
         more = {carried for name, carried in zip(inputs, outputs) if name in found} - results
         if not more:
             return found

@@ -5,7 +5,7 @@ the values at hand.  A node waits when
 
 * it needs the elements of a value while compiling (a shape, a count, a condition) and they are not known yet: the value
   is *wanted*, and once it has been read the node can proceed;
-* it is a Loop or Scan that cannot be unrolled: the program runs it step by step;
+* it is a Loop or Scan that cannot be unrolled: the program runs it iteration by iteration;
 * the compiler *refuses* it: only another provider may run it;
 * it reads what a waiting node computes.
 

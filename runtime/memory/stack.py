@@ -1,4 +1,4 @@
-"""Tensors of one shape along a new first axis: what the steps of a loop gave, by copies on the device."""
+"""Tensors of one shape along a new first axis: what the iterations of a loop gave, by copies on the device."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def stack(tensors: Sequence[Tensor], device: Device, account: MemoryAccount) -> 
     first = tensors[0]
     for tensor in tensors:
         if tensor.shape != first.shape or tensor._dtype is not first._dtype:
-            raise InputError(f"{tensor!r} beside {first!r}: the steps of a loop gave different shapes")
+            raise InputError(f"{tensor!r} beside {first!r}: the iterations of a loop gave different shapes")
     shape = (len(tensors), *first.shape)
     size = padded_bytes(first.size * len(tensors), first._dtype)
     buffer = OwnedBuffer(device, account, size, TENSOR, "stack")

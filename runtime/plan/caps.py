@@ -15,8 +15,8 @@ class Caps:
     """Upper bounds for one session.  Exceeding one is a :class:`LimitError`, raised before anything is made.
 
     ``device_memory`` counts bytes of every buffer of the session: weights, activations, inputs, outputs, staging.
-    ``loop_iterations`` bounds the steps of a Loop or Scan, which are written out while compiling; where one stands in
-    the body of another, the product of their steps.
+    ``loop_iterations`` bounds the iterations of a Loop or Scan, which are written out while compiling; where one stands
+    in the body of another, the product of their trip counts.
     ``nodes`` bounds the nodes of a model once its functions are inlined and its loops written out.
     ``wgsl_bytes`` bounds the text of one shader; drivers take time and stack that grow with it.
     """

@@ -23,7 +23,7 @@ class Origin:
 
     ``graph`` is the path of (sub)graphs from the main graph down, e.g. ``"main"`` or ``"main/If_3.then_branch"``;
     ``index`` is the node's position in that graph's node list.  ``domain`` and ``opset``, which the importer knows, are
-    for errors; they do not make another node.  Nor do ``steps``: of a node in loops that are written out, the step of
+    for errors; they do not make another node.  Nor do ``iterations``: of a node in loops that are written out, that of
     each, from 0, the outermost first.
     """
 
@@ -33,7 +33,7 @@ class Origin:
     name: str = ""
     domain: str = field(default="", compare=False)
     opset: int = field(default=0, compare=False)
-    steps: tuple[int, ...] = field(default=(), compare=False)
+    iterations: tuple[int, ...] = field(default=(), compare=False)
 
     def __str__(self) -> str:
         label = f" '{self.name}'" if self.name else ""

@@ -75,12 +75,12 @@ class Diagnostician:
         self.plan = check.plan
         self.good = good
         self.observed = observed
-        self._steps = check.steps  #: steps of the enclosing loops
+        self._iterations = check.iterations  #: iterations of the enclosing loops
 
     def run(self, first: ComparedTensor) -> Diagnosis:
         """Return the cause of ``first``, the first differing tensor of the run, which a call has written."""
         assert first.call is not None, "a kernel has made it"
-        self._steps = max(first.instance.steps, self.check.steps, key=len)
+        self._iterations = max(first.instance.iterations, self.check.iterations, key=len)
         result = self._look(first, first.call)
         result.instance, result.stage = first.instance, first.stage
         return result
@@ -242,10 +242,10 @@ class Diagnostician:
         ]
 
     def _tensors(self, nodes: Iterable[tuple[str, int]]) -> list[tuple[GraphInstance, str]]:
-        """Return the output tensors of nodes, at the loop steps under diagnosis."""
+        """Return the output tensors of nodes, at the loop iterations under diagnosis."""
         found = []
         for path, index in nodes:
-            instance = self.source.instance_of(path, self._steps)
+            instance = self.source.instance_of(path, self._iterations)
             if instance is not None:
                 found += [(instance, name) for name in self.source.graphs[path].proto.node[index].output if name]
         return found
@@ -339,7 +339,8 @@ class Diagnostician:
             index = None if home is None else home.producers.get(name)
             if home is None or index is None or (home.path, index) in found:
                 continue
-            if (self.source.instance_of(home.path, first.instance.steps), name) in self.good and name != first.tensor:
+            instance = self.source.instance_of(home.path, first.instance.iterations)
+            if (instance, name) in self.good and name != first.tensor:
                 continue
             found.add((home.path, index))
             pending.extend((home.path, read) for read in names_read(home.proto.node[index]))

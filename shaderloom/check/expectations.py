@@ -17,7 +17,7 @@ from .references import EvaluatorReference, Reference
 class Expectations:
     """The expected tensors of one model for one set of inputs.
 
-    Those of loop bodies are cached until :meth:`turn_to` moves to another step.
+    Those of loop bodies are cached until :meth:`turn_to` moves to another iteration.
     """
 
     def __init__(
@@ -67,17 +67,17 @@ class Expectations:
             self.unknown.setdefault(instance.graph, error.reason)
 
     def expect_all(self, keys: Iterable[tuple[GraphInstance, str]]) -> None:
-        """Request tensors of several graphs or loop steps."""
+        """Request tensors of several graphs or loop iterations."""
         by_instance: dict[GraphInstance, list[str]] = {}
         for instance, name in keys:
             by_instance.setdefault(instance, []).append(name)
         for instance, names in by_instance.items():
             self.expect(names, instance)
 
-    def turn_to(self, steps: tuple[int, ...]) -> None:
-        """Discard the tensors of loop bodies in other steps."""
+    def turn_to(self, iterations: tuple[int, ...]) -> None:
+        """Discard the tensors of loop bodies in other iterations."""
         for kept in (self._expected, self._spread, self._asked):
-            for other in [other for other in kept if any(a != b for a, b in zip(other.steps, steps))]:
+            for other in [other for other in kept if any(a != b for a, b in zip(other.iterations, iterations))]:
                 del kept[other]
 
     def knows(self, name: str, instance: GraphInstance = MAIN_GRAPH) -> bool:

@@ -9,15 +9,15 @@ from ..runtime.plan.record import record
 class GraphInstance:
     """An execution of a graph of the model.
 
-    ``graph`` is its path in origins; ``steps`` has the step, from 0, of each enclosing Loop and Scan, the outermost
-    first.
+    ``graph`` is its path in origins; ``iterations`` has the iteration, from 0, of each enclosing Loop and Scan, the
+    outermost first.
     """
 
     graph: str = "main"
-    steps: tuple[int, ...] = ()
+    iterations: tuple[int, ...] = ()
 
     def __str__(self) -> str:
-        return self.graph if not self.steps else f"{self.graph}, step {', '.join(map(str, self.steps))}"
+        return self.graph if not self.iterations else f"{self.graph}, iteration {', '.join(map(str, self.iterations))}"
 
 
 MAIN_GRAPH = GraphInstance()

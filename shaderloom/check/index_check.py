@@ -1,8 +1,8 @@
 """Report indices of a run that are out of range, which kernels clamp silently.
 
 The operator registry declares which operands hold indices, and into what.  The values are those that the reference
-computes, in every branch that it takes and in every step of a loop.  References refuse what is computed from such an
-index, so nodes are examined in order, and those that depend on the first are skipped.
+computes, in every branch that it takes and in every iteration of a loop.  References refuse what is computed from such
+an index, so nodes are examined in order, and those that depend on the first are skipped.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ class IndexFault:
     elements: int  #: of the operand
     is_error: bool  #: opset of the model; some operators depend on it
     outside: str  #: what kernels do with such an index
-    occurrences: int = 1  #: steps of loops in which it happens
+    occurrences: int = 1  #: iterations of loops in which it happens
 
     def __str__(self) -> str:
         wrong = self.wrong
-        steps = f", in {self.occurrences} steps" if self.occurrences > 1 else ""
+        times = f", in {self.occurrences} iterations" if self.occurrences > 1 else ""
         return (
             f"{self.node}, input {self.position} '{self.tensor}' at {list(wrong.position)}: {wrong.value}, allowed are "
-            f"{wrong.low} to {wrong.high}; {wrong.count} of {self.elements} are out of range{steps}; {self.outside}"
+            f"{wrong.low} to {wrong.high}; {wrong.count} of {self.elements} are out of range{times}; {self.outside}"
         )
 
 
@@ -155,19 +155,19 @@ class IndexCheck:
             side = "then_branch" if condition.reshape(-1)[0] else "else_branch"
             inner = _imported(node, side)
             if inner is not None and self._has_rules(inner):
-                yield inner, GraphInstance(inner.name, instance.steps)
+                yield inner, GraphInstance(inner.name, instance.iterations)
             return
         inner = _imported(node, "body")
-        step = 0
+        iteration = 0
         while inner is not None and self._has_rules(inner):
-            inner_instance = GraphInstance(inner.name, (*instance.steps, step))
+            inner_instance = GraphInstance(inner.name, (*instance.iterations, iteration))
             try:
                 if not self._reference.reaches(self._feeds, inner_instance):
                     return
-            except UnsupportedError:  # the step before it read an index that is out of range
+            except UnsupportedError:  # the iteration before it read an index that is out of range
                 return
             yield inner, inner_instance
-            step += 1
+            iteration += 1
 
     def _has_rules(self, graph: ImportedGraph) -> bool:
         if any(self._rules(node, graph) for node in graph.nodes):
@@ -224,7 +224,7 @@ class IndexCheck:
             return None
         if home.outer is None and name in self._feeds:
             return self._feeds[name]
-        owner = GraphInstance(home.path, instance.steps[: home.loops])
+        owner = GraphInstance(home.path, instance.iterations[: home.loops])
         kept = self._arrays.setdefault(owner, {})
         if name not in kept:
             try:

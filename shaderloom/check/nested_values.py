@@ -1,6 +1,6 @@
-"""Expected tensors inside branches and loop bodies: each body runs as a model of its own, step by step.
+"""Expected tensors inside branches and loop bodies: each body runs as a model of its own, iteration by iteration.
 
-The values around a body come from the reference, and so do the loop-carried values: each step is compared with the
+The values around a body come from the reference, and so do the loop-carried values: each iteration is compared with the
 reference's values for it, not with those that follow from our own.
 """
 
@@ -29,7 +29,7 @@ MainTensors = Callable[[Collection[str]], Mapping[str, Any]]
 
 
 class NestedValues:
-    """The tensors of nested graphs for one set of inputs.  The last step of each loop is cached."""
+    """The tensors of nested graphs for one set of inputs.  The last iteration of each loop is cached."""
 
     def __init__(self, model: OnnxModel, feeds: Mapping[str, Any], main: MainTensors, open_model: Open) -> None:
         self._model = model
@@ -39,52 +39,52 @@ class NestedValues:
         self._outside: dict[str, Any] | None = None
         self._runs: dict[tuple[Any, ...], tuple[Run, list[str]]] = {}
         self._branches: dict[str, tuple[GraphInstance, dict[str, Any]]] = {}
-        self._loops: dict[str, _Steps] = {}
+        self._loops: dict[str, _Progress] = {}
 
     def tensors(self, instance: GraphInstance) -> dict[str, Any] | None:
-        """Return all tensors of a nested graph, inputs included; None if the reference runs fewer steps."""
+        """Return all tensors of a nested graph, inputs included; None if the reference runs fewer iterations."""
         graph = self._model.graphs[instance.graph]
-        if graph.is_step:
-            return self._step(graph, instance)
+        if graph.is_loop_body:
+            return self._iteration(graph, instance)
         kept = self._branches.get(graph.path)
         if kept is None or kept[0] != instance:
             kept = self._branches[graph.path] = instance, self._run(graph, instance, {})
         return kept[1]
 
-    def _step(self, graph: OnnxGraph, instance: GraphInstance) -> dict[str, Any] | None:
-        outer, step = instance.steps[:-1], instance.steps[-1]
-        steps = self._loops.get(graph.path)
-        if steps is None or steps.outer != outer or steps.number > step:
-            steps = self._loops[graph.path] = self._first(graph, outer)
-        while steps.number < step:
-            if not self._next(graph, steps):
+    def _iteration(self, graph: OnnxGraph, instance: GraphInstance) -> dict[str, Any] | None:
+        outer, iteration = instance.iterations[:-1], instance.iterations[-1]
+        progress = self._loops.get(graph.path)
+        if progress is None or progress.outer != outer or progress.number > iteration:
+            progress = self._loops[graph.path] = self._first(graph, outer)
+        while progress.number < iteration:
+            if not self._next(graph, progress):
                 return None
-        return steps.values
+        return progress.values
 
-    def _first(self, graph: OnnxGraph, outer: tuple[int, ...]) -> _Steps:
+    def _first(self, graph: OnnxGraph, outer: tuple[int, ...]) -> _Progress:
         assert graph.outer is not None, "it is the body of a node"
         around = GraphInstance(graph.outer, outer)
         node = self._model.graphs[graph.outer].proto.node[graph.index]
         operands = [self._array(self._value(around, name)) if name else None for name in node.input]
-        return _Steps(node, operands, outer)
+        return _Progress(node, operands, outer)
 
-    def _next(self, graph: OnnxGraph, steps: _Steps) -> bool:
-        """Run the next step; return False if there is none."""
-        arguments = steps.inputs()
+    def _next(self, graph: OnnxGraph, progress: _Progress) -> bool:
+        """Run the next iteration; return False if there is none."""
+        arguments = progress.inputs()
         if arguments is None or len(arguments) != len(graph.proto.input):
             return False
-        steps.number += 1
-        instance = GraphInstance(graph.path, (*steps.outer, steps.number))
+        progress.number += 1
+        instance = GraphInstance(graph.path, (*progress.outer, progress.number))
         inputs = dict(zip((port.name for port in graph.proto.input), arguments))
-        steps.values = self._run(graph, instance, inputs)
-        if any(port.name in graph.producers and port.name not in steps.values for port in graph.proto.output):
-            steps.going = False  # one of its nodes refuses its operands: no later step has values
+        values = progress.values = self._run(graph, instance, inputs)
+        if any(port.name in graph.producers and port.name not in values for port in graph.proto.output):
+            progress.going = False  # one of its nodes refuses its operands: no later iteration has values
             return True
         results = [
-            self._array(steps.values[port.name] if port.name in steps.values else self._value(instance, port.name))
+            self._array(values[port.name] if port.name in values else self._value(instance, port.name))
             for port in graph.proto.output
         ]
-        steps.take(results)
+        progress.take(results)
         return True
 
     # -- values around -----------------------------------------------------------------------------------------------
@@ -99,8 +99,8 @@ class NestedValues:
             return constant
         if home.outer is None:
             return self._feeds[name] if name in self._feeds else self._of_main(name)
-        values = self.tensors(GraphInstance(home.path, instance.steps[: home.loops]))
-        assert values is not None, "a step is inside of one that was run"
+        values = self.tensors(GraphInstance(home.path, instance.iterations[: home.loops]))
+        assert values is not None, "an iteration is inside of one that was run"
         return values[name]
 
     def _of_main(self, name: str) -> Any:
@@ -131,7 +131,7 @@ class NestedValues:
     def _run(self, graph: OnnxGraph, instance: GraphInstance, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """Run a graph once and return its tensors, inputs included."""
         assert graph.outer is not None, "the main graph is no body"
-        around = GraphInstance(graph.outer, instance.steps[: self._model.graphs[graph.outer].loops])
+        around = GraphInstance(graph.outer, instance.iterations[: self._model.graphs[graph.outer].loops])
         visible = [name for name in graph.captured if self._model.defining_graph(graph.outer, name) is not None]
         seen = {name: self._value(around, name) for name in visible}
         constants = {name: value for name, value in seen.items() if isinstance(value, Constant)}
@@ -170,8 +170,8 @@ class NestedValues:
         return found
 
 
-class _Steps:
-    """The progress of a Loop or Scan.  ``number`` is the step that ``values`` belong to, -1 before the first."""
+class _Progress:
+    """The progress of a Loop or Scan.  ``number`` is the iteration that ``values`` belong to, -1 before the first."""
 
     def __init__(self, node: onnx.NodeProto, operands: Sequence[Any], outer: tuple[int, ...]) -> None:
         self.outer = outer
@@ -194,14 +194,14 @@ class _Steps:
         self.going = True
 
     def inputs(self) -> list[Any] | None:
-        """Return the inputs of the body for the next step; None after the last one."""
-        step = self.number + 1
-        if not self.going or (self.most is not None and step >= self.most):
+        """Return the inputs of the body for the next iteration; None after the last one."""
+        iteration = self.number + 1
+        if not self.going or (self.most is not None and iteration >= self.most):
             return None
         if self.is_loop:
-            return [np.array(step, np.int64), np.array(True), *self.loop_carried]
+            return [np.array(iteration, np.int64), np.array(True), *self.loop_carried]
         elements = [
-            np.take(sequence, -1 - step if backwards else step, axis)
+            np.take(sequence, -1 - iteration if backwards else iteration, axis)
             for sequence, axis, backwards in zip(self.sequences, self.axes, self.backwards)
         ]
         return [*self.loop_carried, *map(np.asarray, elements)]

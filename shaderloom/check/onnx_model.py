@@ -38,7 +38,7 @@ class OnnxGraph:
     proto: onnx.GraphProto
     outer: str | None = None
     index: int = 0
-    is_step: bool = False  #: the body of a Loop or Scan
+    is_loop_body: bool = False  #: the body of a Loop or Scan
     loops: int = 0
 
     @cached_property
@@ -129,7 +129,7 @@ class OnnxModel:
         return {
             graph.prefix + port.name: (graph.path, port.name)
             for graph in self.graphs.values()
-            if graph.is_step
+            if graph.is_loop_body
             for port in graph.proto.input
         }
 
@@ -140,10 +140,10 @@ class OnnxModel:
             graph = None if graph.outer is None else self.graphs[graph.outer]
         return graph
 
-    def instance_of(self, path: str, steps: tuple[int, ...]) -> GraphInstance | None:
-        """Return the instance of a graph at these loop steps; None if more loops enclose it."""
+    def instance_of(self, path: str, iterations: tuple[int, ...]) -> GraphInstance | None:
+        """Return the instance of a graph at these loop iterations; None if more loops enclose it."""
         loops = self.graphs[path].loops
-        return GraphInstance(path, steps[:loops]) if loops <= len(steps) else None
+        return GraphInstance(path, iterations[:loops]) if loops <= len(iterations) else None
 
     def node_text(self, index: int, path: str = "main") -> str:
         """Format a node as errors and plans do."""
@@ -215,13 +215,13 @@ class OnnxModel:
 
 
 def _nested(outer: OnnxGraph, index: int, node: onnx.NodeProto, attribute: onnx.AttributeProto) -> OnnxGraph:
-    is_step = node.op_type in ("Loop", "Scan") and not node.domain
+    is_loop_body = node.op_type in ("Loop", "Scan") and not node.domain
     return OnnxGraph(
         f"{outer.path}/{node.name or f'{node.op_type}_{index}'}.{attribute.name}",
         f"{outer.prefix}{node.op_type}_{index}.{attribute.name}/",
         attribute.g,
         outer.path,
         index,
-        is_step,
-        outer.loops + is_step,
+        is_loop_body,
+        outer.loops + is_loop_body,
     )

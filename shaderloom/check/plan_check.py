@@ -66,7 +66,7 @@ class NonFiniteResult:
 class PlanCheck:
     """The plan of a step with the inputs of one run.
 
-    ``steps`` are the steps of the enclosing loops, ``stage`` is its number in a program of several.
+    ``iterations`` are those of the enclosing loops, ``stage`` is its number in a program of several.
     """
 
     def __init__(
@@ -76,12 +76,12 @@ class PlanCheck:
         expected: Expectations,
         feeds: Mapping[str, Any],
         *,
-        steps: tuple[int, ...] = (),
+        iterations: tuple[int, ...] = (),
         stage: int | None = None,
     ) -> None:
         self.device, self.plan = step.device, step.executor.plan
         self.pool, self.expected, self.feeds = pool, expected, feeds
-        self.steps, self.stage = steps, stage
+        self.iterations, self.stage = iterations, stage
         self._recompile = step.recompile
         self._lowerings: dict[frozenset[str], Lowering] = {}
 
@@ -100,8 +100,8 @@ class PlanCheck:
         """
         source = self.expected.source
         found = source.locate(tensor.graph, tensor.name)
-        steps = (*self.steps, *tensor.iterations)
-        instance = None if found is None else source.instance_of(found[0], steps)
+        iterations = (*self.iterations, *tensor.iterations)
+        instance = None if found is None else source.instance_of(found[0], iterations)
         return None if instance is None or found is None else (instance, found[1])
 
     def comparable(self, plan: Plan) -> dict[tuple[GraphInstance, str], int]:
@@ -128,7 +128,7 @@ class PlanCheck:
 
     def inside(self) -> tuple[list[ComparedTensor], dict[int, Observation]]:
         """Run the plan and compare every comparable tensor that its calls write."""
-        self.expected.turn_to(self.steps)
+        self.expected.turn_to(self.iterations)
         self.expected.expect_all(self.comparable(self.plan))
         rows, observed, finished = [], {}, set()
         total = len(self.plan.calls)

@@ -1,7 +1,7 @@
 """Expected tensors of a model: computed by another runtime, or read from a file.
 
 A :class:`Reference` provides tensors by their ONNX names, also those inside the graph, and those of branches and of
-single steps of loops by their :class:`~.graph_instance.GraphInstance`.
+single iterations of loops by their :class:`~.graph_instance.GraphInstance`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Reference(Protocol):
         ...
 
     def reaches(self, feeds: Feeds, instance: GraphInstance) -> bool:
-        """Return whether the reference runs a nested graph, and a loop up to that step."""
+        """Return whether the reference runs a nested graph, and a loop up to that iteration."""
         ...
 
 

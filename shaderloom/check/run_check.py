@@ -127,7 +127,7 @@ class RunChecker(Observer):
             self._engine.resources.pool,
             self._expected,
             Arrays(feeds),
-            steps=around,
+            iterations=around,
             stage=self.stage_of(step),
         )
         rows, observed = check.inside()
@@ -140,7 +140,7 @@ class RunChecker(Observer):
             self._diagnose(check, first, observed)
 
     def before_iteration(self, inputs: Mapping[str, RuntimeValue], around: tuple[int, ...]) -> None:
-        """Compare the inputs of a step without reporting them: they are the results of the step before."""
+        """Compare the inputs of an iteration without reporting them: they are the results of the one before."""
         self._expected.turn_to(around)
         for name, held in inputs.items():
             path, own = self._source.loop_carried[name]
@@ -153,7 +153,7 @@ class RunChecker(Observer):
             if not row.difference.is_close:
                 self._add(row)
                 if self._result.diagnosis is None:
-                    text = "it differs from the result of the step before, or from the initial value of the loop"
+                    text = "it differs from the result of the iteration before, or from the initial value of the loop"
                     self._result.diagnosis = _unknown(row, text)
 
     def after_step(self, step: Step, results: Mapping[str, RuntimeValue], around: tuple[int, ...]) -> None:
@@ -237,7 +237,7 @@ class RunChecker(Observer):
             return found
         if isinstance(step, LoopStep):
             return _unknown(
-                row, "every step of the loop is right that was compared: its results are put together wrongly"
+                row, "every iteration of the loop is right that was compared: its results are put together wrongly"
             )
         return _unknown(
             row, "no kernel computed it: it was folded at compile time, computed on the host, or is another value"

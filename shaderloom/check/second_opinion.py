@@ -49,7 +49,7 @@ def _operands(
     constants: dict[str, Constant] = {}
     for name in dict.fromkeys(names_read(node)):
         home = expected.source.defining_graph(instance.graph, name)
-        where = None if home is None else expected.source.instance_of(home.path, instance.steps)
+        where = None if home is None else expected.source.instance_of(home.path, instance.iterations)
         if home is None or where is None:
             return None
         constant = home.sources.get(name)

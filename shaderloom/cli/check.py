@@ -173,7 +173,7 @@ def to_json(result: CheckResult) -> dict[str, Any]:
 def _fault_json(fault: IndexFault) -> dict[str, Any]:
     wrong, instance = fault.wrong, fault.instance
     return {
-        **({} if instance == MAIN_GRAPH else {"graph": instance.graph, "steps": list(instance.steps)}),
+        **({} if instance == MAIN_GRAPH else {"graph": instance.graph, "iterations": list(instance.iterations)}),
         "node": fault.node,
         "input": fault.position,
         "tensor": fault.tensor,
@@ -192,12 +192,12 @@ def _finite(number: Any) -> Any:
 
 
 def _location(item: ComparedTensor | NonFiniteResult | Diagnosis) -> dict[str, Any]:
-    """Return the plan's number (from 1) in a model of several stages, and the nested graph with its loop steps (from
-    0).
-    """
+    """Return the plan's number (from 1) in a model of several stages, and the graph with its iterations (from 0)."""
     instance = item.instance
     facts: dict[str, Any] = {} if item.stage is None else {"stage": item.stage}
-    return facts if instance == MAIN_GRAPH else {**facts, "graph": instance.graph, "steps": list(instance.steps)}
+    if instance == MAIN_GRAPH:
+        return facts
+    return {**facts, "graph": instance.graph, "iterations": list(instance.iterations)}
 
 
 def _row_json(row: ComparedTensor) -> dict[str, Any]:
@@ -283,8 +283,10 @@ def _print_diagnosis(result: CheckResult) -> None:
     for finding in diagnosis.findings:
         echo(f"  - {finding}")
     if diagnosis.call is not None and diagnosis.kind in ("kernel", "operator", "rounding"):
-        step = f" --step {','.join(map(str, diagnosis.instance.steps))}" if diagnosis.instance.steps else ""
-        echo(f"  - shaderloom repro with --call {_call(diagnosis.call, diagnosis.stage)}{step} cuts the kernel out")
+        around = diagnosis.instance.iterations
+        iteration = f" --iteration {','.join(map(str, around))}" if around else ""
+        call = _call(diagnosis.call, diagnosis.stage)
+        echo(f"  - shaderloom repro with --call {call}{iteration} cuts the kernel out")
     worst = diagnosis.worst
     if worst is not None:
         if worst.reason:

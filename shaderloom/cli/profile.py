@@ -112,7 +112,7 @@ def _print(result: PlanProfile, roofline: Roofline, device: str, top: int) -> No
             f"{call.bytes_per_second / 1e9:8.2f} {reached:>7}  {call.kernel}  {call.template}"
         )
         stage = "" if call.stage is None else f"stage {call.stage}: "
-        times = "" if call.steps == 1 else f" ({call.steps} times)"
+        times = "" if call.iterations == 1 else f" ({call.iterations} times)"
         echo(f"      {stage}{', '.join(call.origins)}{times}")
     if len(result.calls) > top:
         echo(f"      {len(result.calls) - top} faster calls are not shown (--top)")

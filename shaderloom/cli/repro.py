@@ -31,9 +31,11 @@ def command(
             "--node", metavar="NAME", help="Select the first kernel of an ONNX node instead, by name or text."
         ),
     ] = None,
-    step: Annotated[
+    iteration: Annotated[
         str | None,
-        typer.Option("--step", metavar="N[,N]", help="Step of the enclosing loops, from 0. Default: the first."),
+        typer.Option(
+            "--iteration", metavar="N[,N]", help="Iteration of the enclosing loops, from 0. Default: the first."
+        ),
     ] = None,
     inputs: InputOptions,
     options: OptionTexts = None,
@@ -53,13 +55,13 @@ def command(
 
       shaderloom repro detector.onnx --call 2.5 -o call.py
 
-      shaderloom repro decoder.onnx --node /decoder/MatMul_3 --step 4 -o step.py
+      shaderloom repro decoder.onnx --node /decoder/MatMul_3 --iteration 4 -o matmul.py
     """
     keep_model(output, model)
     from ..inspect.repro import CallSelection, cut
 
     number, stage = parse_call(call)
-    steps = parse_steps(step)
+    iterations = parse_iterations(iteration)
     if number is None and kernel is None and node is None:
         raise InputError("which kernel?", hint="give --kernel, --call or --node; inspect, profile and check name them")
     with progress() as report:
@@ -67,7 +69,7 @@ def command(
         with open_with_cpu(model, device=device, dynamic=inputs.dynamic, cache=cache, options=chosen) as session:
             feeds = make_feeds(session, inputs)
             report("running to the kernel", 0, 0)
-            found = cut(session._wgpu, feeds, CallSelection(kernel, number, node, stage, steps), title=model.name)
+            found = cut(session._wgpu, feeds, CallSelection(kernel, number, node, stage, iterations), title=model.name)
     try:
         output.write_text(found.text, encoding="utf-8")
     except OSError as error:
@@ -85,11 +87,13 @@ def parse_call(text: str | None) -> tuple[int | None, int | None]:
     return (int(second), int(first)) if dot else (int(first), None)
 
 
-def parse_steps(text: str | None) -> tuple[int, ...] | None:
-    """Parse loop steps ``N,N``, the outermost loop first."""
+def parse_iterations(text: str | None) -> tuple[int, ...] | None:
+    """Parse loop iterations ``N,N``, the outermost loop first."""
     if text is None:
         return None
     parts = text.split(",")
     if not all(part.strip().isdigit() for part in parts):
-        raise InputError(f"'{text}' is not a step", hint="write numbers from 0, the outermost loop first: 3 or 3,0")
+        raise InputError(
+            f"'{text}' is not an iteration", hint="write numbers from 0, the outermost loop first: 3 or 3,0"
+        )
     return tuple(map(int, parts))

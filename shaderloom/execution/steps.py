@@ -33,7 +33,7 @@ Recompile = Callable[[Collection[str]], "Lowering"]
 
 
 class Observer:
-    """Observes a run without changing its steps.  ``around`` are the step numbers of the enclosing loops.
+    """Observes a run without changing its steps.  ``around`` are the iterations, from 0, of the enclosing loops.
 
     Values are passed as the program has them: bringing one to the host by :meth:`RuntimeValue.read` would change what
     the run does next.
@@ -43,7 +43,7 @@ class Observer:
         """Receive a plan with work to do, before it runs."""
 
     def before_iteration(self, inputs: Mapping[str, RuntimeValue], around: tuple[int, ...]) -> None:
-        """Receive the ``inputs`` of a loop body, by qualified name, before each step."""
+        """Receive the ``inputs`` of a loop body, by qualified name, before each iteration."""
 
     def after_step(self, step: Step, results: Mapping[str, RuntimeValue], around: tuple[int, ...]) -> None:
         """Receive the new values of a step, by qualified name, after it ran."""
@@ -59,7 +59,7 @@ class RunRecord:
     #: executed plans, in order, with the times of their calls, of a measured run; None otherwise
     measured: list[tuple[Plan, Profile]] | None = None
     observer: Observer | None = None
-    around: tuple[int, ...] = ()  #: the step numbers, from 0, of the enclosing loops, the outermost first
+    around: tuple[int, ...] = ()  #: the iterations, from 0, of the enclosing loops, the outermost first
 
     def restart(self) -> None:
         """Discard the record: the run restarts."""

@@ -1,6 +1,6 @@
 """One kernel of a model as a standalone script: for bug reports and for tuning.
 
-A run is followed to the selected stage, loop step and call.  The script contains the shader, the kernel's operands in a
+A run is followed to the selected stage, iteration and call.  The script contains the shader, the kernel's operands in a
 run (packed), its result, and the ONNX nodes that it computes.  It needs numpy and wgpu, not this project.  It compares
 with the recorded result and times the kernel: change the shader in it and run it again.
 """
@@ -39,7 +39,7 @@ class CallSelection:
     """Selects a call.  Set at least one of ``kernel``, ``call`` and ``node``.
 
     ``stage`` counts plans from 1 in the order in which they first run, as ``check`` and ``profile`` do; None is the
-    first that has the kernel or the node.  ``steps`` are the steps of the enclosing loops, from 0; None is the first
+    first that has the kernel or the node.  ``iterations`` are those of the enclosing loops, from 0; None is the first
     execution.
     """
 
@@ -47,7 +47,7 @@ class CallSelection:
     call: int | None = None
     node: str | None = None
     stage: int | None = None
-    steps: tuple[int, ...] | None = None
+    iterations: tuple[int, ...] | None = None
 
     @property
     def is_number(self) -> bool:
@@ -71,7 +71,7 @@ class CallSelection:
 
 @record(slots=False)
 class ReproScript:
-    """A script and its origin: a call of a plan, which is one ``stage``, in ``steps`` of the enclosing loops.
+    """A script and its origin: a call of a plan, which is one ``stage``, in ``iterations`` of the enclosing loops.
 
     ``stage`` is None for a model that is one plan.
     """
@@ -80,11 +80,11 @@ class ReproScript:
     plan: Plan
     stage: int | None
     call: int
-    steps: tuple[int, ...]
+    iterations: tuple[int, ...]
 
     def __str__(self) -> str:
         stage = "" if self.stage is None else f" of stage {self.stage}"
-        return f"call {self.call}{stage}{_around(self.steps)}, {', '.join(self.plan.calls[self.call].origins)}"
+        return f"call {self.call}{stage}{_around(self.iterations)}, {', '.join(self.plan.calls[self.call].origins)}"
 
 
 def cut(engine: WgpuEngine, feeds: Mapping[str, Any], wanted: CallSelection, *, title: str) -> ReproScript:
@@ -100,7 +100,7 @@ def cut(engine: WgpuEngine, feeds: Mapping[str, Any], wanted: CallSelection, *, 
         pool.close()
     if cutter.cut is not None:
         return cutter.cut
-    if wanted.node is not None and wanted.stage is None and wanted.steps is None:
+    if wanted.node is not None and wanted.stage is None and wanted.iterations is None:
         raise _no_kernel(wanted.node, engine.placement())
     raise cutter.nothing()
 
@@ -112,13 +112,13 @@ class _Cutter(Observer):
         self._pool = pool
         self._wanted = wanted
         self._title = title
-        self._ran: dict[str, list[tuple[int, ...]]] = {}  #: plan -> the steps of loops in which it ran
+        self._ran: dict[str, list[tuple[int, ...]]] = {}  #: plan -> the iterations of loops in which it ran
 
     def before_plan(self, step: PlanStep, feeds: dict[str, Any], around: tuple[int, ...]) -> None:
         plan, wanted, is_whole = step.executor.plan, self._wanted, not self._engine.ran_steps
-        if is_whole and (wanted.stage is not None or wanted.steps is not None):
+        if is_whole and (wanted.stage is not None or wanted.iterations is not None):
             raise InputError(
-                "the model is one plan for these inputs, without stages", hint="write --call N, without --step"
+                "the model is one plan for these inputs, without stages", hint="write --call N, without --iteration"
             )
         if not is_whole and wanted.is_number and wanted.stage is None:
             raise InputError(
@@ -127,7 +127,7 @@ class _Cutter(Observer):
             )
         self._ran.setdefault(plan.key, []).append(around)
         stage = list(self._ran).index(plan.key) + 1
-        if self.cut is not None or wanted.stage not in (None, stage) or wanted.steps not in (None, around):
+        if self.cut is not None or wanted.stage not in (None, stage) or wanted.iterations not in (None, around):
             return
         call = wanted.find(plan, is_whole=is_whole)
         if call is None:
@@ -143,22 +143,24 @@ class _Cutter(Observer):
             return InputError("no kernel runs on these inputs", hint="inspect --show placement says where nodes are")
         if wanted.stage is not None and not 1 <= wanted.stage <= len(stages):
             return InputError(f"a run on these inputs has no stage {wanted.stage}", hint=f"it has {len(stages)}")
-        if wanted.steps is not None:
+        if wanted.iterations is not None:
             ran = stages if wanted.stage is None else [stages[wanted.stage - 1]]
-            listed = sorted({steps for each in ran for steps in each if steps})
-            text = ", ".join(".".join(map(str, steps)) for steps in listed[:8]) + (", ..." if len(listed) > 8 else "")
-            given = ".".join(map(str, wanted.steps))
+            listed = sorted({iterations for each in ran for iterations in each if iterations})
+            text = ", ".join(".".join(map(str, each)) for each in listed[:8]) + (", ..." if len(listed) > 8 else "")
+            asked = ".".join(map(str, wanted.iterations))
             return InputError(
-                f"no matching kernel runs in step {given} of a loop on these inputs",
-                hint=f"steps that run kernels: {text}" if text else "no loop runs step by step there",
+                f"no matching kernel runs in iteration {asked} of a loop on these inputs",
+                hint=f"iterations that run kernels: {text}"
+                if text
+                else "no loop runs one iteration after another there",
             )
         what = f"the node '{wanted.node}'" if wanted.node is not None else f"the kernel '{wanted.kernel}'"
         where = "no stage" if wanted.stage is None else f"no call of stage {wanted.stage}"
         return InputError(f"{where} has {what}", hint="profile and check name stages, kernels and nodes")
 
 
-def _around(steps: Sequence[int]) -> str:
-    return f", step {', '.join(map(str, steps))}" if steps else ""
+def _around(iterations: Sequence[int]) -> str:
+    return f", iteration {', '.join(map(str, iterations))}" if iterations else ""
 
 
 def _no_kernel(node: str, placements: Sequence[Placement]) -> InputError:

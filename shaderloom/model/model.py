@@ -162,7 +162,7 @@ class Model:
         """The compiler's limits under the caps of the model."""
         return Limits(
             tensor_elements=min(self.caps.tensor_elements, DEFAULT_LIMITS.tensor_elements),
-            loop_steps=self.caps.loop_iterations,
+            loop_iterations=self.caps.loop_iterations,
             nodes=self.caps.nodes,
         )
 

@@ -36,7 +36,7 @@ class CallProfile:
     bytes: int
     roofline: float | None
     stage: int | None = None  #: of a model in stages: which of its plans, from 1
-    steps: int = 1  #: how often the call ran: once a step in the body of a loop
+    iterations: int = 1  #: how often the call ran: more than once in the body of a loop
 
     @property
     def flops_per_second(self) -> float:
@@ -47,7 +47,7 @@ class CallProfile:
         return self.bytes / max(self.nanoseconds, 1) * 1e9
 
     def to_json(self) -> dict[str, Any]:
-        staged = {} if self.stage is None else {"stage": self.stage, "steps": self.steps}
+        staged = {} if self.stage is None else {"stage": self.stage, "iterations": self.iterations}
         return {
             **staged,
             "call": self.position,
@@ -135,17 +135,17 @@ def summarise_stages(runs: Sequence[Sequence[tuple[Plan, Profile]]], roofline: R
     for number, plan in enumerate(plans.values(), 1):
         executions = [[profile for each, profile in run if each.key == plan.key] for run in runs]
         added = [_added(profiles) for profiles in executions if profiles]
-        steps = [profile.sizes for profile in max(executions, key=len)]
-        found = summarise(plan, added, steps[0]) if added[0].calls else None
+        executed = [profile.sizes for profile in max(executions, key=len)]
+        found = summarise(plan, added, executed[0]) if added[0].calls else None
         for row in found.calls if found is not None else ():
             call = plan.calls[row.position]
-            works = [(evaluate(call.flops, sizes), evaluate(call.bytes, sizes)) for sizes in steps]
+            works = [(evaluate(call.flops, sizes), evaluate(call.bytes, sizes)) for sizes in executed]
             least = None if roofline is None else sum(roofline.least_seconds(*work) for work in works)
             rows.append(
                 replace(
                     row,
                     stage=number,
-                    steps=len(steps),
+                    iterations=len(executed),
                     flops=sum(flops for flops, _ in works),
                     bytes=sum(moved for _, moved in works),
                     roofline=None if least is None else least / max(row.nanoseconds, 1) * 1e9,

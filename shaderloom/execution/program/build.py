@@ -299,7 +299,7 @@ class ProgramBuilder:
         key = item, frozenset(deciding.intersection(item.outputs))
         if key not in self._loops:
             self._loops[key] = LoopStep(item, self._context, key[1])
-        self._context.place(item, "wgpu", "its steps run one after another; how many is known at run time")
+        self._context.place(item, "wgpu", "its iterations run one after another; how many is known at run time")
         return self._loops[key]
 
 

@@ -52,7 +52,9 @@ class ProgramContext:
         self.imported: ImportedModel = self.source.imported
         self.scope = ProgramScope(self.imported.graph)
         limits = self.source.limits
-        self.limits = replace(limits, loop_steps=min(limits.loop_steps, DEFAULT_LIMITS.loop_steps), every_size=True)
+        self.limits = replace(
+            limits, loop_iterations=min(limits.loop_iterations, DEFAULT_LIMITS.loop_iterations), every_size=True
+        )
         self._branches: dict[tuple[PendingNode, bool], list[PendingNode]] = {}
 
     def is_constant(self, name: str) -> bool:

@@ -1,7 +1,7 @@
-"""Loop and Scan, step by step: the body is a block of the program, compiled once for the shapes of its values.
+"""Loop and Scan, an iteration at a time: the body is a block of the program, compiled once for its values' shapes.
 
-Carried tensors stay on the device.  The condition is read back after each step, unless the body passes its own
-condition input through; the number of the step is an input of the body.
+Carried tensors stay on the device.  The condition is read back after each iteration, unless the body passes its own
+condition input through; the number of the iteration is an input of the body.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class LoopStep:
 
     def _control(self, nodes: Sequence[PendingNode], outside: frozenset[str]) -> frozenset[str]:
         """Return the control outputs of the body: its condition, those that ``outside`` names, and those that flow into
-        them in a later step.
+        them in a later iteration.
         """
         is_loop = self.scan is None
         results = self.outputs[1:] if is_loop else self.outputs
@@ -82,12 +82,12 @@ class LoopStep:
         return env[name]
 
     def _body(
-        self, step: int, inner: Env, carried: Sequence[RuntimeValue], first: int, record: RunRecord
+        self, iteration: int, inner: Env, carried: Sequence[RuntimeValue], first: int, record: RunRecord
     ) -> list[RuntimeValue]:
-        """Run the body in a step; values of its inputs from the position ``first`` on are ``carried``."""
+        """Run the body in an iteration; values of its inputs from the position ``first`` on are ``carried``."""
         inner.update(zip(self.inputs[first:], carried))
         targets: dict[str, Target] = {} if self.scan is not None else {self.outputs[0]: "cpu"}
-        record.around = (*record.around, step)
+        record.around = (*record.around, iteration)
         if record.observer is not None:
             given = {name: inner[name] for name in self.inputs if name in inner}
             record.observer.before_iteration(given, record.around)
@@ -95,11 +95,11 @@ class LoopStep:
         record.around = record.around[:-1]
         return [results[name] for name in self.outputs]
 
-    def _check(self, steps: int) -> None:
+    def _check(self, iterations: int) -> None:
         cap = self._context.source.caps.loop_iterations
-        if steps > cap:
+        if iterations > cap:
             raise LimitError(
-                f"{self.item.node.op} has {steps:,} steps or more; at most {cap:,} are allowed",
+                f"{self.item.node.op} has {iterations:,} iterations or more; at most {cap:,} are allowed",
                 origin=self.item.origin,
                 hint="raise caps.loop_iterations",
             )
@@ -119,22 +119,22 @@ class LoopStep:
                 f"the body has {len(self.outputs)} outputs for {len(carried)} carried values", origin=self.item.origin
             )
         rows: list[list[RuntimeValue]] = [[] for _ in range(count)]
-        step = 0
+        iteration = 0
         if most is not None and going:
             self._check(most if names[1] == "" else 0)
-        while going and (most is None or step < most):
-            self._check(step + 1)
+        while going and (most is None or iteration < most):
+            self._check(iteration + 1)
             inner = dict(env)
-            inner[self.inputs[0]] = RuntimeValue(np.array(step, np.int64), "caller")
+            inner[self.inputs[0]] = RuntimeValue(np.array(iteration, np.int64), "caller")
             inner[self.inputs[1]] = RuntimeValue(np.array(True), "caller")
-            condition, *results = self._body(step, inner, carried, 2, record)
+            condition, *results = self._body(iteration, inner, carried, 2, record)
             carried = results[: len(carried)]
             for row, result in zip(rows, results[len(carried) :]):
                 row.append(result)
-            step += 1
+            iteration += 1
             if condition.maker == "wgpu":
                 record.crossings.append(Crossing(self.outputs[0], "cpu", 1))
-            if most is None or step < most:
+            if most is None or iteration < most:
                 going = bool(np.asarray(condition.read()).reshape(-1)[0])
         ports = self.graph.outputs[1 + len(carried) :]
         stacked = [self._stack(row, 0, record) if row else self._empty(port, 0) for row, port in zip(rows, ports)]
@@ -157,14 +157,14 @@ class LoopStep:
         sizes = {value.shape[axis] for value, axis in zip(values[form.states :], form.axes)}
         if len(sizes) != 1:
             raise ShapeError(f"the sequences of Scan have {sorted(sizes)} elements", origin=self.item.origin)
-        steps = sizes.pop()
-        self._check(steps)
+        iterations = sizes.pop()
+        self._check(iterations)
         rows: list[list[RuntimeValue]] = [[] for _ in self.outputs[form.states :]]
-        for step in range(steps):
+        for iteration in range(iterations):
             inner = dict(env)
-            inner[form.forwards] = RuntimeValue(np.array(step, np.int64), "caller")
-            inner[form.backwards] = RuntimeValue(np.array(steps - 1 - step, np.int64), "caller")
-            results = self._body(step, inner, carried, 0, record)
+            inner[form.forwards] = RuntimeValue(np.array(iteration, np.int64), "caller")
+            inner[form.backwards] = RuntimeValue(np.array(iterations - 1 - iteration, np.int64), "caller")
+            results = self._body(iteration, inner, carried, 0, record)
             carried = results[: form.states]
             for row, result in zip(rows, results[form.states :]):
                 row.append(result)
@@ -180,7 +180,7 @@ class LoopStep:
     # -- stacked outputs ---------------------------------------------------------------------------------------------
 
     def _stack(self, row: Sequence[RuntimeValue], axis: int, record: RunRecord) -> RuntimeValue:
-        """Stack results of the steps along a new axis: by copies on the device, or by a small plan."""
+        """Stack results of the iterations along a new axis: by copies on the device, or by a small plan."""
         tensors = [held.tensor for held in row]
         axis = axis % (len(row[0].shape) + 1)
         resources = self._context.resources
@@ -211,11 +211,13 @@ class LoopStep:
         return Block(f"{origin} stacking", tuple(nodes), (output,))
 
     def _empty(self, port: Any, axis: int) -> RuntimeValue:
-        """Return a stacked output of no steps; sizes that the body does not declare are 0."""
+        """Return a stacked output of no iterations; sizes that the body does not declare are 0."""
         dims = [dim if isinstance(dim, int) else 0 for dim in port.dims or ()]
         dims.insert(axis % (len(dims) + 1), 0)
         if port.dtype is None:
-            raise UnsupportedError(f"the type of '{port.name}' is unknown when no step runs", origin=self.item.origin)
+            raise UnsupportedError(
+                f"the type of '{port.name}' is unknown when no iteration runs", origin=self.item.origin
+            )
         return RuntimeValue(np.zeros(dims, interface_dtype(port.dtype)), "compiler")
 
 
@@ -243,8 +245,8 @@ class _ScanForm:
         directions = tuple(attributes.get("scan_input_directions") or (0,) * count)
         self.out_axes = tuple(attributes.get("scan_output_axes") or (0,) * stacked)
         self.out_directions = tuple(attributes.get("scan_output_directions") or (0,) * stacked)
-        self.forwards = f"{step.scope.prefix}step"
-        self.backwards = f"{step.scope.prefix}step from the end"
+        self.forwards = f"{step.scope.prefix}iteration"
+        self.backwards = f"{step.scope.prefix}iteration from the end"
         self.reading = [
             make_node(
                 "Gather",

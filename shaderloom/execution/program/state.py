@@ -41,8 +41,8 @@ class State:
 class Block:
     """A graph as a program: the main graph, or the body of a loop.
 
-    ``control`` are the outputs that determine the steps of a loop, or what follows it.  ``states`` are those that a
-    step or a run references.
+    ``control`` are the outputs that determine the iterations of a loop, or what follows it.  ``states`` are those that
+    a step or a run references.
     """
 
     name: str

@@ -162,9 +162,9 @@ def test_a_loop_whose_body_has_too_few_outputs() -> None:
     count = helper.make_tensor_value_info("n", TensorProto.INT64, [])
     model = _model([helper.make_node("Loop", ["n", "", "x"], ["y"], body=body)], inputs=[X, count])
     with shaderloom.InferenceSession(model, cache=False) as session:
-        for steps in (0, 2):
+        for count in (0, 2):
             with pytest.raises(ModelError, match="outputs"):
-                session.run(None, {"x": np.ones((2, 3), np.float32), "n": np.array(steps, np.int64)})
+                session.run(None, {"x": np.ones((2, 3), np.float32), "n": np.array(count, np.int64)})
 
 
 # -- much from little --------------------------------------------------------------------------------------------------
@@ -182,11 +182,11 @@ def _functions(levels: int) -> bytes:
     return _model([call], functions=functions, domain="f")
 
 
-def _loops(steps: int, depth: int, level: int = 0) -> onnx.NodeProto:
+def _loops(count: int, depth: int, level: int = 0) -> onnx.NodeProto:
     """Loops inside each other."""
     value, result = (f"a{level - 1}" if level else "x"), f"r{level}"
     inner = (
-        _loops(steps, depth, level + 1)
+        _loops(count, depth, level + 1)
         if level + 1 < depth
         else helper.make_node("Add", [f"a{level}", f"a{level}"], [f"r{level + 1}"])
     )
@@ -212,10 +212,10 @@ def test_functions_that_double() -> None:
 
 
 def test_loops_in_loops() -> None:
-    """The cap counts the product of their steps."""
+    """The cap counts the product of their trip counts."""
 
-    def nested(steps: int) -> bytes:
-        return _model([_loops(steps, 3)], [helper.make_tensor("n", TensorProto.INT64, [], [steps])])
+    def nested(count: int) -> bytes:
+        return _model([_loops(count, 3)], [helper.make_tensor("n", TensorProto.INT64, [], [count])])
 
     _specialise(nested(10))
     with pytest.raises(LimitError, match=r"at most 1,024 are written out.*loop_iterations"):

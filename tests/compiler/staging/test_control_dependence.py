@@ -27,7 +27,7 @@ NESTED = {
         {"n", "c", "b", "x"},
         {"a"},
     ),
-    "what a later step decides by": (
+    "what a later iteration decides by": (
         """g (float[4] x, float[4] z, int64 n, bool c) => (float[4] y) { a = Exp(x)  b = Neg(z)
             y, o = Loop(n, c, a, b) <body = l (int64 i, bool d, float[4] s, float[4] u)
                     => (bool e, float[4] v, float[4] w) {

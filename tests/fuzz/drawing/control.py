@@ -20,9 +20,9 @@ from .oracle import TOLERANCE, Known, exactly, onnx_type
 from .source import Unsuitable, choose, rarely
 
 Values = Mapping[str, Known]
-#: steps after which a loop is taken for one that does not end
-MOST_STEPS = 8
-#: operands of loops are small, as every step computes
+#: iterations after which a loop is taken for one that does not end
+MOST_ITERATIONS = 8
+#: operands of loops are small, as every iteration computes
 SMALL = 512
 
 
@@ -55,7 +55,7 @@ class Body:
         """Types of the inputs and outputs, and the shapes of some."""
 
         def port(each: str) -> onnx.ValueInfoProto:
-            shape = [] if each[0] in "ic" else (shapes or {}).get(each)  # the number and the condition of a step
+            shape = [] if each[0] in "ic" else (shapes or {}).get(each)  # the number and the condition of an iteration
             return helper.make_tensor_value_info(each, onnx_type(self.growth.known[each].dtype), shape)
 
         return helper.make_graph(
@@ -216,7 +216,7 @@ def impossible(growth: Growth, results: Sequence[Known]) -> Body:
 def draw_loop(growth: Growth) -> None:
     """Ends by a count, by a condition of the body, or by whichever comes first."""
     source = growth.source
-    steps, limited = source.integer(0, 4), bool(source.integer(0, 1))
+    iterations, limited = source.integer(0, 4), bool(source.integer(0, 1))
     conditional = growth.opset >= 9 and bool(source.integer(0, 2) == 0)
     initial = [operand(growth, lambda value: True) for _ in range(source.integer(1, 3))]
     number = next(growth.shared.bodies)
@@ -225,8 +225,8 @@ def draw_loop(growth: Growth) -> None:
         exactly(f"c{number}", np.array(True)),
         *(replace(value, name=f"s{number}_{at}") for at, value in enumerate(initial)),
     ]
-    if conditional:  # the step at which the body ends it
-        last = decided(growth, np.array(max(steps, 1) - 1), np.array(source.integer(0, 3)))
+    if conditional:  # the iteration at which the body ends it
+        last = decided(growth, np.array(max(iterations, 1) - 1), np.array(source.integer(0, 3)))
     body = grow_body(growth, inputs)
     inner = body.growth
     if conditional:
@@ -241,24 +241,26 @@ def draw_loop(growth: Growth) -> None:
         )
     rows = [add_output(body, lambda found: found.array.size <= SMALL) for _ in range(source.integer(0, 2))]
     counts = not conditional or limited
-    most = decided(growth, np.array(steps + 2 * conditional), np.array(source.integer(0, 3))) if counts else None
-    starts = np.array(steps > 0 or counts)
+    most = decided(growth, np.array(iterations + 2 * conditional), np.array(source.integer(0, 3))) if counts else None
+    starts = np.array(iterations > 0 or counts)
     going = decided(growth, starts, ~starts) if not counts or rarely(source, 3) else None
-    declared = {} if rows and steps and rarely(source, 2) else {row.name: row.shape for row in rows}
+    declared = {} if rows and iterations and rarely(source, 2) else {row.name: row.shape for row in rows}
 
     def compute(known: Values) -> list[Known]:
         limit = None if most is None else int(known[most.name].array)
         runs = going is None or _truth(known[going.name])
         values, found = [known[value.name] for value in initial], [[] for _ in rows]
-        step = 0
-        while runs and (limit is None or step < limit):
-            if step == MOST_STEPS:
+        iteration = 0
+        while runs and (limit is None or iteration < limit):
+            if iteration == MOST_ITERATIONS:
                 raise Unsuitable
-            condition, *results = body.run(known, [exactly("", np.array(step)), exactly("", np.array(True)), *values])
+            condition, *results = body.run(
+                known, [exactly("", np.array(iteration)), exactly("", np.array(True)), *values]
+            )
             values = results[: len(values)]
             for row, result in zip(found, results[len(values) :]):
                 row.append(result)
-            step, runs = step + 1, _truth(condition)
+            iteration, runs = iteration + 1, _truth(condition)
         return [*values, *(_rows(row, each, declared) for row, each in zip(found, rows))]
 
     names = ["" if value is None else value.name for value in (most, going)]
@@ -267,7 +269,7 @@ def draw_loop(growth: Growth) -> None:
 
 
 def _rows(values: Sequence[Known], row: Known, declared: Mapping[str, Sequence[int]]) -> Known:
-    """Results of the steps; of no steps there is as much as the body declares."""
+    """Results of the iterations; of no iterations there is as much as the body declares."""
     if values:
         result = stacked(values, 0)
         if row.name in declared and result.shape[1:] != tuple(declared[row.name]):
@@ -284,14 +286,14 @@ def _rows(values: Sequence[Known], row: Known, declared: Mapping[str, Sequence[i
 def draw_scan(growth: Growth) -> None:
     """States of one shape, one or two sequences along any axis in both directions, results along any axis."""
     source = growth.source
-    first = operand(growth, lambda value: value.rank > 0 and 0 < max(value.shape) <= MOST_STEPS)
-    axes = [choose(source, [axis for axis, size in enumerate(first.shape) if 0 < size <= MOST_STEPS])]
-    steps = first.shape[axes[0]]
+    first = operand(growth, lambda value: value.rank > 0 and 0 < max(value.shape) <= MOST_ITERATIONS)
+    axes = [choose(source, [axis for axis, size in enumerate(first.shape) if 0 < size <= MOST_ITERATIONS])]
+    iterations = first.shape[axes[0]]
     sequences = [first]
     if source.integer(0, 1):
         shape = [source.integer(1, 3) for _ in range(source.integer(1, 3))]
         axes.append(source.integer(0, len(shape) - 1))
-        shape[axes[1]] = steps
+        shape[axes[1]] = iterations
         sequences.append(growth.leaf("float32", tuple(shape)))
     initial = [operand(growth, lambda value: True) for _ in range(source.integer(0, 2))]
     ranks = [value.rank for value in sequences]
@@ -300,7 +302,7 @@ def draw_scan(growth: Growth) -> None:
     inputs = [
         *(replace(value, name=f"s{number}_{at}") for at, value in enumerate(initial)),
         *(
-            replace(element(value, axis, steps - 1 if back else 0), name=f"e{number}_{at}")
+            replace(element(value, axis, iterations - 1 if back else 0), name=f"e{number}_{at}")
             for at, (value, axis, back) in enumerate(zip(sequences, axes, backwards))
         ),
     ]
@@ -317,11 +319,11 @@ def draw_scan(growth: Growth) -> None:
         elements = [known[value.name] for value in sequences]
         if [value.rank for value in elements] != ranks or {
             value.shape[axis] for value, axis in zip(elements, axes)
-        } != {steps}:
+        } != {iterations}:
             raise Unsuitable
-        for step in range(steps):
+        for iteration in range(iterations):
             now = [
-                element(value, axis, steps - 1 - step if back else step)
+                element(value, axis, iterations - 1 - iteration if back else iteration)
                 for value, axis, back in zip(elements, axes, backwards)
             ]
             results = body.run(known, [*values, *now])

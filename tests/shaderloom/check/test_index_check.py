@@ -131,7 +131,7 @@ LOOP = """loop (float[4,3] x, int64 n) => (float[3] y) <bool on = {1}, float[3] 
 
 
 @pytest.mark.parametrize("against", ["onnxruntime", "reference"])
-def test_the_step_of_a_loop(check, against) -> None:
+def test_the_iteration_of_a_loop(check, against) -> None:
     result = check(build(LOOP), {"x": X, "n": np.array(6)}, against)
     (fault,) = result.indices
     assert fault.node == "Gather (main/Loop_0.body node 1)"
@@ -146,7 +146,7 @@ def test_a_loop_that_is_written_out(check, n) -> None:
     if n == 3:
         assert check(model, {"x": X}).is_close
         return
-    # the steps are constants of the plan, so the compiler refuses the index
+    # the iterations are constants of the plan, so the compiler refuses the index
     with pytest.raises(ShaderloomError, match="index 4 is out of range"):
         check(model, {"x": X})
 

@@ -1,5 +1,5 @@
-"""``check`` of models in stages: all stages, branches and steps of loops agree, and a planted fault is named with its
-stage, its step, its kernel and its ONNX node.
+"""``check`` of models in stages: all stages, branches and iterations of loops agree, and a planted fault is named with
+its stage, its iteration, its kernel and its ONNX node.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ def tensors(result) -> list[tuple[str, str]]:
 # -- right models ------------------------------------------------------------------------------------------------------
 
 
-# onnx's evaluator joins the results of steps end to end, and knows no Scan that runs backwards
+# onnx's evaluator joins the results of iterations end to end, and knows no Scan that runs backwards
 @pytest.mark.parametrize(
     ("name", "against"),
     [(name, "onnxruntime") for name in MODELS]
@@ -168,7 +168,7 @@ def test_every_stage_is_compared(check):
     assert made["y"].node == "Softmax (main node 7)"
 
 
-def test_steps_that_share_a_plan_of_open_sizes(check):
+def test_iterations_that_share_a_plan_of_open_sizes(check):
     """Seven sizes: two plans for one each, and one for the others."""
     result = check("growing")
     assert result.is_close and result.stages == 3
@@ -179,15 +179,15 @@ def test_the_outputs_alone(check):
     assert tensors(check("loop", per_node=False)) == [("main", "y"), ("main", "all")]
 
 
-def test_every_step_of_a_loop_is_compared(check):
+def test_every_iteration_of_a_loop_is_compared(check):
     result = check("loop")
-    steps = [row.instance.steps for row in result.rows if row.tensor == "next"]
-    assert steps == [(step,) for step in range(len(steps))] and len(steps) >= 3
+    iterations = [row.instance.iterations for row in result.rows if row.tensor == "next"]
+    assert iterations == [(number,) for number in range(len(iterations))] and len(iterations) >= 3
     row = next(row for row in result.rows if row.tensor == "row")
     assert row.node == "Neg (main/Loop_1.body node 3)"
-    assert str(row.instance) == "main/Loop_1.body, step 0"
+    assert str(row.instance) == "main/Loop_1.body, iteration 0"
     made = tensors(result)
-    assert made.index(("main/Loop_1.body, step 1", "next")) < made.index(("main", "all"))
+    assert made.index(("main/Loop_1.body, iteration 1", "next")) < made.index(("main", "all"))
 
 
 def test_the_branch_that_is_taken_is_compared(check):
@@ -200,11 +200,13 @@ def test_the_branch_that_is_taken_is_compared(check):
     assert sides == {"main/If_3.then_branch", "main/If_3.else_branch"}
 
 
-def test_branches_in_steps(check):
+def test_branches_in_iterations(check):
     instances = {row.instance for row in check("inside").rows}
     assert {
-        instance.steps for instance in instances if ".then_branch" in instance.graph or ".else_branch" in instance.graph
-    } == {(step,) for step in range(4)}
+        instance.iterations
+        for instance in instances
+        if ".then_branch" in instance.graph or ".else_branch" in instance.graph
+    } == {(number,) for number in range(4)}
 
 
 def test_what_the_cpu_made_is_compared(check):
@@ -224,11 +226,11 @@ WRITTEN_OUT = WRITTEN_OUT.replace("top = ReduceMax <keepdims = 0> (next)", "")
 WRITTEN_OUT = WRITTEN_OUT.replace("Less (top, lim)", "Identity (go)")
 
 
-def test_the_steps_of_a_loop_that_is_written_out(check, monkeypatch):
+def test_the_iterations_of_a_loop_that_is_written_out(check, monkeypatch):
     monkeypatch.setitem(MODELS, "written out", (WRITTEN_OUT, {"x": numbers(5, 7)}))
     result = check("written out")
     assert result.is_close and result.stages is None, "it is one plan"
-    assert [row.instance.steps for row in result.rows if row.tensor == "s"] == [(0,), (1,), (2,)]
+    assert [row.instance.iterations for row in result.rows if row.tensor == "s"] == [(0,), (1,), (2,)]
     definition = registry.get("Neg", "")
     wrong = replace(definition, element=registry.get("Abs", "").element)
     monkeypatch.setattr(registry, "of", lambda node, of=registry.of: wrong if node.op == "Neg" else of(node))
@@ -259,7 +261,7 @@ def test_a_fault_in_a_template_of_a_later_stage(check, monkeypatch):
 
 
 def test_a_fault_in_the_body_of_a_loop(check, monkeypatch):
-    """Sigmoid is right for what it is first given, and wrong from a step on."""
+    """Sigmoid is right for what it is first given, and wrong from an iteration on."""
     definition = registry.get("Neg", "")
     wrong = replace(definition, element=registry.get("Abs", "").element)
     monkeypatch.setattr(registry, "of", lambda node, of=registry.of: wrong if node.op == "Neg" else of(node))
@@ -275,27 +277,27 @@ def test_a_pass_that_drops_a_node_of_a_body(check, monkeypatch):
     diagnosis = check("loop").diagnosis
     assert (diagnosis.kind, diagnosis.pass_name) == ("pass", "drop")
     assert diagnosis.node == "Sigmoid (main/Loop_1.body node 1)"
-    assert diagnosis.instance.steps == (0,)
+    assert diagnosis.instance.iterations == (0,)
 
 
-def test_a_fault_from_a_step_on(check, monkeypatch):
-    """What a loop carries is spoilt on its way into the third step: no kernel is at fault, and the step is named."""
+def test_a_fault_from_an_iteration_on(check, monkeypatch):
+    """What a loop carries is spoilt on its way into the third iteration: no kernel is at fault, and it is named."""
     body = LoopStep._body
 
-    def spoilt(self, step, inner, carried, first, record):
-        if step == 2:
+    def spoilt(self, iteration, inner, carried, first, record):
+        if iteration == 2:
             array = carried[0].tensor.numpy() + np.float32(1)
             carried = [type(carried[0])(Tensor.from_numpy(array, self._context.resources.device), "wgpu"), *carried[1:]]
-        return body(self, step, inner, carried, first, record)
+        return body(self, iteration, inner, carried, first, record)
 
     monkeypatch.setattr(LoopStep, "_body", spoilt)
     diagnosis = check("loop").diagnosis
     assert (diagnosis.tensor, diagnosis.instance) == ("v", GraphInstance("main/Loop_1.body", (2,)))
     assert (diagnosis.kind, diagnosis.node) == ("unknown", "Loop (main node 1)")
-    assert "the step before" in diagnosis.findings[0]
+    assert "the iteration before" in diagnosis.findings[0]
 
 
-def test_results_of_steps_that_are_put_together_wrongly(check, monkeypatch):
+def test_results_of_iterations_that_are_put_together_wrongly(check, monkeypatch):
     stack = LoopStep._stack
     monkeypatch.setattr(LoopStep, "_stack", lambda self, row, axis, record: stack(self, row[::-1], axis, record))
     diagnosis = check("loop").diagnosis
@@ -328,14 +330,14 @@ def test_the_command(device, tmp_path, monkeypatch):
     assert result.exit_code == 1 and "error: device: no adapter matches" in result.stderr
     result = CliRunner().invoke(app, [*arguments, "--per-node"])
     assert result.exit_code == 0, result.output
-    assert "next  (main/Loop_1.body, step 2)" in result.output
+    assert "next  (main/Loop_1.body, iteration 2)" in result.output
     assert "the model runs in stages" in result.output
     definition = registry.get("Neg", "")
     wrong = replace(definition, element=registry.get("Abs", "").element)
     monkeypatch.setattr(registry, "of", lambda node, of=registry.of: wrong if node.op == "Neg" else of(node))
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 1
-    assert "graph:     main/Loop_1.body, step 0" in result.output
+    assert "graph:     main/Loop_1.body, iteration 0" in result.output
     facts = json.loads(CliRunner().invoke(app, [*arguments, "--json"]).stdout)
-    assert facts["diagnosis"]["graph"] == "main/Loop_1.body" and facts["diagnosis"]["steps"] == [0]
+    assert facts["diagnosis"]["graph"] == "main/Loop_1.body" and facts["diagnosis"]["iterations"] == [0]
     assert facts["stages"] >= 2

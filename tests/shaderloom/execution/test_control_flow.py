@@ -77,13 +77,13 @@ def test_branches_that_compute_nothing(pair):
 def test_a_loop_with_a_count_of_the_data(pair):
     session = pair(COUNTED)
     for size in (1, 4, 65):
-        for steps in (1, 5, 2):
-            session.check(x=numbers(size), k=np.array(steps))
+        for count in (1, 5, 2):
+            session.check(x=numbers(size), k=np.array(count))
     assert session.session.stats.misses == 3  # one plan for each size, none for a count
     assert session.read_back == []
 
 
-def test_a_loop_of_no_steps(pair):
+def test_a_loop_of_no_iterations(pair):
     session = pair(COUNTED.replace("float[s, n] ys", "float[s, t] ys"))
     y, ys = session.check(x=numbers(3), k=np.array(0))
     np.testing.assert_array_equal(y, numbers(3))
@@ -157,7 +157,7 @@ def test_a_loop_over_a_sequence_runs_on_the_cpu(pair):
     assert rows["Neg"] == "wgpu"
 
 
-def test_too_many_steps_are_an_error(device):
+def test_too_many_iterations_are_an_error(device):
     caps = shaderloom.Caps(loop_iterations=5)
     with shaderloom.InferenceSession(parse(COUNTED), device=device, cache=False, caps=caps) as session:
         session.run(None, {"x": numbers(3), "k": np.array(5)})
@@ -181,12 +181,12 @@ SCAN = """g (float[s, n] x, float[n] a) => (float[n] y, float[t, n] ys) <float m
 @pytest.mark.parametrize("axis", [0, 1])
 def test_a_scan_with_a_condition_inside(pair, direction, axis):
     session = pair(SCAN.replace("DIRECTION", str(direction)).replace("AXIS", str(axis)))
-    for steps, size in ((3, 4), (7, 1), (5, 17)):
-        session.check(x=np.abs(numbers(steps, size)) * 4, a=numbers(size))
+    for count, size in ((3, 4), (7, 1), (5, 17)):
+        session.check(x=np.abs(numbers(count, size)) * 4, a=numbers(size))
 
 
 @pytest.mark.parametrize("axis", [0, 1, -1])
-def test_a_scan_of_no_steps_has_its_states_and_empty_results(pair, axis):
+def test_a_scan_of_no_iterations_has_its_states_and_empty_results(pair, axis):
     session = pair(
         f"""g (float[s, 4] x, float[4] a) => (float[4] y, float[t, u] ys) {{
         y, ys = Scan <num_scan_inputs = 1, scan_output_axes = [{axis}], body =

@@ -128,7 +128,7 @@ def test_what_no_range_serves_is_said_once(device, caplog) -> None:
             pair.check(x=numbers(size, 2))
     assert pair.session.stats.misses == 5
     refused = pair.session.stats.refused_ranges
-    assert next(iter(refused)) == "n 2 to 8" and "number of steps of Scan" in refused["n 2 to 8"]
+    assert next(iter(refused)) == "n 2 to 8" and "trip count of Scan" in refused["n 2 to 8"]
     assert sum("no plan for n 2 to 8" in record.message for record in caplog.records) == 1
     assert pair.session.report()["dynamic"]["refused"] == refused
 

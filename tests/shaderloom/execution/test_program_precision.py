@@ -161,8 +161,8 @@ def test_both_branches(device, rows):
 
 def test_a_loop(device):
     with half(COUNTED, device) as session:
-        for steps in (3, 1):
-            check(session, COUNTED, x=numbers(5, 64), n=np.array(steps))
+        for count in (3, 1):
+            check(session, COUNTED, x=numbers(5, 64), n=np.array(count))
         types = tensors(session)
         assert types["hr"] == "float16", "inside the body"
         assert types["a"] == types["so"] == "float32", "what is carried"
@@ -230,7 +230,7 @@ def test_a_loop_that_breaks_by_what_it_computes(device):
         for seed in range(3):
             check(session, model, x=numbers(3, 64, seed=seed))
             wide.run(None, {"x": numbers(3, 64, seed=seed)})
-            assert session.stats.steps == wide.stats.steps, "the loop takes as many steps"
+            assert session.stats.steps == wide.stats.steps, "the loop has as many iterations"
         types = tensors(session)
         assert types["hr"] == "float32" and types["kr"] == "float16"
 
@@ -238,8 +238,8 @@ def test_a_loop_that_breaks_by_what_it_computes(device):
 # -- what runs have reached --------------------------------------------------------------------------------------------
 
 
-def test_a_value_that_grows_from_step_to_step_stays_in_full_precision(device):
-    """Every step is looked at: in the first ones the values fit."""
+def test_a_value_that_grows_from_iteration_to_iteration_stays_in_full_precision(device):
+    """Every iteration is looked at: in the first ones the values fit."""
     model = parse(
         """g (float[5, 64] x, int64 n) => (float[5, 64] y) {
             yes = Constant<value = bool {1}>()  a = MatMul(x, w1)

@@ -19,7 +19,7 @@ from ...support.sessions import plans_of
 
 pytestmark = pytest.mark.usefixtures("quiet_providers")
 
-#: What is carried grows by the size of x in every step
+#: What is carried grows by the size of x in every iteration
 GROWING = """g (float[n] x, int64 k) => (float[m] y, float[s] sums) {
     y, sums = Loop (k, , x) < body = b (int64 i, bool go, float[a] v) => (bool on, float[c] w, float s) {
         on = Identity(go)  w = Concat<axis = 0>(v, x)  t = Tanh(v)  s = ReduceMean<keepdims = 0>(t) } > }"""
@@ -135,8 +135,8 @@ def test_bodies_of_loops(name: str, pair) -> None:
     y, last_result, sums = Loop (k, , x, x) < body = b (int64 i, bool go, float[a] v, float[z] before)
         => (bool on, float[c] w, float[e] r, float s) {{
         on = Identity(go)  {BODIES[name]}  s = ReduceSum<keepdims = 0>(r)  w = Concat<axis = 0>(v, x) }} > }}""")
-    for steps in (9, 30):
-        session.check(x=numbers(3), k=np.array(steps))
+    for count in (9, 30):
+        session.check(x=numbers(3), k=np.array(count))
     assert plan_count(session) < 10
 
 

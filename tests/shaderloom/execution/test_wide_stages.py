@@ -26,7 +26,7 @@ SMALL = float(np.float16(1e-3))
 PICKED = """g (float16[n] x) => (float16[m] y%s) <float shrink = {0.001}> {
     a = Mul(x, x)  b = Mul(a, a)  i = NonZero(b)  j = Transpose(i)  p = GatherND(b, j)  y = Mul(p, shrink) }"""
 
-#: the carried value grows in each step, and is stacked, too
+#: the carried value grows in each iteration, and is stacked, too
 LOOP = """g (float16[n] x, int64 k) => (float16[n] y, float16[s, n] z) <float shrink = {0.001}> {
     v, vs = Loop (k, , x) < body = b (int64 i, bool go, float16[n] u) => (bool on, float16[n] w, float16[n] o) <
         float grow = {100.0}> { on = Identity(go)  w = Mul(u, grow)  o = Identity(w) } >
@@ -144,15 +144,15 @@ def test_an_output_that_another_stage_reads(device, location: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("steps", [1, 3])
-def test_a_value_that_a_loop_carries(device, steps: int) -> None:
-    x, k = ROW / np.float16(8), np.array(steps)
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_value_that_a_loop_carries(device, count: int) -> None:
+    x, k = ROW / np.float16(8), np.array(count)
     with opened(halves(LOOP), device) as session:
         for _ in range(2):
             y, z = session.run(None, {"x": x, "k": k})
-            powers = 100.0 ** np.arange(1, steps + 1)
-            assert close(y, x.astype(np.float64) * 100.0**steps * SMALL)
-            assert z.shape == (steps, 4) and close(z, np.outer(powers, x.astype(np.float64)) * SMALL)
+            powers = 100.0 ** np.arange(1, count + 1)
+            assert close(y, x.astype(np.float64) * 100.0**count * SMALL)
+            assert z.shape == (count, 4) and close(z, np.outer(powers, x.astype(np.float64)) * SMALL)
 
 
 @pytest.mark.slow

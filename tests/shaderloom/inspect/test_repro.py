@@ -159,12 +159,12 @@ def test_a_kernel_by_its_node(repro, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_kernel_in_a_step_of_a_loop(repro, tmp_path, limit):
+def test_a_kernel_in_an_iteration_of_a_loop(repro, tmp_path, limit):
     node = ("--node", "MatMul (main/Loop_1.body node 0)")
-    scripts = [repro(build(LOOP), *limit, *node, "--step", step).read_text() for step in (0, 2)]
-    assert "step 0" in scripts[0] and "step 2" in scripts[1]
-    assert scripts[0] != scripts[1].replace("step 2", "step 0"), "it has the operands of its step"
-    result = execute(repro(build(LOOP), *limit, *node, "--step", 2), tmp_path)
+    scripts = [repro(build(LOOP), *limit, *node, "--iteration", number).read_text() for number in (0, 2)]
+    assert "iteration 0" in scripts[0] and "iteration 2" in scripts[1]
+    assert scripts[0] != scripts[1].replace("iteration 2", "iteration 0"), "it has the operands of its iteration"
+    result = execute(repro(build(LOOP), *limit, *node, "--iteration", 2), tmp_path)
     assert result.returncode == 0, result.stdout + result.stderr
 
 
@@ -177,7 +177,7 @@ def test_why_there_is_nothing_to_cut(repro, limit):
     assert "no stage has the kernel 'zz'" in repro(selection, "--kernel", "zz", status=1)
     assert "is not a call" in repro(selection, "--call", "a.b", status=1)
     assert "without stages" in repro(build(NETWORK), "--call", "1.0", status=1)
-    assert "runs in step 77 of a loop" in repro(loop, *limit, "--call", "2.0", "--step", 77, status=1)
+    assert "runs in iteration 77 of a loop" in repro(loop, *limit, "--call", "2.0", "--iteration", 77, status=1)
     assert "'Loop_1' has no kernel of its own" in repro(loop, *limit, "--node", "Loop_1", status=1)
     assert "'Exp_2' cannot be cut out as a kernel: it runs on the cpu" in repro(
         build(MODELS["cpu"][0]), "--node", "Exp_2", status=1

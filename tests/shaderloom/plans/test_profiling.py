@@ -134,8 +134,8 @@ def test_work_of_a_plan_that_serves_several_sizes(device):
         result = summarise_stages(runs, Roofline(1e9, 1e9, "wall"))
         with InferenceSession(onnx.parser.parse_model(GROWING), device=device, cache=False, dynamic="off") as plain:
             expected = summarise_stages([plain.profile_stages(feeds)], Roofline(1e9, 1e9, "wall"))
-    assert [call.steps for call in result.calls] == [1, 1, 4]
-    assert [call.steps for call in expected.calls] == [1] * 6
+    assert [call.iterations for call in result.calls] == [1, 1, 4]
+    assert [call.iterations for call in expected.calls] == [1] * 6
     assert sum(call.bytes for call in result.calls) == sum(call.bytes for call in expected.calls)
     operations = sum(call.flops for call in expected.calls)  # of whole threads, so not quite the same
     assert sum(call.flops for call in result.calls) == pytest.approx(operations, rel=0.1)
@@ -153,7 +153,7 @@ def test_calls_of_all_stages(device, cache_folder, tmp_path, monkeypatch):
         assert len(session.profile(feeds).calls) == sum(len(profile.calls) for _, profile in runs[0])
         np.testing.assert_array_equal(session.run(["y"], feeds)[0], np.stack(np.nonzero(x)))
     assert {call.stage for call in result.calls} >= {1, 2}
-    body = [call for call in result.calls if call.steps == 4]
+    body = [call for call in result.calls if call.iterations == 4]
     assert body and any("Sin" in origin for call in body for origin in call.origins)
     assert sum(call.share for call in result.calls) == pytest.approx(1.0)
     np.save(tmp_path / "n.npy", np.array(4))

@@ -234,8 +234,8 @@ def test_dynamic_dimensions_may_have_any_name(device, names):
         assert session.stats.misses == 1
 
 
-def counting_loop(steps: int) -> onnx.ModelProto:
-    """y = x + 1, ``steps`` times over."""
+def counting_loop(count: int) -> onnx.ModelProto:
+    """y = x + 1, ``count`` times over."""
     value = onnx.helper.make_tensor_value_info
     body = onnx.helper.make_graph(
         [
@@ -256,7 +256,7 @@ def counting_loop(steps: int) -> onnx.ModelProto:
         "g",
         [value("x", onnx.TensorProto.FLOAT, [3])],
         [value("y", onnx.TensorProto.FLOAT, [3])],
-        [onnx.numpy_helper.from_array(np.array(steps), "limit")],
+        [onnx.numpy_helper.from_array(np.array(count), "limit")],
     )
     return onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=9)
 
