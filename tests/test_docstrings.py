@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import ast
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+from .support.sources import PRODUCT, sources
 
 #: First words of docstrings that name a thing, or ask about one, instead of saying what a function does
 NO_VERBS = frozenset(
@@ -19,17 +18,12 @@ NO_VERBS = frozenset(
 def test_functions_are_described_in_the_imperative() -> None:
     """ "Return ...", "Fold ...": properties and special methods apart."""
     wrong = []
-    for folder in ("compiler", "runtime", "shaderloom"):
-        for path in sorted((ROOT / folder).rglob("*.py")):
-            if any(parent.is_symlink() for parent in path.parents):
-                continue
-            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-                if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) or _is_property(node):
-                    continue
-                text = ast.get_docstring(node) or ""
-                first = text.split(maxsplit=1)[0].strip(".,:;").lower() if text else ""
-                if first in NO_VERBS or first.startswith("`"):
-                    wrong.append(f"{path.relative_to(ROOT)}:{node.lineno} {node.name}: {text.splitlines()[0]}")
+    for source in sources(*PRODUCT):
+        for node in source.functions:
+            text = (ast.get_docstring(node, clean=False) or "").strip()
+            first = text.split(maxsplit=1)[0].strip(".,:;").lower() if text else ""
+            if (first in NO_VERBS or first.startswith("`")) and not _is_property(node):
+                wrong.append(f"{source.path}:{node.lineno} {node.name}: {text.splitlines()[0]}")
     assert wrong == []
 
 

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import ast
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+from .support.sources import PRODUCT, sources
 
 #: Lines from ``def`` to the end, without the docstring and decorators
 LIMIT = 60
 
 
 def test_no_function_is_longer_than_a_screen() -> None:
-    long = []
-    for folder in ("compiler", "runtime", "shaderloom", "templates"):
-        for path in sorted((ROOT / folder).rglob("*.py")):
-            if any(parent.is_symlink() for parent in path.parents):
-                continue
-            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-                if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and (lines := length(node)) > LIMIT:
-                    long.append(f"{path.relative_to(ROOT)}:{node.lineno} {node.name}: {lines} lines")
+    long = [
+        f"{source.path}:{node.lineno} {node.name}: {lines} lines"
+        for source in sources(*PRODUCT)
+        for node in source.functions
+        if (lines := length(node)) > LIMIT
+    ]
     assert long == []
 
 

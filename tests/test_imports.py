@@ -5,85 +5,73 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import networkx
 import pytest
 
 from .support.patience import PATIENCE
-
-ROOT = Path(__file__).resolve().parents[1]
-
-PACKAGES = {
-    "shaderloom": ROOT / "shaderloom",
-    "shaderloom.compiler": ROOT / "compiler",
-    "shaderloom.runtime": ROOT / "runtime",
-    "shaderloom.templates": ROOT / "templates",
-}
+from .support.sources import PRODUCT, Source, sources
 
 HEAVY = {"onnx", "jinja2", "networkx", "google", "onnxruntime"}
 
 
-def modules():
-    """(dotted name, path) of every module."""
-    for package, folder in PACKAGES.items():
-        for path in sorted(folder.rglob("*.py")):
-            parts = path.relative_to(folder).with_suffix("").parts
-            if package == "shaderloom" and f"shaderloom.{parts[0]}" in PACKAGES:  # reached by a link
-                continue
-            if parts[-1] == "__init__":
-                parts = parts[:-1]
-            yield ".".join((package, *parts)), path
+@cache
+def modules() -> dict[str, Source]:
+    """Every module by its dotted name."""
+    named = {}
+    for source in sources(*PRODUCT):
+        parts = source.path.with_suffix("").parts
+        parts = parts if parts[0] == "shaderloom" else ("shaderloom", *parts)
+        named[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = source
+    return named
 
 
-def imports_of(name: str, path: Path, *, for_types: bool):
+def imports_of(name: str, source: Source, *, for_types: bool) -> set[str]:
     """Dotted names that a module imports, inside functions too; with ``for_types`` those for type checkers too."""
-    package = name if path.name == "__init__.py" else name.rpartition(".")[0]
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    for node in _statements(tree, for_types):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            base = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+    package = (name if source.path.name == "__init__.py" else name.rpartition(".")[0]).split(".")
+    unseen = set() if for_types else _for_type_checkers(source)
+    imported = {alias.name for node in source.nodes(ast.Import) if node not in unseen for alias in node.names}
+    for node in source.nodes(ast.ImportFrom):
+        if node not in unseen:
+            base = package[: len(package) - node.level + 1] if node.level else []
             target = ".".join((*base, *([node.module] if node.module else [])))
-            yield target
-            yield from (f"{target}.{alias.name}" for alias in node.names)
+            imported |= {target, *(f"{target}.{alias.name}" for alias in node.names)}
+    return imported
 
 
-def _statements(tree: ast.AST, for_types: bool):
-    for node in ast.iter_child_nodes(tree):
-        if not for_types and isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
-            continue
-        yield node
-        yield from _statements(node, for_types)
+def _for_type_checkers(source: Source) -> set[ast.AST]:
+    blocks = [node for node in source.nodes(ast.If) if "TYPE_CHECKING" in ast.unparse(node.test)]
+    return {inner for block in blocks for inner in ast.walk(block)}
 
 
 def is_within(name: str, package: str) -> bool:
     return name == package or name.startswith(package + ".")
 
 
-@pytest.mark.parametrize(("name", "path"), [pytest.param(*item, id=item[0]) for item in modules()])
-def test_imports_run_one_way(name, path):
-    imported = set(imports_of(name, path, for_types=False))
-    if is_within(name, "shaderloom.runtime"):
-        assert not {other for other in imported if other.split(".")[0] in HEAVY}
-        assert not {other for other in imported if is_within(other, "shaderloom.compiler")}
-        assert not {other for other in imported if is_within(other, "shaderloom.templates")}
+def test_imports_run_one_way():
+    """The runtime imports neither the compiler nor what is heavy, the compiler nothing of the runtime but plans."""
+    wrong = []
+    for name, source in modules().items():
+        imported = imports_of(name, source, for_types=False)
         inner = {other for other in imported if is_within(other, "shaderloom")}
-        assert all(is_within(other, "shaderloom.runtime") for other in inner), inner
-    elif is_within(name, "shaderloom.compiler"):
-        for other in imported:
-            if is_within(other, "shaderloom.runtime"):
-                assert is_within(other, "shaderloom.runtime.plan"), other
-        allowed = ("shaderloom.compiler", "shaderloom.runtime", "shaderloom.templates")
-        inner = {other for other in imported if is_within(other, "shaderloom")}
-        assert all(any(is_within(other, package) for package in allowed) for other in inner), inner
-        assert "wgpu" not in {other.split(".")[0] for other in imported}
+        if is_within(name, "shaderloom.runtime"):
+            refused = {other for other in imported if other.split(".")[0] in HEAVY}
+            refused |= {other for other in inner if not is_within(other, "shaderloom.runtime")}
+        elif is_within(name, "shaderloom.compiler"):
+            allowed = ("shaderloom.compiler", "shaderloom.runtime.plan", "shaderloom.templates")
+            refused = {other for other in imported if other.split(".")[0] == "wgpu"}
+            refused |= {other for other in inner if not any(is_within(other, package) for package in allowed)}
+        else:
+            continue
+        wrong += [f"{name}: {other}" for other in sorted(refused)]
+    assert wrong == []
 
 
 def parted(source: Path, target: Path) -> tuple[str, str, str]:
     """Return the innermost folder that has both modules, and its two entries in which they are."""
-    left, right = (path.relative_to(ROOT).with_suffix("").parts for path in (source, target))
+    left, right = (path.with_suffix("").parts for path in (source, target))
     depth = next(depth for depth, entries in enumerate(zip(left, right)) if entries[0] != entries[1])
     return "/".join(left[:depth]), left[depth], right[depth]
 
@@ -93,16 +81,16 @@ def test_what_a_folder_has_is_in_an_order():
 
     Imports inside functions and those for type checkers count.
     """
-    names = dict(modules())
+    names = modules()
     graphs: dict[str, networkx.DiGraph] = {}
-    for name, path in names.items():
+    for name, module in names.items():
         if name == "shaderloom":  # the public names, each loaded when it is first used
             continue
-        found = {other for other in imports_of(name, path, for_types=True) if other in names}
+        found = imports_of(name, module, for_types=True) & names.keys()
         # ``from .package import module`` names both; a package's own file does not depend on its modules by that
         packages = {other for other in found if any(is_within(deeper, other) for deeper in found - {other})}
         for other in found - packages - {name}:
-            folder, source, target = parted(path, names[other])
+            folder, source, target = parted(module.path, names[other].path)
             graphs.setdefault(folder, networkx.DiGraph()).add_edge(source, target)
     circles = {
         folder: [sorted(group) for group in networkx.strongly_connected_components(graph) if len(group) > 1]
@@ -112,13 +100,14 @@ def test_what_a_folder_has_is_in_an_order():
 
 
 def test_folders_are_small_and_say_their_job():
-    folders: dict[Path, list[Path]] = {}
-    for _, path in modules():
-        folders.setdefault(path.parent, []).append(path)
-    large = {str(folder.relative_to(ROOT)) for folder, files in folders.items() if len(files) > 31}
+    folders: dict[Path, list[Source]] = {}
+    for module in modules().values():
+        folders.setdefault(module.path.parent, []).append(module)
+    large = {str(folder) for folder, files in folders.items() if len(files) > 31}
     assert large <= {"compiler/ops/onnx"}  # a file for each family of the standard's operators
-    silent = [folder for folder in folders if not ast.get_docstring(ast.parse((folder / "__init__.py").read_text()))]
-    assert silent == []
+    packages = [module for module in modules().values() if module.path.name == "__init__.py"]
+    described = {module.path.parent for module in packages if ast.get_docstring(module.tree)}
+    assert folders.keys() - described == set()
 
 
 def loaded_after(statement: str) -> set[str]:

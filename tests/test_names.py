@@ -4,24 +4,13 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from functools import cache
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+from .support.sources import sources
+
 FOLDERS = ("compiler", "runtime", "shaderloom", "tools", "bench")
 
 #: Participles and adverbs that fit any thing, so that they say nothing about it
 FILLERS = frozenset("found where kept made given known told".split())
-
-
-@cache
-def _modules() -> list[tuple[str, ast.Module]]:
-    paths = (path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py")))
-    return [
-        (str(path.relative_to(ROOT)), ast.parse(path.read_text(encoding="utf-8")))
-        for path in paths
-        if not any(parent.is_symlink() for parent in path.parents)
-    ]
 
 
 def _declared(node: ast.AST) -> list[str]:
@@ -41,21 +30,21 @@ def _declared(node: ast.AST) -> list[str]:
 
 def test_no_fillers() -> None:
     wrong = [
-        f"{name}:{getattr(node, 'lineno', 0)}: {text}"
-        for name, module in _modules()
-        for node in ast.walk(module)
+        f"{source.path}:{node.lineno}: {text}"
+        for source in sources(*FOLDERS)
+        for node in [*source.functions, *source.nodes(ast.ClassDef), *source.nodes(ast.Attribute)]
         for text in _declared(node)
         if text.strip("_") in FILLERS
     ]
-    wrong += [name for name, _ in _modules() if Path(name).stem.strip("_") in FILLERS]
+    wrong += [str(source.path) for source in sources(*FOLDERS) if source.path.stem.strip("_") in FILLERS]
     assert wrong == []
 
 
 def test_classes_have_names_of_their_own() -> None:
     """A name that two folders give to two things has two meanings for a reader."""
     homes: defaultdict[str, list[str]] = defaultdict(list)
-    for name, module in _modules():
-        for node in ast.walk(module):
-            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                homes[node.name].append(name)
+    for source in sources(*FOLDERS):
+        for node in source.nodes(ast.ClassDef):
+            if not node.name.startswith("_"):
+                homes[node.name].append(str(source.path))
     assert {name: places for name, places in homes.items() if len(places) > 1} == {}

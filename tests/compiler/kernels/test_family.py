@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -25,8 +24,8 @@ from shaderloom.runtime.plan.dtypes import FLOAT16, FLOAT32
 from shaderloom.runtime.plan.errors import InternalError, ShaderloomError
 
 from ...support.cases import all_cases
+from ...support.sources import sources
 
-ROOT = Path(__file__).resolve().parents[3]
 #: Operators whose kernels are of the families that store packed results, and of some that do not
 OPERATORS = {"Conv", "ConvTranspose", "MatMul", "ReduceMean", "Softmax", "LayerNormalization", "AveragePool", "CumSum"}
 
@@ -51,10 +50,8 @@ def test_an_unknown_family():
 def test_nobody_tests_the_name_of_a_family():
     """Comparisons with names would have to be found and changed for a new family."""
     found = []
-    for path in [path for folder in ("compiler", "runtime", "shaderloom") for path in (ROOT / folder).rglob("*.py")]:
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if not isinstance(node, ast.Compare):
-                continue
+    for source in sources("compiler", "runtime", "shaderloom"):
+        for node in source.nodes(ast.Compare):
             sides = (node.left, *node.comparators)
             names = [side for side in sides if isinstance(side, ast.Attribute | ast.Name)]
             asks = any((side.attr if isinstance(side, ast.Attribute) else side.id) == "family" for side in names)
@@ -62,7 +59,7 @@ def test_nobody_tests_the_name_of_a_family():
             by_text = any(isinstance(part, ast.Constant) and isinstance(part.value, str) for part in inner)
             by_name = any(isinstance(part, ast.Attribute) and part.attr == "name" for part in inner)
             if asks and (by_text or by_name):
-                found.append(f"{path.relative_to(ROOT)}:{node.lineno}")
+                found.append(f"{source.path}:{node.lineno}")
     assert found == []
 
 
