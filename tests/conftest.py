@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import tempfile
 import warnings
 from pathlib import Path
@@ -107,6 +108,14 @@ def cache_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty folder as the disk cache of this test and of the processes that it starts."""
     monkeypatch.setenv("SHADERLOOM_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache"
+
+
+@pytest.fixture
+def interrupts():
+    """SIGINT raises KeyboardInterrupt, also in processes that the test starts, whatever the tests inherited."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import re
-import signal
 import subprocess
 import sys
 from pathlib import PurePosixPath
@@ -137,9 +136,7 @@ def test_the_command_refuses_what_is_no_bundle(folder, tmp_path):
     assert "manifest.json" in result.stderr
 
 
-def test_the_command_serves_until_it_is_interrupted(folder):
-    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        pytest.skip("interrupts are ignored in this process, and in those that it starts")
+def test_the_command_serves_until_it_is_interrupted(folder, interrupts):
     command = [sys.executable, "-m", "shaderloom", "serve", str(folder), "--port", "0"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
@@ -151,7 +148,7 @@ def test_the_command_serves_until_it_is_interrupted(folder):
         assert connection.getresponse().read() == b"small.shaderbundle"
         connection.close()
         process.send_signal(2)
-        assert process.wait(10) == 0
+        assert process.wait(PATIENCE) == 0
         assert process.stderr.read() == ""
     finally:
         process.kill()
