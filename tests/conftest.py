@@ -58,6 +58,13 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _small_heap() -> None:
+    """Keep what earlier tests left, a million objects in the end, out of the garbage collections of this module."""
+    gc.collect()
+    gc.freeze()
+
+
 #: Fixtures that open a device
 DEVICE_FIXTURES = {"device", "each_device", "web_device", "opengl_device"}
 
