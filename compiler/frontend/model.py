@@ -109,6 +109,18 @@ class ImportedModel:
         """Whether a tensor may be float16 or bfloat16, in the main graph or a nested one."""
         return self.proto is None or declares_halves(self.proto.graph)
 
+    @cached_property
+    def moved_outputs(self) -> frozenset[str]:
+        """Outputs whose elements are those of inputs and constants, bit for bit: views alone lead to them."""
+        moved = {*(port.name for port in self.graph.inputs), *self.graph.constants}
+        for node in self.graph.nodes:
+            definition = node.definition
+            if definition is not None and definition.is_view:
+                static = definition.static_inputs
+                data = {name for position, name in enumerate(node.inputs) if name and position not in static}
+                moved.update(node.outputs if data <= moved else ())
+        return frozenset(port.name for port in self.outputs if port.name in moved)
+
     @property
     def nodes_in_file(self) -> int:
         """Nodes of the main graph, without Constant nodes."""

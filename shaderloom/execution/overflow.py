@@ -50,7 +50,9 @@ class OverflowWatch:
     def __init__(self, header: ModelHeader, resources: DeviceResources) -> None:
         self.waits = False  #: every run waits for its answer, because an earlier one has overflowed
         self._resources = resources
-        self._outputs = {port.name: slot for slot, port in enumerate(header.outputs)}
+        # the elements of other outputs are the caller's own, or the file's
+        computed = [port.name for port in header.outputs if port.name not in header.moved]
+        self._outputs = {name: slot for slot, name in enumerate(computed)}
         inputs = (*header.inputs, *header.overridable)
         self._inputs = {port.name: len(self._outputs) + slot for slot, port in enumerate(inputs)}
         self._settled: set[tuple[_Shapes, _Kinds]] = set()
@@ -134,6 +136,7 @@ class OverflowWatch:
 
     def _kinds(self, feeds: Mapping[str, Any], results: Mapping[str, Any], *, waits: bool) -> _Kinds:
         """Return the outputs that are not finite; those on the device only where the run ``waits`` for the answer."""
+        results = self._computed(results)
         kinds = _kinds(results)
         if any(map(can_scan, results.values())):
             with self._lock:
@@ -146,6 +149,9 @@ class OverflowWatch:
         return kinds
 
     # -- tensors on the device -----------------------------------------------------------------------------------------
+
+    def _computed(self, results: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: value for name, value in results.items() if name in self._outputs}
 
     def _scan_behind(self, feeds: Mapping[str, Any], results: Mapping[str, Any]) -> None:
         """Scan the results of a run on the device, unless an input from the host says enough."""
@@ -165,7 +171,7 @@ class OverflowWatch:
         with self._lock:
             if self._scan is None:  # no run before had an output to scan
                 return None
-            outputs, inputs = self._scanned(feeds, targets)
+            outputs, inputs = self._scanned(feeds, self._computed(targets))
             return self._scan.dispatches(outputs, inputs) if outputs else None
 
     def count(self) -> None:

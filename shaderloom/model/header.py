@@ -52,6 +52,7 @@ class ModelHeader:
     nodes: int
     files: Mapping[str, FileState]  #: by path relative to the model's folder; "" is the model itself
     refused: int = 0  #: number of nodes, inputs and constants that no device supports
+    moved: tuple[str, ...] = ()  #: outputs whose elements are those of inputs and constants, bit for bit
 
     @cached_property
     def feedable(self) -> dict[str, DeclaredPort]:
@@ -73,6 +74,7 @@ class ModelHeader:
             refused=len(model.refused)
             + len(model.graph.foreign)
             + sum(port.refusal is not None for port in (*model.graph.inputs, *model.graph.outputs)),
+            moved=tuple(sorted(model.moved_outputs)),
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -90,6 +92,7 @@ class ModelHeader:
                 nodes=int(data["nodes"]),
                 files={name: FileState(**state) for name, state in data["files"].items()},
                 refused=int(data["refused"]),
+                moved=tuple(data["moved"]),
             )
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"not a model header: {error}") from None

@@ -13,6 +13,8 @@ import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from shaderloom import InferenceSession, Tensor
+from shaderloom.execution import overflow
+from shaderloom.runtime.execution.finite_scan import FiniteScan
 
 HALF = TensorProto.FLOAT16
 ROW = np.array([[0.5, 1.0, 2.0, 3.5]], np.float16)
@@ -220,3 +222,31 @@ def test_threads_that_run_and_download(device, fresh_notices) -> None:
             session.synchronize()
         assert all(right) or any("not finite in" in str(each.message) for each in seen)
         assert all(threads.map(work, range(24)))
+
+
+def looked_at(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The arrays and tensors whose elements a run looks at."""
+    seen: list[Any] = []
+    is_finite, submit = overflow.is_finite, FiniteScan.submit
+    monkeypatch.setattr(overflow, "is_finite", lambda array: (seen.append(array.shape), is_finite(array))[1])
+    monkeypatch.setattr(
+        FiniteScan,
+        "submit",
+        lambda scan, outputs, inputs: (
+            seen.extend(each.tensor.shape for each in outputs),
+            submit(scan, outputs, inputs),
+        )[1],
+    )
+    return seen
+
+
+@pytest.mark.parametrize("location", ["cpu", "gpu-buffer"])
+def test_the_elements_of_an_input_are_not_looked_at(device, monkeypatch, location: str) -> None:
+    """``z`` is ``x`` transposed."""
+    seen = looked_at(monkeypatch)
+    model = growing()
+    model.graph.node.append(helper.make_node("Transpose", ["x"], ["z"]))
+    model.graph.output.append(helper.make_tensor_value_info("z", HALF, [4, "n"]))
+    with opened(model, device, location) as session:
+        session.run(None, {"x": LOW})
+        assert (1, 4) in seen and (4, 1) not in seen

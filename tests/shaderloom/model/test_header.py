@@ -27,6 +27,18 @@ def test_a_header_survives_json(tmp_path):
     assert [*after.feedable] == ["x", "b"]
 
 
+def test_outputs_that_only_move_elements(tmp_path):
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+    g (float[2, 3] x, bool c) => (float[2, 3] a, float[3, 2] b, float[6] d, float[4, 3] e, float[2, 3] f, float[2, 3] h)
+    <float[2, 3] k = {1, 2, 3, 4, 5, 6}, int64[1] all = {-1}> {
+        a = Identity(x)  b = Transpose(a)  d = Reshape(b, all)  e = Concat<axis = 0>(x, k)  n = Neg(x)
+        f = Identity(n)
+        h = If (c) <then_branch = p () => (q) { q = Identity(x) }, else_branch = r () => (s) { s = Neg(x) }>
+    }"""
+    (tmp_path / "model.onnx").write_bytes(onnx.parser.parse_model(text).SerializeToString())
+    assert ModelHeader.of(load_model(tmp_path / "model.onnx")).moved == ("a", "b", "d", "e")
+
+
 @pytest.mark.parametrize("change", [{"inputs": 3}, {"metadata": {"maker": "x"}}, {"files": {"": {"bytes": 1}}}])
 def test_what_is_no_header(tmp_path, change):
     data = header(tmp_path / "model.onnx").to_json()
