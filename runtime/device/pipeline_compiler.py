@@ -86,6 +86,7 @@ class PipelineCompiler:
         self._bytes = 0
         self._holders: list[PipelineHolder] = []
         self._threads: list[threading.Thread] = []
+        self._busy = 0  #: threads that have a kernel
         self._lock = threading.Condition()
         self._finishing = False
         self.done = 0  #: kernels that are compiled, or whose compilation has failed
@@ -130,7 +131,9 @@ class PipelineCompiler:
             thread.join(max(end - time.monotonic(), 0.0))
 
     def _start_threads(self) -> None:
-        while len(self._threads) < min(len(self._queue), self._most_threads):
+        """Start a thread for each kernel that no idle one is there for, as far as the number of threads allows."""
+        idle = len(self._threads) - self._busy
+        for _ in range(min(len(self._queue) - idle, self._most_threads - len(self._threads))):
             self._threads.append(compile_threads.start(self._work, len(self._threads)))
 
     def _next(self) -> Kernel | None:
@@ -144,6 +147,7 @@ class PipelineCompiler:
                 if not self._lock.wait(_IDLE) and not self._queue:
                     self._threads.remove(threading.current_thread())  # the next kernel starts another one
                     return None
+            self._busy += 1
             return heapq.heappop(self._queue)[-1]
 
     def _work(self) -> None:
@@ -161,7 +165,9 @@ class PipelineCompiler:
                     if empty is not None:
                         empty.dispatch(kernel, self._pipeline(empty.device, kernel))
                         self.on_siblings += 1
-                self.done += 1
+                with self._lock:
+                    self._busy -= 1
+                    self.done += 1
 
     def _pipeline(self, device: Device, kernel: Kernel) -> PipelineHolder:
         return device.pipeline(kernel, checked=self._checked, max_wgsl_bytes=self._max_wgsl_bytes)

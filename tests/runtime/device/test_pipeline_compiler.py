@@ -89,6 +89,26 @@ def test_every_kernel_is_compiled_once(each_device, three_threads, monkeypatch):
     assert len(created) == 12, "the pipelines are held until their user takes them"
 
 
+def test_a_kernel_does_not_wait_for_a_busy_thread_while_another_may_start(each_device, three_threads, monkeypatch):
+    create = type(each_device)._create_pipeline
+    entered, release = threading.Semaphore(0), threading.Event()
+
+    def slow(device, *rest):
+        entered.release()
+        release.wait(PATIENCE)
+        return create(device, *rest)
+
+    monkeypatch.setattr(type(each_device), "_create_pipeline", slow)
+    ahead = compiler(each_device)
+    begun = []
+    for item in kernels(3, "busy"):
+        ahead.add(item)
+        begun.append(entered.acquire(timeout=PATIENCE))
+    release.set()
+    ahead.finish()
+    assert begun == [True, True, True]
+
+
 def test_threads_that_need_one_pipeline_share_it(each_device, monkeypatch):
     entered, release = threading.Event(), threading.Event()
     create = type(each_device)._create_pipeline
